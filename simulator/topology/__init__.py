@@ -1,0 +1,1 @@
+"""What there is: machines and parts as YAML, loaded and checked."""

@@ -1,0 +1,87 @@
+"""Where topologies and parts lie: a path first, then what is built in."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.topology.parts import AnyPart, Part
+from simulator.topology.validation import validate
+from simulator.topology.yaml_source import read_yaml
+
+__all__ = ["builtin_folder", "builtin_topologies", "find_topology", "load_part", "part_names"]
+
+_SUFFIXES = (".yaml", ".yml")
+
+
+@lru_cache(maxsize=1)
+def builtin_folder() -> Path:
+    """Return the folder of the built-in topologies."""
+    import topologies
+
+    return Path(next(iter(topologies.__path__)))
+
+
+@lru_cache(maxsize=1)
+def builtin_topologies() -> dict[str, Path]:
+    """Return the built-in topologies by name, sorted."""
+    return {path.stem: path for path in sorted(builtin_folder().glob("*.yaml"))}
+
+
+def find_topology(name: str, beside: Path | None = None) -> tuple[Path, str]:
+    """Return the file that *name* stands for, and how to call it in messages.
+
+    A path is taken first (relative to *beside* where given, then to the working
+    directory), then a built-in name with or without ``.yaml``.
+
+    Raises
+    ------
+    InputError
+        Where there is neither; names the nearest built-in one.
+
+    """
+    candidates = [beside / name] if beside is not None else []
+    for path in [*candidates, Path(name)]:
+        try:
+            if path.exists() and not path.is_dir():
+                return path, str(path)
+        except (OSError, ValueError):
+            break
+    stem = name
+    for suffix in _SUFFIXES:
+        stem = stem.removesuffix(suffix)
+    found = builtin_topologies().get(stem)
+    if found is not None:
+        return found, found.name
+    if Path(name).is_dir():
+        raise InputError(Fault("is a folder; a YAML file or a built-in name is needed", name))
+    hint = nearest(stem, builtin_topologies(), listed=6)
+    raise InputError(Fault(f"no such file and no built-in topology; {hint} (--list-topologies)", one_line(name)))
+
+
+@lru_cache(maxsize=1)
+def _part_files() -> dict[str, Path]:
+    return {path.stem: path for path in sorted(builtin_folder().glob("parts/*/*.yaml"))}
+
+
+def part_names(kind: str | None = None) -> list[str]:
+    """Return the names of the catalogue's parts (of one kind: gpu, cpu, link, switch, nic, storage)."""
+    return [name for name, path in _part_files().items() if kind is None or path.parent.name == kind]
+
+
+@lru_cache(maxsize=1)
+def _adapter() -> TypeAdapter[Any]:
+    return TypeAdapter(AnyPart)
+
+
+@lru_cache(maxsize=256)
+def load_part(name: str) -> Part | None:
+    """Return the catalogue's part called *name*, or None."""
+    path = _part_files().get(name)
+    if path is None:
+        return None
+    return validate(read_yaml(path, f"parts/{path.parent.name}/{path.name}"), Part, _adapter())

@@ -1,0 +1,295 @@
+"""From a YAML file to a :class:`Topology`: ``load_topology``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.topology import catalogue
+from simulator.topology.cluster import compose_cluster
+from simulator.topology.matrix import parse_matrix
+from simulator.topology.names import expand
+from simulator.topology.parts import CpuPart, GpuPart, LinkPart, NicPart, Part, StoragePart, SwitchPart
+from simulator.topology.schema import DeviceSpec, LinkSpec, MeshSpec, TopologyFile
+from simulator.topology.topology import Device, DeviceKind, Topology, Wire
+from simulator.topology.validation import kept_positions, validate_in_part
+from simulator.topology.yaml_source import YamlSource, parse_yaml, read_yaml
+
+__all__ = ["load_topology", "topology_from_text"]
+
+_DEFAULTS: Mapping[str, Part] = {
+    "gpu": GpuPart(kind="gpu"),
+    "cpu": CpuPart(kind="cpu"),
+    "pcie-switch": SwitchPart(kind="switch", of="pcie"),
+    "nvlink-switch": SwitchPart(kind="switch", of="nvlink"),
+    "network-switch": SwitchPart(kind="switch", of="network"),
+    "storage": StoragePart(kind="storage"),
+}
+_NETWORKS = ("ethernet", "infiniband", "efa", "omnipath")
+_OVERRIDES = ("memory_size", "memory_bandwidth", "latency", "bandwidth")
+
+
+def load_topology(name: str, *, n_nodes: int | None = None, fabric: str | None = None) -> Topology:
+    """Load the topology *name*, a path or the name of a built-in one.
+
+    Parameters
+    ----------
+    name : str
+        ``p3.16xlarge.yaml``, ``p3.16xlarge`` or a path.
+    n_nodes : int, optional
+        Compose that many of the machine over a network.
+    fabric : str, optional
+        Link part between each NIC and the network, in place of the NIC's own rate.
+
+    Raises
+    ------
+    InputError
+        With every fault of the file, each with its place.
+
+    """
+    path, shown = catalogue.find_topology(name)
+    return _resolve(read_yaml(path, shown), path.parent, n_nodes, fabric)
+
+
+def topology_from_text(text: str, *, n_nodes: int | None = None, fabric: str | None = None) -> Topology:
+    """As :func:`load_topology`, for a document at hand."""
+    return _resolve(parse_yaml(text.encode(), "<text>"), None, n_nodes, fabric)
+
+
+def _resolve(source: YamlSource, folder: Path | None, n_nodes: int | None, fabric: str | None) -> Topology:
+    spec, faults = validate_in_part(source, TopologyFile, ("parts", "devices", "links", "meshes"))
+    if spec is None or (faults and spec.cluster is not None):
+        raise InputError(faults)
+    if spec.cluster is not None:
+        if spec.devices or spec.links or spec.meshes:
+            raise InputError(source.fault(("cluster",), "a file holds either a cluster or devices, not both", key=True))
+        try:
+            path, shown = catalogue.find_topology(spec.cluster.node, beside=folder)
+        except InputError as error:
+            raise InputError(source.fault(("cluster", "node"), str(error))) from None
+        node = _resolve(read_yaml(path, shown), path.parent, None, None)
+        if node.n_nodes > 1:
+            raise InputError(source.fault(("cluster", "node"), "the node of a cluster cannot be a cluster"))
+        cluster = spec.cluster
+        lookup = _Resolver(source, spec)
+        switch = lookup.part(cluster.switch, SwitchPart, ("cluster", "switch"))
+        own_fabric = lookup.part(cluster.fabric, LinkPart, ("cluster", "fabric"))
+        lookup.raise_faults()
+        return compose_cluster(
+            node,
+            n_nodes=cluster.nodes if n_nodes is None else n_nodes,
+            fabric=_fabric(fabric, spec) if fabric is not None else own_fabric,
+            switch=switch,
+            oversubscription=cluster.oversubscription,
+            name=spec.name,
+            description=spec.description,
+            aliases=spec.aliases,
+            file=source.file,
+        )
+    node = _Resolver(source, spec, faults).topology()
+    if n_nodes is None and fabric is None:
+        return node
+    return compose_cluster(node, n_nodes=n_nodes or 1, fabric=_fabric(fabric, spec) if fabric else None)
+
+
+def _fabric(name: str, spec: TopologyFile) -> LinkPart:
+    part = spec.parts.get(name) or catalogue.load_part(name)
+    if isinstance(part, LinkPart) and part.of in _NETWORKS:
+        return part
+    names = [n for n in catalogue.part_names("link") if _is_network(n)]
+    raise InputError(f"--fabric: no network link is called '{one_line(name, 60)}'; {nearest(name, names)}")
+
+
+def _is_network(link_name: str) -> bool:
+    part = catalogue.load_part(link_name)
+    return isinstance(part, LinkPart) and part.of in _NETWORKS
+
+
+def _described(source: YamlSource) -> set[str]:
+    """Return all names under devices, those of entries with faults too."""
+    names: set[str] = set()
+    for key in source.data.get("devices") or ():
+        try:
+            names.update(expand(str(key)))
+        except ValueError:
+            names.add(str(key))
+    return names
+
+
+class _Resolver:
+    """Look up every name of one file, collecting the faults."""
+
+    def __init__(self, source: YamlSource, spec: TopologyFile, faults: Sequence[Fault] = ()) -> None:
+        self.source = source
+        self.spec = spec
+        self.faults: list[Fault] = list(faults)
+        self.devices: dict[str, Device] = {}
+        self.keys: dict[str, str] = {}
+        self.described = _described(source)
+
+    def fault(self, path: tuple[str | int, ...], message: str, *, key: bool = False) -> None:
+        self.faults.append(self.source.fault(path, message, key=key))
+
+    def raise_faults(self) -> None:
+        if self.faults:
+            raise InputError(sorted(self.faults, key=lambda f: (f.line, f.column)))
+
+    def topology(self) -> Topology:
+        for key, device in self.spec.devices.items():
+            self._device(key, device)
+        wires: list[Wire] = []
+        for i, link in zip(kept_positions(self.source, TopologyFile, "links"), self.spec.links, strict=True):
+            wires.extend(self._link(i, link))
+        for i, mesh in zip(kept_positions(self.source, TopologyFile, "meshes"), self.spec.meshes, strict=True):
+            wires.extend(self._mesh(i, mesh))
+        if not any(device.kind == "gpu" for device in self.devices.values()) and not self.faults:
+            place = ("devices",) if self.spec.devices else ()
+            self.fault(place, "there is no GPU; devices needs for example gpu[0-3]: {kind: gpu}", key=True)
+        if not self.faults:
+            self._connected(wires)
+        self.raise_faults()
+        return Topology(
+            name=self.spec.name,
+            description=self.spec.description,
+            aliases=self.spec.aliases,
+            devices=tuple(self.devices.values()),
+            wires=tuple(wires),
+            transport=self.spec.transport,
+            n_nodes=1,
+            file=self.source.file,
+        )
+
+    def part(self, name: str | None, kind: type[Part], path: tuple[str | int, ...]) -> Part | None:
+        """Return the part *name* of the file or the catalogue; a fault where there is none of that kind."""
+        if name is None:
+            return None
+        part = self.spec.parts.get(name) or catalogue.load_part(name)
+        if isinstance(part, kind):
+            return part
+        wanted = kind.__name__.removesuffix("Part").lower()
+        names = [*catalogue.part_names(wanted if wanted else None)]
+        names += [n for n, p in self.spec.parts.items() if isinstance(p, kind)]
+        if part is None:
+            self.fault(path, f"no part is called '{name}'; {nearest(name, names, listed=8)}")
+        else:
+            article = "a part of kind " + str(getattr(part, "kind", "?"))
+            self.fault(path, f"'{name}' is {article}, a {wanted} is needed here; {nearest(name, names, listed=8)}")
+        return None
+
+    def _device(self, key: str, spec: DeviceSpec) -> None:
+        path = ("devices", key)
+        try:
+            names = expand(key)
+        except ValueError as error:
+            self.fault(path, str(error), key=True)
+            return
+        if (spec.part is None) == (spec.kind is None):
+            self.fault(path, f"{key} needs either part (a name of the catalogue) or kind (gpu, cpu, ...), not both", key=True)
+            return
+        part: Part | None
+        if spec.part is not None:
+            part = self.part(spec.part, Part, (*path, "part"))
+            if isinstance(part, LinkPart):
+                self.fault((*path, "part"), f"'{spec.part}' is a link; a device is needed here")
+                return
+        elif spec.kind == "nic":
+            if spec.bandwidth is None:
+                self.fault(path, f"{key}: a NIC without a part needs a bandwidth", key=True)
+                return
+            part = NicPart.model_construct(kind="nic", network="ethernet", bandwidth=spec.bandwidth)
+        else:
+            part = _DEFAULTS[cast(str, spec.kind)]
+        if part is None:
+            return
+        changes: dict[str, Any] = {k: v for k in _OVERRIDES if (v := getattr(spec, k)) is not None}
+        for name in [k for k in changes if k not in type(part).model_fields]:
+            self.fault((*path, name), f"{key}: {name} does not apply to a {getattr(part, 'kind', 'device')}", key=True)
+            del changes[name]
+        if changes:
+            part = part.model_copy(update=changes)
+        kind = cast(DeviceKind, f"{part.of}-switch" if isinstance(part, SwitchPart) else getattr(part, "kind", ""))
+        for name in names:
+            if name in self.devices:
+                self.fault(path, f"the device '{name}' is described twice; also by '{self.keys[name]}'", key=True)
+                continue
+            self.keys[name] = key
+            self.devices[name] = Device(name, kind, part, spec.part or "", 0)
+
+    def _figures(self, path: tuple[str | int, ...], spec: LinkSpec | MeshSpec) -> LinkPart | None:
+        changes = {k: getattr(spec, k, None) for k in ("bandwidth", "efficiency", "latency", "duplex")}
+        changes = {k: v for k, v in changes.items() if v is not None}
+        if spec.part is not None:
+            part = self.part(spec.part, LinkPart, (*path, "part"))
+            if spec.kind is not None and isinstance(part, LinkPart) and part.of != spec.kind:
+                self.fault((*path, "kind"), f"the part '{spec.part}' is of kind {part.of}; leave kind out")
+            return cast(LinkPart, part).model_copy(update=changes) if part is not None else None
+        if spec.kind is None or "bandwidth" not in changes:
+            self.fault(path, "a link needs a part, or kind and bandwidth; for example {kind: pcie, bandwidth: 16 GB/s}")
+            return None
+        return LinkPart.model_construct(kind="link", of=spec.kind, **changes)
+
+    def _link(self, index: int, spec: LinkSpec) -> list[Wire]:
+        path = ("links", index)
+        part = self._figures(path, spec)
+        ends: list[list[str]] = []
+        for i, text in enumerate(spec.between):
+            try:
+                names = expand(text)
+            except ValueError as error:
+                self.fault((*path, "between", i), str(error))
+                continue
+            ends.append(names)
+            for name in dict.fromkeys(names):
+                if name not in self.described:
+                    hint = nearest(name, self.described, listed=8)
+                    self.fault((*path, "between", i), f"no device is called '{name}'; {hint}")
+        if len(ends) < 2 or part is None:
+            return []
+        a, b = ends
+        if len(a) != len(b):
+            if 1 not in (len(a), len(b)):
+                self.fault((*path, "between"), f"the ends stand for {len(a)} and {len(b)} devices; equal numbers pair up, one repeats")
+                return []
+            a, b = (a * len(b), b) if len(a) == 1 else (a, b * len(a))
+        for name in {x for x, y in zip(a, b, strict=True) if x == y}:
+            self.fault((*path, "between"), f"the link joins '{name}' with itself")
+        return [Wire(x, y, part, spec.count) for x, y in zip(a, b, strict=True)]
+
+    def _mesh(self, index: int, spec: MeshSpec) -> list[Wire]:
+        path = ("meshes", index)
+        part = self._figures(path, spec)
+        try:
+            edges = parse_matrix(spec.matrix)
+        except ValueError as error:
+            self.fault((*path, "matrix"), str(error))
+            return []
+        unknown = sorted({n for edge in edges for n in edge[:2] if f"gpu{n}" not in self.described})
+        for number in unknown:
+            self.fault((*path, "matrix"), f"no device is called 'gpu{number}'; {nearest(f'gpu{number}', self.described)}")
+        if part is None or unknown:
+            return []
+        return [Wire(f"gpu{a}", f"gpu{b}", part, count) for a, b, count in edges]
+
+    def _connected(self, wires: list[Wire]) -> None:
+        """Every GPU must be reachable from the first one."""
+        neighbours: dict[str, list[str]] = {name: [] for name in self.devices}
+        for wire in wires:
+            neighbours[wire.a].append(wire.b)
+            neighbours[wire.b].append(wire.a)
+        gpus = [name for name, device in self.devices.items() if device.kind == "gpu"]
+        reached = {gpus[0]}
+        stack = [gpus[0]]
+        while stack:
+            for name in neighbours[stack.pop()]:
+                if name not in reached:
+                    reached.add(name)
+                    stack.append(name)
+        lost: dict[str, list[str]] = {}
+        for name in gpus:
+            if name not in reached:
+                lost.setdefault(self.keys[name], []).append(name)
+        for key, names in lost.items():
+            named = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
+            self.fault(("devices", key), f"no links lead from {gpus[0]} to {named}; add them under links", key=True)

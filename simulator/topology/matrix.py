@@ -1,0 +1,68 @@
+"""Read a matrix of link counts between GPUs, as ``nvidia-smi topo -m`` prints it.
+
+A header row is optional, and so are columns beyond the GPUs (NICs, affinity).  A cell is
+``X`` on the diagonal, ``NV2``, ``XGMI2`` or ``2`` for two links, and anything else (``SYS NODE PHB PXB
+PIX SOC -``) for none.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["parse_matrix"]
+
+_GPU = re.compile(r"gpu(\d+)", re.IGNORECASE | re.ASCII)
+_COUNT = re.compile(r"(?:NV|XGMI)?(\d+)", re.IGNORECASE | re.ASCII)
+_NONE = {"SYS", "NODE", "PHB", "PXB", "PIX", "SOC", "-", "X"}
+
+
+def parse_matrix(text: str) -> list[tuple[int, int, int]]:
+    """Return ``(a, b, count)`` for each pair ``a < b`` of GPU numbers with links between them.
+
+    Raises
+    ------
+    ValueError
+        Where a row is short, a cell is unknown, the diagonal is not X or the matrix is not symmetric.
+
+    """
+    rows: dict[int, list[str]] = {}
+    columns: list[int] | None = None
+    for line in text.splitlines():
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        numbers = [_GPU.fullmatch(word) for word in words]
+        if len(words) > 1 and numbers[0] and numbers[1]:
+            columns = [int(m.group(1)) for m in numbers if m]
+            continue
+        if numbers[0] is None:
+            if rows and not _COUNT.fullmatch(words[0]) and words[0].upper() not in _NONE:
+                continue  # rows of NICs, or the legend below the matrix
+            if words[0].upper() in _NONE or _COUNT.fullmatch(words[0]):
+                rows[len(rows)] = words
+                continue
+            raise ValueError(f"matrix: a row starts with a GPU (gpu0) or a cell (X, NV1, SYS); got {words[0]!r}")
+        number = int(numbers[0].group(1))
+        if number in rows:
+            raise ValueError(f"matrix: gpu{number} has two rows")
+        rows[number] = words[1:]
+    order = columns if columns is not None else sorted(rows)
+    if sorted(order) != sorted(rows):
+        raise ValueError("matrix: the header and the rows do not name the same GPUs")
+    if len(order) < 2:
+        raise ValueError("matrix: needs at least two rows")
+    counts: dict[tuple[int, int], int] = {}
+    for a in order:
+        if len(rows[a]) < len(order):
+            raise ValueError(f"matrix: row gpu{a} has {len(rows[a])} cells for {len(order)} GPUs")
+        for b, cell in zip(order, rows[a], strict=False):
+            if (cell.upper() == "X") != (a == b) and cell != "0":
+                raise ValueError(f"matrix: row gpu{a}, column gpu{b}: X belongs on the diagonal and only there; got {cell!r}")
+            count = _COUNT.fullmatch(cell)
+            if count is None and cell.upper() not in _NONE:
+                raise ValueError(f"matrix: row gpu{a}, column gpu{b}: {cell!r} is no count such as NV2, 2 or SYS")
+            counts[a, b] = int(count.group(1)) if count else 0
+    for (a, b), count_ab in counts.items():
+        if counts[b, a] != count_ab:
+            raise ValueError(f"matrix: gpu{a} to gpu{b} has {count_ab} links, but gpu{b} to gpu{a} has {counts[b, a]}")
+    return [(a, b, n) for (a, b), n in sorted(counts.items()) if a < b and n]

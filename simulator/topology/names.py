@@ -1,0 +1,43 @@
+"""Names and ranges of names: ``gpu[0-3]`` is gpu0, gpu1, gpu2, gpu3; ``nic[0,2]`` is nic0, nic2.
+
+A number may be repeated, so that ``plx[0,0,1,1]`` pairs two GPUs with each switch.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["MAX_NAMES", "expand"]
+
+MAX_NAMES = 65_536
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*", re.ASCII)
+_RANGED = re.compile(r"([A-Za-z][A-Za-z0-9_.-]*)\[([0-9,\- ]+)\]([A-Za-z0-9_.-]*)", re.ASCII)
+
+
+def expand(text: str) -> list[str]:
+    """Return the names that *text* stands for, in the order written.
+
+    Raises
+    ------
+    ValueError
+        Where *text* is neither a name nor a range of names.
+
+    """
+    if _NAME.fullmatch(text):
+        return [text]
+    match = _RANGED.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no name; write for example gpu0, gpu[0-7] or gpu[0,2]")
+    stem, ranges, tail = match.groups()
+    names: list[str] = []
+    for piece in ranges.split(","):
+        low, dash, high = piece.strip().partition("-")
+        if not low.strip().isdigit() or (dash and not high.strip().isdigit()):
+            raise ValueError(f"{text!r}: {piece.strip()!r} is no number and no range such as 0-7")
+        first, last = int(low), int(high or low)
+        if last < first:
+            raise ValueError(f"{text!r}: the range {piece.strip()} runs backwards")
+        if len(names) + last - first + 1 > MAX_NAMES:
+            raise ValueError(f"{text!r} stands for more than {MAX_NAMES} names")
+        names.extend(f"{stem}{i}{tail}" for i in range(first, last + 1))
+    return names

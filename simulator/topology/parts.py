@@ -1,0 +1,157 @@
+"""Parts: the models of devices and links that machines are composed of.
+
+One YAML file a part, ``topologies/parts/<kind>/<name>.yaml``; the file's name is the
+part's name.  A figure that is not known is left out, never guessed silently: what the
+simulator needs and a part lacks is named in the error that asks for it.
+
+``source`` says where the part's figures come from; ``sources`` names the source of a
+single figure where it differs.  A source that starts with ``UNVERIFIED`` marks a figure
+that nobody here has read in a document or measured.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from simulator.units import Bandwidth, Duration, FlopRate, Frequency, Power, Rate, Size
+
+__all__ = [
+    "AnyPart",
+    "CacheLevel",
+    "CpuPart",
+    "GpuPart",
+    "LinkKind",
+    "LinkPart",
+    "NicPart",
+    "Part",
+    "StoragePart",
+    "SwitchPart",
+]
+
+LinkKind = Literal[
+    "nvlink", "xgmi", "pcie", "socket", "c2c", "ethernet", "infiniband", "efa", "omnipath", "storage"
+]
+Duplex = Literal["full", "half"]
+
+
+class Strict(BaseModel):
+    """Frozen, and no key goes unread."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+
+
+class Part(Strict):
+    """What every part states about itself."""
+
+    description: str = Field("", description="What it is, in a few words")
+    aliases: tuple[str, ...] = Field((), description="Other names of the same part, as tables of measurements list it")
+    source: str = Field("", description="Where the figures come from; starts with UNVERIFIED where nobody read it")
+    sources: dict[str, str] = Field({}, description="Source of a single figure, by its key")
+
+    @model_validator(mode="after")
+    def _sources_name_figures(self) -> Part:
+        known = set(type(self).model_fields)
+        for key in self.sources:
+            if key.split(".")[0] not in known:
+                raise ValueError(f"sources names '{key}', which is no key of this part")
+        return self
+
+
+class GpuPart(Part):
+    """A GPU (one die where a board holds several)."""
+
+    kind: Literal["gpu"]
+    vendor: Literal["nvidia", "amd", "other"] = Field("nvidia", description="Maker")
+    architecture: str = Field("", description="For example Volta GV100")
+    compute_capability: str | None = Field(None, pattern=r"^\d+\.\d+$", description='For example "7.0"')
+    sm_count: int | None = Field(None, gt=0, description="Streaming multiprocessors or compute units")
+    base_clock: Frequency | None = Field(None, description="Guaranteed clock")
+    boost_clock: Frequency | None = Field(None, description="Clock that the peak rates assume")
+    peak: dict[str, FlopRate] = Field({}, description="Dense peak rate by precision: fp64, fp32, tf32, fp16, bf16, fp8, int8")
+    memory_size: Size | None = Field(None, description="Device memory")
+    memory_bandwidth: Bandwidth | None = Field(None, description="Peak of the device memory")
+    l2_size: Size | None = Field(None, description="Last-level cache")
+    l1_size_per_sm: Size | None = Field(None, description="L1 and shared memory of one SM together")
+    shared_memory_per_sm: Size | None = Field(None, description="Shared memory of one SM at most")
+    board_power: Power | None = Field(None, description="Board power limit")
+    nvlink_count: int | None = Field(None, ge=0, description="NVLink ports")
+
+
+class CacheLevel(Strict):
+    """One level of a CPU's cache."""
+
+    size: Size
+    latency: Duration
+    bandwidth: Bandwidth | None = None
+    shared_by_cores: int = Field(1, gt=0, description="Cores that share one cache of this level")
+
+
+class CpuPart(Part):
+    """One socket (or one NUMA domain) with its caches and its memory."""
+
+    kind: Literal["cpu"]
+    vendor: Literal["intel", "amd", "arm", "ibm", "other"] = Field("other", description="Maker")
+    architecture: str = Field("", description="For example Broadwell")
+    core_count: int | None = Field(None, gt=0, description="Physical cores")
+    thread_count: int | None = Field(None, gt=0, description="Hardware threads")
+    clock: Frequency | None = Field(None, description="Base clock")
+    vector_bits: int | None = Field(None, gt=0, description="Width of a vector register")
+    memory_size: Size | None = Field(None, description="Memory attached to this socket")
+    memory_bandwidth: Bandwidth | None = Field(None, description="What all channels together sustain")
+    memory_latency: Duration | None = Field(None, description="First word, local")
+    caches: dict[str, CacheLevel] = Field({}, description="Levels by name: l1, l2, l3")
+
+
+class SwitchPart(Part):
+    """A switch: inside a node (PCIe, NVLink) or between nodes."""
+
+    kind: Literal["switch"]
+    of: Literal["pcie", "nvlink", "network"] = Field(..., description="What it switches")
+    latency: Duration = Field(0.0, description="Added to each passage")
+    forwarding: Literal["cut-through", "store-and-forward"] = Field(
+        "cut-through", description="Whether a packet is received whole before it is sent on"
+    )
+    packet: Size = Field(0.0, description="Packet that a store-and-forward switch holds whole")
+    fabric_bandwidth: Bandwidth | None = Field(None, description="All ports together; left out: no limit")
+    port_count: int | None = Field(None, gt=0, description="Ports")
+
+
+class NicPart(Part):
+    """A network adapter."""
+
+    kind: Literal["nic"]
+    network: Literal["ethernet", "infiniband", "efa", "omnipath"] = Field(..., description="What it speaks")
+    bandwidth: Bandwidth = Field(..., description="Line rate of all its ports together, per direction")
+    efficiency: float = Field(1.0, gt=0, le=1, description="Share of the line rate that large messages reach")
+    latency: Duration = Field(0.0, description="One message through the adapter, one way")
+    gpudirect: bool = Field(False, description="Reads and writes GPU memory without the host")
+
+
+class StoragePart(Part):
+    """A disk or a volume."""
+
+    kind: Literal["storage"]
+    size: Size | None = Field(None, description="Capacity")
+    read_bandwidth: Bandwidth | None = Field(None, description="Large sequential reads")
+    write_bandwidth: Bandwidth | None = Field(None, description="Large sequential writes")
+    read_latency: Duration | None = Field(None, description="One small random read")
+    write_latency: Duration | None = Field(None, description="One small write")
+    operation_rate: Rate | None = Field(None, description="Operations a second at depth")
+
+
+class LinkPart(Part):
+    """A kind of link.  Figures are for one direction."""
+
+    kind: Literal["link"]
+    of: LinkKind = Field(..., description="Which rules of transport apply")
+    bandwidth: Bandwidth = Field(..., description="Nominal, one direction")
+    efficiency: float = Field(1.0, gt=0, le=1, description="Share of the nominal bandwidth that large transfers reach")
+    latency: Duration = Field(0.0, description="One hop over the link")
+    duplex: Duplex = Field("full", description="half: both directions share the bandwidth")
+
+
+AnyPart = Annotated[
+    GpuPart | CpuPart | SwitchPart | NicPart | StoragePart | LinkPart, Field(discriminator="kind")
+]

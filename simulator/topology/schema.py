@@ -1,0 +1,99 @@
+"""The YAML of a machine or a cluster, as pydantic models.
+
+A file describes either one node (``devices``, ``links``, ``meshes``) or a cluster
+(``cluster``).  ``docs/topology.md`` explains it to people; the JSON Schema made from these
+models (``topologies/topology.schema.json``) explains it to editors.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from simulator.topology.parts import AnyPart, Duplex, LinkKind, Strict
+from simulator.units import Bandwidth, Duration, Size
+
+__all__ = ["ClusterSpec", "DeviceSpec", "LinkSpec", "MeshSpec", "TopologyFile", "TransportSpec"]
+
+PeerLevel = Literal["none", "pix", "pxb", "phb", "sys"]
+
+
+class DeviceSpec(Strict):
+    """One device, or a range of equal ones (``gpu[0-7]``)."""
+
+    part: str | None = Field(None, description="Name of a part; instead of kind")
+    kind: Literal["gpu", "cpu", "nic", "storage", "pcie-switch", "nvlink-switch", "network-switch"] | None = Field(
+        None, description="What it is, where no part is named"
+    )
+    memory_size: Size | None = Field(None, description="Of a GPU or a CPU, in place of the part's")
+    memory_bandwidth: Bandwidth | None = Field(None, description="Of a GPU or a CPU, in place of the part's")
+    latency: Duration | None = Field(None, description="Of a switch or a NIC, in place of the part's")
+    bandwidth: Bandwidth | None = Field(None, description="Of a NIC, in place of the part's")
+    source: str = Field("", description="Where this comes from")
+
+
+class LinkSpec(Strict):
+    """Links between devices: ``between: [a, b]``, each end a name or a range."""
+
+    between: tuple[str, str] = Field(
+        ..., description="Two ends; ranges of equal length pair up, a single name repeats"
+    )
+    part: str | None = Field(None, description="Name of a link part; its figures may be overridden here")
+    kind: LinkKind | None = Field(None, description="Kind of link, where no part is named")
+    bandwidth: Bandwidth | None = Field(None, description="Nominal, one direction, of one link")
+    efficiency: float | None = Field(None, gt=0, le=1, description="Share of it that large transfers reach")
+    latency: Duration | None = Field(None, description="One hop")
+    duplex: Duplex | None = Field(None, description="half: both directions share the bandwidth")
+    count: int = Field(1, ge=1, le=1024, description="Parallel links of this kind between the two ends")
+    source: str = Field("", description="Where this comes from")
+
+
+class MeshSpec(Strict):
+    """Links between GPUs as a matrix of counts, as ``nvidia-smi topo -m`` prints it."""
+
+    part: str | None = Field(None, description="Name of a link part")
+    kind: LinkKind | None = Field(None, description="Kind of link, where no part is named")
+    bandwidth: Bandwidth | None = Field(None, description="Nominal, one direction, of one link")
+    efficiency: float | None = Field(None, gt=0, le=1, description="Share of it that large transfers reach")
+    latency: Duration | None = Field(None, description="One hop")
+    matrix: str = Field(..., description="One row a GPU: X on the diagonal, NV2 or 2 for two links, other words for none")
+    source: str = Field("", description="Where this comes from")
+
+
+class TransportSpec(Strict):
+    """How far GPUs and NICs reach each other without the host's memory."""
+
+    peer_to_peer: PeerLevel = Field(
+        "pxb",
+        description="Farthest pair of GPUs that copy directly over PCIe: "
+        "pix one switch, pxb several switches, phb through the CPU's root, sys across sockets",
+    )
+    gpudirect_rdma: PeerLevel = Field("pxb", description="The same for a GPU and a NIC")
+    source: str = Field("", description="Where this comes from")
+
+
+class ClusterSpec(Strict):
+    """Equal nodes on one network."""
+
+    node: str = Field(..., description="A built-in topology or a path beside this file")
+    nodes: int = Field(..., ge=1, le=65536, description="How many")
+    fabric: str | None = Field(None, description="Link part between each NIC and the network; left out: the NIC's own rate")
+    switch: str | None = Field(None, description="Switch part of the network; left out: one switch without limits")
+    oversubscription: float = Field(1.0, ge=1, description="Sum of the NICs over what the network carries at once")
+
+
+class TopologyFile(Strict):
+    """A machine or a cluster."""
+
+    schema_version: Literal[1] = Field(..., description="1")
+    name: str = Field(..., min_length=1, max_length=200)
+    description: str = ""
+    aliases: tuple[str, ...] = Field((), description="Names under which tables of measurements list this machine")
+    source: str = Field("", description="Where the structure comes from; starts with UNVERIFIED where nobody read it")
+    parts: dict[str, AnyPart] = Field({}, description="Parts of your own, beside those of the catalogue")
+    devices: dict[str, DeviceSpec] = Field({}, description="Name or range, for example gpu[0-7], and what it is")
+    links: tuple[LinkSpec, ...] = ()
+    meshes: tuple[MeshSpec, ...] = ()
+    transport: TransportSpec = TransportSpec()
+    cluster: ClusterSpec | None = None

@@ -1,0 +1,126 @@
+"""Turn pydantic's complaints about a document into faults with places and near names."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.topology.yaml_source import YamlSource
+
+__all__ = ["kept_positions", "validate", "validate_in_part"]
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def validate(source: YamlSource, kind: type[Model], union: TypeAdapter[Any] | None = None) -> Model:
+    """Return *source* as a *kind* (or as what *union* makes of it).
+
+    Raises
+    ------
+    InputError
+        With one fault for each mistake, in the order of the file.
+
+    """
+    if not isinstance(source.data, dict):
+        found = "nothing" if source.data is None else f"a {type(source.data).__name__}"
+        raise InputError(source.fault((), f"must be a mapping of keys to values; got {found}"))
+    try:
+        result: Model = kind.model_validate(source.data) if union is None else union.validate_python(source.data)
+    except ValidationError as error:
+        faults = [_fault(source, kind, dict(item)) for item in error.errors(include_url=False)]
+        unique = {(f.line, f.column, f.message): f for f in faults}
+        raise InputError([unique[place] for place in sorted(unique)]) from None
+    return result
+
+
+def validate_in_part(source: YamlSource, kind: type[Model], lists: tuple[str, ...]) -> tuple[Model | None, list[Fault]]:
+    """Return what of *source* can be used, with the faults of the rest.
+
+    Entries that hold a fault are left out of the mappings and lists under the keys
+    *lists*, so that a reader can go on and find the faults of the others.  An entry of a
+    list keeps its place in the file through :func:`kept_positions`.  The model is None where
+    a fault lies elsewhere.
+    """
+    try:
+        return validate(source, kind), []
+    except InputError as error:
+        faults = list(error.faults)
+    if not isinstance(source.data, dict):
+        return None, faults
+    data = dict(source.data)
+    for key in lists:
+        entries = data.get(key)
+        if isinstance(entries, dict):
+            data[key] = {k: v for k, v in entries.items() if _alone(kind, key, {k: v})}
+        elif isinstance(entries, list):
+            data[key] = [v for v in entries if _alone(kind, key, [v])]
+    try:
+        return kind.model_validate({k: v for k, v in data.items() if k in kind.model_fields}), faults
+    except ValidationError:
+        return None, faults
+
+
+def kept_positions(source: YamlSource, kind: type[BaseModel], key: str) -> list[int]:
+    """Return which entries of the list *key* of *source* hold no fault, by position."""
+    entries = source.data.get(key) if isinstance(source.data, dict) else None
+    return [i for i, v in enumerate(entries) if _alone(kind, key, [v])] if isinstance(entries, list) else []
+
+
+def _alone(kind: type[BaseModel], key: str, value: Any) -> bool:
+    """Whether *value* is valid as the field *key* of *kind*."""
+    try:
+        TypeAdapter(kind.model_fields[key].annotation).validate_python(value)
+    except ValidationError:
+        return False
+    return True
+
+
+def _fault(source: YamlSource, kind: type[BaseModel], item: dict[str, Any]) -> Fault:
+    path = item["loc"]
+    where = one_line(".".join(str(step) for step in path))
+    if item["type"] == "extra_forbidden":
+        hint = nearest(str(path[-1]), _keys_at(kind, path[:-1]))
+        return source.fault(path, f"unknown key '{one_line(path[-1], 60)}'; {hint}", key=True)
+    if item["type"] == "missing":
+        return source.fault(path[:-1], f"the key '{path[-1]}' is missing", key=True)
+    if item["type"] == "value_error":
+        return source.fault(path, f"{where}: {item['ctx']['error']}")
+    if item["type"] == "literal_error":
+        allowed = [word.strip(" '") for word in item["ctx"]["expected"].replace(" or ", ", ").split(",")]
+        hint = nearest(str(item["input"]), allowed)
+        return source.fault(path, f"{where}: got '{one_line(item['input'], 60)}'; {hint}")
+    if item["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        allowed = "cpu, gpu, link, nic, storage, switch"
+        got = item.get("ctx", {}).get("tag", "none")
+        return source.fault(path, f"{where}: kind must be one of {allowed}; got {one_line(got, 60)}")
+    got = one_line(repr(item["input"]), 60)
+    words = item["msg"].replace("Input should be", "must be")
+    return source.fault(path, f"{where}: {words}; got {got}")
+
+
+def _keys_at(kind: type[BaseModel], path: tuple[Any, ...]) -> set[str]:
+    """Return the keys that models reachable along *path* allow; all below *kind* where unclear."""
+    models: set[type[BaseModel]] = {kind}
+    for step in path:
+        following: set[type[BaseModel]] = set()
+        for model in models:
+            field = model.model_fields.get(str(step))
+            if field is not None:
+                following |= _models_in(field.annotation)
+        tagged = {m for m in models if _tag(m) == step}
+        models = tagged or following or models
+    return {name for model in models for name in model.model_fields}
+
+
+def _models_in(annotation: Any) -> set[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return {annotation}
+    return {model for inner in get_args(annotation) for model in _models_in(inner)}
+
+
+def _tag(model: type[BaseModel]) -> str | None:
+    field = model.model_fields.get("kind")
+    values = get_args(field.annotation) if field is not None else ()
+    return values[0] if len(values) == 1 else None

@@ -1,0 +1,149 @@
+"""YAML with places: a document as plain data, and the line and column of each of its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from simulator.errors import Fault, InputError, one_line
+
+__all__ = ["MAX_BYTES", "YamlSource", "read_yaml"]
+
+MAX_BYTES = 4_000_000
+_MAX_DEPTH = 40
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True, slots=True)
+class YamlSource:
+    """A parsed document: its name for messages, its data, and its node tree for places."""
+
+    file: str
+    data: Any
+    root: yaml.Node | None
+
+    def place(self, path: Sequence[str | int], *, key: bool = False) -> tuple[int, int]:
+        """Return line and column (from 1) of the node at *path*, or of the nearest one above it.
+
+        With *key*, the place of the mapping's key and not of its value.
+        """
+        node = self.root
+        mark = node.start_mark if node is not None else None
+        for depth, step in enumerate(path):
+            last = depth == len(path) - 1
+            if isinstance(node, yaml.MappingNode):
+                found = next(((k, v) for k, v in node.value if k.value == str(step)), None)
+                if found is None:
+                    continue  # a step that pydantic adds, such as the tag of a union
+                mark = found[0].start_mark if key and last else found[1].start_mark
+                node = found[1]
+            elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+                node = node.value[step]
+                mark = node.start_mark
+            else:
+                break
+        return (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
+
+    def fault(self, path: Sequence[str | int], message: str, *, key: bool = False) -> Fault:
+        """Return a fault at *path* of this document."""
+        line, column = self.place(path, key=key)
+        return Fault(message, self.file, line, column)
+
+
+def read_yaml(path: Path, shown_as: str | None = None) -> YamlSource:
+    """Read and parse *path*; *shown_as* is its name in messages.
+
+    Raises
+    ------
+    InputError
+        Where the file cannot be read, is empty, binary or larger than ``MAX_BYTES``, is no
+        YAML, or holds a key twice.
+
+    """
+    name = shown_as or str(path)
+    try:
+        if path.is_dir():
+            raise InputError(Fault("is a folder; a YAML file is needed", name))
+        with path.open("rb") as stream:  # read bounded: a device or a pipe has no size
+            raw = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise InputError(Fault(f"cannot be read: {error.strerror or error}", name)) from None
+    return parse_yaml(raw, name)
+
+
+def parse_yaml(raw: bytes, name: str) -> YamlSource:
+    """Parse *raw* as the document called *name*; raises as :func:`read_yaml`."""
+    if len(raw) > MAX_BYTES:
+        raise InputError(Fault(f"is larger than {MAX_BYTES // 1_000_000} MB; a topology is a few kB", name))
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        column = error.start - raw.rfind(b"\n", 0, error.start)
+        raise InputError(Fault("is no text (UTF-8); a YAML file is needed", name, line, column)) from None
+    if not text.strip():
+        raise InputError(Fault("is empty; a topology needs schema_version, name, devices and links", name, 1, 1))
+    try:
+        loader = _Loader(text)
+        try:
+            root = loader.get_single_node()
+            if root is not None:
+                faults = _structure_faults(root, name)
+                if faults:
+                    raise InputError(faults)
+            data = loader.construct_document(root) if root is not None else None
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
+        problem = one_line(error.problem or error.context or "cannot be parsed")
+        raise InputError(Fault(f"is no valid YAML: {problem}", name, line, column)) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        problem = "nested too deep" if isinstance(error, RecursionError) else one_line(error)
+        raise InputError(Fault(f"is no valid YAML: {problem}", name, 1, 1)) from None
+    return YamlSource(name, data, root)
+
+
+def _structure_faults(root: yaml.Node, name: str) -> list[Fault]:
+    """Find keys written twice, keys that are no text, anchors that repeat data, deep nesting."""
+    faults: list[Fault] = []
+    seen: set[int] = set()
+    stack: list[tuple[yaml.Node, int]] = [(root, 0)]
+
+    def fault(node: yaml.Node, message: str) -> None:
+        faults.append(Fault(message, name, node.start_mark.line + 1, node.start_mark.column + 1))
+
+    while stack:
+        node, depth = stack.pop()
+        if isinstance(node, yaml.ScalarNode):
+            continue
+        if id(node) in seen:  # an alias (*name) to a mapping or list: exponential in the worst case
+            fault(node, "anchors that repeat a mapping or a list are not supported; use a range such as gpu[0-7]")
+            break
+        seen.add(id(node))
+        if depth > _MAX_DEPTH:
+            fault(node, f"is nested deeper than {_MAX_DEPTH} levels")
+            break
+        if isinstance(node, yaml.SequenceNode):
+            stack.extend((child, depth + 1) for child in node.value)
+            continue
+        if not isinstance(node, yaml.MappingNode):
+            continue
+        first: dict[str, yaml.Node] = {}
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                fault(key, "a key must be plain text")
+                continue
+            if key.tag == "tag:yaml.org,2002:merge":
+                fault(key, "merge keys (<<) are not supported")
+            elif key.value in first:
+                line = first[key.value].start_mark.line + 1
+                fault(key, f"the key '{one_line(key.value, 60)}' is written twice; first in line {line}")
+            first.setdefault(key.value, key)
+            stack.append((value, depth + 1))
+    return sorted(faults, key=lambda f: (f.line, f.column))

@@ -1,0 +1,176 @@
+"""Quantities as text with units, and SI floats inside.
+
+A quantity is a number, one space or none, and a unit of a closed table.  ``K M G T`` are
+powers of 1000, ``Ki Mi Gi Ti`` powers of 1024.  ``B`` is a byte and ``bit`` a bit; ``b``
+alone is refused because it is read both ways.  A bare number is refused.  Numbers are
+taken as decimals, so that ``5 us`` is exactly the float ``5e-06``.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from functools import lru_cache
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, WithJsonSchema
+
+from simulator.errors import nearest, one_line
+
+__all__ = [
+    "Bandwidth",
+    "Duration",
+    "FlopRate",
+    "Frequency",
+    "Power",
+    "Rate",
+    "Size",
+    "format_bandwidth",
+    "format_duration",
+    "format_size",
+    "parse_quantity",
+]
+
+_SI = {"": 0, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15}
+_BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4}
+
+
+def _bytes_table(suffix: str) -> dict[str, Decimal]:
+    table = {f"{p}B{suffix}": Decimal(10) ** e for p, e in _SI.items()}
+    table |= {f"{p}B{suffix}": Decimal(1024) ** e for p, e in _BINARY.items()}
+    table |= {f"{p}bit{suffix}": Decimal(10) ** e / 8 for p, e in _SI.items()}
+    table |= {f"{p}bit{suffix}": Decimal(1024) ** e / 8 for p, e in _BINARY.items()}
+    return table
+
+
+_UNITS: dict[str, dict[str, Decimal]] = {
+    "bandwidth": _bytes_table("/s"),
+    "size": _bytes_table(""),
+    "time": {
+        "s": Decimal(1),
+        "ms": Decimal("1e-3"),
+        "us": Decimal("1e-6"),
+        "µs": Decimal("1e-6"),
+        "ns": Decimal("1e-9"),
+        "ps": Decimal("1e-12"),
+        "min": Decimal(60),
+        "h": Decimal(3600),
+    },
+    "flop rate": {f"{p}FLOP/s": Decimal(10) ** e for p, e in _SI.items() if p != "k"},
+    "frequency": {f"{p}Hz": Decimal(10) ** e for p, e in _SI.items() if p != "K"},
+    "power": {"W": Decimal(1), "kW": Decimal(1000), "MW": Decimal(10) ** 6},
+    "rate": {f"{p}{u}/s": Decimal(10) ** e for p, e in _SI.items() for u in ("IOP", "T")},
+}
+_EXAMPLE = {
+    "bandwidth": "16 GB/s",
+    "size": "160 MB",
+    "time": "5 us",
+    "flop rate": "15.7 TFLOP/s",
+    "frequency": "1.53 GHz",
+    "power": "300 W",
+    "rate": "100 kIOP/s",
+}
+_NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?"
+_PATTERN = re.compile(rf"\s*({_NUMBER})\s*(\S.*?)?\s*", re.ASCII | re.DOTALL)
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: str, dimension: str) -> float:
+    example = _EXAMPLE[dimension]
+    match = _PATTERN.fullmatch(text)
+    if match is None:
+        raise ValueError(f'{dimension} is a number and a unit, for example "{example}"; got {text!r}')
+    number, unit = match.groups()
+    if unit is None:
+        raise ValueError(f'{dimension} needs a unit, for example "{example}"; got the bare number {number}')
+    table = _UNITS[dimension]
+    if unit not in table:
+        raise ValueError(f"{one_line(unit, 40)!r} is no unit of {dimension}; {_unit_hint(unit, dimension)}")
+    return float(Decimal(number) * table[unit])
+
+
+def _unit_hint(unit: str, dimension: str) -> str:
+    table = _UNITS[dimension]
+    per_s = re.fullmatch(r"([kKMGT]?i?)b(?:ps|(/s)?)", unit)
+    if per_s and dimension in ("bandwidth", "size"):
+        end = "/s" if dimension == "bandwidth" else ""
+        prefix = per_s.group(1)
+        return f"did you mean {prefix}bit{end} or {prefix}B{end}?"
+    for other in table:
+        if other.lower() == unit.lower():
+            return f"did you mean {other}?"
+    for name, units in _UNITS.items():
+        if unit in units:
+            return f'that is a unit of {name}; write for example "{_EXAMPLE[dimension]}"'
+    common = [u for u in table if not u.startswith(("Ki", "k", "P"))]
+    return nearest(unit, common) or f'write for example "{_EXAMPLE[dimension]}"'
+
+
+def parse_quantity(value: object, dimension: str, *, minimum: float = 0.0, positive: bool = False) -> float:
+    """Return *value* (text with a unit) in SI: bytes, seconds, B/s, FLOP/s, Hz, W or 1/s.
+
+    Raises
+    ------
+    ValueError
+        Where *value* is no text, has no unit or one of another dimension, or is out of range.
+
+    """
+    if isinstance(value, bool) or not isinstance(value, str):
+        example = _EXAMPLE[dimension]
+        kind = "the bare number" if isinstance(value, int | float) and not isinstance(value, bool) else "the value"
+        raise ValueError(f'{dimension} needs a unit, for example "{example}"; got {kind} {one_line(value, 40)}')
+    result = _parse(value, dimension)
+    if positive and result <= 0:
+        raise ValueError(f"{dimension} must be more than zero; got {value!r}")
+    if result < minimum or result != result or result == float("inf"):
+        raise ValueError(f"{dimension} must be at least zero and finite; got {value!r}")
+    return result
+
+
+def _quantity_type(dimension: str, *, positive: bool) -> Any:
+    def validate(value: object) -> float:
+        return parse_quantity(value, dimension, positive=positive)
+
+    units = "|".join(sorted((re.escape(u) for u in _UNITS[dimension]), key=lambda u: (-len(u), u)))
+    schema = {
+        "type": "string",
+        "pattern": rf"^\s*{_NUMBER}\s*({units})\s*$",
+        "examples": [_EXAMPLE[dimension]],
+        "description": f"a {dimension} with its unit",
+    }
+    return Annotated[float, BeforeValidator(validate), WithJsonSchema(schema)]
+
+
+# Inside a model each is a float in SI; what a file writes is text with a unit.
+Bandwidth = _quantity_type("bandwidth", positive=True)
+Size = _quantity_type("size", positive=False)
+Duration = _quantity_type("time", positive=False)
+FlopRate = _quantity_type("flop rate", positive=True)
+Frequency = _quantity_type("frequency", positive=True)
+Power = _quantity_type("power", positive=True)
+Rate = _quantity_type("rate", positive=True)
+
+
+def _scaled(value: float, units: list[tuple[float, str]], digits: int) -> str:
+    for scale, unit in units:
+        if abs(value) >= scale * (1 - 0.5 * 10**-digits):
+            return f"{value / scale:.{digits}g} {unit}"
+    scale, unit = units[-1]
+    return f"{value / scale:.{digits}g} {unit}"
+
+
+def format_duration(seconds: float, digits: int = 4) -> str:
+    """Return *seconds* for a reader, for example ``5.185 ms``."""
+    if seconds == 0:
+        return "0 s"
+    return _scaled(seconds, [(1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")], digits)
+
+
+def format_bandwidth(bytes_per_s: float, digits: int = 4) -> str:
+    """Return *bytes_per_s* for a reader, for example ``54 GB/s``."""
+    return _scaled(bytes_per_s, [(1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s")], digits)
+
+
+def format_size(n_bytes: float, digits: int = 4) -> str:
+    """Return *n_bytes* for a reader, for example ``160 MB``."""
+    return _scaled(n_bytes, [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")], digits)

@@ -1,0 +1,1 @@
+"""The built-in machines and parts, as YAML files."""
