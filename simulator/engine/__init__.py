@@ -1,0 +1,1 @@
+"""When it happens: executes a plan on a machine."""

@@ -1,0 +1,1 @@
+"""The topology compiled for simulation: directed links, shared resources, routes."""

@@ -1,0 +1,1 @@
+"""What happens, in which order, where: the one form that strategies write and the engine reads."""

@@ -1,0 +1,1 @@
+"""What a user sees, computed from the timeline: tables, JSON, traces."""

@@ -1,0 +1,91 @@
+"""Max-min fair shares of capacities among flows, by progressive filling.
+
+All flows of a connected set grow at the same rate until a resource is full or a flow meets
+its own cap; those flows are frozen there and the rest grow on.  (Bertsekas, Gallager, Data
+Networks, section 6.5.2, with weights: a flow takes ``weight`` times its rate of a resource.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+__all__ = ["fair_rates"]
+
+_SLACK = 1 + 1e-12  # what fills up together is frozen together, whatever the last bit says
+
+
+def fair_rates(
+    loads: Sequence[Sequence[tuple[int, float]]],
+    caps_Bps: Sequence[float],
+    capacity_Bps: Mapping[int, float] | Sequence[float],
+) -> list[float]:
+    """Return the max-min fair rate of each flow.
+
+    Parameters
+    ----------
+    loads : sequence of n sequences of (resource, weight)
+        What each flow takes of each resource per unit of its rate.
+    caps_Bps : sequence of n floats
+        The largest rate of each flow; may be infinite for a flow that loads something.
+    capacity_Bps : by resource
+        What each resource carries.
+
+    Returns
+    -------
+    list of n floats
+        Rates in the unit of the capacities; infinite where nothing bounds a flow.
+
+    """
+    n = len(loads)
+    if n == 1:  # the common case: alone in its part of the network
+        return [min([caps_Bps[0], *(capacity_Bps[r] / w for r, w in loads[0])])]
+    rates = [0.0] * n
+    free: dict[int, float] = {}
+    weight: dict[int, float] = {}
+    users: dict[int, list[int]] = {}
+    n_open: dict[int, int] = {}
+    for i, load in enumerate(loads):
+        for resource, w in load:
+            if resource not in free:
+                free[resource] = capacity_Bps[resource]
+                weight[resource] = 0.0
+                users[resource] = []
+                n_open[resource] = 0
+            weight[resource] += w
+            users[resource].append(i)
+            n_open[resource] += 1
+    open_flows = dict.fromkeys(range(n))
+    capped = sorted(range(n), key=lambda i: caps_Bps[i])
+    next_cap = 0
+    while open_flows:
+        level = min((free[r] / weight[r] for r in weight), default=float("inf"))
+        while next_cap < n and capped[next_cap] not in open_flows:
+            next_cap += 1
+        lowest_cap = caps_Bps[capped[next_cap]] if next_cap < n else float("inf")
+        share = min(level, lowest_cap)
+        if share == float("inf"):
+            for i in open_flows:
+                rates[i] = share
+            break
+        frozen: dict[int, None] = {}
+        if lowest_cap <= share * _SLACK:
+            j = next_cap
+            while j < n and caps_Bps[capped[j]] <= share * _SLACK:
+                if capped[j] in open_flows:
+                    frozen[capped[j]] = None
+                j += 1
+        if level <= share * _SLACK:
+            for resource in weight:
+                if free[resource] / weight[resource] <= share * _SLACK:
+                    frozen.update(dict.fromkeys(i for i in users[resource] if i in open_flows))
+        for i in frozen:
+            rate = min(share, caps_Bps[i])
+            rates[i] = rate
+            del open_flows[i]
+            for resource, w in loads[i]:
+                free[resource] = max(0.0, free[resource] - rate * w)
+                weight[resource] -= w
+                n_open[resource] -= 1
+                if not n_open[resource]:  # not by weight, which rounding may leave above zero
+                    del weight[resource]
+    return rates

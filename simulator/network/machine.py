@@ -1,0 +1,174 @@
+"""A :class:`Machine`: nodes, directed links and the capacities that flows share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from simulator.errors import InputError, nearest
+from simulator.topology.parts import CpuPart, NicPart, Part, SwitchPart
+from simulator.topology.topology import Device, DeviceKind, Topology, Wire
+from simulator.topology.schema import TransportSpec
+
+__all__ = ["Link", "Machine", "Node", "compile_machine"]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A device as a vertex of the link graph.  ``host`` is the machine it is in, -1 for the network."""
+
+    index: int
+    name: str
+    kind: DeviceKind
+    part: Part
+    host: int
+    latency_s: float  # added to what passes through
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One direction between two nodes, all parallel links together.
+
+    ``bandwidth_Bps`` is what large transfers reach; ``nominal_Bps`` what the data sheet
+    says; both for all ``count`` links.  ``resource`` is the capacity that it draws on.
+    """
+
+    index: int
+    name: str
+    src: int
+    dst: int
+    kind: str
+    bandwidth_Bps: float
+    nominal_Bps: float
+    latency_s: float
+    count: int
+    resource: int
+
+    @property
+    def unit_Bps(self) -> float:
+        """What one of the parallel links reaches."""
+        return self.bandwidth_Bps / self.count
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The link graph and its capacities.
+
+    ``capacity_Bps[r]`` belongs to the resource called ``resource_names[r]``: a direction of
+    a link, a half-duplex link, a socket's memory bus or a switch's fabric.  ``outgoing[v]``
+    lists the links that leave node ``v``.  ``gpus`` are the ranks, in the order of the file.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    links: tuple[Link, ...]
+    resource_names: tuple[str, ...]
+    capacity_Bps: tuple[float, ...]
+    outgoing: tuple[tuple[Link, ...], ...]
+    gpus: tuple[int, ...]
+    memory_bus: dict[int, int]  # CPU node -> resource
+    fabric: dict[int, int]  # switch node -> resource
+    transport: TransportSpec
+    n_hosts: int
+    index_of: dict[str, int] = field(repr=False)
+
+    def node(self, name: str) -> Node:
+        """Return the node called *name*.
+
+        Raises
+        ------
+        InputError
+            Where there is none; names the nearest.
+
+        """
+        if name not in self.index_of:
+            raise InputError(f"{self.name} has no device called '{name}'; {nearest(name, self.index_of)}")
+        return self.nodes[self.index_of[name]]
+
+    def gpus_of(self, host: int) -> list[int]:
+        """Return the GPUs of machine *host*, in order."""
+        return [gpu for gpu in self.gpus if self.nodes[gpu].host == host]
+
+
+def compile_machine(topology: Topology) -> Machine:
+    """Return *topology* as directed links with effective bandwidths and shared capacities."""
+    nodes = tuple(
+        Node(i, d.name, d.kind, d.part, d.node, _passage_s(d)) for i, d in enumerate(topology.devices)
+    )
+    index_of = {node.name: node.index for node in nodes}
+    links: list[Link] = []
+    names: list[str] = []
+    capacities: list[float] = []
+
+    def resource(name: str, capacity_Bps: float) -> int:
+        names.append(name)
+        capacities.append(capacity_Bps)
+        return len(names) - 1
+
+    seen: dict[str, int] = {}
+    for wire in _merged(topology.wires):
+        part = wire.part
+        nominal = part.bandwidth * wire.count
+        bandwidth = nominal * part.efficiency
+        ends = (index_of[wire.a], index_of[wire.b])
+        shared = resource(f"{wire.a}<->{wire.b}", bandwidth) if part.duplex == "half" else None
+        for src, dst in (ends, ends[::-1]):
+            name = f"{nodes[src].name}->{nodes[dst].name}"
+            seen[name] = seen.get(name, 0) + 1
+            if seen[name] > 1:
+                name += f"#{seen[name]}"
+            own = shared if shared is not None else resource(name, bandwidth)
+            latency = part.latency + _packet_s(nodes[dst], bandwidth)
+            links.append(
+                Link(len(links), name, src, dst, part.of, bandwidth, nominal, latency, wire.count, own)
+            )
+    memory_bus, fabric = {}, {}
+    for node in nodes:
+        if isinstance(node.part, CpuPart) and node.part.memory_bandwidth:
+            memory_bus[node.index] = resource(f"{node.name}:memory", node.part.memory_bandwidth)
+        if isinstance(node.part, SwitchPart) and node.part.fabric_bandwidth:
+            fabric[node.index] = resource(f"{node.name}:fabric", node.part.fabric_bandwidth)
+    outgoing: list[list[Link]] = [[] for _ in nodes]
+    for link in links:
+        outgoing[link.src].append(link)
+    return Machine(
+        name=topology.name,
+        nodes=nodes,
+        links=tuple(links),
+        resource_names=tuple(names),
+        capacity_Bps=tuple(capacities),
+        outgoing=tuple(tuple(out) for out in outgoing),
+        gpus=tuple(node.index for node in nodes if node.kind == "gpu"),
+        memory_bus=memory_bus,
+        fabric=fabric,
+        transport=topology.transport,
+        n_hosts=topology.n_nodes,
+        index_of=index_of,
+    )
+
+
+def _passage_s(device: Device) -> float:
+    return device.part.latency if isinstance(device.part, SwitchPart | NicPart) else 0.0
+
+
+def _packet_s(receiver: Node, bandwidth_Bps: float) -> float:
+    """Time that a store-and-forward switch waits for the rest of a packet."""
+    part = receiver.part
+    if isinstance(part, SwitchPart) and part.forwarding == "store-and-forward":
+        return part.packet / bandwidth_Bps
+    return 0.0
+
+
+def _merged(wires: tuple[Wire, ...]) -> list[Wire]:
+    """Join equal wires between the same two devices into one with their summed count."""
+    merged: dict[tuple[str, str, object], Wire] = {}
+    for wire in wires:
+        a, b = sorted((wire.a, wire.b))
+        part = wire.part
+        figures = (part.of, part.bandwidth, part.efficiency, part.latency, part.duplex)
+        key = (a, b, figures)
+        if key in merged:
+            old = merged[key]
+            merged[key] = Wire(old.a, old.b, old.part, old.count + wire.count)
+        else:
+            merged[key] = wire
+    return list(merged.values())

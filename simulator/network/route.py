@@ -1,0 +1,102 @@
+"""What a flow of bytes crosses between two endpoints: a :class:`Route`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from simulator.network.machine import Link, Machine
+
+__all__ = ["CLASSES", "Route", "join", "route_along", "striped"]
+
+# Best first; the same order as NCCL's path types.
+CLASSES = ("loc", "nvl", "nvb", "pix", "pxb", "phb", "sys", "net", "any")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A way from ``src`` to ``dst``.
+
+    ``links`` and ``loads`` give the links and the resources crossed, each with the share of
+    the flow's bytes that it carries (1/2 for each of two striped paths; 2 for memory that is
+    written and read).  ``bandwidth_Bps`` is what a flow reaches alone.
+    """
+
+    src: int
+    dst: int
+    path_class: str
+    transport: str
+    links: tuple[tuple[int, float], ...]
+    loads: tuple[tuple[int, float], ...]
+    latency_s: float
+    bandwidth_Bps: float
+
+
+def route_along(
+    machine: Machine,
+    path: Sequence[Link],
+    path_class: str,
+    transport: str,
+    extra: Iterable[tuple[int, float]] = (),
+) -> Route:
+    """Return the route over *path*, loading also the resources *extra* (resource, share)."""
+    loads: dict[int, float] = {}
+    latency = 0.0
+    for i, link in enumerate(path):
+        loads[link.resource] = loads.get(link.resource, 0.0) + 1.0
+        latency += link.latency_s
+        if i:
+            latency += machine.nodes[link.src].latency_s
+            if link.src in machine.fabric:
+                loads[machine.fabric[link.src]] = loads.get(machine.fabric[link.src], 0.0) + 1.0
+    for resource, share in extra:
+        loads[resource] = loads.get(resource, 0.0) + share
+    links: dict[int, float] = {}
+    for link in path:
+        links[link.index] = links.get(link.index, 0.0) + 1.0
+    return _made(machine, path[0].src, path[-1].dst, path_class, transport, links, loads, latency)
+
+
+def join(machine: Machine, first: Route, second: Route, path_class: str, transport: str) -> Route:
+    """Return *first* followed by *second*, cut through where they meet."""
+    links, loads = dict(first.links), dict(first.loads)
+    for link, share in second.links:
+        links[link] = links.get(link, 0.0) + share
+    for resource, share in second.loads:
+        loads[resource] = loads.get(resource, 0.0) + share
+    latency = first.latency_s + second.latency_s + machine.nodes[first.dst].latency_s
+    return _made(machine, first.src, second.dst, path_class, transport, links, loads, latency)
+
+
+def striped(machine: Machine, routes: Sequence[Route]) -> Route:
+    """Return one route that spreads its bytes over *routes* in proportion to their bandwidths."""
+    if len(routes) == 1:
+        return routes[0]
+    total = sum(route.bandwidth_Bps for route in routes)
+    links: dict[int, float] = {}
+    loads: dict[int, float] = {}
+    for route in routes:
+        part = route.bandwidth_Bps / total
+        for link, share in route.links:
+            links[link] = links.get(link, 0.0) + share * part
+        for resource, share in route.loads:
+            loads[resource] = loads.get(resource, 0.0) + share * part
+    first = routes[0]
+    latency = max(route.latency_s for route in routes)
+    return _made(machine, first.src, first.dst, first.path_class, first.transport, links, loads, latency)
+
+
+def _made(
+    machine: Machine,
+    src: int,
+    dst: int,
+    path_class: str,
+    transport: str,
+    links: dict[int, float],
+    loads: dict[int, float],
+    latency_s: float,
+) -> Route:
+    bandwidth = min((machine.capacity_Bps[r] / share for r, share in loads.items()), default=float("inf"))
+    return Route(
+        src, dst, path_class, transport, tuple(sorted(links.items())), tuple(sorted(loads.items())), latency_s, bandwidth
+    )

@@ -1,0 +1,287 @@
+"""Which way bytes take between two endpoints: the rules that real transports follow.
+
+Best first, between two GPUs of one machine:
+
+1. NVLink (or xGMI), directly or through NVLink switches, striped over all shortest paths;
+2. peer to peer over PCIe, as far as the machine's ``transport.peer_to_peer`` allows;
+3. staged in host memory: up to the sender's CPU, into memory, out of it, and down.
+
+Between machines: over the NICs nearest to each GPU, directly (GPUDirect) where the NIC and
+``transport.gpudirect_rdma`` allow it, otherwise staged in host memory.  NVLink through a
+neighbouring GPU is never taken by itself; searches ask for it with :meth:`Router.relay`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from simulator.errors import InputError
+from simulator.network.machine import Link, Machine, Node
+from simulator.network.route import CLASSES, Route, join, route_along, striped
+from simulator.topology.parts import NicPart
+
+__all__ = ["Router"]
+
+_GPU_LINKS = frozenset(("nvlink", "xgmi", "c2c"))
+_HOST_LINKS = frozenset(("pcie", "socket", "c2c", "storage"))
+_NETWORK_LINKS = frozenset(("ethernet", "infiniband", "efa", "omnipath"))
+_MAX_STRIPES = 64
+
+
+class Router:
+    """Routes over one machine, found when asked for and kept."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._kept: dict[tuple[int, int], Route] = {}
+        self._near_nics: dict[int, list[tuple[int, Route]]] = {}
+        self._cpus: dict[int, int | None] = {}
+        self._into: dict[tuple[int, int], Link] | None = None
+        self._in_host: dict[int, list[Node]] = {}
+        for node in machine.nodes:
+            self._in_host.setdefault(node.host, []).append(node)
+
+    def route(self, src: int, dst: int) -> Route:
+        """Return the route from node *src* to node *dst*, each a GPU or a CPU.
+
+        Raises
+        ------
+        InputError
+            Where no links lead from one to the other.
+
+        """
+        key = (src, dst)
+        found = self._kept.get(key)
+        if found is None:
+            found = self._kept[key] = self._find(self.machine.nodes[src], self.machine.nodes[dst])
+        return found
+
+    def relay(self, src: int, via: int, dst: int) -> Route | None:
+        """Return NVLink from *src* over the GPU *via* to *dst*, or None where a leg is missing."""
+        first, second = self._nvlink(src, via), self._nvlink(via, dst)
+        if first is None or second is None:
+            return None
+        return join(self.machine, first, second, "nvb", "nvlink-relay")
+
+    def direct(self, src: int, dst: int) -> Route | None:
+        """Return the NVLink route between two GPUs without a relay, or None."""
+        return self._nvlink(src, dst)
+
+    def nearest_cpu(self, node: int) -> int | None:
+        """Return the CPU that *node* hangs at, or None where there is none."""
+        if node not in self._cpus:
+            cpus = [n.index for n in self._in_host[self.machine.nodes[node].host] if n.kind == "cpu"]
+            paths = [(path, cpu) for cpu in cpus if (path := self._host_path(node, cpu)) is not None]
+            self._cpus[node] = min(paths, key=lambda item: (len(item[0]), item[1]))[1] if paths else None
+            if node in cpus:
+                self._cpus[node] = node
+        return self._cpus[node]
+
+    # -- rules ---------------------------------------------------------------------
+
+    def _find(self, src: Node, dst: Node) -> Route:
+        if src.index == dst.index:
+            return Route(src.index, dst.index, "loc", "local", (), (), 0.0, float("inf"))
+        if src.host == dst.host:
+            route = self._inside(src, dst)
+        else:
+            route = self._between(src, dst)
+        if route is None:
+            route = self._any(src.index, dst.index)
+        if route is None:
+            raise InputError(f"{self.machine.name}: no links lead from {src.name} to {dst.name}")
+        return route
+
+    def _inside(self, src: Node, dst: Node) -> Route | None:
+        if src.kind == dst.kind == "gpu":
+            direct = self._nvlink(src.index, dst.index)
+            if direct is not None:
+                return direct
+            path = self._host_path(src.index, dst.index)
+            if path is not None:
+                path_class = self._class_of(path)
+                if _allows(self.machine.transport.peer_to_peer, path_class):
+                    return route_along(self.machine, path, path_class, "peer-to-peer")
+            return self._staged(src.index, dst.index)
+        path = self._host_path(src.index, dst.index)
+        if path is None:
+            return None
+        cpus = [n.index for n in (src, dst) if n.kind == "cpu"]
+        return route_along(self.machine, path, self._class_of(path), "host", self._memory(cpus, 1.0))
+
+    def _nvlink(self, src: int, dst: int) -> Route | None:
+        nodes = self.machine.nodes
+        paths = self._shortest(
+            src, dst, lambda link: link.kind in _GPU_LINKS, lambda v: nodes[v].kind == "nvlink-switch"
+        )
+        if not paths:
+            return None
+        return striped(self.machine, [route_along(self.machine, p, "nvl", "nvlink") for p in paths])
+
+    def _staged(self, src: int, dst: int) -> Route | None:
+        cpu = self.nearest_cpu(src)
+        if cpu is None:
+            return None
+        up, down = self._host_path(src, cpu), self._host_path(cpu, dst)
+        if up is None or down is None:
+            return None
+        worst = max(self._class_of([*up, *down]), "phb", key=CLASSES.index)
+        first = route_along(self.machine, up, worst, "host", self._memory([cpu], 2.0))
+        return join(self.machine, first, route_along(self.machine, down, worst, "host"), worst, "host-staged")
+
+    def _between(self, src: Node, dst: Node) -> Route | None:
+        """Over the network; several NICs at equal distance share the bytes."""
+        out, into = self._nics_of(src.index), self._nics_of(dst.index)
+        if not out or not into:
+            return None
+        routes = []
+        for i in range(max(len(out), len(into))):
+            (nic_a, leg_a), (nic_b, leg_b) = out[i % len(out)], into[i % len(into)]
+            wire = self._network_path(nic_a, nic_b)
+            if wire is None:
+                return None
+            middle = route_along(self.machine, wire, "net", "network")
+            start = join(self.machine, leg_a, middle, "net", "network")
+            end = self._reversed(leg_b)
+            routes.append(join(self.machine, start, end, "net", "network"))
+        return striped(self.machine, routes)
+
+    def _nics_of(self, node: int) -> list[tuple[int, Route]]:
+        """Return the nearest NICs of a GPU or CPU, each with the route that leads to it."""
+        if node not in self._near_nics:
+            self._near_nics[node] = self._find_nics(node)
+        return self._near_nics[node]
+
+    def _find_nics(self, node: int) -> list[tuple[int, Route]]:
+        host = self.machine.nodes[node].host
+        found: list[tuple[int, int, Route]] = []
+        for nic in self._in_host[host]:
+            if nic.kind != "nic":
+                continue
+            path = self._host_path(node, nic.index)
+            if path is None:
+                continue
+            path_class = self._class_of(path)
+            part = nic.part
+            free = isinstance(part, NicPart) and part.gpudirect
+            if self.machine.nodes[node].kind == "cpu":
+                leg = route_along(self.machine, path, path_class, "host", self._memory([node], 1.0))
+            elif free and _allows(self.machine.transport.gpudirect_rdma, path_class):
+                leg = route_along(self.machine, path, path_class, "gpudirect")
+            else:
+                cpu = self.nearest_cpu(node)
+                up = self._host_path(node, cpu) if cpu is not None else None
+                down = self._host_path(cpu, nic.index) if cpu is not None else None
+                if cpu is None or up is None or down is None:
+                    leg = route_along(self.machine, path, path_class, "host")
+                else:
+                    first = route_along(self.machine, up, path_class, "host", self._memory([cpu], 2.0))
+                    leg = join(
+                        self.machine, first, route_along(self.machine, down, path_class, "host"), path_class, "host"
+                    )
+            found.append((CLASSES.index(path_class), nic.index, leg))
+        if not found:
+            return []
+        best = min(rank for rank, _, _ in found)
+        near = [(nic, leg) for rank, nic, leg in found if rank == best]
+        if best <= CLASSES.index("pxb"):
+            shortest = min(len(leg.links) for _, leg in near)
+            return [(nic, leg) for nic, leg in near if len(leg.links) == shortest]
+        # Through the CPU no NIC is nearer than another: GPUs take them in turn.
+        local = [n.index for n in self._in_host[host] if n.kind == "gpu"]
+        turn = local.index(node) if node in local else 0
+        return [near[turn % len(near)]]
+
+    def _reversed(self, leg: Route) -> Route:
+        """Return *leg* the other way round."""
+        back: list[tuple[int, float]] = []
+        loads: dict[int, float] = {}
+        own = {self.machine.links[i].resource for i, _ in leg.links}
+        for index, share in leg.links:
+            twin = self.machine.links[index ^ 1]  # the directions of a wire stand side by side
+            back.append((twin.index, share))
+            loads[twin.resource] = loads.get(twin.resource, 0.0) + share
+        for resource, share in leg.loads:
+            if resource not in own:
+                loads[resource] = loads.get(resource, 0.0) + share
+        return Route(
+            leg.dst, leg.src, leg.path_class, leg.transport, tuple(back), tuple(loads.items()), leg.latency_s, leg.bandwidth_Bps
+        )
+
+    def _any(self, src: int, dst: int) -> Route | None:
+        """Over whatever links there are, where no rule applies."""
+        paths = self._shortest(src, dst, lambda _: True, lambda _: True)
+        return route_along(self.machine, paths[0], "any", "direct") if paths else None
+
+    # -- paths ---------------------------------------------------------------------
+
+    def _memory(self, cpus: Iterable[int], share: float) -> list[tuple[int, float]]:
+        return [(self.machine.memory_bus[c], share) for c in cpus if c in self.machine.memory_bus]
+
+    def _host_path(self, src: int, dst: int) -> list[Link] | None:
+        nodes = self.machine.nodes
+        paths = self._shortest(
+            src, dst, lambda link: link.kind in _HOST_LINKS, lambda v: nodes[v].kind in ("pcie-switch", "cpu")
+        )
+        return paths[0] if paths else None
+
+    def _network_path(self, src: int, dst: int) -> list[Link] | None:
+        nodes, outgoing = self.machine.nodes, self.machine.outgoing
+        if self._into is None:
+            self._into = {(link.src, link.dst): link for link in reversed(self.machine.links) if link.kind in _NETWORK_LINKS}
+        for link in outgoing[src]:  # one switch between them: no search over its many ports
+            last = self._into.get((link.dst, dst))
+            if link.kind in _NETWORK_LINKS and last is not None and nodes[link.dst].kind == "network-switch":
+                return [link, last]
+        paths = self._shortest(
+            src, dst, lambda link: link.kind in _NETWORK_LINKS, lambda v: nodes[v].kind == "network-switch"
+        )
+        return paths[0] if paths else None
+
+    def _class_of(self, path: Iterable[Link]) -> str:
+        """Return how far a path over PCIe goes: pix, pxb, phb or sys."""
+        inner = [self.machine.nodes[link.dst] for link in path][:-1]
+        ends = [n for n in inner if n.kind == "cpu"]
+        if not ends and path and self.machine.nodes[list(path)[-1].dst].kind == "cpu":
+            return "phb"
+        if len({n.index for n in ends}) > 1:
+            return "sys"
+        if ends:
+            return "phb"
+        return "pix" if sum(n.kind == "pcie-switch" for n in inner) <= 1 else "pxb"
+
+    def _shortest(
+        self, src: int, dst: int, usable: Callable[[Link], bool], through: Callable[[int], bool]
+    ) -> list[list[Link]]:
+        """Return the shortest paths of *usable* links over nodes that let *through*.
+
+        All of them (at most 64), those of the largest bottleneck first, then by index.
+        """
+        outgoing = self.machine.outgoing
+        depth = {src: 0}
+        frontier = [src]
+        parents: dict[int, list[Link]] = {}
+        while frontier and dst not in depth:
+            following: list[int] = []
+            for v in frontier:
+                for link in outgoing[v]:
+                    if not usable(link) or (link.dst != dst and not through(link.dst)):
+                        continue
+                    if link.dst not in depth:
+                        depth[link.dst] = depth[v] + 1
+                        following.append(link.dst)
+                    if depth[link.dst] == depth[v] + 1:
+                        parents.setdefault(link.dst, []).append(link)
+            frontier = following
+        if dst not in depth:
+            return []
+        paths: list[list[Link]] = [[]]
+        while paths[0] == [] or paths[0][0].src != src:
+            heads = [(path, path[0].src if path else dst) for path in paths]
+            paths = [[link, *path] for path, head in heads for link in parents[head]][:_MAX_STRIPES]
+        paths.sort(key=lambda path: (-min(link.bandwidth_Bps for link in path), [link.index for link in path]))
+        return paths
+
+
+def _allows(level: str, path_class: str) -> bool:
+    return level != "none" and CLASSES.index(path_class) <= CLASSES.index(level)

@@ -1,0 +1,78 @@
+"""Strategies by name: those built in, and those that installed packages register.
+
+A package registers a strategy by an entry point of the group ``toposim.strategies`` whose
+object is a :class:`~simulator.strategies.base.Strategy` or a function without arguments that
+returns one.  Built-in ones are listed in the same form and imported when asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from importlib import metadata
+
+from simulator.errors import InputError, nearest, one_line
+from simulator.strategies.base import Strategy
+
+__all__ = ["ENTRY_POINT_GROUP", "find_strategy", "strategy_names"]
+
+ENTRY_POINT_GROUP = "toposim.strategies"
+# In the order in which --list-strategies shows them.
+_BUILT_IN = {
+    "gpu0": "simulator.strategies.gather:gather_on_gpu",
+    "cpu": "simulator.strategies.gather:GATHER_ON_CPU",
+    "sharded": "simulator.strategies.sharded:SHARDED",
+    "naive-ring": "simulator.strategies.rings:NAIVE_RING",
+    "ring": "simulator.strategies.rings:RING",
+    "single-ring": "simulator.strategies.rings:SINGLE_RING",
+    "bidirectional-ring": "simulator.strategies.rings:BIDIRECTIONAL_RING",
+    "multi-ring": "simulator.strategies.rings:MULTI_RING",
+    "tree": "simulator.strategies.trees:TREE",
+    "double-tree": "simulator.strategies.trees:DOUBLE_TREE",
+    "halving-doubling": "simulator.strategies.halving_doubling:HALVING_DOUBLING",
+    "hierarchical": "simulator.strategies.hierarchical:HIERARCHICAL",
+    "parameter-server": "simulator.strategies.parameter_server:parameter_server",
+    "nccl": "simulator.strategies.nccl.strategy:NCCL",
+}
+_NUMBERED = {"gpu": "gpu0", "parameter-server-": "parameter-server"}  # gpu3, parameter-server-4
+
+
+def strategy_names() -> list[str]:
+    """Return the names of all strategies, built-in ones first."""
+    return [*_BUILT_IN, *sorted(set(_plugins()) - set(_BUILT_IN))]
+
+
+def find_strategy(name: str) -> Strategy:
+    """Return the strategy called *name*.
+
+    ``gpuN`` gathers on GPU N, ``parameter-server-N`` has N servers
+    (``parameter-server-colocated``: one on each node).
+
+    Raises
+    ------
+    InputError
+        Where no strategy has that name; names the nearest.
+
+    """
+    if name in _BUILT_IN:
+        return _load(_BUILT_IN[name], name)
+    for stem, base in _NUMBERED.items():
+        rest = name.removeprefix(stem) if name.startswith(stem) else ""
+        if re.fullmatch(r"\d{1,5}", rest, re.ASCII) or (rest == "colocated" and base == "parameter-server"):
+            return _load(_BUILT_IN[base], name)
+    plugins = _plugins()
+    if name in plugins:
+        found = plugins[name].load()
+        return found() if isinstance(found, type) or not hasattr(found, "plan") else found  # type: ignore[no-any-return]
+    hint = nearest(name, strategy_names())
+    raise InputError(f"--strategy: no strategy is called '{one_line(name, 60)}'; {hint} (--list-strategies)")
+
+
+def _plugins() -> dict[str, metadata.EntryPoint]:
+    return {point.name: point for point in metadata.entry_points(group=ENTRY_POINT_GROUP)}
+
+
+def _load(where: str, name: str) -> Strategy:
+    module, _, attribute = where.partition(":")
+    found = getattr(importlib.import_module(module), attribute)
+    return found if hasattr(found, "plan") else found(name)  # type: ignore[no-any-return]

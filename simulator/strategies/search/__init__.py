@@ -1,0 +1,1 @@
+"""Searches in the link graph of a machine: rings, trees."""

@@ -1,0 +1,30 @@
+"""Collectives, the sizes that tables list for them, and the bandwidths computed from them."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+__all__ = ["COLLECTIVES", "Collective", "bus_factor"]
+
+Collective = Literal[
+    "all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce", "all-to-all", "send-recv"
+]
+COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
+
+
+def bus_factor(collective: Collective, n_ranks: int) -> float:
+    """Return busbw / algbw, as nccl-tests defines it (doc/PERFORMANCE.md).
+
+    The size is nccl-tests': of the buffer of one rank for all-reduce, broadcast, reduce and
+    send-recv; of the gathered result for all-gather; of the input of one rank for
+    reduce-scatter and all-to-all.
+    """
+    if n_ranks < 2:
+        return 1.0
+    if collective == "all-reduce":
+        return 2 * (n_ranks - 1) / n_ranks
+    if collective in ("reduce-scatter", "all-gather", "all-to-all"):
+        return (n_ranks - 1) / n_ranks
+    return 1.0
+
+
