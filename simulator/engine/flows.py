@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 
-from simulator.engine.fairshare import fair_rates
+from simulator.network.fairshare import fair_rates
 from simulator.engine.kernel import Kernel
 from simulator.errors import SimulationError
 

@@ -77,6 +77,10 @@ class Router:
                 self._cpus[node] = node
         return self._cpus[node]
 
+    def nics_near(self, node: int) -> list[int]:
+        """Return the NICs that traffic of *node* to other machines goes over."""
+        return [nic for nic, _ in self._nics_of(node)]
+
     # -- rules ---------------------------------------------------------------------
 
     def _find(self, src: Node, dst: Node) -> Route:

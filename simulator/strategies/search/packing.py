@@ -1,0 +1,62 @@
+"""Choose, among candidates that draw on shared units, a multiset that uses the most of them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TypeVar
+
+__all__ = ["pack"]
+
+Edge = TypeVar("Edge", bound=Hashable)
+_MAX_VISITS = 2_000
+
+
+def pack(candidates: Sequence[Mapping[Edge, int]], units: Mapping[Edge, int], bound: int) -> list[int]:
+    """Return indices into *candidates*, repeated as often as each is taken.
+
+    Depth first, each candidate as often as it fits before less often, so that of two
+    answers of equal size the one with fewer different candidates is found first.  Stops at
+    *bound* taken, or after a fixed number of visits with the best found so far; both are
+    deterministic.
+
+    Parameters
+    ----------
+    candidates : sequence of mappings
+        How many units of each edge a candidate takes.
+    units : mapping
+        How many units each edge has.
+    bound : int
+        No answer is larger than this.
+
+    """
+    free = dict(units)
+    best: list[int] = []
+    taken: list[int] = []
+    visits = 0
+
+    def room(index: int) -> int:
+        return min(free.get(edge, 0) // need for edge, need in candidates[index].items())
+
+    def visit(start: int) -> bool:
+        nonlocal best, visits
+        visits += 1
+        if len(taken) > len(best):
+            best = list(taken)
+        if len(best) >= bound or visits > _MAX_VISITS:
+            return True
+        for index in range(start, len(candidates)):
+            fits = room(index)
+            for times in range(min(fits, bound - len(taken)), 0, -1):
+                for edge, need in candidates[index].items():
+                    free[edge] -= need * times
+                taken.extend([index] * times)
+                done = visit(index + 1)
+                del taken[len(taken) - times :]
+                for edge, need in candidates[index].items():
+                    free[edge] += need * times
+                if done:
+                    return True
+        return False
+
+    visit(0)
+    return best
