@@ -1,0 +1,46 @@
+"""JSON Schemas of topologies and parts, for editors that check YAML while it is written.
+
+``python -m simulator.topology.json_schema [FOLDER]`` writes ``topology.schema.json`` and
+``part.schema.json`` into FOLDER, by default beside the built-in topologies.  A test fails
+where the files there differ from the models.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from simulator.topology.catalogue import builtin_folder
+from simulator.topology.parts import AnyPart
+from simulator.topology.schema import TopologyFile
+
+__all__ = ["json_schemas", "write_json_schemas"]
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def json_schemas() -> dict[str, str]:
+    """Return the text of each schema by its file name."""
+    part: TypeAdapter[Any] = TypeAdapter(AnyPart)
+    schemas = {
+        "topology.schema.json": ("A machine or a cluster", TopologyFile.model_json_schema()),
+        "part.schema.json": ("A part of the catalogue", part.json_schema()),
+    }
+    return {
+        name: json.dumps({"$schema": _DIALECT, **schema, "title": title}, indent=1, sort_keys=True) + "\n"
+        for name, (title, schema) in schemas.items()
+    }
+
+
+def write_json_schemas(folder: Path) -> None:
+    """Write the schemas into *folder*."""
+    for name, text in json_schemas().items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_json_schemas(Path(sys.argv[1]) if len(sys.argv) > 1 else builtin_folder())
