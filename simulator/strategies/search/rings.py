@@ -170,11 +170,13 @@ def _packed(request: Request, graph: LinkGraph, both_directions: bool) -> list[F
     best: list[list[tuple[int, ...]]] = []
     cycles: list[list[tuple[int, ...]]] = []
     for n_relays in range(_MAX_RELAYS + 1):
+        if len(best) >= bound:
+            break
         # Straight cycles stand before those with relays, wide ones before narrow ones.
         longer = [c for c in _cycles(nodes, graph, n_relays) if all(units[e] >= k for e, k in _edges(c).items())]
         longer.sort(key=lambda cycle: -min(units[e] // k for e, k in _edges(cycle).items()))
         cycles += longer[: _MAX_PACKED if n_relays else _MAX_CYCLES]
-        if not longer or len(best) >= bound:
+        if not longer:
             continue
         taken = pack([_edges(cycle) for cycle in cycles], units, bound)
         if len(taken) > len(best):
