@@ -1,0 +1,103 @@
+"""CSV with places: the records of a file as text, and the line where each starts.
+
+RFC 4180 with commas; LF, CRLF or CR; a UTF-8 byte order mark is passed over, and so are
+empty lines.  The standard library's reader does not say in which column it stumbles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from simulator.errors import Fault, InputError
+
+__all__ = ["MAX_BYTES", "Record", "read_records"]
+
+MAX_BYTES = 64_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record: its fields as written (quotes resolved), and its first line, from 1."""
+
+    line: int
+    fields: tuple[str, ...]
+
+
+def read_records(raw: bytes, name: str) -> list[Record]:
+    """Return the records of the file *raw*, which messages call *name*.
+
+    Raises
+    ------
+    InputError
+        Where the file is empty, too large, no text, or a quote does not close.
+
+    """
+    if len(raw) > MAX_BYTES:
+        raise InputError(Fault(f"is larger than {MAX_BYTES // 1_000_000} MB; score it in parts", name))
+    bad = raw.find(b"\0")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        bad = error.start if bad < 0 else min(bad, error.start)
+    if bad >= 0:
+        line = raw.count(b"\n", 0, bad) + 1
+        column = bad - raw.rfind(b"\n", 0, bad)
+        raise InputError(Fault("is no text (UTF-8); a CSV table is needed", name, line, column))
+    if not text.strip():
+        raise InputError(Fault("is empty; a table starts with a line of column names", name, 1, 1))
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return [record for record in _split(text, name) if len(record.fields) > 1 or record.fields[0].strip()]
+
+
+def _split(text: str, name: str) -> Iterator[Record]:
+    position, line = 0, 1
+    while position < len(text):
+        end = text.find("\n", position)
+        end = len(text) if end < 0 else end
+        if text.find('"', position, end) < 0:
+            yield Record(line, tuple(text[position:end].split(",")))
+            position, line = end + 1, line + 1
+            continue
+        first = line
+        fields, position, line = _quoted(text, position, line, name)
+        yield Record(first, fields)
+
+
+def _quoted(text: str, position: int, line: int, name: str) -> tuple[tuple[str, ...], int, int]:
+    """Return the fields of the record at *position*, and where the next one starts."""
+    line_start = position
+    fields: list[str] = []
+    while True:
+        if text.startswith('"', position):
+            place = (line, position - line_start + 1)
+            pieces: list[str] = []
+            position += 1
+            while True:
+                close = text.find('"', position)
+                if close < 0:
+                    raise InputError(Fault("the quote that opens here never closes", name, *place))
+                pieces.append(text[position:close])
+                position = close + 1
+                if not text.startswith('"', position):
+                    break
+                pieces.append('"')
+                position += 1
+            value = "".join(pieces)
+            if "\n" in value:
+                line += value.count("\n")
+                line_start = text.rfind("\n", 0, position) + 1
+            if position < len(text) and text[position] not in ",\n":
+                column = position - line_start + 1
+                message = "text after a closing quote; inside quotes a quote is written twice"
+                raise InputError(Fault(message, name, line, column))
+        else:
+            ends = [e for e in (text.find(",", position), text.find("\n", position)) if e >= 0]
+            end = min(ends, default=len(text))
+            value = text[position:end]
+            position = end
+        fields.append(value)
+        if position >= len(text) or text[position] == "\n":
+            return tuple(fields), position + 1, line + 1
+        position += 1

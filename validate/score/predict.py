@@ -1,0 +1,131 @@
+"""Predict the time of a query: plan it with a strategy and run the plan."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+
+from simulator.api import make_request
+from simulator.engine.executor import execute
+from simulator.errors import InputError, SimulationError, one_line
+from simulator.plan.merge import merge
+from simulator.strategies.base import Strategy, Unsuitable
+from simulator.strategies.registry import find_strategy
+from simulator.topology.parts import GpuPart
+from validate.score.baselines import alpha_beta_ring_s
+from validate.score.machines import Compiled, MachineBook
+from validate.score.query import NotScored, Query
+
+__all__ = ["Predictor"]
+
+_NCCL = "nccl"
+_Answer = float | str  # seconds, or why there is no prediction
+
+
+class Predictor:
+    """Predicts queries on the machines of a book with one strategy; equal queries once."""
+
+    def __init__(self, book: MachineBook, strategy: str = _NCCL) -> None:
+        self._book = book
+        self._name = strategy
+        self._strategies: dict[str | None, Strategy] = {None: find_strategy(strategy)}
+        self._kept: dict[tuple[str, Query], _Answer] = {}
+        self._baselines: dict[tuple[str, Query], _Answer] = {}
+
+    def predict_s(self, query: Query) -> float:
+        """Return the predicted time of *query*.
+
+        Raises
+        ------
+        NotScored
+            Where it cannot be predicted; says why.
+
+        """
+        compiled = self._book.get(query.machine, query.n_nodes)
+        key = (compiled.topology, replace(query, machine=""))
+        if key not in self._kept:
+            try:
+                self._kept[key] = self._run(query, compiled)
+            except NotScored as error:
+                self._kept[key] = str(error)
+        return _seconds(self._kept[key])
+
+    def baseline_s(self, query: Query) -> float:
+        """Return what a bare alpha-beta ring says of *query*; raises as :meth:`predict_s`."""
+        compiled = self._book.get(query.machine, query.n_nodes)
+        key = (compiled.topology, replace(query, machine="", algorithm=None, n_groups=1))
+        if key not in self._baselines:
+            try:
+                ranks = [compiled.machine.gpus[g] for g in _groups(query, compiled)[0]]
+                self._baselines[key] = alpha_beta_ring_s(
+                    compiled.machine, compiled.router, ranks, query.collective, query.size_bytes
+                )
+            except (NotScored, InputError) as error:
+                self._baselines[key] = one_line(error)
+        return _seconds(self._baselines[key])
+
+    def _run(self, query: Query, compiled: Compiled) -> float:
+        groups = _groups(query, compiled)
+        if self._name == _NCCL:
+            _check_hardware(compiled, groups)
+        strategy = self._strategy(query.algorithm)
+        try:
+            plans = [
+                strategy.plan(
+                    make_request(
+                        compiled.machine,
+                        query.size_bytes,
+                        collective=query.collective,
+                        gpus=gpus,
+                        pairs=query.pairs,
+                        router=compiled.router,
+                    )
+                )
+                for gpus in groups
+            ]
+            end_s = execute(compiled.machine, merge(plans)).end_s
+        except Unsuitable as error:
+            raise NotScored(f"{self._name} does not fit: {one_line(error)}") from None
+        except (InputError, SimulationError) as error:
+            raise NotScored(one_line(error)) from None
+        if not 0 < end_s < float("inf"):
+            raise NotScored("the simulated time is not positive")
+        return end_s
+
+    def _strategy(self, algorithm: str | None) -> Strategy:
+        """Return the strategy made to use *algorithm*."""
+        if algorithm == self._name:
+            return self._strategies[None]
+        if algorithm not in self._strategies:
+            if self._name != _NCCL:
+                raise NotScored(f"forced algorithm '{algorithm}' is not what {self._name} does")
+            module = importlib.import_module("simulator.strategies.nccl.strategy")
+            self._strategies[algorithm] = module.nccl(algorithm=algorithm)
+        return self._strategies[algorithm]
+
+
+def _seconds(answer: _Answer) -> float:
+    if isinstance(answer, str):
+        raise NotScored(answer)
+    return answer
+
+
+def _groups(query: Query, compiled: Compiled) -> list[list[int]]:
+    """Return the GPUs of each group, in rank order."""
+    machine = compiled.machine
+    per_host = len(machine.gpus) // machine.n_hosts
+    local = range(query.n_gpus // query.n_nodes) if query.local_gpus is None else query.local_gpus
+    if machine.n_hosts != query.n_nodes:
+        raise NotScored(f"{machine.name} has {machine.n_hosts} nodes, n_nodes is {query.n_nodes}")
+    if max(local) >= per_host:
+        raise NotScored(f"more GPUs a node than {compiled.topology} has")
+    ranks = [host * per_host + gpu for host in range(query.n_nodes) for gpu in local]
+    return [ranks[i * query.group_size : (i + 1) * query.group_size] for i in range(query.n_groups)]
+
+
+def _check_hardware(compiled: Compiled, groups: list[list[int]]) -> None:
+    nodes = compiled.machine.nodes
+    for gpu in (g for group in groups for g in group):
+        part = nodes[compiled.machine.gpus[gpu]].part
+        if isinstance(part, GpuPart) and part.vendor == "other":
+            raise NotScored("no hardware that NCCL runs on")

@@ -1,0 +1,57 @@
+"""Relative errors of many rows in five numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["Errors", "percentile", "relative_error", "summarise"]
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Errors of ``n`` rows as fractions: 0.1 is 10 %.
+
+    ``median_ape``, ``p90_ape`` and ``mean_ape`` are of the absolute relative error; ``bias``
+    is the mean of the signed one, positive where predictions are too slow.  All are None
+    where n is 0.
+    """
+
+    n: int
+    median_ape: float | None
+    p90_ape: float | None
+    mean_ape: float | None
+    bias: float | None
+
+
+def relative_error(predicted_s: float, measured_s: float) -> float:
+    """Return (predicted - measured) / measured."""
+    return (predicted_s - measured_s) / measured_s
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """Return the value below which that *share* of *ordered* lies, between two values linearly.
+
+    With n values in rising order it stands at (n - 1) * share, counted from 0 (definition 7
+    of Hyndman and Fan, Sample quantiles in statistical packages, 1996).
+    """
+    place = (len(ordered) - 1) * share
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def summarise(errors: Sequence[float]) -> Errors:
+    """Return the statistics of signed relative *errors*."""
+    n = len(errors)
+    if n == 0:
+        return Errors(0, None, None, None, None)
+    absolute = sorted(abs(error) for error in errors)
+    return Errors(
+        n,
+        percentile(absolute, 0.5),
+        percentile(absolute, 0.9),
+        math.fsum(absolute) / n,
+        math.fsum(errors) / n,
+    )

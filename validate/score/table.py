@@ -1,0 +1,69 @@
+"""A table of measurements: columns by name, rows as written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from simulator.errors import Fault, InputError, one_line
+from validate.score.csv_text import Record, read_records
+
+__all__ = ["Table", "read_table"]
+
+_MAX_COLUMNS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of text under named columns.
+
+    ``header`` holds the names as written; ``position`` finds a column by its name in small
+    letters.
+    """
+
+    file: str
+    header: tuple[str, ...]
+    rows: tuple[Record, ...]
+    position: Mapping[str, int]
+
+    def cell(self, row: Record, column: str) -> str:
+        """Return the text under *column* without blanks around it; empty where there is no such column."""
+        index = self.position.get(column)
+        return row.fields[index].strip() if index is not None and index < len(row.fields) else ""
+
+
+def read_table(raw: bytes, name: str, needed: Iterable[str], read: Iterable[str]) -> Table:
+    """Return the table *raw*, which messages call *name*.
+
+    Raises
+    ------
+    InputError
+        Where it is no CSV, a column of *needed* is missing, or one of *read* is there twice.
+
+    """
+    records = read_records(raw, name)
+    head, rows = records[0], records[1:]
+    if len(head.fields) > _MAX_COLUMNS:
+        raise InputError(Fault(f"has {len(head.fields)} columns; at most {_MAX_COLUMNS} are read", name, head.line, 1))
+    position: dict[str, int] = {}
+    for index, text in enumerate(head.fields):
+        column = text.strip().lower()
+        position.setdefault(column, index)
+    missing = [column for column in needed if column not in position]
+    if missing:
+        raise InputError(Fault(_missing(missing, head.fields), name, head.line, 1))
+    named = [text.strip().lower() for text in head.fields]
+    for column in read:
+        if named.count(column) > 1:
+            raise InputError(Fault(f"the column '{column}' is there twice", name, head.line, 1))
+    return Table(name, head.fields, tuple(rows), position)
+
+
+def _missing(missing: list[str], found: tuple[str, ...]) -> str:
+    shown = one_line(", ".join(name.strip() for name in found[:8]), 90)
+    more = f", ... ({len(found)} in all)" if len(found) > 8 else ""
+    columns = "column" if len(missing) == 1 else "columns"
+    text = f"no table of collectives: missing {columns} {', '.join(missing)}; found: {shown}{more}"
+    if len(found) == 1 and any(mark in found[0] for mark in ";\t|"):
+        text += "; fields are separated by commas"
+    return text
