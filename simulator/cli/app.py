@@ -1,0 +1,101 @@
+"""The options of ``simulate``.  What they ask for is imported when it is asked for."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+__all__ = ["app"]
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
+
+_EPILOG = (
+    "Results go to standard output, everything else to standard error. "
+    "Exit codes: 0 ok, 1 the run failed, 2 usage or input, 4 an optional dependency is missing."
+)
+
+
+@app.command(epilog=_EPILOG)
+def simulate(
+    topology: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="A machine: a YAML file, a built-in name, or - for standard input."),
+    ] = None,
+    strategy: Annotated[
+        str, typer.Option(metavar="NAMES", help="One strategy, several with commas between, or all.")
+    ] = "all",
+    workload: Annotated[
+        str,
+        typer.Option(
+            metavar="WHAT",
+            help="What is exchanged: the gradients of a network (resnet50), a size (bytes:160MB), or a sweep over "
+            "sizes (sweep:8B-8GB, with a factor sweep:8B-8GB:4).",
+        ),
+    ] = "resnet50",
+    collective: Annotated[str, typer.Option(metavar="NAME", help="all-reduce, all-gather, ...")] = "all-reduce",
+    gpus: Annotated[
+        str | None,
+        typer.Option(metavar="WHICH", help="The first so many (4), a range (0-4) or a list (0,2,5); else all."),
+    ] = None,
+    root: Annotated[str, typer.Option(metavar="RANK", help="Where a broadcast starts and a reduce ends.")] = "0",
+    nodes: Annotated[
+        str | None,
+        typer.Option(metavar="COUNT", help="So many of the machine, joined by a network."),
+    ] = None,
+    fabric: Annotated[
+        str | None,
+        typer.Option(metavar="PART", help="The link part of that network, for example infiniband-edr."),
+    ] = None,
+    fold: Annotated[
+        bool, typer.Option("--fold/--no-fold", help="Pass repeated rounds as one event; the result is the same.")
+    ] = True,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document in place of tables.")] = False,
+    trace: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Write a Chrome trace (JSON) that opens in Perfetto."),
+    ] = None,
+    plot: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Draw the comparison and the machine (.svg, .png or .pdf)."),
+    ] = None,
+    list_topologies: Annotated[bool, typer.Option("--list-topologies", help="List the built-in machines.")] = False,
+    list_strategies: Annotated[bool, typer.Option("--list-strategies", help="List the strategies.")] = False,
+    list_parts: Annotated[bool, typer.Option("--list-parts", help="List the catalogue of parts.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on standard error but errors.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,  # noqa: ARG001
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+) -> None:
+    """Simulate how the GPUs of a machine synchronise, and what bounds it.
+
+    simulate --topology p3.16xlarge.yaml --strategy ring
+    """
+    if version:
+        from simulator import __version__
+
+        typer.echo(f"simulate {__version__}")
+        return
+    if list_topologies or list_strategies or list_parts:
+        from simulator.cli.listing import print_lists
+
+        print_lists(topologies=list_topologies, strategies=list_strategies, parts=list_parts, json_wanted=json)
+        return
+    from simulator.cli.command import Settings, run_command
+
+    run_command(
+        Settings(
+            topology=topology,
+            strategy=strategy,
+            workload=workload,
+            collective=collective,
+            gpus=gpus,
+            root=root,
+            nodes=nodes,
+            fabric=fabric,
+            fold=fold,
+            json=json,
+            trace=trace,
+            plot=plot,
+            quiet=quiet,
+        )
+    )

@@ -1,0 +1,62 @@
+"""What ``--list-topologies``, ``--list-strategies`` and ``--list-parts`` print."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import textwrap
+from pathlib import Path
+
+from simulator.console.style import Style, choose_style
+from simulator.results.columns import lay_out
+from simulator.topology.catalogue import builtin_folder, builtin_topologies
+
+__all__ = ["print_lists"]
+
+_DESCRIPTION = re.compile(r"^description:[ ]*(.+?)[ ]*$", re.MULTILINE)
+
+
+def print_lists(*, topologies: bool, strategies: bool, parts: bool, json_wanted: bool) -> None:
+    """Print the lists asked for, as text or as one JSON document."""
+    lists: dict[str, list[dict[str, str]]] = {}
+    if topologies:
+        lists["topologies"] = [{"name": n, "description": _described(p)} for n, p in builtin_topologies().items()]
+    if strategies:
+        lists["strategies"] = _strategies()
+    if parts:
+        lists["parts"] = [
+            {"name": path.stem, "kind": path.parent.name, "description": _described(path)}
+            for path in sorted(builtin_folder().glob("parts/*/*.yaml"))
+        ]
+    if json_wanted:
+        sys.stdout.write(json.dumps({"schema_version": 1, **lists}, indent=2) + "\n")
+        return
+    style = choose_style(sys.stdout)
+    blocks = ["\n".join(_text(entries, style)) for entries in lists.values()]
+    sys.stdout.write("\n\n".join(blocks) + "\n")
+
+
+def _strategies() -> list[dict[str, str]]:
+    from simulator.strategies.registry import find_strategy, strategy_names
+
+    return [{"name": name, "description": find_strategy(name).summary} for name in strategy_names()]
+
+
+def _described(path: Path) -> str:
+    """Return the description of the file at *path* without parsing all of it: there are many."""
+    match = _DESCRIPTION.search(path.read_text(encoding="utf-8"))
+    return match[1].strip("\"'") if match else ""
+
+
+def _text(entries: list[dict[str, str]], style: Style) -> list[str]:
+    rows = [list(entry.values()) for entry in entries]
+    lines = lay_out(rows, [False] * len(rows[0]))
+    if style.width is None or max(map(len, lines)) <= style.width:
+        return lines
+    width = style.width
+    stacked: list[str] = []
+    for row in rows:
+        stacked.append("  ".join(row[:-1]))
+        stacked += textwrap.wrap(row[-1], width, initial_indent="  ", subsequent_indent="  ")
+    return stacked

@@ -1,0 +1,79 @@
+"""From the words of options to what they stand for; what cannot be read is refused in one line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from simulator.errors import InputError, nearest, one_line
+from simulator.network.machine import Machine
+from simulator.strategies.registry import find_strategy, strategy_names
+from simulator.workload.collective import COLLECTIVES, Collective
+
+__all__ = ["parse_collective", "parse_count", "parse_gpus", "parse_strategies"]
+
+
+def parse_collective(text: str) -> Collective:
+    """Return the collective called *text*, with ``-`` or ``_`` between its words."""
+    name = text.strip().lower().replace("_", "-")
+    for collective in COLLECTIVES:
+        if name in (collective, collective.replace("-", "")):
+            return collective
+    raise InputError(f"--collective {one_line(text, 60)}: no such collective; {nearest(name, COLLECTIVES)}")
+
+
+def parse_count(option: str, text: str) -> int:
+    """Return the whole number *text* that *option* was given."""
+    if not re.fullmatch(r"-?\d{1,18}", text.strip(), re.ASCII):
+        raise InputError(f"{option} {one_line(text, 60)}: must be a whole number")
+    return int(text)
+
+
+def parse_strategies(text: str) -> list[str]:
+    """Return the names in *text*, each once; all of them where one is ``all``."""
+    names: dict[str, None] = {}
+    for word in text.split(","):
+        name = word.strip()
+        if name == "all":
+            names.update(dict.fromkeys(strategy_names()))
+        elif name:
+            find_strategy(name)
+            names[name] = None
+        else:
+            raise InputError(f"--strategy {one_line(text, 60)}: a name is missing; write for example ring,tree")
+    return list(names)
+
+
+def parse_gpus(text: str | None, machine: Machine) -> Sequence[int]:
+    """Return which GPUs of *machine* are the ranks.
+
+    ``4`` stands for the first four, ``0-4`` for five, ``0,2,5`` for three.
+    """
+    total = len(machine.gpus)
+    if text is None:
+        return range(total)
+    shown = f"--gpus {one_line(text, 60)}"
+    has = f"{machine.name} has {total} GPU{'s' if total != 1 else ''}"
+    words = [word.strip() for word in text.split(",")]
+    if len(words) == 1 and re.fullmatch(r"\d{1,18}", words[0], re.ASCII):
+        count = int(words[0])
+        if count > total:
+            raise InputError(f"{shown}: {has}")
+        if count == 0:
+            raise InputError(f"{shown}: at least one GPU takes part")
+        return range(count)
+    chosen: dict[int, None] = {}
+    for word in words:
+        match = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", word, re.ASCII)
+        if match is None:
+            raise InputError(f"{shown}: write how many (4), a range (0-4) or a list (0,2,5)")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if first > last:
+            raise InputError(f"{shown}: the smaller number comes first; did you mean {last}-{first}?")
+        if last >= total:
+            raise InputError(f"{shown}: {has}, 0 to {total - 1}")
+        for gpu in range(first, last + 1):
+            if gpu in chosen:
+                raise InputError(f"{shown}: GPU {gpu} is named twice")
+            chosen[gpu] = None
+    return tuple(chosen)

@@ -1,0 +1,81 @@
+"""Output files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from types import TracebackType
+
+from simulator.errors import InputError, one_line
+
+__all__ = ["OutputFile"]
+
+
+class OutputFile:
+    """A file that *option* asks for, writable from the start and in place only when whole.
+
+    Made before the work, so that a path that cannot be written is found before the work:
+    the content goes to a file beside it, which takes its name on :meth:`write`.  Leaving the
+    ``with`` block without that removes it.  What is no regular file (``/dev/null``) is written
+    to directly.
+
+    Raises
+    ------
+    InputError
+        Where nothing can be written there; says why.
+
+    """
+
+    def __init__(self, option: str, path: str) -> None:
+        self.option = option
+        self.shown = one_line(path)
+        self._target = Path(os.path.realpath(path))
+        self._part: Path | None = None
+        if not path or path.endswith(os.sep) or self._target.is_dir():
+            raise InputError(f"{option} {self.shown}: is a folder; name a file")
+        if not self._target.parent.is_dir():
+            raise InputError(f"{option} {self.shown}: there is no folder '{one_line(os.path.dirname(path))}'")
+        try:
+            if self._target.exists() and not self._target.is_file():
+                with self._target.open("ab"):
+                    return
+            if self._target.exists() and not os.access(self._target, os.W_OK):
+                raise PermissionError(13, "Permission denied")
+            part = self._target.with_name(f".{self._target.name[:200]}.{os.getpid()}.part")
+            with part.open("xb"):
+                self._part = part
+        except (OSError, ValueError) as error:
+            raise InputError(f"{option} {self.shown}: cannot be written: {_words(error)}") from None
+
+    def __enter__(self) -> OutputFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._part is not None:
+            self._part.unlink(missing_ok=True)
+            self._part = None
+
+    def same_file(self, other: str) -> bool:
+        """Whether *other* is the same place."""
+        return Path(os.path.realpath(other)) == self._target
+
+    def write(self, content: bytes) -> None:
+        """Write *content* and put the file in place."""
+        try:
+            if self._part is None:
+                self._target.write_bytes(content)
+                return
+            self._part.write_bytes(content)
+            if self._target.exists():
+                shutil.copymode(self._target, self._part)
+            self._part.replace(self._target)
+            self._part = None
+        except OSError as error:
+            raise InputError(f"{self.option} {self.shown}: cannot be written: {_words(error)}") from None
+
+
+def _words(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error)

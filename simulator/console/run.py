@@ -1,0 +1,155 @@
+"""Run a command line: one line for each fault, an exit code, no traceback.
+
+Exit codes: 0 ok; 1 the run failed; 2 usage or input; 3 outside the tolerance asked for;
+4 an optional dependency is missing; 130 interrupted.  A reader that closes the pipe early
+(``| head``) has what it wanted: that is no fault.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from simulator.errors import InputError, ToposimError, nearest, one_line
+
+if TYPE_CHECKING:
+    import typer
+
+__all__ = ["FAILED", "INTERRUPTED", "USAGE", "error_lines", "run_app"]
+
+FAILED = 1
+USAGE = 2
+INTERRUPTED = 130
+# Click's words for its own errors are reached through the one class that Typer exports in all versions.
+_NEEDS_VALUE = "requires an argument"
+
+
+def error_lines(program: str, error: ToposimError) -> list[str]:
+    """Return one line for each fault; those without a place in a file start with *program*."""
+    if isinstance(error, InputError):
+        return [str(fault) if fault.file else f"{program}: {one_line(fault, 300)}" for fault in error.faults]
+    return [f"{program}: {one_line(error, 300)}"]
+
+
+def run_app(app: typer.Typer, program: str, arguments: Sequence[str] | None = None) -> int:
+    """Run *app* with *arguments* (those of the process where None) and return the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    try:
+        status = _guarded(program, lambda: _invoke(app, program, given), debug=debug)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _abandon(sys.stdout)
+        return 0
+    except OSError as error:
+        _abandon(sys.stdout)
+        _say(f"{program}: cannot write to standard output: {error.strerror}")
+        return FAILED
+    return status
+
+
+def _guarded(program: str, action: Callable[[], int], *, debug: bool) -> int:
+    try:
+        return action()
+    except BrokenPipeError:
+        raise
+    except ToposimError as error:
+        if debug:
+            raise
+        for line in error_lines(program, error):
+            _say(line)
+        return error.exit_status
+    except KeyboardInterrupt:
+        if debug:
+            raise
+        _say(f"{program}: interrupted")
+        return INTERRUPTED
+    except Exception as error:
+        if debug:
+            raise
+        if isinstance(error, OSError) and error.filename is None:
+            raise
+        _say(f"{program}: {type(error).__name__}: {one_line(error, 200)} (--debug shows where)")
+        return FAILED
+
+
+def _invoke(app: typer.Typer, program: str, given: list[str]) -> int:
+    import typer
+    from typer.main import get_command
+
+    usage_error: type[Exception] = typer.BadParameter.__mro__[1]
+    command = get_command(app)
+    _refuse_repeats(command, given)
+    try:
+        status = command.main(given, prog_name=program, standalone_mode=False)
+    except (typer.Exit, SystemExit) as stop:
+        code = getattr(stop, "exit_code", getattr(stop, "code", 0))
+        return code if isinstance(code, int) else 0
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    except usage_error as error:
+        raise InputError(_usage_words(error, command)) from None
+    return status if isinstance(status, int) else 0
+
+
+def _options(command: Any) -> dict[str, Any]:
+    """Return the parameters of *command* by each spelling of their options."""
+    return {name: p for p in command.params for name in [*p.opts, *p.secondary_opts] if name.startswith("-")}
+
+
+def _refuse_repeats(command: Any, given: list[str]) -> None:
+    """Refuse an option with one value that is given twice: the first would go unread."""
+    options = _options(command)
+    seen: set[str] = set()
+    for word in given:
+        if word == "--":
+            break
+        name = word.partition("=")[0]
+        parameter = options.get(name)
+        if parameter is None or parameter.multiple or getattr(parameter, "is_flag", False):
+            continue
+        if name in seen:
+            raise InputError(f"{name} is given twice; once is enough")
+        seen.add(name)
+
+
+def _usage_words(error: BaseException, command: Any) -> str:
+    """Return what *error*, one of Click's, says, in our words."""
+    kind = type(error).__name__
+    message = str(getattr(error, "message", error))
+    options = [name for name in _options(command) if name.startswith("--")]
+    if kind == "NoSuchOption":
+        name = str(getattr(error, "option_name", ""))
+        hint = nearest(name, options)
+        hint = f"; {hint}" if hint.startswith("did you mean") else ""
+        return f"{one_line(name, 60)}: no such option{hint} (--help)"
+    if kind == "BadOptionUsage":
+        name = getattr(error, "option_name", "the option")
+        return f"{name} needs a value (--help)" if _NEEDS_VALUE in message else f"{name} takes no value (--help)"
+    extra = re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", message, re.DOTALL)
+    if extra is not None:
+        return f"'{one_line(extra[1], 60)}' belongs to no option; write for example --topology FILE (--help)"
+    return one_line(message.rstrip("."), 200)
+
+
+def _say(line: str) -> None:
+    if sys.stderr is None:
+        return
+    try:
+        print(line, file=sys.stderr)  # noqa: T201  this is where errors are printed
+    except (BrokenPipeError, ValueError):
+        _abandon(sys.stderr)
+
+
+def _abandon(stream: Any) -> None:
+    """Point *stream* at nothing, so that closing it at exit cannot fail again."""
+    try:
+        sink = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(sink, stream.fileno())
+        os.close(sink)
+    except (OSError, ValueError, AttributeError):
+        return

@@ -1,0 +1,45 @@
+"""How wide the output is and whether it is coloured."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TextIO
+
+__all__ = ["PLAIN", "Style", "choose_style"]
+
+_MARKS = {"bold": "1", "dim": "2", "green": "32"}
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """``width`` in characters, None where lines may be as long as they are; ``colour`` or plain text."""
+
+    width: int | None = None
+    colour: bool = False
+
+    def mark(self, text: str, *marks: str) -> str:
+        """Return *text* in bold, dim or green, where there is colour."""
+        if not self.colour or not text:
+            return text
+        return f"\x1b[{';'.join(_MARKS[m] for m in marks)}m{text}\x1b[0m"
+
+
+PLAIN = Style()
+
+
+def choose_style(stream: TextIO | None, environment: Mapping[str, str] | None = None) -> Style:
+    """Return the style for *stream*.
+
+    Colour needs a terminal, a TERM that is not ``dumb``, and no NO_COLOR.  The width is the
+    terminal's, or COLUMNS where it is set; a pipe or a file has none.
+    """
+    env = os.environ if environment is None else environment
+    terminal = stream is not None and not stream.closed and stream.isatty()
+    colour = terminal and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
+    columns = env.get("COLUMNS", "")
+    if columns.isascii() and columns.isdigit() and int(columns) > 0:
+        return Style(max(20, int(columns)), colour)
+    return Style(max(20, shutil.get_terminal_size().columns) if terminal else None, colour)

@@ -1,0 +1,78 @@
+"""Aligned columns of figures with their units, for readers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+__all__ = ["bandwidth_column", "duration_column", "lay_out", "percent", "shortened_ring", "size_column"]
+
+_Scale = tuple[float, str]
+_DURATIONS: tuple[_Scale, ...] = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+_BANDWIDTHS: tuple[_Scale, ...] = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
+_SIZES: tuple[_Scale, ...] = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+
+
+def duration_column(seconds: Sequence[float]) -> list[str]:
+    """Return *seconds* in one unit, the smallest with four digits."""
+    return _column(seconds, _DURATIONS)
+
+
+def bandwidth_column(bytes_per_s: Sequence[float]) -> list[str]:
+    """Return *bytes_per_s* in one unit, the smallest with four digits."""
+    return _column(bytes_per_s, _BANDWIDTHS)
+
+
+def size_column(n_bytes: Sequence[float]) -> list[str]:
+    """Return *n_bytes* in one unit, the smallest with four digits."""
+    return _column(n_bytes, _SIZES)
+
+
+def percent(share: float) -> str:
+    """Return *share* of 1 in percent."""
+    return f"{share * 100:.1f} %"
+
+
+def _column(values: Sequence[float], scales: Sequence[_Scale]) -> list[str]:
+    some = [abs(v) for v in values if v]
+    if not some:
+        return [f"0 {scales[-1][1]}" for _ in values]
+    least = min(some)
+    if max(some) > 1e4 * least:  # no one unit shows both ends
+        return [_column([v], scales)[0] for v in values]
+    scale, unit = next(((s, u) for s, u in scales if least >= s * 0.99995), scales[-1])
+    digits = min(3, max(0, 3 - math.floor(math.log10(least / scale))))
+    if unit == "B" and all(v == int(v) for v in values):
+        digits = 0
+    return [f"{v / scale:.{digits}f} {unit}" for v in values]
+
+
+def lay_out(rows: Sequence[Sequence[str]], right: Sequence[bool], indent: str = "") -> list[str]:
+    """Return *rows* (the first is the header) as lines of aligned columns."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [
+            text.rjust(width) if to_right else text.ljust(width)
+            for text, width, to_right in zip(row, widths, right, strict=True)
+        ]
+        lines.append((indent + "  ".join(cells)).rstrip())
+    return lines
+
+
+def shortened_ring(ring: Sequence[int]) -> str:
+    """Return the numbers of *ring* with runs of four and more as ``first..last``."""
+    parts: list[str] = []
+    i = 0
+    while i < len(ring):
+        step = ring[i + 1] - ring[i] if i + 1 < len(ring) else 0
+        end = i
+        while step in (1, -1) and end + 1 < len(ring) and ring[end + 1] - ring[end] == step:
+            end += 1
+        if end - i >= 3:
+            parts.append(f"{ring[i]}..{ring[end]}")
+            i = end + 1
+        else:
+            parts.append(str(ring[i]))
+            i += 1
+    return " ".join(parts)

@@ -1,0 +1,62 @@
+"""The ``--json`` document: one object, SI units in the names of the keys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from simulator.results.result import Result
+
+__all__ = ["SCHEMA_VERSION", "document", "to_json"]
+
+SCHEMA_VERSION = 1
+
+
+def document(topology: str, workload: str, results: Sequence[Result], unfit: Mapping[str, str]) -> dict[str, Any]:
+    """Return *results* (and why strategies in *unfit* do not fit) as plain data."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "topology": topology,
+        "workload": workload,
+        "results": [_entry(result) for result in results],
+        "unfit": [{"strategy": name, "reason": reason} for name, reason in unfit.items()],
+    }
+
+
+def to_json(data: Mapping[str, Any]) -> str:
+    """Return *data* as text that ends with a line break; the same data give the same text."""
+    return json.dumps(data, indent=2, allow_nan=False) + "\n"
+
+
+def _entry(result: Result) -> dict[str, Any]:
+    busiest = result.bottleneck
+    return {
+        "strategy": result.strategy,
+        "collective": result.collective,
+        "n_ranks": result.n_ranks,
+        "gpus": list(result.gpus),
+        "bytes": _whole(result.size_bytes),
+        "sync_time_s": result.sync_time_s,
+        "algbw_Bps": result.algbw_Bps,
+        "busbw_Bps": result.busbw_Bps,
+        "simulation_events": result.simulation_events,
+        "bottleneck": None if busiest is None else {"link": busiest.name, "utilisation": _share(busiest.utilisation)},
+        "links": [
+            {"name": use.name, "bytes": _whole(use.bytes), "utilisation": _share(use.utilisation)}
+            for use in result.links
+        ],
+        "rings": [list(ring) for ring in result.rings],
+        "notes": list(result.notes),
+        "facts": dict(result.facts),
+    }
+
+
+def _whole(value: float) -> int | float:
+    """Return *value* as an integer where it is one but for rounding."""
+    nearest = round(value)
+    return nearest if abs(value - nearest) <= 1e-9 * max(1.0, abs(value)) else value
+
+
+def _share(value: float) -> float:
+    return round(value, 12)

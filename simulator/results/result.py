@@ -1,0 +1,85 @@
+"""The result of one simulated collective, computed from its timeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.engine.timeline import Timeline
+from simulator.strategies.base import Request
+from simulator.workload.collective import Collective, bus_factor
+
+__all__ = ["LinkUse", "Result", "make_result"]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUse:
+    """Bytes over a link (or through a memory bus or a switch's fabric), and the share of its capacity used."""
+
+    name: str
+    bytes: float
+    utilisation: float
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a user asks for.  ``rings`` and ``gpus`` count the machine's GPUs from 0."""
+
+    strategy: str
+    machine: str
+    collective: Collective
+    gpus: tuple[int, ...]
+    size_bytes: float
+    sync_time_s: float
+    algbw_Bps: float
+    busbw_Bps: float
+    bottleneck: LinkUse | None
+    links: tuple[LinkUse, ...]
+    rings: tuple[tuple[int, ...], ...]
+    notes: tuple[str, ...]
+    facts: dict[str, str | int | float]
+    simulation_events: int
+    timeline: Timeline
+
+    @property
+    def n_ranks(self) -> int:
+        """How many GPUs took part."""
+        return len(self.gpus)
+
+
+def make_result(strategy: str, request: Request, timeline: Timeline) -> Result:
+    """Return the result of *timeline*, which ran the plan for *request*."""
+    machine = timeline.machine
+    end_s = timeline.end_s
+    ordinal = {node: i for i, node in enumerate(machine.gpus)}
+
+    def use(name: str, n_bytes: float, capacity_Bps: float) -> LinkUse:
+        return LinkUse(name, n_bytes, n_bytes / (capacity_Bps * end_s) if end_s > 0 else 0.0)
+
+    links = tuple(use(link.name, timeline.link_bytes[link.index], link.bandwidth_Bps) for link in machine.links)
+    own = {link.resource for link in machine.links}
+    shared = [
+        use(machine.resource_names[r], n_bytes, machine.capacity_Bps[r])
+        for r, n_bytes in enumerate(timeline.resource_bytes)
+        if n_bytes > 0 and (r not in own or "<->" in machine.resource_names[r])
+    ]
+    used = [u for u in [*links, *shared] if u.bytes > 0]
+    # max takes the first of equals, so that ties are broken by the order of the file.
+    busiest = max(used, key=lambda u: round(u.utilisation, 9), default=None)
+    algbw = request.size_bytes / end_s if end_s > 0 else 0.0
+    return Result(
+        strategy=strategy,
+        machine=machine.name,
+        collective=request.collective,
+        gpus=tuple(ordinal[node] for node in request.ranks),
+        size_bytes=request.size_bytes,
+        sync_time_s=end_s,
+        algbw_Bps=algbw,
+        busbw_Bps=algbw * bus_factor(request.collective, request.n_ranks),
+        bottleneck=busiest,
+        links=(*links, *shared),
+        rings=tuple(tuple(ordinal[node] for node in ring) for ring in timeline.plan.rings),
+        notes=timeline.plan.notes,
+        facts=dict(timeline.plan.facts),
+        simulation_events=timeline.simulation_events,
+        timeline=timeline,
+    )

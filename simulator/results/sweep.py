@@ -1,0 +1,70 @@
+"""A sweep over sizes as nccl-tests prints it, so that what reads its tables reads ours.
+
+The columns, widths and rounding are those of nccl-tests' ``src/util.cu``
+(``writeResultHeader``, ``writeBenchmarkLinePreamble``, ``getFloatStr``).  A simulation has no
+buffers that overlap, so in-place equals out-of-place; it moves no data, so ``#wrong`` is N/A.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simulator.results.result import Result
+from simulator.workload.collective import Collective
+
+__all__ = ["sweep_table"]
+
+_FP32_BYTES = 4
+_REDUCES = ("all-reduce", "reduce-scatter", "reduce")
+_PER_RANK = ("all-gather", "reduce-scatter", "all-to-all")  # the table counts elements of one rank's part
+_TITLES = ("size", "count", "type", "redop", "root")
+_UNITS = ("(B)", "(elements)", "", "", "")
+
+
+def sweep_table(results: Sequence[Result], *, root: int = 0) -> str:
+    """Return the table of *results*, one line for each size, of one strategy on one machine."""
+    first = results[0]
+    lines = [
+        f"# {first.machine}: {first.collective}, strategy {first.strategy}, {first.n_ranks} GPUs, simulated",
+        "#",
+        _left("", "", "", "", "") + "           out-of-place                       in-place          ",
+        _left(*_TITLES) + 2 * "  {:>7}  {:>6}  {:>6}  {:>6}".format("time", "algbw", "busbw", "#wrong") + " ",
+        _left(*_UNITS) + 2 * "  {:>7}  {:>6}  {:>6}  {:>6}".format("(us)", "(GB/s)", "(GB/s)", "") + " ",
+    ]
+    lines += [_line(result, root) for result in results]
+    average = sum(result.busbw_Bps for result in results) / len(results) / 1e9
+    lines += [f"# {'Out of bounds values':<20} : N/A", f"# {'Avg bus bandwidth':<20} : {average:g} ", "#"]
+    return "".join(line + "\n" for line in lines)
+
+
+def _left(size: str, count: str, kind: str, redop: str, root: str) -> str:
+    return f"# {size:>10}  {count:>12}  {kind:>8}  {redop:>6}  {root:>6}"
+
+
+def _line(result: Result, root: int) -> str:
+    size = int(result.size_bytes)
+    shown_root = root if result.collective in ("broadcast", "reduce") else -1
+    redop = "sum" if result.collective in _REDUCES else "none"
+    time = fit(result.sync_time_s * 1e6, 7)
+    side = f"  {time:>7}  {fit(result.algbw_Bps / 1e9, 6):>6}  {fit(result.busbw_Bps / 1e9, 6):>6}    N/A"
+    count = element_count(size, result.collective, result.n_ranks)
+    return f"{size:>12}  {count:>12}  {'float':>8}  {redop:>6}  {shown_root:>6}{side}{side}"
+
+
+def element_count(size_bytes: int, collective: Collective, n_ranks: int) -> int:
+    """Return the elements that nccl-tests lists in the column ``count``."""
+    return size_bytes // _FP32_BYTES // (n_ranks if collective in _PER_RANK else 1)
+
+
+def fit(value: float, width: int) -> str:
+    """Return *value* in at most *width* characters, with fewer digits the larger it is."""
+    power = 0
+    while value >= 10**power:
+        power += 1
+    if power < width - 2:
+        return f"{value:{width}.2f}"
+    if power < width - 1:
+        return f"{value:{width}.1f}"
+    if power < width + 1:
+        return f"{value:{width}.0f}"
+    return f"{value:{width}.1e}" if width >= 7 else f"{value:{width}.0e}"

@@ -1,0 +1,96 @@
+"""What is exchanged, as the command line writes it: ``resnet50``, ``bytes:160MB``, ``sweep:8B-8GB``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from simulator.errors import InputError, nearest, one_line
+from simulator.units import format_size, parse_quantity
+from simulator.workload.gradients import FP32_BYTES, PARAMETERS
+
+__all__ = ["DEFAULT_WORKLOAD", "Payload", "parse_workload"]
+
+DEFAULT_WORKLOAD = "resnet50"
+_MAX_SIZES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """The sizes of the collectives to simulate, in whole bytes, one after the other.
+
+    ``text`` is what the user wrote, ``description`` says more, or nothing.  A sweep is a
+    table over sizes, of one size too.
+    """
+
+    text: str
+    sizes: tuple[int, ...]
+    description: str = ""
+    is_sweep: bool = False
+
+
+def parse_workload(text: str) -> Payload:
+    """Return what *text* asks for.
+
+    Raises
+    ------
+    InputError
+        Where it cannot be read; says what would be right.
+
+    """
+    scheme, colon, rest = text.partition(":")
+    if colon and scheme in _SCHEMES:
+        try:
+            return _SCHEMES[scheme](text, rest)
+        except ValueError as error:
+            raise InputError(f"--workload {one_line(text, 60)}: {error}") from None
+    if text in PARAMETERS:
+        count = PARAMETERS[text]
+        return Payload(text, (count * FP32_BYTES,), f"{count:,} gradients in fp32")
+    allowed = [f"{name}:" for name in _SCHEMES] if colon else [*PARAMETERS]
+    hint = nearest(f"{scheme}:" if colon else text, allowed, listed=0)
+    forms = f"a network ({', '.join(PARAMETERS)}), bytes:160MB or sweep:8B-8GB"
+    hint = hint if hint.startswith("did") else f"allowed: {forms}"
+    raise InputError(f"--workload {one_line(text, 60)}: no such workload; {hint}")
+
+
+def _whole(text: str) -> int:
+    size = parse_quantity(text, "size", positive=True)
+    if size != int(size):
+        raise ValueError(f"a size is a whole number of bytes; {text.strip()} is {size:g} B")
+    return int(size)
+
+
+def _bytes(text: str, rest: str) -> Payload:
+    return Payload(text, (_whole(rest),))
+
+
+def _sweep(text: str, rest: str) -> Payload:
+    span, colon, factor_text = rest.partition(":")
+    first_text, dash, last_text = span.partition("-")
+    if not dash:
+        raise ValueError("a sweep goes from one size to another, for example sweep:8B-8GB")
+    first, last = _whole(first_text), _whole(last_text)
+    if first > last:
+        raise ValueError(f"the smaller size comes first; did you mean sweep:{last_text}-{first_text}?")
+    factor = Fraction(2)
+    if colon:
+        if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", factor_text, re.ASCII):
+            raise ValueError(f"the step must be a factor, for example {span}:4; got '{one_line(factor_text, 40)}'")
+        factor = Fraction(factor_text)
+        if factor <= 1:
+            raise ValueError(f"the step must be a factor of more than 1; got {factor_text}")
+    sizes: list[int] = []
+    size = Fraction(first)
+    while size <= last:
+        if not sizes or int(size) > sizes[-1]:
+            sizes.append(int(size))
+        size *= factor
+        if len(sizes) > _MAX_SIZES:
+            raise ValueError(f"more than {_MAX_SIZES} sizes; take a larger factor than {factor_text}")
+    return Payload(text, tuple(sizes), f"{len(sizes)} sizes from {format_size(first)}", is_sweep=True)
+
+
+_SCHEMES: dict[str, Callable[[str, str], Payload]] = {"bytes": _bytes, "sweep": _sweep}
