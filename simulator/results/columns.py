@@ -14,17 +14,17 @@ _SIZES: tuple[_Scale, ...] = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"
 
 
 def duration_column(seconds: Sequence[float]) -> list[str]:
-    """Return *seconds* in one unit, the smallest with four digits."""
+    """Return *seconds* in one unit, the smallest with three digits or four."""
     return _column(seconds, _DURATIONS)
 
 
 def bandwidth_column(bytes_per_s: Sequence[float]) -> list[str]:
-    """Return *bytes_per_s* in one unit, the smallest with four digits."""
+    """Return *bytes_per_s* in one unit, the smallest with three digits or four."""
     return _column(bytes_per_s, _BANDWIDTHS)
 
 
 def size_column(n_bytes: Sequence[float]) -> list[str]:
-    """Return *n_bytes* in one unit, the smallest with four digits."""
+    """Return *n_bytes* in one unit, the smallest with three digits or four."""
     return _column(n_bytes, _SIZES)
 
 
@@ -40,8 +40,9 @@ def _column(values: Sequence[float], scales: Sequence[_Scale]) -> list[str]:
     least = min(some)
     if max(some) > 1e4 * least:  # no one unit shows both ends
         return [_column([v], scales)[0] for v in values]
-    scale, unit = next(((s, u) for s, u in scales if least >= s * 0.99995), scales[-1])
-    digits = min(3, max(0, 3 - math.floor(math.log10(least / scale))))
+    most = max(some)
+    scale, unit = next(((s, u) for s, u in scales if most >= s * 0.99995 and least >= s / 100), scales[-1])
+    digits = min(4, max(0, 3 - math.floor(math.log10(least / scale) + 1e-4)))
     if unit == "B" and all(v == int(v) for v in values):
         digits = 0
     return [f"{v / scale:.{digits}f} {unit}" for v in values]

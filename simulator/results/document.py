@@ -8,7 +8,7 @@ from typing import Any
 
 from simulator.results.result import Result
 
-__all__ = ["SCHEMA_VERSION", "document", "to_json"]
+__all__ = ["SCHEMA_VERSION", "document", "to_json", "whole_number"]
 
 SCHEMA_VERSION = 1
 
@@ -36,14 +36,14 @@ def _entry(result: Result) -> dict[str, Any]:
         "collective": result.collective,
         "n_ranks": result.n_ranks,
         "gpus": list(result.gpus),
-        "bytes": _whole(result.size_bytes),
+        "bytes": whole_number(result.size_bytes),
         "sync_time_s": result.sync_time_s,
         "algbw_Bps": result.algbw_Bps,
         "busbw_Bps": result.busbw_Bps,
         "simulation_events": result.simulation_events,
         "bottleneck": None if busiest is None else {"link": busiest.name, "utilisation": _share(busiest.utilisation)},
         "links": [
-            {"name": use.name, "bytes": _whole(use.bytes), "utilisation": _share(use.utilisation)}
+            {"name": use.name, "bytes": whole_number(use.bytes), "utilisation": _share(use.utilisation)}
             for use in result.links
         ],
         "rings": [list(ring) for ring in result.rings],
@@ -52,7 +52,7 @@ def _entry(result: Result) -> dict[str, Any]:
     }
 
 
-def _whole(value: float) -> int | float:
+def whole_number(value: float) -> int | float:
     """Return *value* as an integer where it is one but for rounding."""
     nearest = round(value)
     return nearest if abs(value - nearest) <= 1e-9 * max(1.0, abs(value)) else value

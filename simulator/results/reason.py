@@ -47,7 +47,7 @@ def _ratio(ratio: float) -> str:
 
 
 def _because(best: Result, other: Result) -> str:
-    """Say which of two factors makes the difference: what the bottleneck carries, or how much of the time it is in use.
+    """Say which of two factors makes the difference: what the bottleneck carries, or for how long it is in use.
 
     A time is the bottleneck's bytes at full rate over the share of the time that it is in
     use; so the logarithm of the ratio of two times is a sum of two parts.
@@ -57,48 +57,57 @@ def _because(best: Result, other: Result) -> str:
         return "it moves no bytes" if mine is None else f"{other.strategy} waits without moving bytes"
     ratio = math.log(other.sync_time_s / best.sync_time_s)
     carried = 1 - math.log(mine.utilisation / theirs.utilisation) / ratio
-    if carried >= 0.8:
-        text = _load(best, mine, other, theirs)
-        if _opposite_share(best, mine) >= 0.5 and _opposite_share(other, theirs) <= 0.01:
-            text += f"; it uses both directions of that link, {other.strategy} one"
-        return text
     rounds = (rounds_in_sequence(best.timeline.plan), rounds_in_sequence(other.timeline.plan))
     if carried <= 0.2 and rounds[0] < rounds[1]:
         return f"it runs {rounds[0]} rounds one after the other, {other.strategy} {rounds[1]}"
-    if carried <= 0.2:
-        if mine.name == theirs.name:
-            text = f"it keeps {mine.name} in use for {_percent(mine)} of the time, {other.strategy} {_percent(theirs)}"
-        else:
-            text = (
-                f"its bottleneck, {mine.name}, is in use for {_percent(mine)} of the time, "
-                f"that of {other.strategy}, {theirs.name}, {_percent(theirs)}"
-            )
-        return text
-    return _load(best, mine, other, theirs, with_use=True)
+    terms = [
+        _term(result, use, carries=carried > 0.2, used=carried < 0.8) for result, use in ((best, mine), (other, theirs))
+    ]
+    if mine.name == theirs.name:
+        text = f"the bottleneck {mine.name} {terms[0]}, with {other.strategy} {terms[1].removeprefix('carries ')}"
+    else:
+        text = f"its bottleneck {mine.name} {terms[0]}, {theirs.name} of {other.strategy} {terms[1]}"
+    if _directions(best, mine) == "at once":
+        text += {
+            "one": f"; both directions of it are used, by {other.strategy} one",
+            "in turn": f"; both directions of it are used at once, by {other.strategy} in turn",
+        }.get(_directions(other, theirs), "")
+    return text
 
 
-def _load(best: Result, mine: LinkUse, other: Result, theirs: LinkUse, *, with_use: bool = False) -> str:
-    """Say what both bottlenecks carry, and for how long at full rate or for what share of the time."""
-    same = mine.name == theirs.name
-    terms = []
-    for result, use in ((best, mine), (other, theirs)):
-        term = format_size(use.bytes)
-        if with_use:
-            term += f" in {_percent(use)} of the time"
-        elif not same:
-            term += f" ({format_duration(use.utilisation * result.sync_time_s)} at full rate)"
-        terms.append(term)
-    if same:
-        return f"it puts {terms[0]} on its bottleneck {mine.name}, {other.strategy} {terms[1]}"
-    return f"its bottleneck, {mine.name}, carries {terms[0]}, that of {other.strategy}, {theirs.name}, {terms[1]}"
+def _term(result: Result, use: LinkUse, *, carries: bool, used: bool) -> str:
+    share = f"{use.utilisation * 100:.3g} % of the time"
+    if not carries:
+        return f"is in use for {share}"
+    busy = f"in {share}" if used else f"({format_duration(use.utilisation * result.sync_time_s)} at full rate)"
+    return f"carries {format_size(use.bytes)} {busy}"
 
 
-def _percent(use: LinkUse) -> str:
-    return f"{use.utilisation * 100:.3g} %"
-
-
-def _opposite_share(result: Result, use: LinkUse) -> float:
-    """Return the bytes of the opposite direction over those of *use*; 0.1, which says nothing, where it is no link."""
+def _directions(result: Result, use: LinkUse) -> str:
+    """Return whether *use* and the opposite direction of its link carry bytes ``at once``, ``in turn``, or only ``one``."""
+    machine = result.timeline.machine
     src, arrow, dst = use.name.partition("->")
-    opposite = next((u.bytes for u in result.links if u.name == f"{dst}->{src}"), None) if arrow else None
-    return 0.1 if opposite is None or not use.bytes else opposite / use.bytes
+    index = {link.name: link.index for link in machine.links}
+    here, there = index.get(use.name), index.get(f"{dst}->{src}")
+    if not arrow or here is None or there is None:
+        return ""
+    spans: dict[int, list[tuple[float, float]]] = {here: [], there: []}
+    for task, span in zip(result.timeline.plan.tasks, result.timeline.spans, strict=True):
+        if isinstance(task, Transfer):
+            crossed = {link for flow in task.flows for link, _ in flow.route.links if link in spans and flow.bytes}
+            for link in crossed:
+                spans[link].append((span.start_s, span.end_s))
+    if not spans[there]:
+        return "one"
+    return "at once" if _overlap(spans[here], spans[there], 1e-9 * result.sync_time_s) else "in turn"
+
+
+def _overlap(some: list[tuple[float, float]], others: list[tuple[float, float]], least_s: float) -> bool:
+    """Whether an interval of *some* and one of *others* have more than *least_s* in common."""
+    marked = sorted([(start, end, 0) for start, end in some] + [(start, end, 1) for start, end in others])
+    last_end = [-math.inf, -math.inf]
+    for start, end, side in marked:
+        if min(end, last_end[1 - side]) - start > least_s:
+            return True
+        last_end[side] = max(last_end[side], end)
+    return False
