@@ -1,0 +1,160 @@
+"""Rings: ``ring``, ``single-ring``, ``bidirectional-ring``, ``multi-ring`` and ``naive-ring``.
+
+The rings come from a search in the link graph.  Each is a stream of its own; the bytes are
+split in proportion to what each ring reaches beside the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from simulator.plan.plan import Plan, PlanBuilder
+from simulator.strategies.algorithms.chain import chain_broadcast, chain_reduce, naive_ring_all_reduce
+from simulator.strategies.algorithms.exchange import neighbour_pairs, pairwise_all_to_all, send_recv
+from simulator.strategies.algorithms.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
+from simulator.strategies.base import Request, Unsuitable
+from simulator.strategies.chunks import best_chunk_count
+from simulator.strategies.lower import lower
+from simulator.strategies.schedule import Schedule
+from simulator.strategies.search.rings import FoundRing, find_rings
+
+__all__ = ["BIDIRECTIONAL_RING", "MULTI_RING", "NAIVE_RING", "RING", "SINGLE_RING", "NaiveRing", "Ring", "add_rings"]
+
+
+def add_rings(
+    builder: PlanBuilder,
+    request: Request,
+    rings: Sequence[FoundRing],
+    *,
+    size_bytes: float,
+    stream: str = "ring",
+    after: Sequence[int] = (),
+) -> list[int]:
+    """Add the request's collective over *rings* side by side; return the last task of each.
+
+    Ring i runs on the stream ``<stream><i>``.
+    """
+    total_Bps = sum(ring.bandwidth_Bps for ring in rings)
+    ends = []
+    for i, ring in enumerate(rings):
+        share = size_bytes * ring.bandwidth_Bps / total_Bps
+        schedule = _schedule(request, ring, share)
+        ends.append(_lowered(builder, request, ring, schedule, share, f"{stream}{i}", after))
+    return ends
+
+
+def _schedule(request: Request, ring: FoundRing, size_bytes: float) -> Schedule:
+    n = request.n_ranks
+    match request.collective:
+        case "all-reduce":
+            return ring_all_reduce(n)
+        case "reduce-scatter":
+            return ring_reduce_scatter(n)
+        case "all-gather":
+            return ring_all_gather(n)
+        case "broadcast":
+            return chain_broadcast(n, _chunk_count(ring, size_bytes), ring.order.index(request.root))
+        case "reduce":
+            return chain_reduce(n, _chunk_count(ring, size_bytes), ring.order.index(request.root))
+    raise Unsuitable(f"{request.collective} does not go round a ring")
+
+
+def _chunk_count(ring: FoundRing, size_bytes: float) -> int:
+    latency_s = max(route.latency_s for route in ring.routes)
+    return best_chunk_count(size_bytes, len(ring.order) - 2, latency_s, 1 / ring.bandwidth_Bps)
+
+
+def _lowered(
+    builder: PlanBuilder,
+    request: Request,
+    ring: FoundRing,
+    schedule: Schedule,
+    size_bytes: float,
+    stream: str,
+    after: Sequence[int] = (),
+) -> int:
+    nodes = tuple(request.ranks[rank] for rank in ring.order)
+    hops = {(route.src, route.dst): route for route in ring.routes}
+    builder.rings.append(nodes)
+    return lower(
+        builder,
+        request,
+        schedule,
+        size_bytes=size_bytes,
+        nodes=nodes,
+        stream=stream,
+        after=after,
+        route=lambda src, dst: hops[src, dst],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """Chunks go round the rings that the link graph offers.
+
+    ``directions``: one way, or both ways with half of the bytes each.  ``single`` takes only
+    the fastest of the rings.  All-to-all is pairwise and send-recv direct: their bytes do
+    not go round.
+    """
+
+    name: str
+    summary: str
+    directions: Literal[1, 2] = 1
+    single: bool = False
+
+    def plan(self, request: Request) -> Plan:
+        """Return the plan; it fits every collective and machine."""
+        builder = PlanBuilder()
+        n = request.n_ranks
+        if n < 2:
+            return builder.build()
+        if request.collective == "send-recv":
+            pairs = send_recv(n, request.pairs or neighbour_pairs(n))
+            lower(builder, request, pairs, size_bytes=n * request.size_bytes)
+            return builder.build()
+        if request.collective == "all-to-all":
+            lower(builder, request, pairwise_all_to_all(n), size_bytes=n * request.size_bytes)
+            return builder.build()
+        rings = find_rings(request, both_directions=self.directions == 2)
+        if self.single:
+            rings = [max(rings, key=lambda ring: ring.bandwidth_Bps)]
+        add_rings(builder, request, rings, size_bytes=request.size_bytes)
+        builder.facts["ring_count"] = len(rings)
+        return builder.build()
+
+
+@dataclass(frozen=True, slots=True)
+class NaiveRing:
+    """The whole buffer goes hop by hop along one ring, one link at work at a time."""
+
+    name: str = "naive-ring"
+    summary: str = "pass the whole buffer on from GPU to GPU; one link works at a time"
+
+    def plan(self, request: Request) -> Plan:
+        """Return the plan; :class:`Unsuitable` for collectives whose result is in parts."""
+        builder = PlanBuilder()
+        n = request.n_ranks
+        if n < 2:
+            return builder.build()
+        ring = max(find_rings(request, both_directions=False), key=lambda found: found.bandwidth_Bps)
+        at = ring.order.index(request.root)
+        if request.collective == "all-reduce":
+            schedule = naive_ring_all_reduce(n)
+        elif request.collective == "broadcast":
+            schedule = chain_broadcast(n, 1, at)
+        elif request.collective == "reduce":
+            schedule = chain_reduce(n, 1, at)
+        else:
+            raise Unsuitable(f"it passes whole buffers on, which is no way to do {request.collective}; ring does it")
+        _lowered(builder, request, ring, schedule, request.size_bytes, "ring0")
+        return builder.build()
+
+
+NAIVE_RING = NaiveRing()
+RING = Ring("ring", "chunks go round all disjoint rings of the link graph, one direction")
+SINGLE_RING = Ring("single-ring", "chunks go round the fastest ring alone", single=True)
+BIDIRECTIONAL_RING = Ring("bidirectional-ring", "as ring, half of the bytes in each direction", directions=2)
+# A double link counts as two rings, so both ways of all rings are every directed ring there is.
+MULTI_RING = Ring("multi-ring", "every directed ring of the link graph is a channel", directions=2)

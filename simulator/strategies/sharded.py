@@ -1,0 +1,61 @@
+"""Each rank owns an equal share of the buffer: ``sharded``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.plan.plan import Plan, PlanBuilder
+from simulator.strategies.algorithms.direct import (
+    direct_all_gather,
+    direct_all_reduce,
+    direct_all_to_all,
+    direct_broadcast,
+    direct_reduce,
+    direct_reduce_scatter,
+)
+from simulator.strategies.algorithms.exchange import neighbour_pairs, send_recv
+from simulator.strategies.base import Request
+from simulator.strategies.lower import lower
+from simulator.strategies.schedule import Schedule
+
+__all__ = ["SHARDED", "Sharded"]
+
+
+def _direct(request: Request) -> Schedule:
+    n = request.n_ranks
+    match request.collective:
+        case "all-reduce":
+            return direct_all_reduce(n)
+        case "reduce-scatter":
+            return direct_reduce_scatter(n)
+        case "all-gather":
+            return direct_all_gather(n)
+        case "broadcast":
+            return direct_broadcast(n, request.root)
+        case "reduce":
+            return direct_reduce(n, request.root)
+        case "all-to-all":
+            return direct_all_to_all(n)
+        case "send-recv":
+            return send_recv(n, request.pairs or neighbour_pairs(n))
+
+
+@dataclass(frozen=True, slots=True)
+class Sharded:
+    """Every rank sends to every other directly, all at once, and adds up its own share."""
+
+    name: str = "sharded"
+    summary: str = "each GPU adds up one part; all send to all directly"
+
+    def plan(self, request: Request) -> Plan:
+        """Return the plan; it fits every collective."""
+        builder = PlanBuilder()
+        if request.n_ranks < 2:
+            return builder.build()
+        own = request.collective in ("all-to-all", "send-recv")  # a buffer of its own for each rank
+        size = request.size_bytes * (request.n_ranks if own else 1)
+        lower(builder, request, _direct(request), size_bytes=size)
+        return builder.build()
+
+
+SHARDED = Sharded()
