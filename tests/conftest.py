@@ -1,0 +1,25 @@
+"""Settings that all tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# The same examples on every run, and no deadline: test machines are shared and slow.
+settings.register_profile("ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Path:
+    """Return the folder of published measurements; skip where there is none."""
+    folder = Path(os.environ.get("TOPOSIM_CORPUS", _ROOT.parent / "shared" / "corpus"))
+    if not (folder / "collectives.csv").is_file():
+        pytest.skip(f"no published measurements at {folder} (TOPOSIM_CORPUS names another folder)")
+    return folder

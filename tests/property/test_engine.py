@@ -1,0 +1,115 @@
+"""The engine over random machines and plans: folding changes nothing, bounds hold, output repeats."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simulator.engine.executor import execute
+from simulator.network.machine import Machine
+from simulator.network.routing import Router
+from simulator.plan.plan import Flow, Plan, PlanBuilder, Transfer
+from tests.machines import machines
+
+
+@st.composite
+def plans(draw: st.DrawFn, machine: Machine) -> Plan:
+    """Plans of several streams whose transfers repeat, overlap, wait for each other and start late."""
+    router = Router(machine)
+    builder = PlanBuilder()
+    n_streams = draw(st.integers(1, 3))
+    for _ in range(draw(st.integers(1, 5))):
+        stream = f"s{draw(st.integers(0, n_streams - 1))}"
+        earlier = range(len(builder.tasks))
+        after = draw(st.lists(st.sampled_from(earlier), max_size=2, unique=True)) if builder.tasks else []
+        if draw(st.integers(0, 4)) == 0:
+            duration = draw(st.sampled_from([0.0, 1e-4, 3e-3, 0.0217]))
+            builder.work("wait", "host", duration, stream=stream, after=after)
+            continue
+        flows = []
+        for _ in range(draw(st.integers(1, 4))):
+            src = draw(st.sampled_from(machine.gpus))
+            dst = draw(st.sampled_from([gpu for gpu in machine.gpus if gpu != src]))
+            flows.append(
+                Flow(
+                    router.route(src, dst),
+                    draw(st.sampled_from([0.0, 1e3, 1e6, 16e6])),
+                    count=draw(st.integers(1, 3)),
+                    overhead=draw(st.sampled_from([1.0, 2.0])),
+                    cap_Bps=draw(st.sampled_from([float("inf"), 2e9])),
+                )
+            )
+        builder.transfer("move", flows, stream=stream, after=after, repeat=draw(st.integers(1, 9)))
+    return builder.build()
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_folded_equals_unfolded(data: st.DataObject) -> None:
+    machine = data.draw(machines())
+    plan = data.draw(plans(machine))
+    folded, stepped = execute(machine, plan), execute(machine, plan, fold=False)
+    assert folded.end_s == pytest.approx(stepped.end_s, rel=1e-9, abs=1e-15)
+    for a, b in zip(folded.spans, stepped.spans, strict=True):
+        assert (a.start_s, a.end_s) == pytest.approx((b.start_s, b.end_s), rel=1e-9, abs=1e-15)
+    assert folded.link_bytes == stepped.link_bytes
+
+
+@given(st.data())
+def test_no_resource_carries_more_than_it_can(data: st.DataObject) -> None:
+    machine = data.draw(machines())
+    timeline = execute(machine, data.draw(plans(machine)))
+    for name, n_bytes, capacity in zip(
+        machine.resource_names, timeline.resource_bytes, machine.capacity_Bps, strict=True
+    ):
+        assert n_bytes <= capacity * timeline.end_s * (1 + 1e-9), name
+
+
+@given(st.data())
+def test_every_byte_that_enters_a_node_leaves_it(data: st.DataObject) -> None:
+    machine = data.draw(machines())
+    plan = data.draw(plans(machine))
+    timeline = execute(machine, plan)
+    balance = [0.0] * len(machine.nodes)
+    for link, n_bytes in zip(machine.links, timeline.link_bytes, strict=True):
+        balance[link.src] -= n_bytes
+        balance[link.dst] += n_bytes
+    moved = 0.0
+    for task in plan.tasks:
+        assert not isinstance(task, Transfer) or task.flows
+        if isinstance(task, Transfer):
+            for flow in task.flows:
+                n_bytes = flow.wire_bytes * flow.count * task.repeat
+                balance[flow.route.src] += n_bytes
+                balance[flow.route.dst] -= n_bytes
+                moved += n_bytes
+    assert balance == pytest.approx([0.0] * len(balance), abs=1e-9 * max(moved, 1.0))
+
+
+@given(st.data())
+def test_same_input_same_output(data: st.DataObject) -> None:
+    machine = data.draw(machines())
+    plan = data.draw(plans(machine))
+    first, second = execute(machine, plan), execute(machine, plan)
+    assert (first.spans, first.link_bytes, first.simulation_events) == (
+        second.spans,
+        second.link_bytes,
+        second.simulation_events,
+    )
+
+
+@given(st.data())
+def test_work_alone_takes_its_longest_path(data: st.DataObject) -> None:
+    machine = data.draw(machines(max_gpus=2))
+    builder = PlanBuilder()
+    ends: list[float] = []
+    last: dict[str, float] = {}
+    for i in range(data.draw(st.integers(1, 8))):
+        stream = data.draw(st.sampled_from("abc"))
+        after = data.draw(st.lists(st.sampled_from(range(i)), max_size=2, unique=True)) if i else []
+        duration = data.draw(st.floats(0, 10))
+        builder.work("w", "host", duration, stream=stream, after=after)
+        ends.append(max([last.get(stream, 0.0), *(ends[j] for j in after)]) + duration)
+        last[stream] = ends[-1]
+    assert execute(machine, builder.build()).end_s == pytest.approx(max(ends), rel=1e-12)
