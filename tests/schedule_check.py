@@ -76,9 +76,7 @@ def play(
                 state[rank][chunk] = state[rank][chunk] | held if reduce else held
 
 
-def expect(
-    state: State, collective: str, n: int, m: int, root: int = 0, pairs: Sequence[tuple[int, int]] = ()
-) -> None:
+def expect(state: State, collective: str, n: int, m: int, root: int = 0, pairs: Sequence[tuple[int, int]] = ()) -> None:
     """Raise :class:`Wrong` where *state* is not what *collective* must leave."""
     everyone = (1 << n) - 1
     for rank in range(n):
@@ -98,7 +96,9 @@ def expect(
             elif collective == "send-recv" and (owner, rank) in pairs:
                 wanted = 1 << owner
             if wanted is not None and state[rank][chunk] != wanted:
-                raise Wrong(f"{collective}: rank {rank} ends with {state[rank][chunk]:b} in chunk {chunk}, not {wanted:b}")
+                raise Wrong(
+                    f"{collective}: rank {rank} ends with {state[rank][chunk]:b} in chunk {chunk}, not {wanted:b}"
+                )
 
 
 def check(schedule: Schedule, collective: str, *, root: int = 0, pairs: Sequence[tuple[int, int]] = ()) -> None:

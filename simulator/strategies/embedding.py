@@ -16,6 +16,7 @@ from simulator.workload.collective import Collective
 __all__ = ["embed_order", "rings_by_host", "subset"]
 
 _IMPROVED_UP_TO = 16  # ranks of a machine
+_ALL_STARTS_UP_TO = 8
 
 
 def subset(
@@ -63,7 +64,10 @@ def embed_order(request: Request, make: Callable[[int], Schedule], *, pipelined:
 def _improved(
     inside: Request, order: list[int], make: Callable[[int], Schedule], *, pipelined: bool, fixed: bool
 ) -> list[int]:
-    """Exchange pairs of *order*, its first kept where *fixed*, as long as that is faster."""
+    """Exchange pairs of *order*, its first kept where *fixed*, as long as that is faster.
+
+    On up to 8 ranks from every turn of *order*, since the exchanges can end in a poor place.
+    """
     n = len(order)
     if not 2 < n <= _IMPROVED_UP_TO or _alike(inside):
         return order
@@ -77,18 +81,24 @@ def _improved(
             return round(overlapped_cost(inside, schedule, nodes)[1], 15), together
         return round(estimate_s(inside, schedule, 1.0, nodes), 15), together
 
-    best, order = cost(order), list(order)
-    better = True
-    while better:
-        better = False
-        for a, b in combinations(range(int(fixed), n), 2):
-            order[a], order[b] = order[b], order[a]
-            now = cost(order)
-            if now < best:
-                best, better = now, True
-            else:
+    def improved(order: list[int]) -> tuple[tuple[float, float], list[int]]:
+        best = cost(order)
+        better = True
+        while better:
+            better = False
+            for a, b in combinations(range(int(fixed), n), 2):
                 order[a], order[b] = order[b], order[a]
-    return order
+                now = cost(order)
+                if now < best:
+                    best, better = now, True
+                else:
+                    order[a], order[b] = order[b], order[a]
+        return best, order
+
+    head, rest = (order[:1], order[1:]) if fixed else ([], order)
+    n_starts = len(rest) if n <= _ALL_STARTS_UP_TO else 1
+    starts = [head + rest[k:] + rest[:k] for k in range(n_starts)]
+    return min((improved(start) for start in starts), key=lambda found: found[0])[1]
 
 
 def _alike(inside: Request) -> bool:

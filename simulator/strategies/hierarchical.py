@@ -8,16 +8,21 @@ hierarchy, MLSys 2019, section 3, with two levels.)
 
 Where the numbers differ, each machine reduces on one rank, its leader, the leaders exchange
 whole buffers, and broadcast inside.
+
+Machines go through the rounds of a phase in step, and so do the local ranks' shares.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import cast
 
 from simulator.plan.plan import Flow, Plan, PlanBuilder
 from simulator.strategies.base import Request, Unsuitable
+from simulator.strategies.chunks import best_chunk_count
 from simulator.strategies.embedding import rings_by_host, subset
+from simulator.strategies.in_step import in_step
 from simulator.strategies.rings import add_rings
 from simulator.strategies.search.rings import FoundRing, find_rings, round_Bps
 from simulator.workload.collective import Collective
@@ -51,26 +56,17 @@ class _Levels:
 
     def inside(self, what: str, after: Sequence[int]) -> list[int]:
         """Add the collective *what* of the whole buffer in each machine; return the last tasks."""
-        if what == "":
-            return list(after)
-        ends: list[int] = []
+        if what in ("scatter", "gather"):
+            host = self._host_of(self.request.root)
+            return [self._direct(what, host, self.hosts[host], after)] if len(self.hosts[host]) > 1 else list(after)
+        plans = []
         for host, ranks in self.hosts.items():
-            if len(ranks) == 1:
-                continue
-            if what in ("scatter", "gather"):
-                if self.request.root in ranks:
-                    ends.append(self._direct(what, host, ranks, after))
-                continue
-            part = subset(self.request, ranks, collective=_named(what), root=self.leaders[host])
-            ends += add_rings(
-                self.builder,
-                part,
-                self.inner[host],
-                size_bytes=self.request.size_bytes,
-                stream=f"node{host}.ring",
-                after=after,
-            )
-        return ends or list(after)
+            if what and len(ranks) > 1:
+                part = subset(self.request, ranks, collective=cast(Collective, what), root=self.leaders[host])
+                own = PlanBuilder()
+                add_rings(own, part, self.inner[host], size_bytes=self.request.size_bytes)
+                plans.append(own.build())
+        return in_step(self.builder, plans, "inside", after) if plans else list(after)
 
     def _direct(self, what: str, host: int, ranks: list[int], after: Sequence[int]) -> int:
         """The root sends each rank beside it its share, or receives it."""
@@ -85,27 +81,19 @@ class _Levels:
         home = list(self.hosts).index(self._host_of(self.request.root))
         parts = [subset(self.request, group, collective=what, root=group[home]) for group in groups]
         found = [find_rings(part, both_directions=False)[0] for part in parts]
-        rates = round_Bps(self.request, [ring.routes for ring in found])  # all groups at once
-        ends: list[int] = []
-        for i, (part, ring, rate) in enumerate(zip(parts, found, rates, strict=True)):
-            ends += add_rings(
-                self.builder,
-                part,
-                [replace(ring, bandwidth_Bps=rate)],
-                size_bytes=self.request.size_bytes / len(groups),
-                stream=f"shard{i}.ring",
-                after=after,
-            )
-        return ends
+        rate = min(round_Bps(self.request, [ring.routes for ring in found]))  # all groups at once
+        latency_s = max(route.latency_s for ring in found for route in ring.routes)
+        share = self.request.size_bytes / len(groups)
+        n_chunks = best_chunk_count(share, len(self.hosts) - 2, latency_s, 1 / rate)
+        plans = []
+        for part, ring in zip(parts, found, strict=True):
+            own = PlanBuilder()
+            add_rings(own, part, [ring], size_bytes=share, n_chunks=n_chunks)
+            plans.append(own.build())
+        return in_step(self.builder, plans, "between", after)
 
     def _host_of(self, rank: int) -> int:
         return self.request.machine.nodes[self.request.ranks[rank]].host
-
-
-def _named(what: str) -> Collective:
-    if what == "reduce-scatter" or what == "all-gather" or what == "reduce" or what == "broadcast":
-        return what
-    raise ValueError(what)
 
 
 @dataclass(frozen=True, slots=True)

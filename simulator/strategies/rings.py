@@ -29,24 +29,24 @@ def add_rings(
     rings: Sequence[FoundRing],
     *,
     size_bytes: float,
-    stream: str = "ring",
-    after: Sequence[int] = (),
+    n_chunks: int | None = None,
 ) -> list[int]:
     """Add the request's collective over *rings* side by side; return the last task of each.
 
-    Ring i runs on the stream ``<stream><i>``.
+    Ring i runs on the stream ``ring<i>``.  A broadcast or reduce is cut into *n_chunks* on each
+    ring, by default into as many as the alpha-beta model finds best.
     """
     total_Bps = sum(ring.bandwidth_Bps for ring in rings)
     ends = []
     for i, ring in enumerate(rings):
         share = size_bytes * ring.bandwidth_Bps / total_Bps
-        schedule = _schedule(request, ring, share)
-        ends.append(_lowered(builder, request, ring, schedule, share, f"{stream}{i}", after))
+        schedule = _schedule(request, ring, n_chunks or _chunk_count(ring, share))
+        ends.append(_lowered(builder, request, ring, schedule, share, f"ring{i}"))
     return ends
 
 
-def _schedule(request: Request, ring: FoundRing, size_bytes: float) -> Schedule:
-    n = request.n_ranks
+def _schedule(request: Request, ring: FoundRing, n_chunks: int) -> Schedule:
+    n, at = request.n_ranks, ring.order.index(request.root)
     match request.collective:
         case "all-reduce":
             return ring_all_reduce(n)
@@ -55,9 +55,9 @@ def _schedule(request: Request, ring: FoundRing, size_bytes: float) -> Schedule:
         case "all-gather":
             return ring_all_gather(n)
         case "broadcast":
-            return chain_broadcast(n, _chunk_count(ring, size_bytes), ring.order.index(request.root))
+            return chain_broadcast(n, n_chunks, at)
         case "reduce":
-            return chain_reduce(n, _chunk_count(ring, size_bytes), ring.order.index(request.root))
+            return chain_reduce(n, n_chunks, at)
     raise Unsuitable(f"{request.collective} does not go round a ring")
 
 
@@ -73,7 +73,6 @@ def _lowered(
     schedule: Schedule,
     size_bytes: float,
     stream: str,
-    after: Sequence[int] = (),
 ) -> int:
     nodes = tuple(request.ranks[rank] for rank in ring.order)
     hops = {(route.src, route.dst): route for route in ring.routes}
@@ -85,7 +84,6 @@ def _lowered(
         size_bytes=size_bytes,
         nodes=nodes,
         stream=stream,
-        after=after,
         route=lambda src, dst: hops[src, dst],
     )
 

@@ -124,8 +124,8 @@ def halving_doubling_all_gather(n: int) -> Schedule:
     group = _by_block(n)
     into = tuple(Send(rank, member, rank) for rank, member in group.folded)
     back = tuple(Send(member, rank, (rank + 1) % n, n - 1) for rank, member in group.folded)
-    first, last = [Round(into, label="fold")], [Round(back, label="unfold")]
-    return Schedule(n, n, tuple([*(first if into else []), *_doubling(group), *(last if back else [])]))
+    rounds = [Round(into, label="fold"), *_doubling(group), Round(back, label="unfold")]
+    return Schedule(n, n, tuple(step for step in rounds if step.sends))
 
 
 def halving_doubling_broadcast(n: int, root: int = 0) -> Schedule:
@@ -165,9 +165,7 @@ def _turned(schedule: Schedule, root: int) -> Schedule:
         return schedule
     rounds = tuple(
         Round(
-            tuple(
-                Send((s.src + root) % n, (s.dst + root) % n, s.first, s.width, s.step, s.reduce) for s in r.sends
-            ),
+            tuple(Send((s.src + root) % n, (s.dst + root) % n, s.first, s.width, s.step, s.reduce) for s in r.sends),
             r.repeat,
             r.label,
         )
