@@ -1,7 +1,8 @@
 """CSV with places: the records of a file as text, and the line where each starts.
 
-RFC 4180 with commas; LF, CRLF or CR; a UTF-8 byte order mark is passed over, and so are
-empty lines.  The standard library's reader does not say in which column it stumbles.
+RFC 4180 with commas; lines end in LF or CRLF (in CR where the file has no LF); a UTF-8
+byte order mark is passed over, and so are empty lines.  The standard library's reader does
+not say in which column it stumbles.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ def read_records(raw: bytes, name: str) -> list[Record]:
         raise InputError(Fault("is no text (UTF-8); a CSV table is needed", name, line, column))
     if not text.strip():
         raise InputError(Fault("is empty; a table starts with a line of column names", name, 1, 1))
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if "\n" not in text:
+        text = text.replace("\r", "\n")
     return [record for record in _split(text, name) if len(record.fields) > 1 or record.fields[0].strip()]
 
 
@@ -57,7 +58,7 @@ def _split(text: str, name: str) -> Iterator[Record]:
         end = text.find("\n", position)
         end = len(text) if end < 0 else end
         if text.find('"', position, end) < 0:
-            yield Record(line, tuple(text[position:end].split(",")))
+            yield Record(line, tuple(text[position:end].removesuffix("\r").split(",")))
             position, line = end + 1, line + 1
             continue
         first = line
@@ -88,6 +89,8 @@ def _quoted(text: str, position: int, line: int, name: str) -> tuple[tuple[str, 
             if "\n" in value:
                 line += value.count("\n")
                 line_start = text.rfind("\n", 0, position) + 1
+            if text.startswith("\r\n", position) or text[position:] == "\r":
+                position += 1
             if position < len(text) and text[position] not in ",\n":
                 column = position - line_start + 1
                 message = "text after a closing quote; inside quotes a quote is written twice"
@@ -97,6 +100,8 @@ def _quoted(text: str, position: int, line: int, name: str) -> tuple[tuple[str, 
             end = min(ends, default=len(text))
             value = text[position:end]
             position = end
+            if not text.startswith(",", end):
+                value = value.removesuffix("\r")
         fields.append(value)
         if position >= len(text) or text[position] == "\n":
             return tuple(fields), position + 1, line + 1

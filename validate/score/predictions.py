@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 
 from validate.score.document import ScoredTable
@@ -28,16 +26,19 @@ def predictions_csv(tables: Sequence[tuple[Table, ScoredTable]]) -> bytes:
             columns.setdefault(name, table.header[index])
     kept = [name for name in columns if name not in ADDED]
     several = len(tables) > 1
-    out = io.StringIO(newline="")
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*(columns[name] for name in kept), *(["table"] if several else []), *ADDED])
+    lines = [[*(columns[name] for name in kept), *(["table"] if several else []), *ADDED]]
     for table, scored in tables:
         names = _names(table)
         for row in scored.rows:
             cells = dict(zip(names, _fitted(row.record.fields, len(names)), strict=True))
             text = [cells.get(name, "") for name in kept]
-            writer.writerow([*text, *([scored.file] if several else []), *_added(row)])
-    return out.getvalue().encode()
+            lines.append([*text, *([scored.file] if several else []), *_added(row)])
+    return "".join(",".join(map(_quoted, line)) + "\n" for line in lines).encode()
+
+
+def _quoted(text: str) -> str:
+    # The standard library's writer leaves a lone CR bare, at which readers end the line.
+    return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in ',"\r\n') else text
 
 
 def _names(table: Table) -> list[str]:

@@ -42,10 +42,10 @@ _COLLECTIVES: dict[str, tuple[str, Collective]] = {
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII)
 _INDICES = re.compile(r"\d{1,5}(?:-\d{1,5})?(?:[,;]\s*\d{1,5}(?:-\d{1,5})?)*", re.ASCII)
 _PAIRS = re.compile(r"pairs\s+(\d{1,5}>\d{1,5}(?:\s*;\s*\d{1,5}>\d{1,5})*)", re.ASCII)
-_ALGORITHM = re.compile(r"(?:nccl_algo\s*=\s*)?(ring|tree)\b(?:\s*\(.*\))?", re.ASCII)
+_ALGORITHM = re.compile(r"(?:nccl_algo\s*=\s*)?(ring|tree|nvls)\b(?:\s*\(.*\))?", re.ASCII)
 
 
-class NotScored(Exception):
+class NotScored(Exception):  # noqa: N818  a row that is not scored is no fault
     """The row cannot be scored; the message says why in words that many rows can share."""
 
 

@@ -1,0 +1,98 @@
+"""The published measurements, where their folder is at hand."""
+
+import csv
+import io
+import json
+import os
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from simulator.plan.plan import PlanBuilder
+from validate.score.command import score_command
+
+ROOT = Path(__file__).parents[2]
+FOLDER = Path(os.environ.get("TOPOSIM_CORPUS") or ROOT.parent / "shared" / "corpus")
+TABLE = FOLDER / "collectives.csv"
+
+pytestmark = [
+    pytest.mark.corpus,
+    pytest.mark.skipif(not TABLE.is_file(), reason=f"no collectives.csv in TOPOSIM_CORPUS ({FOLDER})"),
+]
+
+
+class Latency:
+    def plan(self, request):
+        builder = PlanBuilder()
+        builder.work("wait", "host", 1e-5 + request.size_bytes * 1e-11 * request.n_ranks)
+        return builder.build()
+
+
+@pytest.fixture
+def latency(monkeypatch):
+    monkeypatch.setattr("validate.score.predict.find_strategy", lambda name: Latency())
+
+
+def score(capsys, file, out=None, strategy="fake"):
+    score_command([str(file)], as_json=True, out=None if out is None else str(out), strategy=strategy)
+    return json.loads(capsys.readouterr().out)["tables"][0]
+
+
+def test_every_row_is_accounted_for(capsys, tmp_path, latency):
+    out = tmp_path / "p.csv"
+    scored = score(capsys, TABLE, out)
+    with TABLE.open(newline="") as stream:
+        original = list(csv.reader(stream))
+    with out.open(newline="") as stream:
+        written = list(csv.DictReader(stream))
+    assert scored["rows"] == len(original) - 1 == len(written)
+    assert scored["rows"] == scored["scored"] + sum(scored["skipped"].values())
+    assert [row["skipped"] == "" for row in written].count(True) == scored["scored"]
+    for before, after in zip(original[1:], written, strict=True):
+        width = len(original[0])
+        assert list(after.values())[: width - 1] == before[: width - 1]
+    errors = sorted(abs(float(row["error"])) for row in written if not row["skipped"])
+    assert scored["overall"]["mean_ape"] == pytest.approx(sum(errors) / len(errors))
+
+
+def test_every_machine_has_a_topology(capsys, latency):
+    scored = score(capsys, TABLE)
+    assert not [reason for reason in scored["skipped"] if "topology" in reason]
+
+
+def test_predictions_do_not_see_what_was_measured(capsys, tmp_path, latency):
+    with TABLE.open(newline="") as stream:
+        rows = list(csv.reader(stream))
+    header = rows[0]
+    measured = [header.index(name) for name in ("time_s", "algbw_GBps", "busbw_GBps")]
+    order = list(range(1, len(rows)))
+    random.Random(0).shuffle(order)
+    shuffled = [list(row) for row in rows]
+    for to, origin in enumerate(order, 1):
+        for column in measured:
+            shuffled[to][column] = rows[origin][column]
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows(shuffled)
+    (tmp_path / "shuffled.csv").write_text(text.getvalue())
+    score(capsys, TABLE, tmp_path / "a.csv")
+    score(capsys, tmp_path / "shuffled.csv", tmp_path / "b.csv")
+    predicted = []
+    for name in ("a.csv", "b.csv"):
+        with (tmp_path / name).open(newline="") as stream:
+            predicted.append([row["predicted_s"] for row in csv.DictReader(stream)])
+    assert predicted[0] == predicted[1]
+
+
+def test_another_kind_of_table_is_told_apart(capsys):
+    with pytest.raises(Exception, match="no table of collectives: missing columns machine, n_gpus, collective, bytes"):
+        score(capsys, FOLDER / "ops.csv")
+
+
+def test_the_whole_table_takes_well_under_a_minute(capsys):
+    pytest.importorskip("simulator.strategies.nccl.strategy", reason="the strategy nccl is not there")
+    start_s = time.perf_counter()
+    scored = score(capsys, TABLE, strategy="nccl")
+    assert time.perf_counter() - start_s < 40
+    assert scored["coverage"] > 0.9

@@ -1,0 +1,107 @@
+"""What a row asks, and why some rows ask for nothing that can be predicted."""
+
+import pytest
+
+from validate.score.query import COLUMNS_ASKED, NotScored, Query, collective_name, read_query
+
+ROW = {"machine": "m", "n_nodes": "1", "n_gpus": "8", "collective": "all_reduce", "bytes": "1024"}
+
+
+def query(**cells: str) -> Query:
+    row = {**dict.fromkeys(COLUMNS_ASKED, ""), **ROW, **cells}
+    return read_query(row.__getitem__)
+
+
+def test_a_plain_row():
+    assert query() == Query("m", 1, 8, None, 8, 1, "all-reduce", 1024.0)
+
+
+def test_what_is_left_out_is_one_node_and_one_group_of_all():
+    assert query(n_nodes="", group_size="", n_groups_concurrent="") == query()
+
+
+def test_groups_at_once():
+    asked = query(group_size="2", n_groups_concurrent="4")
+    assert (asked.group_size, asked.n_groups) == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus"),
+    [
+        ("0-3", (0, 1, 2, 3)),
+        ("0,2,4,6", (0, 2, 4, 6)),
+        ("0-1,4-5", (0, 1, 4, 5)),
+        ("3,1,2,0", (3, 1, 2, 0)),
+        ("", None),
+    ],
+)
+def test_gpus_of_each_node(text, gpus):
+    assert query(n_nodes="2", gpu_set=text).local_gpus == gpus
+
+
+def test_pairs_of_a_sendrecv():
+    asked = query(collective="sendrecv", gpu_set="pairs 0>4;1>5")
+    assert asked.pairs == ((0, 4), (1, 5))
+    assert asked.collective == "send-recv"
+
+
+@pytest.mark.parametrize(
+    ("text", "algorithm"),
+    [
+        ("", None),
+        ("ring (NVLS off)", "ring"),
+        ("tree", "tree"),
+        ("Ring", "ring"),
+        ("NCCL_ALGO=Tree", "tree"),
+        ("NVLS", "nvls"),
+    ],
+)
+def test_forced_algorithm(text, algorithm):
+    assert query(algorithm_forced=text).algorithm == algorithm
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        ({"bytes": ""}, "bytes missing"),
+        ({"bytes": "many"}, "bytes is no number"),
+        ({"bytes": "nan"}, "bytes is no number"),
+        ({"bytes": "1e999"}, "bytes is no number"),
+        ({"bytes": "1_000"}, "bytes is no number"),
+        ({"bytes": "1 MiB"}, "bytes is no number"),
+        ({"bytes": "0"}, "bytes not positive"),
+        ({"bytes": "-8"}, "bytes not positive"),
+        ({"bytes": "1e16"}, r"bytes is more than 1e\+15"),
+        ({"collective": "all_at_once"}, "unknown collective 'all_at_once'"),
+        ({"collective": ""}, "unknown collective ''"),
+        ({"n_gpus": ""}, "n_gpus missing"),
+        ({"n_gpus": "2.5"}, "n_gpus is no whole number"),
+        ({"n_gpus": "1"}, "a group of one rank exchanges nothing"),
+        ({"n_gpus": "8192"}, "more than 4096 GPUs"),
+        ({"n_nodes": "3"}, "n_gpus is no multiple of n_nodes"),
+        ({"group_size": "4", "n_groups_concurrent": "3"}, "the groups have more ranks than n_gpus"),
+        ({"gpu_set": "0-3"}, "gpu_set does not name n_gpus / n_nodes different GPUs"),
+        ({"gpu_set": "0,0,1,2,3,4,5,6"}, "gpu_set does not name"),
+        ({"gpu_set": "0-99999"}, "gpu_set does not name"),
+        ({"gpu_set": "all"}, "gpu_set 'all' is neither a list"),
+        ({"gpu_set": "pairs 0>1"}, "gpu_set names pairs, which belong to a sendrecv"),
+        ({"gpu_set": "pairs 0>8", "collective": "sendrecv"}, "no two ranks of the group"),
+        ({"gpu_set": "pairs 1>1", "collective": "sendrecv"}, "no two ranks of the group"),
+        ({"algorithm_forced": "collnet"}, "forced algorithm 'collnet' is not modelled"),
+        ({"algorithm_forced": "ringtree"}, "forced algorithm 'ringtree' is not modelled"),
+    ],
+)
+def test_reasons(cells, words):
+    with pytest.raises(NotScored, match=words):
+        query(**cells)
+
+
+@pytest.mark.parametrize("text", ["all_reduce", "all-reduce", "AllReduce", "allreduce", "All Reduce"])
+def test_spellings_of_a_collective(text):
+    assert collective_name(text) == "all_reduce"
+    assert query(collective=text).collective == "all-reduce"
+
+
+def test_nothing_that_was_measured_is_asked():
+    assert not {"time_s", "algbw_GBps", "busbw_GBps"} & set(COLUMNS_ASKED)
+    assert not {name for name in Query.__dataclass_fields__ if "time" in name or "bw" in name}

@@ -1,0 +1,181 @@
+"""The command line: one line for a mistake, exit status 2, no traceback."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from simulator.console.run import run_app
+from simulator.plan.plan import PlanBuilder
+from validate.cli import app
+
+ROOT = Path(__file__).parents[2]
+HEADER = "machine,n_gpus,collective,bytes,time_s\n"
+ROW = "4gpu-pcie,4,all_reduce,1000,0.001\n"
+
+
+class Constant:
+    def plan(self, request):
+        builder = PlanBuilder()
+        builder.work("wait", "host", 1e-3)
+        return builder.build()
+
+
+@pytest.fixture(autouse=True)
+def constant(monkeypatch):
+    monkeypatch.setattr("validate.score.predict.find_strategy", lambda name: Constant())
+
+
+@pytest.fixture
+def good(tmp_path):
+    path = tmp_path / "good.csv"
+    path.write_text(HEADER + ROW)
+    return str(path)
+
+
+def run(capsys, *arguments):
+    status = run_app(app, "validate", list(arguments))
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def test_score_prints_and_succeeds(capsys, good):
+    status, out, err = run(capsys, "score", good)
+    assert (status, err) == (0, "")
+    assert "1 of 1 rows scored (100.0%); strategy nccl" in out
+
+
+def test_json_is_one_document(capsys, good):
+    status, out, _ = run(capsys, "score", good, "--json")
+    document = json.loads(out)
+    assert status == 0
+    assert document["schema_version"] == 1
+    assert document["tables"][0]["overall"]["median_ape"] == pytest.approx(0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "a command is needed"),
+        (["score"], "a table is needed"),
+        (["scor"], "No such command 'scor'"),
+        (["score", "nope.csv"], "nope.csv: cannot be read: No such file or directory"),
+        (["score", "."], ".: is a folder"),
+        (["score", "-", "-"], "named twice"),
+        (["score", "GOOD", "--topology", "p3.16xlarg"], "did you mean 'p3.16xlarge'"),
+        (["score", "GOOD", "--machine", "x"], "--machine: NAME=FILE is needed; got 'x'"),
+        (["score", "GOOD", "--machine", "x=4gpu-pcie", "--machine", "x=p3.16xlarge"], "--machine: 'x' is given twice"),
+        (["score", "GOOD", "--machine", "4gpu-pci=p3.16xlarge"], "did you mean '4gpu-pcie'"),
+        (["score", "GOOD", "--trust", "A,,B"], "--trust: grades such as A,B are needed"),
+        (["score", "GOOD", "--by", "machin"], "--by: no column is called 'machin'; did you mean 'machine'"),
+        (["score", "GOOD", "--out", "GOOD"], "is one of the tables"),
+        (["score", "GOOD", "--out", "/nowhere/p.csv"], "--out /nowhere/p.csv"),
+        (["score", "GOOD", "--out", "."], "--out .: is a folder"),
+        (["score", "GOOD", "--bogus"], "--bogus"),
+    ],
+)
+def test_mistakes_are_one_line(capsys, good, arguments, words):
+    status, out, err = run(capsys, *[good if a == "GOOD" else a for a in arguments])
+    assert (status, out) == (2, "")
+    assert words in err
+    assert err.count("\n") == 1
+    assert Path(good).read_text() == HEADER + ROW
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (b"", "t.csv:1:1: is empty"),
+        (b"\x89PNG\r\n\x1a\n\x00", "t.csv:1:1: is no text"),
+        (
+            b"device,op,time_s\n",
+            "t.csv:1:1: no table of collectives: missing columns machine, n_gpus, collective, bytes",
+        ),
+        (ROW.encode(), "t.csv:1:1: no table of collectives: missing columns"),
+        (b"x" * 10_000_000, "t.csv:1:1: no table of collectives"),
+        (HEADER.encode() + b'"', "t.csv:2:1: the quote that opens here never closes"),
+    ],
+)
+def test_malformed_files(capsys, tmp_path, raw, words):
+    path = tmp_path / "t.csv"
+    path.write_bytes(raw)
+    status, out, err = run(capsys, "score", str(path))
+    assert (status, out) == (2, "")
+    assert words in err
+    assert err.count("\n") == 1
+    assert len(err) < 400
+
+
+def test_a_link_to_the_table_is_the_table(capsys, good, tmp_path):
+    link = tmp_path / "link.csv"
+    link.symlink_to(good)
+    assert run(capsys, "score", good, "--out", str(link))[0] == 2
+    hard = tmp_path / "hard.csv"
+    os.link(good, hard)
+    assert run(capsys, "score", good, "--out", str(hard))[0] == 2
+    assert Path(good).read_text() == HEADER + ROW
+
+
+def test_nothing_is_left_behind_by_a_failure(capsys, tmp_path):
+    out = tmp_path / "p.csv"
+    assert run(capsys, "score", "nope.csv", "--out", str(out))[0] == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_topology_makes_the_machine_column_needless(capsys, tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("n_gpus,collective,bytes,time_s\n4,all_reduce,8,1\n")
+    assert run(capsys, "score", str(path))[0] == 2
+    status, out, _ = run(capsys, "score", str(path), "--topology", "4gpu-pcie")
+    assert status == 0
+    assert "1 of 1 rows scored" in out
+
+
+def test_machine_names_the_topology_of_one(capsys, tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(HEADER + ROW.replace("4gpu-pcie", "mine"))
+    assert "no topology of machine 'mine'" in run(capsys, "score", str(path))[1]
+    assert "1 of 1 rows scored" in run(capsys, "score", str(path), "--machine", "mine=4gpu-pcie")[1]
+
+
+# -- as a process ----------------------------------------------------------------------
+
+
+def process(*arguments, stdin=b"", path=ROOT, cwd=None):
+    return subprocess.run(
+        [sys.executable, "-m", "validate.cli", *arguments],
+        input=stdin,
+        capture_output=True,
+        check=False,
+        cwd=cwd or ROOT,
+        env={**os.environ, "PYTHONPATH": str(path)},
+        timeout=60,
+    )
+
+
+def test_standard_input():
+    done = process("score", "-", stdin=b"device,op\n")
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"<stdin>:1:1: no table of collectives")
+
+
+def test_works_where_configobj_has_put_its_own_validate(tmp_path):
+    """Both packages are called validate: the later one installed owns __init__.py."""
+    shutil.copytree(ROOT / "validate", tmp_path / "validate", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "validate" / "__init__.py").write_text("from configobj.validate import *\nraise_if_used = 1\n")
+    (tmp_path / "configobj").mkdir()
+    (tmp_path / "configobj" / "__init__.py").write_text("")
+    (tmp_path / "configobj" / "validate.py").write_text("class Validator: pass\n")
+    done = process("score", "--help", path=f"{tmp_path}{os.pathsep}{ROOT}", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert b"TABLE.csv" in done.stdout
+
+
+def test_help_does_not_import_what_it_does_not_need():
+    code = "import sys, validate.cli; sys.exit(sum(name in sys.modules for name in ('simpy', 'numpy', 'matplotlib')))"
+    done = subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT, timeout=60)
+    assert done.returncode == 0
