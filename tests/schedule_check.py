@@ -13,7 +13,7 @@ from simulator.strategies.schedule import Schedule
 State = list[list[int]]
 
 
-class Wrong(AssertionError):
+class WrongScheduleError(AssertionError):
     """The schedule is not the collective; the message says at which rank and chunk."""
 
 
@@ -52,57 +52,59 @@ def play(
     m = schedule.n_chunks
     for number, step in enumerate(schedule.rounds):
         if step.repeat < 1 or not step.sends:
-            raise Wrong(f"round {number} does nothing")
+            raise WrongScheduleError(f"round {number} does nothing")
         for repetition in range(step.repeat):
             arriving = []
             for send in step.sends:
                 if send.src == send.dst:
-                    raise Wrong(f"round {number}: rank {send.src} sends to itself")
+                    raise WrongScheduleError(f"round {number}: rank {send.src} sends to itself")
                 if not 1 <= send.width <= m:
-                    raise Wrong(f"round {number}: {send.width} of {m} chunks are sent")
+                    raise WrongScheduleError(f"round {number}: {send.width} of {m} chunks are sent")
                 first = send.chunk(repetition, m)
                 for chunk in (c for i in range(send.width) for c in chunks((first + i) % m)):
                     held = state[where[send.src]][chunk]
                     if not held:
-                        raise Wrong(f"round {number}: rank {send.src} sends chunk {chunk}, which it does not hold")
+                        raise WrongScheduleError(
+                            f"round {number}: rank {send.src} sends chunk {chunk}, which it does not hold"
+                        )
                     arriving.append((where[send.dst], chunk, held, send.reduce))
             written: dict[tuple[int, int], bool] = {}
             for rank, chunk, held, reduce in arriving:
                 if written.get((rank, chunk), reduce) is not reduce or (not reduce and (rank, chunk) in written):
-                    raise Wrong(f"round {number}: two sends write chunk {chunk} of rank {rank}")
+                    raise WrongScheduleError(f"round {number}: two sends write chunk {chunk} of rank {rank}")
                 written[rank, chunk] = reduce
                 if reduce and state[rank][chunk] & held:
-                    raise Wrong(f"round {number}: a contribution to chunk {chunk} counts twice at rank {rank}")
+                    raise WrongScheduleError(
+                        f"round {number}: a contribution to chunk {chunk} counts twice at rank {rank}"
+                    )
                 state[rank][chunk] = state[rank][chunk] | held if reduce else held
 
 
 def expect(state: State, collective: str, n: int, m: int, root: int = 0, pairs: Sequence[tuple[int, int]] = ()) -> None:
-    """Raise :class:`Wrong` where *state* is not what *collective* must leave."""
+    """Raise :class:`WrongScheduleError` where *state* is not what *collective* must leave."""
     everyone = (1 << n) - 1
     for rank in range(n):
         for chunk in range(m):
             owner = chunk * n // m
-            wanted: int | None = None
-            if collective == "all-reduce" or (collective == "reduce" and rank == root):
-                wanted = everyone
-            elif collective == "reduce-scatter" and owner == rank:
-                wanted = everyone
-            elif collective == "all-gather":
-                wanted = 1 << owner
-            elif collective == "broadcast":
-                wanted = 1 << root
-            elif collective == "all-to-all" and chunk % n == rank:
-                wanted = 1 << owner
-            elif collective == "send-recv" and (owner, rank) in pairs:
-                wanted = 1 << owner
+            whole = (
+                collective == "all-reduce"
+                or (collective == "reduce" and rank == root)
+                or (collective == "reduce-scatter" and owner == rank)
+            )
+            moved = (
+                collective == "all-gather"
+                or (collective == "all-to-all" and chunk % n == rank)
+                or (collective == "send-recv" and (owner, rank) in pairs)
+            )
+            wanted = everyone if whole else 1 << owner if moved else 1 << root if collective == "broadcast" else None
             if wanted is not None and state[rank][chunk] != wanted:
-                raise Wrong(
+                raise WrongScheduleError(
                     f"{collective}: rank {rank} ends with {state[rank][chunk]:b} in chunk {chunk}, not {wanted:b}"
                 )
 
 
 def check(schedule: Schedule, collective: str, *, root: int = 0, pairs: Sequence[tuple[int, int]] = ()) -> None:
-    """Raise :class:`Wrong` unless *schedule* is *collective*, each contribution counted once."""
+    """Raise :class:`WrongScheduleError` unless *schedule* is *collective*, each contribution counted once."""
     state = initial(schedule, collective, root)
     play(schedule, state)
     expect(state, collective, schedule.n_ranks, schedule.n_chunks, root, pairs)
