@@ -169,16 +169,20 @@ class _Executor:
                 self._round(run)
             return
         here = {run.batch: run for run in ready if run.batch is not None}
-        taken: set[int] = set()
+        groups: dict[int, list[_Run]] = {}
         for run in ready:
-            if id(run) in taken:
-                continue
-            group = self._in_step(run, here)
-            if group is None:
-                taken.add(id(run))
+            group = None if id(run) in groups else self._in_step(run, here)
+            for member in group or ():
+                groups[id(member)] = group or []
+        for run in ready:
+            if id(run) not in groups:
                 self._round(run)
+        for run in ready:  # only now is it known who else moves bytes from this instant on
+            group = groups.pop(id(run), None)
+            if group is None or run.group is not None:
                 continue
-            taken.update(id(member) for member in group)
+            for member in group:
+                groups.pop(id(member), None)
             self._sleep(group)
 
     def _in_step(self, run: _Run, here: dict[Batch, _Run]) -> list[_Run] | None:
@@ -209,6 +213,10 @@ class _Executor:
         round_s = now - batch.start_s
         rounds = min(run.rounds_left for run in runs)
         group = _Sleepers(runs, now, round_s, rounds)
+        if any(r in self.asleep for r in group.resources) or self.network.in_use(group.resources):
+            for run in runs:
+                self._round(run)
+            return
         for run in runs:
             run.group = group
         self.asleep.update(dict.fromkeys(group.resources, group))

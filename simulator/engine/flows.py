@@ -7,7 +7,7 @@ by shared resources.  All changes of one instant are taken together.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from simulator.network.fairshare import fair_rates
 from simulator.engine.kernel import Kernel
@@ -97,6 +97,10 @@ class FlowNetwork:
         for flow in finished:
             self._finish(flow, now)
         self._request()
+
+    def in_use(self, resources: Iterable[int]) -> bool:
+        """Whether a flow moves bytes over any of *resources*."""
+        return any(self._users.get(resource) for resource in resources)
 
     def _request(self) -> None:
         if not self._solving:

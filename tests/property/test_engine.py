@@ -56,6 +56,36 @@ def test_folded_equals_unfolded(data: st.DataObject) -> None:
     assert folded.link_bytes == stepped.link_bytes
 
 
+@st.composite
+def disturbed_rounds(draw: st.DrawFn, machine: Machine) -> Plan:
+    """Rounds that repeat, and transfers that join them at any moment of any round."""
+    router = Router(machine)
+    builder = PlanBuilder()
+    gpus = machine.gpus
+    hops = [(gpus[i], gpus[(i + 1) % len(gpus)]) for i in range(len(gpus))]
+    for i in range(draw(st.integers(1, 2))):
+        sizes = draw(st.lists(st.sampled_from([1e6, 2.5e6, 7e6]), min_size=len(hops), max_size=len(hops)))
+        flows = [Flow(router.route(a, b), n_bytes) for (a, b), n_bytes in zip(hops, sizes, strict=True)]
+        builder.transfer("rounds", flows, stream=f"rounds {i}", repeat=draw(st.integers(5, 30)))
+    for i in range(draw(st.integers(1, 3))):
+        delay = draw(st.floats(1e-5, 0.03))
+        waited = builder.work("wait", "host", delay, stream=f"late {i}")
+        src, dst = draw(st.sampled_from(hops))
+        flow = Flow(router.route(src, dst), draw(st.sampled_from([1e4, 3e6, 40e6])))
+        builder.transfer("late", [flow], stream=f"late {i}", after=[waited], repeat=draw(st.integers(1, 3)))
+    return builder.build()
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_folded_rounds_wake_where_they_are(data: st.DataObject) -> None:
+    machine = data.draw(machines(max_gpus=4))
+    plan = data.draw(disturbed_rounds(machine))
+    folded, stepped = execute(machine, plan), execute(machine, plan, fold=False)
+    for a, b in zip(folded.spans, stepped.spans, strict=True):
+        assert (a.start_s, a.end_s) == pytest.approx((b.start_s, b.end_s), rel=1e-9, abs=1e-15)
+
+
 @given(st.data())
 def test_no_resource_carries_more_than_it_can(data: st.DataObject) -> None:
     machine = data.draw(machines())
