@@ -63,8 +63,11 @@ def disturbed_rounds(draw: st.DrawFn, machine: Machine) -> Plan:
     builder = PlanBuilder()
     gpus = machine.gpus
     hops = [(gpus[i], gpus[(i + 1) % len(gpus)]) for i in range(len(gpus))]
+    size_lists = st.lists(st.sampled_from([1e6, 2.5e6, 7e6]), min_size=len(hops), max_size=len(hops))
+    sizes = draw(size_lists)
     for i in range(draw(st.integers(1, 2))):
-        sizes = draw(st.lists(st.sampled_from([1e6, 2.5e6, 7e6]), min_size=len(hops), max_size=len(hops)))
+        if draw(st.booleans()):  # else in step with the one before, for another number of rounds
+            sizes = draw(size_lists)
         flows = [Flow(router.route(a, b), n_bytes) for (a, b), n_bytes in zip(hops, sizes, strict=True)]
         builder.transfer("rounds", flows, stream=f"rounds {i}", repeat=draw(st.integers(5, 30)))
     for i in range(draw(st.integers(1, 3))):
