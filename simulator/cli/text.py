@@ -42,11 +42,12 @@ def comparison(results: Sequence[Result], style: Style) -> list[str]:
     many = len(results) > 1
     header = ["strategy", "time", "algbw", "busbw", "bottleneck", "use"]
     best_s = results[0].sync_time_s
+    bandwidths = bandwidth_column([*(r.algbw_Bps for r in results), *(r.busbw_Bps for r in results)])
     columns = [
         [r.strategy for r in results],
         duration_column([r.sync_time_s for r in results]),
-        bandwidth_column([r.algbw_Bps for r in results]),
-        bandwidth_column([r.busbw_Bps for r in results]),
+        bandwidths[: len(results)],
+        bandwidths[len(results) :],
         [r.bottleneck.name if r.bottleneck else "none" for r in results],
         [percent(r.bottleneck.utilisation) if r.bottleneck else "-" for r in results],
     ]

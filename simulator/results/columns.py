@@ -42,7 +42,7 @@ def _column(values: Sequence[float], scales: Sequence[_Scale]) -> list[str]:
         return [_column([v], scales)[0] for v in values]
     most = max(some)
     scale, unit = next(((s, u) for s, u in scales if most >= s * 0.99995 and least >= s / 100), scales[-1])
-    digits = min(4, max(0, 3 - math.floor(math.log10(least / scale) + 1e-4)))
+    digits = min(3 if least >= 0.1 * scale else 4, max(0, 3 - math.floor(math.log10(least / scale) + 1e-4)))
     if unit == "B" and all(v == int(v) for v in values):
         digits = 0
     return [f"{v / scale:.{digits}f} {unit}" for v in values]

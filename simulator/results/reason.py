@@ -84,7 +84,7 @@ def _term(result: Result, use: LinkUse, *, carries: bool, used: bool) -> str:
 
 
 def _directions(result: Result, use: LinkUse) -> str:
-    """Return whether *use* and the opposite direction of its link carry bytes ``at once``, ``in turn``, or only ``one``."""
+    """Return whether both directions of the link *use* carry bytes ``at once`` or ``in turn``, or only ``one`` does."""
     machine = result.timeline.machine
     src, arrow, dst = use.name.partition("->")
     index = {link.name: link.index for link in machine.links}

@@ -1,0 +1,84 @@
+"""One figure for a command: what was compared on the left, the machine on the right."""
+
+from __future__ import annotations
+
+import io
+import logging
+import textwrap
+from collections.abc import Sequence
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from reports.layout import lay_out_view
+from reports.machine import INK, draw_machine, use_colours
+from reports.panels import draw_comparison, draw_links, draw_sweep
+from reports.view import make_view
+from simulator.results.reason import why_fastest
+from simulator.results.result import Result
+from simulator.units import format_size
+
+__all__ = ["draw"]
+
+_DOTS_PER_INCH = 150
+# No date and no version: the same results give the same file.
+_METADATA = {
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    "png": {"Software": None},
+}
+
+
+def draw(by_size: Sequence[Sequence[Result]], kind: str) -> bytes:
+    """Return a figure of the results of each size (fastest first) as a file of *kind*: svg, png or pdf."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # standard error is the command line's
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update({"svg.hashsalt": "toposim", "svg.fonttype": "none", "text.color": INK})
+        figure = _figure(by_size)
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=kind, dpi=_DOTS_PER_INCH, metadata=_METADATA[kind])
+    return buffer.getvalue()
+
+
+def _figure(by_size: Sequence[Sequence[Result]]) -> Figure:
+    results = by_size[-1]
+    best = results[0]
+    view = make_view(best)
+    layout = lay_out_view(view)
+    left, right, bottom, top = layout.extent
+    machine_width = max(6.0, min(12.5, 0.66 * (right - left + 1.7) + 0.9))
+    height = max(4.8, 0.3 * len(results) + 2.2, 0.62 * (top - bottom + 1.2) + 1.95)
+    width = 5.6 + machine_width
+    figure = Figure(figsize=(width, height))
+    panel = figure.add_axes((1.55 / width, 1.05 / height, 3.7 / width, 1 - 1.95 / height))
+    drawing = figure.add_axes((5.7 / width, 1.05 / height, (machine_width - 0.9) / width, 1 - 1.95 / height))
+    scale = figure.add_axes((1 - 0.62 / width, 1.25 / height, 0.12 / width, 1 - 2.5 / height))
+    colours = use_colours()
+    gpus = f"{best.n_ranks} GPUs" if best.n_ranks != 1 else "1 GPU"
+    if len(by_size) > 1:
+        draw_sweep(panel, by_size)
+        head = "bus bandwidth over size"
+    elif len(results) > 1:
+        draw_comparison(panel, results)
+        head = f"time to {best.collective} {format_size(best.size_bytes)}"
+    else:
+        draw_links(panel, best, colours)
+        head = f"links by use, {format_size(best.size_bytes)}"
+    draw_machine(drawing, view, layout, colours, (machine_width - 0.9, height - 1.95))
+    bar = figure.colorbar(colours, cax=scale)
+    scale.set_title("use", fontsize=9)
+    bar.set_ticks(range(0, 101, 25), labels=[f"{tick} %" for tick in range(0, 101, 25)], fontsize=8)
+    bar.outline.set_visible(False)
+    y = 1 - 0.55 / height
+    figure.text(0.25 / width, 1 - 0.16 / height, f"{best.machine}: {best.collective} over {gpus}", fontsize=12,
+                fontweight="bold", va="top")  # fmt: skip
+    figure.text(1.55 / width, y, head, fontsize=10, va="top")
+    parts = [f"links under {best.strategy}, by use of the busier direction"]
+    if len(by_size) > 1:
+        parts[0] += f" at {format_size(best.size_bytes)}"
+    figure.text(5.9 / width, y, "; ".join([*parts, *([view.note] if view.note else [])]), fontsize=10, va="top")
+    if len(results) > 1 and len(by_size) == 1:
+        text = "\n".join(textwrap.wrap(why_fastest(results), int(width * 13.2)))
+        figure.text(0.25 / width, 0.12 / height, text, fontsize=9, va="bottom")
+    return figure

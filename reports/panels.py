@@ -1,0 +1,99 @@
+"""The left half of a figure: strategies compared, links by use, or bandwidth over size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from reports.machine import BEST, INK
+from simulator.results.columns import duration_column, percent
+from simulator.results.result import Result
+from simulator.units import format_duration, format_size
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
+
+__all__ = ["draw_comparison", "draw_links", "draw_sweep"]
+
+_OTHER = "#b4bcc4"
+_SHOWN_LINKS = 12
+_WIDE_RANGE = 30
+_DURATIONS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+
+
+def draw_comparison(axes: Axes, results: Sequence[Result]) -> None:
+    """Draw the time of each of *results*, fastest first, the best marked."""
+    times = [r.sync_time_s for r in results]
+    best = min(times)
+    rows = range(len(results))
+    colours = [BEST if t <= best * (1 + 1e-6) else _OTHER for t in times]
+    wide = best > 0 and max(times) > _WIDE_RANGE * best
+    if wide:  # bars have no foot on a logarithmic scale
+        axes.hlines(rows, best / 2, times, color=_OTHER, linewidth=1.2, zorder=2)
+        axes.scatter(times, rows, color=colours, s=60, zorder=3)
+        axes.set_xscale("log")
+        axes.set_xlim(best / 2, max(times) * 8)
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value, 3)))
+    else:
+        axes.barh(rows, times, color=colours, height=0.66, zorder=2)
+        axes.set_xlim(0, max(times) * 1.36 or 1.0)
+        scale, unit = next(((s, u) for s, u in _DURATIONS if max(times) >= s), _DURATIONS[-1])
+        axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / scale:g} {unit}"))
+    for i, (time, text) in enumerate(zip(times, duration_column(times), strict=True)):
+        weight = "bold" if colours[i] == BEST else "normal"
+        axes.annotate(text, (time, i), (7, 0), textcoords="offset points", va="center", fontsize=9, fontweight=weight)
+    axes.set_yticks(rows, [r.strategy for r in results], fontsize=9)
+    axes.set_ylim(len(results) - 0.4, -0.6)
+    axes.set_xlabel("time, logarithmic" if wide else "time", fontsize=9)
+    _plain(axes)
+
+
+def draw_links(axes: Axes, result: Result, colours: ScalarMappable) -> None:
+    """Draw the links of *result* that are used most, those used alike as one."""
+    alike: dict[tuple[float, float], list[str]] = {}
+    for use in result.links:
+        if use.bytes > 0:
+            alike.setdefault((round(use.utilisation, 6), round(use.bytes, 3)), []).append(use.name)
+    kinds = sorted(alike.items(), key=lambda item: -item[0][0])[:_SHOWN_LINKS]
+    rows = range(len(kinds))
+    uses = [share * 100 for (share, _), _ in kinds]
+    axes.barh(rows, uses, color=[colours.cmap(use / 100) for use in uses], height=0.66, zorder=2)
+    for i, ((share, n_bytes), _) in enumerate(kinds):
+        text = f"{percent(share)}, {format_size(n_bytes)}"
+        axes.annotate(text, (share * 100, i), (5, 0), textcoords="offset points", va="center", fontsize=9)
+    names = [f"{names[0]}\nand {len(names) - 1} alike" if len(names) > 1 else names[0] for _, names in kinds]
+    axes.set_yticks(rows, names, fontsize=9)
+    axes.set_ylim(max(len(kinds), 6) - 0.4, -0.6)
+    axes.set_xlim(0, 145)
+    axes.set_xticks(range(0, 101, 25), [f"{tick} %" for tick in range(0, 101, 25)])
+    axes.set_xlabel("share of the link's capacity used", fontsize=9)
+    _plain(axes)
+
+
+def draw_sweep(axes: Axes, by_size: Sequence[Sequence[Result]]) -> None:
+    """Draw the bus bandwidth of each strategy over the size."""
+    last = by_size[-1]
+    for i, name in enumerate([r.strategy for r in sorted(last, key=lambda r: -r.busbw_Bps)]):
+        points = [(r.size_bytes, r.busbw_Bps / 1e9) for found in by_size for r in found if r.strategy == name]
+        axes.plot(*zip(*points, strict=True), label=name, marker="o", markersize=3, linewidth=1.6, color=f"C{i % 10}")
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(numticks=6))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_size(value, 3)))
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("size", fontsize=9)
+    axes.set_ylabel("busbw, GB/s", fontsize=9)
+    axes.legend(fontsize=8, frameon=False)
+    axes.grid(color="#e6e9ec", zorder=0)
+    _plain(axes)
+
+
+def _plain(axes: Axes) -> None:
+    axes.tick_params(length=0, labelsize=9, labelcolor=INK)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color("#9aa1a8")

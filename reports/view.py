@@ -1,0 +1,196 @@
+"""Which part of a machine a figure shows: symbols and the links between them.
+
+A cluster of more than two nodes is shown by one of them, a node of many GPUs by some of
+them; NVSwitches that join the same GPUs, and many NICs on one switch, are one symbol.  What
+is left out is said in ``note``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from simulator.network.machine import Link, Machine
+from simulator.results.result import Result
+
+__all__ = ["HOST_LINKS", "Edge", "Symbol", "View", "make_view"]
+
+HOST_LINKS = frozenset(("pcie", "c2c"))
+_MAX_GPUS = 16
+_MAX_NICS = 10
+_MAX_DEVICES = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """One or more equal devices.  ``active``: a rank of the collective, or on the way of its bytes."""
+
+    label: str
+    kind: str
+    host: int
+    nodes: tuple[int, ...]
+    active: bool
+    is_bottleneck: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """The links between two symbols; ``use`` is that of the busiest direction of the busiest one."""
+
+    a: int
+    b: int
+    kind: str
+    use: float
+    is_bottleneck: bool
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is drawn.  ``busiest`` names the bottleneck, with its use."""
+
+    symbols: tuple[Symbol, ...]
+    edges: tuple[Edge, ...]
+    busiest: str
+    note: str
+
+
+def make_view(result: Result) -> View:
+    """Return the part of *result*'s machine that is drawn."""
+    machine = result.timeline.machine
+    name = result.bottleneck.name if result.bottleneck is not None else ""
+    focus = _devices_of(name, machine)
+    hosts = _hosts(result, machine, focus)
+    gpus = _gpus(result, machine, hosts, focus)
+    kept = _kept(machine, hosts, gpus)
+    groups = _groups(machine, kept)
+    symbol_of = {node: i for i, group in enumerate(groups) for node in group}
+    edges = _edges(result, machine, symbol_of, name)
+    touched = {end for edge in edges if edge.use > 0 for end in (edge.a, edge.b)}
+    ranks = {machine.gpus[gpu] for gpu in result.gpus}
+    symbols = []
+    for i, group in enumerate(groups):
+        node = machine.nodes[group[0]]
+        active = not ranks.isdisjoint(group) if node.kind == "gpu" else i in touched
+        limit = any(f"{machine.nodes[n].name}:{end}" == name for n in group for end in ("memory", "fabric"))
+        symbols.append(Symbol(_label(machine, group, len(hosts)), node.kind, node.host, tuple(group), active, limit))
+    busiest = f"{name}, {result.bottleneck.utilisation * 100:.1f} %" if result.bottleneck is not None else ""
+    return View(tuple(symbols), tuple(edges), busiest, _note(machine, hosts, gpus))
+
+
+def _devices_of(name: str, machine: Machine) -> list[int]:
+    """Return the devices at the ends of the link, or the one that holds the resource, called *name*."""
+    words = re.split(r"<?->", name.partition("#")[0])
+    words += [name.rpartition(":")[0]]
+    return [machine.index_of[word] for word in words if word in machine.index_of]
+
+
+def _hosts(result: Result, machine: Machine, focus: Sequence[int]) -> list[int]:
+    ranks = [machine.nodes[machine.gpus[gpu]].host for gpu in result.gpus]
+    hosts = sorted(set(ranks))
+    devices = sum(1 for node in machine.nodes if node.host in set(hosts) and node.kind != "storage")
+    if len(hosts) == 1 or (len(hosts) == 2 and devices <= _MAX_DEVICES):
+        return hosts
+    held = [machine.nodes[node].host for node in focus if machine.nodes[node].host in set(hosts)]
+    return [min(held, default=hosts[0])]
+
+
+def _gpus(result: Result, machine: Machine, hosts: Sequence[int], focus: Sequence[int]) -> list[int]:
+    """Return the GPUs shown, at most so many: ranks first, those next to the bottleneck among them."""
+    all_gpus = [gpu for host in hosts for gpu in machine.gpus_of(host)]
+    if len(all_gpus) <= _MAX_GPUS:
+        return all_gpus
+    ranks = {machine.gpus[gpu] for gpu in result.gpus}
+    near = [*focus, *(link.dst for node in focus for link in machine.outgoing[node])]
+    anchors = [all_gpus.index(gpu) for gpu in near if gpu in all_gpus]
+    start = min(anchors, default=next((i for i, gpu in enumerate(all_gpus) if gpu in ranks), 0))
+    start = min(start - start % 2, len(all_gpus) - _MAX_GPUS)
+    return all_gpus[start : start + _MAX_GPUS]
+
+
+def _kept(machine: Machine, hosts: Sequence[int], gpus: Sequence[int]) -> list[int]:
+    """Return the devices shown: all of the hosts, or those that the shown GPUs hang from."""
+    complete = sum(len(machine.gpus_of(host)) for host in hosts) == len(gpus)
+    network = [node.index for node in machine.nodes if node.kind == "network-switch"]
+    if complete:
+        inside = [
+            n.index for n in machine.nodes if n.host in set(hosts) and n.kind not in ("storage", "network-switch")
+        ]
+        return inside + network
+    reached = set(gpus)
+    stack = list(gpus)
+    while stack:
+        for link in machine.outgoing[stack.pop()]:
+            node = machine.nodes[link.dst]
+            through = link.kind in HOST_LINKS and node.kind not in ("gpu", "storage")
+            if (through or node.kind == "nvlink-switch") and node.index not in reached:
+                reached.add(node.index)
+                if through:
+                    stack.append(node.index)
+    return sorted(reached) + network
+
+
+def _groups(machine: Machine, kept: Sequence[int]) -> list[list[int]]:
+    """Return which devices share a symbol."""
+    shown = set(kept)
+    n_nics = sum(1 for node in kept if machine.nodes[node].kind == "nic")
+    groups: dict[object, list[int]] = {}
+    for index in kept:
+        node = machine.nodes[index]
+        key: object = index
+        around = {link.dst for link in machine.outgoing[index]} & shown
+        if node.kind == "nvlink-switch":
+            key = ("nvlink", node.host, frozenset(n for n in around if machine.nodes[n].kind == "gpu"))
+        elif node.kind == "nic" and n_nics > _MAX_NICS:
+            key = ("nic", node.host, frozenset(around))
+        groups.setdefault(key, []).append(index)
+    return list(groups.values())
+
+
+def _edges(result: Result, machine: Machine, symbol_of: dict[int, int], bottleneck: str) -> list[Edge]:
+    by_name = {use.name: use.utilisation for use in result.links}
+    grouped: dict[tuple[int, int, str], list[Link]] = {}
+    for link in machine.links:
+        if link.src in symbol_of and link.dst in symbol_of:
+            a, b = sorted((symbol_of[link.src], symbol_of[link.dst]))
+            if a != b:
+                grouped.setdefault((a, b, link.kind), []).append(link)
+    edges = []
+    for (a, b, kind), links in grouped.items():
+        names = {name for link in links for name in (link.name, machine.resource_names[link.resource])}
+        use = max(by_name.get(name, 0.0) for name in names)
+        edges.append(Edge(a, b, kind, use, bottleneck in names))
+    return edges
+
+
+def _label(machine: Machine, group: Sequence[int], n_hosts: int) -> str:
+    names = [machine.nodes[node].name for node in group]
+    if n_hosts == 1 or machine.n_hosts > 1:
+        names = [re.sub(r"^node\d+\.", "", name) for name in names]
+    if len(names) == 1:
+        return names[0]
+    stems = {re.sub(r"\d+$", "", name) for name in names}
+    numbers = [int(match[0]) for name in names if (match := re.search(r"\d+$", name))]
+    if len(stems) == 1 and len(numbers) == len(names):
+        return f"{stems.pop()}{_ranges(numbers)}"
+    return f"{names[0]} and {len(names) - 1} more"
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(f"{a}-{b}" if b > a else str(a) for a, b in runs)
+
+
+def _note(machine: Machine, hosts: Sequence[int], gpus: Sequence[int]) -> str:
+    parts = []
+    if len(hosts) < machine.n_hosts:
+        parts.append(f"node {hosts[0]} of {machine.n_hosts} nodes")
+    in_hosts = sum(len(machine.gpus_of(host)) for host in hosts)
+    if len(gpus) < in_hosts:
+        parts.append(f"{len(gpus)} of its {in_hosts} GPUs" if parts else f"{len(gpus)} of {in_hosts} GPUs")
+    return ", ".join(parts) + " shown" if parts else ""
