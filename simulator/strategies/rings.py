@@ -7,7 +7,7 @@ split in proportion to what each ring reaches beside the others.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from simulator.plan.plan import Plan, PlanBuilder
@@ -18,7 +18,7 @@ from simulator.strategies.base import Request, Unsuitable
 from simulator.strategies.chunks import best_chunk_count
 from simulator.strategies.lower import lower
 from simulator.strategies.schedule import Schedule
-from simulator.strategies.search.rings import FoundRing, find_rings
+from simulator.strategies.search.rings import FoundRing, find_rings, round_Bps
 
 __all__ = ["BIDIRECTIONAL_RING", "MULTI_RING", "NAIVE_RING", "RING", "SINGLE_RING", "NaiveRing", "Ring", "add_rings"]
 
@@ -64,6 +64,12 @@ def _schedule(request: Request, ring: FoundRing, n_chunks: int) -> Schedule:
 def _chunk_count(ring: FoundRing, size_bytes: float) -> int:
     latency_s = max(route.latency_s for route in ring.routes)
     return best_chunk_count(size_bytes, len(ring.order) - 2, latency_s, 1 / ring.bandwidth_Bps)
+
+
+def _fastest(request: Request, rings: Sequence[FoundRing]) -> FoundRing:
+    """Return the ring that is fastest alone, with the rate that it has then (a double link's is doubled)."""
+    alone = [replace(ring, bandwidth_Bps=round_Bps(request, [ring.routes])[0]) for ring in rings]
+    return max(alone, key=lambda ring: ring.bandwidth_Bps)
 
 
 def _lowered(
@@ -117,7 +123,7 @@ class Ring:
             return builder.build()
         rings = find_rings(request, both_directions=self.directions == 2)
         if self.single:
-            rings = [max(rings, key=lambda ring: ring.bandwidth_Bps)]
+            rings = [_fastest(request, rings)]
         add_rings(builder, request, rings, size_bytes=request.size_bytes)
         builder.facts["ring_count"] = len(rings)
         return builder.build()
@@ -136,7 +142,7 @@ class NaiveRing:
         n = request.n_ranks
         if n < 2:
             return builder.build()
-        ring = max(find_rings(request, both_directions=False), key=lambda found: found.bandwidth_Bps)
+        ring = _fastest(request, find_rings(request, both_directions=False))
         at = ring.order.index(request.root)
         if request.collective == "all-reduce":
             schedule = naive_ring_all_reduce(n)

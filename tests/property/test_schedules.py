@@ -104,12 +104,9 @@ def _play_inside(state: State, what: str, nodes: int, local: int, root: int) -> 
 
 def _play_between(state: State, what: str, nodes: int, local: int, root: int) -> None:
     """Each local rank's block among the nodes."""
-    width = len(state[0]) // local
     for i in range(local):
         members = [node * local + i for node in range(nodes)]
-        part = width // nodes
-        schedule = _schedule(what, nodes, nodes, root // local)
-        play(schedule, state, members, lambda c, i=i: range(i * width + c * part, i * width + (c + 1) * part))
+        play(_schedule(what, nodes, nodes, root // local), state, members, lambda c, i=i: [i * nodes + c])
 
 
 @given(st.integers(2, 6), st.integers(1, 6), st.data())

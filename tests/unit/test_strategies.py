@@ -1,0 +1,480 @@
+"""Strategies against arithmetic: textbook machines, closed forms on an ideal crossbar, clusters."""
+
+from __future__ import annotations
+
+from math import log2, sqrt
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simulator.api import load_machine, make_request, simulate
+from simulator.engine.executor import execute
+from simulator.errors import InputError
+from simulator.network.machine import Machine
+from simulator.plan.plan import Flow, PlanBuilder, Transfer
+from simulator.strategies.algorithms.binary_tree import tree_all_reduce
+from simulator.strategies.base import Unsuitable
+from simulator.strategies.chunks import best_chunk_count
+from simulator.strategies.embedding import embed_order
+from simulator.strategies.in_step import in_step
+from simulator.strategies.registry import find_strategy, strategy_names
+from simulator.workload.collective import COLLECTIVES
+from tests.machines import crossbar, machine_from, machines, ring_machine
+
+S = 160e6
+B = 50e9
+L = 5e-6
+EXACT = 1e-9  # relative: what rounding leaves
+IDEAL = 1e-3  # relative: what a pipeline's fill leaves
+OWN = [name for name in strategy_names() if name != "nccl"]
+
+
+def time_s(machine: Machine, strategy: str, size: float = S, **options: object) -> float:
+    return simulate(machine, strategy, size, **options).sync_time_s  # type: ignore[arg-type]
+
+
+def fast(n: int) -> Machine:
+    return crossbar(n, "50 GB/s", "5 us")
+
+
+def cluster(n_nodes: int, gpus: int = 1, nic: str = "1 GB/s", fast_link: str = "1000 GB/s") -> Machine:
+    """Nodes of some GPUs on a switch, each node with a NIC, everything inside fast and without latency."""
+    return machine_from(
+        f"""
+schema_version: 1
+name: node
+devices:
+  gpu[0-{gpus - 1}]: {{kind: gpu}}
+  cpu0: {{kind: cpu}}
+  nv0: {{kind: nvlink-switch}}
+  nic0: {{kind: nic, bandwidth: {nic}}}
+links:
+  - {{between: ["gpu[0-{gpus - 1}]", nv0], kind: nvlink, bandwidth: 100 GB/s}}
+  - {{between: ["gpu[0-{gpus - 1}]", cpu0], kind: pcie, bandwidth: {fast_link}}}
+  - {{between: [cpu0, nic0], kind: pcie, bandwidth: {fast_link}}}
+""",
+        n_nodes=n_nodes,
+    )
+
+
+# -- the textbook's machines -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("strategy", "milliseconds"), [("gpu0", 60), ("gpu3", 60), ("cpu", 80), ("sharded", 15), ("ring", 15)]
+)
+def test_four_gpus_behind_one_switch(strategy, milliseconds):
+    assert time_s(load_machine("4gpu-pcie"), strategy) == pytest.approx(milliseconds * 1e-3, rel=EXACT)
+
+
+def cube_mesh() -> Machine:
+    """The hybrid cube mesh with 18 GB/s a link, nothing else and no latency."""
+    return machine_from(
+        """
+schema_version: 1
+name: cube mesh
+devices:
+  gpu[0-7]: {kind: gpu}
+meshes:
+  - kind: nvlink
+    bandwidth: 18 GB/s
+    matrix: |
+      X 1 1 2 2 0 0 0
+      1 X 2 1 0 2 0 0
+      1 2 X 2 0 0 1 0
+      2 1 2 X 0 0 0 1
+      2 0 0 0 X 1 1 2
+      0 2 0 0 1 X 2 1
+      0 0 1 0 1 2 X 2
+      0 0 0 1 2 1 2 X
+"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("strategy", "n_rings", "n_links"),
+    [("single-ring", 1, 2), ("ring", 3, 3), ("bidirectional-ring", 6, 6), ("multi-ring", 6, 6)],
+)
+def test_rings_on_the_cube_mesh(strategy, n_rings, n_links):
+    # One ring alone goes over the double links and has both of them.
+    result = simulate(cube_mesh(), strategy, S)
+    assert result.sync_time_s == pytest.approx(2 * 7 / 8 * S / (n_links * 18e9), rel=EXACT)
+    assert len(result.rings) == n_rings
+    assert result.facts["ring_count"] == n_rings
+
+
+def test_each_ring_is_a_stream():
+    request = make_request(cube_mesh(), S)
+    plan = find_strategy("ring").plan(request)
+    assert sorted({task.stream for task in plan.tasks}) == ["ring0", "ring1", "ring2"]
+
+
+def test_one_ring_where_links_offer_one():
+    machine = ring_machine(6, "54 GB/s", "0 s")
+    assert time_s(machine, "ring") == pytest.approx(2 * 5 / 6 * S / 54e9, rel=EXACT)
+    assert time_s(machine, "bidirectional-ring") == pytest.approx(5 / 6 * S / 54e9, rel=EXACT)
+
+
+def test_trees_on_the_cube_mesh_use_its_links_alone():
+    machine = load_machine("p3.16xlarge")
+    for strategy in ("tree", "double-tree"):
+        result = simulate(machine, strategy, S)
+        assert {link.name for link in result.links if link.bytes > 0 and "plx" in link.name} == set()
+
+
+def test_the_naive_ring_grows_with_the_ranks_and_the_chunked_one_hardly():
+    naive = [time_s(crossbar(n), "naive-ring") for n in (2, 4, 8, 16)]
+    chunked = [time_s(crossbar(n), "ring") for n in (2, 4, 8, 16)]
+    for n, got in zip((2, 4, 8, 16), naive, strict=True):
+        assert got == pytest.approx(2 * (n - 1) * S / B, rel=EXACT)
+    assert chunked[-1] / chunked[0] == pytest.approx((2 * 15 / 16) / 1, rel=EXACT)
+    assert naive[-1] / naive[0] == pytest.approx(15, rel=EXACT)
+
+
+# -- closed forms on a crossbar ----------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 7, 8, 16])
+@pytest.mark.parametrize("size", [1e3, S])
+@pytest.mark.parametrize(
+    ("strategy", "collective", "closed"),
+    [
+        ("ring", "all-reduce", lambda n, t: 2 * (n - 1) * (L + t / n)),
+        ("ring", "reduce-scatter", lambda n, t: (n - 1) * (L + t / n)),
+        ("ring", "all-gather", lambda n, t: (n - 1) * (L + t / n)),
+        ("ring", "all-to-all", lambda n, t: (n - 1) * (L + t / n)),
+        ("ring", "send-recv", lambda n, t: L + t),
+        ("naive-ring", "all-reduce", lambda n, t: 2 * (n - 1) * (L + t)),
+        ("naive-ring", "broadcast", lambda n, t: (n - 1) * (L + t)),
+        ("naive-ring", "reduce", lambda n, t: (n - 1) * (L + t)),
+        ("gpu0", "all-reduce", lambda n, t: 2 * (L + (n - 1) * t)),
+        ("gpu0", "broadcast", lambda n, t: L + (n - 1) * t),
+        ("gpu0", "reduce", lambda n, t: L + (n - 1) * t),
+        ("gpu0", "reduce-scatter", lambda n, t: 2 * L + (n - 1) * t + (n - 1) / n * t),
+        ("gpu0", "all-gather", lambda n, t: 2 * L + (n - 1) / n * t + (n - 1) ** 2 / n * t),
+        ("sharded", "all-reduce", lambda n, t: 2 * (L + (n - 1) / n * t)),
+        ("sharded", "reduce-scatter", lambda n, t: L + (n - 1) / n * t),
+        ("sharded", "all-gather", lambda n, t: L + (n - 1) / n * t),
+        ("sharded", "all-to-all", lambda n, t: L + (n - 1) / n * t),
+        ("sharded", "reduce", lambda n, t: 2 * (L + (n - 1) / n * t)),
+    ],
+)
+def test_closed_forms(strategy, collective, closed, n, size):
+    assert time_s(fast(n), strategy, size, collective=collective) == pytest.approx(closed(n, size / B), rel=EXACT)
+
+
+@pytest.mark.parametrize("n", [4, 8, 16, 32])
+@pytest.mark.parametrize("collective", ["all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce"])
+def test_halving_doubling(n, collective):
+    halves = 1 if collective in ("reduce-scatter", "all-gather") else 2
+    expected = halves * (log2(n) * L + (n - 1) / n * S / B)
+    assert time_s(fast(n), "halving-doubling", collective=collective) == pytest.approx(expected, rel=EXACT)
+
+
+@pytest.mark.parametrize("n", [5, 6, 7, 12, 31])
+def test_halving_doubling_of_other_numbers(n):
+    p = 1 << (n.bit_length() - 1)
+    expected = (2 * log2(p) + 2) * L + (2 * (p - 1) / p + 2) * S / B
+    assert time_s(fast(n), "halving-doubling") == pytest.approx(expected, rel=EXACT)
+
+
+def test_short_buffers_are_exchanged_whole():
+    result = simulate(fast(16), "halving-doubling", 1e3)
+    assert result.facts["algorithm"] == "recursive doubling"
+    assert result.sync_time_s == pytest.approx(4 * (L + 1e3 / B), rel=EXACT)
+    assert simulate(fast(16), "halving-doubling", S).facts["algorithm"] == "halving-doubling"
+    # Of two ranks each sends the whole either way; exchanged at once it is one round less.
+    assert time_s(fast(2), "halving-doubling") == pytest.approx(L + S / B, rel=EXACT)
+
+
+@pytest.mark.parametrize("n", [3, 8, 16])
+@pytest.mark.parametrize("collective", ["broadcast", "reduce"])
+@pytest.mark.parametrize("root", [0, 2])
+def test_chains_are_near_the_best_number_of_chunks(n, collective, root):
+    result = simulate(fast(n), "ring", S, collective=collective, root=root)
+    best = (sqrt(S / B) + sqrt((n - 2) * L)) ** 2  # (m + n - 2)(L + S/(mB)) at its least over real m
+    assert best * (1 - EXACT) <= result.sync_time_s <= best * (1 + 1e-4)
+
+
+_STEADY = [  # S/B in the steady state, and the rounds that fill
+    ("tree", "all-reduce", 3, lambda n: 2 * (n.bit_length() - 1) - 1),
+    ("tree", "broadcast", 2, lambda n: n.bit_length() - 2),
+    ("tree", "reduce", 2, lambda n: n.bit_length() - 2),
+    ("double-tree", "all-reduce", 2, lambda n: 2 * (n.bit_length() - 1) - 1),
+    ("double-tree", "broadcast", 1, lambda n: (n - 1).bit_length() - 1),
+    ("double-tree", "reduce", 1, lambda n: (n - 1).bit_length() - 1),
+]
+
+
+@pytest.mark.parametrize("n", [8, 13, 16])
+@pytest.mark.parametrize(("strategy", "collective", "steady", "fill"), _STEADY)
+def test_trees_reach_their_steady_state(strategy, collective, steady, fill, n):
+    # Without latency chunks are as small as they get, and filling takes no time.
+    ideal = time_s(crossbar(n), strategy, collective=collective)
+    assert ideal == pytest.approx(steady * S / B, rel=IDEAL)
+    # With latency between the steady state alone and full rounds throughout.
+    result = simulate(fast(n), strategy, S, collective=collective)
+    m = result.facts["chunk_count"]
+    chunk_s = steady * S / B / m
+    assert m * (L + chunk_s) <= result.sync_time_s <= (m + fill(n)) * (L + chunk_s) * (1 + EXACT)
+    assert result.sync_time_s <= (sqrt(steady * S / B) + sqrt(fill(n) * L)) ** 2 * (1 + IDEAL)
+
+
+@pytest.mark.parametrize("strategy", ["tree", "double-tree"])
+def test_trees_of_short_buffers_take_a_round_for_each_level(strategy):
+    assert time_s(fast(16), strategy, 8) == pytest.approx(2 * 4 * L, rel=0.01)
+    assert simulate(fast(16), strategy, 8).facts["chunk_count"] == 1
+
+
+def test_a_tree_of_two_ranks():
+    assert time_s(fast(2), "tree", 8) == pytest.approx(2 * (L + 8 / B), rel=EXACT)
+
+
+@pytest.mark.parametrize("strategy", ["ring", "sharded", "halving-doubling", "double-tree"])
+@pytest.mark.parametrize("n", [2, 5, 8])
+def test_none_beats_the_bound_of_the_links(strategy, n):
+    # 2(n-1)/n S must leave each rank: Patarasuk and Yuan 2009, section 3.
+    assert time_s(crossbar(n), strategy) >= 2 * (n - 1) / n * S / B * (1 - EXACT)
+
+
+@pytest.mark.parametrize("strategy", ["ring", "sharded"])
+def test_named_pairs(strategy):
+    machine = fast(4)
+    assert time_s(machine, strategy, collective="send-recv", pairs=[(0, 1)]) == pytest.approx(L + S / B, rel=EXACT)
+    two = time_s(machine, strategy, collective="send-recv", pairs=[(0, 1), (2, 1)])
+    assert two == pytest.approx(L + 2 * S / B, rel=EXACT)
+
+
+# -- chunk counts ------------------------------------------------------------------
+
+
+def test_best_chunk_count_is_the_least_of_all():
+    for size, fill, latency, beta in [(1e6, 6, 5e-6, 1e-9), (3e7, 30, 1e-6, 1e-10), (5e5, 2, 2e-5, 1e-9)]:
+        best = best_chunk_count(size, fill, latency, beta)
+        most = int(size / 4096)
+        assert best == min(range(1, most + 1), key=lambda m: (m + fill) * (latency + size * beta / m))
+
+
+def test_chunk_counts_at_the_edges():
+    assert best_chunk_count(1e6, 0, 1e-6, 1e-9) == 1  # nothing to fill
+    assert best_chunk_count(0.0, 5, 1e-6, 1e-9) == 1
+    assert best_chunk_count(4000, 5, 0.0, 1e-9) == 1
+    assert best_chunk_count(1e6, 5, 0.0, 1e-9) == 244  # chunks of 4 KiB
+    assert best_chunk_count(1e12, 5, 0.0, 1e-9) == 65536
+
+
+# -- sums in memory ----------------------------------------------------------------
+
+
+def test_sums_that_are_not_made_on_arrival_take_memory_time():
+    machine = machine_from(
+        """
+schema_version: 1
+name: with memory
+devices:
+  gpu[0-3]: {kind: gpu, memory_bandwidth: 500 GB/s}
+  cpu0: {kind: cpu}
+  switch0: {kind: pcie-switch}
+links:
+  - {between: ["gpu[0-3]", switch0], kind: pcie, bandwidth: 16 GB/s}
+  - {between: [switch0, cpu0], kind: pcie, bandwidth: 16 GB/s}
+"""
+    )
+    assert time_s(machine, "gpu0") == pytest.approx(60e-3 + 5 * S / 500e9, rel=EXACT)
+    assert time_s(machine, "sharded") == pytest.approx(15e-3 + 5 * S / 4 / 500e9, rel=EXACT)
+    assert time_s(machine, "cpu") == pytest.approx(80e-3, rel=EXACT)
+    assert time_s(machine, "ring") == pytest.approx(15e-3, rel=EXACT)
+
+
+# -- several machines --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("m", [2, 3, 4, 8])
+def test_one_parameter_server_grows_with_the_workers(m):
+    # The server stands beside worker 0, whose own bytes cross no network; 2 GPU-CPU copies come on top.
+    copies = 2 * S / 1000e9
+    machine = cluster(m)
+    nic = 1e9
+    assert time_s(machine, "parameter-server") == pytest.approx(2 * (m - 1) * S / nic + copies, rel=EXACT)
+    expected = 2 * (m - 1) / m * S / nic + copies
+    assert time_s(machine, "parameter-server-colocated") == pytest.approx(expected, rel=EXACT)
+
+
+def test_several_parameter_servers():
+    machine = cluster(8)
+    times = [time_s(machine, f"parameter-server-{n}") for n in (1, 2, 4, 8)]
+    for n, got in zip((1, 2, 4, 8), times, strict=True):
+        # A server takes in m - 1 shares; where there are few servers a worker's own link is no limit.
+        assert got == pytest.approx(2 * max(7 / n, (n - 1) / n) * S / 1e9 + 2 * S / 1000e9, rel=0.15)
+    assert times == sorted(times, reverse=True)
+    assert times[-1] == time_s(machine, "parameter-server-colocated")
+
+
+def test_the_steps_of_a_parameter_server_are_seen():
+    result = simulate(cluster(2, 4), "parameter-server", S)
+    labels = list(dict.fromkeys(task.label for task in result.timeline.plan.tasks))
+    assert labels == ["local aggregation", "to the CPU", "push", "pull", "to the GPUs", "local all-gather"]
+    assert {task.stream for task in result.timeline.plan.tasks if task.label == "push"} == {"servers"}
+
+
+def test_a_parameter_server_on_one_node():
+    result = simulate(load_machine("4gpu-pcie"), "parameter-server", S)
+    # Each GPU ends with 40 MB of the sum, all 160 MB cross the CPU's link, and back.
+    assert result.sync_time_s == pytest.approx(7.5e-3 + 10e-3 + 10e-3 + 7.5e-3, rel=EXACT)
+    assert "no network is crossed" in result.notes[0]
+
+
+@pytest.mark.parametrize("n_nodes", [2, 4])
+@pytest.mark.parametrize("gpus", [1, 2, 4])
+def test_hierarchical_is_its_closed_form(n_nodes, gpus):
+    machine = cluster(n_nodes, gpus)
+    inner, outer = (gpus - 1) / gpus * S / 100e9, (n_nodes - 1) / n_nodes * S / 1e9
+    got = {c: time_s(machine, "hierarchical", collective=c) for c in ("all-reduce", "reduce-scatter", "all-gather")}
+    assert got["all-reduce"] == pytest.approx(2 * (inner + outer), rel=EXACT)
+    assert got["reduce-scatter"] == pytest.approx(inner + outer, rel=EXACT)
+    assert got["all-gather"] == pytest.approx(inner + outer, rel=EXACT)
+    # Scatter or gather at the root, one buffer over each NIC, all-gather or reduce-scatter inside.
+    for collective in ("broadcast", "reduce"):
+        seconds = time_s(machine, "hierarchical", collective=collective, root=gpus)
+        assert seconds == pytest.approx(2 * inner + S / 1e9, rel=IDEAL)
+
+
+def test_hierarchical_beats_the_flat_ring_where_the_network_is_slow():
+    machine = load_machine("p3.16xlarge", n_nodes=4)
+    assert time_s(machine, "hierarchical") < time_s(machine, "ring")
+
+
+def test_hierarchical_with_unequal_nodes_goes_by_leaders():
+    machine = cluster(2, 4)
+    result = simulate(machine, "hierarchical", S, gpus=[0, 1, 2, 4])
+    assert "different numbers of ranks" in result.notes[0]
+    chain = S / 100e9  # pipelined reduce to the leader, and broadcast
+    assert result.sync_time_s == pytest.approx(2 * chain + 2 * (1 / 2) * S / 1e9, rel=IDEAL)
+    for collective in ("broadcast", "reduce"):
+        seconds = time_s(machine, "hierarchical", gpus=[0, 1, 2, 4], collective=collective, root=1)
+        assert seconds == pytest.approx(chain + S / 1e9, rel=IDEAL)
+    with pytest.raises(InputError, match="no form for all-gather where nodes have different numbers of ranks"):
+        simulate(machine, "hierarchical", S, gpus=[0, 1, 2, 4], collective="all-gather")
+
+
+def test_the_cost_of_a_hierarchical_plan_does_not_grow_with_the_nodes():
+    few, many = (simulate(cluster(n, 4), "hierarchical", S).simulation_events for n in (2, 32))
+    assert many <= few + 4
+
+
+def test_plans_in_step_become_one_where_they_are_alike():
+    machine = crossbar(4)
+    router = make_request(machine, S).router
+    route = {(a, b): router.route(machine.gpus[a], machine.gpus[b]) for a in range(4) for b in range(4)}
+
+    def plan(src: int, dst: int, repeat: int = 3):
+        builder = PlanBuilder()
+        first = builder.transfer("a", [Flow(route[src, dst], 1.0)], repeat=repeat)
+        builder.transfer("b", [Flow(route[dst, src], 1.0)], after=[first])
+        return builder.build()
+
+    joined = PlanBuilder()
+    head = joined.work("before", "host", 1.0)
+    assert in_step(joined, [plan(0, 1), plan(2, 3)], "x", [head]) == [2]
+    transfers = [task for task in joined.tasks if isinstance(task, Transfer)]
+    assert [(t.label, t.stream, t.after, t.repeat, len(t.flows)) for t in transfers] == [
+        ("a", "x.main", (0,), 3, 2),
+        ("b", "x.main", (1,), 1, 2),
+    ]
+    apart = PlanBuilder()
+    assert in_step(apart, [plan(0, 1), plan(2, 3, repeat=2)], "x", ()) == [1, 3]
+    assert [task.stream for task in apart.tasks] == ["x0.main", "x0.main", "x1.main", "x1.main"]
+
+
+# -- who fits where ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", OWN)
+def test_one_rank_has_nothing_to_do(strategy):
+    assert time_s(load_machine("4gpu-pcie"), strategy, gpus=[2]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("strategy", "collective", "words"),
+    [
+        ("gpu0", "all-to-all", "gathering on one device is no way to do all-to-all"),
+        ("gpu7", "all-reduce", "there is no GPU 7; it has GPUs 0 to 3"),
+        ("cpu", "send-recv", "gathering on one device is no way to do send-recv"),
+        ("naive-ring", "all-gather", "passes whole buffers on, which is no way to do all-gather"),
+        ("tree", "reduce-scatter", "a tree carries whole buffers, which is no way to do reduce-scatter"),
+        ("double-tree", "all-to-all", "a tree carries whole buffers"),
+        ("halving-doubling", "send-recv", "is no way to do send-recv"),
+        ("hierarchical", "all-reduce", "it needs several nodes, and all ranks are on one"),
+        ("parameter-server", "broadcast", "that is all-reduce, not broadcast"),
+        ("parameter-server-2", "all-reduce", "2 servers need a node each, and one node takes part"),
+        ("parameter-server-0", "all-reduce", "there must be a server; name 1 or more"),
+    ],
+)
+def test_what_does_not_fit_says_why(strategy, collective, words):
+    request = make_request(load_machine("4gpu-pcie"), S, collective=collective)
+    with pytest.raises(Unsuitable, match=words):
+        find_strategy(strategy).plan(request)
+
+
+def test_a_machine_without_a_cpu():
+    with pytest.raises(InputError, match="no CPU is linked"):
+        simulate(crossbar(4), "cpu", S)
+    with pytest.raises(InputError, match="no CPU is linked to gpu0"):
+        simulate(crossbar(4), "parameter-server", S)
+
+
+def test_gather_on_a_gpu_that_takes_no_part():
+    machine = load_machine("4gpu-pcie")
+    with pytest.raises(InputError, match="GPU 3 takes no part"):
+        simulate(machine, "gpu3", S, gpus=[1, 2])
+    assert time_s(machine, "gpu0", gpus=[1, 2]) == pytest.approx(2 * S / 16e9, rel=EXACT)
+
+
+@pytest.mark.parametrize(
+    "name", ["p3.16xlarge", "dgx-2", "p2.16xlarge", "8x-titanx-maxwell-dual-root", "2x-gtx1080-desktop"]
+)
+def test_every_strategy_fits_or_says_why(name):
+    machine = load_machine(name)
+    for strategy in OWN:
+        for collective in COLLECTIVES:
+            request = make_request(machine, 1e6, collective=collective, root=1)
+            try:
+                plan = find_strategy(strategy).plan(request)
+            except Unsuitable:
+                continue
+            assert 0 < execute(machine, plan).end_s < 1
+
+
+def test_registered_names_are_those_of_the_strategies():
+    for name in [*OWN, "gpu5", "parameter-server-3", "parameter-server-colocated"]:
+        strategy = find_strategy(name)
+        assert strategy.name == name
+        assert strategy.summary
+        assert "\n" not in strategy.summary
+
+
+# -- orders ------------------------------------------------------------------------
+
+
+def test_embedded_orders_keep_machines_together_and_the_root_first():
+    machine = load_machine("p3.16xlarge", n_nodes=3)
+    request = make_request(machine, S, collective="broadcast", root=13)
+    order = embed_order(request, tree_all_reduce, pipelined=True)
+    assert sorted(order) == list(range(24))
+    assert order[0] == 13
+    assert [rank // 8 for rank in order] == [1] * 8 + [2] * 8 + [0] * 8
+
+
+@settings(max_examples=30)
+@given(machines(max_gpus=6), st.sampled_from([s for s in OWN if s not in ("hierarchical",)]), st.floats(1, 1e8))
+def test_any_machine(machine, strategy, size):
+    """Every strategy that fits moves at least what it must, in a finite time, and more bytes take no less."""
+    n = len(machine.gpus)
+    result = simulate(machine, strategy, size)
+    assert 0 < result.sync_time_s < 1e3
+    leaving = [sum(u.bytes for u in result.links if u.name.startswith(f"gpu{g}->")) for g in range(n)]
+    if strategy not in ("gpu0", "cpu", "parameter-server", "tree", "naive-ring"):
+        assert sum(leaving) >= 2 * (n - 1) * size * (1 - 1e-9)
+    assert all(out > 0 for out in leaving)
+    assert time_s(machine, strategy, 2 * size) >= result.sync_time_s * (1 - 1e-9)
