@@ -74,7 +74,8 @@ def score_command(
         text = json.dumps(document(scored, strategy=strategy, trust=grades, by=axes), indent=2, allow_nan=False) + "\n"
     else:
         text = report(scored, strategy=strategy, trust=grades, by=axes, style=choose_style(sys.stdout))
-    sys.stdout.write(text)
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
 def _words(option: str, text: str, example: str) -> list[str]:
