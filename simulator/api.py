@@ -1,0 +1,116 @@
+"""The library's front door: machines, one simulated collective, all strategies compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simulator.engine.executor import execute
+from simulator.errors import InputError
+from simulator.network.machine import Machine, compile_machine
+from simulator.network.routing import Router
+from simulator.results.result import Result, make_result
+from simulator.strategies.base import Request, Unsuitable
+from simulator.strategies.registry import find_strategy, strategy_names
+from simulator.topology.load import load_topology
+from simulator.workload.collective import Collective
+
+__all__ = ["compare", "load_machine", "make_request", "simulate"]
+
+
+def load_machine(topology: str, *, n_nodes: int | None = None, fabric: str | None = None) -> Machine:
+    """Return the machine of a topology file or a built-in name, compiled for simulation."""
+    return compile_machine(load_topology(topology, n_nodes=n_nodes, fabric=fabric))
+
+
+def simulate(
+    machine: Machine,
+    strategy: str,
+    size_bytes: float,
+    *,
+    collective: Collective = "all-reduce",
+    gpus: Sequence[int] | None = None,
+    root: int = 0,
+    pairs: Sequence[tuple[int, int]] = (),
+    fold: bool = True,
+    router: Router | None = None,
+) -> Result:
+    """Simulate one collective of *size_bytes* over *gpus* of *machine*.
+
+    Parameters
+    ----------
+    gpus : sequence of int, optional
+        GPUs of the machine from 0, in rank order; all of them otherwise.
+    root : int
+        The rank at which a broadcast starts and a reduce ends.
+    pairs : sequence of (source, target)
+        Ranks of a send-recv; each rank to the next otherwise.
+    fold : bool
+        Pass repeated rounds as one event; the result is the same without.
+
+    Raises
+    ------
+    InputError
+        Where the strategy is not known or does not fit; says why.
+
+    """
+    request = make_request(
+        machine, size_bytes, collective=collective, gpus=gpus, root=root, pairs=pairs, router=router
+    )
+    try:
+        plan = find_strategy(strategy).plan(request)
+    except Unsuitable as error:
+        raise InputError(f"{strategy} does not fit {machine.name}: {error}") from None
+    return make_result(strategy, request, execute(machine, plan, fold=fold))
+
+
+def make_request(
+    machine: Machine,
+    size_bytes: float,
+    *,
+    collective: Collective = "all-reduce",
+    gpus: Sequence[int] | None = None,
+    root: int = 0,
+    pairs: Sequence[tuple[int, int]] = (),
+    router: Router | None = None,
+) -> Request:
+    """Return the request that :func:`simulate` plans; raises as it does."""
+    chosen = range(len(machine.gpus)) if gpus is None else gpus
+    wrong = [g for g in chosen if not 0 <= g < len(machine.gpus)]
+    if wrong:
+        raise InputError(f"{machine.name} has GPUs 0 to {len(machine.gpus) - 1}; there is no GPU {wrong[0]}")
+    if len(set(chosen)) != len(chosen):
+        raise InputError("a GPU is named twice; each takes part once")
+    if not chosen:
+        raise InputError("no GPU takes part; name at least one")
+    ranks = tuple(machine.gpus[g] for g in chosen)
+    if not 0 <= root < len(ranks):
+        raise InputError(f"the root must be a rank from 0 to {len(ranks) - 1}; got {root}")
+    for pair in pairs:
+        if not all(0 <= end < len(ranks) for end in pair) or pair[0] == pair[1]:
+            raise InputError(f"a pair names two different ranks from 0 to {len(ranks) - 1}; got {pair[0]}>{pair[1]}")
+    return Request(machine, router or Router(machine), ranks, collective, size_bytes, root, tuple(pairs))
+
+
+def compare(
+    machine: Machine,
+    size_bytes: float,
+    *,
+    strategies: Sequence[str] | None = None,
+    collective: Collective = "all-reduce",
+    gpus: Sequence[int] | None = None,
+    root: int = 0,
+    fold: bool = True,
+    router: Router | None = None,
+) -> tuple[list[Result], dict[str, str]]:
+    """Simulate every strategy that fits; return the results, fastest first, and why others do not fit."""
+    request = make_request(machine, size_bytes, collective=collective, gpus=gpus, root=root, router=router)
+    results: list[Result] = []
+    unfit: dict[str, str] = {}
+    for name in strategies if strategies is not None else strategy_names():
+        try:
+            plan = find_strategy(name).plan(request)
+        except Unsuitable as error:
+            unfit[name] = str(error)
+            continue
+        results.append(make_result(name, request, execute(machine, plan, fold=fold)))
+    return sorted(results, key=lambda r: r.sync_time_s), unfit
