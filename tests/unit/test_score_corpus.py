@@ -90,6 +90,7 @@ def test_another_kind_of_table_is_told_apart(capsys):
         score(capsys, FOLDER / "ops.csv")
 
 
+@pytest.mark.slow
 def test_the_whole_table_takes_well_under_a_minute(capsys):
     pytest.importorskip("simulator.strategies.nccl.strategy", reason="the strategy nccl is not there")
     start_s = time.perf_counter()
