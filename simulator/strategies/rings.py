@@ -19,6 +19,7 @@ from simulator.strategies.chunks import best_chunk_count
 from simulator.strategies.lower import lower
 from simulator.strategies.schedule import Schedule
 from simulator.strategies.search.rings import FoundRing, find_rings, round_Bps
+from simulator.strategies.sharded import refuse_too_many
 
 __all__ = ["BIDIRECTIONAL_RING", "MULTI_RING", "NAIVE_RING", "RING", "SINGLE_RING", "NaiveRing", "Ring", "add_rings"]
 
@@ -109,7 +110,7 @@ class Ring:
     single: bool = False
 
     def plan(self, request: Request) -> Plan:
-        """Return the plan; it fits every collective and machine."""
+        """Return the plan; it fits every collective, all-to-all up to 512 ranks."""
         builder = PlanBuilder()
         n = request.n_ranks
         if n < 2:
@@ -119,6 +120,7 @@ class Ring:
             lower(builder, request, pairs, size_bytes=n * request.size_bytes)
             return builder.build()
         if request.collective == "all-to-all":
+            refuse_too_many(request)
             lower(builder, request, pairwise_all_to_all(n), size_bytes=n * request.size_bytes)
             return builder.build()
         rings = find_rings(request, both_directions=self.directions == 2)

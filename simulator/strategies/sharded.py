@@ -14,11 +14,20 @@ from simulator.strategies.algorithms.direct import (
     direct_reduce_scatter,
 )
 from simulator.strategies.algorithms.exchange import neighbour_pairs, send_recv
-from simulator.strategies.base import Request
+from simulator.strategies.base import Request, Unsuitable
 from simulator.strategies.lower import lower
 from simulator.strategies.schedule import Schedule
 
-__all__ = ["SHARDED", "Sharded"]
+__all__ = ["MAX_DIRECT_RANKS", "SHARDED", "Sharded", "refuse_too_many"]
+
+MAX_DIRECT_RANKS = 512
+
+
+def refuse_too_many(request: Request) -> None:
+    """Raise :class:`Unsuitable` where a flow for each pair of ranks would fill the memory."""
+    if request.n_ranks > MAX_DIRECT_RANKS:
+        most = f"more than is simulated (up to {MAX_DIRECT_RANKS} ranks)"
+        raise Unsuitable(f"a flow between any two of {request.n_ranks} ranks is {most}")
 
 
 def _direct(request: Request) -> Schedule:
@@ -48,10 +57,12 @@ class Sharded:
     summary: str = "each GPU adds up one part; all send to all directly"
 
     def plan(self, request: Request) -> Plan:
-        """Return the plan; it fits every collective."""
+        """Return the plan; it fits every collective, :class:`Unsuitable` beyond 512 ranks."""
         builder = PlanBuilder()
         if request.n_ranks < 2:
             return builder.build()
+        if request.collective != "send-recv":
+            refuse_too_many(request)
         own = request.collective in ("all-to-all", "send-recv")  # a buffer of its own for each rank
         size = request.size_bytes * (request.n_ranks if own else 1)
         lower(builder, request, _direct(request), size_bytes=size)

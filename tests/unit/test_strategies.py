@@ -424,6 +424,13 @@ def test_a_machine_without_a_cpu():
         simulate(crossbar(4), "parameter-server", S)
 
 
+def test_a_flow_for_each_pair_of_very_many_ranks_is_refused():
+    machine = load_machine("4gpu-pcie", n_nodes=129, fabric="ethernet-100g")
+    for strategy, collective in (("sharded", "all-reduce"), ("ring", "all-to-all")):
+        with pytest.raises(InputError, match="a flow between any two of 516 ranks is more than is simulated"):
+            simulate(machine, strategy, S, collective=collective)
+
+
 def test_gather_on_a_gpu_that_takes_no_part():
     machine = load_machine("4gpu-pcie")
     with pytest.raises(InputError, match="GPU 3 takes no part"):
