@@ -6,10 +6,11 @@ them to a table of measurements, leaving out the machines it is told to.
 
 A collective takes
 
-    max(launch, base) + rounds x (hop + route latency) + bytes / (share x bandwidth)
+    max(launch, base + hops x hop + network hops x (network hop + plugin) + latency of the routes
+                + bytes / (share x bandwidth))
 
-where launch is the time one host thread needs to start a kernel on each of the GPUs that it
-drives, and the rest are the protocol's.  All but the constants comes from the plan's routes.
+where launch is the time that one host thread needs to start a kernel on each GPU that it
+drives: collectives that follow each other cannot go faster than they are launched.
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ __all__ = ["Costs", "ProtocolCost", "DEFAULT_COSTS"]
 class ProtocolCost:
     """One protocol: LL, LL128, Simple, or a feature with costs of its own (NVLS, point to point).
 
-    ``base_s`` is paid once, ``hop_s`` by every round on top of the route's latency, and the
-    links are used at ``share`` of what they reach.  ``wire`` is how many bytes cross the link
-    for each byte of data (flags beside the data).
+    ``base_s`` is paid once, ``hop_s`` by every hop inside a machine and ``net_hop_s`` by every
+    hop between machines, on top of the route's latency.  The links are used at ``share`` of
+    what they reach.  ``wire`` is how many bytes cross the link for each byte of data (flags
+    beside the data).
     """
 
     base_s: float
     hop_s: float
+    net_hop_s: float
     share: float
     wire: float = 1.0
 
@@ -48,11 +51,11 @@ DEFAULT_COSTS = Costs(
     launch_s=4.35e-6,
     peer_launch_s=0.9e-6,
     protocols={
-        "LL": ProtocolCost(4.0e-6, 2.2e-6, 0.19, wire=2.0),
-        "LL128": ProtocolCost(48e-6, 0.0, 0.71, wire=16 / 15),
-        "Simple": ProtocolCost(42e-6, 3.9e-6, 0.945),
-        "NVLS": ProtocolCost(40e-6, 0.0, 0.72),
-        "P2P": ProtocolCost(10e-6, 0.0, 0.90),
+        "LL": ProtocolCost(4.0e-6, 2.2e-6, 5e-6, 0.16, wire=2.0),
+        "LL128": ProtocolCost(48e-6, 0.0, 8e-6, 0.71, wire=16 / 15),
+        "Simple": ProtocolCost(42e-6, 3.9e-6, 14e-6, 0.945),
+        "NVLS": ProtocolCost(40e-6, 0.0, 14e-6, 0.72),
+        "P2P": ProtocolCost(10e-6, 0.0, 14e-6, 0.90),
     },
     medium_share={"nvlink": 1.0, "pcie": 0.6, "host": 0.6, "network": 0.95},
 )
