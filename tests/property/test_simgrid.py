@@ -1,0 +1,165 @@
+"""The engine beside SimGrid, whose network model is set to plain max-min sharing.
+
+Flows of random machines move in rounds; each round must take the same time in both.  SimGrid
+weighs flows by their latency, so all flows of a machine have the same one here (none, or one
+of their own beside links without).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from simulator.engine.executor import execute
+from simulator.network.machine import Machine
+from simulator.network.routing import Router
+from simulator.plan.plan import Flow, Plan, PlanBuilder, Transfer
+from tests.machines import machine_from, machines
+
+pytestmark = pytest.mark.simgrid
+
+_PYTHON = "/usr/bin/python3"  # Debian's package is for Debian's Python
+_REPLAY = Path(__file__).resolve().parent.parent / "simgrid_replay.py"
+_TOLERANCE = 1e-6
+_N_CASES = 400
+
+
+@pytest.fixture(scope="module")
+def simgrid() -> str:
+    """Return the Python that imports SimGrid; skip where there is none."""
+    try:
+        tried = subprocess.run([_PYTHON, "-c", "import simgrid"], capture_output=True, text=True, check=False)
+    except OSError as error:
+        pytest.skip(f"{_PYTHON}: {error}")
+    if tried.returncode:
+        pytest.skip(f"{_PYTHON} has no SimGrid (Debian's python3-simgrid): {tried.stderr.strip().splitlines()[-1]}")
+    return _PYTHON
+
+
+def replay(python: str, cases: Sequence[dict[str, Any]]) -> list[list[float]]:
+    """Return how long each round of each case takes in SimGrid."""
+    done = subprocess.run(
+        [python, str(_REPLAY)], input=json.dumps(list(cases)), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    took: list[list[float]] = json.loads(done.stdout)
+    return took
+
+
+def as_case(machine: Machine, plan: Plan) -> dict[str, Any]:
+    """Return *plan*, whose tasks stand one after the other on one stream, for SimGrid.
+
+    What flows share there are resources, so that links used both ways by turns and memory that is
+    crossed twice are compared as well.
+    """
+    rounds = []
+    for task in plan.tasks:
+        assert isinstance(task, Transfer)
+        flows = []
+        for flow in task.flows:
+            assert all(share == int(share) for _, share in flow.route.loads)
+            path = [resource for resource, share in flow.route.loads for _ in range(int(share))]
+            cap = None if flow.cap_Bps == float("inf") else flow.cap_Bps
+            flows += [[path, int(flow.wire_bytes), cap, flow.route.latency_s + flow.latency_s]] * flow.count
+        rounds += [flows] * task.repeat
+    return {"links": [[capacity, 0.0] for capacity in machine.capacity_Bps], "rounds": rounds}
+
+
+def ours(machine: Machine, plan: Plan, *, fold: bool) -> list[float]:
+    """Return how long each round takes in our engine; repeated rounds count as their mean."""
+    took = []
+    for task, span in zip(plan.tasks, execute(machine, plan, fold=fold).spans, strict=True):
+        assert isinstance(task, Transfer)
+        took += [(span.end_s - span.start_s) / task.repeat] * task.repeat
+    return took
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Machine, Plan]:
+    """Random machines without latencies; rounds of flows that all have one latency, or none."""
+    machine = draw(machines(latencies=False))
+    router = Router(machine)
+    latency_s = draw(st.sampled_from([0.0, 0.0, 1e-6, 3e-4]))
+    builder = PlanBuilder()
+    for _ in range(draw(st.integers(1, 4))):
+        flows = []
+        for _ in range(draw(st.integers(1, 8))):
+            src = draw(st.sampled_from(machine.gpus))
+            dst = draw(st.sampled_from([gpu for gpu in machine.gpus if gpu != src]))
+            flows.append(
+                Flow(
+                    router.route(src, dst),
+                    draw(st.one_of(st.sampled_from([1_000_000, 16_000_000]), st.integers(1, 100_000_000))),
+                    count=draw(st.sampled_from([1, 1, 1, 2, 3])),
+                    cap_Bps=draw(st.sampled_from([float("inf")] * 3 + [2e9, 9e9])),
+                    latency_s=latency_s,
+                )
+            )
+        builder.transfer("round", flows, repeat=draw(st.sampled_from([1, 1, 2, 5])))
+    return machine, builder.build()
+
+
+def test_random_rounds_take_the_same_time(simgrid: str) -> None:
+    drawn: list[tuple[Machine, Plan]] = []
+
+    @settings(max_examples=_N_CASES, database=None, phases=[Phase.generate])
+    @given(cases())
+    def collect(case: tuple[Machine, Plan]) -> None:
+        drawn.append(case)
+
+    collect()
+    theirs = replay(simgrid, [as_case(machine, plan) for machine, plan in drawn])
+    assert len(theirs) == len(drawn) >= _N_CASES
+    assert sum(len(task.flows) > 4 for _, plan in drawn for task in plan.tasks if isinstance(task, Transfer)) > _N_CASES // 4
+    for (machine, plan), expected in zip(drawn, theirs, strict=True):
+        for fold in (True, False):
+            assert ours(machine, plan, fold=fold) == pytest.approx(expected, rel=_TOLERANCE), (
+                f"fold={fold}: {json.dumps(as_case(machine, plan))}"
+            )
+
+
+def test_a_ring_over_two_switches(simgrid: str) -> None:
+    """Eight GPUs, four a PCIe switch: 14 rounds of 20 MB at 12.8 GB/s, each four hops of 1 us behind."""
+    machine = machine_from("""
+schema_version: 1
+name: two switches
+devices:
+  gpu[0-7]: {kind: gpu}
+  cpu0: {kind: cpu}
+  sw[0-1]: {kind: pcie-switch}
+links:
+  - {between: ["gpu[0-7]", "sw[0,0,0,0,1,1,1,1]"], kind: pcie, bandwidth: 12.8 GB/s, latency: 1 us}
+  - {between: ["sw[0-1]", cpu0], kind: pcie, bandwidth: 12.8 GB/s, latency: 1 us}
+transport: {peer_to_peer: phb}
+""")
+    router = Router(machine)
+    gpus = machine.gpus
+    flows = [Flow(router.route(gpus[i], gpus[(i + 1) % 8]), 160_000_000 / 8) for i in range(8)]
+    builder = PlanBuilder()
+    builder.transfer("ring", flows, repeat=14)
+    plan = builder.build()
+    assert sum(ours(machine, plan, fold=True)) == pytest.approx(21.931e-3, rel=1e-4)
+    assert sum(ours(machine, plan, fold=False)) == pytest.approx(21.931e-3, rel=1e-4)
+    assert sum(replay(simgrid, [as_case(machine, plan)])[0]) == pytest.approx(21.931e-3, rel=1e-4)
+
+
+def test_the_replay_tells_shares_apart(simgrid: str) -> None:
+    """A link shared by two, a link loaded twice by one flow, a cap, a latency: known times."""
+    case = {
+        "links": [[1e9, 0.0], [2e9, 0.0]],
+        "rounds": [
+            [[[0], 1_000_000, None, 0.0]],
+            [[[0], 1_000_000, None, 0.0], [[0, 1], 1_000_000, None, 0.0]],
+            [[[0, 0], 1_000_000, None, 0.0]],
+            [[[0], 1_000_000, 1e8, 0.0]],
+            [[[1], 1_000_000, None, 0.002]],
+        ],
+    }
+    assert replay(simgrid, [case])[0] == pytest.approx([1e-3, 2e-3, 2e-3, 10e-3, 2.5e-3], rel=1e-9)
