@@ -35,13 +35,17 @@ def add_rings(
     """Add the request's collective over *rings* side by side; return the last task of each.
 
     Ring i runs on the stream ``ring<i>``.  A broadcast or reduce is cut into *n_chunks* on each
-    ring, by default into as many as the alpha-beta model finds best.
+    ring, by default into as many as the alpha-beta model finds best.  Shares are in proportion
+    to the rings' bandwidths, so that rings with as many chunks keep step.
     """
     total_Bps = sum(ring.bandwidth_Bps for ring in rings)
+    if n_chunks is None:
+        latency_s = max(route.latency_s for ring in rings for route in ring.routes)
+        n_chunks = best_chunk_count(size_bytes, request.n_ranks - 2, latency_s, 1 / total_Bps)
     ends = []
     for i, ring in enumerate(rings):
         share = size_bytes * ring.bandwidth_Bps / total_Bps
-        schedule = _schedule(request, ring, n_chunks or _chunk_count(ring, share))
+        schedule = _schedule(request, ring, n_chunks)
         ends.append(_lowered(builder, request, ring, schedule, share, f"ring{i}"))
     return ends
 
@@ -60,11 +64,6 @@ def _schedule(request: Request, ring: FoundRing, n_chunks: int) -> Schedule:
         case "reduce":
             return chain_reduce(n, n_chunks, at)
     raise Unsuitable(f"{request.collective} does not go round a ring")
-
-
-def _chunk_count(ring: FoundRing, size_bytes: float) -> int:
-    latency_s = max(route.latency_s for route in ring.routes)
-    return best_chunk_count(size_bytes, len(ring.order) - 2, latency_s, 1 / ring.bandwidth_Bps)
 
 
 def _fastest(request: Request, rings: Sequence[FoundRing]) -> FoundRing:
