@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -14,7 +15,7 @@ from simulator.cli.options import parse_collective, parse_count, parse_gpus, par
 from simulator.console.files import OutputFile
 from simulator.console.progress import Progress
 from simulator.console.style import choose_style
-from simulator.errors import Fault, InputError, MissingDependency, nearest, one_line
+from simulator.errors import Fault, InputError, MissingDependency, SimulationError, nearest, one_line
 from simulator.network.machine import Machine, compile_machine
 from simulator.network.routing import Router
 from simulator.results.document import document, to_json
@@ -94,8 +95,6 @@ def run_command(settings: Settings) -> None:
     with ExitStack() as stack:
         trace = stack.enter_context(OutputFile("--trace", settings.trace)) if settings.trace is not None else None
         plot = stack.enter_context(OutputFile("--plot", settings.plot)) if settings.plot is not None else None
-        if trace is not None and settings.plot is not None and trace.same_file(settings.plot):
-            raise InputError(f"--plot {plot.shown if plot else ''}: is the file of --trace too")
         runs = _simulate(job, settings)
         if trace is not None:
             _write_trace(trace, runs.by_size[0], settings)
@@ -105,6 +104,12 @@ def run_command(settings: Settings) -> None:
 
 
 def _check_outputs(settings: Settings, payload: Payload) -> None:
+    files = {"--topology": settings.topology, "--trace": settings.trace, "--plot": settings.plot}
+    places: dict[str, str] = {}
+    for option, path in files.items():
+        other = places.setdefault(os.path.realpath(path), option) if path else option
+        if other != option:
+            raise InputError(f"{option} {one_line(path)}: is the file of {other} too")
     if settings.trace is not None and payload.is_sweep:
         raise InputError(f"--trace shows one size; {one_line(payload.text, 60)} has {len(payload.sizes)}")
     if settings.plot is not None:
@@ -141,16 +146,19 @@ def _simulate(job: _Job, settings: Settings) -> _Runs:
         for size in job.payload.sizes:
             found: list[Result] = []
             for name in fitting:
-                results, reasons = compare(
-                    job.machine,
-                    size,
-                    strategies=[name],
-                    collective=job.collective,
-                    gpus=job.gpus,
-                    root=job.root,
-                    fold=settings.fold,
-                    router=router,
-                )
+                try:
+                    results, reasons = compare(
+                        job.machine,
+                        size,
+                        strategies=[name],
+                        collective=job.collective,
+                        gpus=job.gpus,
+                        root=job.root,
+                        fold=settings.fold,
+                        router=router,
+                    )
+                except SimulationError as error:
+                    raise SimulationError(f"{name} on {job.machine.name}: {error}") from error
                 found += results
                 unfit.update(reasons)
                 progress.advance(name)

@@ -42,9 +42,7 @@ class OutputFile:
                     return
             if self._target.exists() and not os.access(self._target, os.W_OK):
                 raise PermissionError(13, "Permission denied")
-            part = self._target.with_name(f".{self._target.name[:200]}.{os.getpid()}.part")
-            with part.open("xb"):
-                self._part = part
+            self._part = _new_file(self._target)
         except (OSError, ValueError) as error:
             raise InputError(f"{option} {self.shown}: cannot be written: {_words(error)}") from None
 
@@ -57,10 +55,6 @@ class OutputFile:
         if self._part is not None:
             self._part.unlink(missing_ok=True)
             self._part = None
-
-    def same_file(self, other: str) -> bool:
-        """Whether *other* is the same place."""
-        return Path(os.path.realpath(other)) == self._target
 
     def write(self, content: bytes) -> None:
         """Write *content* and put the file in place."""
@@ -75,6 +69,18 @@ class OutputFile:
             self._part = None
         except OSError as error:
             raise InputError(f"{self.option} {self.shown}: cannot be written: {_words(error)}") from None
+
+
+def _new_file(target: Path) -> Path:
+    """Make an empty file of a new name beside *target*, with the permissions that a new file has."""
+    number = 0
+    while True:
+        part = target.with_name(f".{target.name[:200]}.{os.getpid()}-{number}.part")
+        try:
+            with part.open("xb"):
+                return part
+        except FileExistsError:
+            number += 1
 
 
 def _words(error: Exception) -> str:

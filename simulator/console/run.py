@@ -87,12 +87,16 @@ def _invoke(app: typer.Typer, program: str, given: list[str]) -> int:
     try:
         status = command.main(given, prog_name=program, standalone_mode=False)
     except (typer.Exit, SystemExit) as stop:
+        if isinstance(stop.__context__, BrokenPipeError):  # Click leaves with 1 there
+            raise BrokenPipeError from None
         code = getattr(stop, "exit_code", getattr(stop, "code", 0))
         return code if isinstance(code, int) else 0
     except typer.Abort:
         raise KeyboardInterrupt from None
     except usage_error as error:
         raise InputError(_usage_words(error, command)) from None
+    if status == INTERRUPTED:  # Click's answer to an interrupt
+        raise KeyboardInterrupt
     return status if isinstance(status, int) else 0
 
 

@@ -15,7 +15,7 @@ _SIZES: tuple[_Scale, ...] = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"
 
 def duration_column(seconds: Sequence[float]) -> list[str]:
     """Return *seconds* in one unit, the smallest with three digits or four."""
-    return _column(seconds, _DURATIONS)
+    return _column(seconds, _DURATIONS, by_least=True)
 
 
 def bandwidth_column(bytes_per_s: Sequence[float]) -> list[str]:
@@ -33,14 +33,14 @@ def percent(share: float) -> str:
     return f"{share * 100:.1f} %"
 
 
-def _column(values: Sequence[float], scales: Sequence[_Scale]) -> list[str]:
+def _column(values: Sequence[float], scales: Sequence[_Scale], *, by_least: bool = False) -> list[str]:
     some = [abs(v) for v in values if v]
     if not some:
         return [f"0 {scales[-1][1]}" for _ in values]
     least = min(some)
     if max(some) > 1e4 * least:  # no one unit shows both ends
         return [_column([v], scales)[0] for v in values]
-    most = max(some)
+    most = least if by_least else max(some)
     scale, unit = next(((s, u) for s, u in scales if most >= s * 0.99995 and least >= s / 100), scales[-1])
     digits = min(3 if least >= 0.1 * scale else 4, max(0, 3 - math.floor(math.log10(least / scale) + 1e-4)))
     if unit == "B" and all(v == int(v) for v in values):

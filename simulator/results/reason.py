@@ -64,7 +64,8 @@ def _because(best: Result, other: Result) -> str:
         _term(result, use, carries=carried > 0.2, used=carried < 0.8) for result, use in ((best, mine), (other, theirs))
     ]
     if mine.name == theirs.name:
-        text = f"the bottleneck {mine.name} {terms[0]}, with {other.strategy} {terms[1].removeprefix('carries ')}"
+        with_other = terms[1].removeprefix("carries ").removeprefix("is in use ")
+        text = f"the bottleneck {mine.name} {terms[0]}, with {other.strategy} {with_other}"
     else:
         text = f"its bottleneck {mine.name} {terms[0]}, {theirs.name} of {other.strategy} {terms[1]}"
     if _directions(best, mine) == "at once":

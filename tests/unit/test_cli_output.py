@@ -1,0 +1,184 @@
+"""What ``simulate`` prints: tables, JSON, sweeps, lists; on wide and narrow terminals."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from simulator.cli import run
+from simulator.cli.options import parse_collective, parse_gpus
+from simulator.console.style import Style, choose_style
+from simulator.network.machine import compile_machine
+from simulator.topology.load import load_topology
+
+PCIE = ["--topology", "4gpu-pcie.yaml", "--workload", "bytes:160MB"]
+
+
+def shown(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert run(arguments) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return out
+
+
+@pytest.fixture(autouse=True)
+def _no_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
+def test_the_table_is_aligned_and_every_figure_has_a_unit(capsys) -> None:
+    lines = shown([*PCIE, "--strategy", "gpu0,cpu,sharded,ring"], capsys).splitlines()
+    assert lines[0] == "4gpu-pcie: all-reduce of 160 MB over 4 GPUs"
+    table = lines[2:7]
+    assert table[0].split() == ["strategy", "time", "against", "best", "algbw", "busbw", "bottleneck", "use"]
+    for line in table[1:]:
+        assert re.search(r"\d ms .*\d x .*\d GB/s .*\d GB/s .*->.* \d+\.\d %$", line), line
+    assert len({line.index("GB/s") for line in table[1:]}) == 1
+    times = [float(line.split()[1]) for line in table[1:]]
+    assert times == sorted(times)
+
+
+def test_one_line_says_why_the_best_is_best(capsys) -> None:
+    out = shown([*PCIE, "--strategy", "ring,gpu0"], capsys)
+    line = next(line for line in out.splitlines() if line.startswith("ring is fastest"))
+    assert "4 times as fast as gpu0" in line
+    assert "240 MB" in line
+    assert "480 MB" in line
+    assert line.endswith("both directions of it are used at once, by gpu0 in turn")
+
+
+def test_what_does_not_fit_is_said(capsys) -> None:
+    out = shown([*PCIE, "--strategy", "ring,hierarchical"], capsys)
+    assert [line for line in out.splitlines() if line.startswith("hierarchical does not fit: ")]
+
+
+def test_one_strategy_shows_rings_and_links(capsys) -> None:
+    out = shown([*PCIE, "--strategy", "ring"], capsys)
+    assert "rings (1, by GPU)\n  0..3\n" in out
+    assert re.search(r"^gpu0->switch0 and \d+ more +240\.0 MB  100\.0 %$", out, re.MULTILINE)
+
+
+def test_the_default_is_all_strategies_and_resnet50(monkeypatch, capsys) -> None:
+    monkeypatch.setattr("simulator.cli.options.strategy_names", lambda: ["ring", "tree"])
+    out = shown(["--topology", "4gpu-pcie"], capsys)
+    assert out.startswith("4gpu-pcie: all-reduce of 102.2 MB over 4 GPUs (resnet50, 25,557,032 gradients in fp32)\n")
+    assert "ring" in out
+    assert "tree" in out
+
+
+@pytest.mark.parametrize("strategy", ["ring", "gpu0,cpu,sharded,ring,hierarchical"])
+@pytest.mark.parametrize("columns", [30, 40, 60])
+def test_a_narrow_terminal_holds_every_line(strategy: str, columns: int, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = shown([*PCIE, "--strategy", strategy], capsys).splitlines()
+    assert all(len(line) <= columns for line in lines)
+
+
+def test_the_json_document(capsys) -> None:
+    data = json.loads(shown([*PCIE, "--strategy", "ring,gpu0,hierarchical", "--json"], capsys))
+    assert list(data)[:4] == ["schema_version", "topology", "workload", "results"]
+    assert data["schema_version"] == 1
+    assert data["topology"] == "4gpu-pcie"
+    assert data["workload"] == "bytes:160MB"
+    assert [entry["strategy"] for entry in data["results"]] == ["ring", "gpu0"]
+    assert [entry["strategy"] for entry in data["unfit"]] == ["hierarchical"]
+    entry = data["results"][0]
+    assert {
+        "strategy", "n_ranks", "bytes", "sync_time_s", "algbw_Bps", "busbw_Bps", "simulation_events", "bottleneck",
+        "links", "rings",
+    } <= set(entry)  # fmt: skip
+    assert entry["n_ranks"] == 4
+    assert entry["bytes"] == 160_000_000
+    assert isinstance(entry["bytes"], int)
+    assert entry["sync_time_s"] == pytest.approx(0.015)
+    assert entry["algbw_Bps"] == pytest.approx(160e6 / 0.015)
+    assert entry["busbw_Bps"] == pytest.approx(160e6 / 0.015 * 1.5)
+    assert entry["bottleneck"] == {"link": "gpu0->switch0", "utilisation": 1.0}
+    links = {link["name"]: link for link in entry["links"]}
+    assert links["gpu0->switch0"] == {"name": "gpu0->switch0", "bytes": 240_000_000, "utilisation": 1.0}
+    assert all(isinstance(link["bytes"], int) for link in entry["links"])
+    assert entry["rings"] == [[0, 1, 2, 3]]
+
+
+def test_the_same_input_gives_the_same_document(capsys) -> None:
+    arguments = ["--topology", "p3.16xlarge", "--strategy", "ring,tree,gpu0", "--json"]
+    assert shown(arguments, capsys) == shown(arguments, capsys)
+
+
+def test_folding_changes_the_events_and_nothing_else(capsys) -> None:
+    arguments = ["--topology", "p3.16xlarge", "--strategy", "ring", "--json"]
+    folded = json.loads(shown(arguments, capsys))["results"][0]
+    stepped = json.loads(shown([*arguments, "--no-fold"], capsys))["results"][0]
+    assert folded["simulation_events"] < stepped["simulation_events"]
+    assert folded["sync_time_s"] == pytest.approx(stepped["sync_time_s"], rel=1e-9)
+
+
+def test_a_sweep_is_a_document_of_one_result_a_size(capsys) -> None:
+    out = shown(["--topology", "4gpu-pcie", "--strategy", "ring", "--workload", "sweep:8B-64B", "--json"], capsys)
+    assert [entry["bytes"] for entry in json.loads(out)["results"]] == [8, 16, 32, 64]
+
+
+def test_several_strategies_are_a_table_each(capsys) -> None:
+    out = shown(["--topology", "4gpu-pcie", "--strategy", "ring,tree", "--workload", "sweep:8B-64B"], capsys)
+    assert out.count("out-of-place") == 2
+    assert "strategy ring" in out.partition("\n")[0]
+
+
+@pytest.mark.parametrize("spelling", ["all-gather", "all_gather", "allgather", "ALL_GATHER"])
+def test_collectives_are_spelt_with_either_dash(spelling: str) -> None:
+    assert parse_collective(spelling) == "all-gather"
+
+
+@pytest.mark.parametrize(
+    ("text", "chosen"),
+    [(None, range(4)), ("2", range(2)), ("1-3", (1, 2, 3)), ("0,3", (0, 3)), ("3,0-1", (3, 0, 1)), ("2-2", (2,))],
+)
+def test_gpus_by_number_range_or_list(text: str | None, chosen: object) -> None:
+    machine = compile_machine(load_topology("4gpu-pcie"))
+    assert parse_gpus(text, machine) == chosen
+
+
+def test_a_subset_is_named_in_the_title(capsys) -> None:
+    out = shown([*PCIE, "--strategy", "ring", "--gpus", "0,2,3"], capsys)
+    assert out.startswith("4gpu-pcie: all-reduce of 160 MB over 3 GPUs (0 2 3)\n")
+
+
+def test_lists(capsys) -> None:
+    assert re.search(r"^p3\.16xlarge +AWS p3\.16xlarge", shown(["--list-topologies"], capsys), re.MULTILINE)
+    assert re.search(r"^v100-sxm2-16gb +gpu +NVIDIA", shown(["--list-parts"], capsys), re.MULTILINE)
+    document = json.loads(shown(["--list-topologies", "--json"], capsys))
+    assert document["schema_version"] == 1
+    assert all(entry["description"] for entry in document["topologies"])
+
+
+def test_the_trace_and_the_plot_are_written_and_said(tmp_path: Path, capsys) -> None:
+    trace, plot = tmp_path / "t.json", tmp_path / "p.svg"
+    assert run([*PCIE, "--strategy", "ring,gpu0", "--trace", str(trace), "--plot", str(plot)]) == 0
+    err = capsys.readouterr().err
+    assert err == f"wrote the trace of ring, the fastest to {trace}\nwrote the plot to {plot}\n"
+    assert json.loads(trace.read_text())["traceName"] == "4gpu-pcie ring"
+    assert plot.read_text().startswith("<?xml")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["p.svg", "t.json"]
+
+
+def test_quiet_says_nothing(tmp_path: Path, capsys) -> None:
+    shown([*PCIE, "--strategy", "ring", "--trace", str(tmp_path / "t.json"), "--quiet"], capsys)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_colour_needs_a_terminal_and_no_wish_against_it() -> None:
+    assert choose_style(Terminal(), {}).colour
+    assert not choose_style(Terminal(), {"NO_COLOR": "1"}).colour
+    assert not choose_style(Terminal(), {"TERM": "dumb"}).colour
+    assert choose_style(io.StringIO(), {}) == Style(None, False)
+    assert choose_style(io.StringIO(), {"COLUMNS": "40"}).width == 40
+    assert Style(colour=True).mark("best", "bold") == "\x1b[1mbest\x1b[0m"
+    assert Style().mark("best", "bold") == "best"
