@@ -316,6 +316,8 @@ def test_planning_bandwidths() -> None:
     ]
     assert planned_nvlink(52) == 20.0
     assert [planned_pcie(nominal) for nominal in (15.754e9, 7.877e9, 31.508e9, 63.015e9)] == [12.0, 6.0, 24.0, 48.0]
+    assert [planned_pcie(nominal) for nominal in (16e9, 8e9, 4e9, 0.985e9)] == [12.0, 6.0, 3.0, 0.75]
+    assert planned_pcie(11e9) == pytest.approx(8.38, abs=0.01)
     assert search_speeds(70, inter=False)[0] == 40
     assert search_speeds(90, inter=True)[:2] == (48, 45)
     assert search_speeds(120, inter=False)[0] == 90

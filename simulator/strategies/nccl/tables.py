@@ -8,6 +8,7 @@ GB/s = 1e9 B/s, as NCCL keeps them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Literal, get_args
 
@@ -148,13 +149,15 @@ def planned_nvlink(compute_capability: int) -> float:
 def planned_pcie(nominal_Bps: float) -> float:
     """Return the GB/s that NCCL plans for a PCIe link whose nominal rate is *nominal_Bps*.
 
-    NCCL reads generation and width; a topology gives the rate, x16 of generation 3 being
-    16 lanes x 8 GT/s x 128/130 = 15.754 GB/s.  NCCL's figure is lanes x rate(60 for 8 GT/s)
-    / 80, which is the same 0.762 of the nominal rate for generations 3 to 5.  Generations 1
-    and 2 (8/10 encoding) and 6 (PAM4) come out within 6 %.
+    NCCL reads generation and width and takes lanes x rate / 80, the rate being 60 for 8 GT/s; a
+    topology gives the nominal rate, 16 lanes x 8 GT/s x 128/130 = 15.754 GB/s for x16 of
+    generation 3.  Rates within 4 % of a power of two times one such lane are taken for it, so that
+    16 GB/s is 12 as well and the 4 and 8 GB/s of generations 1 and 2 are 3 and 6; others are
+    scaled.
     """
-    lanes_gen3 = nominal_Bps / (8e9 * 128 / 130 / 8)
-    return round(lanes_gen3 * 60 / 80, 2)
+    lanes = nominal_Bps / (8e9 * 128 / 130 / 8)
+    whole = 2.0 ** round(math.log2(lanes))
+    return (whole if abs(lanes / whole - 1) < 0.04 else lanes) * 60 / 80
 
 
 # Between CPUs, by architecture (substring of the part's, lower case), then by vendor.
