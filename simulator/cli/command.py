@@ -195,7 +195,7 @@ def _print(job: _Job, runs: _Runs, settings: Settings) -> None:
         return
     style = choose_style(sys.stdout)
     if payload.is_sweep:
-        names = list(dict.fromkeys(r.strategy for r in results))
+        names = [name for name in job.strategies if name not in runs.unfit]
         tables = [sweep_table([r for r in results if r.strategy == name], root=job.root) for name in names]
         sys.stdout.write("\n".join(tables))
         for line in text.unfit_lines(runs.unfit, style):

@@ -32,7 +32,9 @@ class OutputFile:
         self.shown = one_line(path)
         self._target = Path(os.path.realpath(path))
         self._part: Path | None = None
-        if not path or path.endswith(os.sep) or self._target.is_dir():
+        if not path:
+            raise InputError(f"{option} needs the name of a file")
+        if path.endswith(os.sep) or self._target.is_dir():
             raise InputError(f"{option} {self.shown}: is a folder; name a file")
         if not self._target.parent.is_dir():
             raise InputError(f"{option} {self.shown}: there is no folder '{one_line(os.path.dirname(path))}'")

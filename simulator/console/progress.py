@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-import time
+import threading
 from types import TracebackType
 from typing import Any
 
@@ -23,41 +23,47 @@ class Progress:
         self.total = total
         self.what = what
         self.done = 0
-        self._shown = not quiet and sys.stderr is not None and sys.stderr.isatty()
-        self._start_s = time.monotonic()
+        self._lock = threading.Lock()
         self._bar: Any = None
         self._task: Any = None
+        self._timer: threading.Timer | None = None
+        if not quiet and sys.stderr is not None and sys.stderr.isatty():
+            self._timer = threading.Timer(_SILENT_S, self._open)
+            self._timer.daemon = True
 
     def __enter__(self) -> Progress:
+        if self._timer is not None:
+            self._timer.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+        with self._lock:
+            self._timer = None
+            if self._bar is not None:
+                self._bar.stop()
 
-    def advance(self, doing: str = "") -> None:
-        """One step is done; *doing* says what comes next."""
-        self.done += 1
-        if not self._shown:
-            return
-        if self._bar is None and self.done < self.total and time.monotonic() - self._start_s > _SILENT_S:
-            self._open()
-        if self._bar is not None:
-            self._bar.update(self._task, completed=self.done, description=f"{self.what} {doing}".strip())
+    def advance(self, done: str = "") -> None:
+        """One step, called *done*, is done."""
+        with self._lock:
+            self.done += 1
+            if self._bar is not None:
+                self._bar.update(self._task, completed=self.done, description=f"{self.what} ({done})")
 
     def _open(self) -> None:
         from rich import progress
         from rich.console import Console
 
-        self._bar = progress.Progress(
-            progress.TextColumn("{task.description}"),
-            progress.BarColumn(),
-            progress.MofNCompleteColumn(),
-            progress.TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        self._task = self._bar.add_task(self.what, total=self.total)
-        self._bar.start()
+        columns: list[Any] = [progress.TextColumn("{task.description}"), progress.BarColumn()]
+        if self.total > 1:
+            columns += [progress.MofNCompleteColumn(), progress.TimeRemainingColumn()]
+        bar = progress.Progress(*columns, progress.TimeElapsedColumn(), console=Console(stderr=True), transient=True)
+        with self._lock:
+            if self._timer is None:  # it is over
+                return
+            self._task = bar.add_task(self.what, total=self.total if self.total > 1 else None, completed=self.done)
+            bar.start()
+            self._bar = bar

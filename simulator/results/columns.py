@@ -8,6 +8,7 @@ from collections.abc import Sequence
 __all__ = ["bandwidth_column", "duration_column", "lay_out", "percent", "shortened_ring", "size_column"]
 
 _Scale = tuple[float, str]
+_LONG_RING = 24  # parts shown
 _DURATIONS: tuple[_Scale, ...] = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _BANDWIDTHS: tuple[_Scale, ...] = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
 _SIZES: tuple[_Scale, ...] = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
@@ -62,7 +63,7 @@ def lay_out(rows: Sequence[Sequence[str]], right: Sequence[bool], indent: str = 
 
 
 def shortened_ring(ring: Sequence[int]) -> str:
-    """Return the numbers of *ring* with runs of four and more as ``first..last``."""
+    """Return the numbers of *ring* with runs of four and more as ``first..last``, the middle of a long one left out."""
     parts: list[str] = []
     i = 0
     while i < len(ring):
@@ -76,4 +77,7 @@ def shortened_ring(ring: Sequence[int]) -> str:
         else:
             parts.append(str(ring[i]))
             i += 1
+    if len(parts) > _LONG_RING:
+        parts[_LONG_RING - 5 : -4] = ["..."]
+        parts.append(f"({len(ring)} GPUs)")
     return " ".join(parts)

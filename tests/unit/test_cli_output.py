@@ -182,3 +182,12 @@ def test_colour_needs_a_terminal_and_no_wish_against_it() -> None:
     assert choose_style(io.StringIO(), {"COLUMNS": "40"}).width == 40
     assert Style(colour=True).mark("best", "bold") == "\x1b[1mbest\x1b[0m"
     assert Style().mark("best", "bold") == "best"
+
+
+def test_help_names_every_option_within_80_columns(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    out = shown(["--help"], capsys)
+    assert all(len(line) <= 80 for line in out.splitlines())
+    options = """--topology --strategy --workload --collective --gpus --root --nodes --fabric --no-fold --json --trace --plot
+        --list-topologies --list-strategies --list-parts --quiet --debug --version --help"""
+    assert not [option for option in options.split() if option not in out]
