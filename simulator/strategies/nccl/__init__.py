@@ -1,0 +1,1 @@
+"""NCCL: what it would choose at a size, and what that costs."""

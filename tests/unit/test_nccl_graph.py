@@ -1,0 +1,248 @@
+"""What the search finds: the worked outcomes, and small machines computed by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+
+from simulator.network.machine import Machine, compile_machine
+from simulator.network.routing import Router
+from simulator.strategies.base import Request
+from simulator.strategies.nccl.graph import comm_graph
+from simulator.strategies.nccl.paths import rank_of, see
+from simulator.strategies.nccl.tables import PATH_TYPES
+from simulator.strategies.nccl.tuning import CommGraph, candidates
+from simulator.topology.load import load_topology
+from tests.machines import crossbar, machine_from, machines, ring_machine
+
+
+def found(machine: Machine, ranks: Sequence[int] | None = None) -> CommGraph:
+    nodes = machine.gpus if ranks is None else tuple(machine.gpus[rank] for rank in ranks)
+    return comm_graph(Request(machine, Router(machine), nodes, "all-reduce", 1e6))
+
+
+def built_in(name: str, n_nodes: int | None = None) -> Machine:
+    return compile_machine(load_topology(name, n_nodes=n_nodes))
+
+
+def boxed(graph: CommGraph) -> tuple[int, float, int, str]:
+    return graph.n_channels, graph.bw_intra_GBps, graph.comm_channels, graph.type_intra
+
+
+@pytest.mark.parametrize(
+    ("name", "n_nodes", "expected"),
+    [
+        ("p3.16xlarge", None, (6, 20, 12, "nvl")),
+        ("dgx-1-v100-32gb", None, (6, 20, 12, "nvl")),
+        ("4x-a100-nvlink", None, (12, 20, 24, "nvl")),
+        ("p4d.24xlarge", None, (12, 20, 24, "nvl")),
+        ("dgx-h100", None, (12, 30, 24, "nvl")),
+        ("dgx-h100", 2, (8, 45, 16, "nvl")),
+        ("p5.48xlarge", 2, (8, 45, 16, "nvl")),  # four adapters of 100 Gbit/s act as one
+        ("dgx-2", None, (6, 20, 12, "nvl")),
+        ("dgx-b200", None, (16, 45, 32, "nvl")),
+        # Not in the table of worked outcomes, by the same rules:
+        ("dgx-1-p100", None, (4, 18, 8, "nvl")),  # two cycles both ways take all four links
+        ("dgx-a100-80gb", 2, (8, 24, 16, "nvl")),  # eight adapters behind PCIe 4
+        ("p4d.24xlarge", 2, (4, 12, 8, "nvl")),
+        ("dgx-1-v100-32gb", 2, (4, 12, 8, "nvl")),
+    ],
+)
+def test_worked_outcomes(name: str, n_nodes: int | None, expected: tuple[int, float, int, str]) -> None:
+    assert boxed(found(built_in(name, n_nodes))) == expected
+
+
+@pytest.mark.parametrize(
+    ("ranks", "expected"),
+    [
+        ([0, 3], (2, 20, 4, "nvl")),  # 1 x 40, doubled
+        ([0, 1], (1, 20, 2, "nvl")),
+        ([0, 1, 2, 3], (4, 20, 8, "nvl")),
+        ([4, 5, 6, 7], (4, 20, 8, "nvl")),
+        ([3, 2, 1, 0], (4, 20, 8, "nvl")),
+        ([0, 1, 4], (1, 20, 2, "nvb")),  # 1 and 4 meet over 0 alone
+        ([0, 5], (1, 6, 2, "sys")),  # nothing passes through GPUs of other ranks
+    ],
+)
+def test_parts_of_the_cube_mesh(ranks: list[int], expected: tuple[int, float, int, str]) -> None:
+    graph = found(built_in("p3.16xlarge"), ranks)
+    assert boxed(graph) == expected
+    assert graph.n_ranks == len(ranks)
+
+
+def test_eight_v100_in_full() -> None:
+    assert found(built_in("p3.16xlarge")) == CommGraph(
+        n_ranks=8,
+        n_nodes=1,
+        n_channels=6,
+        bw_intra_GBps=20,
+        bw_inter_GBps=20,
+        type_intra="nvl",
+        type_inter="pix",
+        compute_capability_min=70,
+        compute_capability_max=70,
+        cpu="intel",
+        comm_channels=12,
+        same_channels=False,
+    )
+
+
+def test_two_machines_with_one_slow_adapter_each() -> None:
+    graph = found(built_in("p3.16xlarge", 2))
+    assert boxed(graph) == (1, 3, 2, "nvl")
+    assert (graph.n_ranks, graph.n_nodes, graph.nics_per_node) == (16, 2, 1)
+    assert graph.type_inter == "phb"  # no GPUDirect
+    assert graph.tree_bw_intra_GBps == 6  # 3 -> 4 -> 5 -> 6, twice the network's
+
+
+def test_hopper_with_an_adapter_for_each_gpu() -> None:
+    graph = found(built_in("dgx-h100", 2))
+    assert (graph.type_inter, graph.nics_per_node, graph.one_nic_per_gpu) == ("pxn", 8, True)
+    assert graph.tree_bw_intra_GBps == 45  # 7 x 48 + 45 do not leave through 370.8
+    assert (graph.nvls_channels, graph.nvls_bw_intra_GBps, graph.nvls_bw_inter_GBps) == (8, 40, 48)
+    alone = found(built_in("dgx-h100"))
+    # 9 x 40 of 370.8; the speed to the network that is not there is raised to the last
+    assert (alone.nvls_channels, alone.nvls_bw_intra_GBps, alone.nvls_bw_inter_GBps) == (8, 40, 60)
+    assert found(built_in("dgx-h100"), [0, 1]).nvls_channels == 0
+    assert {c.algorithm for c in candidates(alone, "all-reduce", 1e6)} == {"tree", "ring", "nvls"}
+
+
+def test_equal_machines_cost_one_search() -> None:
+    two, many = found(built_in("dgx-h100", 2)), found(built_in("dgx-h100", 64))
+    assert boxed(two) == boxed(many)
+
+
+def test_one_gpu_in_each_machine() -> None:
+    graph = found(built_in("dgx-h100", 2), [0, 8])
+    assert boxed(graph) == (2, 24, 4, "loc")  # 1 x 48, doubled
+    assert graph.tree_bw_intra_GBps == 24
+    assert found(built_in("p3.16xlarge", 2), [5, 8]).type_inter == "sys"
+
+
+def test_machines_agree_on_the_least() -> None:
+    graph = found(built_in("dgx-h100", 2), [*range(8), 8])  # eight GPUs in one, one in the other
+    assert boxed(graph) == (2, 24, 4, "nvl")
+    assert (graph.type_inter, graph.nvls_channels) == ("pxn", 0)
+
+
+def test_efa_states_its_latency() -> None:
+    assert found(built_in("p4d.24xlarge", 2)).nic_latency_us == 75
+    assert found(built_in("p4d.24xlarge")).nic_latency_us == 0
+    assert found(built_in("dgx-h100", 2)).nic_latency_us == 0
+
+
+BOX = """
+schema_version: 1
+name: box
+devices:
+  gpu[0-{last}]: {{part: {gpu}}}
+  cpu[0-1]: {{part: {cpu}}}
+  switch[0-1]: {{kind: pcie-switch}}
+links:
+  - {{between: ["gpu[0-{last}]", "{above}"], part: {link}}}
+  - {{between: ["switch[0-1]", "{roots}"], part: {link}}}
+  - {{between: [cpu0, cpu1], kind: socket, bandwidth: 38.4 GB/s}}
+transport: {{peer_to_peer: {peer}}}
+"""
+
+
+def box(
+    above: str,
+    roots: str = "cpu[0-1]",
+    gpu: str = "p100-pcie-16gb",
+    cpu: str = "xeon-e5-2686-v4",
+    link: str = "pcie3-x16",
+    peer: str = "pxb",
+) -> Machine:
+    last = above.count(",")
+    return machine_from(BOX.format(last=last, above=above, roots=roots, gpu=gpu, cpu=cpu, link=link, peer=peer))
+
+
+@pytest.mark.parametrize(
+    ("machine", "expected"),
+    [
+        (box("switch[0,0,0,0]"), (1, 12, 2, "pix")),
+        (box("cpu[0,0]"), (1, 10, 2, "phb")),  # 12 / 1.2 through an Intel CPU
+        (box("cpu[0,0]", cpu="epyc-7502"), (1, 12, 2, "phb")),
+        (box("switch[0,0,1,1]", "cpu[0,0]"), (1, 10, 2, "phb")),
+        (box("switch[0,0,1,1]"), (1, 6, 2, "sys")),  # Broadwell
+        (box("switch[0,0,1,1]", cpu="xeon-gold-6230"), (1, 10, 2, "sys")),
+        (box("switch[0,0,1,1]", cpu="epyc-7502", link="pcie4-x16"), (1, 15, 2, "sys")),
+        (box("switch[0,0]", peer="none"), (1, 5, 2, "phb")),  # both staged in host memory over one link
+        (box("switch[0,0]", gpu="h100-pcie", link="pcie5-x16"), (2, 24, 4, "pix")),  # 1 x 40 is less
+    ],
+)
+def test_pcie_boxes(machine: Machine, expected: tuple[int, float, int, str]) -> None:
+    assert boxed(found(machine)) == expected
+
+
+def test_two_islands_of_nvlink_get_two_channels() -> None:
+    graph = found(built_in("8x-quadro-rtx8000-nvlink"), [0, 1, 2, 3])
+    assert boxed(graph) == (2, 5, 4, "phb")  # 2 x 5 x 1.2 through the CPU
+    assert boxed(found(built_in("8x-quadro-rtx8000-nvlink"), [0, 1, 2])) == (1, 10, 2, "phb")
+
+
+def test_gpus_without_capability_are_taken_for_an_a100_with_links_as_fast_as_theirs() -> None:
+    graph = found(ring_machine(4, "54 GB/s"))
+    assert boxed(graph) == (4, 20, 8, "nvl")  # 40 each way, doubled
+    assert (graph.compute_capability_min, graph.compute_capability_max, graph.cpu) == (80, 80, "other")
+    assert boxed(found(crossbar(4, "50 GB/s"))) == (2, 20, 4, "nvl")
+
+
+def test_gpus_of_other_makers() -> None:
+    graph = found(built_in("8x-mi300x"))
+    assert graph.n_channels * graph.bw_intra_GBps == 240  # six of seven rings of 40
+    assert graph.compute_capability_min == 80
+
+
+def test_nothing_found_is_one_slow_ring() -> None:
+    graph = found(ring_machine(4, "1 GB/s"))
+    assert boxed(graph) == (1, 0.1, 2, "sys")
+
+
+def test_a_single_rank() -> None:
+    graph = found(built_in("p3.16xlarge"), [0])
+    assert (graph.n_channels, graph.type_intra) == (1, "loc")
+    assert candidates(graph, "all-reduce", 1e6) == []
+
+
+def test_path_classes_of_the_cube_mesh() -> None:
+    machine = built_in("p3.16xlarge")
+    seen = see(machine, machine.nodes, machine.gpus, network=True)
+    nic = seen.nets[0]
+    of = {key: (PATH_TYPES[path.kind], path.bandwidth) for key, path in seen.paths.items()}
+    assert of[0, 3] == ("nvl", 40_000)
+    assert of[0, 1] == ("nvl", 20_000)
+    assert of[0, 5] == ("nvb", 20_000)
+    assert of[0, 7] == ("nvb", 40_000)  # over 3 or 4: the wider of the ways
+    assert of[0, nic] == ("phb", 3_125)
+    assert of[nic, 7] == ("sys", 3_125)
+    pair = see(machine, machine.nodes, (0, 1), network=False)
+    assert set(pair.paths) == {(0, 1), (1, 0)}
+
+
+def test_adapters_behind_a_neighbour() -> None:
+    machine = built_in("dgx-h100", 2)
+    host = [node for node in machine.nodes if node.host == 0]
+    seen = see(machine, host, tuple(machine.gpus_of(0)), network=True)
+    first, second = seen.nets[:2]
+    assert seen.paths[0, first].kind == rank_of["pix"]
+    assert seen.paths[0, second].kind == rank_of["pxn"]
+    assert seen.paths[second, 0].kind > rank_of["pxn"]  # data arrive at the GPU beside the adapter
+    assert seen.paths[0, second].bandwidth == 48_000
+
+
+@given(machines())
+def test_any_machine_has_a_plan_within_what_its_links_carry(machine: Machine) -> None:
+    graph = found(machine)
+    assert graph == found(machine)
+    assert graph.n_channels >= 1
+    assert graph.comm_channels == min(2 * graph.n_channels, 64)
+    assert candidates(graph, "all-reduce", 1e6)
+    seen = see(machine, machine.nodes, machine.gpus, network=False)
+    for gpu in machine.gpus:
+        leaving = {path.hops[0] for (a, _), path in seen.paths.items() if a == gpu}
+        planned = graph.n_channels * graph.bw_intra_GBps * 1000
+        assert graph.bw_intra_GBps == 0.1 or planned <= sum(seen.capacity[link] for link in leaving)
