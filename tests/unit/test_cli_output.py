@@ -188,6 +188,8 @@ def test_help_names_every_option_within_80_columns(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("COLUMNS", "80")
     out = shown(["--help"], capsys)
     assert all(len(line) <= 80 for line in out.splitlines())
-    options = """--topology --strategy --workload --collective --gpus --root --nodes --fabric --no-fold --json --trace --plot
-        --list-topologies --list-strategies --list-parts --quiet --debug --version --help"""
+    options = (
+        "--topology --strategy --workload --collective --gpus --root --nodes --fabric --no-fold --json --trace --plot "
+        "--list-topologies --list-strategies --list-parts --quiet --debug --version --help"
+    )
     assert not [option for option in options.split() if option not in out]
