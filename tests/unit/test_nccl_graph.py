@@ -246,3 +246,17 @@ def test_any_machine_has_a_plan_within_what_its_links_carry(machine: Machine) ->
         leaving = {path.hops[0] for (a, _), path in seen.paths.items() if a == gpu}
         planned = graph.n_channels * graph.bw_intra_GBps * 1000
         assert graph.bw_intra_GBps == 0.1 or planned <= sum(seen.capacity[link] for link in leaving)
+
+
+def test_superchips_reach_their_adapters_over_the_cpu() -> None:
+    assert boxed(found(built_in("gb200-nvl72"))) == (16, 45, 32, "nvl")
+    graph = found(built_in("dgx-spark", 2))
+    assert (graph.type_inter, graph.cpu) == ("p2c", "arm")
+
+
+def test_sockets_are_joined_even_where_the_file_has_no_link() -> None:
+    text = BOX.format(
+        last=1, above="cpu[0,1]", roots="cpu[0-1]", gpu="t4", cpu="epyc-7502", link="pcie4-x16", peer="pxb"
+    )
+    without = machine_from("\n".join(line for line in text.splitlines() if "socket" not in line) + "\n")
+    assert boxed(found(without)) == (1, 15, 2, "sys")  # 16 between AMD sockets
