@@ -254,9 +254,18 @@ def test_superchips_reach_their_adapters_over_the_cpu() -> None:
     assert (graph.type_inter, graph.cpu) == ("p2c", "arm")
 
 
-def test_sockets_are_joined_even_where_the_file_has_no_link() -> None:
-    text = BOX.format(
-        last=1, above="cpu[0,1]", roots="cpu[0-1]", gpu="t4", cpu="epyc-7502", link="pcie4-x16", peer="pxb"
+def test_every_two_sockets_are_joined() -> None:
+    machine = machine_from(
+        """
+schema_version: 1
+name: three sockets in a row
+devices:
+  gpu[0-1]: {part: t4}
+  cpu[0-2]: {part: epyc-7502}
+links:
+  - {between: ["gpu[0-1]", "cpu[0,2]"], part: pcie4-x16}
+  - {between: ["cpu[0-1]", "cpu[1-2]"], part: xgmi-socket}
+"""
     )
-    without = machine_from("\n".join(line for line in text.splitlines() if "socket" not in line) + "\n")
-    assert boxed(found(without)) == (1, 15, 2, "sys")  # 16 between AMD sockets
+    assert boxed(found(machine)) == (1, 15, 2, "sys")  # of 16 between AMD sockets
+    assert len(see(machine, machine.nodes, machine.gpus, network=False).paths[0, 1].hops) == 3
