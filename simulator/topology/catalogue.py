@@ -57,10 +57,17 @@ def find_topology(name: str, beside: Path | None = None) -> tuple[Path, str]:
     found = builtin_topologies().get(stem)
     if found is not None:
         return found, found.name
-    if Path(name).is_dir():
+    if name and _is_folder(name):
         raise InputError(Fault("is a folder; a YAML file or a built-in name is needed", name))
     hint = nearest(stem, builtin_topologies(), listed=6)
     raise InputError(Fault(f"no such file and no built-in topology; {hint} (--list-topologies)", one_line(name)))
+
+
+def _is_folder(name: str) -> bool:
+    try:
+        return Path(name).is_dir()
+    except OSError:  # a name too long for a file
+        return False
 
 
 @lru_cache(maxsize=1)

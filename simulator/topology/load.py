@@ -10,7 +10,7 @@ from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.topology import catalogue
 from simulator.topology.cluster import compose_cluster
 from simulator.topology.matrix import parse_matrix
-from simulator.topology.names import expand
+from simulator.topology.names import MAX_NAMES, expand
 from simulator.topology.parts import CpuPart, GpuPart, LinkPart, NicPart, Part, StoragePart, SwitchPart
 from simulator.topology.schema import DeviceSpec, LinkSpec, MeshSpec, TopologyFile
 from simulator.topology.topology import Device, DeviceKind, Topology, Wire
@@ -28,6 +28,8 @@ _DEFAULTS: Mapping[str, Part] = {
     "storage": StoragePart(kind="storage"),
 }
 _NETWORKS = ("ethernet", "infiniband", "efa", "omnipath")
+_NAMED = 4  # of a range at most; the others are like them
+_MAX_WIRES = 262_144
 _OVERRIDES = ("memory_size", "memory_bandwidth", "latency", "bandwidth")
 
 
@@ -69,18 +71,29 @@ def _resolve(source: YamlSource, folder: Path | None, n_nodes: int | None, fabri
             path, shown = catalogue.find_topology(spec.cluster.node, beside=folder)
         except InputError as error:
             raise InputError(source.fault(("cluster", "node"), str(error))) from None
-        node = _resolve(read_yaml(path, shown), path.parent, None, None)
-        if node.n_nodes > 1:
+        inner = read_yaml(path, shown)
+        if isinstance(inner.data, dict) and inner.data.get("cluster") is not None:  # itself, at worst
             raise InputError(source.fault(("cluster", "node"), "the node of a cluster cannot be a cluster"))
+        node = _resolve(inner, path.parent, None, None)
         cluster = spec.cluster
         lookup = _Resolver(source, spec)
         switch = lookup.part(cluster.switch, SwitchPart, ("cluster", "switch"))
         own_fabric = lookup.part(cluster.fabric, LinkPart, ("cluster", "fabric"))
+        if isinstance(own_fabric, LinkPart) and own_fabric.of not in _NETWORKS:
+            shown = one_line(cluster.fabric, 60)
+            lookup.fault(("cluster", "fabric"), f"'{shown}' is no network; {nearest(own_fabric.of, _NETWORKS)}")
+        if isinstance(switch, SwitchPart) and switch.of != "network":
+            shown = one_line(cluster.switch, 60)
+            lookup.fault(("cluster", "switch"), f"'{shown}' is a switch of {switch.of}, not of a network")
         lookup.raise_faults()
+        fabric_part = _fabric(fabric, spec) if fabric is not None else own_fabric
+        if fabric_part is None and not any(device.kind == "nic" for device in node.devices):
+            hint = "the cluster needs a fabric, for example ethernet-10g"
+            raise InputError(source.fault(("cluster",), f"{node.name} has no NIC; {hint}", key=True))
         return compose_cluster(
             node,
             n_nodes=cluster.nodes if n_nodes is None else n_nodes,
-            fabric=_fabric(fabric, spec) if fabric is not None else own_fabric,
+            fabric=fabric_part,
             switch=switch,
             oversubscription=cluster.oversubscription,
             name=spec.name,
@@ -91,7 +104,8 @@ def _resolve(source: YamlSource, folder: Path | None, n_nodes: int | None, fabri
     node = _Resolver(source, spec, faults).topology()
     if n_nodes is None and fabric is None:
         return node
-    return compose_cluster(node, n_nodes=n_nodes or 1, fabric=_fabric(fabric, spec) if fabric else None)
+    network = _fabric(fabric, spec) if fabric is not None else None
+    return compose_cluster(node, n_nodes=1 if n_nodes is None else n_nodes, fabric=network)
 
 
 def _fabric(name: str, spec: TopologyFile) -> LinkPart:
@@ -107,15 +121,21 @@ def _is_network(link_name: str) -> bool:
     return isinstance(part, LinkPart) and part.of in _NETWORKS
 
 
-def _described(source: YamlSource) -> set[str]:
-    """Return all names under devices, those of entries with faults too."""
+def _described(source: YamlSource) -> set[str] | None:
+    """Return all names under devices, those of entries with faults too; None where a name cannot be read."""
     names: set[str] = set()
-    for key in source.data.get("devices") or ():
+    readable = True
+    described = source.data.get("devices") or {}
+    if not isinstance(described, dict):
+        return None
+    for key in described:
         try:
             names.update(expand(str(key)))
         except ValueError:
-            names.add(str(key))
-    return names
+            readable = False
+        if len(names) > MAX_NAMES:
+            raise InputError(source.fault(("devices", key), f"a machine has at most {MAX_NAMES} devices", key=True))
+    return names if readable else None
 
 
 class _Resolver:
@@ -127,6 +147,7 @@ class _Resolver:
         self.faults: list[Fault] = list(faults)
         self.devices: dict[str, Device] = {}
         self.keys: dict[str, str] = {}
+        self.n_wires = 0
         self.described = _described(source)
 
     def fault(self, path: tuple[str | int, ...], message: str, *, key: bool = False) -> None:
@@ -170,12 +191,13 @@ class _Resolver:
             return part
         wanted = kind.__name__.removesuffix("Part").lower()
         names = [*catalogue.part_names(wanted if wanted else None)]
-        names += [n for n, p in self.spec.parts.items() if isinstance(p, kind)]
+        names += [one_line(n, 60) for n, p in self.spec.parts.items() if isinstance(p, kind)]
+        shown = one_line(name, 60)
         if part is None:
-            self.fault(path, f"no part is called '{name}'; {nearest(name, names, listed=8)}")
+            self.fault(path, f"no part is called '{shown}'; {nearest(name, names, listed=8)}")
         else:
             article = "a part of kind " + str(getattr(part, "kind", "?"))
-            self.fault(path, f"'{name}' is {article}, a {wanted} is needed here; {nearest(name, names, listed=8)}")
+            self.fault(path, f"'{shown}' is {article}, a {wanted} is needed here; {nearest(name, names, listed=8)}")
         return None
 
     def _device(self, key: str, spec: DeviceSpec) -> None:
@@ -186,13 +208,14 @@ class _Resolver:
             self.fault(path, str(error), key=True)
             return
         if (spec.part is None) == (spec.kind is None):
-            self.fault(path, f"{key} needs either part (a name of the catalogue) or kind (gpu, cpu, ...), not both", key=True)
+            message = f"{key} needs either part (a name of the catalogue) or kind (gpu, cpu, ...), not both"
+            self.fault(path, message, key=True)
             return
         part: Part | None
         if spec.part is not None:
             part = self.part(spec.part, Part, (*path, "part"))
             if isinstance(part, LinkPart):
-                self.fault((*path, "part"), f"'{spec.part}' is a link; a device is needed here")
+                self.fault((*path, "part"), f"'{one_line(spec.part, 60)}' is a link; a device is needed here")
                 return
         elif spec.kind == "nic":
             if spec.bandwidth is None:
@@ -223,7 +246,8 @@ class _Resolver:
         if spec.part is not None:
             part = self.part(spec.part, LinkPart, (*path, "part"))
             if spec.kind is not None and isinstance(part, LinkPart) and part.of != spec.kind:
-                self.fault((*path, "kind"), f"the part '{spec.part}' is of kind {part.of}; leave kind out")
+                shown = one_line(spec.part, 60)
+                self.fault((*path, "kind"), f"the part '{shown}' is of kind {part.of}; leave kind out")
             return cast(LinkPart, part).model_copy(update=changes) if part is not None else None
         if spec.kind is None or "bandwidth" not in changes:
             self.fault(path, "a link needs a part, or kind and bandwidth; for example {kind: pcie, bandwidth: 16 GB/s}")
@@ -241,20 +265,27 @@ class _Resolver:
                 self.fault((*path, "between", i), str(error))
                 continue
             ends.append(names)
-            for name in dict.fromkeys(names):
-                if name not in self.described:
-                    hint = nearest(name, self.described, listed=8)
-                    self.fault((*path, "between", i), f"no device is called '{name}'; {hint}")
+            if self.described is None:
+                continue
+            unknown = [name for name in dict.fromkeys(names) if name not in self.described]
+            for name in unknown[:_NAMED]:
+                more = f" (nor {len(unknown) - _NAMED} more of {text})" if name in unknown[_NAMED - 1 : -1] else ""
+                hint = nearest(name, self.described, listed=8)
+                self.fault((*path, "between", i), f"no device is called '{name}'{more}; {hint}")
         if len(ends) < 2 or part is None:
             return []
         a, b = ends
         if len(a) != len(b):
             if 1 not in (len(a), len(b)):
-                self.fault((*path, "between"), f"the ends stand for {len(a)} and {len(b)} devices; equal numbers pair up, one repeats")
+                message = f"the ends stand for {len(a)} and {len(b)} devices; equal numbers pair up, one repeats"
+                self.fault((*path, "between"), message)
                 return []
             a, b = (a * len(b), b) if len(a) == 1 else (a, b * len(a))
-        for name in {x for x, y in zip(a, b, strict=True) if x == y}:
+        for name in list(dict.fromkeys(x for x, y in zip(a, b, strict=True) if x == y))[:_NAMED]:
             self.fault((*path, "between"), f"the link joins '{name}' with itself")
+        self.n_wires += len(a)
+        if self.n_wires > _MAX_WIRES:
+            raise InputError(self.source.fault(path, f"a machine has at most {_MAX_WIRES} links"))
         return [Wire(x, y, part, spec.count) for x, y in zip(a, b, strict=True)]
 
     def _mesh(self, index: int, spec: MeshSpec) -> list[Wire]:
@@ -265,10 +296,13 @@ class _Resolver:
         except ValueError as error:
             self.fault((*path, "matrix"), str(error))
             return []
+        if part is None or self.described is None:
+            return []
         unknown = sorted({n for edge in edges for n in edge[:2] if f"gpu{n}" not in self.described})
         for number in unknown:
-            self.fault((*path, "matrix"), f"no device is called 'gpu{number}'; {nearest(f'gpu{number}', self.described)}")
-        if part is None or unknown:
+            hint = nearest(f"gpu{number}", self.described)
+            self.fault((*path, "matrix"), f"no device is called 'gpu{number}'; {hint}")
+        if unknown:
             return []
         return [Wire(f"gpu{a}", f"gpu{b}", part, count) for a, b, count in edges]
 

@@ -12,7 +12,7 @@ import re
 __all__ = ["parse_matrix"]
 
 _GPU = re.compile(r"gpu(\d+)", re.IGNORECASE | re.ASCII)
-_COUNT = re.compile(r"(?:NV|XGMI)?(\d+)", re.IGNORECASE | re.ASCII)
+_COUNT = re.compile(r"(?:NV|XGMI)?(\d{1,4})", re.IGNORECASE | re.ASCII)
 _NONE = {"SYS", "NODE", "PHB", "PXB", "PIX", "SOC", "-", "X"}
 
 
@@ -27,6 +27,7 @@ def parse_matrix(text: str) -> list[tuple[int, int, int]]:
     """
     rows: dict[int, list[str]] = {}
     columns: list[int] | None = None
+    named = False
     for line in text.splitlines():
         words = line.split()
         if not words or words[0].startswith("#"):
@@ -36,12 +37,13 @@ def parse_matrix(text: str) -> list[tuple[int, int, int]]:
             columns = [int(m.group(1)) for m in numbers if m]
             continue
         if numbers[0] is None:
-            if rows and not _COUNT.fullmatch(words[0]) and words[0].upper() not in _NONE:
+            if rows and (named or (not _COUNT.fullmatch(words[0]) and words[0].upper() not in _NONE)):
                 continue  # rows of NICs, or the legend below the matrix
             if words[0].upper() in _NONE or _COUNT.fullmatch(words[0]):
                 rows[len(rows)] = words
                 continue
             raise ValueError(f"matrix: a row starts with a GPU (gpu0) or a cell (X, NV1, SYS); got {words[0]!r}")
+        named = True
         number = int(numbers[0].group(1))
         if number in rows:
             raise ValueError(f"matrix: gpu{number} has two rows")
@@ -57,7 +59,8 @@ def parse_matrix(text: str) -> list[tuple[int, int, int]]:
             raise ValueError(f"matrix: row gpu{a} has {len(rows[a])} cells for {len(order)} GPUs")
         for b, cell in zip(order, rows[a], strict=False):
             if (cell.upper() == "X") != (a == b) and cell != "0":
-                raise ValueError(f"matrix: row gpu{a}, column gpu{b}: X belongs on the diagonal and only there; got {cell!r}")
+                place = f"row gpu{a}, column gpu{b}"
+                raise ValueError(f"matrix: {place}: X belongs on the diagonal and only there; got {cell!r}")
             count = _COUNT.fullmatch(cell)
             if count is None and cell.upper() not in _NONE:
                 raise ValueError(f"matrix: row gpu{a}, column gpu{b}: {cell!r} is no count such as NV2, 2 or SYS")

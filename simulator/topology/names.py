@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import re
 
+from simulator.errors import one_line
+
 __all__ = ["MAX_NAMES", "expand"]
 
 MAX_NAMES = 65_536
+_MAX_DIGITS = 9
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*", re.ASCII)
 _RANGED = re.compile(r"([A-Za-z][A-Za-z0-9_.-]*)\[([0-9,\- ]+)\]([A-Za-z0-9_.-]*)", re.ASCII)
 
@@ -25,19 +28,22 @@ def expand(text: str) -> list[str]:
     """
     if _NAME.fullmatch(text):
         return [text]
+    shown = one_line(repr(text), 60)
     match = _RANGED.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no name; write for example gpu0, gpu[0-7] or gpu[0,2]")
+        raise ValueError(f"{shown} is no name; write for example gpu0, gpu[0-7] or gpu[0,2]")
     stem, ranges, tail = match.groups()
     names: list[str] = []
     for piece in ranges.split(","):
         low, dash, high = piece.strip().partition("-")
         if not low.strip().isdigit() or (dash and not high.strip().isdigit()):
-            raise ValueError(f"{text!r}: {piece.strip()!r} is no number and no range such as 0-7")
+            raise ValueError(f"{shown}: {one_line(repr(piece.strip()), 40)} is no number and no range such as 0-7")
+        if max(len(low.strip()), len(high.strip())) > _MAX_DIGITS:
+            raise ValueError(f"{shown}: a number has at most {_MAX_DIGITS} digits")
         first, last = int(low), int(high or low)
         if last < first:
-            raise ValueError(f"{text!r}: the range {piece.strip()} runs backwards")
+            raise ValueError(f"{shown}: the range {piece.strip()} runs backwards")
         if len(names) + last - first + 1 > MAX_NAMES:
-            raise ValueError(f"{text!r} stands for more than {MAX_NAMES} names")
+            raise ValueError(f"{shown} stands for more than {MAX_NAMES} names")
         names.extend(f"{stem}{i}{tail}" for i in range(first, last + 1))
     return names

@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from simulator.errors import one_line
 from simulator.units import Bandwidth, Duration, FlopRate, Frequency, Power, Rate, Size
 
 __all__ = [
@@ -55,7 +56,7 @@ class Part(Strict):
         known = set(type(self).model_fields)
         for key in self.sources:
             if key.split(".")[0] not in known:
-                raise ValueError(f"sources names '{key}', which is no key of this part")
+                raise ValueError(f"sources names '{one_line(key, 60)}', which is no key of this part")
         return self
 
 

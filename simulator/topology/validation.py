@@ -11,6 +11,19 @@ from simulator.topology.yaml_source import YamlSource
 
 __all__ = ["kept_positions", "validate", "validate_in_part"]
 
+_WORDS = {
+    "model_type": "must be a mapping of keys to values",
+    "dict_type": "must be a mapping of keys to values",
+    "tuple_type": "must be a list",
+    "string_type": "must be text",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+}
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -39,9 +52,9 @@ def validate_in_part(source: YamlSource, kind: type[Model], lists: tuple[str, ..
     """Return what of *source* can be used, with the faults of the rest.
 
     Entries that hold a fault are left out of the mappings and lists under the keys
-    *lists*, so that a reader can go on and find the faults of the others.  An entry of a
-    list keeps its place in the file through :func:`kept_positions`.  The model is None where
-    a fault lies elsewhere.
+    *lists*, and so are other keys that may be absent, so that a reader can go on and find the
+    faults of the others.  An entry of a list keeps its place in the file through
+    :func:`kept_positions`.  The model is None where a fault lies elsewhere.
     """
     try:
         return validate(source, kind), []
@@ -49,15 +62,17 @@ def validate_in_part(source: YamlSource, kind: type[Model], lists: tuple[str, ..
         faults = list(error.faults)
     if not isinstance(source.data, dict):
         return None, faults
-    data = dict(source.data)
-    for key in lists:
-        entries = data.get(key)
-        if isinstance(entries, dict):
-            data[key] = {k: v for k, v in entries.items() if _alone(kind, key, {k: v})}
-        elif isinstance(entries, list):
-            data[key] = [v for v in entries if _alone(kind, key, [v])]
+    data: dict[str, Any] = {}
+    for key, field in kind.model_fields.items():
+        value = source.data.get(key)
+        if key in lists and isinstance(value, dict):
+            data[key] = {k: v for k, v in value.items() if _alone(kind, key, {k: v})}
+        elif key in lists and isinstance(value, list):
+            data[key] = [v for v in value if _alone(kind, key, [v])]
+        elif key in source.data and (field.is_required() or _alone(kind, key, value)):
+            data[key] = value
     try:
-        return kind.model_validate({k: v for k, v in data.items() if k in kind.model_fields}), faults
+        return kind.model_validate(data), faults
     except ValidationError:
         return None, faults
 
@@ -83,6 +98,10 @@ def _fault(source: YamlSource, kind: type[BaseModel], item: dict[str, Any]) -> F
     if item["type"] == "extra_forbidden":
         hint = nearest(str(path[-1]), _keys_at(kind, path[:-1]))
         return source.fault(path, f"unknown key '{one_line(path[-1], 60)}'; {hint}", key=True)
+    if item["type"] == "missing" and isinstance(path[-1], int):  # a list of fixed length
+        where = where.rpartition(".")[0]
+        got = one_line(repr(item["input"]), 60)
+        return source.fault(path[:-1], f"{where}: entry {path[-1] + 1} is missing; got {got}")
     if item["type"] == "missing":
         return source.fault(path[:-1], f"the key '{path[-1]}' is missing", key=True)
     if item["type"] == "value_error":
@@ -96,7 +115,9 @@ def _fault(source: YamlSource, kind: type[BaseModel], item: dict[str, Any]) -> F
         got = item.get("ctx", {}).get("tag", "none")
         return source.fault(path, f"{where}: kind must be one of {allowed}; got {one_line(got, 60)}")
     got = one_line(repr(item["input"]), 60)
-    words = item["msg"].replace("Input should be", "must be")
+    words = _WORDS.get(item["type"]) or item["msg"].replace("Input should be", "must be")
+    if item["type"] == "too_long":
+        words = f"must have {item['ctx']['max_length']} entries"
     return source.fault(path, f"{where}: {words}; got {got}")
 
 

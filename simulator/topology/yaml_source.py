@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,15 @@ __all__ = ["MAX_BYTES", "YamlSource", "read_yaml"]
 
 MAX_BYTES = 4_000_000
 _MAX_DEPTH = 40
+_CONTROL = re.compile("[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # YAML 1.1, section 5.1
+_TEXT = "tag:yaml.org,2002:str"
+_READ_AS = {
+    "bool": "true or false",
+    "int": "a number",
+    "float": "a number",
+    "null": "nothing",
+    "timestamp": "a date",
+}
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -87,12 +97,19 @@ def parse_yaml(raw: bytes, name: str) -> YamlSource:
         raise InputError(Fault("is no text (UTF-8); a YAML file is needed", name, line, column)) from None
     if not text.strip():
         raise InputError(Fault("is empty; a topology needs schema_version, name, devices and links", name, 1, 1))
+    strange = _CONTROL.search(text)
+    if strange is not None:
+        line = text.count("\n", 0, strange.start()) + 1
+        column = strange.start() - text.rfind("\n", 0, strange.start())
+        message = f"holds the control character U+{ord(strange[0]):04X}; is this text?"
+        raise InputError(Fault(message, name, line, column))
     try:
+        _refuse_depth(text, name)
         loader = _Loader(text)
         try:
             root = loader.get_single_node()
             if root is not None:
-                faults = _structure_faults(root, name)
+                faults = _structure_faults(loader, root, name)
                 if faults:
                     raise InputError(faults)
             data = loader.construct_document(root) if root is not None else None
@@ -101,7 +118,7 @@ def parse_yaml(raw: bytes, name: str) -> YamlSource:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
-        problem = one_line(error.problem or error.context or "cannot be parsed")
+        problem = one_line(", ".join(filter(None, (error.context, error.problem))) or "cannot be parsed")
         raise InputError(Fault(f"is no valid YAML: {problem}", name, line, column)) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         problem = "nested too deep" if isinstance(error, RecursionError) else one_line(error)
@@ -109,28 +126,43 @@ def parse_yaml(raw: bytes, name: str) -> YamlSource:
     return YamlSource(name, data, root)
 
 
-def _structure_faults(root: yaml.Node, name: str) -> list[Fault]:
-    """Find keys written twice, keys that are no text, anchors that repeat data, deep nesting."""
+def _refuse_depth(text: str, name: str) -> None:
+    """Raise where *text* is nested too deep: what composes its nodes recurses on the C stack."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > _MAX_DEPTH:
+                mark = event.start_mark
+                line, column = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
+                raise InputError(Fault(f"is nested deeper than {_MAX_DEPTH} levels", name, line, column))
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def _structure_faults(loader: Any, root: yaml.Node, name: str) -> list[Fault]:
+    """Find keys written twice, keys that are no text, anchors that repeat data, values that their tag does not fit."""
     faults: list[Fault] = []
     seen: set[int] = set()
-    stack: list[tuple[yaml.Node, int]] = [(root, 0)]
+    stack: list[yaml.Node] = [root]
 
     def fault(node: yaml.Node, message: str) -> None:
         faults.append(Fault(message, name, node.start_mark.line + 1, node.start_mark.column + 1))
 
     while stack:
-        node, depth = stack.pop()
+        node = stack.pop()
         if isinstance(node, yaml.ScalarNode):
+            if node.tag != _TEXT and not _constructs(loader, node):
+                kind = node.tag.rpartition(":")[2]
+                shown = f"'{one_line(node.value, 60)}' cannot be read as {_READ_AS.get(kind, kind)}"
+                fault(node, f"{shown}; write it in quotes if it is text")
             continue
         if id(node) in seen:  # an alias (*name) to a mapping or list: exponential in the worst case
             fault(node, "anchors that repeat a mapping or a list are not supported; use a range such as gpu[0-7]")
             break
         seen.add(id(node))
-        if depth > _MAX_DEPTH:
-            fault(node, f"is nested deeper than {_MAX_DEPTH} levels")
-            break
         if isinstance(node, yaml.SequenceNode):
-            stack.extend((child, depth + 1) for child in node.value)
+            stack.extend(node.value)
             continue
         if not isinstance(node, yaml.MappingNode):
             continue
@@ -141,9 +173,20 @@ def _structure_faults(root: yaml.Node, name: str) -> list[Fault]:
                 continue
             if key.tag == "tag:yaml.org,2002:merge":
                 fault(key, "merge keys (<<) are not supported")
+            elif key.tag != _TEXT and (kind := key.tag.rpartition(":")[2]) in _READ_AS:
+                fault(key, f"the key '{one_line(key.value, 60)}' is read as {_READ_AS[kind]}; write it in quotes")
             elif key.value in first:
                 line = first[key.value].start_mark.line + 1
                 fault(key, f"the key '{one_line(key.value, 60)}' is written twice; first in line {line}")
             first.setdefault(key.value, key)
-            stack.append((value, depth + 1))
+            stack.append(value)
     return sorted(faults, key=lambda f: (f.line, f.column))
+
+
+def _constructs(loader: Any, node: yaml.ScalarNode) -> bool:
+    """Whether the value of *node* can be made; raises what YAML itself has to say of its tag."""
+    try:
+        loader.construct_object(node)
+    except (ValueError, LookupError, AttributeError):  # such as '!!bool maybe' or the date 2020-99-99
+        return False
+    return True
