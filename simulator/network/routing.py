@@ -144,10 +144,10 @@ class Router:
             wire = self._network_path(nic_a, nic_b)
             if wire is None:
                 return None
-            middle = route_along(self.machine, wire, "net", "network")
-            start = join(self.machine, leg_a, middle, "net", "network")
-            end = self._reversed(leg_b)
-            routes.append(join(self.machine, start, end, "net", "network"))
+            direct = leg_a.transport == leg_b.transport == "gpudirect"
+            transport = "network" if direct else "network-staged"
+            start = join(self.machine, leg_a, route_along(self.machine, wire, "net", transport), "net", transport)
+            routes.append(join(self.machine, start, self._reversed(leg_b), "net", transport))
         return striped(self.machine, routes)
 
     def _nics_of(self, node: int) -> list[tuple[int, Route]]:

@@ -58,7 +58,7 @@ def score_command(
     with ExitStack() as stack:
         output = stack.enter_context(OutputFile("--out", out)) if out is not None else None
         for file in files:
-            if output is not None and file != _STDIN and _same(output, file, out or ""):
+            if output is not None and file != _STDIN and _same(file, out or ""):
                 raise InputError(f"--out {one_line(out)}: is one of the tables; name another file")
         tables = [_read(file, book) for file in files]
         book.check_used({table.cell(row, "machine") for table in tables for row in table.rows})
@@ -112,11 +112,9 @@ def _read(file: str, book: MachineBook) -> Table:
     return read_table(raw, one_line(file, 1000), needed, COLUMNS_READ)
 
 
-def _same(output: OutputFile, file: str, out: str) -> bool:
-    try:
-        return output.same_file(file) or (os.path.exists(out) and os.path.samefile(file, out))
-    except (OSError, ValueError):
-        return False
+def _same(file: str, out: str) -> bool:
+    """Whether both paths lead to one file, the second perhaps not there yet."""
+    return os.path.realpath(file) == os.path.realpath(out)
 
 
 def _check_axes(axes: Sequence[str], tables: Sequence[Table]) -> None:

@@ -16,7 +16,7 @@ from validate.score.baselines import alpha_beta_ring_s
 from validate.score.machines import Compiled, MachineBook
 from validate.score.query import NotScored, Query
 
-__all__ = ["Predictor"]
+__all__ = ["Predictor", "groups_of"]
 
 _NCCL = "nccl"
 _Answer = float | str  # seconds, or why there is no prediction
@@ -28,7 +28,7 @@ class Predictor:
     def __init__(self, book: MachineBook, strategy: str = _NCCL) -> None:
         self._book = book
         self._name = strategy
-        self._strategies: dict[str | None, Strategy] = {None: find_strategy(strategy)}
+        self._strategies: dict[tuple[str | None, int | None], Strategy] = {(None, None): find_strategy(strategy)}
         self._kept: dict[tuple[str, Query], _Answer] = {}
         self._baselines: dict[tuple[str, Query], _Answer] = {}
 
@@ -56,7 +56,7 @@ class Predictor:
         key = (compiled.topology, replace(query, machine="", algorithm=None, n_groups=1))
         if key not in self._baselines:
             try:
-                ranks = [compiled.machine.gpus[g] for g in _groups(query, compiled)[0]]
+                ranks = [compiled.machine.gpus[g] for g in groups_of(query, compiled)[0]]
                 self._baselines[key] = alpha_beta_ring_s(
                     compiled.machine, compiled.router, ranks, query.collective, query.size_bytes
                 )
@@ -65,10 +65,10 @@ class Predictor:
         return _seconds(self._baselines[key])
 
     def _run(self, query: Query, compiled: Compiled) -> float:
-        groups = _groups(query, compiled)
+        groups = groups_of(query, compiled)
         if self._name == _NCCL:
             _check_hardware(compiled, groups)
-        strategy = self._strategy(query.algorithm)
+        strategy = self._strategy(query.algorithm, query.gpus_per_process)
         try:
             plans = [
                 strategy.plan(
@@ -92,16 +92,19 @@ class Predictor:
             raise NotScored("the simulated time is not positive")
         return end_s
 
-    def _strategy(self, algorithm: str | None) -> Strategy:
-        """Return the strategy made to use *algorithm*."""
+    def _strategy(self, algorithm: str | None, gpus_per_process: int | None) -> Strategy:
+        """Return the strategy made to use *algorithm*, launched for so many GPUs by each host thread."""
         if algorithm == self._name:
-            return self._strategies[None]
-        if algorithm not in self._strategies:
-            if self._name != _NCCL:
+            algorithm = None
+        if self._name != _NCCL:
+            if algorithm is not None:
                 raise NotScored(f"forced algorithm '{algorithm}' is not what {self._name} does")
+            gpus_per_process = None  # a schedule alone, without a host that launches it
+        key = (algorithm, gpus_per_process)
+        if key not in self._strategies:
             module = importlib.import_module("simulator.strategies.nccl.strategy")
-            self._strategies[algorithm] = module.nccl(algorithm=algorithm)
-        return self._strategies[algorithm]
+            self._strategies[key] = module.nccl(algorithm=algorithm, gpus_per_process=gpus_per_process)
+        return self._strategies[key]
 
 
 def _seconds(answer: _Answer) -> float:
@@ -110,7 +113,7 @@ def _seconds(answer: _Answer) -> float:
     return answer
 
 
-def _groups(query: Query, compiled: Compiled) -> list[list[int]]:
+def groups_of(query: Query, compiled: Compiled) -> list[list[int]]:
     """Return the GPUs of each group, in rank order."""
     machine = compiled.machine
     per_host = len(machine.gpus) // machine.n_hosts

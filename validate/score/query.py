@@ -27,6 +27,7 @@ COLUMNS_ASKED = (
     "collective",
     "bytes",
     "algorithm_forced",
+    "software",
 )
 MAX_RANKS = 4096
 _MAX_BYTES = 1e15
@@ -43,6 +44,8 @@ _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,4})?", re.AS
 _INDICES = re.compile(r"\d{1,5}(?:-\d{1,5})?(?:[,;]\s*\d{1,5}(?:-\d{1,5})?)*", re.ASCII)
 _PAIRS = re.compile(r"pairs\s+(\d{1,5}>\d{1,5}(?:\s*;\s*\d{1,5}>\d{1,5})*)", re.ASCII)
 _ALGORITHM = re.compile(r"(?:nccl_algo\s*=\s*)?(ring|tree|nvls)\b(?:\s*\(.*\))?", re.ASCII)
+_ONE_EACH = re.compile(r"\b(?:xla|torch|pytorch|mpi|openmpi|horovod|jax)\b", re.IGNORECASE | re.ASCII)
+_TESTS_GPUS = re.compile(r"nccl-tests.*\s-g\s*([1-9]\d{0,3})\b", re.IGNORECASE | re.ASCII)
 
 
 class NotScored(Exception):  # noqa: N818  a row that is not scored is no fault
@@ -56,7 +59,8 @@ class Query:
     ``local_gpus`` are the GPUs used of each node, None for the first
     ``n_gpus / n_nodes``.  Ranks count through the nodes; each group takes ``group_size``
     consecutive ones.  ``pairs`` are ranks of a group.  ``algorithm`` is None where the
-    library chose it itself.
+    library chose it itself.  ``gpus_per_process`` is how many GPUs one host thread launches
+    for, None where the software does not tell.
     """
 
     machine: str
@@ -69,6 +73,7 @@ class Query:
     size_bytes: float
     pairs: tuple[tuple[int, int], ...] = ()
     algorithm: str | None = None
+    gpus_per_process: int | None = None
 
 
 def read_query(cell: Callable[[str], str]) -> Query:
@@ -110,6 +115,7 @@ def read_query(cell: Callable[[str], str]) -> Query:
         size_bytes=size_bytes,
         pairs=pairs,
         algorithm=_algorithm(cell("algorithm_forced")),
+        gpus_per_process=_gpus_per_process(cell("software")),
     )
 
 
@@ -184,3 +190,11 @@ def _algorithm(text: str) -> str | None:
     if match is None:
         raise NotScored(f"forced algorithm '{one_line(text, 40)}' is not modelled")
     return match.group(1)
+
+
+def _gpus_per_process(software: str) -> int | None:
+    """Return how many GPUs a host thread launches for: one under MPI and in frameworks, nccl-tests' ``-g``."""
+    if _ONE_EACH.search(software):
+        return 1
+    found = _TESTS_GPUS.search(software)
+    return int(found.group(1)) if found else None

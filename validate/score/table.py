@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simulator.errors import Fault, InputError, one_line
 from validate.score.csv_text import Record, read_records
@@ -56,7 +56,21 @@ def read_table(raw: bytes, name: str, needed: Iterable[str], read: Iterable[str]
     for column in read:
         if named.count(column) > 1:
             raise InputError(Fault(f"the column '{column}' is there twice", name, head.line, 1))
-    return Table(name, head.fields, tuple(rows), position)
+    return Table(name, head.fields, tuple(_rejoined(row, len(head.fields)) for row in rows), position)
+
+
+def _rejoined(row: Record, n_columns: int) -> Record:
+    """Undo unquoted commas of prose: join fields that begin with a blank to the one before.
+
+    Only where that makes the number of fields right; otherwise the row stays as it is.
+    """
+    fields: list[str] = []
+    for field in row.fields:
+        if fields and len(row.fields) > n_columns and field.startswith(" "):
+            fields[-1] += "," + field
+        else:
+            fields.append(field)
+    return replace(row, fields=tuple(fields)) if len(fields) == n_columns else row
 
 
 def _missing(missing: list[str], found: tuple[str, ...]) -> str:

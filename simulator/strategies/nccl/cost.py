@@ -7,7 +7,7 @@ them to a table of measurements, leaving out the machines it is told to.
 A collective takes
 
     max(launch, base + hops x hop + network hops x (network hop + plugin) + latency of the routes
-                + bytes / (share x bandwidth))
+                + bytes / min(share x bandwidth of the links, channels x rate of a channel))
 
 where launch is the time that one host thread needs to start a kernel on each GPU that it
 drives: collectives that follow each other cannot go faster than they are launched.
@@ -15,9 +15,9 @@ drives: collectives that follow each other cannot go faster than they are launch
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-__all__ = ["Costs", "ProtocolCost", "DEFAULT_COSTS"]
+__all__ = ["DEFAULT_COSTS", "Costs", "ProtocolCost"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,36 +26,53 @@ class ProtocolCost:
 
     ``base_s`` is paid once, ``hop_s`` by every hop inside a machine and ``net_hop_s`` by every
     hop between machines, on top of the route's latency.  The links are used at ``share`` of
-    what they reach.  ``wire`` is how many bytes cross the link for each byte of data (flags
-    beside the data).
+    what they reach, and a channel (one block of threads) moves data at ``channel_Bps`` at most.
+    ``wire`` is how many bytes cross the link for each byte of data (flags beside the data).
     """
 
     base_s: float
     hop_s: float
     net_hop_s: float
-    share: float
+    share: float = 1.0
+    channel_Bps: float = float("inf")
     wire: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """All constants.  ``medium_share`` multiplies ``share`` by the slowest medium that a ring crosses."""
+    """All constants.
+
+    ``launch_s`` is the start of one kernel on one GPU, ``peer_launch_s`` of each peer of a
+    point-to-point group beyond that.  ``pcie_share`` is the share of a PCIe link that copies
+    between GPUs reach, both ways at once.  ``network_share`` is that of a NIC in a ring,
+    ``fan_share`` in trees and point to point, where it carries several flows at once, and
+    ``staged_share`` where the bytes go to the NIC through host memory.
+    """
 
     launch_s: float
     peer_launch_s: float
     protocols: dict[str, ProtocolCost]
-    medium_share: dict[str, float] = field(default_factory=dict)
+    pcie_share: float
+    network_share: float
+    fan_share: float
+    staged_share: float
 
 
+# Fitted by `validate fit` to published measurements of 20 machines (Maxwell to Hopper, 2016 to
+# 2026), with all machines of the V100 cube mesh held out.  docs/decisions/nccl-costs.md says how
+# well they hold on machines that the fit has not seen.
 DEFAULT_COSTS = Costs(
-    launch_s=4.35e-6,
-    peer_launch_s=0.9e-6,
+    launch_s=4.3e-6,
+    peer_launch_s=0.948e-6,
     protocols={
-        "LL": ProtocolCost(4.0e-6, 2.2e-6, 5e-6, 0.16, wire=2.0),
-        "LL128": ProtocolCost(48e-6, 0.0, 8e-6, 0.71, wire=16 / 15),
-        "Simple": ProtocolCost(42e-6, 3.9e-6, 14e-6, 0.945),
-        "NVLS": ProtocolCost(40e-6, 0.0, 14e-6, 0.72),
-        "P2P": ProtocolCost(10e-6, 0.0, 14e-6, 0.90),
+        "LL": ProtocolCost(10.2e-6, 0.492e-6, 6.14e-6, share=0.775, channel_Bps=1.54e9, wire=2.0),
+        "LL128": ProtocolCost(22.8e-6, 4.02e-6, 12.5e-6, share=0.879, wire=16 / 15),
+        "Simple": ProtocolCost(32.4e-6, 4.88e-6, 18.1e-6, share=0.962),
+        "NVLS": ProtocolCost(62.2e-6, 0.0, 0.0, share=0.706),
+        "P2P": ProtocolCost(18.5e-6, 4.45e-6, 3.44e-6, share=0.962),
     },
-    medium_share={"nvlink": 1.0, "pcie": 0.6, "host": 0.6, "network": 0.95},
+    pcie_share=0.5,
+    network_share=0.972,
+    fan_share=0.578,
+    staged_share=0.622,
 )

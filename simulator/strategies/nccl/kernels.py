@@ -8,6 +8,7 @@ chunk, whose latency is paid once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from simulator.network.route import Route, route_along
 from simulator.plan.plan import Flow, PlanBuilder
@@ -17,26 +18,30 @@ from simulator.strategies.nccl.cost import Costs, ProtocolCost
 from simulator.strategies.search.rings import FoundRing
 from simulator.strategies.search.trees import FoundTree
 
-__all__ = ["KernelPlanner"]
+__all__ = ["NETWORK_LINKS", "KernelPlanner"]
 
-_PCIE = ("pix", "pxb", "phb", "sys")
-_MEDIA = ("nvlink", "pcie", "host", "network")
+NETWORK_LINKS = ("ethernet", "infiniband", "efa", "omnipath")
 
 
 class KernelPlanner:
     """Writes the plan of one collective into ``builder``.
 
-    ``driven`` is how many GPUs one host thread launches for; ``plugin_s`` what the network's
-    plugin adds to each hop between machines.
+    ``driven`` is how many GPUs one host thread launches for, ``n_channels`` how many blocks of
+    threads move data, ``plugin_s`` what the network's plugin adds to each hop between machines.
     """
 
-    def __init__(self, builder: PlanBuilder, request: Request, costs: Costs, driven: int, plugin_s: float) -> None:
+    def __init__(
+        self, builder: PlanBuilder, request: Request, costs: Costs, *, driven: int, n_channels: int, plugin_s: float
+    ) -> None:
         self.builder = builder
         self.request = request
         self.costs = costs
         self.driven = driven
+        self.n_channels = n_channels
         self.plugin_s = plugin_s
         self.hosts = list(request.by_host().values())
+        self._fans_out = False
+        self._channels: list[tuple[str, list[Flow], int]] = []  # stream, flows, rounds
 
     # -- kernels -------------------------------------------------------------------
 
@@ -57,7 +62,7 @@ class KernelPlanner:
         total = sum(ring.bandwidth_Bps for ring in rings)
         for i, ring in enumerate(rings):
             part = size * ring.bandwidth_Bps / total
-            cap = ring.bandwidth_Bps * self._share(ring.routes, cost) * cost.wire
+            cap = self._protocol_Bps(cost, ring.bandwidth_Bps, part / size)
             if rooted or len(self.hosts) > 1:
                 moved = part if rooted else part * rounds / n
                 latency = self._way_s(ring.routes, hops, net_hops, cost)
@@ -66,15 +71,18 @@ class KernelPlanner:
             else:
                 flows = [Flow(r, part / n, overhead=cost.wire, cap_Bps=cap, latency_s=cost.hop_s) for r in ring.routes]
                 repeat = rounds
-            self.builder.transfer(collective, flows, stream=f"channel {i}", after=after, repeat=repeat)
+            self._channels.append((f"channel {i}", flows, repeat))
             self.builder.rings.append(tuple(self.request.ranks[r] for r in ring.order))
-        self._record(protocol, hops, net_hops, [route for ring in rings for route in ring.routes])
+        self._submit(after)
+        self._record(protocol, hops, net_hops, size if rooted else size * rounds / n)
 
     def tree(self, rings: Sequence[FoundRing], protocol: str) -> None:
         """Chains inside the machines, a double binary tree between them."""
+        self._fans_out = True
         cost = self.costs.protocols[protocol]
         after = self._begin(self._name("TREE", protocol), cost.base_s)
         total = sum(ring.bandwidth_Bps for ring in rings)
+        hops = net_hops = 0
         for i, ring in enumerate(rings):
             part = self.request.size_bytes * ring.bandwidth_Bps / total
             chains = self._chains(ring)
@@ -84,9 +92,10 @@ class KernelPlanner:
                 between, depth = _between([chain[0] for chain in chains], part)
                 edges += between
                 net_hops = 2 * depth
-            flows = self._both_ways(edges, cost, hops, net_hops)
-            self.builder.transfer(self.request.collective, flows, stream=f"channel {i}", after=after)
-            self._record(protocol, hops, net_hops, [flow.route for flow in flows])
+            flows = self._both_ways(edges, cost, hops, net_hops, part / self.request.size_bytes)
+            self._channels.append((f"channel {i}", flows, 1))
+        self._submit(after)
+        self._record(protocol, hops, net_hops, self.request.size_bytes)
 
     def packed_trees(self, trees: Sequence[FoundTree], protocol: str) -> None:
         """Trees over direct GPU links beside each other, each with an equal part."""
@@ -94,19 +103,19 @@ class KernelPlanner:
         after = self._begin(self._name("TREE", protocol), cost.base_s)
         for i, tree in enumerate(trees):
             part = self.request.size_bytes / len(trees)
-            flows = self._both_ways([(b, a, part) for a, b in tree.edges], cost, 2 * tree.depth, 0)
-            capped = [
-                Flow(f.route, f.bytes, 1, f.overhead, tree.bandwidth_Bps * cost.share * cost.wire, f.latency_s)
-                for f in flows
-            ]
-            self.builder.transfer(self.request.collective, capped, stream=f"channel {i}", after=after)
-            self._record(protocol, 2 * tree.depth, 0, [flow.route for flow in flows])
+            edges = [(b, a, part) for a, b in tree.edges]
+            share = 1 / len(trees)
+            flows = self._both_ways(edges, cost, 2 * tree.depth, 0, share, alone_Bps=tree.bandwidth_Bps)
+            self._channels.append((f"channel {i}", flows, 1))
+        self._submit(after)
+        self._record(protocol, 2 * max(tree.depth for tree in trees), 0, self.request.size_bytes)
 
     def nvls(self) -> None:
         """The switch adds and spreads: each GPU sends its data once and receives the result once.
 
         Between machines each GPU's part of the sum goes through a double binary tree.
         """
+        self._fans_out = True
         cost, collective, size = self.costs.protocols["NVLS"], self.request.collective, self.request.size_bytes
         n = len(self.hosts[0])
         sent = size / n if collective == "all-gather" else size
@@ -123,12 +132,14 @@ class KernelPlanner:
             for i in range(n):
                 edges, depth = _between([ranks[i] for ranks in self.hosts], size / n)
                 net_hops = 2 * depth
-                flows += self._both_ways(edges, self.costs.protocols["Simple"], 1, net_hops)
-        self.builder.transfer(collective, flows, stream="nvls", after=after)
-        self._record("NVLS", 1, net_hops, [flow.route for flow in flows])
+                flows += self._both_ways(edges, self.costs.protocols["Simple"], 1, net_hops, 1 / n)
+        self._channels.append(("nvls", flows, 1))
+        self._submit(after)
+        self._record("NVLS", 1, net_hops, size)
 
     def point_to_point(self) -> None:
         """All-to-all and send-recv: every pair's flow at once."""
+        self._fans_out = True
         cost, n = self.costs.protocols["P2P"], self.request.n_ranks
         if self.request.collective == "all-to-all":
             pairs = [(a, b) for a in range(n) for b in range(n) if a != b]
@@ -140,12 +151,13 @@ class KernelPlanner:
         flows = []
         for a, b in pairs:
             route = self.request.router.route(self.request.ranks[a], self.request.ranks[b])
-            latency = cost.net_hop_s + self.plugin_s if route.path_class == "net" else cost.hop_s
-            cap = route.bandwidth_Bps * self._share([route], cost)
+            latency = cost.net_hop_s + self.plugin_s if route.path_class == "net" else cost.hop_s * peers
+            cap = self._protocol_Bps(cost, route.bandwidth_Bps, 1.0)
             flows.append(Flow(route, n_bytes, cap_Bps=cap, latency_s=latency))
-        self.builder.transfer(self.request.collective, flows, stream="p2p", after=after)
+        self._channels.append(("p2p", flows, 1))
+        self._submit(after)
         over_network = any(flow.route.path_class == "net" for flow in flows)
-        self._record("P2P", int(not over_network), int(over_network), [flow.route for flow in flows])
+        self._record("P2P", 0 if over_network else peers, int(over_network), n_bytes)
 
     # -- their parts ---------------------------------------------------------------
 
@@ -157,16 +169,60 @@ class KernelPlanner:
         self.builder.work("launch", f"host of {first.name}", launch_s, stream="host")
         return [self.builder.work(kernel, first.name, base_s, stream="kernel")]
 
-    def _record(self, cost: str, hops: int, net_hops: int, routes: Sequence[Route]) -> None:
-        self.builder.facts |= {"cost": cost, "hops": hops, "network_hops": net_hops, "medium": _worst(routes)}
+    def _record(self, cost: str, hops: int, net_hops: int, moved_bytes: float) -> None:
+        """Keep what the time depends on; *moved_bytes* is what a rank sends, over all channels."""
+        self.builder.facts |= {
+            "cost": cost,
+            "hops": hops,
+            "network_hops": net_hops,
+            "channel_bytes": moved_bytes / self.n_channels,
+            "network_use": "fan" if self._fans_out else "ring",
+        }
 
     def _name(self, algorithm: str, protocol: str) -> str:
         """Return the kernel's name as NCCL and the readers of its traces spell it."""
         what = "".join(word.capitalize() for word in self.request.collective.split("-"))
         return f"ncclDevKernel_{what}_Sum_f32_{algorithm}_{protocol.upper()}"
 
-    def _share(self, routes: Sequence[Route], cost: ProtocolCost) -> float:
-        return cost.share * self.costs.medium_share[_worst(routes)]
+    def _protocol_Bps(self, cost: ProtocolCost, alone_Bps: float, part: float) -> float:
+        """Return the rate on the wire that the protocol keeps to.
+
+        Its share of *alone_Bps*, the rate of the slowest hop, and what the *part* of the
+        channels that works here can move.
+        """
+        return min(alone_Bps * cost.share, self.n_channels * part * cost.channel_Bps * cost.wire)
+
+    def _submit(self, after: Sequence[int]) -> None:
+        """Add the collected channels to the plan, PCIe and network links used at the share that copies reach.
+
+        What all channels send over such a link takes its bytes over that share of its
+        bandwidth; each flow keeps to the rate that ends it just then.
+        """
+        sent: dict[int, float] = {}
+        for _, flows, repeat in self._channels:
+            for flow in flows:
+                for index, carried in flow.route.links:
+                    if self._share(index, flow.route) < 1:
+                        sent[index] = sent.get(index, 0.0) + flow.wire_bytes * carried * repeat
+        links = self.request.machine.links
+        for stream, flows, repeat in self._channels:
+            capped = []
+            for flow in flows:
+                shares = [(i, share) for i, _ in flow.route.links if (share := self._share(i, flow.route)) < 1]
+                longest_s = max((sent[i] / (links[i].bandwidth_Bps * share) for i, share in shares), default=0.0)
+                rate = flow.wire_bytes * repeat / longest_s if longest_s > 0 else float("inf")
+                capped.append(replace(flow, cap_Bps=min(flow.cap_Bps, rate)))
+            self.builder.transfer(self.request.collective, capped, stream=stream, after=after, repeat=repeat)
+
+    def _share(self, link_index: int, route: Route) -> float:
+        kind = self.request.machine.links[link_index].kind
+        if kind == "pcie" and route.path_class != "net":
+            return self.costs.pcie_share
+        if kind in NETWORK_LINKS:
+            if route.transport == "network-staged":
+                return self.costs.staged_share
+            return self.costs.fan_share if self._fans_out else self.costs.network_share
+        return 1.0
 
     def _way_s(self, routes: Sequence[Route], hops: int, net_hops: int, cost: ProtocolCost) -> float:
         """Return how long the first chunk takes over so many hops of either kind, the routes' latency included."""
@@ -175,7 +231,13 @@ class KernelPlanner:
         return hops * (cost.hop_s + inside) + net_hops * (cost.net_hop_s + self.plugin_s + between)
 
     def _both_ways(
-        self, edges: Sequence[tuple[int, int, float]], cost: ProtocolCost, hops: int, net_hops: int
+        self,
+        edges: Sequence[tuple[int, int, float]],
+        cost: ProtocolCost,
+        hops: int,
+        net_hops: int,
+        part: float,
+        alone_Bps: float = float("inf"),
     ) -> list[Flow]:
         """Return flows up and down the edges (child, parent, bytes) of a tree, all at once."""
         ranks, router = self.request.ranks, self.request.router
@@ -184,7 +246,7 @@ class KernelPlanner:
         ]
         latency = self._way_s([route for route, _ in ways], hops, net_hops, cost)
         return [
-            _piped(route, n_bytes, cost, route.bandwidth_Bps * self._share([route], cost) * cost.wire, latency)
+            _piped(route, n_bytes, cost, self._protocol_Bps(cost, min(route.bandwidth_Bps, alone_Bps), part), latency)
             for route, n_bytes in ways
         ]
 
@@ -230,16 +292,3 @@ def _piped(route: Route, n_bytes: float, cost: ProtocolCost, cap_Bps: float, lat
     """Return a flow whose last byte arrives *latency_s* after it has left, the route's own latency included."""
     extra = max(0.0, latency_s - route.latency_s)
     return Flow(route, n_bytes, overhead=cost.wire, cap_Bps=cap_Bps, latency_s=extra)
-
-
-def _worst(routes: Sequence[Route]) -> str:
-    """Return the slowest medium that *routes* cross: nvlink, pcie, host or network."""
-    return max((_medium(route) for route in routes), key=_MEDIA.index)
-
-
-def _medium(route: Route) -> str:
-    if route.path_class == "net":
-        return "network"
-    if route.transport == "host-staged":
-        return "host"
-    return "pcie" if route.path_class in _PCIE else "nvlink"

@@ -55,7 +55,14 @@ class Nccl:
         n_hosts = len(request.by_host())
         driven = self.gpus_per_process or (request.n_ranks if n_hosts == 1 else 1)
         graph = comm_graph(request)
-        kernels = KernelPlanner(builder, request, self.costs, driven, graph.nic_latency_us * 1e-6)
+        kernels = KernelPlanner(
+            builder,
+            request,
+            self.costs,
+            driven=driven,
+            n_channels=graph.comm_channels,
+            plugin_s=graph.nic_latency_us * 1e-6,
+        )
         if request.collective in ("all-to-all", "send-recv"):
             kernels.point_to_point()
             return builder.build()
@@ -70,9 +77,9 @@ class Nccl:
         if choice.algorithm in ("nvls", "nvls_tree"):
             kernels.nvls()
         elif choice.algorithm == "tree":
-            kernels.tree(find_rings(request, both_directions=n_hosts == 1), choice.protocol)
+            kernels.tree(_rings(request), choice.protocol)
         else:
-            rings = find_rings(request, both_directions=True)
+            rings = _rings(request)
             if not self._trees_instead(builder, kernels, request, rings, choice.protocol):
                 kernels.ring(rings, choice.protocol, log_steps=choice.algorithm == "pat")
         return builder.build()
@@ -99,6 +106,13 @@ class Nccl:
         builder.facts |= {"algorithm": "packed trees"}
         kernels.packed_trees(trees, protocol)
         return True
+
+
+def _rings(request: Request) -> list[FoundRing]:
+    """Return the rings of NCCL's channels: both ways over direct links, one way where ports are shared."""
+    rings = find_rings(request, both_directions=False)
+    direct = all(ring.kind in ("nvlink", "nvlink-relay") for ring in rings)
+    return find_rings(request, both_directions=True) if direct else rings
 
 
 def nccl(algorithm: str | None = None, gpus_per_process: int | None = None) -> Nccl:

@@ -303,11 +303,17 @@ def _chains(request: Request, ranks: list[int]) -> list[list[int]]:
     ring = [ranks[i] for i in find_rings(inside, both_directions=False)[0].order]
     near = {r: request.router.nics_near(request.ranks[r]) for r in ranks}
     chains: list[list[int]] = []
+    entered: dict[int, int] = dict.fromkeys(ranks, 0)
+    left: dict[int, int] = dict.fromkeys(ranks, 0)
+    turns = [way[i:] + way[:i] for way in (ring, ring[:1] + ring[:0:-1]) for i in range(len(ring))]
     for nic in dict.fromkeys(nic for r in ranks for nic in near[r]):
-        turns = [ring[i:] + ring[:i] for i in range(len(ring))]
         entering = [t for t in turns if nic in near[t[0]]]
         leaving = [t for t in entering if nic in near[t[-1]]]
-        chains.append((leaving or entering)[0])
+        # GPUs that share a NIC take turns at its ends, so that no PCIe port carries all.
+        best = min(leaving or entering, key=lambda t: entered[t[0]] + left[t[-1]])
+        entered[best[0]] += 1
+        left[best[-1]] += 1
+        chains.append(best)
     unique: list[list[int]] = []
     for chain in chains:
         if chain not in unique:
