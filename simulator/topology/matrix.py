@@ -37,9 +37,9 @@ def parse_matrix(text: str) -> list[tuple[int, int, int]]:
             columns = [int(m.group(1)) for m in numbers if m]
             continue
         if numbers[0] is None:
-            if rows and (named or (not _COUNT.fullmatch(words[0]) and words[0].upper() not in _NONE)):
+            if named:
                 continue  # rows of NICs, or the legend below the matrix
-            if words[0].upper() in _NONE or _COUNT.fullmatch(words[0]):
+            if rows or words[0].upper() in _NONE or _COUNT.fullmatch(words[0]):
                 rows[len(rows)] = words
                 continue
             raise ValueError(f"matrix: a row starts with a GPU (gpu0) or a cell (X, NV1, SYS); got {words[0]!r}")
@@ -48,7 +48,7 @@ def parse_matrix(text: str) -> list[tuple[int, int, int]]:
         if number in rows:
             raise ValueError(f"matrix: gpu{number} has two rows")
         rows[number] = words[1:]
-    order = columns if columns is not None else sorted(rows)
+    order = columns if columns is not None else list(rows)
     if sorted(order) != sorted(rows):
         raise ValueError("matrix: the header and the rows do not name the same GPUs")
     if len(order) < 2:
