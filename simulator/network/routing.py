@@ -70,12 +70,15 @@ class Router:
     def nearest_cpu(self, node: int) -> int | None:
         """Return the CPU that *node* hangs at, or None where there is none."""
         if node not in self._cpus:
-            cpus = [n.index for n in self._in_host[self.machine.nodes[node].host] if n.kind == "cpu"]
-            paths = [(path, cpu) for cpu in cpus if (path := self._host_path(node, cpu)) is not None]
-            self._cpus[node] = min(paths, key=lambda item: (len(item[0]), item[1]))[1] if paths else None
-            if node in cpus:
-                self._cpus[node] = node
+            self._cpus[node] = self._find_cpu(self.machine.nodes[node])
         return self._cpus[node]
+
+    def _find_cpu(self, node: Node) -> int | None:
+        if node.kind == "cpu":
+            return node.index
+        cpus = [n.index for n in self._in_host[node.host] if n.kind == "cpu"]
+        paths = [(path, cpu) for cpu in cpus if (path := self._host_path(node.index, cpu)) is not None]
+        return min(paths, key=lambda item: (len(item[0]), item[1]))[1] if paths else None
 
     def nics_near(self, node: int) -> list[int]:
         """Return the NICs that traffic of *node* to other machines goes over."""
@@ -188,7 +191,7 @@ class Router:
             return []
         best = min(rank for rank, _, _ in found)
         near = [(nic, leg) for rank, nic, leg in found if rank == best]
-        if best <= CLASSES.index("pxb"):
+        if best <= CLASSES.index("pxb") or self.machine.nodes[node].kind == "cpu":
             shortest = min(len(leg.links) for _, leg in near)
             return [(nic, leg) for nic, leg in near if len(leg.links) == shortest]
         # Through the CPU no NIC is nearer than another: GPUs take them in turn.
@@ -244,15 +247,11 @@ class Router:
 
     def _class_of(self, path: Iterable[Link]) -> str:
         """Return how far a path over PCIe goes: pix, pxb, phb or sys."""
-        inner = [self.machine.nodes[link.dst] for link in path][:-1]
-        ends = [n for n in inner if n.kind == "cpu"]
-        if not ends and path and self.machine.nodes[list(path)[-1].dst].kind == "cpu":
-            return "phb"
-        if len({n.index for n in ends}) > 1:
-            return "sys"
-        if ends:
-            return "phb"
-        return "pix" if sum(n.kind == "pcie-switch" for n in inner) <= 1 else "pxb"
+        nodes = [self.machine.nodes[v] for link in path for v in (link.src, link.dst)]
+        cpus = {n.index for n in nodes if n.kind == "cpu"}
+        if cpus:
+            return "phb" if len(cpus) == 1 else "sys"
+        return "pix" if len({n.index for n in nodes if n.kind == "pcie-switch"}) <= 1 else "pxb"
 
     def _shortest(
         self, src: int, dst: int, usable: Callable[[Link], bool], through: Callable[[int], bool]
