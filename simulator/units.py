@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from pydantic import BeforeValidator, WithJsonSchema
 
@@ -142,13 +142,22 @@ def _quantity_type(dimension: str, *, positive: bool) -> Any:
 
 
 # Inside a model each is a float in SI; what a file writes is text with a unit.
-Bandwidth = _quantity_type("bandwidth", positive=True)
-Size = _quantity_type("size", positive=False)
-Duration = _quantity_type("time", positive=False)
-FlopRate = _quantity_type("flop rate", positive=True)
-Frequency = _quantity_type("frequency", positive=True)
-Power = _quantity_type("power", positive=True)
-Rate = _quantity_type("rate", positive=True)
+if TYPE_CHECKING:
+    Bandwidth: TypeAlias = float
+    Size: TypeAlias = float
+    Duration: TypeAlias = float
+    FlopRate: TypeAlias = float
+    Frequency: TypeAlias = float
+    Power: TypeAlias = float
+    Rate: TypeAlias = float
+else:
+    Bandwidth = _quantity_type("bandwidth", positive=True)
+    Size = _quantity_type("size", positive=False)
+    Duration = _quantity_type("time", positive=False)
+    FlopRate = _quantity_type("flop rate", positive=True)
+    Frequency = _quantity_type("frequency", positive=True)
+    Power = _quantity_type("power", positive=True)
+    Rate = _quantity_type("rate", positive=True)
 
 
 def _scaled(value: float, units: list[tuple[float, str]], digits: int) -> str:

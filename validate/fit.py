@@ -265,7 +265,8 @@ def split(
 ) -> tuple[list[Observation], list[Observation]]:
     """Return the observations to fit and those of the machines *held_out*; rows that cannot be planned are left out."""
     kept: dict[Query, Observation] = {}
-    fitted, judged = [], []
+    fitted: list[Observation] = []
+    judged: list[Observation] = []
     for query, measured_s in rows:
         try:
             if query not in kept:

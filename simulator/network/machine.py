@@ -121,7 +121,8 @@ def compile_machine(topology: Topology) -> Machine:
             links.append(
                 Link(len(links), name, src, dst, part.of, bandwidth, nominal, latency, wire.count, own)
             )
-    memory_bus, fabric = {}, {}
+    memory_bus: dict[int, int] = {}
+    fabric: dict[int, int] = {}
     for node in nodes:
         if isinstance(node.part, CpuPart) and node.part.memory_bandwidth:
             memory_bus[node.index] = resource(f"{node.name}:memory", node.part.memory_bandwidth)

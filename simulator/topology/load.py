@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.topology import catalogue
@@ -27,6 +27,7 @@ _DEFAULTS: Mapping[str, Part] = {
     "network-switch": SwitchPart(kind="switch", of="network"),
     "storage": StoragePart(kind="storage"),
 }
+AnyKind = TypeVar("AnyKind", bound=Part)
 _NETWORKS = ("ethernet", "infiniband", "efa", "omnipath")
 _NAMED = 4  # of a range at most; the others are like them
 _MAX_WIRES = 262_144
@@ -161,9 +162,9 @@ class _Resolver:
         for key, device in self.spec.devices.items():
             self._device(key, device)
         wires: list[Wire] = []
-        for i, link in zip(kept_positions(self.source, TopologyFile, "links"), self.spec.links, strict=True):
+        for i, link in zip(self._positions("links"), self.spec.links, strict=True):
             wires.extend(self._link(i, link))
-        for i, mesh in zip(kept_positions(self.source, TopologyFile, "meshes"), self.spec.meshes, strict=True):
+        for i, mesh in zip(self._positions("meshes"), self.spec.meshes, strict=True):
             wires.extend(self._mesh(i, mesh))
         if not any(device.kind == "gpu" for device in self.devices.values()) and not self.faults:
             place = ("devices",) if self.spec.devices else ()
@@ -182,7 +183,7 @@ class _Resolver:
             file=self.source.file,
         )
 
-    def part(self, name: str | None, kind: type[Part], path: tuple[str | int, ...]) -> Part | None:
+    def part(self, name: str | None, kind: type[AnyKind], path: tuple[str | int, ...]) -> AnyKind | None:
         """Return the part *name* of the file or the catalogue; a fault where there is none of that kind."""
         if name is None:
             return None
@@ -199,6 +200,12 @@ class _Resolver:
             article = "a part of kind " + str(getattr(part, "kind", "?"))
             self.fault(path, f"'{shown}' is {article}, a {wanted} is needed here; {nearest(name, names, listed=8)}")
         return None
+
+    def _positions(self, key: str) -> Sequence[int]:
+        """Return where the entries that are left of the list *key* stand in the file."""
+        if self.faults:
+            return kept_positions(self.source, TopologyFile, key)
+        return range(len(getattr(self.spec, key)))
 
     def _device(self, key: str, spec: DeviceSpec) -> None:
         path = ("devices", key)
@@ -241,14 +248,14 @@ class _Resolver:
             self.devices[name] = Device(name, kind, part, spec.part or "", 0)
 
     def _figures(self, path: tuple[str | int, ...], spec: LinkSpec | MeshSpec) -> LinkPart | None:
-        changes = {k: getattr(spec, k, None) for k in ("bandwidth", "efficiency", "latency", "duplex")}
-        changes = {k: v for k, v in changes.items() if v is not None}
+        figures = ("bandwidth", "efficiency", "latency", "duplex")
+        changes: dict[str, Any] = {k: v for k in figures if (v := getattr(spec, k, None)) is not None}
         if spec.part is not None:
             part = self.part(spec.part, LinkPart, (*path, "part"))
-            if spec.kind is not None and isinstance(part, LinkPart) and part.of != spec.kind:
+            if spec.kind is not None and part is not None and part.of != spec.kind:
                 shown = one_line(spec.part, 60)
                 self.fault((*path, "kind"), f"the part '{shown}' is of kind {part.of}; leave kind out")
-            return cast(LinkPart, part).model_copy(update=changes) if part is not None else None
+            return part.model_copy(update=changes) if part is not None else None
         if spec.kind is None or "bandwidth" not in changes:
             self.fault(path, "a link needs a part, or kind and bandwidth; for example {kind: pcie, bandwidth: 16 GB/s}")
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -83,10 +84,16 @@ def kept_positions(source: YamlSource, kind: type[BaseModel], key: str) -> list[
     return [i for i, v in enumerate(entries) if _alone(kind, key, [v])] if isinstance(entries, list) else []
 
 
+@lru_cache(maxsize=16)
+def _adapter(kind: type[BaseModel], key: str) -> TypeAdapter[Any]:
+    annotation: Any = kind.model_fields[key].annotation
+    return TypeAdapter(annotation)
+
+
 def _alone(kind: type[BaseModel], key: str, value: Any) -> bool:
     """Whether *value* is valid as the field *key* of *kind*."""
     try:
-        TypeAdapter(kind.model_fields[key].annotation).validate_python(value)
+        _adapter(kind, key).validate_python(value)
     except ValidationError:
         return False
     return True
@@ -111,9 +118,9 @@ def _fault(source: YamlSource, kind: type[BaseModel], item: dict[str, Any]) -> F
         hint = nearest(str(item["input"]), allowed)
         return source.fault(path, f"{where}: got '{one_line(item['input'], 60)}'; {hint}")
     if item["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        allowed = "cpu, gpu, link, nic, storage, switch"
-        got = item.get("ctx", {}).get("tag", "none")
-        return source.fault(path, f"{where}: kind must be one of {allowed}; got {one_line(got, 60)}")
+        kinds = "cpu, gpu, link, nic, storage, switch"
+        tag = item.get("ctx", {}).get("tag", "none")
+        return source.fault(path, f"{where}: kind must be one of {kinds}; got {one_line(tag, 60)}")
     got = one_line(repr(item["input"]), 60)
     words = _WORDS.get(item["type"]) or item["msg"].replace("Input should be", "must be")
     if item["type"] == "too_long":

@@ -236,7 +236,7 @@ def _cycles(nodes: tuple[int, ...], graph: LinkGraph, n_relays: int) -> list[lis
         return [[hop, hop[::-1]] for hop in hops] if n_relays == 2 and not graph.between(a, b) else []
     wanted = set(nodes)
     found: list[list[tuple[int, ...]]] = []
-    hops: list[tuple[int, ...]] = []
+    taken: list[tuple[int, ...]] = []
     start = nodes[0]
 
     def steps(here: int, there: set[int], relays_left: int) -> list[tuple[int, ...]]:
@@ -255,14 +255,14 @@ def _cycles(nodes: tuple[int, ...], graph: LinkGraph, n_relays: int) -> list[lis
             for hop in steps(here, {start}, relays_left):
                 if relays_left != len(hop) - 2:
                     continue
-                cycle = [*hops, hop]
+                cycle = [*taken, hop]
                 if cycle[0][-1] <= cycle[-1][0]:  # of two directions, the one whose second node is smaller
                     found.append(cycle)
             return
         for hop in steps(here, left, relays_left):
-            hops.append(hop)
+            taken.append(hop)
             visit(hop[-1], left - {hop[-1]}, relays_left - (len(hop) - 2))
-            hops.pop()
+            taken.pop()
 
     visit(start, wanted - {start}, n_relays)
     return found
