@@ -1,0 +1,161 @@
+"""Rings on the cube mesh of eight V100 and on parts of it, by the links that they take."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+
+from simulator.network.machine import Machine, compile_machine
+from simulator.network.routing import Router
+from simulator.strategies.base import Request
+from simulator.strategies.search.rings import FoundRing, find_rings
+from simulator.topology.load import load_topology
+from tests.machines import crossbar, machine_from
+
+DOUBLE = (0, 3, 2, 1, 5, 6, 7, 4)  # each hop has two links
+SINGLE = (0, 1, 3, 7, 5, 4, 6, 2)  # each hop has one
+
+
+@pytest.fixture(scope="module")
+def cube() -> Machine:
+    return compile_machine(load_topology("p3.16xlarge"))
+
+
+def rings_of(machine: Machine, gpus: tuple[int, ...], *, both: bool) -> list[FoundRing]:
+    request = Request(machine, Router(machine), tuple(machine.gpus[g] for g in gpus), "all-reduce", 1e8)
+    return find_rings(request, both_directions=both)
+
+
+def directed(order: tuple[int, ...]) -> frozenset[tuple[int, int]]:
+    """Return a ring as its directed hops: it has no first rank."""
+    return frozenset(pairwise((*order, order[0])))
+
+
+def links_of(machine: Machine, rings: list[FoundRing]) -> Counter[str]:
+    """Return how many units each link carries."""
+    return Counter({machine.links[i].name: 0 for i in range(len(machine.links))}) + Counter(
+        machine.links[i].name for ring in rings for route in ring.routes for i, _ in route.links
+    )
+
+
+def nvlink_counts(machine: Machine) -> dict[str, int]:
+    return {link.name: link.count for link in machine.links if link.kind == "nvlink"}
+
+
+def test_the_six_directed_rings_of_the_cube_mesh(cube: Machine) -> None:
+    rings = rings_of(cube, tuple(range(8)), both=True)
+    assert Counter(directed(ring.order) for ring in rings) == {
+        directed(DOUBLE): 2,
+        directed(DOUBLE[::-1]): 2,
+        directed(SINGLE): 1,
+        directed(SINGLE[::-1]): 1,
+    }
+    # Every NVLink is at work, both ways, and no more than there are.
+    assert links_of(cube, rings) == nvlink_counts(cube)
+    unit = next(link.unit_Bps for link in cube.links if link.kind == "nvlink")
+    assert [ring.bandwidth_Bps for ring in rings] == pytest.approx([unit] * 6)
+    assert {ring.kind for ring in rings} == {"nvlink"}
+
+
+def test_one_way_takes_one_direction_of_each(cube: Machine) -> None:
+    rings = rings_of(cube, tuple(range(8)), both=False)
+    undirected = Counter(frozenset(frozenset(hop) for hop in directed(ring.order)) for ring in rings)
+    assert undirected == {
+        frozenset(frozenset(hop) for hop in directed(DOUBLE)): 2,
+        frozenset(frozenset(hop) for hop in directed(SINGLE)): 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("gpus", "n_directed", "kind"),
+    [
+        ((0, 1), 1, "nvlink"),
+        ((0, 3), 2, "nvlink"),
+        ((0, 4), 2, "nvlink"),
+        ((0, 1, 2), 2, "nvlink"),
+        ((0, 2, 3), 2, "nvlink"),
+        ((0, 1, 2, 3), 4, "nvlink"),
+        ((4, 5, 6, 7), 4, "nvlink"),
+        ((0, 1, 2, 3, 4), 4, "nvlink-relay"),
+        ((0, 1, 2, 3, 4, 5), 4, "nvlink"),
+        ((0, 1, 2, 3, 4, 5, 6), 4, "nvlink"),
+        ((0, 1, 2, 3, 4, 5, 6, 7), 6, "nvlink"),
+    ],
+)
+def test_rings_of_parts_of_the_cube_mesh(cube: Machine, gpus: tuple[int, ...], n_directed: int, kind: str) -> None:
+    rings = rings_of(cube, gpus, both=True)
+    assert len(rings) == n_directed
+    assert kind in {ring.kind for ring in rings}
+    counts = nvlink_counts(cube)
+    for name, used in links_of(cube, rings).items():
+        assert used <= counts[name]
+    for ring in rings:
+        assert sorted(ring.order) == list(range(len(gpus)))
+        for rank, following, found in zip(ring.order, ring.order[1:] + ring.order[:1], ring.routes, strict=True):
+            assert (found.src, found.dst) == (cube.gpus[gpus[rank]], cube.gpus[gpus[following]])
+            assert found.transport in ("nvlink", "nvlink-relay")
+
+
+def test_renaming_ranks_changes_no_link(cube: Machine) -> None:
+    straight = links_of(cube, rings_of(cube, (0, 1, 2, 3, 4, 5, 6, 7), both=True))
+    turned = links_of(cube, rings_of(cube, (5, 2, 7, 0, 3, 6, 1, 4), both=True))
+    assert straight == turned
+
+
+def test_same_machine_same_rings(cube: Machine) -> None:
+    gpus = tuple(range(8))
+    assert rings_of(cube, gpus, both=True) == rings_of(compile_machine(load_topology("p3.16xlarge")), gpus, both=True)
+
+
+def test_one_rank_has_no_ring(cube: Machine) -> None:
+    assert rings_of(cube, (3,), both=True) == []
+
+
+def test_on_a_crossbar_one_ring_has_all() -> None:
+    machine = crossbar(8)
+    [ring] = rings_of(machine, tuple(range(8)), both=False)
+    assert (ring.kind, ring.order, ring.bandwidth_Bps) == ("crossbar", tuple(range(8)), 50e9)
+    there, back = rings_of(machine, tuple(range(8)), both=True)
+    assert directed(back.order) == {(b, a) for a, b in directed(there.order)}
+    assert (there.bandwidth_Bps, back.bandwidth_Bps) == (25e9, 25e9)
+
+
+def test_over_pcie_the_order_follows_the_tree() -> None:
+    machine = machine_from("""
+schema_version: 1
+name: tree
+devices:
+  gpu[0-7]: {kind: gpu}
+  cpu0: {kind: cpu}
+  sw[0-1]: {kind: pcie-switch}
+links:
+  - {between: ["gpu[0-7]", "sw[0,1,0,1,0,1,0,1]"], kind: pcie, bandwidth: 12 GB/s}
+  - {between: ["sw[0-1]", cpu0], kind: pcie, bandwidth: 12 GB/s}
+transport: {peer_to_peer: sys}
+""")
+    [ring] = rings_of(machine, tuple(range(8)), both=False)
+    assert (ring.kind, ring.bandwidth_Bps) == ("mixed", 12e9)
+    changes = sum(a % 2 != b % 2 for a, b in directed(ring.order))
+    assert changes == 2  # each switch is entered once and left once
+
+
+def test_the_ring_that_is_faster_wins() -> None:
+    """NVLink in a line of three spans no ring without a relay; the one over PCIe is taken where it is faster."""
+    text = """
+schema_version: 1
+name: line
+devices:
+  gpu[0-2]: {{kind: gpu}}
+  cpu0: {{kind: cpu}}
+links:
+  - {{between: ["gpu[0-2]", cpu0], kind: pcie, bandwidth: {pcie}}}
+  - {{between: ["gpu[0-1]", "gpu[1-2]"], kind: nvlink, bandwidth: 25 GB/s, count: 2}}
+transport: {{peer_to_peer: sys}}
+"""
+    [slow] = rings_of(machine_from(text.format(pcie="10 GB/s")), (0, 1, 2), both=False)
+    assert (slow.kind, slow.bandwidth_Bps) == ("nvlink-relay", 25e9)
+    [fast] = rings_of(machine_from(text.format(pcie="60 GB/s")), (0, 1, 2), both=False)
+    assert fast.kind == "mixed"
+    assert fast.bandwidth_Bps == 50e9
