@@ -53,9 +53,7 @@ def simulate(
         Where the strategy is not known or does not fit; says why.
 
     """
-    request = make_request(
-        machine, size_bytes, collective=collective, gpus=gpus, root=root, pairs=pairs, router=router
-    )
+    request = make_request(machine, size_bytes, collective=collective, gpus=gpus, root=root, pairs=pairs, router=router)
     try:
         plan = find_strategy(strategy).plan(request)
     except Unsuitable as error:

@@ -94,7 +94,7 @@ class SimulationError(ToposimError):
     """The engine found a state that it cannot continue from."""
 
 
-class MissingDependency(ToposimError):
+class MissingDependency(ToposimError):  # noqa: N818  the name says the fault
     """An optional library is needed for what was asked."""
 
     exit_status = 4

@@ -70,6 +70,7 @@ _EXAMPLE = {
     "power": "300 W",
     "rate": "100 kIOP/s",
 }
+_LONGEST = 80  # characters; no quantity needs more, and a pattern must not be tried on a whole file
 _NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?"
 _PATTERN = re.compile(rf"\s*({_NUMBER})\s*(\S.*?)?\s*", re.ASCII | re.DOTALL)
 
@@ -119,10 +120,13 @@ def parse_quantity(value: object, dimension: str, *, minimum: float = 0.0, posit
         example = _EXAMPLE[dimension]
         kind = "the bare number" if isinstance(value, int | float) and not isinstance(value, bool) else "the value"
         raise ValueError(f'{dimension} needs a unit, for example "{example}"; got {kind} {one_line(value, 40)}')
+    if len(value) > _LONGEST:
+        example = _EXAMPLE[dimension]
+        raise ValueError(f'{dimension} is a number and a unit, for example "{example}"; got {one_line(value, 40)!r}')
     result = _parse(value, dimension)
     if positive and result <= 0:
         raise ValueError(f"{dimension} must be more than zero; got {value!r}")
-    if result < minimum or result != result or result == float("inf"):
+    if not minimum <= result < float("inf"):
         raise ValueError(f"{dimension} must be at least zero and finite; got {value!r}")
     return result
 

@@ -26,7 +26,7 @@ app = typer.Typer(
 def _validate(context: typer.Context) -> None:
     """Set simulated times beside measured ones."""
     if context.invoked_subcommand is None:
-        raise InputError("a command is needed: score (--help)")
+        raise InputError("a command is needed: score or fit (--help)")
 
 
 @app.command("score")
@@ -76,6 +76,33 @@ def score(
         trust=trust,
         by=by,
     )
+
+
+@app.command("fit")
+def fit(
+    tables: Annotated[
+        list[str] | None, typer.Argument(metavar="TABLE.csv", help="Tables of measured collectives.")
+    ] = None,
+    hold_out: Annotated[
+        list[str] | None,
+        typer.Option("--hold-out", metavar="NAME", help="A machine that is judged and not fitted to; repeatable."),
+    ] = None,
+    trust: Annotated[str, typer.Option("--trust", metavar="A,B", help="Grades of the rows that are used.")] = "A,B",
+    leave_one_out: Annotated[
+        bool, typer.Option("--leave-one-out", help="Judge each machine by a fit to all the others too.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document; errors are fractions.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
+) -> None:
+    """Fit the constants of NCCL's protocols to tables of measured collectives.
+
+    Prints the constants as simulator/strategies/nccl/cost.py holds them, and the error on
+    the rows that were fitted and on those held out.
+    """
+    del debug  # read from the arguments where errors are shown
+    from validate.fit.command import fit_command
+
+    fit_command(tables or [], hold_out=hold_out or [], trust=trust, leave_one_out=leave_one_out, as_json=json)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

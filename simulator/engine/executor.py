@@ -9,6 +9,8 @@ round and flow by flow; the results are equal.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from simulator.engine.flows import ActiveFlow, Batch, FlowNetwork
 from simulator.engine.kernel import Kernel
 from simulator.engine.timeline import Span, Timeline
@@ -43,7 +45,7 @@ def execute(machine: Machine, plan: Plan, *, fold: bool = True) -> Timeline:
 class _Run:
     """A transfer under way: which round, and its flows."""
 
-    __slots__ = ("batch", "first_ends_s", "flows", "first_round_s", "group", "rounds_left", "start_s", "task")
+    __slots__ = ("batch", "first_ends_s", "first_round_s", "flows", "group", "rounds_left", "start_s", "task")
 
     def __init__(self, task: Transfer, flows: list[Flow], start_s: float) -> None:
         self.task = task
@@ -275,7 +277,7 @@ class _Executor:
                 continue
             moved = 0.0
             steps = [*old.history, (into_s, 0.0)]
-            for (begin, rate), (finish, _) in zip(steps, steps[1:], strict=False):
+            for (begin, rate), (finish, _) in pairwise(steps):
                 moved += rate * max(0.0, min(finish, into_s) - begin)
             new.remaining = max(0.0, flow.wire_bytes - moved)
             batch.flows.append(new)

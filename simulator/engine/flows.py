@@ -9,9 +9,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Sequence
 
-from simulator.network.fairshare import fair_rates
 from simulator.engine.kernel import Kernel
 from simulator.errors import SimulationError
+from simulator.network.fairshare import fair_rates
 
 __all__ = ["ActiveFlow", "Batch", "FlowNetwork"]
 
@@ -25,7 +25,19 @@ class ActiveFlow:
     any moment of the batch can be told afterwards.
     """
 
-    __slots__ = ("batch", "cap_Bps", "end_s", "history", "latency_s", "loads", "position", "rate", "remaining", "since_s", "version")
+    __slots__ = (
+        "batch",
+        "cap_Bps",
+        "end_s",
+        "history",
+        "latency_s",
+        "loads",
+        "position",
+        "rate",
+        "remaining",
+        "since_s",
+        "version",
+    )
 
     def __init__(
         self,

@@ -75,8 +75,8 @@ def fair_rates(
                     frozen[capped[j]] = None
                 j += 1
         if level <= share * _SLACK:
-            for resource in weight:
-                if free[resource] / weight[resource] <= share * _SLACK:
+            for resource, taken in weight.items():
+                if free[resource] / taken <= share * _SLACK:
                     frozen.update(dict.fromkeys(i for i in users[resource] if i in open_flows))
         for i in frozen:
             rate = min(share, caps_Bps[i])

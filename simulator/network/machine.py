@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from simulator.errors import InputError, nearest
 from simulator.topology.parts import CpuPart, NicPart, Part, SwitchPart
-from simulator.topology.topology import Device, DeviceKind, Topology, Wire
 from simulator.topology.schema import TransportSpec
+from simulator.topology.topology import Device, DeviceKind, Topology, Wire
 
 __all__ = ["Link", "Machine", "Node", "compile_machine"]
 
@@ -44,7 +44,7 @@ class Link:
     resource: int
 
     @property
-    def unit_Bps(self) -> float:
+    def unit_Bps(self) -> float:  # noqa: N802  units keep their case
         """What one of the parallel links reaches."""
         return self.bandwidth_Bps / self.count
 
@@ -91,9 +91,7 @@ class Machine:
 
 def compile_machine(topology: Topology) -> Machine:
     """Return *topology* as directed links with effective bandwidths and shared capacities."""
-    nodes = tuple(
-        Node(i, d.name, d.kind, d.part, d.node, _passage_s(d)) for i, d in enumerate(topology.devices)
-    )
+    nodes = tuple(Node(i, d.name, d.kind, d.part, d.node, _passage_s(d)) for i, d in enumerate(topology.devices))
     index_of = {node.name: node.index for node in nodes}
     links: list[Link] = []
     names: list[str] = []
@@ -118,9 +116,7 @@ def compile_machine(topology: Topology) -> Machine:
                 name += f"#{seen[name]}"
             own = shared if shared is not None else resource(name, bandwidth)
             latency = part.latency + _packet_s(nodes[dst], bandwidth)
-            links.append(
-                Link(len(links), name, src, dst, part.of, bandwidth, nominal, latency, wire.count, own)
-            )
+            links.append(Link(len(links), name, src, dst, part.of, bandwidth, nominal, latency, wire.count, own))
     memory_bus: dict[int, int] = {}
     fabric: dict[int, int] = {}
     for node in nodes:

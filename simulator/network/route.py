@@ -98,5 +98,12 @@ def _made(
 ) -> Route:
     bandwidth = min((machine.capacity_Bps[r] / share for r, share in loads.items()), default=float("inf"))
     return Route(
-        src, dst, path_class, transport, tuple(sorted(links.items())), tuple(sorted(loads.items())), latency_s, bandwidth
+        src,
+        dst,
+        path_class,
+        transport,
+        tuple(sorted(links.items())),
+        tuple(sorted(loads.items())),
+        latency_s,
+        bandwidth,
     )

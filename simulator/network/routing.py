@@ -89,10 +89,7 @@ class Router:
     def _find(self, src: Node, dst: Node) -> Route:
         if src.index == dst.index:
             return Route(src.index, dst.index, "loc", "local", (), (), 0.0, float("inf"))
-        if src.host == dst.host:
-            route = self._inside(src, dst)
-        else:
-            route = self._between(src, dst)
+        route = self._inside(src, dst) if src.host == dst.host else self._between(src, dst)
         if route is None:
             route = self._any(src.index, dst.index)
         if route is None:
@@ -212,7 +209,14 @@ class Router:
             if resource not in own:
                 loads[resource] = loads.get(resource, 0.0) + share
         return Route(
-            leg.dst, leg.src, leg.path_class, leg.transport, tuple(back), tuple(loads.items()), leg.latency_s, leg.bandwidth_Bps
+            leg.dst,
+            leg.src,
+            leg.path_class,
+            leg.transport,
+            tuple(back),
+            tuple(loads.items()),
+            leg.latency_s,
+            leg.bandwidth_Bps,
         )
 
     def _any(self, src: int, dst: int) -> Route | None:
@@ -235,7 +239,9 @@ class Router:
     def _network_path(self, src: int, dst: int) -> list[Link] | None:
         nodes, outgoing = self.machine.nodes, self.machine.outgoing
         if self._into is None:
-            self._into = {(link.src, link.dst): link for link in reversed(self.machine.links) if link.kind in _NETWORK_LINKS}
+            self._into = {
+                (link.src, link.dst): link for link in reversed(self.machine.links) if link.kind in _NETWORK_LINKS
+            }
         for link in outgoing[src]:  # one switch between them: no search over its many ports
             last = self._into.get((link.dst, dst))
             if link.kind in _NETWORK_LINKS and last is not None and nodes[link.dst].kind == "network-switch":

@@ -13,7 +13,7 @@ from simulator.workload.collective import Collective
 __all__ = ["Request", "Strategy", "Unsuitable"]
 
 
-class Unsuitable(Exception):
+class Unsuitable(Exception):  # noqa: N818  an answer and no fault
     """The strategy does not fit the machine, the ranks or the collective; the message says why."""
 
 

@@ -24,7 +24,7 @@ from simulator.strategies.chunks import best_chunk_count
 from simulator.strategies.embedding import rings_by_host, subset
 from simulator.strategies.in_step import in_step
 from simulator.strategies.rings import add_rings
-from simulator.strategies.search.rings import FoundRing, find_rings, round_Bps
+from simulator.strategies.search.rings import FoundRing, find_rings, round_rates
 from simulator.workload.collective import Collective
 
 __all__ = ["HIERARCHICAL", "PHASES", "Hierarchical"]
@@ -81,7 +81,7 @@ class _Levels:
         home = list(self.hosts).index(self._host_of(self.request.root))
         parts = [subset(self.request, group, collective=what, root=group[home]) for group in groups]
         found = [find_rings(part, both_directions=False)[0] for part in parts]
-        rate = min(round_Bps(self.request, [ring.routes for ring in found]))  # all groups at once
+        rate = min(round_rates(self.request, [ring.routes for ring in found]))  # all groups at once
         latency_s = max(route.latency_s for ring in found for route in ring.routes)
         share = self.request.size_bytes / len(groups)
         n_chunks = best_chunk_count(share, len(self.hosts) - 2, latency_s, 1 / rate)

@@ -52,13 +52,9 @@ def lower(
         if not pending:
             return
         head = pending[0]
-        flows = tuple(
-            Flow(find(where[s.src], where[s.dst]), s.width * chunk_bytes, count) for s in head.sends
-        )
+        flows = tuple(Flow(find(where[s.src], where[s.dst]), s.width * chunk_bytes, count) for s in head.sends)
         label = head.label or "round"
-        last = [
-            builder.transfer(label, flows, stream=stream, after=last, repeat=sum(r.repeat for r in pending))
-        ]
+        last = [builder.transfer(label, flows, stream=stream, after=last, repeat=sum(r.repeat for r in pending))]
         pending = []
 
     for step in schedule.rounds:
@@ -75,9 +71,7 @@ def lower(
                 seconds = _memory_s(request, where[local.rank], local.chunks_touched * chunk_bytes * count)
                 if seconds > 0:
                     name = request.machine.nodes[where[local.rank]].name
-                    works.append(
-                        builder.work("reduce", name, seconds, stream=f"{stream}:{name}:reduce", after=last)
-                    )
+                    works.append(builder.work("reduce", name, seconds, stream=f"{stream}:{name}:reduce", after=last))
             last = works or last
     flush()
     if len(last) == 1:

@@ -18,7 +18,7 @@ from simulator.strategies.base import Request, Unsuitable
 from simulator.strategies.chunks import best_chunk_count
 from simulator.strategies.lower import lower
 from simulator.strategies.schedule import Schedule
-from simulator.strategies.search.rings import FoundRing, find_rings, round_Bps
+from simulator.strategies.search.rings import FoundRing, find_rings, round_rates
 from simulator.strategies.sharded import refuse_too_many
 
 __all__ = ["BIDIRECTIONAL_RING", "MULTI_RING", "NAIVE_RING", "RING", "SINGLE_RING", "NaiveRing", "Ring", "add_rings"]
@@ -68,7 +68,7 @@ def _schedule(request: Request, ring: FoundRing, n_chunks: int) -> Schedule:
 
 def _fastest(request: Request, rings: Sequence[FoundRing]) -> FoundRing:
     """Return the ring that is fastest alone, with the rate that it has then (a double link's is doubled)."""
-    alone = [replace(ring, bandwidth_Bps=round_Bps(request, [ring.routes])[0]) for ring in rings]
+    alone = [replace(ring, bandwidth_Bps=round_rates(request, [ring.routes])[0]) for ring in rings]
     return max(alone, key=lambda ring: ring.bandwidth_Bps)
 
 

@@ -31,9 +31,7 @@ __all__ = [
     "SwitchPart",
 ]
 
-LinkKind = Literal[
-    "nvlink", "xgmi", "pcie", "socket", "c2c", "ethernet", "infiniband", "efa", "omnipath", "storage"
-]
+LinkKind = Literal["nvlink", "xgmi", "pcie", "socket", "c2c", "ethernet", "infiniband", "efa", "omnipath", "storage"]
 Duplex = Literal["full", "half"]
 
 
@@ -70,7 +68,9 @@ class GpuPart(Part):
     sm_count: int | None = Field(None, gt=0, description="Streaming multiprocessors or compute units")
     base_clock: Frequency | None = Field(None, description="Guaranteed clock")
     boost_clock: Frequency | None = Field(None, description="Clock that the peak rates assume")
-    peak: dict[str, FlopRate] = Field({}, description="Dense peak rate by precision: fp64, fp32, tf32, fp16, bf16, fp8, int8")
+    peak: dict[str, FlopRate] = Field(
+        {}, description="Dense peak rate by precision: fp64, fp32, tf32, fp16, bf16, fp8, int8"
+    )
     memory_size: Size | None = Field(None, description="Device memory")
     memory_bandwidth: Bandwidth | None = Field(None, description="Peak of the device memory")
     l2_size: Size | None = Field(None, description="Last-level cache")
@@ -153,6 +153,4 @@ class LinkPart(Part):
     duplex: Duplex = Field("full", description="half: both directions share the bandwidth")
 
 
-AnyPart = Annotated[
-    GpuPart | CpuPart | SwitchPart | NicPart | StoragePart | LinkPart, Field(discriminator="kind")
-]
+AnyPart = Annotated[GpuPart | CpuPart | SwitchPart | NicPart | StoragePart | LinkPart, Field(discriminator="kind")]

@@ -36,9 +36,7 @@ class DeviceSpec(Strict):
 class LinkSpec(Strict):
     """Links between devices: ``between: [a, b]``, each end a name or a range."""
 
-    between: tuple[str, str] = Field(
-        ..., description="Two ends; ranges of equal length pair up, a single name repeats"
-    )
+    between: tuple[str, str] = Field(..., description="Two ends; ranges of equal length pair up, a single name repeats")
     part: str | None = Field(None, description="Name of a link part; its figures may be overridden here")
     kind: LinkKind | None = Field(None, description="Kind of link, where no part is named")
     bandwidth: Bandwidth | None = Field(None, description="Nominal, one direction, of one link")
@@ -57,7 +55,9 @@ class MeshSpec(Strict):
     bandwidth: Bandwidth | None = Field(None, description="Nominal, one direction, of one link")
     efficiency: float | None = Field(None, gt=0, le=1, description="Share of it that large transfers reach")
     latency: Duration | None = Field(None, description="One hop")
-    matrix: str = Field(..., description="One row a GPU: X on the diagonal, NV2 or 2 for two links, other words for none")
+    matrix: str = Field(
+        ..., description="One row a GPU: X on the diagonal, NV2 or 2 for two links, other words for none"
+    )
     source: str = Field("", description="Where this comes from")
 
 
@@ -78,7 +78,9 @@ class ClusterSpec(Strict):
 
     node: str = Field(..., description="A built-in topology or a path beside this file")
     nodes: int = Field(..., ge=1, le=65536, description="How many")
-    fabric: str | None = Field(None, description="Link part between each NIC and the network; left out: the NIC's own rate")
+    fabric: str | None = Field(
+        None, description="Link part between each NIC and the network; left out: the NIC's own rate"
+    )
     switch: str | None = Field(None, description="Switch part of the network; left out: one switch without limits")
     oversubscription: float = Field(1.0, ge=1, description="Sum of the NICs over what the network carries at once")
 

@@ -6,9 +6,7 @@ from typing import Literal, get_args
 
 __all__ = ["COLLECTIVES", "Collective", "bus_factor"]
 
-Collective = Literal[
-    "all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce", "all-to-all", "send-recv"
-]
+Collective = Literal["all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce", "all-to-all", "send-recv"]
 COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
 
 
@@ -26,5 +24,3 @@ def bus_factor(collective: Collective, n_ranks: int) -> float:
     if collective in ("reduce-scatter", "all-gather", "all-to-all"):
         return (n_ranks - 1) / n_ranks
     return 1.0
-
-

@@ -240,17 +240,18 @@ def test_a_forced_algorithm_makes_another_nccl(tmp_path, capsys, strategy, monke
 
     class Module:
         @staticmethod
-        def nccl(algorithm):
-            made.append(algorithm)
+        def nccl(algorithm, gpus_per_process):
+            made.append((algorithm, gpus_per_process))
             return strategy
 
     monkeypatch.setattr("validate.score.predict.importlib.import_module", lambda name: Module)
-    header = "machine,n_gpus,collective,bytes,time_s,algorithm_forced"
-    rows = [f"4gpu-pcie,4,all_reduce,8,1,{forced}" for forced in ("tree", "tree", "ring (NVLS off)", "")]
+    header = "machine,n_gpus,collective,bytes,time_s,algorithm_forced,software"
+    asked = ("tree,", "tree,", "ring (NVLS off),XLA + NCCL", ",", ',"nccl-tests 2.4, -g 4"')
+    rows = [f"4gpu-pcie,4,all_reduce,8,1,{forced}" for forced in asked]
     score_command([table(tmp_path, *rows, header=header)], as_json=True)
-    assert json.loads(capsys.readouterr().out)["tables"][0]["scored"] == 4
-    assert made == ["tree", "ring"]
-    assert len(strategy.requests) == 3
+    assert json.loads(capsys.readouterr().out)["tables"][0]["scored"] == 5
+    assert made == [("tree", None), ("ring", 1), (None, 4)]
+    assert len(strategy.requests) == 4
 
 
 # -- the measured value ----------------------------------------------------------------

@@ -153,15 +153,13 @@ def test_digits_are_chosen() -> None:
     assert format_bandwidth(54.123456e9, digits=2) == "54 GB/s"
 
 
-@pytest.mark.xfail(reason="the pattern tries every space of a run again: quadratic in the length of the run")
 def test_long_runs_of_spaces_are_refused_at_once() -> None:
     start = time.perf_counter()
-    with pytest.raises(ValueError, match="is no unit of time"):
+    with pytest.raises(ValueError, match="is a number and a unit"):
         parse_quantity("5 x" + " " * 8_000 + "y", "time")
     assert time.perf_counter() - start < 0.1
 
 
-@pytest.mark.xfail(reason="the text that was found is quoted whole")
 def test_what_was_found_is_cut_to_a_line() -> None:
     with pytest.raises(ValueError, match="time") as caught:
         parse_quantity("9" * 10_000 + " s", "time")

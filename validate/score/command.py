@@ -114,7 +114,10 @@ def _read(file: str, book: MachineBook) -> Table:
 
 def _same(file: str, out: str) -> bool:
     """Whether both paths lead to one file, the second perhaps not there yet."""
-    return os.path.realpath(file) == os.path.realpath(out)
+    try:
+        return os.path.samefile(file, out)
+    except (OSError, ValueError):
+        return os.path.realpath(file) == os.path.realpath(out)
 
 
 def _check_axes(axes: Sequence[str], tables: Sequence[Table]) -> None:

@@ -16,7 +16,7 @@ from validate.score.baselines import alpha_beta_ring_s
 from validate.score.machines import Compiled, MachineBook
 from validate.score.query import NotScored, Query
 
-__all__ = ["Predictor", "groups_of"]
+__all__ = ["Predictor", "check_hardware", "groups_of"]
 
 _NCCL = "nccl"
 _Answer = float | str  # seconds, or why there is no prediction
@@ -67,7 +67,7 @@ class Predictor:
     def _run(self, query: Query, compiled: Compiled) -> float:
         groups = groups_of(query, compiled)
         if self._name == _NCCL:
-            _check_hardware(compiled, groups)
+            check_hardware(compiled, groups)
         strategy = self._strategy(query.algorithm, query.gpus_per_process)
         try:
             plans = [
@@ -126,7 +126,8 @@ def groups_of(query: Query, compiled: Compiled) -> list[list[int]]:
     return [ranks[i * query.group_size : (i + 1) * query.group_size] for i in range(query.n_groups)]
 
 
-def _check_hardware(compiled: Compiled, groups: list[list[int]]) -> None:
+def check_hardware(compiled: Compiled, groups: list[list[int]]) -> None:
+    """Raise NotScored where NCCL does not run on the GPUs."""
     nodes = compiled.machine.nodes
     for gpu in (g for group in groups for g in group):
         part = nodes[compiled.machine.gpus[gpu]].part

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from simulator.network.route import Route, route_along
 from simulator.plan.plan import Flow, PlanBuilder
@@ -62,7 +63,7 @@ class KernelPlanner:
         total = sum(ring.bandwidth_Bps for ring in rings)
         for i, ring in enumerate(rings):
             part = size * ring.bandwidth_Bps / total
-            cap = self._protocol_Bps(cost, ring.bandwidth_Bps, part / size)
+            cap = self._protocol_rate(cost, ring.bandwidth_Bps, part / size)
             if rooted or len(self.hosts) > 1:
                 moved = part if rooted else part * rounds / n
                 latency = self._way_s(ring.routes, hops, net_hops, cost)
@@ -86,7 +87,7 @@ class KernelPlanner:
         for i, ring in enumerate(rings):
             part = self.request.size_bytes * ring.bandwidth_Bps / total
             chains = self._chains(ring)
-            edges = [(b, a, part) for chain in chains for a, b in zip(chain, chain[1:], strict=False)]
+            edges = [(b, a, part) for chain in chains for a, b in pairwise(chain)]
             hops, net_hops = 2 * (max(len(chain) for chain in chains) - 1), 0
             if len(chains) > 1:
                 between, depth = _between([chain[0] for chain in chains], part)
@@ -152,7 +153,7 @@ class KernelPlanner:
         for a, b in pairs:
             route = self.request.router.route(self.request.ranks[a], self.request.ranks[b])
             latency = cost.net_hop_s + self.plugin_s if route.path_class == "net" else cost.hop_s * peers
-            cap = self._protocol_Bps(cost, route.bandwidth_Bps, 1.0)
+            cap = self._protocol_rate(cost, route.bandwidth_Bps, 1.0)
             flows.append(Flow(route, n_bytes, cap_Bps=cap, latency_s=latency))
         self._channels.append(("p2p", flows, 1))
         self._submit(after)
@@ -184,7 +185,7 @@ class KernelPlanner:
         what = "".join(word.capitalize() for word in self.request.collective.split("-"))
         return f"ncclDevKernel_{what}_Sum_f32_{algorithm}_{protocol.upper()}"
 
-    def _protocol_Bps(self, cost: ProtocolCost, alone_Bps: float, part: float) -> float:
+    def _protocol_rate(self, cost: ProtocolCost, alone_Bps: float, part: float) -> float:
         """Return the rate on the wire that the protocol keeps to.
 
         Its share of *alone_Bps*, the rate of the slowest hop, and what the *part* of the
@@ -246,7 +247,7 @@ class KernelPlanner:
         ]
         latency = self._way_s([route for route, _ in ways], hops, net_hops, cost)
         return [
-            _piped(route, n_bytes, cost, self._protocol_Bps(cost, min(route.bandwidth_Bps, alone_Bps), part), latency)
+            _piped(route, n_bytes, cost, self._protocol_rate(cost, min(route.bandwidth_Bps, alone_Bps), part), latency)
             for route, n_bytes in ways
         ]
 

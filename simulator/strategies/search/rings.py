@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import pairwise, permutations
 
 from simulator.network.fairshare import fair_rates
 from simulator.network.route import Route
@@ -25,7 +25,7 @@ from simulator.strategies.base import Request
 from simulator.strategies.search.link_graph import LinkGraph, link_graph
 from simulator.strategies.search.packing import pack
 
-__all__ = ["FoundRing", "find_rings", "round_Bps"]
+__all__ = ["FoundRing", "find_rings", "round_rates"]
 
 _MAX_CYCLES = 5_000
 _LISTED_UP_TO = 16  # GPUs; beyond that only the order given is tried
@@ -83,7 +83,7 @@ def _routes(request: Request, order: Sequence[int]) -> tuple[Route, ...]:
     return tuple(request.router.route(a, b) for a, b in zip(nodes, nodes[1:] + nodes[:1], strict=True))
 
 
-def round_Bps(request: Request, rings: Sequence[Sequence[Route]]) -> list[float]:
+def round_rates(request: Request, rings: Sequence[Sequence[Route]]) -> list[float]:
     """Return the rate of the slowest hop of each ring when all hops of all rings run at once."""
     loads = [route.loads for ring in rings for route in ring]
     rates = iter(fair_rates(loads, [float("inf")] * len(loads), request.machine.capacity_Bps))
@@ -101,10 +101,8 @@ def _turned(
     if both_directions and request.n_ranks > 2:
         reverses = [(order[:1] + order[:0:-1], kind) for order, kind in orders]
         listed += [(order, kind, _routes(request, order)) for order, kind in reverses]
-    rates = round_Bps(request, [routes for _, _, routes in listed])
-    return [
-        FoundRing(order, rate, routes, kind) for (order, kind, routes), rate in zip(listed, rates, strict=True)
-    ]
+    rates = round_rates(request, [routes for _, _, routes in listed])
+    return [FoundRing(order, rate, routes, kind) for (order, kind, routes), rate in zip(listed, rates, strict=True)]
 
 
 # -- crossbars and PCIe ------------------------------------------------------------
@@ -126,7 +124,7 @@ def _mixed(request: Request, ranks: tuple[int, ...], both_directions: bool) -> l
     orders = {ranks: None, _tree_order(request, ranks): None, _nearest_order(request, ranks): None}
     if len(ranks) <= _ALL_ORDERS_UP_TO:
         orders |= {(ranks[0], *rest): None for rest in permutations(ranks[1:]) if len(rest) < 2 or rest[0] < rest[-1]}
-    best = max(orders, key=lambda order: round(round_Bps(request, [_routes(request, order)])[0], 3))
+    best = max(orders, key=lambda order: round(round_rates(request, [_routes(request, order)])[0], 3))
     return _turned(request, [(best, "mixed")], both_directions, None)
 
 
@@ -199,10 +197,7 @@ def _reverse(hops: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
 
 
 def _hop_route(request: Request, hop: tuple[int, ...]) -> Route:
-    if len(hop) == 2:
-        route = request.router.direct(*hop)
-    else:
-        route = request.router.relay(*hop)
+    route = request.router.direct(*hop) if len(hop) == 2 else request.router.relay(*hop)
     assert route is not None
     return route
 
@@ -213,7 +208,7 @@ def _edges(cycle: list[tuple[int, ...]]) -> dict[tuple[int, int], int]:
         cycle = cycle[:1]
     taken: dict[tuple[int, int], int] = {}
     for hop in cycle:
-        for a, b in zip(hop, hop[1:], strict=False):
+        for a, b in pairwise(hop):
             edge = (min(a, b), max(a, b))
             taken[edge] = taken.get(edge, 0) + 1
     return taken
@@ -277,12 +272,14 @@ def _across(request: Request, hosts: dict[int, list[int]], both_directions: bool
     first = next(iter(hosts.values()))
     shared = _chains(request, first)
     same = all(len(ranks) == len(first) for ranks in hosts.values())
-    local = {node: i for i, node in enumerate(request.machine.gpus_of(request.machine.nodes[request.ranks[first[0]]].host))}
+    local = {
+        node: i for i, node in enumerate(request.machine.gpus_of(request.machine.nodes[request.ranks[first[0]]].host))
+    }
     picked = [local[request.ranks[r]] for r in first]
     for host, ranks in hosts.items():
         own = request.machine.gpus_of(host)
         if same and [own.index(request.ranks[r]) for r in ranks] == picked and len(own) == len(local):
-            place = {a: b for a, b in zip(first, ranks, strict=True)}  # equal machines: the same chains
+            place = dict(zip(first, ranks, strict=True))  # equal machines: the same chains
             chains.append([[place[r] for r in chain] for chain in shared])
         else:
             chains.append(_chains(request, ranks))

@@ -1,0 +1,145 @@
+"""A measured row reduced to what its time depends on, apart from the constants that are fitted.
+
+What a row's plan is made of (protocol, hops, bytes over the slowest link) does not depend on
+the constants, so each row is planned and run once, with constants that add nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from simulator.api import make_request
+from simulator.engine.executor import execute
+from simulator.errors import InputError
+from simulator.network.machine import Machine
+from simulator.plan.merge import merge
+from simulator.plan.plan import Plan, Transfer
+from simulator.strategies.base import Unsuitable
+from simulator.strategies.nccl.cost import DEFAULT_COSTS, Costs, ProtocolCost
+from simulator.strategies.nccl.kernels import NETWORK_LINKS
+from simulator.strategies.nccl.strategy import Nccl
+from validate.score.machines import MachineBook
+from validate.score.predict import check_hardware, groups_of
+from validate.score.query import NotScored, Query
+
+__all__ = ["Observation", "observe", "observe_all"]
+
+_NOTHING = Costs(
+    0.0,
+    0.0,
+    {name: ProtocolCost(0.0, 0.0, 0.0, wire=cost.wire) for name, cost in DEFAULT_COSTS.protocols.items()},
+    *(1.0, 1.0, 1.0, 1.0),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A measured row, reduced to what its time depends on."""
+
+    machine: str
+    group: tuple[str, ...]
+    measured_s: float
+    cost: str
+    launches: int
+    peer_launches: int
+    hops: int
+    net_hops: int
+    latency_s: float  # of the routes and the plugin
+    transfer_s: float  # of the bytes, at the links' full speed
+    pcie_s: float  # of the bytes, were the PCIe between the GPUs alone in the way
+    network_s: float  # were the network alone in the way
+    network_use: int  # 0 in rings, 1 fanned out, 2 through host memory
+    channel_bytes: float
+
+
+def observe(query: Query, measured_s: float, book: MachineBook) -> Observation:
+    """Return the row of *query* as an observation; raises NotScored where it cannot be planned."""
+    compiled = book.get(query.machine, query.n_nodes)
+    groups = groups_of(query, compiled)
+    check_hardware(compiled, groups)
+    strategy = Nccl(query.algorithm, query.gpus_per_process, costs=_NOTHING)
+    try:
+        plans = [
+            strategy.plan(
+                make_request(
+                    compiled.machine,
+                    query.size_bytes,
+                    collective=query.collective,
+                    gpus=gpus,
+                    pairs=query.pairs,
+                    router=compiled.router,
+                )
+            )
+            for gpus in groups
+        ]
+        whole_s = execute(compiled.machine, merge(plans)).end_s
+    except (Unsuitable, InputError) as error:
+        raise NotScored(str(error)) from None
+    facts = plans[0].facts
+    latency_s = _latency_s(plans[0])
+    return Observation(
+        machine=query.machine,
+        group=(
+            query.machine,
+            "large" if query.size_bytes >= 1 << 20 else "small",
+            query.collective,
+            f"{query.n_gpus} GPUs, groups of {query.group_size}",
+        ),
+        measured_s=measured_s,
+        cost=str(facts["cost"]),
+        launches=int(facts["gpus_per_process"]),
+        peer_launches=int(facts["gpus_per_process"]) * int(facts["peers"]),
+        hops=int(facts["hops"]),
+        net_hops=int(facts["network_hops"]),
+        latency_s=latency_s,
+        transfer_s=max(0.0, whole_s - latency_s),
+        pcie_s=_alone_s(plans[0], compiled.machine, ("pcie",), network=False),
+        network_s=_alone_s(plans[0], compiled.machine, NETWORK_LINKS, network=True),
+        network_use=2 if _is_staged(plans[0]) else int(facts["network_use"] == "fan"),
+        channel_bytes=float(facts["channel_bytes"]),
+    )
+
+
+def _is_staged(plan: Plan) -> bool:
+    flows = (flow for task in plan.tasks if isinstance(task, Transfer) for flow in task.flows)
+    return any(flow.route.transport == "network-staged" for flow in flows)
+
+
+def _alone_s(plan: Plan, machine: Machine, kinds: Collection[str], *, network: bool) -> float:
+    """Return how long all flows together take over the slowest of their links of some kinds."""
+    sent: dict[int, float] = {}
+    for task in plan.tasks:
+        if isinstance(task, Transfer):
+            for flow in task.flows:
+                if (flow.route.path_class == "net") == network:
+                    for index, carried in flow.route.links:
+                        if machine.links[index].kind in kinds:
+                            sent[index] = sent.get(index, 0.0) + task.repeat * flow.wire_bytes * carried
+    return max((n_bytes / machine.links[i].bandwidth_Bps for i, n_bytes in sent.items()), default=0.0)
+
+
+def _latency_s(plan: Plan) -> float:
+    """Return the latency of the routes on the longest stream."""
+    streams: dict[str, float] = {}
+    for task in plan.tasks:
+        if isinstance(task, Transfer):
+            flows_s = max(flow.route.latency_s + flow.latency_s for flow in task.flows)
+            streams[task.stream] = streams.get(task.stream, 0.0) + task.repeat * flows_s
+    return max(streams.values(), default=0.0)
+
+
+def observe_all(rows: Sequence[tuple[Query, float]], book: MachineBook) -> list[Observation]:
+    """Return the observations of (query, measured seconds); rows that cannot be planned are left out."""
+    kept: dict[Query, Observation | None] = {}
+    found = []
+    for query, measured_s in rows:
+        if query not in kept:
+            try:
+                kept[query] = observe(query, measured_s, book)
+            except NotScored:
+                kept[query] = None
+        observation = kept[query]
+        if observation is not None:
+            found.append(replace(observation, measured_s=measured_s))
+    return found
