@@ -127,6 +127,7 @@ class NicPart(Part):
     bandwidth: Bandwidth = Field(..., description="Line rate of all its ports together, per direction")
     efficiency: float = Field(1.0, gt=0, le=1, description="Share of the line rate that large messages reach")
     latency: Duration = Field(0.0, description="One message through the adapter, one way")
+    plugin_latency: Duration = Field(0.0, description="What a collective library's plugin for it adds to each hop")
     gpudirect: bool = Field(False, description="Reads and writes GPU memory without the host")
 
 

@@ -21,6 +21,7 @@ __all__ = ["fit_costs", "predicted_s"]
 _ENOUGH_ROWS = 10  # a group of fewer rows counts for less
 _LARGE_BPS = 1e12  # no channel is that fast
 _STARTS = 12
+_TETHER = 5e-4  # a constant that no row depends on stays where it began
 _SMALL_S = 1e-8  # what a constant of zero starts from: the fit is in logarithms
 
 
@@ -59,19 +60,20 @@ def fit_costs(rows: Sequence[Observation], start: Costs = _START) -> Costs:
     free = [i for i, name in enumerate(names) if name not in _NOT_FITTED]
     tied = names.index("P2P.share"), names.index("Simple.share")
     best = _vector(np, start)
+    anchor = best[free].copy()
 
     def loss(values: Any) -> float:
         vector = best.copy()
         vector[free] = values
         vector[tied[0]] = vector[tied[1]]
-        return table.loss(vector)
+        return table.loss(vector) + _TETHER * float(((values - anchor) ** 2).sum())
 
     for attempt in range(_STARTS):
         values = best[free] + random.normal(0.0, 0.5 if attempt else 0.0, len(free))
         for method in ("Powell", "Nelder-Mead"):
             options = {"maxiter": 30 if method == "Powell" else 4000, "maxfev": 20_000}
             values = minimize(loss, values, method=method, options=options).x
-        if loss(values) < table.loss(best):
+        if loss(values) < loss(best[free]):
             best[free] = values
             best[tied[0]] = best[tied[1]]
     return _costs(np, best)

@@ -9,8 +9,7 @@ Readings, where the rules leave room:
 * Equal machines, and equal choices of GPUs on them, are searched once.
 * GPUs of other makers, or of unknown capability, are searched and tuned as an A100 would be with
   links as fast as theirs reach; RCCL has tables of its own.
-* The latency that a network plugin states is 0 for InfiniBand and sockets; aws-ofi-nccl's is
-  75 us, 150 us beside GPUs older than an A100 (aws/aws-ofi-nccl@2daf7d30).
+* The latency that a network plugin states is the NIC part's ``plugin_latency``.
 * PCIe switches on two levels are not flattened to one.
 """
 
@@ -73,7 +72,7 @@ def comm_graph(request: Request) -> CommGraph:
         compute_capability_max=max(capabilities),
         cpu=cpu,
         comm_channels=channels,
-        nic_latency_us=_stated_latency_us(machine, lowest) if several else 0.0,
+        nic_latency_us=_stated_latency_us(machine) if several else 0.0,
         nics_per_node=min(n_nets) if several else 0,
         has_nvlink_switch=any(node.kind == "nvlink-switch" for host in hosts for node in by_host[host]),
         same_channels=agreed.same,
@@ -113,6 +112,6 @@ def _agreed(found: Sequence[Found]) -> Found:
     )
 
 
-def _stated_latency_us(machine: Machine, lowest: int) -> float:
-    efa = any(isinstance(node.part, NicPart) and node.part.network == "efa" for node in machine.nodes)
-    return (75.0 if lowest >= 80 else 150.0) if efa else 0.0
+def _stated_latency_us(machine: Machine) -> float:
+    stated = (node.part.plugin_latency for node in machine.nodes if isinstance(node.part, NicPart))
+    return 1e6 * max(stated, default=0.0)
