@@ -55,9 +55,7 @@ def times(*arguments: str) -> dict[str, float]:
 
 
 def test_the_textbook_box() -> None:
-    found = times(
-        "--topology", "4gpu-pcie.yaml", "--strategy", "gpu0,cpu,sharded,ring", "--workload", "bytes:160MB"
-    )
+    found = times("--topology", "4gpu-pcie.yaml", "--strategy", "gpu0,cpu,sharded,ring", "--workload", "bytes:160MB")
     assert found["gpu0"] == pytest.approx(60e-3, rel=1e-9)
     assert found["cpu"] == pytest.approx(80e-3, rel=1e-9)
     assert found["sharded"] == pytest.approx(15e-3, rel=1e-9)

@@ -19,7 +19,7 @@ from validate.score.query import COLUMNS_ASKED, NotScored, Query, number, read_q
 from validate.score.statistics import Errors, relative_error, summarise
 from validate.score.table import read_table
 
-__all__ = ["fit_command"]
+__all__ = ["fit_command", "rows_of"]
 
 _NEEDED = ("machine", "n_gpus", "collective", "bytes", "time_s")
 _SCHEMA_VERSION = 1
@@ -46,7 +46,7 @@ def fit_command(
     if not files:
         raise InputError("a table is needed, for example: validate fit collectives.csv")
     grades = {grade.strip().upper() for grade in trust.split(",")}
-    rows = [row for file in files for row in _rows(file, grades)]
+    rows = [row for file in files for row in rows_of(file, grades)]
     observations = observe_all(rows, MachineBook())
     machines = list(dict.fromkeys(o.machine for o in observations))
     for name in hold_out:
@@ -79,7 +79,8 @@ def fit_command(
     print(_report(costs, errors))  # noqa: T201  the command's output
 
 
-def _rows(file: str, grades: set[str]) -> list[tuple[Query, float]]:
+def rows_of(file: str, grades: set[str]) -> list[tuple[Query, float]]:
+    """Return what is asked and the measured seconds of the rows of *file* with one of *grades*, or without any."""
     try:
         with Path(file).open("rb") as stream:
             raw = stream.read(MAX_BYTES + 1)

@@ -1,0 +1,158 @@
+"""NCCL's kernels cost what cost.py says: launch, base, hops, shares of links."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.api import load_machine, make_request
+from simulator.engine.executor import execute
+from simulator.network.machine import Machine
+from simulator.strategies.base import Unsuitable
+from simulator.strategies.nccl.cost import Costs, ProtocolCost
+from simulator.strategies.nccl.strategy import Nccl, nccl
+from simulator.workload.collective import Collective
+from tests.machines import crossbar, machine_from
+
+_FREE = ProtocolCost(0.0, 0.0, 0.0)
+_S = 64e6
+
+
+def costs(**changes: object) -> Costs:
+    """Return costs of nothing but what is named."""
+    protocols = dict.fromkeys(("LL", "LL128", "Simple", "NVLS", "P2P"), _FREE)
+    shared = {"launch_s": 0.0, "peer_launch_s": 0.0, "pcie_share": 1.0, "network_share": 1.0, "fan_share": 1.0}
+    shared |= {"staged_share": 1.0, "protocols": protocols}
+    return Costs(**(shared | changes))  # type: ignore[arg-type]
+
+
+def seconds(
+    machine: Machine, used: Costs, size: float = _S, collective: Collective = "all-reduce", **options: object
+) -> float:
+    strategy = Nccl(costs=used, **options)  # type: ignore[arg-type]
+    return execute(machine, strategy.plan(make_request(machine, size, collective=collective))).end_s
+
+
+def all_protocols(cost: ProtocolCost) -> dict[str, ProtocolCost]:
+    return dict.fromkeys(("LL", "LL128", "Simple", "NVLS", "P2P"), cost)
+
+
+def test_a_ring_is_base_hops_and_bytes() -> None:
+    used = costs(protocols=all_protocols(ProtocolCost(10e-6, 2e-6, 0.0, share=0.8)))
+    expected = 10e-6 + 14 * 2e-6 + 2 * 7 / 8 * _S / (0.8 * 50e9)
+    assert seconds(crossbar(8), used) == pytest.approx(expected, rel=1e-9)
+
+
+def test_flags_beside_the_data_take_the_link_too() -> None:
+    used = costs(protocols=all_protocols(ProtocolCost(0.0, 0.0, 0.0, wire=2.0)))
+    assert seconds(crossbar(4), used) == pytest.approx(2 * 2 * 3 / 4 * _S / 50e9, rel=1e-9)
+
+
+def test_a_channel_moves_what_its_threads_can() -> None:
+    machine = crossbar(4)
+    strategy = Nccl(costs=costs(protocols=all_protocols(ProtocolCost(0.0, 0.0, 0.0, channel_Bps=1e8))))
+    plan = strategy.plan(make_request(machine, _S))
+    n_channels = plan.facts["channels"]
+    assert isinstance(n_channels, int)
+    assert execute(machine, plan).end_s == pytest.approx(2 * 3 / 4 * _S / (n_channels * 1e8), rel=1e-9)
+
+
+def test_launches_run_beside_the_kernel() -> None:
+    machine = crossbar(8)
+    alone = seconds(machine, costs())
+    assert seconds(machine, costs(launch_s=alone / 80)) == pytest.approx(alone, rel=1e-9)
+    assert seconds(machine, costs(launch_s=alone)) == pytest.approx(8 * alone, rel=1e-9)
+    assert seconds(machine, costs(launch_s=alone), gpus_per_process=1) == pytest.approx(alone, rel=1e-9)
+
+
+def test_each_gpu_has_its_process_over_several_machines() -> None:
+    machine = load_machine("dgx-a100-40gb", n_nodes=2)
+    plan = nccl().plan(make_request(machine, _S))
+    assert plan.facts["gpus_per_process"] == 1
+    assert nccl().plan(make_request(load_machine("dgx-a100-40gb"), _S)).facts["gpus_per_process"] == 8
+
+
+_PCIE = """
+schema_version: 1
+name: pcie
+devices: {"gpu[0-3]": {kind: gpu}, cpu0: {kind: cpu}, sw0: {kind: pcie-switch}}
+links:
+  - {between: ["gpu[0-3]", sw0], kind: pcie, bandwidth: 16 GB/s}
+  - {between: [sw0, cpu0], kind: pcie, bandwidth: 16 GB/s}
+"""
+
+
+def test_copies_between_gpus_reach_a_share_of_pcie() -> None:
+    machine = machine_from(_PCIE)
+    expected = 2 * 3 / 4 * _S / (0.5 * 16e9)
+    assert seconds(machine, costs(pcie_share=0.5)) == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_nic_gives_a_ring_its_share() -> None:
+    machine = machine_from(_PCIE.replace("[0-3]", "[0-0]"), n_nodes=4, fabric="ethernet-10g")
+    link = next(link for link in machine.links if link.kind == "ethernet")
+    used = costs(network_share=0.9, staged_share=0.5, fan_share=0.7)
+    plan = Nccl("ring", costs=used).plan(make_request(machine, 1e9))
+    seconds_alone = 2 * 3 / 4 * 1e9 / (0.5 * link.bandwidth_Bps)
+    assert execute(machine, plan).end_s == pytest.approx(seconds_alone, rel=1e-3)  # staged: no GPUDirect
+
+
+def test_a_forced_algorithm_is_taken_or_refused() -> None:
+    machine = load_machine("dgx-h100")
+    request = make_request(machine, 1e9)
+    assert nccl().plan(request).facts["algorithm"] == "nvls"
+    assert nccl("ring").plan(request).facts["algorithm"] == "ring"
+    with pytest.raises(Unsuitable):
+        nccl("nvls").plan(make_request(load_machine("p3.16xlarge"), 1e9))
+
+
+def test_nvls_sends_each_byte_once() -> None:
+    machine = load_machine("dgx-h100")
+    plan = Nccl("nvls", costs=costs()).plan(make_request(machine, 1e9))
+    timeline = execute(machine, plan)
+    up = next(link for link in machine.links if machine.nodes[link.dst].kind == "nvlink-switch")
+    assert timeline.link_bytes[up.index] == pytest.approx(1e9)
+    assert timeline.end_s == pytest.approx(1e9 / up.bandwidth_Bps, rel=1e-2)
+
+
+@pytest.mark.parametrize("collective", ["all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce"])
+@pytest.mark.parametrize("name", ["p3.16xlarge", "dgx-h100", "8x-rtx2080ti", "4gpu-pcie"])
+def test_every_collective_has_a_plan(collective: Collective, name: str) -> None:
+    machine = load_machine(name)
+    times = [
+        execute(machine, nccl().plan(make_request(machine, size, collective=collective))).end_s
+        for size in (8, 1e6, 1e9)
+    ]
+    assert times == sorted(times)
+    assert times[0] > 0
+
+
+def test_all_to_all_and_pairs() -> None:
+    machine = crossbar(4)
+    used = costs(peer_launch_s=1e-3, launch_s=2e-3)
+    assert seconds(machine, used, 8, "all-to-all") == pytest.approx(4 * (2e-3 + 3 * 1e-3), rel=1e-9)
+    assert seconds(machine, costs(), _S, "all-to-all") == pytest.approx(3 / 4 * _S / 50e9, rel=1e-9)
+    request = make_request(machine, _S, collective="send-recv", pairs=[(0, 1), (1, 0)])
+    assert execute(machine, Nccl(costs=costs()).plan(request)).end_s == pytest.approx(_S / 50e9, rel=1e-9)
+
+
+def test_one_rank_exchanges_nothing() -> None:
+    machine = crossbar(2)
+    assert execute(machine, nccl().plan(make_request(machine, _S, gpus=[0]))).end_s == 0
+
+
+def test_trees_over_nvlink_where_no_ring_is_faster() -> None:
+    """A star of NVLinks has no ring without relays: two trees would share its links, one has them all."""
+    star = machine_from(
+        """
+schema_version: 1
+name: star
+devices: {"gpu[0-3]": {kind: gpu}, cpu0: {kind: cpu}}
+links:
+  - {between: ["gpu[0-3]", cpu0], kind: pcie, bandwidth: 16 GB/s}
+  - {between: [gpu0, "gpu[1-3]"], kind: nvlink, bandwidth: 50 GB/s}
+"""
+    )
+    plan = Nccl(costs=costs()).plan(make_request(star, _S))
+    assert plan.facts["algorithm"] == "packed trees"
+    assert execute(star, plan).end_s == pytest.approx(_S / 50e9, rel=1e-6)
+    assert "1 NVLink trees 50.0 GB/s" in plan.notes[0]
