@@ -8,6 +8,7 @@ Networks, section 6.5.2, with weights: a flow takes ``weight`` times its rate of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from heapq import heapify, heappop, heappush
 
 __all__ = ["fair_rates"]
 
@@ -54,11 +55,18 @@ def fair_rates(
             weight[resource] += w
             users[resource].append(i)
             n_open[resource] += 1
+    # The level at which each resource is full; a heap, in which what has changed since stands twice.
+    levels = {r: free[r] / weight[r] for r in free}
+    place = {r: i for i, r in enumerate(free)}
+    heap = [(level, place[r], r) for r, level in levels.items()]
+    heapify(heap)
     open_flows = dict.fromkeys(range(n))
     capped = sorted(range(n), key=lambda i: caps_Bps[i])
     next_cap = 0
     while open_flows:
-        level = min((free[r] / weight[r] for r in weight), default=float("inf"))
+        while heap and levels.get(heap[0][2]) != heap[0][0]:
+            heappop(heap)
+        level = heap[0][0] if heap else float("inf")
         while next_cap < n and capped[next_cap] not in open_flows:
             next_cap += 1
         lowest_cap = caps_Bps[capped[next_cap]] if next_cap < n else float("inf")
@@ -75,9 +83,14 @@ def fair_rates(
                     frozen[capped[j]] = None
                 j += 1
         if level <= share * _SLACK:
-            for resource, taken in weight.items():
-                if free[resource] / taken <= share * _SLACK:
-                    frozen.update(dict.fromkeys(i for i in users[resource] if i in open_flows))
+            full: list[tuple[int, int]] = []
+            while heap and heap[0][0] <= share * _SLACK:
+                known, at, resource = heappop(heap)
+                if levels.get(resource) == known:
+                    full.append((at, resource))
+            for _, resource in sorted(full):
+                frozen.update(dict.fromkeys(i for i in users[resource] if i in open_flows))
+        changed: dict[int, None] = {}
         for i in frozen:
             rate = min(share, caps_Bps[i])
             rates[i] = rate
@@ -86,6 +99,12 @@ def fair_rates(
                 free[resource] = max(0.0, free[resource] - rate * w)
                 weight[resource] -= w
                 n_open[resource] -= 1
-                if not n_open[resource]:  # not by weight, which rounding may leave above zero
-                    del weight[resource]
+                if n_open[resource]:
+                    changed[resource] = None
+                else:  # not by weight, which rounding may leave above zero
+                    levels.pop(resource)
+                    changed.pop(resource, None)
+        for resource in changed:
+            levels[resource] = free[resource] / weight[resource]
+            heappush(heap, (levels[resource], place[resource], resource))
     return rates

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from fractions import Fraction
 
 import pytest
@@ -150,3 +151,12 @@ def test_nothing_bounds_a_flow_without_loads_and_cap() -> None:
 
 def test_no_flow_no_rate() -> None:
     assert fair_rates([], [], [1.0]) == []
+
+
+def test_many_flows_that_share_little_are_soon_done() -> None:
+    """Each of 20,000 links is full at a level of its own: not every link is looked at for each of them."""
+    n = 20_000
+    start = time.perf_counter()
+    rates = fair_rates([[(i, 1.0), (i + 1, 0.5)] for i in range(n)], [INFINITE] * n, [1e9 + i for i in range(n + 1)])
+    assert time.perf_counter() - start < 3
+    assert all(6e8 < rate <= 1e9 + n for rate in rates)
