@@ -1,0 +1,232 @@
+"""The documents against the program: commands run, files load, links lead somewhere, numbers are true."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import re
+import shlex
+import statistics
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from simulator.api import load_machine, simulate
+from simulator.cli import run
+from simulator.console.run import run_app
+from simulator.topology.schema import TopologyFile
+from simulator.topology.yaml_source import parse_yaml
+from validate.cli import app as validate_app
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _make_tables() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_tables", ROOT / "docs" / "make_tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+tables = _make_tables()
+DOCUMENTS = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in tables.documents()}
+README = DOCUMENTS["README.md"]
+AGAIN = "run python -m docs.make_tables"
+
+
+def named_blocks(wanted: Iterable[str]) -> list[tuple[str, str, str]]:
+    """Return (document, name of the file, content) of the blocks of these kinds."""
+    return [(d, n, body) for d, text in DOCUMENTS.items() for kind, n, body in tables.blocks(text) if kind in wanted]
+
+
+def commands() -> list[tuple[str, str]]:
+    """Return (document, command line) of each line of a shell block that starts one of our programs."""
+    found = []
+    for document, _, body in named_blocks(["sh"]):
+        for line in body.splitlines():
+            last = line.split("&&")[-1].strip()
+            if re.match(r"(\.venv/bin/)?(simulate|validate) ", last):
+                found.append((document, last.removeprefix(".venv/bin/")))
+    return found
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder to run commands in, with the picture's folder; lines as long as they are."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs" / "images").mkdir(parents=True)
+    return tmp_path
+
+
+# -- commands ------------------------------------------------------------------------
+
+
+def test_there_is_something_to_check() -> None:
+    assert len(commands()) >= 6
+    assert len(named_blocks(["console"])) >= 8
+    assert len([name for _, name, _ in named_blocks(["yaml"]) if name]) >= 5
+
+
+def test_the_readme_opens_with_the_two_commands() -> None:
+    shell = [body for kind, _, body in tables.blocks(README) if kind == "sh"]
+    assert shell[0] == (
+        "python3 -m venv .venv && .venv/bin/pip install -e '.[dev]' && "
+        ".venv/bin/simulate --topology p3.16xlarge.yaml --strategy ring\n"
+    )
+    assert shell[1] == ".venv/bin/python -m pytest\n"
+
+
+@pytest.mark.parametrize(("document", "command"), commands())
+def test_a_command_runs(document: str, command: str, here, capsys) -> None:
+    words = shlex.split(command)
+    tables.write_files(DOCUMENTS[document], here)
+    if words[0] == "validate":  # needs a table: only that its options are there
+        assert run_app(validate_app, "validate", [*words[1:2], "--help"]) == 0
+        shown = capsys.readouterr().out
+        assert [w for w in words[2:] if w.startswith("--") and w not in shown] == []
+    else:
+        assert run(words[1:]) == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("document", [d for d, text in DOCUMENTS.items() if "```console" in text])
+def test_examples_print_what_the_document_shows(document: str, here) -> None:
+    text = DOCUMENTS[document]
+    tables.write_files(text, here)
+    for kind, _, body in tables.blocks(text):
+        if kind == "console":
+            first, _, shown = body.partition("\n")
+            assert first.startswith("$ ")
+            printed = "".join(f"{line.rstrip()}\n" for line in tables.printed(first[2:]).splitlines())
+            assert shown == printed, AGAIN
+
+
+def test_the_picture_is_current(here) -> None:
+    tables.printed(tables.PICTURE)
+    picture = Path("docs/images/p3.16xlarge.svg")
+    assert picture.read_text(encoding="utf-8") == (ROOT / picture).read_text(encoding="utf-8"), AGAIN
+    assert tables.PICTURE in README
+    assert f"({picture})" in README
+
+
+# -- files ---------------------------------------------------------------------------
+
+FILES = [(d, n) for d, n, _ in named_blocks(["yaml"]) if n and n != "broken.yaml"]
+
+
+@pytest.mark.parametrize(("document", "name"), FILES)
+def test_a_yaml_file_of_a_document_loads_and_runs(document: str, name: str, here) -> None:
+    tables.write_files(DOCUMENTS[document], here)
+    machine = load_machine(name)
+    assert machine.name == name.removesuffix(".yaml")
+    assert simulate(machine, "ring", 1e8).sync_time_s > 0
+
+
+@pytest.mark.parametrize("body", [body for _, name, body in named_blocks(["yaml"]) if not name])
+def test_a_piece_of_yaml_has_keys_that_there_are(body: str) -> None:
+    data = parse_yaml(body.encode(), "piece").data
+    TopologyFile.model_validate({"schema_version": 1, "name": "piece", **(data or {})})
+
+
+def test_every_key_of_the_schema_is_explained() -> None:
+    from simulator.topology import parts, schema
+
+    explained = set(re.findall(r"`(?:transport\.)?(\w+)`", DOCUMENTS["docs/topology.md"]))
+    models = [
+        *(schema.TopologyFile, schema.DeviceSpec, schema.LinkSpec, schema.MeshSpec, schema.TransportSpec),
+        *(schema.ClusterSpec, parts.GpuPart, parts.CpuPart, parts.SwitchPart, parts.NicPart, parts.StoragePart),
+        parts.LinkPart,
+    ]
+    assert {key for model in models for key in model.model_fields} - explained == set()
+
+
+def test_the_strategy_of_the_architecture_works(here, monkeypatch) -> None:
+    tables.write_files(DOCUMENTS["ARCHITECTURE.md"], here)
+    monkeypatch.syspath_prepend(str(here))
+    monkeypatch.delitem(sys.modules, "flood", raising=False)
+    import flood
+
+    monkeypatch.setattr("simulator.api.find_strategy", lambda name: flood.FLOOD)
+    # Each GPU sends 3 x 160 MB over its one link of 16 GB/s.
+    assert simulate(load_machine("4gpu-pcie"), "flood", 160e6).sync_time_s == pytest.approx(0.03)
+
+
+# -- links ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_relative_links_lead_somewhere(document: str) -> None:
+    text = re.sub(r"```.*?```", "", DOCUMENTS[document], flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        there = (ROOT / document).parent / path if path else ROOT / document
+        assert there.exists(), f"{document}: {target}"
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", there.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings}, target
+
+
+@pytest.mark.parametrize("document", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_named_files_are_there(document: str) -> None:
+    for name in re.findall(r"`((?:simulator|topologies|validate|reports|tests|docs)/[\w./-]*)`", DOCUMENTS[document]):
+        assert (ROOT / name).exists(), name
+
+
+# -- errors --------------------------------------------------------------------------
+
+
+def error_rows() -> dict[str, list[str]]:
+    """Return the cells of the README's table of errors by their label."""
+    table = README.partition("<!-- errors -->")[2].partition("<!-- /errors -->")[0]
+    rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in table.strip().splitlines()]
+    return {row[0]: row[1:] for row in rows[2:]}
+
+
+def figures(errors: list[float]) -> list[float]:
+    sizes = [abs(e) for e in errors]
+    p90 = statistics.quantiles(sizes, n=10, method="inclusive")[-1] if len(sizes) > 1 else sizes[0]
+    return [100 * statistics.median(sizes), 100 * p90, 100 * statistics.fmean(errors)]
+
+
+@pytest.mark.corpus
+def test_the_table_of_errors_is_current(corpus: Path, here, capsys) -> None:
+    options = [str(corpus / "collectives.csv"), "--json", "--out", "predictions.csv"]
+    assert run_app(validate_app, "validate", ["score", *options]) == 0
+    document = json.loads(capsys.readouterr().out)["tables"][0]
+    with open("predictions.csv", newline="", encoding="utf-8") as stream:
+        scored = [row for row in csv.DictReader(stream) if not row["skipped"]]
+    shown = error_rows()
+
+    def check(label: str, rows: list[dict[str, str]]) -> None:
+        cells = shown.pop(label)
+        assert int(cells[0]) == len(rows), (label, AGAIN)
+        numbers = [float(cell.removesuffix(" %")) for cell in cells[1:4]]
+        assert numbers == pytest.approx(figures([float(r["error"]) for r in rows]), abs=0.1), (label, AGAIN)
+
+    held_out = [r for r in scored if r["machine"] in tables.HELD_OUT]
+    check("all", scored)
+    check("1 MiB and more", [r for r in scored if float(r["bytes"]) >= 2**20])
+    check("less than 1 MiB", [r for r in scored if float(r["bytes"]) < 2**20])
+    check("**V100 cube mesh, held out of the fit**", held_out)
+    rest = [r for r in scored if f"`{r['machine']}`" not in " ".join(shown)]
+    check(next(label for label in shown if "fewer than" in label), rest)
+    baselines = {
+        g["by"]["machine"]: g["baselines"]["alpha-beta-ring"] for g in document["groups"] if [*g["by"]] == ["machine"]
+    }
+    for label in list(shown):
+        machine = label.split("`")[1]
+        ring = [float(cell.removesuffix(" %")) for cell in shown[label][4:]]
+        expected = [100 * baselines[machine][key] for key in ("median_ape", "p90_ape")]
+        assert ring == pytest.approx(expected, abs=0.1), (label, AGAIN)
+        assert (machine in tables.HELD_OUT) == ("held out" in label)
+        check(label, [r for r in scored if r["machine"] == machine])
+    for machine in tables.HELD_OUT:
+        assert f"--hold-out {machine}" in DOCUMENTS["docs/decisions/nccl-costs.md"]
