@@ -45,7 +45,7 @@ def main() -> None:
     took: list[list[float]] = []
     Actor.create("replay", home, lambda: took.extend(_replay(flows) for flows in rounds))
     engine.run()
-    print(json.dumps(took))
+    sys.stdout.write(json.dumps(took) + "\n")
 
 
 def _rounds(root: NetZone, number: int, case: dict) -> list[list[tuple[Host, Host, int]]]:

@@ -117,7 +117,10 @@ def test_random_rounds_take_the_same_time(simgrid: str) -> None:
     collect()
     theirs = replay(simgrid, [as_case(machine, plan) for machine, plan in drawn])
     assert len(theirs) == len(drawn) >= _N_CASES
-    assert sum(len(task.flows) > 4 for _, plan in drawn for task in plan.tasks if isinstance(task, Transfer)) > _N_CASES // 4
+    assert (
+        sum(len(task.flows) > 4 for _, plan in drawn for task in plan.tasks if isinstance(task, Transfer))
+        > _N_CASES // 4
+    )
     for (machine, plan), expected in zip(drawn, theirs, strict=True):
         for fold in (True, False):
             assert ours(machine, plan, fold=fold) == pytest.approx(expected, rel=_TOLERANCE), (

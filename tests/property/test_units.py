@@ -75,7 +75,7 @@ def test_numbers_with_units_are_what_pint_says(spelling: tuple[str, str], number
 
 @given(st.sampled_from(_SPELLINGS), st.decimals(min_value=0, max_value=1000, places=3))
 def test_units_of_one_dimension_are_no_units_of_another(spelling: tuple[str, str], number: Decimal) -> None:
-    dimension, unit = spelling
+    _, unit = spelling
     for other, table in _UNITS.items():
         if unit not in table:
             with pytest.raises(ValueError, match=re.escape(f"'{unit}' is no unit of {other}; ")):

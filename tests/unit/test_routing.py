@@ -303,7 +303,7 @@ links:
   - {{between: ["gpu[0-3]", "sw[0,0,1,1]"], kind: pcie, bandwidth: 10 GB/s, latency: 1 us}}
   - {{between: ["sw[0-1]", "cpu[0,{cpus - 1}]"], kind: pcie, bandwidth: 12 GB/s, latency: 1 us}}
   - {{between: ["nic[0-1]", "{nics}"], kind: pcie, bandwidth: 11 GB/s, latency: 1 us}}
-{'  - {between: [cpu0, cpu1], kind: socket, bandwidth: 9 GB/s, latency: 2 us}' if cpus == 2 else ''}
+{"  - {between: [cpu0, cpu1], kind: socket, bandwidth: 9 GB/s, latency: 2 us}" if cpus == 2 else ""}
 transport: {{peer_to_peer: pix, gpudirect_rdma: {level}}}
 """,
         n_nodes=2,

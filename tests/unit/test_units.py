@@ -8,7 +8,9 @@ import pytest
 
 from simulator.units import format_bandwidth, format_duration, format_size, parse_quantity
 
-_UNITS_OF_BANDWIDTH = "allowed: B/s, GB/s, Gbit/s, GiB/s, Gibit/s, KB/s, Kbit/s, MB/s, Mbit/s, MiB/s, Mibit/s, TB/s, ... (16 in all)"
+_UNITS_OF_BANDWIDTH = (
+    "allowed: B/s, GB/s, Gbit/s, GiB/s, Gibit/s, KB/s, Kbit/s, MB/s, Mbit/s, MiB/s, Mibit/s, TB/s, ... (16 in all)"
+)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +106,8 @@ def test_a_minimum_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["1e999999999 s", "1e-999999999 s", "1e" + "9" * 10_000 + " s", "9" * 100_000 + " s", "0." + "0" * 100_000 + "1 q"]
+    "text",
+    ["1e999999999 s", "1e-999999999 s", "1e" + "9" * 10_000 + " s", "9" * 100_000 + " s", "0." + "0" * 100_000 + "1 q"],
 )
 def test_huge_numbers_are_refused_at_once(text: str) -> None:
     start = time.perf_counter()
@@ -135,7 +138,14 @@ def test_durations(seconds: float, shown: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [(54e9, "54 GB/s"), (12.35e9, "12.35 GB/s"), (999.99e6, "1 GB/s"), (3.125e9, "3.125 GB/s"), (1e3, "1 kB/s"), (0.0, "0 B/s")],
+    [
+        (54e9, "54 GB/s"),
+        (12.35e9, "12.35 GB/s"),
+        (999.99e6, "1 GB/s"),
+        (3.125e9, "3.125 GB/s"),
+        (1e3, "1 kB/s"),
+        (0.0, "0 B/s"),
+    ],
 )
 def test_bandwidths(value: float, shown: str) -> None:
     assert format_bandwidth(value) == shown
