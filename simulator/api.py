@@ -18,7 +18,14 @@ __all__ = ["compare", "load_machine", "make_request", "simulate"]
 
 
 def load_machine(topology: str, *, n_nodes: int | None = None, fabric: str | None = None) -> Machine:
-    """Return the machine of a topology file or a built-in name, compiled for simulation."""
+    """Return the machine of a topology file or a built-in name, compiled for simulation.
+
+    Raises
+    ------
+    InputError
+        With every fault of the file; or where *fabric* is named for a single machine.
+
+    """
     return compile_machine(load_topology(topology, n_nodes=n_nodes, fabric=fabric))
 
 

@@ -44,9 +44,15 @@ def nearest(found: str, allowed: Iterable[str], listed: int = 12) -> str:
     """
     names = sorted(set(allowed))
     lowered = {name.lower(): name for name in names}
-    close = difflib.get_close_matches(found.lower(), list(lowered), n=1, cutoff=0.6)
+    wanted = found.lower()
+    close = difflib.get_close_matches(wanted, list(lowered), n=8, cutoff=0.6)
     if close:
-        return f"did you mean '{lowered[close[0]]}'?"
+        # Of equally close names the one that begins alike: cpu0 and not gpu1 for cpu1.
+        def likeness(name: str) -> tuple[float, int]:
+            ratio = difflib.SequenceMatcher(None, name, wanted).ratio()
+            return round(ratio, 6), sum(name[: i + 1] == wanted[: i + 1] for i in range(len(name)))
+
+        return f"did you mean '{lowered[max(close, key=likeness)]}'?"
     if not names:
         return ""
     shown = ", ".join(names[:listed])

@@ -62,9 +62,8 @@ def machines(draw: st.DrawFn, min_gpus: int = 2, max_gpus: int = 8, latencies: b
 
     def link(a: str, b: str, kind: str) -> None:
         duplex = "" if kind != "pcie" else draw(st.sampled_from(["", ", duplex: half"]))
-        lines.append(
-            f"  - {{between: [{a}, {b}], kind: {kind}, bandwidth: {draw(_BANDWIDTHS)}, latency: {draw(latency)}{duplex}}}"
-        )
+        figures = f"bandwidth: {draw(_BANDWIDTHS)}, latency: {draw(latency)}{duplex}"
+        lines.append(f"  - {{between: [{a}, {b}], kind: {kind}, {figures}}}")
 
     if n_cpus == 2:
         link("cpu0", "cpu1", "socket")

@@ -66,6 +66,11 @@ def comparison(results: Sequence[Result], style: Style) -> list[str]:
             lines[1] = style.mark(lines[1], "bold", "green")
     if many:
         lines += ["", *_wrapped(why_fastest(results), style)]
+        paying = [r.strategy for r in results if r.counts_software]
+        if paying and len(paying) < len(results):
+            text = f"{' and '.join(paying)} pays for launches and protocols"
+            text += "; the others are ideal schedules, bounds for software"
+            lines += [style.mark(line, "dim") for line in _wrapped(text, style)]
     return lines
 
 

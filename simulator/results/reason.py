@@ -37,7 +37,11 @@ def why_fastest(results: Sequence[Result]) -> str:
     other = slower[0]
     verb = "is" if len(tied) == 1 else "are"
     ratio = other.sync_time_s / best.sync_time_s if best.sync_time_s > 0 else float("inf")
-    return f"{names} {verb} fastest, {_ratio(ratio)} as fast as {other.strategy}: {_because(best, other)}"
+    text = f"{names} {verb} fastest, {_ratio(ratio)} as fast as {other.strategy}: {_because(best, other)}"
+    if best.counts_software != other.counts_software:
+        paying = best if best.counts_software else other
+        text += f"; of the two {paying.strategy} alone pays for launches and protocols"
+    return text
 
 
 def _ratio(ratio: float) -> str:
@@ -58,8 +62,9 @@ def _because(best: Result, other: Result) -> str:
     ratio = math.log(other.sync_time_s / best.sync_time_s)
     carried = 1 - math.log(mine.utilisation / theirs.utilisation) / ratio
     rounds = (rounds_in_sequence(best.timeline.plan), rounds_in_sequence(other.timeline.plan))
-    if carried <= 0.2 and rounds[0] < rounds[1]:
-        return f"it runs {rounds[0]} rounds one after the other, {other.strategy} {rounds[1]}"
+    alike = best.counts_software == other.counts_software
+    if carried <= 0.2 and rounds[0] < rounds[1] and alike:
+        return f"it runs {rounds[0]} {'round' if rounds[0] == 1 else 'rounds'} one after the other, {other.strategy} {rounds[1]}"
     terms = [
         _term(result, use, carries=carried > 0.2, used=carried < 0.8) for result, use in ((best, mine), (other, theirs))
     ]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.engine.timeline import Timeline
+from simulator.plan.plan import Work
 from simulator.strategies.base import Request
+from simulator.units import format_duration
 from simulator.workload.collective import Collective, bus_factor
 
 __all__ = ["LinkUse", "Result", "make_result"]
@@ -45,6 +47,11 @@ class Result:
         """How many GPUs took part."""
         return len(self.gpus)
 
+    @property
+    def counts_software(self) -> bool:
+        """Whether launches and protocols are in the time; without them it is a bound on what software can reach."""
+        return "cost" in self.facts
+
 
 def make_result(strategy: str, request: Request, timeline: Timeline) -> Result:
     """Return the result of *timeline*, which ran the plan for *request*."""
@@ -78,8 +85,20 @@ def make_result(strategy: str, request: Request, timeline: Timeline) -> Result:
         bottleneck=busiest,
         links=(*links, *shared),
         rings=tuple(tuple(ordinal[node] for node in ring) for ring in timeline.plan.rings),
-        notes=timeline.plan.notes,
+        notes=(*timeline.plan.notes, *_launch_note(timeline)),
         facts=dict(timeline.plan.facts),
         simulation_events=timeline.simulation_events,
         timeline=timeline,
     )
+
+
+def _launch_note(timeline: Timeline) -> list[str]:
+    """Say so where the time is that of launching, and not of moving bytes."""
+    launches = {task.id for task in timeline.plan.tasks if isinstance(task, Work) and task.label == "launch"}
+    last_s = max((span.end_s for span in timeline.spans if span.task not in launches), default=0.0)
+    if not launches or last_s >= timeline.end_s:
+        return []
+    n_gpus = timeline.plan.facts.get("gpus_per_process", "several")
+    end = format_duration(timeline.end_s)
+    text = f"launching takes longest: one host thread starts the kernels of {n_gpus} GPUs in {end}"
+    return [f"{text}, the exchange itself is over after {format_duration(last_s)}"]

@@ -103,10 +103,13 @@ def _resolve(source: YamlSource, folder: Path | None, n_nodes: int | None, fabri
             file=source.file,
         )
     node = _Resolver(source, spec, faults).topology()
-    if n_nodes is None and fabric is None:
+    if n_nodes is None:
+        if fabric is not None:
+            raise InputError(
+                f"--fabric: joins several machines, {one_line(node.name, 60)} is one; add --nodes, for example 2"
+            )
         return node
-    network = _fabric(fabric, spec) if fabric is not None else None
-    return compose_cluster(node, n_nodes=1 if n_nodes is None else n_nodes, fabric=network)
+    return compose_cluster(node, n_nodes=n_nodes, fabric=_fabric(fabric, spec) if fabric is not None else None)
 
 
 def _fabric(name: str, spec: TopologyFile) -> LinkPart:
@@ -194,6 +197,9 @@ class _Resolver:
         names = [*catalogue.part_names(wanted if wanted else None)]
         names += [one_line(n, 60) for n, p in self.spec.parts.items() if isinstance(p, kind)]
         shown = one_line(name, 60)
+        own = self.source.data.get("parts")
+        if part is None and isinstance(own, dict) and name in own:
+            return None  # described in the file, with a fault of its own
         if part is None:
             self.fault(path, f"no part is called '{shown}'; {nearest(name, names, listed=8)}")
         else:
