@@ -64,7 +64,8 @@ def _because(best: Result, other: Result) -> str:
     rounds = (rounds_in_sequence(best.timeline.plan), rounds_in_sequence(other.timeline.plan))
     alike = best.counts_software == other.counts_software
     if carried <= 0.2 and rounds[0] < rounds[1] and alike:
-        return f"it runs {rounds[0]} {'round' if rounds[0] == 1 else 'rounds'} one after the other, {other.strategy} {rounds[1]}"
+        mine_rounds = "1 round" if rounds[0] == 1 else f"{rounds[0]} rounds"
+        return f"it runs {mine_rounds} one after the other, {other.strategy} {rounds[1]}"
     terms = [
         _term(result, use, carries=carried > 0.2, used=carried < 0.8) for result, use in ((best, mine), (other, theirs))
     ]

@@ -58,7 +58,7 @@ class Costs:
     staged_share: float
 
 
-# As `validate fit` gives them for published measurements of 20 machines (Maxwell to Hopper, 2016
+# As `validate fit` gives them for published measurements of 19 machines (Maxwell to Hopper, 2016
 # to 2026) with the V100 cube mesh held out.  docs/decisions/nccl-costs.md has the command, and
 # the error on machines that a fit has not seen.
 DEFAULT_COSTS = Costs(
