@@ -355,6 +355,11 @@ def test_where_one_end_has_fewer_nics_near_they_serve_all_of_the_other() -> None
     into = {name: share for name, share in shares(machine, found).items() if name.startswith("network->")}
     assert into == {"network->node1.nic0": 1.0}
     assert found.bandwidth_Bps == pytest.approx(5e9)
+    # Direct at one end and through memory at the other is no direct way.
+    for one, other, memory in (("node0.gpu0", "node1.gpu2", "node1"), ("node0.gpu2", "node1.gpu0", "node0")):
+        mixed = route(machine, one, other)
+        assert mixed.transport == "network-staged"
+        assert loads(machine, mixed) == pytest.approx({f"{memory}.cpu0:memory": 2.0})
 
 
 def test_nics_behind_the_cpu_are_taken_in_turn() -> None:
