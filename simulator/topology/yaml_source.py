@@ -119,7 +119,8 @@ def parse_yaml(raw: bytes, name: str) -> YamlSource:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
         problem = one_line(", ".join(filter(None, (error.context, error.problem))) or "cannot be parsed")
-        written = text.splitlines()[line - 1].split() if 0 < line <= text.count("\n") + 1 else []
+        lines = text.splitlines()
+        written = lines[line - 1].split() if 0 < line <= len(lines) else []  # a mistake may stand at the file's end
         if len(written) > 1 and written[0].lower().startswith("gpu") and written[0][3:].isdigit():
             problem += "; the rows of a matrix begin at one column, or write 'matrix: |2' before a header"
         raise InputError(Fault(f"is no valid YAML: {problem}", name, line, column)) from None
