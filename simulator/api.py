@@ -40,6 +40,7 @@ def simulate(
     pairs: Sequence[tuple[int, int]] = (),
     fold: bool = True,
     router: Router | None = None,
+    gpus_per_process: int = 1,
 ) -> Result:
     """Simulate one collective of *size_bytes* over *gpus* of *machine*.
 
@@ -53,6 +54,8 @@ def simulate(
         Ranks of a send-recv; each rank to the next otherwise.
     fold : bool
         Pass repeated rounds as one event; the result is the same without.
+    gpus_per_process : int
+        How many GPUs one host thread launches for, as nccl-tests' ``-g``; matters to ``nccl``.
 
     Raises
     ------
@@ -60,7 +63,16 @@ def simulate(
         Where the strategy is not known or does not fit; says why.
 
     """
-    request = make_request(machine, size_bytes, collective=collective, gpus=gpus, root=root, pairs=pairs, router=router)
+    request = make_request(
+        machine,
+        size_bytes,
+        collective=collective,
+        gpus=gpus,
+        root=root,
+        pairs=pairs,
+        router=router,
+        gpus_per_process=gpus_per_process,
+    )
     try:
         plan = find_strategy(strategy).plan(request)
     except Unsuitable as error:
@@ -77,6 +89,7 @@ def make_request(
     root: int = 0,
     pairs: Sequence[tuple[int, int]] = (),
     router: Router | None = None,
+    gpus_per_process: int = 1,
 ) -> Request:
     """Return the request that :func:`simulate` plans; raises as it does."""
     chosen = range(len(machine.gpus)) if gpus is None else gpus
@@ -93,7 +106,13 @@ def make_request(
     for pair in pairs:
         if not all(0 <= end < len(ranks) for end in pair) or pair[0] == pair[1]:
             raise InputError(f"a pair names two different ranks from 0 to {len(ranks) - 1}; got {pair[0]}>{pair[1]}")
-    return Request(machine, router or Router(machine), ranks, collective, size_bytes, root, tuple(pairs))
+    if not 0 <= size_bytes < float("inf"):
+        raise InputError(f"the size must be at least zero and finite; got {size_bytes}")
+    if gpus_per_process < 1:
+        raise InputError(f"a process drives at least one GPU; got {gpus_per_process}")
+    return Request(
+        machine, router or Router(machine), ranks, collective, size_bytes, root, tuple(pairs), gpus_per_process
+    )
 
 
 def compare(
@@ -106,9 +125,18 @@ def compare(
     root: int = 0,
     fold: bool = True,
     router: Router | None = None,
+    gpus_per_process: int = 1,
 ) -> tuple[list[Result], dict[str, str]]:
     """Simulate every strategy that fits; return the results, fastest first, and why others do not fit."""
-    request = make_request(machine, size_bytes, collective=collective, gpus=gpus, root=root, router=router)
+    request = make_request(
+        machine,
+        size_bytes,
+        collective=collective,
+        gpus=gpus,
+        root=root,
+        router=router,
+        gpus_per_process=gpus_per_process,
+    )
     results: list[Result] = []
     unfit: dict[str, str] = {}
     for name in strategies if strategies is not None else strategy_names():

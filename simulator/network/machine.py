@@ -67,6 +67,7 @@ class Machine:
     gpus: tuple[int, ...]
     memory_bus: dict[int, int]  # CPU node -> resource
     fabric: dict[int, int]  # switch node -> resource
+    half_duplex: frozenset[int]  # resources that both directions of a link share
     transport: TransportSpec
     n_hosts: int
     index_of: dict[str, int] = field(repr=False)
@@ -103,12 +104,15 @@ def compile_machine(topology: Topology) -> Machine:
         return len(names) - 1
 
     seen: dict[str, int] = {}
+    half_duplex: list[int] = []
     for wire in _merged(topology.wires):
         part = wire.part
         nominal = part.bandwidth * wire.count
         bandwidth = nominal * part.efficiency
         ends = (index_of[wire.a], index_of[wire.b])
         shared = resource(f"{wire.a}<->{wire.b}", bandwidth) if part.duplex == "half" else None
+        if shared is not None:
+            half_duplex.append(shared)
         for src, dst in (ends, ends[::-1]):
             name = f"{nodes[src].name}->{nodes[dst].name}"
             seen[name] = seen.get(name, 0) + 1
@@ -137,6 +141,7 @@ def compile_machine(topology: Topology) -> Machine:
         gpus=tuple(node.index for node in nodes if node.kind == "gpu"),
         memory_bus=memory_bus,
         fabric=fabric,
+        half_duplex=frozenset(half_duplex),
         transport=topology.transport,
         n_hosts=topology.n_nodes,
         index_of=index_of,

@@ -18,13 +18,12 @@ from collections.abc import Callable, Iterable
 from simulator.errors import InputError
 from simulator.network.machine import Link, Machine, Node
 from simulator.network.route import CLASSES, Route, join, route_along, striped
-from simulator.topology.parts import NicPart
+from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, NicPart
 
 __all__ = ["Router"]
 
-_GPU_LINKS = frozenset(("nvlink", "xgmi", "c2c"))
+_DEVICE_LINKS = GPU_LINKS | {"c2c"}
 _HOST_LINKS = frozenset(("pcie", "socket", "c2c", "storage"))
-_NETWORK_LINKS = frozenset(("ethernet", "infiniband", "efa", "omnipath"))
 _MAX_STRIPES = 64
 
 
@@ -34,6 +33,7 @@ class Router:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self._kept: dict[tuple[int, int], Route] = {}
+        self.found: dict[object, object] = {}  # what searches over this machine have found, by what was asked
         self._near_nics: dict[int, list[tuple[int, Route]]] = {}
         self._cpus: dict[int, int | None] = {}
         self._into: dict[tuple[int, int], Link] | None = None
@@ -116,7 +116,7 @@ class Router:
     def _nvlink(self, src: int, dst: int) -> Route | None:
         nodes = self.machine.nodes
         paths = self._shortest(
-            src, dst, lambda link: link.kind in _GPU_LINKS, lambda v: nodes[v].kind == "nvlink-switch"
+            src, dst, lambda link: link.kind in _DEVICE_LINKS, lambda v: nodes[v].kind == "nvlink-switch"
         )
         if not paths:
             return None
@@ -134,7 +134,7 @@ class Router:
         return join(self.machine, first, route_along(self.machine, down, worst, "host"), worst, "host-staged")
 
     def _between(self, src: Node, dst: Node) -> Route | None:
-        """Over the network; several NICs at equal distance share the bytes."""
+        """Over the network; the NICs that are nearest to a GPU share its bytes."""
         out, into = self._nics_of(src.index), self._nics_of(dst.index)
         if not out or not into:
             return None
@@ -191,10 +191,10 @@ class Router:
         if best <= CLASSES.index("pxb") or self.machine.nodes[node].kind == "cpu":
             shortest = min(len(leg.links) for _, leg in near)
             return [(nic, leg) for nic, leg in near if len(leg.links) == shortest]
-        # Through the CPU no NIC is nearer than another: GPUs take them in turn.
+        # Through the CPU no NIC is nearer than another: the GPUs share them out in turn.
         local = [n.index for n in self._in_host[host] if n.kind == "gpu"]
         turn = local.index(node) if node in local else 0
-        return [near[turn % len(near)]]
+        return near[turn :: len(local)] or [near[turn % len(near)]]
 
     def _reversed(self, leg: Route) -> Route:
         """Return *leg* the other way round."""
@@ -240,14 +240,14 @@ class Router:
         nodes, outgoing = self.machine.nodes, self.machine.outgoing
         if self._into is None:
             self._into = {
-                (link.src, link.dst): link for link in reversed(self.machine.links) if link.kind in _NETWORK_LINKS
+                (link.src, link.dst): link for link in reversed(self.machine.links) if link.kind in NETWORK_LINKS
             }
         for link in outgoing[src]:  # one switch between them: no search over its many ports
             last = self._into.get((link.dst, dst))
-            if link.kind in _NETWORK_LINKS and last is not None and nodes[link.dst].kind == "network-switch":
+            if link.kind in NETWORK_LINKS and last is not None and nodes[link.dst].kind == "network-switch":
                 return [link, last]
         paths = self._shortest(
-            src, dst, lambda link: link.kind in _NETWORK_LINKS, lambda v: nodes[v].kind == "network-switch"
+            src, dst, lambda link: link.kind in NETWORK_LINKS, lambda v: nodes[v].kind == "network-switch"
         )
         return paths[0] if paths else None
 

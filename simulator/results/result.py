@@ -67,7 +67,7 @@ def make_result(strategy: str, request: Request, timeline: Timeline) -> Result:
     shared = [
         use(machine.resource_names[r], n_bytes, machine.capacity_Bps[r])
         for r, n_bytes in enumerate(timeline.resource_bytes)
-        if n_bytes > 0 and (r not in own or "<->" in machine.resource_names[r])
+        if n_bytes > 0 and (r not in own or r in machine.half_duplex)
     ]
     used = [u for u in [*links, *shared] if u.bytes > 0]
     # max takes the first of equals, so that ties are broken by the order of the file.

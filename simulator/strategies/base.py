@@ -23,7 +23,8 @@ class Request:
 
     ``ranks`` are GPU nodes of the machine, rank 0 first; ``root`` is a rank.  ``size_bytes``
     is nccl-tests' size (see :mod:`simulator.workload.collective`).  ``pairs`` are the
-    (source, target) ranks of a send-recv; empty: each rank to the next.
+    (source, target) ranks of a send-recv; empty: each rank to the next.  ``gpus_per_process``
+    is how many GPUs one host thread launches for.
     """
 
     machine: Machine
@@ -33,6 +34,7 @@ class Request:
     size_bytes: float
     root: int = 0
     pairs: tuple[tuple[int, int], ...] = ()
+    gpus_per_process: int = 1
 
     @property
     def n_ranks(self) -> int:

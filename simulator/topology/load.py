@@ -11,7 +11,7 @@ from simulator.topology import catalogue
 from simulator.topology.cluster import compose_cluster
 from simulator.topology.matrix import parse_matrix
 from simulator.topology.names import MAX_NAMES, expand
-from simulator.topology.parts import CpuPart, GpuPart, LinkPart, NicPart, Part, StoragePart, SwitchPart
+from simulator.topology.parts import NETWORK_LINKS, CpuPart, GpuPart, LinkPart, NicPart, Part, StoragePart, SwitchPart
 from simulator.topology.schema import DeviceSpec, LinkSpec, MeshSpec, TopologyFile
 from simulator.topology.topology import Device, DeviceKind, Topology, Wire
 from simulator.topology.validation import kept_positions, validate_in_part
@@ -28,7 +28,6 @@ _DEFAULTS: Mapping[str, Part] = {
     "storage": StoragePart(kind="storage"),
 }
 AnyKind = TypeVar("AnyKind", bound=Part)
-_NETWORKS = ("ethernet", "infiniband", "efa", "omnipath")
 _NAMED = 4  # of a range at most; the others are like them
 _MAX_WIRES = 262_144
 _OVERRIDES = ("memory_size", "memory_bandwidth", "latency", "bandwidth")
@@ -80,9 +79,9 @@ def _resolve(source: YamlSource, folder: Path | None, n_nodes: int | None, fabri
         lookup = _Resolver(source, spec)
         switch = lookup.part(cluster.switch, SwitchPart, ("cluster", "switch"))
         own_fabric = lookup.part(cluster.fabric, LinkPart, ("cluster", "fabric"))
-        if isinstance(own_fabric, LinkPart) and own_fabric.of not in _NETWORKS:
+        if isinstance(own_fabric, LinkPart) and own_fabric.of not in NETWORK_LINKS:
             shown = one_line(cluster.fabric, 60)
-            lookup.fault(("cluster", "fabric"), f"'{shown}' is no network; {nearest(own_fabric.of, _NETWORKS)}")
+            lookup.fault(("cluster", "fabric"), f"'{shown}' is no network; {nearest(own_fabric.of, NETWORK_LINKS)}")
         if isinstance(switch, SwitchPart) and switch.of != "network":
             shown = one_line(cluster.switch, 60)
             lookup.fault(("cluster", "switch"), f"'{shown}' is a switch of {switch.of}, not of a network")
@@ -114,7 +113,7 @@ def _resolve(source: YamlSource, folder: Path | None, n_nodes: int | None, fabri
 
 def _fabric(name: str, spec: TopologyFile) -> LinkPart:
     part = spec.parts.get(name) or catalogue.load_part(name)
-    if isinstance(part, LinkPart) and part.of in _NETWORKS:
+    if isinstance(part, LinkPart) and part.of in NETWORK_LINKS:
         return part
     names = [n for n in catalogue.part_names("link") if _is_network(n)]
     raise InputError(f"--fabric: no network link is called '{one_line(name, 60)}'; {nearest(name, names)}")
@@ -122,7 +121,7 @@ def _fabric(name: str, spec: TopologyFile) -> LinkPart:
 
 def _is_network(link_name: str) -> bool:
     part = catalogue.load_part(link_name)
-    return isinstance(part, LinkPart) and part.of in _NETWORKS
+    return isinstance(part, LinkPart) and part.of in NETWORK_LINKS
 
 
 def _described(source: YamlSource) -> set[str] | None:

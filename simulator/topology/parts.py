@@ -19,6 +19,8 @@ from simulator.errors import one_line
 from simulator.units import Bandwidth, Duration, FlopRate, Frequency, Power, Rate, Size
 
 __all__ = [
+    "GPU_LINKS",
+    "NETWORK_LINKS",
     "AnyPart",
     "CacheLevel",
     "CpuPart",
@@ -32,6 +34,8 @@ __all__ = [
 ]
 
 LinkKind = Literal["nvlink", "xgmi", "pcie", "socket", "c2c", "ethernet", "infiniband", "efa", "omnipath", "storage"]
+GPU_LINKS = frozenset(("nvlink", "xgmi"))
+NETWORK_LINKS = frozenset(("ethernet", "infiniband", "efa", "omnipath"))
 Duplex = Literal["full", "half"]
 
 

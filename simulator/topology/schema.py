@@ -77,7 +77,7 @@ class ClusterSpec(Strict):
     """Equal nodes on one network."""
 
     node: str = Field(..., description="A built-in topology or a path beside this file")
-    nodes: int = Field(..., ge=1, le=65536, description="How many")
+    nodes: int = Field(..., ge=1, le=4096, description="How many")
     fabric: str | None = Field(
         None, description="Link part between each NIC and the network; left out: the NIC's own rate"
     )

@@ -39,7 +39,6 @@ _START = Costs(
     },
     pcie_share=0.5,
     network_share=0.95,
-    fan_share=0.6,
     staged_share=0.6,
 )
 
@@ -81,7 +80,7 @@ def fit_costs(rows: Sequence[Observation], start: Costs = _START) -> Costs:
 
 _PROTOCOLS = tuple(DEFAULT_COSTS.protocols)
 _FIELDS = ("base_s", "hop_s", "net_hop_s", "share", "channel_Bps")
-_SHARED = ("launch_s", "peer_launch_s", "pcie_share", "network_share", "fan_share", "staged_share")
+_SHARED = ("launch_s", "peer_launch_s", "pcie_share", "network_share", "staged_share")
 # LL alone is bound by its threads; NVLS leaves the network to trees of the Simple protocol, and
 # point to point moves data as that does.
 _NOT_FITTED = {f"{name}.channel_Bps" for name in ("LL128", "Simple", "NVLS", "P2P")} | {
@@ -89,7 +88,7 @@ _NOT_FITTED = {f"{name}.channel_Bps" for name in ("LL128", "Simple", "NVLS", "P2
     "NVLS.net_hop_s",
     "P2P.share",
 }
-_FIRST = 6  # constants that stand before those of the protocols
+_FIRST = 5  # constants that stand before those of the protocols
 
 
 def _names() -> list[str]:
@@ -153,15 +152,16 @@ class _Table:
         values = np.exp(vector)
         base, hop, net_hop, share, channel = values[_FIRST:].reshape(-1, len(_FIELDS))[self.protocol].T
         kernel = base + hop * of["hops"] + net_hop * of["net_hops"] + of["latency_s"]
-        moving = np.maximum(of["transfer_s"] / np.minimum(share, 1.0), of["channel_bytes"] / channel)
+        moving = np.maximum(of["transfer_s"], of["channel_bytes"] / channel)
+        moving = np.maximum(moving, of["gpu_link_s"] / np.minimum(share, 1.0))
         moving = np.maximum(moving, of["pcie_s"] / np.minimum(values[2], 1.0))
-        network = values[3:6][of["network_use"].astype(int)]
+        network = np.where(of["is_staged"] > 0, values[4], values[3])
         kernel = kernel + np.maximum(moving, of["network_s"] / np.minimum(network, 1.0))
         return np.maximum(values[0] * of["launches"] + values[1] * of["peer_launches"], kernel)
 
     def loss(self, vector: Any) -> float:
         np = self.np
-        shares = [2, 3, 4, 5, *range(_FIRST + 3, len(vector), len(_FIELDS))]
+        shares = [2, 3, 4, *range(_FIRST + 3, len(vector), len(_FIELDS))]
         over = np.clip(vector[shares], 0.0, None).sum()  # keeps shares from wandering off above 1
         errors = np.abs(np.log(self.predicted_s(vector) / self.of["measured_s"]))
         return float((errors * self.weight).sum() + over)

@@ -9,18 +9,16 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from simulator.api import make_request
 from simulator.engine.executor import execute
 from simulator.errors import InputError
 from simulator.network.machine import Machine
-from simulator.plan.merge import merge
 from simulator.plan.plan import Plan, Transfer
 from simulator.strategies.base import Unsuitable
 from simulator.strategies.nccl.cost import DEFAULT_COSTS, Costs, ProtocolCost
-from simulator.strategies.nccl.kernels import NETWORK_LINKS
 from simulator.strategies.nccl.strategy import Nccl
+from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS
 from validate.score.machines import MachineBook
-from validate.score.predict import check_hardware, groups_of
+from validate.score.predict import check_hardware, groups_of, plan_query
 from validate.score.query import NotScored, Query
 
 __all__ = ["Observation", "observe", "observe_all"]
@@ -29,7 +27,7 @@ _NOTHING = Costs(
     0.0,
     0.0,
     {name: ProtocolCost(0.0, 0.0, 0.0, wire=cost.wire) for name, cost in DEFAULT_COSTS.protocols.items()},
-    *(1.0, 1.0, 1.0, 1.0),
+    *(1.0, 1.0, 1.0),
 )
 
 
@@ -47,37 +45,27 @@ class Observation:
     net_hops: int
     latency_s: float  # of the routes and the plugin
     transfer_s: float  # of the bytes, at the links' full speed
+    gpu_link_s: float  # of the bytes, were NVLink alone in the way
     pcie_s: float  # of the bytes, were the PCIe between the GPUs alone in the way
     network_s: float  # were the network alone in the way
-    network_use: int  # 0 in rings, 1 fanned out, 2 through host memory
+    is_staged: bool  # over the network through host memory
     channel_bytes: float
 
 
 def observe(query: Query, measured_s: float, book: MachineBook) -> Observation:
     """Return the row of *query* as an observation; raises NotScored where it cannot be planned."""
     compiled = book.get(query.machine, query.n_nodes)
-    groups = groups_of(query, compiled)
-    check_hardware(compiled, groups)
-    strategy = Nccl(query.algorithm, query.gpus_per_process, costs=_NOTHING)
+    check_hardware(compiled, groups_of(query, compiled))
+    strategy = Nccl(query.algorithm, costs=_NOTHING)
     try:
-        plans = [
-            strategy.plan(
-                make_request(
-                    compiled.machine,
-                    query.size_bytes,
-                    collective=query.collective,
-                    gpus=gpus,
-                    pairs=query.pairs,
-                    router=compiled.router,
-                )
-            )
-            for gpus in groups
-        ]
-        whole_s = execute(compiled.machine, merge(plans)).end_s
+        plan = plan_query(query, compiled, strategy)
+        whole_s = execute(compiled.machine, plan).end_s
     except (Unsuitable, InputError) as error:
         raise NotScored(str(error)) from None
-    facts = plans[0].facts
-    latency_s = _latency_s(plans[0])
+    facts = plan.facts
+    if facts.get("algorithm") == "tree" and query.n_nodes == 2:
+        raise NotScored("NCCL's versions differ in taking a tree or a ring on two nodes; which one ran is not known")
+    latency_s = _latency_s(plan)
     return Observation(
         machine=query.machine,
         group=(
@@ -94,9 +82,10 @@ def observe(query: Query, measured_s: float, book: MachineBook) -> Observation:
         net_hops=int(facts["network_hops"]),
         latency_s=latency_s,
         transfer_s=max(0.0, whole_s - latency_s),
-        pcie_s=_alone_s(plans[0], compiled.machine, ("pcie",), network=False),
-        network_s=_alone_s(plans[0], compiled.machine, NETWORK_LINKS, network=True),
-        network_use=2 if _is_staged(plans[0]) else int(facts["network_use"] == "fan"),
+        gpu_link_s=_alone_s(plan, compiled.machine, GPU_LINKS),
+        pcie_s=_alone_s(plan, compiled.machine, ("pcie",), network=False),
+        network_s=_alone_s(plan, compiled.machine, NETWORK_LINKS, network=True),
+        is_staged=_is_staged(plan),
         channel_bytes=float(facts["channel_bytes"]),
     )
 
@@ -106,13 +95,13 @@ def _is_staged(plan: Plan) -> bool:
     return any(flow.route.transport == "network-staged" for flow in flows)
 
 
-def _alone_s(plan: Plan, machine: Machine, kinds: Collection[str], *, network: bool) -> float:
+def _alone_s(plan: Plan, machine: Machine, kinds: Collection[str], *, network: bool | None = None) -> float:
     """Return how long all flows together take over the slowest of their links of some kinds."""
     sent: dict[int, float] = {}
     for task in plan.tasks:
         if isinstance(task, Transfer):
             for flow in task.flows:
-                if (flow.route.path_class == "net") == network:
+                if network is None or (flow.route.path_class == "net") == network:
                     for index, carried in flow.route.links:
                         if machine.links[index].kind in kinds:
                             sent[index] = sent.get(index, 0.0) + task.repeat * flow.wire_bytes * carried

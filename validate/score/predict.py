@@ -9,6 +9,7 @@ from simulator.api import make_request
 from simulator.engine.executor import execute
 from simulator.errors import InputError, SimulationError, one_line
 from simulator.plan.merge import merge
+from simulator.plan.plan import Plan
 from simulator.strategies.base import Strategy, Unsuitable
 from simulator.strategies.registry import find_strategy
 from simulator.topology.parts import GpuPart
@@ -16,7 +17,7 @@ from validate.score.baselines import alpha_beta_ring_s
 from validate.score.machines import Compiled, MachineBook
 from validate.score.query import NotScored, Query
 
-__all__ = ["Predictor", "check_hardware", "groups_of"]
+__all__ = ["Predictor", "check_hardware", "groups_of", "plan_query"]
 
 _NCCL = "nccl"
 _Answer = float | str  # seconds, or why there is no prediction
@@ -28,7 +29,7 @@ class Predictor:
     def __init__(self, book: MachineBook, strategy: str = _NCCL) -> None:
         self._book = book
         self._name = strategy
-        self._strategies: dict[tuple[str | None, int | None], Strategy] = {(None, None): find_strategy(strategy)}
+        self._strategies: dict[str | None, Strategy] = {None: find_strategy(strategy)}
         self._kept: dict[tuple[str, Query], _Answer] = {}
         self._baselines: dict[tuple[str, Query], _Answer] = {}
 
@@ -68,22 +69,9 @@ class Predictor:
         groups = groups_of(query, compiled)
         if self._name == _NCCL:
             check_hardware(compiled, groups)
-        strategy = self._strategy(query.algorithm, query.gpus_per_process)
+        strategy = self._strategy(query.algorithm)
         try:
-            plans = [
-                strategy.plan(
-                    make_request(
-                        compiled.machine,
-                        query.size_bytes,
-                        collective=query.collective,
-                        gpus=gpus,
-                        pairs=query.pairs,
-                        router=compiled.router,
-                    )
-                )
-                for gpus in groups
-            ]
-            end_s = execute(compiled.machine, merge(plans)).end_s
+            end_s = execute(compiled.machine, plan_query(query, compiled, strategy)).end_s
         except Unsuitable as error:
             raise NotScored(f"{self._name} does not fit: {one_line(error)}") from None
         except (InputError, SimulationError) as error:
@@ -92,19 +80,36 @@ class Predictor:
             raise NotScored("the simulated time is not positive")
         return end_s
 
-    def _strategy(self, algorithm: str | None, gpus_per_process: int | None) -> Strategy:
-        """Return the strategy made to use *algorithm*, launched for so many GPUs by each host thread."""
+    def _strategy(self, algorithm: str | None) -> Strategy:
+        """Return the strategy made to use *algorithm*."""
         if algorithm == self._name:
-            algorithm = None
-        if self._name != _NCCL:
-            if algorithm is not None:
+            return self._strategies[None]
+        if algorithm not in self._strategies:
+            if self._name != _NCCL:
                 raise NotScored(f"forced algorithm '{algorithm}' is not what {self._name} does")
-            gpus_per_process = None  # a schedule alone, without a host that launches it
-        key = (algorithm, gpus_per_process)
-        if key not in self._strategies:
             module = importlib.import_module("simulator.strategies.nccl.strategy")
-            self._strategies[key] = module.nccl(algorithm=algorithm, gpus_per_process=gpus_per_process)
-        return self._strategies[key]
+            self._strategies[algorithm] = module.nccl(algorithm)
+        return self._strategies[algorithm]
+
+
+def plan_query(query: Query, compiled: Compiled, strategy: Strategy) -> Plan:
+    """Return the plan of all groups of *query* at once; raises as the strategy does, or NotScored."""
+    return merge(
+        [
+            strategy.plan(
+                make_request(
+                    compiled.machine,
+                    query.size_bytes,
+                    collective=query.collective,
+                    gpus=gpus,
+                    pairs=query.pairs,
+                    router=compiled.router,
+                    gpus_per_process=query.gpus_per_process,
+                )
+            )
+            for gpus in groups_of(query, compiled)
+        ]
+    )
 
 
 def _seconds(answer: _Answer) -> float:

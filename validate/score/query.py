@@ -43,7 +43,7 @@ _COLLECTIVES: dict[str, tuple[str, Collective]] = {
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII)
 _INDICES = re.compile(r"\d{1,5}(?:-\d{1,5})?(?:[,;]\s*\d{1,5}(?:-\d{1,5})?)*", re.ASCII)
 _PAIRS = re.compile(r"pairs\s+(\d{1,5}>\d{1,5}(?:\s*;\s*\d{1,5}>\d{1,5})*)", re.ASCII)
-_ALGORITHM = re.compile(r"(?:nccl_algo\s*=\s*)?(ring|tree|nvls)\b(?:\s*\(.*\))?", re.ASCII)
+_ALGORITHM = re.compile(r"(?:nccl_algo\s*=\s*)?(ring|tree|nvls_?tree|nvls|pat)\b(?:\s*\(.*\))?", re.ASCII)
 _ONE_EACH = re.compile(r"\b(?:xla|torch|pytorch|mpi|openmpi|horovod|jax)\b", re.IGNORECASE | re.ASCII)
 _TESTS_GPUS = re.compile(r"nccl-tests.*\s-g\s*([1-9]\d{0,3})\b", re.IGNORECASE | re.ASCII)
 
@@ -60,7 +60,7 @@ class Query:
     ``n_gpus / n_nodes``.  Ranks count through the nodes; each group takes ``group_size``
     consecutive ones.  ``pairs`` are ranks of a group.  ``algorithm`` is None where the
     library chose it itself.  ``gpus_per_process`` is how many GPUs one host thread launches
-    for, None where the software does not tell.
+    for.
     """
 
     machine: str
@@ -73,7 +73,7 @@ class Query:
     size_bytes: float
     pairs: tuple[tuple[int, int], ...] = ()
     algorithm: str | None = None
-    gpus_per_process: int | None = None
+    gpus_per_process: int = 1
 
 
 def read_query(cell: Callable[[str], str]) -> Query:
@@ -115,7 +115,7 @@ def read_query(cell: Callable[[str], str]) -> Query:
         size_bytes=size_bytes,
         pairs=pairs,
         algorithm=_algorithm(cell("algorithm_forced")),
-        gpus_per_process=_gpus_per_process(cell("software")),
+        gpus_per_process=_gpus_per_process(cell("software"), n_nodes, group_size),
     )
 
 
@@ -192,9 +192,13 @@ def _algorithm(text: str) -> str | None:
     return match.group(1)
 
 
-def _gpus_per_process(software: str) -> int | None:
-    """Return how many GPUs a host thread launches for: one under MPI and in frameworks, nccl-tests' ``-g``."""
-    if _ONE_EACH.search(software):
+def _gpus_per_process(software: str, n_nodes: int, group_size: int) -> int:
+    """Return how many GPUs a host thread launches for.
+
+    One under MPI, in frameworks and over several nodes; otherwise what nccl-tests' ``-g``
+    says, and all, as nccl-tests is mostly run on one machine, where nothing is said.
+    """
+    if n_nodes > 1 or _ONE_EACH.search(software):
         return 1
     found = _TESTS_GPUS.search(software)
-    return int(found.group(1)) if found else None
+    return min(int(found.group(1)), group_size) if found else group_size

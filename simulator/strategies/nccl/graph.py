@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 from simulator.network.machine import Machine, Node
 from simulator.strategies.base import Request
@@ -31,7 +32,14 @@ __all__ = ["comm_graph"]
 
 
 def comm_graph(request: Request) -> CommGraph:
-    """Return what NCCL would find on the request's machine for its ranks."""
+    """Return what NCCL would find on the request's machine for its ranks; searched once."""
+    key = ("nccl graph", request.ranks)
+    if key not in request.router.found:
+        request.router.found[key] = _searched(request)
+    return cast(CommGraph, request.router.found[key])
+
+
+def _searched(request: Request) -> CommGraph:
     machine = request.machine
     hosts = request.by_host()
     gpus = [machine.nodes[node] for node in request.ranks]

@@ -18,31 +18,26 @@ from simulator.strategies.base import Request, Unsuitable
 from simulator.strategies.nccl.cost import Costs, ProtocolCost
 from simulator.strategies.search.rings import FoundRing
 from simulator.strategies.search.trees import FoundTree
+from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS
 
-__all__ = ["NETWORK_LINKS", "KernelPlanner"]
-
-NETWORK_LINKS = ("ethernet", "infiniband", "efa", "omnipath")
+__all__ = ["KernelPlanner"]
 
 
 class KernelPlanner:
     """Writes the plan of one collective into ``builder``.
 
-    ``driven`` is how many GPUs one host thread launches for, ``n_channels`` how many blocks of
-    threads move data, ``plugin_s`` what the network's plugin adds to each hop between machines.
+    ``plugin_s`` is what the network's plugin adds to each hop between machines, ``n_channels``
+    how many blocks of threads move data.
     """
 
-    def __init__(
-        self, builder: PlanBuilder, request: Request, costs: Costs, *, driven: int, n_channels: int, plugin_s: float
-    ) -> None:
+    def __init__(self, builder: PlanBuilder, request: Request, costs: Costs, *, plugin_s: float) -> None:
         self.builder = builder
         self.request = request
         self.costs = costs
-        self.driven = driven
-        self.n_channels = n_channels
+        self.n_channels = 1
         self.plugin_s = plugin_s
         self.hosts = list(request.by_host().values())
-        self._fans_out = False
-        self._channels: list[tuple[str, list[Flow], int]] = []  # stream, flows, rounds
+        self._channels: list[tuple[str, list[Flow], int, ProtocolCost]] = []  # stream, flows, rounds
 
     # -- kernels -------------------------------------------------------------------
 
@@ -63,7 +58,7 @@ class KernelPlanner:
         total = sum(ring.bandwidth_Bps for ring in rings)
         for i, ring in enumerate(rings):
             part = size * ring.bandwidth_Bps / total
-            cap = self._protocol_rate(cost, ring.bandwidth_Bps, part / size)
+            cap = self._channel_rate(cost, ring.bandwidth_Bps / total)
             if rooted or len(self.hosts) > 1:
                 moved = part if rooted else part * rounds / n
                 latency = self._way_s(ring.routes, hops, net_hops, cost)
@@ -72,20 +67,20 @@ class KernelPlanner:
             else:
                 flows = [Flow(r, part / n, overhead=cost.wire, cap_Bps=cap, latency_s=cost.hop_s) for r in ring.routes]
                 repeat = rounds
-            self._channels.append((f"channel {i}", flows, repeat))
+            self._channels.append((f"channel {i}", flows, repeat, cost))
             self.builder.rings.append(tuple(self.request.ranks[r] for r in ring.order))
         self._submit(after)
         self._record(protocol, hops, net_hops, size if rooted else size * rounds / n)
 
     def tree(self, rings: Sequence[FoundRing], protocol: str) -> None:
         """Chains inside the machines, a double binary tree between them."""
-        self._fans_out = True
         cost = self.costs.protocols[protocol]
         after = self._begin(self._name("TREE", protocol), cost.base_s)
         total = sum(ring.bandwidth_Bps for ring in rings)
         hops = net_hops = 0
         for i, ring in enumerate(rings):
-            part = self.request.size_bytes * ring.bandwidth_Bps / total
+            fraction = ring.bandwidth_Bps / total
+            part = self.request.size_bytes * fraction
             chains = self._chains(ring)
             edges = [(b, a, part) for chain in chains for a, b in pairwise(chain)]
             hops, net_hops = 2 * (max(len(chain) for chain in chains) - 1), 0
@@ -93,8 +88,8 @@ class KernelPlanner:
                 between, depth = _between([chain[0] for chain in chains], part)
                 edges += between
                 net_hops = 2 * depth
-            flows = self._both_ways(edges, cost, hops, net_hops, part / self.request.size_bytes)
-            self._channels.append((f"channel {i}", flows, 1))
+            flows = self._both_ways(edges, cost, hops, net_hops, fraction)
+            self._channels.append((f"channel {i}", flows, 1, cost))
         self._submit(after)
         self._record(protocol, hops, net_hops, self.request.size_bytes)
 
@@ -106,8 +101,8 @@ class KernelPlanner:
             part = self.request.size_bytes / len(trees)
             edges = [(b, a, part) for a, b in tree.edges]
             share = 1 / len(trees)
-            flows = self._both_ways(edges, cost, 2 * tree.depth, 0, share, alone_Bps=tree.bandwidth_Bps)
-            self._channels.append((f"channel {i}", flows, 1))
+            flows = self._both_ways(edges, cost, 2 * tree.depth, 0, share)
+            self._channels.append((f"channel {i}", flows, 1, cost))
         self._submit(after)
         self._record(protocol, 2 * max(tree.depth for tree in trees), 0, self.request.size_bytes)
 
@@ -116,9 +111,8 @@ class KernelPlanner:
 
         Between machines each GPU's part of the sum goes through a double binary tree.
         """
-        self._fans_out = True
         cost, collective, size = self.costs.protocols["NVLS"], self.request.collective, self.request.size_bytes
-        n = len(self.hosts[0])
+        n = self.request.n_ranks
         sent = size / n if collective == "all-gather" else size
         received = size / n if collective == "reduce-scatter" else size
         after = self._begin(self._name("NVLS", "Simple"), cost.base_s)
@@ -127,20 +121,21 @@ class KernelPlanner:
             ways = self._switch_links(node)
             for up, down in ways:
                 for route, n_bytes in ((up, sent / len(ways)), (down, received / len(ways))):
-                    flows.append(Flow(route, n_bytes, cap_Bps=route.bandwidth_Bps * cost.share, latency_s=cost.hop_s))
+                    flows.append(Flow(route, n_bytes, latency_s=cost.hop_s))
+        self._channels.append(("nvls", flows, 1, cost))
         net_hops = 0
         if len(self.hosts) > 1:
-            for i in range(n):
-                edges, depth = _between([ranks[i] for ranks in self.hosts], size / n)
+            heads = min(len(ranks) for ranks in self.hosts)  # each has its part of the sum
+            simple = self.costs.protocols["Simple"]
+            for i in range(heads):
+                edges, depth = _between([ranks[i] for ranks in self.hosts], size / heads)
                 net_hops = 2 * depth
-                flows += self._both_ways(edges, self.costs.protocols["Simple"], 1, net_hops, 1 / n)
-        self._channels.append(("nvls", flows, 1))
+                self._channels.append((f"tree {i}", self._both_ways(edges, simple, 1, net_hops, 1 / heads), 1, simple))
         self._submit(after)
         self._record("NVLS", 1, net_hops, size)
 
     def point_to_point(self) -> None:
         """All-to-all and send-recv: every pair's flow at once."""
-        self._fans_out = True
         cost, n = self.costs.protocols["P2P"], self.request.n_ranks
         if self.request.collective == "all-to-all":
             pairs = [(a, b) for a in range(n) for b in range(n) if a != b]
@@ -150,23 +145,25 @@ class KernelPlanner:
             n_bytes, peers = self.request.size_bytes, 1
         after = self._begin("ncclDevKernel_SendRecv", cost.base_s, peers)
         flows = []
+        net_hops = 0
         for a, b in pairs:
             route = self.request.router.route(self.request.ranks[a], self.request.ranks[b])
-            latency = cost.net_hop_s + self.plugin_s if route.path_class == "net" else cost.hop_s * peers
-            cap = self._protocol_rate(cost, route.bandwidth_Bps, 1.0)
-            flows.append(Flow(route, n_bytes, cap_Bps=cap, latency_s=latency))
-        self._channels.append(("p2p", flows, 1))
+            over_network = route.path_class == "net"
+            net_hops = max(net_hops, int(over_network))
+            latency = cost.hop_s * peers + over_network * (cost.net_hop_s + self.plugin_s)
+            flows.append(Flow(route, n_bytes, latency_s=latency))
+        self._channels.append(("p2p", flows, 1, cost))
         self._submit(after)
-        over_network = any(flow.route.path_class == "net" for flow in flows)
-        self._record("P2P", 0 if over_network else peers, int(over_network), n_bytes)
+        self._record("P2P", peers, net_hops, n_bytes)
 
     # -- their parts ---------------------------------------------------------------
 
     def _begin(self, kernel: str, base_s: float, n_peers: int = 0) -> list[int]:
         """Add the launches, which run beside all else, and the kernel's start; return what transfers wait for."""
-        self.builder.facts |= {"gpus_per_process": self.driven, "peers": n_peers}
+        driven = self.request.gpus_per_process
+        self.builder.facts |= {"gpus_per_process": driven, "peers": n_peers}
         first = self.request.machine.nodes[self.request.ranks[0]]
-        launch_s = self.driven * (self.costs.launch_s + n_peers * self.costs.peer_launch_s)
+        launch_s = driven * (self.costs.launch_s + n_peers * self.costs.peer_launch_s)
         self.builder.work("launch", f"host of {first.name}", launch_s, stream="host")
         return [self.builder.work(kernel, first.name, base_s, stream="kernel")]
 
@@ -177,7 +174,6 @@ class KernelPlanner:
             "hops": hops,
             "network_hops": net_hops,
             "channel_bytes": moved_bytes / self.n_channels,
-            "network_use": "fan" if self._fans_out else "ring",
         }
 
     def _name(self, algorithm: str, protocol: str) -> str:
@@ -185,44 +181,40 @@ class KernelPlanner:
         what = "".join(word.capitalize() for word in self.request.collective.split("-"))
         return f"ncclDevKernel_{what}_Sum_f32_{algorithm}_{protocol.upper()}"
 
-    def _protocol_rate(self, cost: ProtocolCost, alone_Bps: float, part: float) -> float:
-        """Return the rate on the wire that the protocol keeps to.
-
-        Its share of *alone_Bps*, the rate of the slowest hop, and what the *part* of the
-        channels that works here can move.
-        """
-        return min(alone_Bps * cost.share, self.n_channels * part * cost.channel_Bps * cost.wire)
+    def _channel_rate(self, cost: ProtocolCost, fraction: float) -> float:
+        """Return the rate on the wire that a *fraction* of the channels in use keeps to."""
+        return self.n_channels * fraction * cost.channel_Bps * cost.wire
 
     def _submit(self, after: Sequence[int]) -> None:
-        """Add the collected channels to the plan, PCIe and network links used at the share that copies reach.
+        """Add the collected channels to the plan, each link used at the share that its kind allows.
 
-        What all channels send over such a link takes its bytes over that share of its
-        bandwidth; each flow keeps to the rate that ends it just then.
+        What all channels send over a link takes its bytes over that share of its bandwidth;
+        each flow keeps to the rate that ends it just then.
         """
-        sent: dict[int, float] = {}
-        for _, flows, repeat in self._channels:
+        links = self.request.machine.links
+        needed_s: dict[int, float] = {}
+        for _, flows, repeat, cost in self._channels:
             for flow in flows:
                 for index, carried in flow.route.links:
-                    if self._share(index, flow.route) < 1:
-                        sent[index] = sent.get(index, 0.0) + flow.wire_bytes * carried * repeat
-        links = self.request.machine.links
-        for stream, flows, repeat in self._channels:
+                    at_full_s = flow.wire_bytes * carried * repeat / links[index].bandwidth_Bps
+                    share = self._share(links[index].kind, flow.route, cost)
+                    needed_s[index] = needed_s.get(index, 0.0) + at_full_s / share
+        for stream, flows, repeat, _ in self._channels:
             capped = []
             for flow in flows:
-                shares = [(i, share) for i, _ in flow.route.links if (share := self._share(i, flow.route)) < 1]
-                longest_s = max((sent[i] / (links[i].bandwidth_Bps * share) for i, share in shares), default=0.0)
+                longest_s = max((needed_s[index] for index, _ in flow.route.links), default=0.0)
                 rate = flow.wire_bytes * repeat / longest_s if longest_s > 0 else float("inf")
                 capped.append(replace(flow, cap_Bps=min(flow.cap_Bps, rate)))
             self.builder.transfer(self.request.collective, capped, stream=stream, after=after, repeat=repeat)
 
-    def _share(self, link_index: int, route: Route) -> float:
-        kind = self.request.machine.links[link_index].kind
+    def _share(self, kind: str, route: Route, cost: ProtocolCost) -> float:
+        """Return which part of a link of that kind the flows of a kernel use."""
+        if kind in GPU_LINKS:
+            return cost.share
         if kind == "pcie" and route.path_class != "net":
             return self.costs.pcie_share
         if kind in NETWORK_LINKS:
-            if route.transport == "network-staged":
-                return self.costs.staged_share
-            return self.costs.fan_share if self._fans_out else self.costs.network_share
+            return self.costs.network_share if route.transport == "network" else self.costs.staged_share
         return 1.0
 
     def _way_s(self, routes: Sequence[Route], hops: int, net_hops: int, cost: ProtocolCost) -> float:
@@ -232,13 +224,7 @@ class KernelPlanner:
         return hops * (cost.hop_s + inside) + net_hops * (cost.net_hop_s + self.plugin_s + between)
 
     def _both_ways(
-        self,
-        edges: Sequence[tuple[int, int, float]],
-        cost: ProtocolCost,
-        hops: int,
-        net_hops: int,
-        part: float,
-        alone_Bps: float = float("inf"),
+        self, edges: Sequence[tuple[int, int, float]], cost: ProtocolCost, hops: int, net_hops: int, fraction: float
     ) -> list[Flow]:
         """Return flows up and down the edges (child, parent, bytes) of a tree, all at once."""
         ranks, router = self.request.ranks, self.request.router
@@ -246,10 +232,8 @@ class KernelPlanner:
             (router.route(ranks[src], ranks[dst]), n_bytes) for a, b, n_bytes in edges for src, dst in ((a, b), (b, a))
         ]
         latency = self._way_s([route for route, _ in ways], hops, net_hops, cost)
-        return [
-            _piped(route, n_bytes, cost, self._protocol_rate(cost, min(route.bandwidth_Bps, alone_Bps), part), latency)
-            for route, n_bytes in ways
-        ]
+        cap = self._channel_rate(cost, fraction)
+        return [_piped(route, n_bytes, cost, cap, latency) for route, n_bytes in ways]
 
     def _open(self, ring: FoundRing) -> list[Route]:
         """Return the hops of a ring but the one that leads into the root (broadcast) or out of it (reduce)."""

@@ -21,14 +21,13 @@ from dataclasses import dataclass
 from simulator.network.machine import Link, Machine, Node
 from simulator.strategies.nccl import tables as t
 from simulator.strategies.nccl.tables import CpuKind
-from simulator.topology.parts import CpuPart, GpuPart, NicPart
+from simulator.topology.parts import NETWORK_LINKS, CpuPart, GpuPart, NicPart
 
 __all__ = ["Path", "SeenMachine", "capability", "cpu_kind", "rank_of", "see"]
 
 UNKNOWN_CAPABILITY = 80  # GPUs without one, and other makers', are tuned as an A100
 rank_of = {path_type: i for i, path_type in enumerate(t.PATH_TYPES)}
 _LOC, _NVL, _NVB, _C2C, _PIX, _PXB, _P2C, _PXN, _PHB, _SYS, _NET = range(11)
-_NETWORKS = frozenset(("ethernet", "infiniband", "efa", "omnipath"))
 _SWITCH = -1  # all NVLink switches of a machine are one node
 
 
@@ -134,7 +133,7 @@ class _Builder:
         rates: dict[int, int] = {}
         for nic in nics:
             assert isinstance(nic.part, NicPart)
-            wires = [link.nominal_Bps for link in self.machine.outgoing[nic.index] if link.kind in _NETWORKS]
+            wires = [link.nominal_Bps for link in self.machine.outgoing[nic.index] if link.kind in NETWORK_LINKS]
             rate = round((sum(wires) or nic.part.bandwidth) / 1e6)
             first = nic.index
             if nic.part.network == "efa" and len(nics) > n_gpus:

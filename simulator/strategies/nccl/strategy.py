@@ -15,7 +15,7 @@ from simulator.strategies.nccl.cost import DEFAULT_COSTS, Costs
 from simulator.strategies.nccl.graph import comm_graph
 from simulator.strategies.nccl.kernels import KernelPlanner
 from simulator.strategies.nccl.tables import Algorithm
-from simulator.strategies.nccl.tuning import choose
+from simulator.strategies.nccl.tuning import channels_used, choose
 from simulator.strategies.search.rings import FoundRing, find_rings
 from simulator.strategies.search.trees import find_trees
 
@@ -28,10 +28,7 @@ class Nccl:
     Parameters
     ----------
     algorithm : str, optional
-        ``ring``, ``tree`` or ``nvls`` in place of NCCL's choice.
-    gpus_per_process : int, optional
-        How many GPUs one host thread launches for.  Otherwise as nccl-tests is mostly run:
-        on one machine one thread drives all GPUs, over several each GPU has its process.
+        ``ring``, ``tree``, ``nvls``, ``nvls_tree`` or ``pat`` in place of NCCL's choice.
     costs : Costs
         What the protocols cost.
 
@@ -40,11 +37,8 @@ class Nccl:
     name = "nccl"
     summary = "what NCCL would do at that size: algorithm, protocol, channels and their latencies"
 
-    def __init__(
-        self, algorithm: str | None = None, gpus_per_process: int | None = None, costs: Costs = DEFAULT_COSTS
-    ) -> None:
+    def __init__(self, algorithm: str | None = None, costs: Costs = DEFAULT_COSTS) -> None:
         self.algorithm = algorithm
-        self.gpus_per_process = gpus_per_process
         self.costs = costs
 
     def plan(self, request: Request) -> Plan:
@@ -52,26 +46,18 @@ class Nccl:
         if request.n_ranks < 2:
             return Plan(())
         builder = PlanBuilder()
-        n_hosts = len(request.by_host())
-        driven = self.gpus_per_process or (request.n_ranks if n_hosts == 1 else 1)
         graph = comm_graph(request)
-        kernels = KernelPlanner(
-            builder,
-            request,
-            self.costs,
-            driven=driven,
-            n_channels=graph.comm_channels,
-            plugin_s=graph.nic_latency_us * 1e-6,
-        )
+        kernels = KernelPlanner(builder, request, self.costs, plugin_s=graph.nic_latency_us * 1e-6)
         if request.collective in ("all-to-all", "send-recv"):
             kernels.point_to_point()
             return builder.build()
         wanted = (cast(Algorithm, self.algorithm),) if self.algorithm else None
         choice = choose(graph, request.collective, request.size_bytes, algorithms=wanted)
+        kernels.n_channels = channels_used(graph, choice, request.size_bytes).n_channels
         builder.facts |= {
             "algorithm": choice.algorithm,
             "protocol": choice.protocol,
-            "channels": graph.comm_channels,
+            "channels": kernels.n_channels,
             "planned_us": round(choice.time_us, 3),
         }
         if choice.algorithm in ("nvls", "nvls_tree"):
@@ -104,6 +90,7 @@ class Nccl:
         if tree_Bps <= ring_Bps:
             return False
         builder.facts |= {"algorithm": "packed trees"}
+        del builder.facts["planned_us"]  # of what was not taken
         kernels.packed_trees(trees, protocol)
         return True
 
@@ -115,9 +102,9 @@ def _rings(request: Request) -> list[FoundRing]:
     return find_rings(request, both_directions=True) if direct else rings
 
 
-def nccl(algorithm: str | None = None, gpus_per_process: int | None = None) -> Nccl:
-    """Return NCCL with a forced algorithm, or launched by other processes than nccl-tests'."""
-    return Nccl(algorithm, gpus_per_process)
+def nccl(algorithm: str | None = None) -> Nccl:
+    """Return NCCL with a forced algorithm."""
+    return Nccl(algorithm)
 
 
 NCCL = Nccl()

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.network.machine import Machine
+from simulator.topology.parts import GPU_LINKS
 
 __all__ = ["LinkGraph", "link_graph"]
-
-_GPU_LINKS = frozenset(("nvlink", "xgmi"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ def link_graph(machine: Machine, gpus: tuple[int, ...]) -> LinkGraph | None:
         link
         for gpu in gpus
         for link in machine.outgoing[gpu]
-        if link.kind in _GPU_LINKS and machine.nodes[link.dst].kind == "gpu"
+        if link.kind in GPU_LINKS and machine.nodes[link.dst].kind == "gpu"
     ]
     if not found:
         return None
@@ -41,7 +40,7 @@ def link_graph(machine: Machine, gpus: tuple[int, ...]) -> LinkGraph | None:
         link
         for gpu in around
         for link in machine.outgoing[gpu]
-        if link.kind in _GPU_LINKS and machine.nodes[link.dst].kind == "gpu"
+        if link.kind in GPU_LINKS and machine.nodes[link.dst].kind == "gpu"
     ]
     unit = min(link.unit_Bps for link in links)
     units: dict[int, dict[int, int]] = {}

@@ -15,9 +15,11 @@ Over several machines a ring enters each of them near one NIC and leaves it near
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, permutations
+from typing import cast
 
 from simulator.network.fairshare import fair_rates
 from simulator.network.route import Route
@@ -32,7 +34,6 @@ _LISTED_UP_TO = 16  # GPUs; beyond that only the order given is tried
 _ALL_ORDERS_UP_TO = 6
 _MAX_RELAYS = 2
 _MAX_PACKED = 200  # cycles with relays that are tried beside each other
-_ONE_RING_ABOVE = 1024  # ranks; a ring for each NIC would only repeat what one shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,14 @@ class FoundRing:
 
 
 def find_rings(request: Request, *, both_directions: bool) -> list[FoundRing]:
+    """Return the rings to use beside each other; found once for the ranks of a request, see :func:`_find`."""
+    key = ("rings", request.ranks, both_directions)
+    if key not in request.router.found:
+        request.router.found[key] = _find(request, both_directions=both_directions)
+    return list(cast(list[FoundRing], request.router.found[key]))
+
+
+def _find(request: Request, *, both_directions: bool) -> list[FoundRing]:
     """Return the rings to use beside each other, fastest set first found.
 
     Parameters
@@ -167,11 +176,15 @@ def _packed(request: Request, graph: LinkGraph, both_directions: bool) -> list[F
     bound = degree if len(nodes) == 2 else degree // 2
     best: list[list[tuple[int, ...]]] = []
     cycles: list[list[tuple[int, ...]]] = []
+    one_way: list[tuple[int, ...]] | None = None
     for n_relays in range(_MAX_RELAYS + 1):
         if len(best) >= bound:
             break
         # Straight cycles stand before those with relays, wide ones before narrow ones.
-        longer = [c for c in _cycles(nodes, graph, n_relays) if all(units[e] >= k for e, k in _edges(c).items())]
+        listed = _cycles(nodes, graph, n_relays)
+        longer = [c for c in listed if all(units[e] >= k for e, k in _edges(c).items())]
+        if one_way is None:
+            one_way = next((c for c in listed if _fits_one_way(c, graph)), None)
         longer.sort(key=lambda cycle: -min(units[e] // k for e, k in _edges(cycle).items()))
         cycles += longer[: _MAX_PACKED if n_relays else _MAX_CYCLES]
         if not longer:
@@ -181,14 +194,18 @@ def _packed(request: Request, graph: LinkGraph, both_directions: bool) -> list[F
             best = [cycles[i] for i in taken]
     found: list[FoundRing] = []
     both = both_directions and len(nodes) > 2
+    if not best and one_way is not None:  # there and back over the same links: no room for the reverse
+        best, both = [one_way], False
     for hops in best:
         kind = "nvlink-relay" if any(len(hop) > 2 for hop in hops) else "nvlink"
         for way in [hops, _reverse(hops)] if both else [hops]:
             ranks = tuple(rank_of[hop[0]] for hop in way)
             routes = tuple(_hop_route(request, hop) for hop in way)
             found.append(FoundRing(ranks, graph.unit_Bps, routes, kind))
-    # All of one direction first, then their reverses.
-    return found[::2] + found[1::2] if both else found
+    if both:  # all of one direction first, then their reverses
+        found = found[::2] + found[1::2]
+    rates = round_rates(request, [ring.routes for ring in found])  # half-duplex links carry less than they count
+    return [replace(ring, bandwidth_Bps=min(rate, graph.unit_Bps)) for ring, rate in zip(found, rates, strict=True)]
 
 
 def _reverse(hops: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
@@ -200,6 +217,12 @@ def _hop_route(request: Request, hop: tuple[int, ...]) -> Route:
     route = request.router.direct(*hop) if len(hop) == 2 else request.router.relay(*hop)
     assert route is not None
     return route
+
+
+def _fits_one_way(cycle: list[tuple[int, ...]], graph: LinkGraph) -> bool:
+    """Whether the links carry the cycle in its own direction."""
+    taken = Counter(way for hop in cycle for way in pairwise(hop))
+    return all(graph.between(*way) >= count for way, count in taken.items())
 
 
 def _edges(cycle: list[tuple[int, ...]]) -> dict[tuple[int, int], int]:
@@ -284,8 +307,6 @@ def _across(request: Request, hosts: dict[int, list[int]], both_directions: bool
         else:
             chains.append(_chains(request, ranks))
     n_rings = min(len(c) for c in chains)
-    if request.n_ranks > _ONE_RING_ABOVE:
-        n_rings = 1
     orders = [tuple(rank for host in chains for rank in host[k]) for k in range(n_rings)]
     return _turned(request, [(order, "network") for order in orders], both_directions, None)
 
@@ -297,7 +318,10 @@ def _chains(request: Request, ranks: list[int]) -> list[list[int]]:
     inside = Request(
         request.machine, request.router, tuple(request.ranks[r] for r in ranks), request.collective, request.size_bytes
     )
-    ring = [ranks[i] for i in find_rings(inside, both_directions=False)[0].order]
+    found = find_rings(inside, both_directions=False)[0]
+    # On a crossbar any order is a ring; that of the PCIe tree puts GPUs that share a NIC side by side.
+    order = _tree_order(inside, found.order) if found.kind == "crossbar" else found.order
+    ring = [ranks[i] for i in order]
     near = {r: request.router.nics_near(request.ranks[r]) for r in ranks}
     chains: list[list[int]] = []
     entered: dict[int, int] = dict.fromkeys(ranks, 0)
