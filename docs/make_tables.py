@@ -28,6 +28,7 @@ from pathlib import Path
 
 from simulator.cli import run as simulate
 from simulator.console.run import run_app
+from simulator.strategies.nccl.cost import FITTED_TO
 from validate.cli import app as validate_app
 from validate.score.groups import Group, whole
 from validate.score.machines import MachineBook
@@ -38,7 +39,7 @@ from validate.score.table import read_table
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = "simulate --topology p3.16xlarge --plot docs/images/p3.16xlarge.svg"
 # The machines of the V100 cube mesh; docs/decisions/nccl-costs.md.
-HELD_OUT = ("vtrain-8xv100-cube-mesh", "8xv100-sxm2-16gb-cube-mesh", "dgx1v-8xv100-32gb", "oci-bm.gpu3.8")
+CUBE_MESH = ("vtrain-8xv100-cube-mesh", "8xv100-sxm2-16gb-cube-mesh", "oci-bm.gpu3.8")  # one node each
 _FEW_ROWS = 10
 _FILE = r"(?:<!-- file: (?P<file>\S+) -->\n+)?"
 _BLOCK = re.compile(_FILE + r"```(?P<kind>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -105,13 +106,15 @@ def error_table(table: Path) -> str:
         ("all", whole(scored)),
         ("1 MiB and more", whole([r for r in scored if r.query and r.query.size_bytes >= LARGE_BYTES])),
         ("less than 1 MiB", whole([r for r in scored if r.query and r.query.size_bytes < LARGE_BYTES])),
-        ("**V100 cube mesh, held out of the fit**", whole([r for name in HELD_OUT for r in by_machine.get(name, ())])),
+        ("machines of the fit", whole([r for r in scored if r.labels["machine"] in FITTED_TO])),
+        ("machines held out of it", whole([r for r in scored if r.labels["machine"] not in FITTED_TO])),
+        ("**V100 cube mesh, held out**", whole([r for name in CUBE_MESH for r in by_machine.get(name, ())])),
     ]
-    others = sorted((name for name in by_machine if name not in HELD_OUT), key=lambda n: (-len(by_machine[n]), n))
+    others = sorted(by_machine, key=lambda n: (-len(by_machine[n]), n))
     named = [name for name in others if len(by_machine[name]) >= _FEW_ROWS]
     few = [name for name in others if name not in named]
-    for name in (*(n for n in HELD_OUT if n in by_machine), *named):
-        mark = ", held out" if name in HELD_OUT else ""
+    for name in named:
+        mark = "" if name in FITTED_TO else ", held out"
         groups.append((f"`{name}` ({book.topology(name)}{mark})", whole(by_machine[name])))
     if few:
         rest = f"{len(few)} machines of fewer than {_FEW_ROWS} rows"

@@ -43,6 +43,10 @@ def simulate(
         str | None,
         typer.Option(metavar="COUNT", help="So many of the machine, joined by a network."),
     ] = None,
+    gpus_per_process: Annotated[
+        str,
+        typer.Option(metavar="COUNT", help="GPUs that one host thread launches for, as nccl-tests' -g; for nccl."),
+    ] = "1",
     fabric: Annotated[
         str | None,
         typer.Option(metavar="PART", help="The link part of that network, for example infiniband-edr."),
@@ -93,6 +97,7 @@ def simulate(
             nodes=nodes,
             fabric=fabric,
             fold=fold,
+            gpus_per_process=gpus_per_process,
             json=json,
             trace=trace,
             plot=plot,

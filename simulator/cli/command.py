@@ -42,6 +42,7 @@ class Settings:
     root: str
     nodes: str | None
     fabric: str | None
+    gpus_per_process: str
     fold: bool
     json: bool
     trace: str | None
@@ -59,6 +60,7 @@ class _Job:
     gpus: Sequence[int]
     root: int
     payload: Payload
+    gpus_per_process: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,10 @@ def run_command(settings: Settings) -> None:
     gpus = parse_gpus(settings.gpus, machine)
     if not 0 <= root < len(gpus):
         raise InputError(f"--root {root}: the ranks are 0 to {len(gpus) - 1}")
-    job = _Job(machine, tuple(strategies), collective, gpus, root, payload)
+    driven = parse_count("--gpus-per-process", settings.gpus_per_process)
+    if not 1 <= driven <= len(gpus):
+        raise InputError(f"--gpus-per-process {driven}: {len(gpus)} GPUs take part; a process drives 1 to {len(gpus)}")
+    job = _Job(machine, tuple(strategies), collective, gpus, root, payload, driven)
     with ExitStack() as stack:
         trace = stack.enter_context(OutputFile("--trace", settings.trace)) if settings.trace is not None else None
         plot = stack.enter_context(OutputFile("--plot", settings.plot)) if settings.plot is not None else None
@@ -156,6 +161,7 @@ def _simulate(job: _Job, settings: Settings) -> _Runs:
                         root=job.root,
                         fold=settings.fold,
                         router=router,
+                        gpus_per_process=job.gpus_per_process,
                     )
                 except SimulationError as error:
                     raise SimulationError(f"{name} on {job.machine.name}: {error}") from error

@@ -20,7 +20,7 @@ from simulator.strategies.schedule import Schedule
 
 __all__ = ["MAX_DIRECT_RANKS", "SHARDED", "Sharded", "refuse_too_many"]
 
-MAX_DIRECT_RANKS = 512
+MAX_DIRECT_RANKS = 128
 
 
 def refuse_too_many(request: Request) -> None:

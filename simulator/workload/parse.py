@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -82,14 +83,14 @@ def _sweep(text: str, rest: str) -> Payload:
         factor = Fraction(factor_text)
         if factor <= 1:
             raise ValueError(f"the step must be a factor of more than 1; got {factor_text}")
+    if math.log(last / first) / math.log(factor) > _MAX_SIZES:
+        raise ValueError(f"more than {_MAX_SIZES} steps; take a larger factor than {factor_text}")
     sizes: list[int] = []
     size = Fraction(first)
     while size <= last:
         if not sizes or int(size) > sizes[-1]:
             sizes.append(int(size))
         size *= factor
-        if len(sizes) > _MAX_SIZES:
-            raise ValueError(f"more than {_MAX_SIZES} sizes; take a larger factor than {factor_text}")
     return Payload(text, tuple(sizes), f"{len(sizes)} sizes from {format_size(first)}", is_sweep=True)
 
 

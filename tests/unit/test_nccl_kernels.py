@@ -20,16 +20,16 @@ _S = 64e6
 def costs(**changes: object) -> Costs:
     """Return costs of nothing but what is named."""
     protocols = dict.fromkeys(("LL", "LL128", "Simple", "NVLS", "P2P"), _FREE)
-    shared = {"launch_s": 0.0, "peer_launch_s": 0.0, "pcie_share": 1.0, "network_share": 1.0, "fan_share": 1.0}
+    shared = {"launch_s": 0.0, "peer_launch_s": 0.0, "pcie_share": 1.0, "network_share": 1.0}
     shared |= {"staged_share": 1.0, "protocols": protocols}
     return Costs(**(shared | changes))  # type: ignore[arg-type]
 
 
 def seconds(
-    machine: Machine, used: Costs, size: float = _S, collective: Collective = "all-reduce", **options: object
+    machine: Machine, used: Costs, size: float = _S, collective: Collective = "all-reduce", gpus_per_process: int = 1
 ) -> float:
-    strategy = Nccl(costs=used, **options)  # type: ignore[arg-type]
-    return execute(machine, strategy.plan(make_request(machine, size, collective=collective))).end_s
+    request = make_request(machine, size, collective=collective, gpus_per_process=gpus_per_process)
+    return execute(machine, Nccl(costs=used).plan(request)).end_s
 
 
 def all_protocols(cost: ProtocolCost) -> dict[str, ProtocolCost]:
@@ -59,16 +59,9 @@ def test_a_channel_moves_what_its_threads_can() -> None:
 def test_launches_run_beside_the_kernel() -> None:
     machine = crossbar(8)
     alone = seconds(machine, costs())
-    assert seconds(machine, costs(launch_s=alone / 80)) == pytest.approx(alone, rel=1e-9)
-    assert seconds(machine, costs(launch_s=alone)) == pytest.approx(8 * alone, rel=1e-9)
-    assert seconds(machine, costs(launch_s=alone), gpus_per_process=1) == pytest.approx(alone, rel=1e-9)
-
-
-def test_each_gpu_has_its_process_over_several_machines() -> None:
-    machine = load_machine("dgx-a100-40gb", n_nodes=2)
-    plan = nccl().plan(make_request(machine, _S))
-    assert plan.facts["gpus_per_process"] == 1
-    assert nccl().plan(make_request(load_machine("dgx-a100-40gb"), _S)).facts["gpus_per_process"] == 8
+    assert seconds(machine, costs(launch_s=alone / 80), gpus_per_process=8) == pytest.approx(alone, rel=1e-9)
+    assert seconds(machine, costs(launch_s=alone), gpus_per_process=8) == pytest.approx(8 * alone, rel=1e-9)
+    assert seconds(machine, costs(launch_s=alone)) == pytest.approx(alone, rel=1e-9)
 
 
 _PCIE = """
@@ -90,7 +83,7 @@ def test_copies_between_gpus_reach_a_share_of_pcie() -> None:
 def test_a_nic_gives_a_ring_its_share() -> None:
     machine = machine_from(_PCIE.replace("[0-3]", "[0-0]"), n_nodes=4, fabric="ethernet-10g")
     link = next(link for link in machine.links if link.kind == "ethernet")
-    used = costs(network_share=0.9, staged_share=0.5, fan_share=0.7)
+    used = costs(network_share=0.9, staged_share=0.5)
     plan = Nccl("ring", costs=used).plan(make_request(machine, 1e9))
     seconds_alone = 2 * 3 / 4 * 1e9 / (0.5 * link.bandwidth_Bps)
     assert execute(machine, plan).end_s == pytest.approx(seconds_alone, rel=1e-3)  # staged: no GPUDirect
@@ -129,7 +122,7 @@ def test_every_collective_has_a_plan(collective: Collective, name: str) -> None:
 def test_all_to_all_and_pairs() -> None:
     machine = crossbar(4)
     used = costs(peer_launch_s=1e-3, launch_s=2e-3)
-    assert seconds(machine, used, 8, "all-to-all") == pytest.approx(4 * (2e-3 + 3 * 1e-3), rel=1e-9)
+    assert seconds(machine, used, 8, "all-to-all", 4) == pytest.approx(4 * (2e-3 + 3 * 1e-3), rel=1e-9)
     assert seconds(machine, costs(), _S, "all-to-all") == pytest.approx(3 / 4 * _S / 50e9, rel=1e-9)
     request = make_request(machine, _S, collective="send-recv", pairs=[(0, 1), (1, 0)])
     assert execute(machine, Nccl(costs=costs()).plan(request)).end_s == pytest.approx(_S / 50e9, rel=1e-9)
@@ -156,3 +149,37 @@ links:
     assert plan.facts["algorithm"] == "packed trees"
     assert execute(star, plan).end_s == pytest.approx(_S / 50e9, rel=1e-6)
     assert "1 NVLink trees 50.0 GB/s" in plan.notes[0]
+
+
+def test_flows_that_share_a_link_reach_its_share_together() -> None:
+    """All-to-all: three flows leave each GPU; together they use what a ring would."""
+    machine = crossbar(4)
+    used = costs(protocols=all_protocols(ProtocolCost(0.0, 0.0, 0.0, share=0.8)))
+    assert seconds(machine, used, _S, "all-to-all") == pytest.approx(3 / 4 * _S / (0.8 * 50e9), rel=1e-9)
+
+
+def test_nodes_of_unequal_size_have_as_many_heads_as_the_smallest() -> None:
+    machine = load_machine("dgx-h100", n_nodes=2)
+    for gpus in ([0, 1, 2, 3, 4, 8, 9, 10], [0, 1, 2, 8, 9, 10, 11, 12]):
+        plan = Nccl(costs=costs()).plan(make_request(machine, 1e9, gpus=gpus))
+        assert execute(machine, plan).end_s > 0
+
+
+@pytest.mark.parametrize("name", ["dgx-h100", "p4d.24xlarge", "dgx-a100-40gb"])
+def test_more_nodes_do_not_lose_their_nics(name: str) -> None:
+    """From four nodes on bus bandwidth hardly depends on how many there are."""
+    found = []
+    for n_nodes in (4, 8, 16):
+        machine = load_machine(name, n_nodes=n_nodes)
+        plan = nccl().plan(make_request(machine, 8e9))
+        n = len(machine.gpus)
+        found.append(2 * (n - 1) / n * 8e9 / execute(machine, plan).end_s)
+    assert min(found) > 0.85 * max(found)
+
+
+def test_ranks_in_another_order_are_as_fast() -> None:
+    machine = load_machine("dgx-a100-80gb", n_nodes=2)
+    times = []
+    for gpus in (range(16), [0, 1, 6, 5, 4, 3, 2, 7, 11, 9, 13, 14, 15, 12, 8, 10]):
+        times.append(execute(machine, nccl("ring").plan(make_request(machine, 10e9, gpus=list(gpus)))).end_s)
+    assert times[1] == pytest.approx(times[0], rel=0.02)

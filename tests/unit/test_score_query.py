@@ -13,7 +13,24 @@ def query(**cells: str) -> Query:
 
 
 def test_a_plain_row():
-    assert query() == Query("m", 1, 8, None, 8, 1, "all-reduce", 1024.0)
+    assert query() == Query("m", 1, 8, None, 8, 1, "all-reduce", 1024.0, gpus_per_process=8)
+
+
+@pytest.mark.parametrize(
+    ("software", "changes", "driven"),
+    [
+        ("", {}, 8),  # nccl-tests on one machine: one thread launches for all
+        ("NCCL 2.7, nccl-tests -g 4", {}, 4),
+        ("nccl-tests -g 16", {}, 8),
+        ("XLA + NCCL", {}, 1),
+        ("torch.distributed", {}, 1),
+        ("NCCL 2.x, OpenMPI", {}, 1),
+        ("NCCL 2.x", {"n_nodes": "2", "n_gpus": "16", "group_size": "16"}, 1),
+        ("", {"group_size": "2", "n_groups_concurrent": "4"}, 2),
+    ],
+)
+def test_how_many_gpus_a_thread_launches_for(software, changes, driven):
+    assert query(software=software, **changes).gpus_per_process == driven
 
 
 def test_what_is_left_out_is_one_node_and_one_group_of_all():

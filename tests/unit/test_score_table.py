@@ -94,6 +94,7 @@ def test_known_errors(tmp_path, capsys, strategy):
         "p90_ape": pytest.approx(0.9),
         "mean_ape": pytest.approx(0.5),
         "bias": pytest.approx(0.5 / 3),
+        "median_of_machines": 0.5,
     }
     assert scored["skipped"] == {"ring does not fit: all-reduce alone": 1}
     assert scored["skipped_lines"] == {"ring does not fit: all-reduce alone": [5]}
@@ -240,8 +241,8 @@ def test_a_forced_algorithm_makes_another_nccl(tmp_path, capsys, strategy, monke
 
     class Module:
         @staticmethod
-        def nccl(algorithm, gpus_per_process):
-            made.append((algorithm, gpus_per_process))
+        def nccl(algorithm):
+            made.append(algorithm)
             return strategy
 
     monkeypatch.setattr("validate.score.predict.importlib.import_module", lambda name: Module)
@@ -250,8 +251,8 @@ def test_a_forced_algorithm_makes_another_nccl(tmp_path, capsys, strategy, monke
     rows = [f"4gpu-pcie,4,all_reduce,8,1,{forced}" for forced in asked]
     score_command([table(tmp_path, *rows, header=header)], as_json=True)
     assert json.loads(capsys.readouterr().out)["tables"][0]["scored"] == 5
-    assert made == [("tree", None), ("ring", 1), (None, 4)]
-    assert len(strategy.requests) == 4
+    assert made == ["tree", "ring"]
+    assert [request.gpus_per_process for request in strategy.requests] == [4, 1, 4]
 
 
 # -- the measured value ----------------------------------------------------------------

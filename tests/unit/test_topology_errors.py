@@ -628,8 +628,8 @@ def test_faults_of_the_node_of_a_cluster_stand_in_its_own_file(tmp_path: Path) -
             "ethernt-10g",
             "--fabric: no network link is called 'ethernt-10g'; did you mean 'ethernet-10g'?",
         ),
-        ("p3.16xlarge", 0, None, "--nodes: must be from 1 to 65536; got 0"),
-        ("p3.16xlarge", 65_537, None, "--nodes: must be from 1 to 65536; got 65537"),
+        ("p3.16xlarge", 0, None, "--nodes: must be from 1 to 4096; got 0"),
+        ("p3.16xlarge", 65_537, None, "--nodes: must be from 1 to 4096; got 65537"),
         ("p4d-x2-efa", 2, None, None),
         (
             "4gpu-pcie",

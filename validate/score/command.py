@@ -26,7 +26,7 @@ from validate.score.table import Table, read_table
 __all__ = ["score_command"]
 
 _STDIN = "-"
-_LABELS = ("machine", "collective", "decade", "size")
+_LABELS = ("machine", "collective", "decade", "size", "fit")
 
 
 def score_command(

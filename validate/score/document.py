@@ -8,7 +8,7 @@ from typing import Any
 
 from simulator.errors import one_line
 from validate.score.baselines import ALPHA_BETA_RING, ALPHA_S
-from validate.score.groups import AXES, Group, group_rows, whole
+from validate.score.groups import AXES, Group, group_rows, median_of_machines, whole
 from validate.score.score import ScoredRow
 from validate.score.statistics import Errors
 
@@ -60,7 +60,11 @@ def _table(table: ScoredTable, axes: Sequence[Sequence[str]]) -> dict[str, Any]:
         "context": sum(row.is_context for row in table.rows),
         "skipped": {reason: len(numbers) for reason, numbers in lines.items()},
         "skipped_lines": lines,
-        "overall": {"n": everything.errors.n, **_errors(everything.errors)},
+        "overall": {
+            "n": everything.errors.n,
+            **_errors(everything.errors),
+            "median_of_machines": median_of_machines(table.rows),
+        },
         "groups": [_group(group) for group in groups if group.errors.n],
         "not_scored": [{"by": group.by, "rows": group.rows} for group in groups if not group.errors.n],
         "baselines": {ALPHA_BETA_RING: {"n": everything.baseline.n, **_errors(everything.baseline)}},

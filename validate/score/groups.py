@@ -7,16 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from validate.score.score import ScoredRow
-from validate.score.statistics import Errors, summarise
+from validate.score.statistics import Errors, percentile, summarise
 
-__all__ = ["AXES", "Group", "group_rows", "whole"]
+__all__ = ["AXES", "Group", "group_rows", "median_of_machines", "whole"]
 
-# What every document groups by; decade is that of the bytes, size is from or below 1 MiB.
+# What every document groups by; decade is that of the bytes, size is from or below 1 MiB,
+# fit says whether the machine is among those that the constants were fitted to.
 AXES: tuple[tuple[str, ...], ...] = (
     ("size",),
+    ("fit",),
     ("machine",),
     ("collective",),
     ("decade",),
+    ("fit", "size"),
     ("machine", "size"),
     ("collective", "size"),
     ("machine", "collective", "decade"),
@@ -51,6 +54,13 @@ def whole(rows: Sequence[ScoredRow], by: dict[str, str] | None = None) -> Group:
         summarise([row.error for row in scored if row.error is not None]),
         summarise([row.baseline_error for row in scored if row.baseline_error is not None]),
     )
+
+
+def median_of_machines(rows: Sequence[ScoredRow]) -> float | None:
+    """Return the median, over machines, of the median absolute error of a machine's rows."""
+    medians = [group.errors.median_ape for group in group_rows(rows, ("machine",))]
+    ordered = sorted(m for m in medians if m is not None)
+    return percentile(ordered, 0.5) if ordered else None
 
 
 def group_rows(rows: Sequence[ScoredRow], axes: Sequence[str]) -> list[Group]:

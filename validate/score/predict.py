@@ -11,6 +11,7 @@ from simulator.errors import InputError, SimulationError, one_line
 from simulator.plan.merge import merge
 from simulator.plan.plan import Plan
 from simulator.strategies.base import Strategy, Unsuitable
+from simulator.strategies.nccl.cost import FITTED_TO
 from simulator.strategies.registry import find_strategy
 from simulator.topology.parts import GpuPart
 from validate.score.baselines import alpha_beta_ring_s
@@ -32,6 +33,11 @@ class Predictor:
         self._strategies: dict[str | None, Strategy] = {None: find_strategy(strategy)}
         self._kept: dict[tuple[str, Query], _Answer] = {}
         self._baselines: dict[tuple[str, Query], _Answer] = {}
+
+    @property
+    def fitted_to(self) -> tuple[str, ...]:
+        """Machines, as tables name them, whose measurements shaped the strategy's constants."""
+        return FITTED_TO if self._name == _NCCL else ()
 
     def predict_s(self, query: Query) -> float:
         """Return the predicted time of *query*.

@@ -9,12 +9,12 @@ from simulator.errors import one_line
 from simulator.results.columns import lay_out
 from validate.score.baselines import ALPHA_S
 from validate.score.document import ScoredTable, skipped_lines
-from validate.score.groups import Group, group_rows, whole
+from validate.score.groups import Group, group_rows, median_of_machines, whole
 
 __all__ = ["report"]
 
 _HEADER = ["", "rows", "scored", "median", "p90", "mean", "bias", "ring median", "ring p90"]
-_SHOWN = (("size",), ("machine",), ("collective",), ("decade",))
+_SHOWN = (("size",), ("fit",), ("machine",), ("collective",), ("decade",))
 _LINES_SHOWN = 6
 
 
@@ -36,7 +36,7 @@ def _table(table: ScoredTable, strategy: str, trust: Sequence[str], by: Sequence
     share = f" ({everything.coverage:.1%})" if everything.coverage is not None else ""
     title = f"{one_line(table.file, 200)}: {everything.errors.n} of {everything.rows} rows scored{share}"
     lines = [style.mark(title, "bold") + f"; strategy {strategy}, trust {', '.join(trust)}", ""]
-    body = [_HEADER, _figures("all rows", everything)]
+    body = [_HEADER, _figures("all rows", everything), _machines_alike(table, len(_HEADER))]
     headings: dict[int, str] = {}
     for axes in [tuple(by)] if by else _SHOWN:
         groups = group_rows(table.rows, axes)
@@ -50,6 +50,13 @@ def _table(table: ScoredTable, strategy: str, trust: Sequence[str], by: Sequence
     ]
     lines += _skipped(table)
     return "\n".join(lines)
+
+
+def _machines_alike(table: ScoredTable, n_columns: int) -> list[str]:
+    """Return the median of the machines' medians: a machine of a thousand rows counts as one of ten."""
+    cells = ["median of machines"] + [""] * (n_columns - 1)
+    cells[3] = _percent(median_of_machines(table.rows))
+    return cells
 
 
 def _label(group: Group) -> str:

@@ -55,6 +55,8 @@ def score_table(
     rows = []
     for record in table.rows:
         row = _labelled(table, record)
+        if predictor.fitted_to and row.labels.get("machine"):
+            row.labels["fit"] = "fitted" if row.labels["machine"] in predictor.fitted_to else "not fitted"
         _predict(table, row, predictor)
         _judge(table, row, trust)
         rows.append(row)
