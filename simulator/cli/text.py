@@ -69,7 +69,7 @@ def comparison(results: Sequence[Result], style: Style) -> list[str]:
         paying = [r.strategy for r in results if r.counts_software]
         if paying and len(paying) < len(results):
             text = f"{' and '.join(paying)} pays for launches and protocols"
-            text += "; the others are ideal schedules, bounds for software"
+            text += "; the others are ideal schedules and pay for neither"
             lines += [style.mark(line, "dim") for line in _wrapped(text, style)]
     return lines
 

@@ -85,6 +85,10 @@ class Machine:
             raise InputError(f"{self.name} has no device called '{name}'; {nearest(name, self.index_of)}")
         return self.nodes[self.index_of[name]]
 
+    def reverse(self, link: Link) -> Link:
+        """Return the other direction of *link*; the two directions of a wire stand side by side."""
+        return self.links[link.index ^ 1]
+
     def gpus_of(self, host: int) -> list[int]:
         """Return the GPUs of machine *host*, in order."""
         return [gpu for gpu in self.gpus if self.nodes[gpu].host == host]

@@ -202,7 +202,7 @@ class Router:
         loads: dict[int, float] = {}
         own = {self.machine.links[i].resource for i, _ in leg.links}
         for index, share in leg.links:
-            twin = self.machine.links[index ^ 1]  # the directions of a wire stand side by side
+            twin = self.machine.reverse(self.machine.links[index])
             back.append((twin.index, share))
             loads[twin.resource] = loads.get(twin.resource, 0.0) + share
         for resource, share in leg.loads:

@@ -259,7 +259,7 @@ class KernelPlanner:
         found = []
         for link in machine.outgoing[gpu]:
             if machine.nodes[link.dst].kind == "nvlink-switch":
-                back = machine.links[link.index ^ 1]  # the directions of a wire stand side by side
+                back = machine.reverse(link)
                 found.append((route_along(machine, [link], "nvl", "nvls"), route_along(machine, [back], "nvl", "nvls")))
         if not found:
             raise Unsuitable("NVLS needs an NVLink switch")
