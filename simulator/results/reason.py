@@ -11,7 +11,8 @@ from simulator.units import format_duration, format_size
 
 __all__ = ["rounds_in_sequence", "why_fastest"]
 
-_TIE = 1e-6  # relative
+_TIE = 1e-3  # relative; no model of a real machine tells less apart
+_EQUAL = 1e-6  # relative; rounding apart, the same time
 
 
 def rounds_in_sequence(plan: Plan) -> int:
@@ -31,13 +32,14 @@ def why_fastest(results: Sequence[Result]) -> str:
     best = results[0]
     tied = [r.strategy for r in results if r.sync_time_s <= best.sync_time_s * (1 + _TIE)]
     slower = results[len(tied) :]
+    close = " (within 0.1 %)" if results[len(tied) - 1].sync_time_s > best.sync_time_s * (1 + _EQUAL) else ""
     names = tied[0] if len(tied) == 1 else ", ".join(tied[:-1]) + " and " + tied[-1]
     if not slower:
-        return f"{names} is the only one that fits" if len(results) == 1 else f"{names} take the same time"
+        return f"{names} is the only one that fits" if len(results) == 1 else f"{names} take the same time{close}"
     other = slower[0]
     verb = "is" if len(tied) == 1 else "are"
     ratio = other.sync_time_s / best.sync_time_s if best.sync_time_s > 0 else float("inf")
-    text = f"{names} {verb} fastest, {_ratio(ratio)} as fast as {other.strategy}: {_because(best, other)}"
+    text = f"{names} {verb} fastest{close}, {_ratio(ratio)} as fast as {other.strategy}: {_because(best, other)}"
     if best.counts_software != other.counts_software:
         paying = best if best.counts_software else other
         text += f"; of the two {paying.strategy} alone pays for launches and protocols"

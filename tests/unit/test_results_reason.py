@@ -64,3 +64,8 @@ def test_runs_of_a_ring_are_shortened(ring: tuple[int, ...], text: str) -> None:
 def test_a_long_ring_loses_its_middle() -> None:
     text = shortened_ring([i ^ 1 for i in range(64)])
     assert text == "1 0 3 2 5 4 7 6 9 8 11 10 13 12 15 14 17 16 19 ... 61 60 63 62 (64 GPUs)"
+
+
+def test_times_that_no_model_tells_apart_are_alike() -> None:
+    found = results("g4dn.12xlarge", 160e6, "ring", "halving-doubling", "sharded")
+    assert why_fastest(found).startswith("halving-doubling and ring are fastest (within 0.1 %), ")
