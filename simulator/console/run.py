@@ -38,6 +38,9 @@ def run_app(app: typer.Typer, program: str, arguments: Sequence[str] | None = No
     """Run *app* with *arguments* (those of the process where None) and return the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
+    if sys.stdout is None:
+        _say(f"{program}: standard output is closed; send it to /dev/null if it is not wanted")
+        return FAILED
     try:
         status = _guarded(program, lambda: _invoke(app, program, given), debug=debug)
         if sys.stdout is not None:

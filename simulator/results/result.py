@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.engine.timeline import Timeline
-from simulator.plan.plan import Work
+from simulator.plan.plan import Transfer, Work
 from simulator.strategies.base import Request
 from simulator.units import format_duration
 from simulator.workload.collective import Collective, bus_factor
@@ -72,6 +72,9 @@ def make_result(strategy: str, request: Request, timeline: Timeline) -> Result:
     used = [u for u in [*links, *shared] if u.bytes > 0]
     # max takes the first of equals, so that ties are broken by the order of the file.
     busiest = max(used, key=lambda u: round(u.utilisation, 9), default=None)
+    # A plan that keeps below a link's bandwidth (NCCL on PCIe) knows which link that is.
+    bound = timeline.plan.facts.get("bound_link")
+    busiest = next((u for u in used if u.name == bound), busiest)
     algbw = request.size_bytes / end_s if end_s > 0 else 0.0
     return Result(
         strategy=strategy,
@@ -85,11 +88,19 @@ def make_result(strategy: str, request: Request, timeline: Timeline) -> Result:
         bottleneck=busiest,
         links=(*links, *shared),
         rings=tuple(tuple(ordinal[node] for node in ring) for ring in timeline.plan.rings),
-        notes=(*timeline.plan.notes, *_launch_note(timeline)),
+        notes=(*timeline.plan.notes, *_staging_note(timeline), *_launch_note(timeline)),
         facts=dict(timeline.plan.facts),
         simulation_events=timeline.simulation_events,
         timeline=timeline,
     )
+
+
+def _staging_note(timeline: Timeline) -> list[str]:
+    """Say so where bytes go to a NIC through host memory."""
+    transfers = (task for task in timeline.plan.tasks if isinstance(task, Transfer))
+    if any(flow.route.transport == "network-staged" for task in transfers for flow in task.flows):
+        return ["bytes go to the NIC through host memory: no GPUDirect over that distance (transport.gpudirect_rdma)"]
+    return []
 
 
 def _launch_note(timeline: Timeline) -> list[str]:

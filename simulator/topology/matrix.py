@@ -65,6 +65,9 @@ def parse_matrix(text: str) -> list[tuple[int, int, int]]:
             if count is None and cell.upper() not in _NONE:
                 raise ValueError(f"matrix: row gpu{a}, column gpu{b}: {cell!r} is no count such as NV2, 2 or SYS")
             counts[a, b] = int(count.group(1)) if count else 0
+        for cell in rows[a][len(order) :] if columns is None else ():
+            if cell.upper().startswith(("NV", "XGMI")):
+                raise ValueError(f"matrix: row gpu{a} has {cell} in a column for which there is no row")
     for (a, b), count_ab in counts.items():
         if counts[b, a] != count_ab:
             raise ValueError(f"matrix: gpu{a} to gpu{b} has {count_ab} links, but gpu{b} to gpu{a} has {counts[b, a]}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from simulator.topology.parts import AnyPart, Duplex, LinkKind, Strict
 from simulator.units import Bandwidth, Duration, Size
@@ -70,6 +70,14 @@ class TransportSpec(Strict):
         "pix one switch, pxb several switches, phb through the CPU's root, sys across sockets",
     )
     gpudirect_rdma: PeerLevel = Field("pxb", description="The same for a GPU and a NIC")
+
+    @field_validator("peer_to_peer", "gpudirect_rdma", mode="before")
+    @classmethod
+    def _as_nvidia_smi_says(cls, value: object) -> object:
+        """Take nvidia-smi's own words: NODE is one socket, as phb is, and SOC was SYS once."""
+        word = value.lower() if isinstance(value, str) else value
+        return {"node": "phb", "soc": "sys"}.get(word, word) if isinstance(word, str) else word
+
     source: str = Field("", description="Where this comes from")
 
 

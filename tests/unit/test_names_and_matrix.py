@@ -205,3 +205,9 @@ def test_the_built_in_cube_mesh_is_the_real_one() -> None:
     wires = load_topology("p3.16xlarge").wires
     links = [(int(w.a[3:]), int(w.b[3:]), w.count) for w in wires if w.part.of == "nvlink"]
     assert links == CUBE_MESH
+
+
+def test_links_to_a_gpu_without_a_row_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"row gpu0 has NV4 in a column for which there is no row"):
+        parse_matrix("gpu0 X NV1 NV4\ngpu1 NV1 X SYS\n")
+    assert parse_matrix("gpu0 X NV1 PIX\ngpu1 NV1 X SYS\n") == [(0, 1, 1)]  # a NIC's column

@@ -148,7 +148,8 @@ links:
     plan = Nccl(costs=costs()).plan(make_request(star, _S))
     assert plan.facts["algorithm"] == "packed trees"
     assert execute(star, plan).end_s == pytest.approx(_S / 50e9, rel=1e-6)
-    assert "1 NVLink trees 50.0 GB/s" in plan.notes[0]
+    assert plan.notes[0].startswith("chosen: packed trees, ")
+    assert "1 NVLink trees 50.0 GB/s" in plan.notes[1]
 
 
 def test_flows_that_share_a_link_reach_its_share_together() -> None:
@@ -183,3 +184,21 @@ def test_ranks_in_another_order_are_as_fast() -> None:
     for gpus in (range(16), [0, 1, 6, 5, 4, 3, 2, 7, 11, 9, 13, 14, 15, 12, 8, 10]):
         times.append(execute(machine, nccl("ring").plan(make_request(machine, 10e9, gpus=list(gpus)))).end_s)
     assert times[1] == pytest.approx(times[0], rel=0.02)
+
+
+def test_the_bottleneck_is_the_link_whose_share_is_used_up() -> None:
+    """The memory bus is busier than PCIe, of which NCCL reaches half: that half is what bounds it."""
+    from simulator.api import simulate
+
+    result = simulate(load_machine("8x-rtx2080ti"), "nccl", 1e9)
+    assert result.bottleneck is not None
+    assert result.bottleneck.name == result.facts["bound_link"] == "plx0->cpu0"
+    assert any("51% of what the link carries" in note for note in result.notes)
+
+
+def test_staging_in_host_memory_is_told() -> None:
+    from simulator.api import simulate
+
+    machine = machine_from(_PCIE, n_nodes=2, fabric="ethernet-10g")
+    assert any("through host memory" in note for note in simulate(machine, "ring", 1e6).notes)
+    assert not any("through host memory" in note for note in simulate(machine_from(_PCIE), "ring", 1e6).notes)

@@ -439,3 +439,10 @@ def test_ways_are_the_shortest_that_the_rules_allow(data: st.DataObject) -> None
     assert sum(share for _, share in found.links) == lengths[cpu] + down
     memory = {machine.memory_bus[cpu]: 2.0} if machine.memory_bus else {}
     assert {r: share for r, share in found.loads if r in machine.memory_bus.values()} == memory
+
+
+def test_words_of_nvidia_smi_for_levels() -> None:
+    from simulator.topology.schema import TransportSpec
+
+    spec = TransportSpec.model_validate({"peer_to_peer": "NODE", "gpudirect_rdma": "SOC"})
+    assert (spec.peer_to_peer, spec.gpudirect_rdma) == ("phb", "sys")

@@ -19,8 +19,11 @@ from simulator.strategies.nccl.cost import Costs, ProtocolCost
 from simulator.strategies.search.rings import FoundRing
 from simulator.strategies.search.trees import FoundTree
 from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS
+from simulator.units import format_bandwidth
 
 __all__ = ["KernelPlanner"]
+
+_TOLD_BELOW = 0.9  # a share of a link that is smaller than this is told to the user
 
 
 class KernelPlanner:
@@ -199,6 +202,7 @@ class KernelPlanner:
                     at_full_s = flow.wire_bytes * carried * repeat / links[index].bandwidth_Bps
                     share = self._share(links[index].kind, flow.route, cost)
                     needed_s[index] = needed_s.get(index, 0.0) + at_full_s / share
+        self._note_bound(needed_s)
         for stream, flows, repeat, _ in self._channels:
             capped = []
             for flow in flows:
@@ -206,6 +210,25 @@ class KernelPlanner:
                 rate = flow.wire_bytes * repeat / longest_s if longest_s > 0 else float("inf")
                 capped.append(replace(flow, cap_Bps=min(flow.cap_Bps, rate)))
             self.builder.transfer(self.request.collective, capped, stream=stream, after=after, repeat=repeat)
+
+    def _note_bound(self, needed_s: dict[int, float]) -> None:
+        """Name the link that takes longest at its share, and the share where it explains the time."""
+        if not needed_s:
+            return
+        index = max(needed_s, key=lambda i: (round(needed_s[i], 12), -i))
+        link = self.request.machine.links[index]
+        self.builder.facts["bound_link"] = link.name
+        at_full_s = sum(
+            flow.wire_bytes * carried * repeat / link.bandwidth_Bps
+            for _, flows, repeat, _ in self._channels
+            for flow in flows
+            for i, carried in flow.route.links
+            if i == index
+        )
+        share = at_full_s / needed_s[index] if needed_s[index] > 0 else 1.0
+        if share < _TOLD_BELOW and needed_s[index] > self._channels[0][3].base_s:  # else latency bounds it
+            reached = f"{format_bandwidth(share * link.bandwidth_Bps)}, {share:.0%} of what the link carries"
+            self.builder.notes.append(f"{link.name} bounds it at {reached}: as much as NCCL reaches there")
 
     def _share(self, kind: str, route: Route, cost: ProtocolCost) -> float:
         """Return which part of a link of that kind the flows of a kernel use."""

@@ -68,6 +68,9 @@ class Nccl:
             rings = _rings(request)
             if not self._trees_instead(builder, kernels, request, rings, choice.protocol):
                 kernels.ring(rings, choice.protocol, log_steps=choice.algorithm == "pat")
+        algorithm = str(builder.facts["algorithm"]).replace("_", " ")
+        n_channels = f"{kernels.n_channels} {'channel' if kernels.n_channels == 1 else 'channels'}"
+        builder.notes.insert(0, f"chosen: {algorithm}, {choice.protocol}, {n_channels}")
         return builder.build()
 
     def _trees_instead(
