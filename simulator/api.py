@@ -74,10 +74,14 @@ def simulate(
         gpus_per_process=gpus_per_process,
     )
     try:
-        plan = find_strategy(strategy).plan(request)
+        return _run(strategy, request, fold=fold)
     except Unsuitable as error:
         raise InputError(f"{strategy} does not fit {machine.name}: {error}") from None
-    return make_result(strategy, request, execute(machine, plan, fold=fold))
+
+
+def _run(strategy: str, request: Request, *, fold: bool) -> Result:
+    plan = find_strategy(strategy).plan(request)
+    return make_result(strategy, request, execute(request.machine, plan, fold=fold))
 
 
 def make_request(
@@ -141,9 +145,7 @@ def compare(
     unfit: dict[str, str] = {}
     for name in strategies if strategies is not None else strategy_names():
         try:
-            plan = find_strategy(name).plan(request)
+            results.append(_run(name, request, fold=fold))
         except Unsuitable as error:
             unfit[name] = str(error)
-            continue
-        results.append(make_result(name, request, execute(machine, plan, fold=fold)))
     return sorted(results, key=lambda r: r.sync_time_s), unfit

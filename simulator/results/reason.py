@@ -40,9 +40,8 @@ def why_fastest(results: Sequence[Result]) -> str:
     verb = "is" if len(tied) == 1 else "are"
     ratio = other.sync_time_s / best.sync_time_s if best.sync_time_s > 0 else float("inf")
     text = f"{names} {verb} fastest{close}, {_ratio(ratio)} as fast as {other.strategy}: {_because(best, other)}"
-    if best.counts_software != other.counts_software:
-        paying = best if best.counts_software else other
-        text += f"; of the two {paying.strategy} alone pays for launches and protocols"
+    if other.counts_software and not best.counts_software:
+        text += f"; {other.strategy} pays for launches and protocols too"
     return text
 
 
@@ -78,8 +77,8 @@ def _because(best: Result, other: Result) -> str:
         text = f"its bottleneck {mine.name} {terms[0]}, {theirs.name} of {other.strategy} {terms[1]}"
     if _directions(best, mine) == "at once":
         text += {
-            "one": f"; both directions of it are used, by {other.strategy} one",
-            "in turn": f"; both directions of it are used at once, by {other.strategy} in turn",
+            "one": f"; {best.strategy} uses both directions of it, {other.strategy} one",
+            "in turn": f"; {best.strategy} uses both directions of it at once, {other.strategy} in turn",
         }.get(_directions(other, theirs), "")
     return text
 

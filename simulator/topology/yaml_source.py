@@ -88,7 +88,7 @@ def read_yaml(path: Path, shown_as: str | None = None) -> YamlSource:
 def parse_yaml(raw: bytes, name: str) -> YamlSource:
     """Parse *raw* as the document called *name*; raises as :func:`read_yaml`."""
     if len(raw) > MAX_BYTES:
-        raise InputError(Fault(f"is larger than {MAX_BYTES // 1_000_000} MB; a topology is a few kB", name))
+        raise InputError(Fault(f"is larger than {MAX_BYTES // 1_000_000} MB; a topology is a few kB", name, 1, 1))
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

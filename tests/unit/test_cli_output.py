@@ -48,7 +48,7 @@ def test_one_line_says_why_the_best_is_best(capsys) -> None:
     assert "4 times as fast as gpu0" in line
     assert "240 MB" in line
     assert "480 MB" in line
-    assert line.endswith("both directions of it are used at once, by gpu0 in turn")
+    assert line.endswith("uses both directions of it at once, gpu0 in turn")
 
 
 def test_what_does_not_fit_is_said(capsys) -> None:

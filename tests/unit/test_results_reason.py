@@ -19,7 +19,7 @@ def results(topology: str, size: float, *strategies: str):
 def test_bytes_and_directions() -> None:
     assert why_fastest(results("4gpu-pcie", 160e6, "ring", "gpu0")) == (
         "ring is fastest, 4 times as fast as gpu0: the bottleneck gpu0->switch0 carries 240 MB in 100 % of the time, "
-        "with gpu0 480 MB in 50 % of the time; both directions of it are used at once, by gpu0 in turn"
+        "with gpu0 480 MB in 50 % of the time; ring uses both directions of it at once, gpu0 in turn"
     )
 
 

@@ -135,7 +135,8 @@ def test_without_a_trust_column_all_rows_count(tmp_path, capsys, strategy):
 @pytest.mark.parametrize(
     ("cells", "reason"),
     [
-        ({"machine": "nowhere"}, "no topology of machine 'nowhere'"),
+        ({"machine": "nowhere"}, "no topology of machine 'nowhere'; --machine NAME=FILE gives one"),
+        ({"machine": "dgx-h10"}, "no topology of machine 'dgx-h10'; did you mean 'dgx-h100'?"),
         ({"machine": ""}, "machine missing"),
         ({"gpus": "8"}, "more GPUs a node than 4gpu-pcie has"),
         ({"gpus": "2", "gpu_set": "3-4"}, "more GPUs a node than 4gpu-pcie has"),

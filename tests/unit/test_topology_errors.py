@@ -87,7 +87,7 @@ def test_a_binary_file(tmp_path: Path) -> None:
 
 def test_a_device_without_an_end() -> None:
     start = time.perf_counter()
-    with pytest.raises(InputError, match=r"^/dev/zero: is larger than 4 MB; a topology is a few kB$"):
+    with pytest.raises(InputError, match=r"^/dev/zero:1:1: is larger than 4 MB; a topology is a few kB$"):
         load_topology("/dev/zero")
     assert time.perf_counter() - start < 1
 
@@ -96,7 +96,7 @@ def test_a_file_of_10_mb(tmp_path: Path) -> None:
     path = tmp_path / "t.yaml"
     path.write_bytes((HEAD + GPUS + LINK).encode() + b"# filler\n" * 1_200_000)
     start = time.perf_counter()
-    assert faults_of(str(path)) == [f"{path}: is larger than 4 MB; a topology is a few kB"]
+    assert faults_of(str(path)) == [f"{path}:1:1: is larger than 4 MB; a topology is a few kB"]
     assert time.perf_counter() - start < 1
 
 

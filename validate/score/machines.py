@@ -67,7 +67,11 @@ class MachineBook:
         """
         topology = self.topology(name)
         if topology is None:
-            raise NotScored(f"no topology of machine '{one_line(name, 60)}'" if name else "machine missing")
+            if not name:
+                raise NotScored("machine missing")
+            close = nearest(name, [*self._named, *self._builtins()])
+            hint = close if close.startswith("did") else "--machine NAME=FILE gives one"
+            raise NotScored(f"no topology of machine '{one_line(name, 60)}'; {hint}")
         key = (topology, n_nodes)
         found = self._compiled.get(key)
         if found is None:
