@@ -1,0 +1,1 @@
+"""What compute costs: devices, the kernels they run, and the time each kernel takes."""

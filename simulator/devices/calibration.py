@@ -1,0 +1,23 @@
+"""The few constants of one device that a short measurement fixes; all 1 without it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["Calibration"]
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Factors on what the data sheet and the shared constants give.
+
+    ``compute`` multiplies the sustained rate of arithmetic, ``bandwidth`` that of device memory,
+    ``dispatch`` the time in which the host issues an operator; ``by_class`` multiplies the time of
+    one class of kernels (``gemm``, ``convolution``, ``streaming``, ``rowwise``, ...).
+    """
+
+    compute: float = 1.0
+    bandwidth: float = 1.0
+    dispatch: float = 1.0
+    by_class: Mapping[str, float] = field(default_factory=dict)

@@ -1,0 +1,226 @@
+"""Which kernels a library runs for an operator, forward and backward.
+
+As an eager framework calls cuDNN, cuBLAS and its own kernels: one operator after the other,
+nothing fused.  The backward pass of a product is two products, one for each gradient.
+"""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from simulator.devices.kernels import (
+    Convolution,
+    FusedAttention,
+    Gather,
+    Gemm,
+    Kernel,
+    Pooling,
+    Recurrence,
+    Rowwise,
+    Streaming,
+)
+from simulator.workload.operators import (
+    Attention,
+    BatchNorm,
+    Conv2d,
+    Copy,
+    CrossEntropy,
+    Elementwise,
+    Embedding,
+    LayerNorm,
+    Linear,
+    MatMul,
+    Operator,
+    Phase,
+    Pool,
+    Recurrent,
+    Softmax,
+)
+from simulator.workload.precision import ELEMENT_BYTES, Precision
+
+__all__ = ["lower_operator"]
+
+Kernels = tuple[Kernel, ...]
+
+
+@singledispatch
+def lower_operator(operator: Operator, phase: Phase, precision: Precision) -> Kernels:
+    """Return the kernels of *operator* in *phase*, in order.
+
+    ``fwd`` is the forward pass, ``bwd_data`` the gradients of what comes in, ``bwd_weight`` those of
+    parameters, ``bwd`` both.  An operator without parameters has no kernels in ``bwd_weight``.
+    """
+    raise TypeError(f"no kernels for {type(operator).__name__} {phase} {precision}")
+
+
+def _in(phase: Phase, part: Phase) -> bool:
+    return phase == part or (phase == "bwd" and part != "fwd")
+
+
+def _sum(rows: int, cols: int, precision: Precision) -> Rowwise:
+    """Return the kernel that adds the gradients of a bias."""
+    return Rowwise("sum", rows, cols, precision)
+
+
+@lower_operator.register
+def _(operator: Linear, phase: Phase, precision: Precision) -> Kernels:
+    rows, inputs, outputs = operator.rows, operator.inputs, operator.outputs
+    if phase == "fwd":
+        bias = outputs if operator.bias else 0
+        return (Gemm(rows, outputs, inputs, precision, layout="NT", epilogue_elements=bias),)
+    kernels: list[Kernel] = []
+    if _in(phase, "bwd_data"):
+        kernels.append(Gemm(rows, inputs, outputs, precision, layout="NN"))
+    if _in(phase, "bwd_weight"):
+        kernels.append(Gemm(outputs, inputs, rows, precision, layout="TN"))
+        if operator.bias:
+            kernels.append(_sum(outputs, rows, precision))
+    return tuple(kernels)
+
+
+@lower_operator.register
+def _(operator: MatMul, phase: Phase, precision: Precision) -> Kernels:
+    m, n, k, batch = operator.m, operator.n, operator.k, operator.batch
+    if phase == "fwd":
+        return (Gemm(m, n, k, precision, batch, operator.layout),)
+    if _in(phase, "bwd_data"):
+        return (Gemm(m, k, n, precision, batch, "NT"), Gemm(k, n, m, precision, batch, "TN"))
+    return ()
+
+
+@lower_operator.register
+def _(operator: Conv2d, phase: Phase, precision: Precision) -> Kernels:
+    out = operator.output_elements
+    kernels: list[Kernel] = []
+    if phase == "fwd":
+        kernels.append(Convolution(operator, "fwd", precision))
+        if operator.bias:
+            size = ELEMENT_BYTES[precision]
+            kernels.append(Streaming("add", out, out * size, out * size))
+    if _in(phase, "bwd_data"):
+        kernels.append(Convolution(operator, "bwd_data", precision))
+    if _in(phase, "bwd_weight"):
+        kernels.append(Convolution(operator, "bwd_weight", precision))
+        if operator.bias:
+            kernels.append(_sum(operator.c_out, out // operator.c_out, precision))
+    return tuple(kernels)
+
+
+@lower_operator.register
+def _(operator: Elementwise, phase: Phase, precision: Precision) -> Kernels:
+    size, n = ELEMENT_BYTES[precision], operator.elements
+    if phase == "fwd":
+        mask = n if operator.function == "dropout" else 0
+        return (Streaming(operator.function, n, operator.inputs * n * size, n * size + mask),)
+    if not _in(phase, "bwd_data"):
+        return ()
+    if operator.function in ("add", "sub", "add_scalar", "sub_scalar"):
+        return ()  # the gradient is handed on as it is
+    if operator.function in ("mul", "div", "pow"):
+        return tuple(Streaming("mul", n, 2 * n * size, n * size) for _ in range(operator.inputs))
+    if operator.function in ("mul_scalar", "div_scalar"):
+        return (Streaming(operator.function, n, n * size, n * size),)
+    mask_or_input = n if operator.function == "dropout" else n * size
+    return (Streaming(f"{operator.function}_bwd", n, n * size + mask_or_input, n * size),)
+
+
+@lower_operator.register
+def _(operator: Softmax, phase: Phase, precision: Precision) -> Kernels:
+    if phase == "fwd":
+        return (Rowwise("softmax", operator.rows, operator.cols, precision),)
+    return (Rowwise("softmax_bwd", operator.rows, operator.cols, precision),) if _in(phase, "bwd_data") else ()
+
+
+@lower_operator.register
+def _(operator: LayerNorm, phase: Phase, precision: Precision) -> Kernels:
+    if phase == "fwd":
+        return (Rowwise(operator.kind, operator.rows, operator.cols, precision),)
+    kernels: list[Kernel] = []
+    if _in(phase, "bwd_data"):
+        kernels.append(Rowwise(f"{operator.kind}_bwd", operator.rows, operator.cols, precision))
+    if _in(phase, "bwd_weight"):
+        kernels.append(Rowwise(f"{operator.kind}_weight_bwd", operator.rows, operator.cols, precision))
+    return tuple(kernels)
+
+
+@lower_operator.register
+def _(operator: BatchNorm, phase: Phase, precision: Precision) -> Kernels:
+    shape = operator.channels, operator.batch * operator.height * operator.width
+    if phase == "fwd":
+        return (Rowwise("batch_norm", *shape, precision),)
+    return (Rowwise("batch_norm_bwd", *shape, precision),) if _in(phase, "bwd_data") else ()
+
+
+@lower_operator.register
+def _(operator: Pool, phase: Phase, precision: Precision) -> Kernels:
+    window = operator.kernel_h * operator.kernel_w
+    if phase == "fwd":
+        return (Pooling(operator.kind, "fwd", operator.input_elements, operator.output_elements, window, precision),)
+    if _in(phase, "bwd_data"):
+        return (Pooling(operator.kind, "bwd", operator.input_elements, operator.output_elements, window, precision),)
+    return ()
+
+
+@lower_operator.register
+def _(operator: Embedding, phase: Phase, precision: Precision) -> Kernels:
+    if phase == "fwd":
+        return (Gather("fwd", operator.rows, operator.cols, operator.vocabulary, precision),)
+    if _in(phase, "bwd_weight"):
+        return (Gather("bwd", operator.rows, operator.cols, operator.vocabulary, precision),)
+    return ()
+
+
+@lower_operator.register
+def _(operator: Recurrent, phase: Phase, precision: Precision) -> Kernels:
+    sizes = operator.batch, operator.timesteps, operator.inputs, operator.hidden, precision
+    if phase == "fwd":
+        return (Recurrence(operator.cell, "fwd", *sizes),)
+    kernels: list[Kernel] = []
+    if _in(phase, "bwd_data"):
+        kernels.append(Recurrence(operator.cell, "bwd_data", *sizes))
+    if _in(phase, "bwd_weight"):
+        kernels.append(Recurrence(operator.cell, "bwd_weight", *sizes))
+    return tuple(kernels)
+
+
+@lower_operator.register
+def _(operator: Attention, phase: Phase, precision: Precision) -> Kernels:
+    if phase == "bwd_weight":
+        return ()
+    return (
+        FusedAttention(
+            "fwd" if phase == "fwd" else "bwd",
+            operator.batch,
+            operator.heads,
+            operator.kv_heads or operator.heads,
+            operator.query_length,
+            operator.key_length,
+            operator.head_size,
+            operator.causal,
+            precision,
+        ),
+    )
+
+
+@lower_operator.register
+def _(operator: CrossEntropy, phase: Phase, precision: Precision) -> Kernels:
+    if phase == "fwd":
+        return (
+            Rowwise("log_softmax", operator.rows, operator.cols, precision),
+            Streaming("nll_loss", operator.rows, operator.rows * (8 + ELEMENT_BYTES[precision]), 4),
+        )
+    if _in(phase, "bwd_data"):
+        n, size = operator.rows * operator.cols, ELEMENT_BYTES[precision]
+        return (
+            Streaming("fill", n, 0, n * size),
+            Rowwise("log_softmax_bwd", operator.rows, operator.cols, precision),
+        )
+    return ()
+
+
+@lower_operator.register
+def _(operator: Copy, phase: Phase, precision: Precision) -> Kernels:
+    if phase == "fwd" or _in(phase, "bwd_data"):
+        n_bytes = operator.elements * ELEMENT_BYTES[precision]
+        return (Streaming("copy", operator.elements, n_bytes, n_bytes, transposed=operator.transposed),)
+    return ()

@@ -1,0 +1,14 @@
+"""What device memory and caches deliver."""
+
+from __future__ import annotations
+
+from simulator.devices.device import Gpu
+
+__all__ = ["achieved_bandwidth_Bps"]
+
+STREAM_EFFICIENCY = 0.85
+
+
+def achieved_bandwidth_Bps(gpu: Gpu) -> float:
+    """Return what long streams from device memory reach, of reading and writing together."""
+    return gpu.memory_bandwidth_Bps * STREAM_EFFICIENCY * gpu.calibration.bandwidth

@@ -1,0 +1,62 @@
+"""A network: operators in the order of the forward pass, and the tensors between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.workload.operators import Operator
+
+__all__ = ["Layer", "Network", "Parameter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A trained tensor.  Layers that name the same parameter share it."""
+
+    name: str
+    elements: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One operator at its place.
+
+    ``inputs`` and ``output`` number the tensors it reads and the one it writes; a view
+    (reshape, transposition that moves nothing) has the number of what it views.
+    """
+
+    name: str
+    operator: Operator
+    inputs: tuple[int, ...]
+    output: int
+    parameters: tuple[Parameter, ...] = ()
+    in_place: bool = False  # the output lies where the first input lay
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """``elements[i]`` is the size of tensor ``i``; those that no layer writes are fed in.
+
+    ``samples`` is what throughput counts: images, or sequences (``sample`` names it).
+    """
+
+    name: str
+    layers: tuple[Layer, ...]
+    elements: tuple[int, ...]
+    samples: int
+    sample: str = "images"
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Every parameter once, in the order of first use."""
+        return tuple(dict.fromkeys(p for layer in self.layers for p in layer.parameters))
+
+    @property
+    def parameter_count(self) -> int:
+        """Trained elements."""
+        return sum(p.elements for p in self.parameters)
+
+    @property
+    def flop(self) -> int:
+        """FLOPs of the forward pass, as FlopCounterMode counts."""
+        return sum(layer.operator.flop for layer in self.layers)

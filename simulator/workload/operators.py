@@ -1,0 +1,362 @@
+"""Operators: what a network computes, as shapes.
+
+An operator is one call of a framework's forward pass, with its sizes and nothing of any
+device.  From the sizes follow its FLOPs (a multiplication and an addition are two),
+counted as ``torch.utils.flop_counter.FlopCounterMode`` counts: products of matrices and
+convolutions, nothing else.  ``output_elements`` is the size of what it returns.
+
+Which kernels a library runs for it, forward and backward, is in
+:mod:`simulator.devices.lowering`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = [
+    "Attention",
+    "BatchNorm",
+    "Conv2d",
+    "Copy",
+    "CrossEntropy",
+    "Elementwise",
+    "Embedding",
+    "LayerNorm",
+    "Linear",
+    "MatMul",
+    "Operator",
+    "Phase",
+    "Pool",
+    "Recurrent",
+    "Softmax",
+]
+
+Phase = Literal["fwd", "bwd_data", "bwd_weight", "bwd"]
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """``y[rows, outputs] = x[rows, inputs] W^T``, and a bias."""
+
+    rows: int
+    inputs: int
+    outputs: int
+    bias: bool = True
+
+    @property
+    def flop(self) -> int:
+        """FLOPs of the forward pass."""
+        return 2 * self.rows * self.inputs * self.outputs
+
+    @property
+    def output_elements(self) -> int:
+        """Elements of the result."""
+        return self.rows * self.outputs
+
+
+@dataclass(frozen=True, slots=True)
+class MatMul:
+    """``batch`` products ``C[m, n] = A[m, k] B[k, n]`` of activations.
+
+    ``layout`` is BLAS's pair of letters, for A and B: ``N`` as written, ``T`` stored
+    transposed.
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    layout: Literal["NN", "NT", "TN", "TT"] = "NN"
+
+    @property
+    def flop(self) -> int:
+        """FLOPs of the forward pass."""
+        return 2 * self.batch * self.m * self.n * self.k
+
+    @property
+    def output_elements(self) -> int:
+        """Elements of the result."""
+        return self.batch * self.m * self.n
+
+
+@dataclass(frozen=True, slots=True)
+class Conv2d:
+    """A convolution over images of ``c_in`` channels, ``h_in`` by ``w_in``."""
+
+    batch: int
+    c_in: int
+    c_out: int
+    h_in: int
+    w_in: int
+    kernel_h: int
+    kernel_w: int
+    stride_h: int = 1
+    stride_w: int = 1
+    pad_h: int = 0
+    pad_w: int = 0
+    groups: int = 1
+    bias: bool = False
+    dilation_h: int = 1
+    dilation_w: int = 1
+
+    @property
+    def h_out(self) -> int:
+        """Height of the result."""
+        return (self.h_in + 2 * self.pad_h - self.dilation_h * (self.kernel_h - 1) - 1) // self.stride_h + 1
+
+    @property
+    def w_out(self) -> int:
+        """Width of the result."""
+        return (self.w_in + 2 * self.pad_w - self.dilation_w * (self.kernel_w - 1) - 1) // self.stride_w + 1
+
+    @property
+    def flop(self) -> int:
+        """FLOPs of the forward pass by the direct algorithm."""
+        return 2 * self.output_elements * (self.c_in // self.groups) * self.kernel_h * self.kernel_w
+
+    @property
+    def output_elements(self) -> int:
+        """Elements of the result."""
+        return self.batch * self.c_out * self.h_out * self.w_out
+
+    @property
+    def input_elements(self) -> int:
+        """Elements of the images."""
+        return self.batch * self.c_in * self.h_in * self.w_in
+
+    @property
+    def weight_elements(self) -> int:
+        """Elements of the filters."""
+        return self.c_out * (self.c_in // self.groups) * self.kernel_h * self.kernel_w
+
+
+@dataclass(frozen=True, slots=True)
+class Elementwise:
+    """``function`` of each of ``elements`` elements, from ``inputs`` tensors of that size.
+
+    ``function`` is the framework's name in lower case (``add``, ``relu``, ``gelu``, ``dropout``);
+    with a number in place of the second tensor it ends in ``_scalar``.
+    """
+
+    function: str
+    elements: int
+    inputs: int = 1
+
+    @property
+    def flop(self) -> int:
+        """None that count."""
+        return 0
+
+    @property
+    def output_elements(self) -> int:
+        """Elements of the result."""
+        return self.elements
+
+
+@dataclass(frozen=True, slots=True)
+class Softmax:
+    """Softmax (or log-softmax) of each of ``rows`` rows of ``cols``."""
+
+    rows: int
+    cols: int
+
+    @property
+    def flop(self) -> int:
+        """None that count."""
+        return 0
+
+    @property
+    def output_elements(self) -> int:
+        """Elements of the result."""
+        return self.rows * self.cols
+
+
+@dataclass(frozen=True, slots=True)
+class LayerNorm:
+    """Normalisation of each of ``rows`` rows of ``cols``; RMSNorm leaves the mean where it is."""
+
+    rows: int
+    cols: int
+    kind: Literal["layer_norm", "rms_norm"] = "layer_norm"
+
+    @property
+    def flop(self) -> int:
+        """None that count."""
+        return 0
+
+    @property
+    def output_elements(self) -> int:
+        """Elements of the result."""
+        return self.rows * self.cols
+
+
+@dataclass(frozen=True, slots=True)
+class BatchNorm:
+    """Normalisation of each channel over the batch and the image."""
+
+    batch: int
+    channels: int
+    height: int
+    width: int
+
+    @property
+    def flop(self) -> int:
+        """None that count."""
+        return 0
+
+    @property
+    def output_elements(self) -> int:
+        """Elements of the result."""
+        return self.batch * self.channels * self.height * self.width
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The largest, or the mean, of windows of an image; ``h_out`` and ``w_out`` as the framework rounds them."""
+
+    kind: Literal["max", "avg"]
+    batch: int
+    channels: int
+    h_in: int
+    w_in: int
+    h_out: int
+    w_out: int
+    kernel_h: int
+    kernel_w: int
+
+    @property
+    def flop(self) -> int:
+        """None that count."""
+        return 0
+
+    @property
+    def input_elements(self) -> int:
+        """Elements of the images."""
+        return self.batch * self.channels * self.h_in * self.w_in
+
+    @property
+    def output_elements(self) -> int:
+        """Elements of the result."""
+        return self.batch * self.channels * self.h_out * self.w_out
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """``rows`` lookups of rows of ``cols`` in a table of ``vocabulary`` rows."""
+
+    rows: int
+    cols: int
+    vocabulary: int = 0
+
+    @property
+    def flop(self) -> int:
+        """None that count."""
+        return 0
+
+    @property
+    def output_elements(self) -> int:
+        """Elements of the result."""
+        return self.rows * self.cols
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrent:
+    """One layer of a recurrent network over ``timesteps`` steps."""
+
+    cell: Literal["rnn", "lstm", "gru"]
+    batch: int
+    timesteps: int
+    inputs: int
+    hidden: int
+
+    @property
+    def gates(self) -> int:
+        """Products with the state, for each hidden unit: 1, 4 (lstm) or 3 (gru)."""
+        return {"rnn": 1, "lstm": 4, "gru": 3}[self.cell]
+
+    @property
+    def flop(self) -> int:
+        """FLOPs of the forward pass: products with the input and with the state."""
+        return 2 * self.timesteps * self.batch * self.gates * self.hidden * (self.inputs + self.hidden)
+
+    @property
+    def output_elements(self) -> int:
+        """Elements of the result: the state after each step."""
+        return self.timesteps * self.batch * self.hidden
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Softmax attention in one kernel that never writes the scores (FlashAttention)."""
+
+    batch: int
+    heads: int
+    query_length: int
+    key_length: int
+    head_size: int
+    kv_heads: int = 0  # 0: as many as heads
+    causal: bool = False
+
+    @property
+    def flop(self) -> int:
+        """FLOPs of both products, of the whole square also where half of it is masked (as torch counts)."""
+        return 4 * self.batch * self.heads * self.query_length * self.key_length * self.head_size
+
+    @property
+    def output_elements(self) -> int:
+        """Elements of the result."""
+        return self.batch * self.heads * self.query_length * self.head_size
+
+
+@dataclass(frozen=True, slots=True)
+class CrossEntropy:
+    """The loss: log-softmax of ``rows`` rows of ``cols`` classes, and the mean of the labels' entries."""
+
+    rows: int
+    cols: int
+
+    @property
+    def flop(self) -> int:
+        """None that count."""
+        return 0
+
+    @property
+    def output_elements(self) -> int:
+        """One number."""
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """``elements`` moved: a transposition made contiguous, a concatenation, a cast."""
+
+    elements: int
+    transposed: bool = False
+
+    @property
+    def flop(self) -> int:
+        """None that count."""
+        return 0
+
+    @property
+    def output_elements(self) -> int:
+        """Elements of the result."""
+        return self.elements
+
+
+Operator = (
+    Linear
+    | MatMul
+    | Conv2d
+    | Elementwise
+    | Softmax
+    | LayerNorm
+    | BatchNorm
+    | Pool
+    | Embedding
+    | Recurrent
+    | Attention
+    | CrossEntropy
+    | Copy
+)

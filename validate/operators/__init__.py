@@ -1,0 +1,1 @@
+"""Tables of measured operators: what each row asks."""

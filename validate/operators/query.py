@@ -1,0 +1,161 @@
+"""What a row of a table of measured operators asks: read from its shape, never from its time.
+
+The columns are those of ``ops.csv`` (docs/scoring.md): device, op, variant, phase, dtype,
+the sizes, and includes_dispatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+from simulator.workload.operators import (
+    BatchNorm,
+    Conv2d,
+    Elementwise,
+    Embedding,
+    LayerNorm,
+    Linear,
+    MatMul,
+    Operator,
+    Phase,
+    Recurrent,
+    Softmax,
+)
+from simulator.workload.precision import PRECISIONS, Precision
+from validate.score.query import NotScored, number
+
+__all__ = ["COLUMNS_ASKED", "OperatorQuery", "read_query"]
+
+SIZES = (
+    *("batch", "m", "n", "k", "c_in", "c_out", "h_in", "w_in", "kernel_h", "kernel_w", "stride", "pad", "stride_w"),
+    *("pad_w", "groups", "rows", "cols", "hidden", "timesteps"),
+)
+COLUMNS_ASKED = ("device", "op", "variant", "phase", "dtype", *SIZES, "includes_dispatch", "software")
+_PHASES = ("fwd", "bwd_data", "bwd_weight", "bwd")
+_TWO_INPUTS = frozenset(("add", "mul", "div", "pow", "sub"))
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorQuery:
+    """An operator in a phase, on the device of that name."""
+
+    device: str
+    op: str
+    operator: Operator
+    phase: Phase
+    precision: Precision
+    includes_dispatch: bool
+    software: str = ""
+
+
+def read_query(cell: Callable[[str], str]) -> OperatorQuery:
+    """Return the query of a row, *cell* giving the text of a column.
+
+    Raises
+    ------
+    NotScored
+        Where the row cannot be asked; says why.
+
+    """
+    op, phase, precision = cell("op"), cell("phase") or "fwd", cell("dtype")
+    if phase not in _PHASES:
+        raise NotScored(f"no such phase: {phase[:20]}")
+    if precision not in PRECISIONS:
+        raise NotScored(f"no such dtype: {precision[:20] or 'none'}")
+    if op not in _READERS:
+        raise NotScored(f"no model of {op[:30] or 'an operator without a name'}")
+
+    def size(column: str, default: int | None = None) -> int:
+        text = cell(column)
+        if not text and default is not None:
+            return default
+        if text == "0" and column.startswith("pad"):
+            return 0
+        value = number(column, text)
+        if value != int(value):
+            raise NotScored(f"{column} is no whole number")
+        return int(value)
+
+    operator = _READERS[op](size, cell)
+    dispatch = cell("includes_dispatch") == "1"
+    return OperatorQuery(cell("device"), op, operator, cast(Phase, phase), precision, dispatch, cell("software"))
+
+
+Size = Callable[..., int]
+Cell = Callable[[str], str]
+
+
+def _linear(size: Size, cell: Cell) -> Operator:
+    return Linear(size("batch", 1) * size("m"), size("k"), size("n"), bias=cell("variant") != "lm_head")
+
+
+def _matmul(size: Size, cell: Cell) -> Operator:
+    layout = cell("variant") if cell("variant") in ("NN", "NT", "TN", "TT") else "NN"
+    return MatMul(size("m"), size("n"), size("k"), size("batch", 1), layout)  # type: ignore[arg-type]
+
+
+def _conv2d(size: Size, cell: Cell) -> Operator:
+    del cell
+    stride, pad = size("stride", 1), size("pad", 0)
+    return Conv2d(
+        batch=size("batch"),
+        c_in=size("c_in"),
+        c_out=size("c_out"),
+        h_in=size("h_in"),
+        w_in=size("w_in"),
+        kernel_h=size("kernel_h"),
+        kernel_w=size("kernel_w"),
+        stride_h=stride,
+        stride_w=size("stride_w", stride),
+        pad_h=pad,
+        pad_w=size("pad_w", pad),
+        groups=size("groups", 1),
+    )
+
+
+def _elementwise(size: Size, cell: Cell) -> Operator:
+    function = cell("variant").lower()
+    return Elementwise(function, size("rows") * size("cols"), 2 if function in _TWO_INPUTS else 1)
+
+
+def _softmax(size: Size, cell: Cell) -> Operator:
+    del cell
+    return Softmax(size("rows"), size("cols"))
+
+
+def _layer_norm(size: Size, cell: Cell) -> Operator:
+    del cell
+    return LayerNorm(size("rows"), size("cols"))
+
+
+def _batch_norm(size: Size, cell: Cell) -> Operator:
+    del cell
+    return BatchNorm(size("batch"), size("c_in"), size("h_in"), size("w_in"))
+
+
+def _embedding(size: Size, cell: Cell) -> Operator:
+    del cell
+    return Embedding(size("rows"), size("cols"))
+
+
+def _recurrent(size: Size, cell: Cell) -> Operator:
+    hidden = size("hidden")
+    return Recurrent(cell("op"), size("batch"), size("timesteps"), hidden, hidden)  # type: ignore[arg-type]
+
+
+_READERS: dict[str, Callable[[Size, Cell], Operator]] = {
+    "linear": _linear,
+    "matmul": _matmul,
+    "bmm": _matmul,
+    "conv2d": _conv2d,
+    "elementwise": _elementwise,
+    "softmax": _softmax,
+    "layer_norm": _layer_norm,
+    "batch_norm": _batch_norm,
+    "embedding": _embedding,
+    "rnn": _recurrent,
+    "lstm": _recurrent,
+    "gru": _recurrent,
+}
