@@ -2,27 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
+from simulator.devices.attention import attention_cost
+from simulator.devices.convolution import convolution_cost
 from simulator.devices.cost import KernelCost
 from simulator.devices.device import Gpu
+from simulator.devices.gather import gather_cost
 from simulator.devices.gemm import gemm_cost
-from simulator.devices.kernels import Gemm, Kernel
+from simulator.devices.kernels import (
+    Convolution,
+    FusedAttention,
+    Gather,
+    Gemm,
+    Kernel,
+    Pooling,
+    Recurrence,
+    Rowwise,
+    Streaming,
+)
 from simulator.devices.lowering import lower_operator
+from simulator.devices.pooling import pooling_cost
+from simulator.devices.recurrence import recurrence_cost
+from simulator.devices.rowwise import rowwise_cost
+from simulator.devices.streaming import streaming_cost
 from simulator.workload.operators import Operator, Phase
 from simulator.workload.precision import Precision
 
-__all__ = ["kernel_cost", "operator_costs"]
+__all__ = ["kernel_class", "kernel_cost", "operator_costs"]
+
+_COSTS: dict[type, Callable[[Gpu, Any], KernelCost]] = {
+    Gemm: gemm_cost,
+    Streaming: streaming_cost,
+    Rowwise: rowwise_cost,
+    Pooling: pooling_cost,
+    Gather: gather_cost,
+    Convolution: convolution_cost,
+    Recurrence: recurrence_cost,
+    FusedAttention: attention_cost,
+}
 
 
-def kernel_cost(gpu: Gpu, kernel: Kernel) -> KernelCost:
-    """Return the cost of *kernel* on *gpu*."""
-    if isinstance(kernel, Gemm):
-        return gemm_cost(gpu, kernel)
-    raise TypeError(f"no cost of {type(kernel).__name__}")
+def kernel_class(kernel: Kernel) -> str:
+    """Return the name under which a calibration lists the class of *kernel*."""
+    return type(kernel).__name__.lower()
 
 
 @lru_cache(maxsize=65536)
+def kernel_cost(gpu: Gpu, kernel: Kernel) -> KernelCost:
+    """Return the cost of *kernel* on *gpu*, from its start to its end on the device.
+
+    Raises
+    ------
+    InputError
+        Where the device has no figure for the kernel's precision.
+
+    """
+    cost = _COSTS[type(kernel)](gpu, kernel)
+    factor = gpu.calibration.by_class.get(kernel_class(kernel), 1.0)
+    return cost if factor == 1.0 else replace(cost, time_s=cost.time_s * factor)
+
+
 def operator_costs(gpu: Gpu, operator: Operator, phase: Phase, precision: Precision) -> tuple[KernelCost, ...]:
-    """Return the costs of the kernels of *operator* in *phase*, in order."""
+    """Return the costs of the kernels of *operator* in *phase*, in order; raises as :func:`kernel_cost`."""
     return tuple(kernel_cost(gpu, kernel) for kernel in lower_operator(operator, phase, precision))
