@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from simulator.devices.cost import KernelCost
 from simulator.devices.device import Gpu
-from simulator.devices.kernels import Kernel
+from simulator.devices.kernels import Kernel, Streaming
 
 __all__ = ["roofline_cost"]
 
 
 def roofline_cost(gpu: Gpu, kernel: Kernel) -> KernelCost:
     """Return the longer of FLOPs at the peak rate and bytes at the peak bandwidth."""
-    precision = getattr(kernel, "precision", "fp32")
-    compute_s = kernel.flop / gpu.peak(precision) if kernel.flop else 0.0
+    compute_s = 0.0
+    if kernel.flop and not isinstance(kernel, Streaming):
+        compute_s = kernel.flop / gpu.peak(kernel.precision)
     memory_s = kernel.bytes / gpu.memory_bandwidth_Bps
     if compute_s > memory_s:
         return KernelCost(compute_s, "compute", kernel.flop, kernel.bytes)
