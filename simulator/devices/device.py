@@ -33,6 +33,7 @@ class Gpu:
     l2_bytes: float
     shared_memory_per_sm_bytes: float
     board_power_W: float
+    base_clock_Hz: float = 0.0  # guaranteed under any load; 0: not published
     calibration: Calibration = field(default_factory=Calibration)
 
     def peak(self, precision: Precision) -> float:
@@ -82,5 +83,6 @@ def gpu_from_part(name: str, part: GpuPart, calibration: Calibration | None = No
         l2_bytes=part.l2_size or 0.0,
         shared_memory_per_sm_bytes=part.shared_memory_per_sm or 0.0,
         board_power_W=part.board_power or 0.0,
+        base_clock_Hz=part.base_clock or 0.0,
         calibration=calibration or Calibration(),
     )
