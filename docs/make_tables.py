@@ -30,10 +30,10 @@ from simulator.cli import run as simulate
 from simulator.console.run import run_app
 from simulator.strategies.nccl.cost import FITTED_TO
 from validate.cli import app as validate_app
+from validate.score.collectives import COLLECTIVES, LARGE_BYTES, CollectiveScorer
 from validate.score.groups import Group, whole
 from validate.score.machines import MachineBook
-from validate.score.predict import Predictor
-from validate.score.score import COLUMNS_READ, LARGE_BYTES, ScoredRow, needed_columns, score_table
+from validate.score.score import ScoredRow, score_table
 from validate.score.table import read_table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -96,8 +96,8 @@ def with_outputs(text: str) -> str:
 def error_table(table: Path) -> str:
     """Return the table of errors of the measurements *table*, as Markdown."""
     book = MachineBook()
-    read = read_table(table.read_bytes(), table.name, needed_columns(machine=True), COLUMNS_READ)
-    rows = score_table(read, Predictor(book), ["A", "B"])
+    read = read_table(table.read_bytes(), table.name, COLLECTIVES.needed, COLLECTIVES.read)
+    rows = score_table(read, CollectiveScorer(book), ["A", "B"])
     scored = [row for row in rows if not row.skipped]
     by_machine: dict[str, list[ScoredRow]] = {}
     for row in scored:

@@ -13,32 +13,51 @@ from simulator.errors import InputError
 
 __all__ = ["app", "main"]
 
+_EPILOG = (
+    "Results go to standard output, everything else to standard error. "
+    "Exit codes: 0 ok, 1 the run failed, 2 usage or input, 4 an optional dependency is missing."
+)
+
 app = typer.Typer(
     name="validate",
     help="Set simulated times beside measured ones.",
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=_EPILOG,
 )
+
+_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on standard error but errors.")]
+_Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print one JSON document; errors are fractions.")]
 
 
 @app.callback(invoke_without_command=True)
-def _validate(context: typer.Context) -> None:
+def _validate(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+) -> None:
     """Set simulated times beside measured ones."""
+    if version:
+        from simulator import __version__
+
+        typer.echo(f"validate {__version__}")
+        raise typer.Exit
     if context.invoked_subcommand is None:
         raise InputError("a command is needed: score or fit (--help)")
 
 
-@app.command("score")
+@app.command("score", epilog=_EPILOG)
 def score(
     tables: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TABLE.csv", help="Tables of measured collectives; - is standard input."),
+        typer.Argument(metavar="TABLE.csv", help="Tables of measurements; - is standard input."),
     ] = None,
     out: Annotated[
         str | None, typer.Option("--out", metavar="FILE", help="Write every row with its prediction and error as CSV.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document; errors are fractions.")] = False,
+    json: _Json = False,
     topology: Annotated[
         str | None,
         typer.Option("--topology", metavar="FILE", help="The machine of all rows: a path or a built-in name."),
@@ -47,21 +66,35 @@ def score(
         list[str] | None,
         typer.Option("--machine", metavar="NAME=FILE", help="The topology of one machine of the tables; repeatable."),
     ] = None,
-    strategy: Annotated[str, typer.Option("--strategy", metavar="NAME", help="What predicts.")] = "nccl",
+    strategy: Annotated[
+        str | None, typer.Option("--strategy", metavar="NAME", help="What predicts collectives; nccl if not said.")
+    ] = None,
+    device: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--device",
+            metavar="[NAME=]PART",
+            help="The GPU part of one device of tables of operators, or of all rows; repeatable.",
+        ),
+    ] = None,
     trust: Annotated[
         str, typer.Option("--trust", metavar="A,B", help="Grades that count; others are predicted only.")
     ] = "A,B",
     by: Annotated[
         str | None,
-        typer.Option("--by", metavar="COLUMN,...", help="Group by machine, collective, decade, size or any column."),
+        typer.Option(
+            "--by", metavar="COLUMN,...", help="Group by machine, collective, decade, size, op or any column."
+        ),
     ] = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
+    quiet: _Quiet = False,
+    debug: _Debug = False,
 ) -> None:
-    """Predict every row of tables of measured collectives and show the error.
+    """Predict every row of tables of measurements and show the error.
 
-    The tables need the columns machine, n_gpus, collective, bytes and time_s; n_nodes,
-    gpu_set, group_size, n_groups_concurrent, algorithm_forced and trust are read where they
-    are there.  The machine of a row is the built-in topology of that name or alias.
+    The columns say what a table holds.  Collectives: machine, n_gpus, collective, bytes and time_s.
+    Operators: device, op, dtype, time_s and the sizes of the operator.
+    A machine is the built-in topology of that name or alias, a device the built-in part.
+    docs/scoring.md explains all columns.
     """
     del debug  # read from the arguments where errors are shown
     from validate.score.command import score_command
@@ -73,8 +106,10 @@ def score(
         topology=topology,
         machines=machine or [],
         strategy=strategy,
+        devices=device or [],
         trust=trust,
         by=by,
+        quiet=quiet,
     )
 
 

@@ -92,8 +92,12 @@ def test_mistakes_are_one_line(capsys, good, arguments, words):
         (b"", "t.csv:1:1: is empty"),
         (b"\x89PNG\r\n\x1a\n\x00", "t.csv:1:1: is no text"),
         (
+            b"machine,time_s\n",
+            "t.csv:1:1: no table of collectives: missing columns n_gpus, collective, bytes",
+        ),
+        (
             b"device,op,time_s\n",
-            "t.csv:1:1: no table of collectives: missing columns machine, n_gpus, collective, bytes",
+            "t.csv:1:1: no table of operators: missing column dtype",
         ),
         (ROW.encode(), "t.csv:1:1: no table of collectives: missing columns"),
         (b"x" * 10_000_000, "t.csv:1:1: no table of collectives"),
@@ -160,7 +164,7 @@ def process(*arguments, stdin=b"", path=ROOT, cwd=None):
 def test_standard_input():
     done = process("score", "-", stdin=b"device,op\n")
     assert done.returncode == 2
-    assert done.stderr.startswith(b"<stdin>:1:1: no table of collectives")
+    assert done.stderr.startswith(b"<stdin>:1:1: no table of operators")
 
 
 def test_works_where_configobj_has_put_its_own_validate(tmp_path):

@@ -14,19 +14,18 @@ from simulator.console.files import OutputFile
 from simulator.console.progress import Progress
 from simulator.console.style import choose_style
 from simulator.errors import Fault, InputError, nearest, one_line
-from validate.score.csv_text import MAX_BYTES
+from validate.score.csv_text import MAX_BYTES, read_records
 from validate.score.document import ScoredTable, document
-from validate.score.machines import MachineBook
-from validate.score.predict import Predictor
+from validate.score.kind import Kind, Scorer, recognise
 from validate.score.predictions import predictions_csv
 from validate.score.report import report
-from validate.score.score import COLUMNS_READ, needed_columns, score_table
-from validate.score.table import Table, read_table
+from validate.score.score import score_table
+from validate.score.scorers import ScorerOptions, Scorers
+from validate.score.table import Table, tabulate
 
 __all__ = ["score_command"]
 
 _STDIN = "-"
-_LABELS = ("machine", "collective", "decade", "size", "fit")
 
 
 def score_command(
@@ -34,11 +33,13 @@ def score_command(
     *,
     out: str | None = None,
     as_json: bool = False,
-    topology: str | None = None,
-    machines: Sequence[str] = (),
-    strategy: str = "nccl",
     trust: str = "A,B",
     by: str | None = None,
+    quiet: bool = False,
+    topology: str | None = None,
+    machines: Sequence[str] = (),
+    strategy: str | None = None,
+    devices: Sequence[str] = (),
 ) -> None:
     """Score the tables *files* and print the result.
 
@@ -54,28 +55,35 @@ def score_command(
         raise InputError("a table is needed, for example: validate score collectives.csv")
     if files.count(_STDIN) > 1:
         raise InputError("- (standard input) can be read once; it is named twice")
-    book = MachineBook(topology, _named(machines))
+    scorers = Scorers(
+        ScorerOptions(topology=topology, machines=tuple(machines), strategy=strategy, devices=tuple(devices))
+    )
     with ExitStack() as stack:
         output = stack.enter_context(OutputFile("--out", out)) if out is not None else None
         for file in files:
             if output is not None and file != _STDIN and _same(file, out or ""):
                 raise InputError(f"--out {one_line(out)}: is one of the tables; name another file")
-        tables = [_read(file, book) for file in files]
-        book.check_used({table.cell(row, "machine") for table in tables for row in table.rows})
+        tables = [_read(file, scorers) for file in files]
+        scorers.check([(table, scorer) for table, scorer in tables])
         _check_axes(axes, tables)
-        predictor = Predictor(book, strategy)
-        progress = stack.enter_context(Progress(sum(len(table.rows) for table in tables), "scoring"))
+        progress = stack.enter_context(Progress(sum(len(table.rows) for table, _ in tables), "scoring", quiet=quiet))
         scored = [
-            ScoredTable(table.file, tuple(score_table(table, predictor, grades, progress.advance))) for table in tables
+            ScoredTable(
+                table.file, tuple(score_table(table, scorer, grades, progress.advance)), scorer.kind, scorer.method
+            )
+            for table, scorer in tables
         ]
         if output is not None:
-            output.write(predictions_csv(list(zip(tables, scored, strict=True))))
+            output.write(predictions_csv([(table, rows) for (table, _), rows in zip(tables, scored, strict=True)]))
     if as_json:
-        text = json.dumps(document(scored, strategy=strategy, trust=grades, by=axes), indent=2, allow_nan=False) + "\n"
+        name = strategy or "nccl"
+        text = json.dumps(document(scored, strategy=name, trust=grades, by=axes), indent=2, allow_nan=False) + "\n"
     else:
-        text = report(scored, strategy=strategy, trust=grades, by=axes, style=choose_style(sys.stdout))
+        text = report(scored, trust=grades, by=axes, style=choose_style(sys.stdout))
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    if out is not None and not quiet and sys.stderr is not None:
+        sys.stderr.write(f"wrote {one_line(out)}\n")
 
 
 def _words(option: str, text: str, example: str) -> list[str]:
@@ -85,31 +93,23 @@ def _words(option: str, text: str, example: str) -> list[str]:
     return list(dict.fromkeys(words))
 
 
-def _named(machines: Sequence[str]) -> dict[str, str]:
-    named: dict[str, str] = {}
-    for text in machines:
-        name, equals, file = (part.strip() for part in text.partition("="))
-        if not (name and equals and file):
-            raise InputError(f"--machine: NAME=FILE is needed; got '{one_line(text, 60)}'")
-        if name in named:
-            raise InputError(f"--machine: '{one_line(name, 60)}' is given twice")
-        named[name] = file
-    return named
-
-
-def _read(file: str, book: MachineBook) -> Table:
-    needed = needed_columns(machine=book.needs_names)
+def _read(file: str, scorers: Scorers) -> tuple[Table, Scorer]:
+    name = "<stdin>" if file == _STDIN else one_line(file, 1000)
     if file == _STDIN:
-        return read_table(sys.stdin.buffer.read(MAX_BYTES + 1), "<stdin>", needed, COLUMNS_READ)
-    try:
-        if Path(file).is_dir():
-            raise InputError(Fault("is a folder; a CSV table is needed", one_line(file)))
-        with Path(file).open("rb") as stream:
-            raw = stream.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        words = getattr(error, "strerror", None) or one_line(error)
-        raise InputError(Fault(f"cannot be read: {words}", one_line(file))) from None
-    return read_table(raw, one_line(file, 1000), needed, COLUMNS_READ)
+        raw = sys.stdin.buffer.read(MAX_BYTES + 1)
+    else:
+        try:
+            if Path(file).is_dir():
+                raise InputError(Fault("is a folder; a CSV table is needed", one_line(file)))
+            with Path(file).open("rb") as stream:
+                raw = stream.read(MAX_BYTES + 1)
+        except (OSError, ValueError) as error:
+            words = getattr(error, "strerror", None) or one_line(error)
+            raise InputError(Fault(f"cannot be read: {words}", one_line(file))) from None
+    records = read_records(raw, name)
+    scorer = scorers.of(recognise(records[0].fields, scorers.kinds))
+    kind = scorer.kind
+    return tabulate(records, name, kind.needed, kind.read, kind.name), scorer
 
 
 def _same(file: str, out: str) -> bool:
@@ -120,8 +120,10 @@ def _same(file: str, out: str) -> bool:
         return os.path.realpath(file) == os.path.realpath(out)
 
 
-def _check_axes(axes: Sequence[str], tables: Sequence[Table]) -> None:
-    known = {*_LABELS, *(name for table in tables for name in table.position if re.fullmatch(r"\w+", name))}
+def _check_axes(axes: Sequence[str], tables: Sequence[tuple[Table, Scorer]]) -> None:
+    kinds: list[Kind] = [scorer.kind for _, scorer in tables]
+    known = {label for kind in kinds for label in kind.labels}
+    known |= {name for table, _ in tables for name in table.position if re.fullmatch(r"\w+", name)}
     for axis in axes:
         if axis not in known:
             raise InputError(f"--by: no column is called '{one_line(axis, 60)}'; {nearest(axis, known)}")

@@ -8,7 +8,9 @@ from typing import Any
 
 from simulator.errors import one_line
 from validate.score.baselines import ALPHA_BETA_RING, ALPHA_S
-from validate.score.groups import AXES, Group, group_rows, median_of_machines, whole
+from validate.score.groups import Group, group_rows, median_of, whole
+from validate.score.kind import Kind
+from validate.score.published import beside_published
 from validate.score.score import ScoredRow
 from validate.score.statistics import Errors
 
@@ -19,23 +21,24 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class ScoredTable:
-    """The rows of a table, which the user called ``file``, with their predictions."""
+    """The rows of a table, which the user called ``file``, with their predictions by ``method``."""
 
     file: str
     rows: tuple[ScoredRow, ...]
+    kind: Kind
+    method: str
 
 
 def document(
     tables: Sequence[ScoredTable], *, strategy: str, trust: Sequence[str], by: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the scores of *tables*, grouped by the usual axes and by *by*."""
-    axes = [*AXES, *([tuple(by)] if by and tuple(by) not in AXES else [])]
+    """Return the scores of *tables*, grouped by the usual axes of their kind and by *by*."""
     return {
         "schema_version": SCHEMA_VERSION,
         "strategy": strategy,
         "trust": list(trust),
         "baseline_constants": {ALPHA_BETA_RING: {"alpha_s": ALPHA_S}},
-        "tables": [_table(table, axes) for table in tables],
+        "tables": [_table(table, tuple(by)) for table in tables],
     }
 
 
@@ -48,12 +51,16 @@ def skipped_lines(rows: Sequence[ScoredRow]) -> dict[str, list[int]]:
     return dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0])))
 
 
-def _table(table: ScoredTable, axes: Sequence[Sequence[str]]) -> dict[str, Any]:
+def _table(table: ScoredTable, by: tuple[str, ...]) -> dict[str, Any]:
+    kind = table.kind
+    axes = [*kind.axes, *([by] if by and by not in kind.axes else [])]
     everything = whole(table.rows)
     groups = [group for axis in axes for group in group_rows(table.rows, axis)]
     lines = skipped_lines(table.rows)
     return {
         "file": one_line(table.file, 1000),
+        "kind": kind.name,
+        "method": table.method,
         "rows": everything.rows,
         "scored": everything.errors.n,
         "coverage": everything.coverage,
@@ -63,22 +70,26 @@ def _table(table: ScoredTable, axes: Sequence[Sequence[str]]) -> dict[str, Any]:
         "overall": {
             "n": everything.errors.n,
             **_errors(everything.errors),
-            "median_of_machines": median_of_machines(table.rows),
+            f"median_of_{kind.place}s": median_of(kind.place, table.rows),
         },
-        "groups": [_group(group) for group in groups if group.errors.n],
+        "groups": [_group(group, kind.baseline) for group in groups if group.errors.n],
         "not_scored": [{"by": group.by, "rows": group.rows} for group in groups if not group.errors.n],
-        "baselines": {ALPHA_BETA_RING: {"n": everything.baseline.n, **_errors(everything.baseline)}},
+        "baselines": {kind.baseline: {"n": everything.baseline.n, **_errors(everything.baseline)}},
+        "published": {
+            name: {"n": theirs.n, **_errors(theirs), "ours": _errors(ours)}
+            for name, theirs, ours in beside_published(table.rows)
+        },
     }
 
 
-def _group(group: Group) -> dict[str, Any]:
+def _group(group: Group, baseline: str) -> dict[str, Any]:
     return {
         "by": group.by,
         "n": group.errors.n,
         **_errors(group.errors),
         "rows": group.rows,
         "coverage": group.coverage,
-        "baselines": {ALPHA_BETA_RING: {"n": group.baseline.n, **_errors(group.baseline)}},
+        "baselines": {baseline: {"n": group.baseline.n, **_errors(group.baseline)}},
     }
 
 

@@ -1,4 +1,4 @@
-"""Rows by machine, by collective, by size: errors of each group, and its coverage."""
+"""Rows by machine, by collective, by operator: errors of each group, and its coverage."""
 
 from __future__ import annotations
 
@@ -9,21 +9,8 @@ from dataclasses import dataclass
 from validate.score.score import ScoredRow
 from validate.score.statistics import Errors, percentile, summarise
 
-__all__ = ["AXES", "Group", "group_rows", "median_of_machines", "whole"]
+__all__ = ["Group", "group_rows", "median_of", "whole"]
 
-# What every document groups by; decade is that of the bytes, size is from or below 1 MiB,
-# fit says whether the machine is among those that the constants were fitted to.
-AXES: tuple[tuple[str, ...], ...] = (
-    ("size",),
-    ("fit",),
-    ("machine",),
-    ("collective",),
-    ("decade",),
-    ("fit", "size"),
-    ("machine", "size"),
-    ("collective", "size"),
-    ("machine", "collective", "decade"),
-)
 _SIZE_ORDER = {">=1MiB": "0", "<1MiB": "1"}
 
 
@@ -56,9 +43,9 @@ def whole(rows: Sequence[ScoredRow], by: dict[str, str] | None = None) -> Group:
     )
 
 
-def median_of_machines(rows: Sequence[ScoredRow]) -> float | None:
-    """Return the median, over machines, of the median absolute error of a machine's rows."""
-    medians = [group.errors.median_ape for group in group_rows(rows, ("machine",))]
+def median_of(place: str, rows: Sequence[ScoredRow]) -> float | None:
+    """Return the median, over the machines (devices: *place*), of the median absolute error of the rows of each."""
+    medians = [group.errors.median_ape for group in group_rows(rows, (place,))]
     ordered = sorted(m for m in medians if m is not None)
     return percentile(ordered, 0.5) if ordered else None
 

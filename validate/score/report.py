@@ -7,56 +7,67 @@ from collections.abc import Sequence
 from simulator.console.style import PLAIN, Style
 from simulator.errors import one_line
 from simulator.results.columns import lay_out
-from validate.score.baselines import ALPHA_S
 from validate.score.document import ScoredTable, skipped_lines
-from validate.score.groups import Group, group_rows, median_of_machines, whole
+from validate.score.groups import Group, group_rows, median_of, whole
+from validate.score.published import beside_published
 
 __all__ = ["report"]
 
-_HEADER = ["", "rows", "scored", "median", "p90", "mean", "bias", "ring median", "ring p90"]
-_SHOWN = (("size",), ("fit",), ("machine",), ("collective",), ("decade",))
+_HEADER = ["", "rows", "scored", "median", "p90", "mean", "bias"]
 _LINES_SHOWN = 6
 
 
-def report(
-    tables: Sequence[ScoredTable], *, strategy: str, trust: Sequence[str], by: Sequence[str] = (), style: Style = PLAIN
-) -> str:
-    """Return tables of errors: over all, by size, machine, collective and decade, or by *by*."""
-    blocks = [_table(table, strategy, trust, by, style) for table in tables]
+def report(tables: Sequence[ScoredTable], *, trust: Sequence[str], by: Sequence[str] = (), style: Style = PLAIN) -> str:
+    """Return tables of errors: over all, then by what the kind of table is grouped by, or by *by*."""
+    blocks = [_table(table, trust, by, style) for table in tables]
+    legends = dict.fromkeys(table.kind.legend for table in tables)
     blocks.append(
         "error = (simulated - measured) / measured; median, p90 and mean of its absolute value; bias: its mean\n"
-        f"ring: one alpha-beta ring at data sheet rates, alpha {ALPHA_S * 1e6:g} us; size: 1 MiB = 1048576 B;"
-        " decade: 1e6 is 1 MB to below 10 MB"
+        + "\n".join(legends)
     )
     return "\n\n".join(blocks) + "\n"
 
 
-def _table(table: ScoredTable, strategy: str, trust: Sequence[str], by: Sequence[str], style: Style) -> str:
+def _table(table: ScoredTable, trust: Sequence[str], by: Sequence[str], style: Style) -> str:
     everything = whole(table.rows)
     share = f" ({everything.coverage:.1%})" if everything.coverage is not None else ""
     title = f"{one_line(table.file, 200)}: {everything.errors.n} of {everything.rows} rows scored{share}"
-    lines = [style.mark(title, "bold") + f"; strategy {strategy}, trust {', '.join(trust)}", ""]
-    body = [_HEADER, _figures("all rows", everything), _machines_alike(table, len(_HEADER))]
+    lines = [style.mark(title, "bold") + f"; {table.method}, trust {', '.join(trust)}", ""]
+    label = table.kind.baseline_label
+    header = [*_HEADER, f"{label} median", f"{label} p90"]
+    body = [header, _figures("all rows", everything), _places_alike(table, len(header))]
     headings: dict[int, str] = {}
-    for axes in [tuple(by)] if by else _SHOWN:
+    for axes in [tuple(by)] if by else table.kind.shown:
         groups = group_rows(table.rows, axes)
         if groups:
             headings[len(body)] = "by " + ", ".join(axes)
-            body.append([""] * len(_HEADER))
+            body.append([""] * len(header))
             body += [_figures("  " + _label(group), group) for group in groups]
-    laid = lay_out(body, [False] + [True] * (len(_HEADER) - 1))
+    laid = lay_out(body, [False] + [True] * (len(header) - 1))
     lines += [
         style.mark(headings.get(i, text), "bold") if i in headings or i == 0 else text for i, text in enumerate(laid)
     ]
+    lines += _published(table)
     lines += _skipped(table)
     return "\n".join(lines)
 
 
-def _machines_alike(table: ScoredTable, n_columns: int) -> list[str]:
+def _places_alike(table: ScoredTable, n_columns: int) -> list[str]:
     """Return the median of the machines' medians: a machine of a thousand rows counts as one of ten."""
-    cells = ["median of machines"] + [""] * (n_columns - 1)
-    cells[3] = _percent(median_of_machines(table.rows))
+    cells = [f"median of {table.kind.place}s"] + [""] * (n_columns - 1)
+    cells[3] = _percent(median_of(table.kind.place, table.rows))
     return cells
+
+
+def _published(table: ScoredTable) -> list[str]:
+    found = beside_published(table.rows)
+    if not found:
+        return []
+    rows = [["on the rows that it predicted too", "rows", "its median", "its mean", "median", "mean"]]
+    for name, theirs, ours in found:
+        figures = (theirs.median_ape, theirs.mean_ape, ours.median_ape, ours.mean_ape)
+        rows.append([one_line(name, 40), str(theirs.n), *(_percent(value) for value in figures)])
+    return ["", *lay_out(rows, [False] + [True] * 5)]
 
 
 def _label(group: Group) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from simulator.errors import Fault, InputError, one_line
 from validate.score.csv_text import Record, read_records
 
-__all__ = ["Table", "read_table"]
+__all__ = ["Table", "read_table", "tabulate"]
 
 _MAX_COLUMNS = 1000
 
@@ -32,16 +32,20 @@ class Table:
         return row.fields[index].strip() if index is not None and index < len(row.fields) else ""
 
 
-def read_table(raw: bytes, name: str, needed: Iterable[str], read: Iterable[str]) -> Table:
-    """Return the table *raw*, which messages call *name*.
+def read_table(raw: bytes, name: str, needed: Iterable[str], read: Iterable[str], what: str = "collectives") -> Table:
+    """Return the table *raw*, which messages call *name*; raises as :func:`tabulate`, or where it is no CSV."""
+    return tabulate(read_records(raw, name), name, needed, read, what)
+
+
+def tabulate(records: Sequence[Record], name: str, needed: Iterable[str], read: Iterable[str], what: str) -> Table:
+    """Return *records*, of which the first holds the names of columns, as a table of *what*.
 
     Raises
     ------
     InputError
-        Where it is no CSV, a column of *needed* is missing, or one of *read* is there twice.
+        Where a column of *needed* is missing, or one of *read* is there twice.
 
     """
-    records = read_records(raw, name)
     head, rows = records[0], records[1:]
     if len(head.fields) > _MAX_COLUMNS:
         raise InputError(Fault(f"has {len(head.fields)} columns; at most {_MAX_COLUMNS} are read", name, head.line, 1))
@@ -51,7 +55,7 @@ def read_table(raw: bytes, name: str, needed: Iterable[str], read: Iterable[str]
         position.setdefault(column, index)
     missing = [column for column in needed if column not in position]
     if missing:
-        raise InputError(Fault(_missing(missing, head.fields), name, head.line, 1))
+        raise InputError(Fault(_missing(what, missing, head.fields), name, head.line, 1))
     named = [text.strip().lower() for text in head.fields]
     for column in read:
         if named.count(column) > 1:
@@ -73,11 +77,11 @@ def _rejoined(row: Record, n_columns: int) -> Record:
     return replace(row, fields=tuple(fields)) if len(fields) == n_columns else row
 
 
-def _missing(missing: list[str], found: tuple[str, ...]) -> str:
+def _missing(what: str, missing: list[str], found: tuple[str, ...]) -> str:
     shown = one_line(", ".join(name.strip() for name in found[:8]), 90)
     more = f", ... ({len(found)} in all)" if len(found) > 8 else ""
     columns = "column" if len(missing) == 1 else "columns"
-    text = f"no table of collectives: missing {columns} {', '.join(missing)}; found: {shown}{more}"
+    text = f"no table of {what}: missing {columns} {', '.join(missing)}; found: {shown}{more}"
     if len(found) == 1 and any(mark in found[0] for mark in ";\t|"):
         text += "; fields are separated by commas"
     return text

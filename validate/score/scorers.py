@@ -1,0 +1,83 @@
+"""The scorer of each kind of table, made when a table of that kind is met, from the options that are its."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simulator.errors import InputError, one_line
+from validate.operators.devices import DeviceBook
+from validate.operators.scorer import OPERATORS, OperatorScorer
+from validate.score.collectives import COLLECTIVES, CollectiveScorer
+from validate.score.kind import Kind, Scorer
+from validate.score.machines import MachineBook
+from validate.score.table import Table
+
+__all__ = ["ScorerOptions", "Scorers"]
+
+
+@dataclass(frozen=True, slots=True)
+class ScorerOptions:
+    """What the command line says of how to predict; the default is what nobody wrote."""
+
+    topology: str | None = None
+    machines: tuple[str, ...] = ()
+    strategy: str | None = None
+    devices: tuple[str, ...] = ()
+
+
+class Scorers:
+    """Scorers by kind of table.
+
+    Raises
+    ------
+    InputError
+        Where what an option names is not known, or an option is given that no table reads.
+
+    """
+
+    kinds: tuple[Kind, ...] = (COLLECTIVES, OPERATORS)
+
+    def __init__(self, options: ScorerOptions) -> None:
+        self._options = options
+        self._book = MachineBook(options.topology, _named(options.machines))
+        self._devices = DeviceBook(options.devices)
+        self._made: dict[str, Scorer] = {}
+
+    def of(self, kind: Kind) -> Scorer:
+        """Return the scorer of tables of *kind*."""
+        if kind.name not in self._made:
+            self._made[kind.name] = self._make(kind)
+        return self._made[kind.name]
+
+    def _make(self, kind: Kind) -> Scorer:
+        if kind is OPERATORS:
+            return OperatorScorer(self._devices)
+        return CollectiveScorer(self._book, self._options.strategy or "nccl")
+
+    def check(self, tables: Sequence[tuple[Table, Scorer]]) -> None:
+        """Refuse options that none of *tables* reads, and names that no row has."""
+        kinds = {scorer.kind.name for _, scorer in tables}
+        options = self._options
+        for option, value, kind in (
+            ("--strategy", options.strategy, "collectives"),
+            ("--topology", options.topology, "collectives"),
+            ("--machine", options.machines, "collectives"),
+            ("--device", options.devices, "operators"),
+        ):
+            if value and kind not in kinds:
+                raise InputError(f"{option} is for tables of {kind}; {' and '.join(sorted(kinds))} are given")
+        for scorer in self._made.values():
+            scorer.check([table for table, made in tables if made is scorer])
+
+
+def _named(machines: Sequence[str]) -> dict[str, str]:
+    named: dict[str, str] = {}
+    for text in machines:
+        name, equals, file = (part.strip() for part in text.partition("="))
+        if not (name and equals and file):
+            raise InputError(f"--machine: NAME=FILE is needed; got '{one_line(text, 60)}'")
+        if name in named:
+            raise InputError(f"--machine: '{one_line(name, 60)}' is given twice")
+        named[name] = file
+    return named
