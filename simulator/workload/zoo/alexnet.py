@@ -1,0 +1,57 @@
+"""AlexNet and its kin, as frameworks and benchmarks of the time had them.
+
+``alexnet``: torchvision (Krizhevsky, arXiv 1404.5997, one column).  ``alexnet-owt``: the same
+column as convnet-benchmarks wrote it, without dropout.  ``overfeat-fast``: OverFeat's fast
+model (Sermanet et al., arXiv 1312.6229, table 1), as convnet-benchmarks wrote it.
+"""
+
+from __future__ import annotations
+
+from simulator.workload.zoo.builder import NetworkBuilder, Tensor
+
+__all__ = ["alexnet", "alexnet_owt", "overfeat_fast"]
+
+
+def alexnet(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
+    """Return the logits of torchvision's AlexNet."""
+    x = _column(b, x)
+    x = b.adaptive_avg_pool(x, "avgpool", 6)
+    x = b.dropout(b.flatten(x), "classifier.0")
+    x = b.relu(b.linear(x, "classifier.1", 4096), "classifier.2")
+    x = b.dropout(x, "classifier.3")
+    x = b.relu(b.linear(x, "classifier.4", 4096), "classifier.5")
+    return b.linear(x, "classifier.6", classes)
+
+
+def alexnet_owt(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
+    """Return the logits of convnet-benchmarks' AlexNet."""
+    return _dense(b, _column(b, x), (4096, 4096, classes))
+
+
+def overfeat_fast(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
+    """Return the logits of convnet-benchmarks' OverFeat (fast)."""
+    x = b.relu(b.conv(x, "features.0", 96, 11, stride=4, bias=True), "features.1")
+    x = b.pool(x, "features.2", 2)
+    x = b.relu(b.conv(x, "features.3", 256, 5, bias=True), "features.4")
+    x = b.pool(x, "features.5", 2)
+    for i, channels in zip((6, 8, 10), (512, 1024, 1024), strict=True):
+        x = b.relu(b.conv(x, f"features.{i}", channels, 3, pad=1, bias=True), f"features.{i + 1}")
+    x = b.pool(x, "features.12", 2)
+    return _dense(b, x, (3072, 4096, classes))
+
+
+def _column(b: NetworkBuilder, x: Tensor) -> Tensor:
+    x = b.relu(b.conv(x, "features.0", 64, 11, stride=4, pad=2, bias=True), "features.1")
+    x = b.pool(x, "features.2", 3, stride=2)
+    x = b.relu(b.conv(x, "features.3", 192, 5, pad=2, bias=True), "features.4")
+    x = b.pool(x, "features.5", 3, stride=2)
+    for i, channels in zip((6, 8, 10), (384, 256, 256), strict=True):
+        x = b.relu(b.conv(x, f"features.{i}", channels, 3, pad=1, bias=True), f"features.{i + 1}")
+    return b.pool(x, "features.12", 3, stride=2)
+
+
+def _dense(b: NetworkBuilder, x: Tensor, widths: tuple[int, ...]) -> Tensor:
+    x = b.flatten(x)
+    for i, width in enumerate(widths[:-1]):
+        x = b.relu(b.linear(x, f"classifier.{2 * i}", width), f"classifier.{2 * i + 1}")
+    return b.linear(x, f"classifier.{2 * len(widths) - 2}", widths[-1])

@@ -1,0 +1,100 @@
+"""Self-attention of transformers, in the ways that frameworks run it.
+
+``eager``: a kernel for each operation, as Hugging Face's ``attn_implementation="eager"``.
+``fused-softmax``: scale, mask and softmax are one kernel and nothing is copied before the
+products, as in Megatron-LM.  ``fused``: one kernel that never writes the scores
+(FlashAttention).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal, get_args
+
+from simulator.workload.operators import Copy, Elementwise
+from simulator.workload.zoo.builder import NetworkBuilder, Tensor
+
+__all__ = ["ATTENTIONS", "AttentionKind", "Mask", "rotate", "self_attention"]
+
+AttentionKind = Literal["eager", "fused-softmax", "fused"]
+ATTENTIONS: tuple[AttentionKind, ...] = get_args(AttentionKind)
+# How the mask reaches the scores: added (of padding, or causal), chosen by (causal), or
+# added and then bounded below (causal; OPT).
+Mask = Literal["add-padding", "add-causal", "where-causal", "bounded-causal"]
+
+
+def self_attention(
+    b: NetworkBuilder,
+    qkv: tuple[Tensor, Tensor, Tensor],
+    name: str,
+    *,
+    heads: int,
+    kind: AttentionKind,
+    mask: Mask,
+    kv_heads: int = 0,
+    dropout: bool = True,
+) -> Tensor:
+    """Return the attended values of ``(batch, length, heads * size)`` queries, keys and values.
+
+    Eager products copy what is a permuted view of more than one sequence; OPT's always do.
+    """
+    query, key, value = qkv
+    batch, length, hidden = query.shape
+    size, kv_heads = hidden // heads, kv_heads or heads
+    split = batch, heads, length, size
+    kv_split = batch, kv_heads, length, size
+    if kind == "fused":
+        query, key, value = b.view(query, *split), b.view(key, *kv_split), b.view(value, *kv_split)
+        return b.attention(query, key, value, f"{name}.attention", causal=mask != "add-padding")
+    if kv_heads != heads:  # each head of keys and values is repeated for its group of queries
+        key, value = b.copy(key, f"{name}.repeat_k", split), b.copy(value, f"{name}.repeat_v", split)
+        kv_split = split
+    if kind == "fused-softmax":
+        scores = b.matmul(b.view(query, *split), b.view(key, *split), f"{name}.scores", "NT")
+        weights = b.softmax(scores, f"{name}.softmax")
+        value = b.view(value, *split)
+    else:
+        weights, value = _eager(b, (query, key, value), name, split, mask)
+    if dropout:
+        weights = b.dropout(weights, f"{name}.dropout")
+    context = b.matmul(weights, value, f"{name}.context")
+    return b.copy(context, f"{name}.merge", (batch, length, hidden))
+
+
+def _eager(
+    b: NetworkBuilder, qkv: tuple[Tensor, Tensor, Tensor], name: str, split: tuple[int, ...], mask: Mask
+) -> tuple[Tensor, Tensor]:
+    """Return the weights (not yet dropped), and the values split into heads."""
+    query, key, value = qkv
+    batch, heads, length, size = split
+    bounded = mask == "bounded-causal"
+    if bounded:
+        query, key, value = (b.copy(t, f"{name}.split_{c}", split) for t, c in zip(qkv, "qkv", strict=True))
+        scores = b.matmul(query, key, f"{name}.scores", "NT")
+    elif batch > 1:
+        query = b.copy(query, f"{name}.split_q", split)
+        key = b.copy(key, f"{name}.split_k", (batch, heads, size, length), transposed=True)
+        value = b.copy(value, f"{name}.split_v", split)
+        scores = b.matmul(query, key, f"{name}.scores")
+    else:
+        value = b.view(value, *split)
+        scores = b.matmul(b.view(query, *split), b.view(key, *split), f"{name}.scores", "NT")
+    if not bounded:  # OPT scales the queries
+        scores = b.elementwise(f"{name}.scale", "div_scalar", scores)
+    if mask == "where-causal":
+        scores = b.elementwise(f"{name}.mask", "where", scores)
+    else:
+        scores = b.elementwise(f"{name}.mask", "add", scores)  # the mask is read from the cache
+    if bounded:
+        scores = b.elementwise(f"{name}.bound", "maximum", scores)
+    return b.softmax(scores, f"{name}.softmax"), value
+
+
+def rotate(b: NetworkBuilder, x: Tensor, name: str) -> Tensor:
+    """Return *x* with rotary positions: ``x cos + rotate_half(x) sin``, each operation a kernel."""
+    half = replace(x, shape=(*x.shape[:-1], x.shape[-1] // 2))
+    negated = b.add_layer(f"{name}.neg", Elementwise("neg", half.elements), (half,), half.shape)
+    turned = b.add_layer(f"{name}.cat", Copy(x.elements), (negated, x), x.shape)
+    cosine = b.elementwise(f"{name}.cos", "mul", x)
+    sine = b.elementwise(f"{name}.sin", "mul", turned)
+    return b.add(cosine, sine, f"{name}.add")

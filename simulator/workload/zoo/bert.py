@@ -1,0 +1,62 @@
+"""BERT (Devlin et al., arXiv 1810.04805, section 3), layer by layer as Hugging Face's model runs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from simulator.workload.network import Parameter
+from simulator.workload.zoo.attention import AttentionKind, self_attention
+from simulator.workload.zoo.builder import NetworkBuilder, Tensor
+from simulator.workload.zoo.transformer import embed_positions
+
+__all__ = ["HEADS", "Encoder", "HeadKind", "encoder"]
+
+HeadKind = Literal["pretraining", "classification", "question-answering", "none"]
+HEADS: tuple[HeadKind, ...] = get_args(HeadKind)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """Sizes of an encoder, and what stands on it."""
+
+    hidden: int
+    heads: int
+    layers: int
+    vocabulary: int
+    positions: int = 512
+    attention: AttentionKind = "eager"
+    head: HeadKind = "pretraining"
+
+
+def encoder(b: NetworkBuilder, tokens: Tensor, e: Encoder) -> tuple[Tensor, ...]:
+    """Return what the losses are computed from; with head ``none`` the hidden states and the pooled one."""
+    x = b.embedding(tokens, "embed", e.vocabulary, e.hidden)
+    x = b.add(x, b.embedding(b.input(*tokens.shape), "segments", 2, e.hidden), "segments.add")
+    x = embed_positions(b, x, "positions", e.positions)
+    x = b.dropout(b.layer_norm(x, "embed_norm"), "embed_dropout")
+    for i in range(e.layers):
+        x = _block(b, x, f"layers.{i}", e)
+    if e.head == "question-answering":
+        return (b.linear(x, "qa_outputs", 2),)
+    first = b.view(x, tokens.shape[0], e.hidden)  # of each sequence, its first token
+    pooled = b.elementwise("pooler.tanh", "tanh", b.linear(first, "pooler", e.hidden))
+    if e.head == "none":
+        return x, pooled
+    if e.head == "classification":
+        return (b.linear(b.dropout(pooled, "dropout"), "classifier", 2),)
+    y = b.linear(x, "predictions.transform", e.hidden)
+    y = b.layer_norm(b.elementwise("predictions.gelu", "gelu", y), "predictions.norm")
+    tied = Parameter("embed.weight", e.vocabulary * e.hidden)
+    return b.linear(y, "predictions", e.vocabulary, tied=tied), b.linear(pooled, "seq_relationship", 2)
+
+
+def _block(b: NetworkBuilder, x: Tensor, name: str, e: Encoder) -> Tensor:
+    hidden = x.shape[-1]
+    qkv = b.linear(x, f"{name}.q", hidden), b.linear(x, f"{name}.k", hidden), b.linear(x, f"{name}.v", hidden)
+    y = self_attention(b, qkv, name, heads=e.heads, kind=e.attention, mask="add-padding")
+    y = b.dropout(b.linear(y, f"{name}.out", hidden), f"{name}.out_dropout")
+    x = b.layer_norm(b.add(y, x, f"{name}.add1"), f"{name}.norm1")
+    y = b.elementwise(f"{name}.gelu", "gelu", b.linear(x, f"{name}.up", 4 * hidden))
+    y = b.dropout(b.linear(y, f"{name}.down", hidden), f"{name}.down_dropout")
+    return b.layer_norm(b.add(y, x, f"{name}.add2"), f"{name}.norm2")

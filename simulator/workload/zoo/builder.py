@@ -1,0 +1,274 @@
+"""Networks written layer by layer: a call for each operator, with the tensors it reads.
+
+The calls are named as the framework names them, and sizes follow from sizes.  Images are
+``(batch, channels, height, width)``, sequences ``(batch, length, hidden)``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+from simulator.workload.network import Layer, Network, Parameter
+from simulator.workload.operators import (
+    Attention,
+    BatchNorm,
+    Conv2d,
+    Copy,
+    CrossEntropy,
+    Elementwise,
+    Embedding,
+    LayerNorm,
+    Linear,
+    MatMul,
+    Operator,
+    Pool,
+    Recurrent,
+    Softmax,
+)
+
+__all__ = ["NetworkBuilder", "SizeError", "Tensor", "pair"]
+
+Pair = int | tuple[int, int]
+
+
+class SizeError(ValueError):
+    """A layer cannot work on what it is given, for example on an image smaller than its kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """What a layer returns: its number in the network, and its shape.  A view keeps the number."""
+
+    number: int
+    shape: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        """Elements of the shape."""
+        return prod(self.shape)
+
+
+def pair(value: Pair) -> tuple[int, int]:
+    """Return *value* for height and width."""
+    return (value, value) if isinstance(value, int) else value
+
+
+class NetworkBuilder:
+    """Collect layers in the order of the forward pass; :meth:`build` returns the network.
+
+    ``training``: dropout is there in training alone.
+    """
+
+    def __init__(self, name: str, *, training: bool = True) -> None:
+        self.name = name
+        self.training = training
+        self._layers: list[Layer] = []
+        self._elements: list[int] = []
+
+    def build(self, samples: int, sample: str = "images") -> Network:
+        """Return what was written so far as a network that works on *samples* at once."""
+        return Network(self.name, tuple(self._layers), tuple(self._elements), samples, sample)
+
+    def input(self, *shape: int) -> Tensor:
+        """Return a tensor that is fed in."""
+        self._elements.append(prod(shape))
+        return Tensor(len(self._elements) - 1, shape)
+
+    def add_layer(
+        self,
+        name: str,
+        operator: Operator,
+        inputs: tuple[Tensor, ...],
+        shape: tuple[int, ...],
+        parameters: tuple[Parameter, ...] = (),
+        in_place: bool = False,
+    ) -> Tensor:
+        """Append *operator*; return its result of *shape*."""
+        number = len(self._elements)
+        self._elements.append(prod(shape))
+        self._layers.append(Layer(name, operator, tuple(t.number for t in inputs), number, parameters, in_place))
+        return Tensor(number, shape)
+
+    # -- views: nothing moves ----------------------------------------------------------
+
+    def view(self, x: Tensor, *shape: int) -> Tensor:
+        """Return *x*, or a part of it, seen as *shape*."""
+        return Tensor(x.number, shape)
+
+    def flatten(self, x: Tensor) -> Tensor:
+        """Return *x* with all but the first dimension as one."""
+        return Tensor(x.number, (x.shape[0], prod(x.shape[1:])))
+
+    # -- layers with parameters --------------------------------------------------------
+
+    def linear(self, x: Tensor, name: str, outputs: int, *, bias: bool = True, tied: Parameter | None = None) -> Tensor:
+        """Return a linear layer of the last dimension; *tied* is a weight that another layer has too."""
+        inputs = x.shape[-1]
+        weight = tied or Parameter(f"{name}.weight", inputs * outputs)
+        parameters = (weight, Parameter(f"{name}.bias", outputs)) if bias else (weight,)
+        operator = Linear(prod(x.shape[:-1]), inputs, outputs, bias)
+        return self.add_layer(name, operator, (x,), (*x.shape[:-1], outputs), parameters)
+
+    def conv(
+        self,
+        x: Tensor,
+        name: str,
+        channels: int,
+        kernel: Pair,
+        *,
+        stride: Pair = 1,
+        pad: Pair = 0,
+        groups: int = 1,
+        bias: bool = False,
+    ) -> Tensor:
+        """Return a convolution to *channels*."""
+        batch, c_in, height, width = x.shape
+        (kernel_h, kernel_w), (stride_h, stride_w), (pad_h, pad_w) = pair(kernel), pair(stride), pair(pad)
+        if c_in % groups or channels % groups:
+            raise SizeError(f"{name}: {groups} groups do not divide {c_in} and {channels} channels")
+        operator = Conv2d(
+            batch,
+            c_in,
+            channels,
+            height,
+            width,
+            kernel_h,
+            kernel_w,
+            stride_h,
+            stride_w,
+            pad_h,
+            pad_w,
+            groups,
+            bias,
+        )
+        out = operator.h_out, operator.w_out
+        if height + 2 * pad_h < kernel_h or width + 2 * pad_w < kernel_w:
+            raise SizeError(f"{name} of {kernel_h}x{kernel_w} is larger than what it gets, {height}x{width}")
+        weight = Parameter(f"{name}.weight", operator.weight_elements)
+        parameters = (weight, Parameter(f"{name}.bias", channels)) if bias else (weight,)
+        return self.add_layer(name, operator, (x,), (batch, channels, *out), parameters)
+
+    def batch_norm(self, x: Tensor, name: str) -> Tensor:
+        """Return the normalisation of each channel."""
+        batch, channels, height, width = x.shape
+        parameters = Parameter(f"{name}.weight", channels), Parameter(f"{name}.bias", channels)
+        return self.add_layer(name, BatchNorm(batch, channels, height, width), (x,), x.shape, parameters)
+
+    def layer_norm(
+        self, x: Tensor, name: str, *, kind: Literal["layer_norm", "rms_norm"] = "layer_norm", bias: bool = True
+    ) -> Tensor:
+        """Return the normalisation of the last dimension; RMSNorm has no bias."""
+        cols = x.shape[-1]
+        parameters: tuple[Parameter, ...] = (Parameter(f"{name}.weight", cols),)
+        if bias and kind == "layer_norm":
+            parameters += (Parameter(f"{name}.bias", cols),)
+        return self.add_layer(name, LayerNorm(prod(x.shape[:-1]), cols, kind), (x,), x.shape, parameters)
+
+    def embedding(self, tokens: Tensor, name: str, vocabulary: int, size: int) -> Tensor:
+        """Return a row of *size* for each of *tokens*."""
+        operator = Embedding(tokens.elements, size, vocabulary)
+        parameters = (Parameter(f"{name}.weight", vocabulary * size),)
+        return self.add_layer(name, operator, (tokens,), (*tokens.shape, size), parameters)
+
+    def recurrent(self, x: Tensor, name: str, hidden: int, cell: Literal["rnn", "lstm", "gru"] = "lstm") -> Tensor:
+        """Return the states of one recurrent layer after each step, with a bias for input and state each."""
+        batch, timesteps, inputs = x.shape
+        operator = Recurrent(cell, batch, timesteps, inputs, hidden)
+        gates = operator.gates * hidden
+        sizes = {"weight_ih": gates * inputs, "weight_hh": gates * hidden, "bias_ih": gates, "bias_hh": gates}
+        parameters = tuple(Parameter(f"{name}.{key}", size) for key, size in sizes.items())
+        return self.add_layer(name, operator, (x,), (batch, timesteps, hidden), parameters)
+
+    # -- layers without ----------------------------------------------------------------
+
+    def pool(
+        self,
+        x: Tensor,
+        name: str,
+        kernel: Pair,
+        *,
+        kind: Literal["max", "avg"] = "max",
+        stride: Pair | None = None,
+        pad: Pair = 0,
+        ceil: bool = False,
+    ) -> Tensor:
+        """Return the largest or the mean of windows; *ceil* rounds the result's size up, as Caffe does."""
+        batch, channels, height, width = x.shape
+        (kernel_h, kernel_w), (pad_h, pad_w) = pair(kernel), pair(pad)
+        stride_h, stride_w = pair(kernel if stride is None else stride)
+        h_out = _pooled(name, height, kernel_h, stride_h, pad_h, ceil)
+        w_out = _pooled(name, width, kernel_w, stride_w, pad_w, ceil)
+        operator = Pool(kind, batch, channels, height, width, h_out, w_out, kernel_h, kernel_w)
+        return self.add_layer(name, operator, (x,), (batch, channels, h_out, w_out))
+
+    def adaptive_avg_pool(self, x: Tensor, name: str, size: int = 1) -> Tensor:
+        """Return the mean of ``size`` by ``size`` windows that cover the image."""
+        batch, channels, height, width = x.shape
+        kernel = -(-height // size), -(-width // size)
+        operator = Pool("avg", batch, channels, height, width, size, size, *kernel)
+        return self.add_layer(name, operator, (x,), (batch, channels, size, size))
+
+    def elementwise(self, name: str, function: str, *inputs: Tensor, in_place: bool = False) -> Tensor:
+        """Return *function* of tensors of one size."""
+        operator = Elementwise(function, inputs[0].elements, len(inputs))
+        return self.add_layer(name, operator, inputs, inputs[0].shape, in_place=in_place)
+
+    def relu(self, x: Tensor, name: str, *, in_place: bool = True) -> Tensor:
+        """Return what is positive, in place unless told otherwise."""
+        return self.elementwise(name, "relu", x, in_place=in_place)
+
+    def add(self, a: Tensor, b: Tensor, name: str, *, in_place: bool = False) -> Tensor:
+        """Return the sum."""
+        return self.elementwise(name, "add", a, b, in_place=in_place)
+
+    def dropout(self, x: Tensor, name: str) -> Tensor:
+        """Return *x* with some of it set to zero; *x* itself outside training."""
+        return self.elementwise(name, "dropout", x) if self.training else x
+
+    def concat(self, tensors: tuple[Tensor, ...], name: str) -> Tensor:
+        """Return images side by side as channels of one."""
+        batch, _, height, width = tensors[0].shape
+        if any((t.shape[0], *t.shape[2:]) != (batch, height, width) for t in tensors):
+            raise SizeError(f"{name}: the images to be joined differ in size")
+        shape = batch, sum(t.shape[1] for t in tensors), height, width
+        return self.add_layer(name, Copy(prod(shape)), tensors, shape)
+
+    def copy(self, x: Tensor, name: str, shape: tuple[int, ...] | None = None, *, transposed: bool = False) -> Tensor:
+        """Return *x* (a view of another order) moved so that it lies as *shape*."""
+        shape = x.shape if shape is None else shape
+        return self.add_layer(name, Copy(prod(shape), transposed), (x,), shape)
+
+    def softmax(self, x: Tensor, name: str) -> Tensor:
+        """Return the softmax of the last dimension."""
+        return self.add_layer(name, Softmax(prod(x.shape[:-1]), x.shape[-1]), (x,), x.shape)
+
+    def matmul(self, a: Tensor, b: Tensor, name: str, layout: Literal["NN", "NT", "TN", "TT"] = "NN") -> Tensor:
+        """Return the products of the matrices in the last two dimensions; with ``NT``, *b* is read transposed."""
+        *outer, m, k = a.shape
+        n = b.shape[-2] if layout[1] == "T" else b.shape[-1]
+        return self.add_layer(name, MatMul(m, n, k, prod(outer), layout), (a, b), (*outer, m, n))
+
+    def attention(self, query: Tensor, key: Tensor, value: Tensor, name: str, *, causal: bool) -> Tensor:
+        """Return fused attention of ``(batch, heads, length, size)``, as ``(batch, length, heads * size)``."""
+        batch, heads, q_length, size = query.shape
+        operator = Attention(batch, heads, q_length, key.shape[2], size, key.shape[1], causal)
+        return self.add_layer(name, operator, (query, key, value), (batch, q_length, heads * size))
+
+    def cross_entropy(self, logits: Tensor, name: str = "loss") -> Tensor:
+        """Return the mean loss of the last dimension against labels that are fed in."""
+        rows, cols = prod(logits.shape[:-1]), logits.shape[-1]
+        labels = self.input(rows)
+        return self.add_layer(name, CrossEntropy(rows, cols), (logits, labels), (1,))
+
+
+def _pooled(name: str, size: int, kernel: int, stride: int, pad: int, ceil: bool) -> int:
+    """Return the number of windows along one side, as the framework rounds it."""
+    span = size + 2 * pad - kernel
+    if span < 0:
+        raise SizeError(f"{name} of {kernel} is larger than what it gets, {size}")
+    n = (-(-span // stride) if ceil else span // stride) + 1
+    if ceil and (n - 1) * stride >= size + pad:  # a window must begin inside
+        n -= 1
+    return n

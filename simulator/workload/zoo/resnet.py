@@ -1,0 +1,87 @@
+"""Residual networks: for ImageNet as torchvision has them, for small images as their papers do.
+
+He et al., arXiv 1512.03385: table 1 (ImageNet), section 4.2 (CIFAR-10).  The stride of a
+bottleneck is at its 3x3 convolution, as in torchvision and not as in the paper.  ResNeXt: Xie
+et al., arXiv 1611.05431.  ResNet-200: He et al., arXiv 1603.05027, with its numbers of
+blocks and the order of ResNet-152, as the networks of torch7's fb.resnet.torch.
+"""
+
+from __future__ import annotations
+
+from simulator.workload.zoo.builder import NetworkBuilder, Tensor
+
+__all__ = ["RESNET_BLOCKS", "resnet", "resnet_cifar", "resnet_small_image"]
+
+RESNET_BLOCKS = {
+    18: (2, 2, 2, 2),
+    34: (3, 4, 6, 3),
+    50: (3, 4, 6, 3),
+    101: (3, 4, 23, 3),
+    152: (3, 8, 36, 3),
+    200: (3, 24, 36, 3),
+}
+_FIRST_BOTTLENECK = 50
+
+
+def resnet(b: NetworkBuilder, x: Tensor, classes: int, depth: int, *, groups: int = 1, group_width: int = 64) -> Tensor:
+    """Return the logits of ResNet or, with *groups*, ResNeXt."""
+    x = b.conv(x, "conv1", 64, 7, stride=2, pad=3)
+    x = b.relu(b.batch_norm(x, "bn1"), "relu")
+    x = b.pool(x, "maxpool", 3, stride=2, pad=1)
+    for stage, blocks in enumerate(RESNET_BLOCKS[depth]):
+        planes = 64 << stage
+        for i in range(blocks):
+            name, stride = f"layer{stage + 1}.{i}", 2 if stage and not i else 1
+            if depth < _FIRST_BOTTLENECK:
+                x = _basic(b, x, name, planes, stride)
+            else:
+                width = planes * group_width // 64 * groups
+                x = _bottleneck(b, x, name, planes, stride, width, groups)
+    x = b.flatten(b.adaptive_avg_pool(x, "avgpool"))
+    return b.linear(x, "fc", classes)
+
+
+def resnet_small_image(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
+    """Return the logits of ResNet-18 for small images: a 3x3 stem that keeps the size, no max-pool."""
+    x = b.relu(b.batch_norm(b.conv(x, "conv1", 64, 3, pad=1), "bn1"), "relu")
+    for stage in range(4):
+        for i in range(2):
+            x = _basic(b, x, f"layer{stage + 1}.{i}", 64 << stage, 2 if stage and not i else 1)
+    x = b.flatten(b.adaptive_avg_pool(x, "avgpool"))
+    return b.linear(x, "fc", classes)
+
+
+def resnet_cifar(b: NetworkBuilder, x: Tensor, classes: int, depth: int) -> Tensor:
+    """Return the logits of the ResNet for CIFAR-10 with 6n + 2 layers of 16, 32 and 64 channels.
+
+    Its shortcuts are 1x1 convolutions where sizes change (the paper's option B).
+    """
+    x = b.relu(b.batch_norm(b.conv(x, "conv1", 16, 3, pad=1), "bn1"), "relu")
+    for stage in range(3):
+        for i in range((depth - 2) // 6):
+            x = _basic(b, x, f"layer{stage + 1}.{i}", 16 << stage, 2 if stage and not i else 1)
+    x = b.flatten(b.adaptive_avg_pool(x, "avgpool"))
+    return b.linear(x, "fc", classes)
+
+
+def _basic(b: NetworkBuilder, x: Tensor, name: str, planes: int, stride: int) -> Tensor:
+    y = b.conv(x, f"{name}.conv1", planes, 3, stride=stride, pad=1)
+    y = b.relu(b.batch_norm(y, f"{name}.bn1"), f"{name}.relu1")
+    y = b.batch_norm(b.conv(y, f"{name}.conv2", planes, 3, pad=1), f"{name}.bn2")
+    return _join(b, x, y, name, stride)
+
+
+def _bottleneck(b: NetworkBuilder, x: Tensor, name: str, planes: int, stride: int, width: int, groups: int) -> Tensor:
+    y = b.relu(b.batch_norm(b.conv(x, f"{name}.conv1", width, 1), f"{name}.bn1"), f"{name}.relu1")
+    y = b.conv(y, f"{name}.conv2", width, 3, stride=stride, pad=1, groups=groups)
+    y = b.relu(b.batch_norm(y, f"{name}.bn2"), f"{name}.relu2")
+    y = b.batch_norm(b.conv(y, f"{name}.conv3", 4 * planes, 1), f"{name}.bn3")
+    return _join(b, x, y, name, stride)
+
+
+def _join(b: NetworkBuilder, x: Tensor, y: Tensor, name: str, stride: int) -> Tensor:
+    """Add the shortcut, a 1x1 convolution where the sizes differ."""
+    if x.shape != y.shape:
+        x = b.conv(x, f"{name}.downsample.0", y.shape[1], 1, stride=stride)
+        x = b.batch_norm(x, f"{name}.downsample.1")
+    return b.relu(b.add(y, x, f"{name}.add", in_place=True), f"{name}.relu")
