@@ -45,7 +45,7 @@ def _validate(
         typer.echo(f"validate {__version__}")
         raise typer.Exit
     if context.invoked_subcommand is None:
-        raise InputError("a command is needed: score or fit (--help)")
+        raise InputError("a command is needed: score, calibrate or fit (--help)")
 
 
 @app.command("score", epilog=_EPILOG)
@@ -77,6 +77,17 @@ def score(
             help="The GPU part of one device of tables of operators, or of all rows; repeatable.",
         ),
     ] = None,
+    calibrate: Annotated[
+        str | None,
+        typer.Option(
+            "--calibrate",
+            metavar="ROWS",
+            help="Fit each device's constants to so many of its rows, and show the error on the others.",
+        ),
+    ] = None,
+    calibration: Annotated[
+        str | None, typer.Option("--calibration", metavar="FILE", help="Use what validate calibrate wrote.")
+    ] = None,
     trust: Annotated[
         str, typer.Option("--trust", metavar="A,B", help="Grades that count; others are predicted only.")
     ] = "A,B",
@@ -107,6 +118,8 @@ def score(
         machines=machine or [],
         strategy=strategy,
         devices=device or [],
+        calibrate=calibrate,
+        calibration=calibration,
         trust=trust,
         by=by,
         quiet=quiet,
@@ -138,6 +151,27 @@ def fit(
     from validate.fit.command import fit_command
 
     fit_command(tables or [], hold_out=hold_out or [], trust=trust, leave_one_out=leave_one_out, as_json=json)
+
+
+@app.command("calibrate", epilog=_EPILOG)
+def calibrate(
+    table: Annotated[
+        str | None, typer.Argument(metavar="MEASUREMENTS.csv", help="Measured operators; - is standard input.")
+    ] = None,
+    device: Annotated[str | None, typer.Option("--device", metavar="PART", help="The GPU that was measured.")] = None,
+    out: Annotated[str | None, typer.Option("--out", metavar="FILE", help="Write the YAML there.")] = None,
+    trust: Annotated[str, typer.Option("--trust", metavar="A,B", help="Grades of the rows that are used.")] = "A,B",
+    quiet: _Quiet = False,
+    debug: _Debug = False,
+) -> None:
+    """Fit the few constants of one device to measured operators.
+
+    Writes a YAML file for simulate --calibration, with the points that it came from.
+    """
+    del debug  # read from the arguments where errors are shown
+    from validate.calibrate.command import calibrate_command
+
+    calibrate_command(table, device=device, out=out, trust=trust, quiet=quiet)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -32,7 +32,7 @@ from simulator.devices.streaming import streaming_cost
 from simulator.workload.operators import Operator, Phase
 from simulator.workload.precision import Precision
 
-__all__ = ["kernel_class", "kernel_cost", "operator_costs"]
+__all__ = ["KERNEL_CLASSES", "kernel_class", "kernel_cost", "operator_costs"]
 
 _COSTS: dict[type, Callable[[Gpu, Any], KernelCost]] = {
     Gemm: gemm_cost,
@@ -44,6 +44,7 @@ _COSTS: dict[type, Callable[[Gpu, Any], KernelCost]] = {
     Recurrence: recurrence_cost,
     FusedAttention: attention_cost,
 }
+KERNEL_CLASSES = tuple(kind.__name__.lower() for kind in _COSTS)
 
 
 def kernel_class(kernel: Kernel) -> str:

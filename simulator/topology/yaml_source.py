@@ -16,6 +16,7 @@ __all__ = ["MAX_BYTES", "YamlSource", "read_yaml"]
 
 MAX_BYTES = 4_000_000
 _MAX_DEPTH = 40
+_NEEDS = "a topology needs schema_version, name, devices and links"
 _CONTROL = re.compile("[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # YAML 1.1, section 5.1
 _TEXT = "tag:yaml.org,2002:str"
 _READ_AS = {
@@ -64,8 +65,8 @@ class YamlSource:
         return Fault(message, self.file, line, column)
 
 
-def read_yaml(path: Path, shown_as: str | None = None) -> YamlSource:
-    """Read and parse *path*; *shown_as* is its name in messages.
+def read_yaml(path: Path, shown_as: str | None = None, *, needs: str = _NEEDS) -> YamlSource:
+    """Read and parse *path*; *shown_as* is its name in messages, *needs* what an empty file is told to hold.
 
     Raises
     ------
@@ -82,10 +83,10 @@ def read_yaml(path: Path, shown_as: str | None = None) -> YamlSource:
             raw = stream.read(MAX_BYTES + 1)
     except OSError as error:
         raise InputError(Fault(f"cannot be read: {error.strerror or error}", name)) from None
-    return parse_yaml(raw, name)
+    return parse_yaml(raw, name, needs=needs)
 
 
-def parse_yaml(raw: bytes, name: str) -> YamlSource:
+def parse_yaml(raw: bytes, name: str, *, needs: str = _NEEDS) -> YamlSource:
     """Parse *raw* as the document called *name*; raises as :func:`read_yaml`."""
     if len(raw) > MAX_BYTES:
         raise InputError(Fault(f"is larger than {MAX_BYTES // 1_000_000} MB; a topology is a few kB", name, 1, 1))
@@ -96,7 +97,7 @@ def parse_yaml(raw: bytes, name: str) -> YamlSource:
         column = error.start - raw.rfind(b"\n", 0, error.start)
         raise InputError(Fault("is no text (UTF-8); a YAML file is needed", name, line, column)) from None
     if not text.strip():
-        raise InputError(Fault("is empty; a topology needs schema_version, name, devices and links", name, 1, 1))
+        raise InputError(Fault(f"is empty; {needs}", name, 1, 1))
     strange = _CONTROL.search(text)
     if strange is not None:
         line = text.count("\n", 0, strange.start()) + 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from validate.calibrate.rows import calibrating_rows, countable, device_rows
+from validate.calibrate.sample import choose, digest
 from validate.operators.devices import DeviceBook
 from validate.operators.predict import predict_operator, roofline_operator
 from validate.operators.query import COLUMNS_ASKED, OperatorQuery, read_query
@@ -12,7 +14,9 @@ from validate.score.kind import Cell, Kind
 from validate.score.query import NotScored, number
 from validate.score.table import Table
 
-__all__ = ["OPERATORS", "OperatorScorer"]
+__all__ = ["CALIBRATED_ON", "OPERATORS", "OperatorScorer"]
+
+CALIBRATED_ON = "calibrated on"
 
 OPERATORS = Kind(
     name="operators",
@@ -39,11 +43,22 @@ OPERATORS = Kind(
 
 
 class OperatorScorer:
-    """Predicts operators on the devices of *book*."""
+    """Predicts operators on the devices of *book*.
 
-    def __init__(self, book: DeviceBook) -> None:
+    With *calibrate*, each device is first calibrated on that many rows (at most half of its own),
+    which then do not count.  Nor do rows whose question is among *seen*, the digests of what
+    calibrations of the book were fitted to.
+    """
+
+    def __init__(self, book: DeviceBook, *, calibrate: int = 0, seen: frozenset[str] = frozenset()) -> None:
         self._book = book
+        self._calibrate = calibrate
+        self._seen = seen
         self.method = "data sheet and shared constants"
+        if calibrate:
+            self.method = f"calibrated on at most {calibrate} rows of each device"
+        elif book.calibrated:
+            self.method = f"calibration of {', '.join(sorted(book.calibrated))}"
         self.kind = OPERATORS
         if not book.needs_names:
             self.kind = replace(OPERATORS, needed=tuple(c for c in OPERATORS.needed if c != "device"))
@@ -53,9 +68,26 @@ class OperatorScorer:
         self._book.check_used({table.cell(row, "device") for table in tables for row in table.rows})
 
     def prepare(self, table: Table, trust: Sequence[str]) -> Mapping[int, str]:
-        """All rows may count."""
-        del table, trust
-        return {}
+        """Calibrate the devices of *table*, and set aside the rows that ask what calibrating rows asked."""
+        chosen = set(self._seen)
+        if self._calibrate:
+            from validate.calibrate.fit import fit_calibration
+
+            for part, asked in device_rows(table, self._book).items():
+                gpu = self._book.get(asked[0].query.device)
+                rows = countable(table, asked, gpu, trust)
+                taken = choose((row.digest for row in rows), self._calibrate)
+                if taken:
+                    fitted = fit_calibration(gpu, calibrating_rows(table, rows, taken))
+                    self._book.calibrate(part, fitted.calibration)
+                    chosen |= taken
+        if not chosen:
+            return {}
+        return {
+            record.line: CALIBRATED_ON
+            for record in table.rows
+            if digest({column: table.cell(record, column) for column in COLUMNS_ASKED}) in chosen
+        }
 
     def labels(self, cell: Cell) -> dict[str, str]:
         """Columns say all."""

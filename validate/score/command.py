@@ -40,6 +40,8 @@ def score_command(
     machines: Sequence[str] = (),
     strategy: str | None = None,
     devices: Sequence[str] = (),
+    calibrate: str | None = None,
+    calibration: str | None = None,
 ) -> None:
     """Score the tables *files* and print the result.
 
@@ -56,7 +58,14 @@ def score_command(
     if files.count(_STDIN) > 1:
         raise InputError("- (standard input) can be read once; it is named twice")
     scorers = Scorers(
-        ScorerOptions(topology=topology, machines=tuple(machines), strategy=strategy, devices=tuple(devices))
+        ScorerOptions(
+            topology=topology,
+            machines=tuple(machines),
+            strategy=strategy,
+            devices=tuple(devices),
+            calibrate=_count("--calibrate", calibrate),
+            calibration=calibration,
+        )
     )
     with ExitStack() as stack:
         output = stack.enter_context(OutputFile("--out", out)) if out is not None else None
@@ -91,6 +100,14 @@ def _words(option: str, text: str, example: str) -> list[str]:
     if not all(words):
         raise InputError(f"{option}: {example} are needed, with commas between; got '{one_line(text, 60)}'")
     return list(dict.fromkeys(words))
+
+
+def _count(option: str, text: str | None) -> int:
+    if text is None:
+        return 0
+    if not re.fullmatch(r"0*[1-9][0-9]{0,5}", text.strip(), re.ASCII):
+        raise InputError(f"{option}: a number of rows such as 50 is needed; got '{one_line(text, 60)}'")
+    return int(text)
 
 
 def _read(file: str, scorers: Scorers) -> tuple[Table, Scorer]:

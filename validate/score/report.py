@@ -9,12 +9,12 @@ from simulator.errors import one_line
 from simulator.results.columns import lay_out
 from validate.score.document import ScoredTable, skipped_lines
 from validate.score.groups import Group, group_rows, median_of, whole
+from validate.score.lines import ranges
 from validate.score.published import beside_published
 
 __all__ = ["report"]
 
 _HEADER = ["", "rows", "scored", "median", "p90", "mean", "bias"]
-_LINES_SHOWN = 6
 
 
 def report(tables: Sequence[ScoredTable], *, trust: Sequence[str], by: Sequence[str] = (), style: Style = PLAIN) -> str:
@@ -99,17 +99,5 @@ def _skipped(table: ScoredTable) -> list[str]:
     if not found:
         return []
     rows = [["not scored", "rows", "lines"]]
-    rows += [[reason, str(len(lines)), _ranges(lines)] for reason, lines in found.items()]
+    rows += [[reason, str(len(lines)), ranges(lines)] for reason, lines in found.items()]
     return ["", *lay_out(rows, [False, True, False])]
-
-
-def _ranges(lines: Sequence[int]) -> str:
-    """Return line numbers as ``3-7, 12``, the first few."""
-    spans: list[list[int]] = []
-    for line in lines:
-        if spans and line == spans[-1][1] + 1:
-            spans[-1][1] = line
-        else:
-            spans.append([line, line])
-    shown = [f"{a}-{b}" if b > a else str(a) for a, b in spans[:_LINES_SHOWN]]
-    return ", ".join(shown) + (", ..." if len(spans) > _LINES_SHOWN else "")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from simulator.devices.calibration_file import read_calibration
 from simulator.errors import InputError, one_line
-from validate.operators.devices import DeviceBook
+from validate.operators.devices import DeviceBook, gpu_names
 from validate.operators.scorer import OPERATORS, OperatorScorer
 from validate.score.collectives import COLLECTIVES, CollectiveScorer
 from validate.score.kind import Kind, Scorer
@@ -24,6 +25,8 @@ class ScorerOptions:
     machines: tuple[str, ...] = ()
     strategy: str | None = None
     devices: tuple[str, ...] = ()
+    calibrate: int = 0
+    calibration: str | None = None
 
 
 class Scorers:
@@ -41,7 +44,15 @@ class Scorers:
     def __init__(self, options: ScorerOptions) -> None:
         self._options = options
         self._book = MachineBook(options.topology, _named(options.machines))
-        self._devices = DeviceBook(options.devices)
+        self._seen: frozenset[str] = frozenset()
+        calibrations = {}
+        if options.calibrate and options.calibration:
+            raise InputError("--calibrate fits what --calibration reads; one of the two")
+        if options.calibration is not None:
+            read = read_calibration(options.calibration, gpu_names()).devices
+            calibrations = {name: device.calibration for name, device in read.items()}
+            self._seen = frozenset(key for device in read.values() for key in device.points.asked)
+        self._devices = DeviceBook(options.devices, calibrations)
         self._made: dict[str, Scorer] = {}
 
     def of(self, kind: Kind) -> Scorer:
@@ -52,7 +63,7 @@ class Scorers:
 
     def _make(self, kind: Kind) -> Scorer:
         if kind is OPERATORS:
-            return OperatorScorer(self._devices)
+            return OperatorScorer(self._devices, calibrate=self._options.calibrate, seen=self._seen)
         return CollectiveScorer(self._book, self._options.strategy or "nccl")
 
     def check(self, tables: Sequence[tuple[Table, Scorer]]) -> None:
@@ -64,6 +75,8 @@ class Scorers:
             ("--topology", options.topology, "collectives"),
             ("--machine", options.machines, "collectives"),
             ("--device", options.devices, "operators"),
+            ("--calibrate", options.calibrate, "operators"),
+            ("--calibration", options.calibration, "operators"),
         ):
             if value and kind not in kinds:
                 raise InputError(f"{option} is for tables of {kind}; {' and '.join(sorted(kinds))} are given")

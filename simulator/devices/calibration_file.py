@@ -1,0 +1,118 @@
+"""Calibrations as a file: the YAML that ``validate calibrate`` writes and ``simulate --calibration`` reads.
+
+.. code-block:: yaml
+
+    schema_version: 1
+    devices:
+      v100-pcie-32gb:
+        compute: 0.97
+        bandwidth: 1.02
+        dispatch: 1.1
+        by_class: {gemm: 1.05}
+
+``spread`` and ``points`` of a device say how sure its factors are and what they were fitted to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from simulator.devices.calibration import Calibration
+from simulator.devices.predict import KERNEL_CLASSES
+from simulator.errors import InputError, nearest, one_line
+from simulator.topology.validation import validate
+from simulator.topology.yaml_source import read_yaml
+
+__all__ = ["CalibrationFile", "DeviceCalibration", "Points", "load_calibration", "read_calibration"]
+
+SCHEMA_VERSION = 1
+# A factor beyond these is no calibration but another device, or a slip of a unit.
+_Factor = Annotated[float, Field(gt=0.02, lt=50)]
+
+
+class _Strict(BaseModel):
+    """Frozen, and no key goes unread."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Points(_Strict):
+    """The measurements that factors were fitted to."""
+
+    table: str = Field("", description="Name of the table")
+    count: dict[str, int] = Field({}, description="Rows by operator")
+    median_error: float | None = Field(None, description="Median of the absolute relative error that is left")
+    mean_error: float | None = Field(None, description="Mean of it")
+    lines: str = Field("", description="Lines of the table, such as 2-5, 9")
+    asked: tuple[str, ...] = Field((), description="First digits of SHA-256 of what each row asks")
+
+
+class DeviceCalibration(_Strict):
+    """The factors of one device; 1 where left out."""
+
+    compute: _Factor = Field(1.0, description="On the sustained rate of arithmetic")
+    bandwidth: _Factor = Field(1.0, description="On the bandwidth of the device's memory")
+    dispatch: _Factor = Field(1.0, description="On the time in which the host issues an operator")
+    by_class: dict[str, _Factor] = Field({}, description="On the time of one class of kernels")
+    spread: dict[str, float] = Field({}, description="Relative standard deviation of each factor")
+    points: Points = Field(Points(), description="What the factors were fitted to")
+
+    @property
+    def calibration(self) -> Calibration:
+        """The factors alone."""
+        return Calibration(self.compute, self.bandwidth, self.dispatch, dict(self.by_class))
+
+
+class CalibrationFile(_Strict):
+    """Factors by the name of the device's part."""
+
+    schema_version: Literal[1] = Field(..., description="Version of this form: 1")
+    devices: dict[str, DeviceCalibration] = Field(..., description="Factors by the part of a device")
+
+
+def read_calibration(path: str | Path, devices: Collection[str] | None = None) -> CalibrationFile:
+    """Return the calibrations in the file *path*.
+
+    Parameters
+    ----------
+    path : str or Path
+        The YAML file.
+    devices : collection of str, optional
+        Parts that there are; others in the file are a mistake.  None: any name goes.
+
+    Raises
+    ------
+    InputError
+        With every mistake and its place.
+
+    """
+    source = read_yaml(Path(path), one_line(path, 1000), needs="a calibration needs schema_version and devices")
+    read = validate(source, CalibrationFile)
+    faults = []
+    for name, device in read.devices.items():
+        if devices is not None and name not in devices:
+            message = f"there is no device '{one_line(name, 60)}' here; {nearest(name, devices)}"
+            faults.append(source.fault(("devices", name), message, key=True))
+        for known, keys, place in (
+            (KERNEL_CLASSES, device.by_class, "by_class"),
+            ((*_FACTORS, *(f"by_class.{c}" for c in KERNEL_CLASSES)), device.spread, "spread"),
+        ):
+            for key in keys:
+                if key not in known:
+                    message = f"there is no '{one_line(key, 60)}'; {nearest(key, known, listed=20)}"
+                    faults.append(source.fault(("devices", name, place, key), message, key=True))
+    if faults:
+        raise InputError(faults)
+    return read
+
+
+def load_calibration(path: str | Path, devices: Collection[str] | None = None) -> dict[str, Calibration]:
+    """Return the factors in the file *path* by part; parameters and errors as :func:`read_calibration`."""
+    return {name: device.calibration for name, device in read_calibration(path, devices).devices.items()}
+
+
+_FACTORS = ("compute", "bandwidth", "dispatch")

@@ -1,0 +1,1 @@
+"""The few constants of one device from a few measurements: ``validate calibrate``."""

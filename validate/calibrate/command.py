@@ -1,0 +1,103 @@
+"""What ``validate calibrate`` does, from its options to its output."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+from simulator.console.files import OutputFile
+from simulator.errors import Fault, InputError, nearest, one_line
+from validate.calibrate.fit import Calibrated, fit_calibration
+from validate.calibrate.rows import AskedRow, calibrating_rows, countable, device_rows
+from validate.calibrate.text import calibration_yaml
+from validate.operators.devices import DeviceBook, gpu_names
+from validate.operators.scorer import OPERATORS
+from validate.score.csv_text import MAX_BYTES
+from validate.score.table import Table, read_table
+
+__all__ = ["calibrate_command"]
+
+
+def calibrate_command(
+    file: str | None, *, device: str | None, out: str | None = None, trust: str = "A,B", quiet: bool = False
+) -> None:
+    """Fit the factors of *device* to the operators measured in *file* and write them as YAML.
+
+    Raises
+    ------
+    InputError
+        Where an option or the table cannot be used.
+    MissingDependency
+        Where SciPy is not installed.
+
+    """
+    if file is None:
+        raise InputError("a table is needed, for example: validate calibrate --device v100-pcie-32gb ops.csv")
+    if not device:
+        raise InputError("--device is needed: the GPU part that was measured (simulate --list-parts)")
+    if device not in gpu_names():
+        raise InputError(f"--device: no GPU part '{one_line(device, 60)}'; {nearest(device, gpu_names())}")
+    grades = {grade.strip().upper() for grade in trust.split(",")}
+    if not all(grades):
+        raise InputError(f"--trust: grades such as A,B are needed, with commas between; got '{one_line(trust, 60)}'")
+    part = gpu_names()[device]
+    with OutputFile("--out", out) if out is not None else _Nothing() as output:
+        table, rows = _rows(file, part, grades)
+        fitted = fit_calibration(DeviceBook().get(part), calibrating_rows(table, rows, {row.digest for row in rows}))
+        text = calibration_yaml(part, Path(file).name if file != "-" else "standard input", rows, fitted)
+        if output is not None:
+            output.write(text.encode())
+    if out is None:
+        sys.stdout.write(text)
+    if not quiet and sys.stderr is not None:
+        where = "" if out is None else f"; wrote {one_line(out)}"
+        sys.stderr.write(f"{part}: {_summary(rows, fitted)}{where}\n")
+
+
+class _Nothing:
+    """Stands for the file that nobody asked for."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *error: object) -> None:
+        return None
+
+
+def _rows(file: str, part: str, grades: set[str]) -> tuple[Table, list[AskedRow]]:
+    """Return the table *file* and its rows of the device *part*; rows of a table without devices are all its."""
+    try:
+        if file == "-":
+            raw = sys.stdin.buffer.read(MAX_BYTES + 1)
+        elif Path(file).is_dir():
+            raise InputError(Fault("is a folder; a CSV table is needed", one_line(file)))
+        else:
+            with Path(file).open("rb") as stream:
+                raw = stream.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        words = getattr(error, "strerror", None) or one_line(error)
+        raise InputError(Fault(f"cannot be read: {words}", one_line(file))) from None
+    name = "<stdin>" if file == "-" else one_line(file, 1000)
+    needed = tuple(column for column in OPERATORS.needed if column != "device")
+    table = read_table(raw, name, needed, OPERATORS.read, "operators")
+    book = DeviceBook() if "device" in table.position else DeviceBook([part])
+    by_part = device_rows(table, book)
+    rows = countable(table, by_part.get(part, []), book.get(part), grades)
+    if not rows:
+        found = ", ".join(sorted(by_part)) or "none that is known"
+        raise InputError(
+            Fault(
+                f"no row of {part} that can be predicted and has a grade of {', '.join(sorted(grades))};"
+                f" devices: {one_line(found, 200)}",
+                name,
+            )
+        )
+    return table, rows
+
+
+def _summary(rows: list[AskedRow], fitted: Calibrated) -> str:
+    count = Counter(row.query.op for row in rows)
+    ops = ", ".join(f"{n} {op}" for op, n in sorted(count.items()))
+    absolute = sorted(abs(error) for error in fitted.errors)
+    return f"{len(fitted.errors)} points ({ops}); median error left {100 * absolute[len(absolute) // 2]:.1f} %"

@@ -1,0 +1,118 @@
+"""Fit the factors of a device to measured operators.
+
+Least squares of log(predicted / measured) with a soft loss (errors above 10 % count by their
+size rather than its square), and with every factor drawn to 1: so a factor that few rows
+depend on stays near 1, and one that many rows agree on goes where they want it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from simulator.devices.calibration import Calibration
+from simulator.devices.device import Gpu
+from simulator.devices.lowering import lower_operator
+from simulator.devices.predict import kernel_class
+from simulator.errors import InputError, MissingDependency
+from validate.operators.predict import predict_operator
+from validate.operators.query import OperatorQuery
+from validate.score.query import NotScored
+
+__all__ = ["Calibrated", "fit_calibration"]
+
+_LOSS_SCALE = 0.1
+# How far from 1 a factor is before any row is seen, one standard deviation of its logarithm:
+# what leaving devices out shows of the shared constants.
+_PRIOR = {"compute": 0.1, "bandwidth": 0.1, "dispatch": 0.4, "by_class": 0.2}
+_BOUND = 3.0
+_NOISE = 0.1  # a row says as much as its error is small: one standard deviation of its logarithm
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """Factors, the relative spread (one standard deviation) of each, and the errors that are left, signed."""
+
+    calibration: Calibration
+    spread: dict[str, float]
+    errors: tuple[float, ...]
+
+
+def fit_calibration(gpu: Gpu, rows: Sequence[tuple[OperatorQuery, float]]) -> Calibrated:
+    """Return the factors of *gpu* that fit *rows*: what was asked, and the measured seconds.
+
+    Raises
+    ------
+    InputError
+        Where no row can be predicted on the device.
+    MissingDependency
+        Where SciPy is not installed.
+
+    """
+    np, least_squares = _scipy()
+    bare = replace(gpu, calibration=Calibration())
+    usable = [(query, time_s) for query, time_s in rows if _predictable(bare, query)]
+    if not usable:
+        raise InputError(f"{gpu.name}: no row can be calibrated on")
+    names = _free(usable)
+    sigma = np.array([_PRIOR[name.partition(".")[0]] for name in names])
+
+    def residuals(x: Any) -> Any:
+        trial = replace(bare, calibration=_calibration(names, x))
+        errors = [math.log(predict_operator(trial, query) / time_s) for query, time_s in usable]
+        return np.concatenate([np.array(errors), _NOISE * x / sigma])
+
+    bound = math.log(_BOUND)
+    found = least_squares(
+        residuals, np.zeros(len(names)), bounds=(-bound, bound), loss="soft_l1", f_scale=_LOSS_SCALE, diff_step=1e-3
+    )
+    factors = [float(f"{math.exp(value):.4g}") for value in found.x]
+    calibration = _calibration(names, [math.log(factor) for factor in factors], digits=4)
+    trial = replace(bare, calibration=calibration)
+    errors = tuple(predict_operator(trial, query) / time_s - 1 for query, time_s in usable)
+    return Calibrated(calibration, _spread(np, names, found), errors)
+
+
+def _free(rows: Sequence[tuple[OperatorQuery, float]]) -> list[str]:
+    """Return the factors that *rows* can say anything of."""
+    classes = {
+        kernel_class(kernel)
+        for query, _ in rows
+        for kernel in lower_operator(query.operator, query.phase, query.precision)
+    }
+    dispatch = ["dispatch"] if any(query.includes_dispatch for query, _ in rows) else []
+    return ["compute", "bandwidth", *dispatch, *(f"by_class.{name}" for name in sorted(classes))]
+
+
+def _calibration(names: Sequence[str], x: Sequence[float], digits: int = 0) -> Calibration:
+    values = {name: math.exp(value) for name, value in zip(names, x, strict=True)}
+    if digits:
+        values = {name: float(f"{value:.{digits}g}") for name, value in values.items()}
+    classes = {name.partition(".")[2]: values[name] for name in names if name.startswith("by_class.")}
+    return Calibration(values["compute"], values["bandwidth"], values.get("dispatch", 1.0), classes)
+
+
+def _spread(np: Any, names: Sequence[str], found: Any) -> dict[str, float]:
+    """Return the spread of each factor, from the curvature of the loss, the prior included."""
+    degrees = max(1, len(found.fun) - len(names))
+    variance = float(np.sum(np.minimum(found.fun**2, (3 * _LOSS_SCALE) ** 2))) / degrees
+    spread = np.sqrt(np.diag(np.linalg.pinv(found.jac.T @ found.jac)) * variance)
+    return {name: float(f"{value:.2g}") for name, value in zip(names, spread, strict=True)}
+
+
+def _predictable(gpu: Gpu, query: OperatorQuery) -> bool:
+    try:
+        return predict_operator(gpu, query) > 0
+    except NotScored:
+        return False
+
+
+def _scipy() -> tuple[Any, Any]:
+    try:
+        import numpy as np
+        from scipy.optimize import least_squares
+    except ImportError:
+        raise MissingDependency("calibrating needs SciPy: pip install 'toposim[fit]'") from None
+    return np, least_squares
