@@ -1,8 +1,9 @@
-"""The library's front door: machines, one simulated collective, all strategies compared."""
+"""The library's front door: machines, one simulated collective, all strategies compared, one step of a network."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from simulator.engine.executor import execute
 from simulator.errors import InputError
@@ -14,7 +15,13 @@ from simulator.strategies.registry import find_strategy, strategy_names
 from simulator.topology.load import load_topology
 from simulator.workload.collective import Collective
 
-__all__ = ["compare", "load_machine", "make_request", "simulate"]
+if TYPE_CHECKING:  # the models of devices are imported when a step is asked for
+    from simulator.devices.calibration import Calibration
+    from simulator.results.step import StepResult
+    from simulator.step.options import StepOptions
+    from simulator.workload.network import Network
+
+__all__ = ["compare", "load_machine", "make_request", "simulate", "simulate_step"]
 
 
 def load_machine(topology: str, *, n_nodes: int | None = None, fabric: str | None = None) -> Machine:
@@ -149,3 +156,52 @@ def compare(
         except Unsuitable as error:
             unfit[name] = str(error)
     return sorted(results, key=lambda r: r.sync_time_s), unfit
+
+
+def simulate_step(
+    machine: Machine,
+    network: Network,
+    options: StepOptions | None = None,
+    *,
+    device: str | None = None,
+    calibrations: Mapping[str, Calibration] | None = None,
+) -> StepResult:
+    """Simulate one step of *network* on one device of *machine*.
+
+    Parameters
+    ----------
+    options : StepOptions, optional
+        What a step does; a training step in fp32 otherwise.
+    device : str, optional
+        The machine's name of a GPU or a CPU; its first GPU otherwise, or its first CPU where it has none.
+    calibrations : mapping of str to Calibration, optional
+        Constants of single devices, by the name of their part.
+
+    Raises
+    ------
+    InputError
+        Where the machine has no such device, or the device lacks a figure that the step needs.
+
+    """
+    from simulator.results.step import make_step_result
+    from simulator.step.backward import gradient_order
+    from simulator.step.issue import issues_of
+    from simulator.step.memory import memory_need
+    from simulator.step.options import StepOptions
+    from simulator.step.place import find_place
+    from simulator.step.plan import plan_step
+
+    chosen = options or StepOptions()
+    place = find_place(machine, device, calibrations or {})
+    issues = issues_of(place.device, network, chosen)
+    plan = plan_step(issues, device=place.name, host=place.host, cuda_graph=chosen.cuda_graph)
+    return make_step_result(
+        machine=machine.name,
+        place=place,
+        network=network,
+        options=chosen,
+        issues=issues,
+        memory=memory_need(network, chosen, place.device),
+        timeline=execute(machine, plan),
+        gradient_order=gradient_order(network) if chosen.mode in ("train", "backward") else (),
+    )

@@ -29,10 +29,36 @@ def simulate(
         str,
         typer.Option(
             metavar="WHAT",
-            help="What is exchanged: the gradients of a network (resnet50), a size (bytes:160MB), or a sweep over "
-            "sizes (sweep:8B-8GB, with a factor sweep:8B-8GB:4).",
+            help="A network: its gradients are exchanged, or with --batch a step of it is run (resnet50, layers.yaml, "
+            "torch:package.module:factory). Or a size (bytes:160MB), or a sweep over sizes (sweep:8B-8GB, with a "
+            "factor sweep:8B-8GB:4).",
         ),
     ] = "resnet50",
+    batch: Annotated[
+        str | None,
+        typer.Option(metavar="COUNT", help="Simulate a step of the network on one device, with so many samples."),
+    ] = None,
+    mode: Annotated[
+        str, typer.Option(metavar="NAME", help="Of a step: train, inference, forward, backward.")
+    ] = "train",
+    precision: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Of a step: fp32, tf32, fp16, bf16, amp-fp16, amp-bf16, torch, fp64."),
+    ] = "fp32",
+    optimizer: Annotated[str, typer.Option(metavar="NAME", help="Of a step: momentum, adam, sgd, none.")] = "momentum",
+    seq_len: Annotated[str | None, typer.Option(metavar="COUNT", help="Tokens of a sequence.")] = None,
+    image: Annotated[str | None, typer.Option(metavar="COUNT", help="Pixels of an image's side.")] = None,
+    device: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Where a step runs: gpu0, cpu0; else the first GPU.")
+    ] = None,
+    compiled: Annotated[bool, typer.Option("--compile", help="Fuse pointwise operators, as compilers do.")] = False,
+    cuda_graph: Annotated[bool, typer.Option("--cuda-graph", help="Launch a step's kernels by one call.")] = False,
+    recompute: Annotated[
+        bool, typer.Option("--recompute", help="Keep the inputs of repeated blocks only; run them forward again.")
+    ] = False,
+    calibration: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Constants of single devices, as validate calibrate writes them.")
+    ] = None,
     collective: Annotated[str, typer.Option(metavar="NAME", help="all-reduce, all-gather, ...")] = "all-reduce",
     gpus: Annotated[
         str | None,
@@ -83,6 +109,30 @@ def simulate(
         from simulator.cli.listing import print_lists
 
         print_lists(topologies=list_topologies, strategies=list_strategies, parts=list_parts, json_wanted=json)
+        return
+    if batch is not None or workload.startswith("torch:") or workload.endswith((".yaml", ".yml")):
+        from simulator.cli.step_command import StepSettings, run_step_command
+
+        run_step_command(
+            StepSettings(
+                topology=topology,
+                workload=workload,
+                batch=batch,
+                sequence_length=seq_len,
+                image=image,
+                mode=mode,
+                precision=precision,
+                optimizer=optimizer,
+                compiled=compiled,
+                cuda_graph=cuda_graph,
+                recompute=recompute,
+                device=device,
+                calibration=calibration,
+                json=json,
+                trace=trace,
+                quiet=quiet,
+            )
+        )
         return
     from simulator.cli.command import Settings, run_command
 

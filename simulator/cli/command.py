@@ -6,22 +6,22 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 
-from simulator.api import compare, load_machine
+from simulator.api import compare
 from simulator.cli import text
+from simulator.cli.machines import machine_of
 from simulator.cli.options import parse_collective, parse_count, parse_gpus, parse_strategies
 from simulator.console.files import OutputFile
 from simulator.console.progress import Progress
 from simulator.console.style import choose_style
 from simulator.errors import Fault, InputError, MissingDependency, SimulationError, nearest, one_line
-from simulator.network.machine import Machine, compile_machine
+from simulator.network.machine import Machine
 from simulator.network.routing import Router
 from simulator.results.document import document, to_json
 from simulator.results.result import Result
 from simulator.results.sweep import sweep_table
-from simulator.topology.load import topology_from_text
 from simulator.workload.collective import Collective
 from simulator.workload.parse import Payload, parse_workload
 
@@ -89,7 +89,7 @@ def run_command(settings: Settings) -> None:
     _check_outputs(settings, payload)
     nodes = None if settings.nodes is None else parse_count("--nodes", settings.nodes)
     root = parse_count("--root", settings.root)
-    machine = _machine(settings.topology, nodes, settings.fabric)
+    machine = machine_of(settings.topology, nodes, settings.fabric)
     gpus = parse_gpus(settings.gpus, machine)
     if not 0 <= root < len(gpus):
         raise InputError(f"--root {root}: the ranks are 0 to {len(gpus) - 1}")
@@ -126,20 +126,6 @@ def _check_outputs(settings: Settings, payload: Payload) -> None:
             raise InputError(f"--plot {one_line(settings.plot, 60)}: {one_line(found, 20)} cannot be drawn; {hint}")
         if find_spec("matplotlib") is None:
             raise MissingDependency("--plot needs matplotlib; pip install matplotlib")
-
-
-def _machine(topology: str, nodes: int | None, fabric: str | None) -> Machine:
-    if topology != "-":
-        return load_machine(topology, n_nodes=nodes, fabric=fabric)
-    if sys.stdin is None:
-        raise InputError("--topology -: standard input is closed")
-    try:
-        written = sys.stdin.buffer.read().decode("utf-8")
-        return compile_machine(topology_from_text(written, n_nodes=nodes, fabric=fabric))
-    except UnicodeDecodeError as error:
-        raise InputError(f"--topology -: standard input is no UTF-8 text at byte {error.start}") from None
-    except InputError as error:
-        raise InputError([replace(f, file="<stdin>") if f.file == "<text>" else f for f in error.faults]) from None
 
 
 def _simulate(job: _Job, settings: Settings) -> _Runs:

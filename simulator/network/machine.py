@@ -22,6 +22,7 @@ class Node:
     part: Part
     host: int
     latency_s: float  # added to what passes through
+    part_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,9 @@ class Machine:
 
 def compile_machine(topology: Topology) -> Machine:
     """Return *topology* as directed links with effective bandwidths and shared capacities."""
-    nodes = tuple(Node(i, d.name, d.kind, d.part, d.node, _passage_s(d)) for i, d in enumerate(topology.devices))
+    nodes = tuple(
+        Node(i, d.name, d.kind, d.part, d.node, _passage_s(d), d.part_name) for i, d in enumerate(topology.devices)
+    )
     index_of = {node.name: node.index for node in nodes}
     links: list[Link] = []
     names: list[str] = []

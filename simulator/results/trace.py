@@ -12,17 +12,14 @@ so that its area is the bytes that crossed the link.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
 
 from simulator.engine.timeline import Span, Timeline
 from simulator.network.machine import Machine
 from simulator.plan.plan import Flow, Transfer, Work
 from simulator.results.document import whole_number
 from simulator.results.result import Result
-from simulator.topology.parts import GpuPart
+from simulator.results.trace_sheet import Sheet, Slice, nanoseconds, processes, trace_text
 
 __all__ = ["MAX_ROUNDS", "MAX_SLICES", "chrome_trace"]
 
@@ -40,33 +37,12 @@ _KINETO_NAMES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Slice:
-    """``track`` is the thread it belongs to, by name, within the process ``pid``."""
-
-    pid: int
-    track: str
-    name: str
-    category: str
-    start_ns: int
-    end_ns: int
-    args: dict[str, Any]
-
-
-@dataclass(slots=True)
-class _Sheet:
-    """What is drawn, before threads have numbers."""
-
-    slices: list[_Slice] = field(default_factory=list)
-    rates: dict[int, list[tuple[int, float]]] = field(default_factory=dict)  # link -> changes of GB/s
-
-
 def chrome_trace(result: Result) -> str:
     """Return *result*'s timeline as the text of a trace; the same result gives the same text."""
     timeline = result.timeline
     machine = timeline.machine
-    pids = _processes(machine)
-    sheet = _Sheet()
+    pids = processes(machine)
+    sheet = Sheet()
     _collective_slices(result, pids, sheet)
     wanted = sum(
         len(task.flows) * min(task.repeat, MAX_ROUNDS) for task in timeline.plan.tasks if isinstance(task, Transfer)
@@ -77,23 +53,14 @@ def chrome_trace(result: Result) -> str:
             _work_slice(task, span, machine, pids, sheet)
         else:
             _flow_slices(task, span, timeline, rounds_drawn, pids, sheet)
-    events = [*_thread_events(sheet, machine, pids), *_counter_events(sheet, machine, pids)]
-    head = {
-        "schemaVersion": 1,
-        "deviceProperties": [_properties(machine, i) for i in range(len(machine.gpus))],
-        "distributedInfo": {"backend": "simulated", "rank": 0, "world_size": result.n_ranks},
-        "displayTimeUnit": "ms",
-        "baseTimeNanoseconds": 0,
-        "traceName": f"{result.machine} {result.strategy}",
-    }
-    body = ",\n".join(events)
-    return json.dumps(head)[:-1] + ', "traceEvents": [\n' + body + "\n]}\n"
+    name = f"{result.machine} {result.strategy}"
+    return trace_text(sheet, machine, name=name, n_ranks=result.n_ranks)
 
 
 # -- what is drawn -----------------------------------------------------------------
 
 
-def _collective_slices(result: Result, pids: dict[int, int], sheet: _Sheet) -> None:
+def _collective_slices(result: Result, pids: dict[int, int], sheet: Sheet) -> None:
     """On each rank, one slice over the whole collective, as the kernel that NCCL would launch."""
     called, kernel = _KINETO_NAMES[result.collective]
     how = str(result.facts.get("algorithm", result.strategy)).upper().replace("-", "_")
@@ -120,21 +87,21 @@ def _collective_slices(result: Result, pids: dict[int, int], sheet: _Sheet) -> N
             "bytes": int(result.size_bytes),
         }
         name = f"ncclDevKernel_{kernel}_{how}_{protocol}"
-        end_ns = _ns(result.sync_time_s)
-        sheet.slices.append(_Slice(pids[machine.gpus[gpu]], "collective", name, "kernel", 0, end_ns, args))
+        end_ns = nanoseconds(result.sync_time_s)
+        sheet.slices.append(Slice(pids[machine.gpus[gpu]], "collective", name, "kernel", 0, end_ns, args))
 
 
-def _work_slice(task: Work, span: Span, machine: Machine, pids: dict[int, int], sheet: _Sheet) -> None:
-    start_ns, end_ns = _ns(span.start_s), _ns(span.end_s)
+def _work_slice(task: Work, span: Span, machine: Machine, pids: dict[int, int], sheet: Sheet) -> None:
+    start_ns, end_ns = nanoseconds(span.start_s), nanoseconds(span.end_s)
     if start_ns == end_ns and task.duration_s == 0:
         return  # joins streams, takes no time
     node = machine.index_of.get(task.place, -1)
     category = "kernel" if node in machine.gpus else "cpu_op"
-    sheet.slices.append(_Slice(pids[node], task.stream, task.label, category, start_ns, end_ns, {"task": task.id}))
+    sheet.slices.append(Slice(pids[node], task.stream, task.label, category, start_ns, end_ns, {"task": task.id}))
 
 
 def _flow_slices(
-    task: Transfer, span: Span, timeline: Timeline, rounds_drawn: int, pids: dict[int, int], sheet: _Sheet
+    task: Transfer, span: Span, timeline: Timeline, rounds_drawn: int, pids: dict[int, int], sheet: Sheet
 ) -> None:
     machine = timeline.machine
     ends_s = _flow_ends_s(task, span)
@@ -142,7 +109,7 @@ def _flow_slices(
         for flow, end_s in zip(task.flows, ends_s, strict=True):
             n_rounds = last - first + 1
             drawn_s = length_s if n_rounds > 1 else min(end_s, length_s)
-            start_ns, end_ns = _ns(start_s), _ns(start_s + drawn_s)
+            start_ns, end_ns = nanoseconds(start_s), nanoseconds(start_s + drawn_s)
             source, target = machine.nodes[flow.route.src].name, machine.nodes[flow.route.dst].name
             args = {
                 "from": source,
@@ -158,7 +125,7 @@ def _flow_slices(
             }
             name = task.label if n_rounds == 1 else f"{task.label}, {n_rounds} rounds"
             track = f"{task.stream} to {target}"
-            sheet.slices.append(_Slice(pids[flow.route.src], track, name, "comm", start_ns, end_ns, args))
+            sheet.slices.append(Slice(pids[flow.route.src], track, name, "comm", start_ns, end_ns, args))
             _add_rates(flow, n_rounds / drawn_s if drawn_s > 0 else 0.0, start_ns, end_ns, sheet)
 
 
@@ -191,7 +158,7 @@ def _flow_ends_s(task: Transfer, span: Span) -> list[float]:
     return [span.round_s] * len(task.flows)
 
 
-def _add_rates(flow: Flow, rounds_per_s: float, start_ns: int, end_ns: int, sheet: _Sheet) -> None:
+def _add_rates(flow: Flow, rounds_per_s: float, start_ns: int, end_ns: int, sheet: Sheet) -> None:
     if end_ns <= start_ns:
         return
     for link, share in flow.route.links:
@@ -199,97 +166,3 @@ def _add_rates(flow: Flow, rounds_per_s: float, start_ns: int, end_ns: int, shee
         changes = sheet.rates.setdefault(link, [])
         changes.append((start_ns, rate))
         changes.append((end_ns, -rate))
-
-
-# -- how it is written -------------------------------------------------------------
-
-
-def _processes(machine: Machine) -> dict[int, int]:
-    """Return the process of each node: a GPU's number, then the other devices, then (-1) the host thread."""
-    pids = {node: i for i, node in enumerate(machine.gpus)}
-    for node in machine.nodes:
-        if node.index not in pids:
-            pids[node.index] = len(pids)
-    pids[-1] = len(pids)
-    return pids
-
-
-def _thread_events(sheet: _Sheet, machine: Machine, pids: dict[int, int]) -> Iterator[str]:
-    """Yield names and slices.  Slices of one thread follow one another: those that overlap get threads of their own."""
-    names = {pid: machine.nodes[node].name if node >= 0 else "host" for node, pid in pids.items()}
-    tracks: dict[int, dict[str, list[_Slice]]] = {}
-    for item in sheet.slices:
-        tracks.setdefault(item.pid, {}).setdefault(item.track, []).append(item)
-    counted = {pids[machine.links[link].src] for link in sheet.rates}
-    for pid in sorted({*tracks, *counted}):
-        yield _metadata("process_name", pid, 0, {"name": names[pid]})
-        yield _metadata("process_sort_index", pid, 0, {"sort_index": pid})
-        tid = 0
-        for track, items in tracks.get(pid, {}).items():
-            for i, lane in enumerate(_lanes(items)):
-                tid += 1
-                yield _metadata("thread_name", pid, tid, {"name": track if i == 0 else f"{track} ({i + 1})"})
-                yield _metadata("thread_sort_index", pid, tid, {"sort_index": tid})
-                for item in lane:
-                    yield _written(item, tid)
-
-
-def _lanes(items: list[_Slice]) -> list[list[_Slice]]:
-    lanes: list[list[_Slice]] = []
-    for item in sorted(items, key=lambda s: (s.start_ns, s.end_ns)):
-        lane = next((lane for lane in lanes if lane[-1].end_ns <= item.start_ns), None)
-        if lane is None:
-            lanes.append([item])
-        else:
-            lane.append(item)
-    return lanes
-
-
-def _counter_events(sheet: _Sheet, machine: Machine, pids: dict[int, int]) -> Iterator[str]:
-    for link in sorted(sheet.rates):
-        name = f"link {machine.links[link].name} GB/s"
-        pid = pids[machine.links[link].src]
-        changes: dict[int, float] = {}
-        for at_ns, change in sheet.rates[link]:
-            changes[at_ns] = changes.get(at_ns, 0.0) + change
-        rate, shown = 0.0, -1.0
-        for at_ns in sorted(changes):
-            rate += changes[at_ns]
-            value = round(rate, 6) + 0.0
-            if value != shown:
-                shown = value
-                head = json.dumps({"ph": "C", "name": name, "pid": pid, "tid": 0})[:-1]
-                yield f'{head}, "ts": {_us(at_ns)}, "args": {json.dumps({"GB/s": abs(value)})}}}'
-
-
-def _metadata(name: str, pid: int, tid: int, args: dict[str, Any]) -> str:
-    return json.dumps({"ph": "M", "name": name, "pid": pid, "tid": tid, "ts": 0, "args": args})
-
-
-def _written(item: _Slice, tid: int) -> str:
-    head = json.dumps({"ph": "X", "cat": item.category, "name": item.name, "pid": item.pid, "tid": tid})[:-1]
-    span = f'"ts": {_us(item.start_ns)}, "dur": {_us(item.end_ns - item.start_ns)}'
-    return f'{head}, {span}, "args": {json.dumps(item.args)}}}'
-
-
-def _properties(machine: Machine, gpu: int) -> dict[str, Any]:
-    node = machine.nodes[machine.gpus[gpu]]
-    part = node.part
-    properties: dict[str, Any] = {"id": gpu, "name": part.description or node.name}
-    if isinstance(part, GpuPart):
-        if part.memory_size:
-            properties["totalGlobalMem"] = int(part.memory_size)
-        if part.compute_capability:
-            major, minor = part.compute_capability.split(".")
-            properties |= {"computeMajor": int(major), "computeMinor": int(minor)}
-        if part.sm_count:
-            properties["numSms"] = part.sm_count
-    return properties
-
-
-def _ns(seconds: float) -> int:
-    return round(seconds * 1e9)
-
-
-def _us(ns: int) -> str:
-    return f"{ns // 1000}.{ns % 1000:03d}"

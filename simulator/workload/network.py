@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from simulator.workload.operators import Operator
 
-__all__ = ["Layer", "Network", "Parameter"]
+__all__ = ["Layer", "Network", "Parameter", "block_name"]
+
+_BLOCK = re.compile(r"(?:[^.]+\.)*?\d+(?=\.)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +63,9 @@ class Network:
     def flop(self) -> int:
         """FLOPs of the forward pass, as FlopCounterMode counts."""
         return sum(layer.operator.flop for layer in self.layers)
+
+
+def block_name(layer: str) -> str:
+    """Return the repeated block that the layer of that name is in: ``blocks.3`` of ``blocks.3.mlp.up``, or nothing."""
+    match = _BLOCK.match(layer)
+    return match[0] if match else ""

@@ -1,0 +1,147 @@
+"""What ``simulate`` does with ``--batch``: one step of a network on one device."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TypeVar
+
+from simulator.api import simulate_step
+from simulator.cli.machines import machine_of
+from simulator.cli.options import parse_count
+from simulator.console.files import OutputFile
+from simulator.console.style import choose_style
+from simulator.errors import InputError, SimulationError, nearest, one_line
+from simulator.network.machine import Machine
+from simulator.results.alternatives import with_alternatives
+from simulator.results.document import to_json
+from simulator.results.step import StepResult
+from simulator.step.options import MODES, OPTIMIZERS, POLICIES, StepOptions
+from simulator.workload.find import NetworkSource, find_network
+
+__all__ = ["StepSettings", "run_step_command"]
+
+T = TypeVar("T", bound=str)
+_MAX_SIZE = 10**7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSettings:
+    """The options as they were written."""
+
+    topology: str | None
+    workload: str
+    batch: str | None
+    sequence_length: str | None
+    image: str | None
+    mode: str
+    precision: str
+    optimizer: str
+    compiled: bool
+    cuda_graph: bool
+    recompute: bool
+    device: str | None
+    calibration: str | None
+    json: bool
+    trace: str | None
+    quiet: bool
+
+
+def run_step_command(settings: StepSettings) -> None:
+    """Check the options, simulate, write the trace if asked for, and print the result.
+
+    Raises
+    ------
+    ToposimError
+        Where the input cannot be used; or, after the result has been printed, where the step
+        does not fit into the device's memory.
+
+    """
+    if not settings.topology:
+        raise InputError("--topology is needed, for example --topology p3.2xlarge.yaml (--list-topologies)")
+    if settings.batch is None:
+        raise InputError(f"--workload {one_line(settings.workload, 60)}: a step needs --batch, for example --batch 32")
+    batch = _size("--batch", settings.batch)
+    options = StepOptions(
+        mode=_choice("--mode", settings.mode, MODES),
+        precision=_choice("--precision", settings.precision, POLICIES),
+        optimizer=_choice("--optimizer", settings.optimizer, OPTIMIZERS),
+        compiled=settings.compiled,
+        cuda_graph=settings.cuda_graph,
+        recompute=settings.recompute,
+    )
+    sequence_length = None if settings.sequence_length is None else _size("--seq-len", settings.sequence_length)
+    image = None if settings.image is None else _size("--image", settings.image)
+    source = find_network(settings.workload, sequence_length=sequence_length, image=image)
+    machine = machine_of(settings.topology)
+    with ExitStack() as stack:
+        trace = stack.enter_context(OutputFile("--trace", settings.trace)) if settings.trace is not None else None
+        result = _simulate(machine, source, batch, options, settings)
+        if trace is not None:
+            from simulator.results.step_trace import step_trace
+
+            trace.write(step_trace(result).encode("utf-8"))
+            if not settings.quiet and sys.stderr is not None:
+                sys.stderr.write(f"wrote the trace to {trace.shown}\n")
+        _print(result, settings)
+    if not result.memory.fits:
+        raise SimulationError(_out_of_memory(result, source, batch, machine))
+
+
+def _simulate(
+    machine: Machine, source: NetworkSource, batch: int, options: StepOptions, settings: StepSettings
+) -> StepResult:
+    calibrations = {}
+    if settings.calibration is not None:
+        from simulator.devices.calibration_file import load_calibration
+
+        calibrations = load_calibration(settings.calibration)
+
+    def run(changed: StepOptions, size: int) -> StepResult:
+        return simulate_step(machine, source.build(size), changed, device=settings.device, calibrations=calibrations)
+
+    return with_alternatives(run(options, batch), batch, run)
+
+
+def _print(result: StepResult, settings: StepSettings) -> None:
+    from simulator.cli.step_text import step_lines
+    from simulator.results.step_document import step_document
+
+    if settings.json:
+        sys.stdout.write(to_json(step_document(result)))
+        return
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    sys.stdout.write("\n".join(step_lines(result, choose_style(sys.stdout))) + "\n")
+
+
+def _out_of_memory(result: StepResult, source: NetworkSource, batch: int, machine: Machine) -> str:
+    from simulator.step.memory import what_would_fit
+    from simulator.step.place import find_place
+    from simulator.units import format_size
+
+    place = find_place(machine, result.device, {})
+    changes = what_would_fit(source.build, batch, result.options, place.device)
+    need = result.memory
+    return (
+        f"out of memory: {result.workload} at batch {batch} needs {format_size(need.total_bytes, 3)}, "
+        f"{result.part} has {format_size(need.available_bytes, 3)}, {format_size(need.missing_bytes, 3)} too little; "
+        f"what would fit: {' or '.join(changes)}"
+    )
+
+
+def _size(option: str, text: str) -> int:
+    value = parse_count(option, text)
+    if not 1 <= value <= _MAX_SIZE:
+        raise InputError(f"{option} {value}: from 1 to {_MAX_SIZE}")
+    return value
+
+
+def _choice(option: str, text: str, allowed: Sequence[T]) -> T:
+    name = text.strip().lower()
+    for choice in allowed:
+        if name == choice:
+            return choice
+    raise InputError(f"{option} {one_line(text, 40)}: no such choice; {nearest(name, allowed)}")

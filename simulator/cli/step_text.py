@@ -1,0 +1,172 @@
+"""A step's result as text for a reader."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from simulator.console.style import Style
+from simulator.results.columns import lay_out, percent
+from simulator.results.step import KindTime, StepResult
+from simulator.units import format_duration, format_size
+
+__all__ = ["step_lines"]
+
+_SHOWN_LAYERS = 8
+_KINDS = {
+    "gemm": "matrix products",
+    "convolution": "convolutions",
+    "streaming": "elementwise, copies",
+    "rowwise": "normalisation, softmax",
+    "pooling": "pooling",
+    "gather": "embeddings",
+    "recurrence": "recurrent layers",
+    "fusedattention": "fused attention",
+}
+_BOUNDS = {
+    "compute": "arithmetic",
+    "memory": "memory bandwidth",
+    "latency": "latency of short kernels",
+    "host": "the host: it issues slower than the device computes",
+}
+_MODES = {
+    "train": "training step",
+    "inference": "inference step",
+    "forward": "forward pass",
+    "backward": "backward pass",
+}
+
+
+def step_lines(result: StepResult, style: Style) -> list[str]:
+    """Return the whole answer: time, where it goes, memory, and what would be faster."""
+    lines = _wrapped(_title(result), style, "bold")
+    lines += ["", *_times(result, style)]
+    lines += ["", *_kinds(result, style)]
+    lines += ["", *_layers(result, style)]
+    lines += ["", *_memory(result, style)]
+    if result.alternatives:
+        lines += ["", *_alternatives(result, style)]
+    if result.notes:
+        lines += ["", style.mark("notes", "bold")]
+        for note in result.notes:
+            lines += _wrapped(f"  {note}", style, hang=4)
+    return lines
+
+
+def _title(result: StepResult) -> str:
+    options = result.options
+    how = [f"batch {result.samples}", options.precision]
+    if options.mode == "train":
+        how.append(options.optimizer if options.optimizer != "none" else "no optimiser")
+    how += [word for word, on in (("compiled", options.compiled), ("CUDA graph", options.cuda_graph)) if on]
+    how += ["recompute"] if options.recompute else []
+    where = f"{result.machine}, {result.device} ({result.part})"
+    return f"{where}: {_MODES[options.mode]} of {result.workload}, {', '.join(how)}"
+
+
+def _times(result: StepResult, style: Style) -> list[str]:
+    seconds = [result.step_time_s, *result.parts_s.values(), result.host_s, result.waiting_s]
+    column = [format_duration(value) for value in seconds]
+    names = ["step", *result.parts_s, "host issues", "device waits"]
+    says = [f"{result.throughput:,.4g} {result.sample}/s", *[""] * (len(names) - 1)]
+    if len(result.parts_s) < 2:
+        del names[1:-2], column[1:-2], says[1:-2]
+    rate = result.model_flop / result.step_time_s if result.step_time_s > 0 else 0.0
+    peak = result.peak_flops_per_s
+    used = f"{rate / 1e12:.3g} of {peak / 1e12:.3g} TFLOP/s, {percent(result.utilisation)} of the peak"
+    rows = [list(row) for row in zip(names, column, says, strict=True)]
+    lines = lay_out(rows, [False, True, False])
+    lines[0] = style.mark(lines[0], "bold", "green")
+    width = max(len(name) for name in names)
+    lines += _wrapped(f"{'arithmetic'.ljust(width)}  {used}", style, hang=width + 2)
+    lines += _wrapped(f"{'bound by'.ljust(width)}  {_BOUNDS[result.bound]}", style, hang=width + 2)
+    return lines
+
+
+def _kinds(result: StepResult, style: Style) -> list[str]:
+    busy = result.busy_s or 1.0
+    kinds = result.kinds
+    columns = [
+        [_KINDS.get(kind.kind, kind.kind) for kind in kinds],
+        [format_duration(kind.time_s) for kind in kinds],
+        [percent(kind.time_s / busy) for kind in kinds],
+        [f"{kind.count:,}" for kind in kinds],
+        [_bound_of(kind) for kind in kinds],
+    ]
+    header = ["where the time goes", "time", "share", "kernels", "bound by"]
+    return _table(header, columns, [False, True, True, True, False], style)
+
+
+def _bound_of(kind: KindTime) -> str:
+    times = {"compute": kind.compute_s, "memory": kind.memory_s, "latency": kind.latency_s}
+    name = max(times, key=lambda bound: round(times[bound], 12))
+    share = times[name] / kind.time_s if kind.time_s else 1.0
+    word = {"compute": "arithmetic", "memory": "memory", "latency": "latency"}[name]
+    return word if share > 0.995 else f"{word} ({percent(share)})"
+
+
+def _layers(result: StepResult, style: Style) -> list[str]:
+    layers = result.layers[:_SHOWN_LAYERS]
+    busy = result.busy_s or 1.0
+    columns = [
+        [layer.name for layer in layers],
+        [format_duration(layer.time_s) for layer in layers],
+        [percent(layer.time_s / busy) for layer in layers],
+        [layer.detail for layer in layers],
+    ]
+    lines = _table(["slowest layers", "time", "share", "how"], columns, [False, True, True, False], style)
+    rest = len(result.layers) - len(layers)
+    if rest:
+        lines.append(f"and {rest} more (--json lists all)")
+    return lines
+
+
+def _table(header: Sequence[str], columns: Sequence[Sequence[str]], right: Sequence[bool], style: Style) -> list[str]:
+    rows = [list(header), *(list(row) for row in zip(*columns, strict=True))]
+    lines = lay_out(rows, right)
+    if style.width is not None and max(len(line) for line in lines) > style.width:
+        lines = [header[0]]
+        for name, *rest in rows[1:]:
+            lines += textwrap.wrap(
+                f"  {name}: {', '.join(t for t in rest if t)}", style.width, subsequent_indent="    "
+            )
+    lines[0] = style.mark(lines[0], "bold")
+    return lines
+
+
+def _memory(result: StepResult, style: Style) -> list[str]:
+    need = result.memory
+    rows = {
+        "parameters": need.parameters_bytes,
+        "gradients": need.gradients_bytes,
+        "optimiser": need.optimizer_bytes,
+        "activations": need.activations_bytes,
+        "working": need.working_bytes,
+        "driver": need.context_bytes,
+    }
+    held = {name: n_bytes for name, n_bytes in rows.items() if n_bytes}
+    verdict = "" if need.fits else f": {format_size(need.missing_bytes, 3)} too much"
+    title = f"memory: {format_size(need.total_bytes, 3)} of {format_size(need.available_bytes, 3)}{verdict}"
+    columns = [[f"  {name}" for name in held], [format_size(n_bytes, 3) for n_bytes in held.values()]]
+    table = lay_out([list(row) for row in zip(*columns, strict=True)], [False, True])
+    return [*_wrapped(title, style, "bold"), *table]
+
+
+def _alternatives(result: StepResult, style: Style) -> list[str]:
+    found = result.alternatives
+    columns = [
+        [other.change for other in found],
+        [format_duration(other.step_time_s) for other in found],
+        [f"{result.step_time_s / other.step_time_s:.2f} x" for other in found],
+        ["" if other.fits else "does not fit in memory" for other in found],
+    ]
+    return _table(["what would be faster", "time", "gain", ""], columns, [False, True, True, False], style)
+
+
+def _wrapped(text: str, style: Style, *marks: str, hang: int = 0) -> list[str]:
+    if style.width is None:
+        return [style.mark(text, *marks)]
+    wrapped = textwrap.wrap(
+        text, style.width, subsequent_indent=" " * hang, break_on_hyphens=False, break_long_words=False
+    )
+    return [style.mark(line, *marks) for line in wrapped or [text]]

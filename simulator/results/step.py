@@ -1,0 +1,195 @@
+"""The result of one simulated step, computed from its timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simulator.engine.timeline import Timeline
+from simulator.step.backward import backward_flop
+from simulator.step.issue import Issue, Part
+from simulator.step.memory import MemoryNeed
+from simulator.step.options import StepOptions
+from simulator.step.place import Place
+from simulator.step.precision import product_precision
+from simulator.workload.network import Network
+
+__all__ = ["Alternative", "KindTime", "LayerTime", "StepResult", "make_step_result"]
+
+_PARTS: tuple[Part, ...] = ("forward", "backward", "update")
+
+
+@dataclass(frozen=True, slots=True)
+class KindTime:
+    """Seconds that one class of kernels takes on the device, and what they are spent on."""
+
+    kind: str
+    time_s: float
+    count: int
+    flop: float
+    bytes: float
+    compute_s: float
+    memory_s: float
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTime:
+    """Seconds of one layer on the device, all parts together."""
+
+    name: str
+    time_s: float
+    bound: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """What else could be done, and the time for as many samples as the step has."""
+
+    change: str
+    step_time_s: float
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a user asks for of one step.
+
+    ``busy_s`` is how long the device computes, ``host_s`` how long the host issues; what is left of
+    ``step_time_s`` the device waits for the host.  ``model_flop`` are the FLOPs of products as torch
+    counts them, forward and backward.
+    """
+
+    machine: str
+    device: str
+    part: str
+    workload: str
+    samples: int
+    sample: str
+    options: StepOptions
+    step_time_s: float
+    parts_s: dict[str, float]
+    busy_s: float
+    host_s: float
+    model_flop: float
+    peak_flops_per_s: float
+    kinds: tuple[KindTime, ...]
+    layers: tuple[LayerTime, ...]
+    memory: MemoryNeed
+    gradient_order: tuple[str, ...]
+    parameter_count: int
+    simulation_events: int
+    timeline: Timeline
+    notes: tuple[str, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
+
+    @property
+    def throughput(self) -> float:
+        """Samples a second."""
+        return self.samples / self.step_time_s if self.step_time_s > 0 else 0.0
+
+    @property
+    def waiting_s(self) -> float:
+        """Seconds that the device waits for the host."""
+        return max(0.0, self.step_time_s - self.busy_s)
+
+    @property
+    def utilisation(self) -> float:
+        """Model FLOPs against what the device's peak would do in the same time (MFU)."""
+        possible = self.peak_flops_per_s * self.step_time_s
+        return self.model_flop / possible if possible > 0 else 0.0
+
+    @property
+    def bound(self) -> str:
+        """What most of the step's time goes to: compute, memory, latency or host."""
+        times = {"host": self.waiting_s}
+        for kind in self.kinds:
+            for name in ("compute", "memory", "latency"):
+                times[name] = times.get(name, 0.0) + getattr(kind, f"{name}_s")
+        return max(times, key=lambda name: round(times[name], 12))
+
+
+def make_step_result(
+    *,
+    machine: str,
+    place: Place,
+    network: Network,
+    options: StepOptions,
+    issues: Sequence[Issue],
+    memory: MemoryNeed,
+    timeline: Timeline,
+    gradient_order: Sequence[str],
+) -> StepResult:
+    """Return the result of *timeline*, which ran *issues* at *place*."""
+    model_flop = 0.0
+    if options.mode != "backward":
+        model_flop += network.flop
+    if options.mode in ("train", "backward"):
+        model_flop += backward_flop(network)
+    return StepResult(
+        machine=machine,
+        device=place.name,
+        part=place.part,
+        workload=network.name,
+        samples=network.samples,
+        sample=network.sample,
+        options=options,
+        step_time_s=timeline.end_s,
+        parts_s=_parts(issues, timeline, place.name),
+        busy_s=sum(issue.device_s for issue in issues),
+        host_s=sum(issue.host_s for issue in issues),
+        model_flop=model_flop,
+        peak_flops_per_s=place.device.peak(product_precision(options.precision, place.device)),
+        kinds=_kinds(issues),
+        layers=_layers(issues),
+        memory=memory,
+        gradient_order=tuple(gradient_order),
+        parameter_count=network.parameter_count,
+        simulation_events=timeline.simulation_events,
+        timeline=timeline,
+    )
+
+
+def _parts(issues: Sequence[Issue], timeline: Timeline, device: str) -> dict[str, float]:
+    """Return how long each part lasts: from the end of the one before to its own last kernel."""
+    ends: dict[Part, float] = {}
+    place = iter(
+        span.end_s
+        for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True)
+        if getattr(task, "place", "") == device and not task.label.startswith("launch graph")
+    )
+    for issue, end_s in zip(issues, place, strict=True):
+        ends[issue.part] = end_s
+    lengths: dict[str, float] = {}
+    before_s = 0.0
+    for part in _PARTS:
+        if part in ends:
+            lengths[part] = ends[part] - before_s
+            before_s = ends[part]
+    return lengths
+
+
+def _kinds(issues: Sequence[Issue]) -> tuple[KindTime, ...]:
+    found: dict[str, list[float]] = {}
+    for issue in issues:
+        for kind, cost in zip(issue.kinds, issue.costs, strict=True):
+            sums = found.setdefault(kind, [0.0] * 7)
+            bound = 4 + ("compute", "memory", "latency").index(cost.bound)
+            for place, value in ((0, cost.time_s), (1, 1), (2, cost.flop), (3, cost.bytes), (bound, cost.time_s)):
+                sums[place] += value
+    kinds = [KindTime(kind, s[0], int(s[1]), s[2], s[3], s[4], s[5], s[6]) for kind, s in found.items()]
+    return tuple(sorted(kinds, key=lambda kind: -round(kind.time_s, 12)))
+
+
+def _layers(issues: Sequence[Issue]) -> tuple[LayerTime, ...]:
+    times: dict[str, float] = {}
+    longest: dict[str, tuple[float, str, str]] = {}
+    for issue in issues:
+        name = issue.name.partition(" (")[0]
+        times[name] = times.get(name, 0.0) + issue.device_s
+        for cost in issue.costs:
+            if cost.time_s > longest.get(name, (-1.0, "", ""))[0]:
+                longest[name] = (cost.time_s, cost.bound, cost.detail)
+    layers = [LayerTime(name, time_s, *longest.get(name, (0.0, "", ""))[1:]) for name, time_s in times.items()]
+    return tuple(sorted(layers, key=lambda layer: -round(layer.time_s, 12)))

@@ -1,0 +1,147 @@
+"""A Chrome trace as text: what is drawn, in the shape that Kineto writes, for Perfetto.
+
+One process for each device and host thread, one thread for each stream, an ``X`` slice for each
+piece of work, a counter for each link in GB/s.  Times are whole nanoseconds, written in
+microseconds with three decimals.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from simulator.network.machine import Machine
+from simulator.topology.parts import GpuPart
+
+__all__ = ["Sheet", "Slice", "nanoseconds", "processes", "trace_text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """``track`` is the thread it belongs to, by name, within the process ``pid``."""
+
+    pid: int
+    track: str
+    name: str
+    category: str
+    start_ns: int
+    end_ns: int
+    args: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Sheet:
+    """What is drawn, before threads have numbers."""
+
+    slices: list[Slice] = field(default_factory=list)
+    rates: dict[int, list[tuple[int, float]]] = field(default_factory=dict)  # link -> changes of GB/s
+
+
+def trace_text(sheet: Sheet, machine: Machine, *, name: str, n_ranks: int) -> str:
+    """Return the trace of *sheet*; the same sheet gives the same text."""
+    pids = processes(machine)
+    events = [*_thread_events(sheet, machine, pids), *_counter_events(sheet, machine, pids)]
+    head = {
+        "schemaVersion": 1,
+        "deviceProperties": [_properties(machine, i) for i in range(len(machine.gpus))],
+        "distributedInfo": {"backend": "simulated", "rank": 0, "world_size": n_ranks},
+        "displayTimeUnit": "ms",
+        "baseTimeNanoseconds": 0,
+        "traceName": name,
+    }
+    body = ",\n".join(events)
+    return json.dumps(head)[:-1] + ', "traceEvents": [\n' + body + "\n]}\n"
+
+
+def processes(machine: Machine) -> dict[int, int]:
+    """Return the process of each node: a GPU's number, then the other devices, then (-1) the host thread."""
+    pids = {node: i for i, node in enumerate(machine.gpus)}
+    for node in machine.nodes:
+        if node.index not in pids:
+            pids[node.index] = len(pids)
+    pids[-1] = len(pids)
+    return pids
+
+
+def _thread_events(sheet: Sheet, machine: Machine, pids: dict[int, int]) -> Iterator[str]:
+    """Yield names and slices.  Slices of one thread follow one another: those that overlap get threads of their own."""
+    names = {pid: machine.nodes[node].name if node >= 0 else "host" for node, pid in pids.items()}
+    tracks: dict[int, dict[str, list[Slice]]] = {}
+    for item in sheet.slices:
+        tracks.setdefault(item.pid, {}).setdefault(item.track, []).append(item)
+    counted = {pids[machine.links[link].src] for link in sheet.rates}
+    for pid in sorted({*tracks, *counted}):
+        yield _metadata("process_name", pid, 0, {"name": names[pid]})
+        yield _metadata("process_sort_index", pid, 0, {"sort_index": pid})
+        tid = 0
+        for track, items in tracks.get(pid, {}).items():
+            for i, lane in enumerate(_lanes(items)):
+                tid += 1
+                yield _metadata("thread_name", pid, tid, {"name": track if i == 0 else f"{track} ({i + 1})"})
+                yield _metadata("thread_sort_index", pid, tid, {"sort_index": tid})
+                for item in lane:
+                    yield _written(item, tid)
+
+
+def _lanes(items: list[Slice]) -> list[list[Slice]]:
+    lanes: list[list[Slice]] = []
+    for item in sorted(items, key=lambda s: (s.start_ns, s.end_ns)):
+        lane = next((lane for lane in lanes if lane[-1].end_ns <= item.start_ns), None)
+        if lane is None:
+            lanes.append([item])
+        else:
+            lane.append(item)
+    return lanes
+
+
+def _counter_events(sheet: Sheet, machine: Machine, pids: dict[int, int]) -> Iterator[str]:
+    for link in sorted(sheet.rates):
+        name = f"link {machine.links[link].name} GB/s"
+        pid = pids[machine.links[link].src]
+        changes: dict[int, float] = {}
+        for at_ns, change in sheet.rates[link]:
+            changes[at_ns] = changes.get(at_ns, 0.0) + change
+        rate, shown = 0.0, -1.0
+        for at_ns in sorted(changes):
+            rate += changes[at_ns]
+            value = round(rate, 6) + 0.0
+            if value != shown:
+                shown = value
+                head = json.dumps({"ph": "C", "name": name, "pid": pid, "tid": 0})[:-1]
+                yield f'{head}, "ts": {_us(at_ns)}, "args": {json.dumps({"GB/s": abs(value)})}}}'
+
+
+def _metadata(name: str, pid: int, tid: int, args: dict[str, Any]) -> str:
+    return json.dumps({"ph": "M", "name": name, "pid": pid, "tid": tid, "ts": 0, "args": args})
+
+
+def _written(item: Slice, tid: int) -> str:
+    head = json.dumps({"ph": "X", "cat": item.category, "name": item.name, "pid": item.pid, "tid": tid})[:-1]
+    span = f'"ts": {_us(item.start_ns)}, "dur": {_us(item.end_ns - item.start_ns)}'
+    return f'{head}, {span}, "args": {json.dumps(item.args)}}}'
+
+
+def _properties(machine: Machine, gpu: int) -> dict[str, Any]:
+    node = machine.nodes[machine.gpus[gpu]]
+    part = node.part
+    properties: dict[str, Any] = {"id": gpu, "name": part.description or node.name}
+    if isinstance(part, GpuPart):
+        if part.memory_size:
+            properties["totalGlobalMem"] = int(part.memory_size)
+        if part.compute_capability:
+            major, minor = part.compute_capability.split(".")
+            properties |= {"computeMajor": int(major), "computeMinor": int(minor)}
+        if part.sm_count:
+            properties["numSms"] = part.sm_count
+    return properties
+
+
+def nanoseconds(seconds: float) -> int:
+    """Return *seconds* in whole nanoseconds."""
+    return round(seconds * 1e9)
+
+
+def _us(ns: int) -> str:
+    return f"{ns // 1000}.{ns % 1000:03d}"

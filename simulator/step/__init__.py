@@ -1,0 +1,1 @@
+"""A training or inference step on one device: what is issued, when it runs, what memory it needs."""

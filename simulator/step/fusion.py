@@ -1,0 +1,86 @@
+"""Fusion as compilers do it: what works element by element shares one pass over memory.
+
+A group is a run of layers that each read what one before it in the group wrote, with at most one
+that reduces over rows (a normalisation, a softmax).  The group's kernel reads what comes from
+outside and writes what is read outside; what stays inside is never in memory.  Backward, the
+group is computed again from what it read, so that nothing else of it is kept.  (As TorchInductor
+does; Ansel et al., "PyTorch 2", ASPLOS 2024, sections 4 and 5.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from simulator.workload.network import Layer, Network
+from simulator.workload.operators import BatchNorm, Copy, Elementwise, LayerNorm, Softmax
+
+__all__ = ["Group", "groups_of"]
+
+_ELEMENTWISE = (Elementwise, Copy)
+_REDUCING = (BatchNorm, LayerNorm, Softmax)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Layers that run as one kernel; of a single layer, that layer's own kernels.
+
+    ``reads`` and ``writes`` are the tensors that go from and to memory.
+    """
+
+    layers: tuple[Layer, ...]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+
+    @property
+    def reduction(self) -> Layer | None:
+        """The layer that reduces over rows, if there is one."""
+        return next((layer for layer in self.layers if isinstance(layer.operator, _REDUCING)), None)
+
+
+def groups_of(network: Network) -> Iterator[Group]:
+    """Yield the layers of *network* in order, fused where they can be."""
+    last_reader: dict[int, int] = {}
+    for place, layer in enumerate(network.layers):
+        for tensor in layer.inputs:
+            last_reader[tensor] = place
+    start = 0
+    while start < len(network.layers):
+        end = _end(network.layers, start)
+        yield _made(network, network.layers[start:end], end, last_reader)
+        start = end
+
+
+def _end(layers: tuple[Layer, ...], start: int) -> int:
+    """Return where the group that starts at *start* ends."""
+    first = layers[start]
+    if not isinstance(first.operator, _ELEMENTWISE + _REDUCING):
+        return start + 1
+    written = {first.output}
+    reduces = isinstance(first.operator, _REDUCING)
+    end = start + 1
+    while end < len(layers):
+        layer = layers[end]
+        if not written.intersection(layer.inputs):
+            break
+        if isinstance(layer.operator, _REDUCING):
+            if reduces:
+                break
+            reduces = True
+        elif not isinstance(layer.operator, _ELEMENTWISE):
+            break
+        written.add(layer.output)
+        end += 1
+    return end
+
+
+def _made(network: Network, layers: tuple[Layer, ...], end: int, last_reader: dict[int, int]) -> Group:
+    written = {layer.output for layer in layers}
+    reads = dict.fromkeys(tensor for layer in layers for tensor in layer.inputs if tensor not in written)
+    last = len(network.layers)
+    writes = [
+        layer.output
+        for layer in layers
+        if last_reader.get(layer.output, last) >= end  # read outside, or the network's result
+    ]
+    return Group(layers, tuple(reads), tuple(dict.fromkeys(writes)))

@@ -1,0 +1,188 @@
+"""What the framework issues in one step, in order: each call with its kernels and their cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from simulator.devices.cost import KernelCost
+from simulator.devices.dispatch import dispatch_time
+from simulator.devices.kernels import Kernel, Streaming
+from simulator.devices.lowering import lower_operator
+from simulator.devices.predict import Device, kernel_class, kernel_cost
+from simulator.step.backward import backward_steps
+from simulator.step.fusion import Group, groups_of
+from simulator.step.options import StepOptions
+from simulator.step.precision import casts, precision_of, storage_of
+from simulator.workload.network import Layer, Network, block_name
+from simulator.workload.operators import Copy, Elementwise, Phase
+from simulator.workload.precision import ELEMENT_BYTES
+
+__all__ = ["Issue", "Part", "issues_of"]
+
+Part = Literal["forward", "backward", "update"]
+# What generated code takes to issue a kernel.  UNVERIFIED: of the order of a bare launch from Python.
+COMPILED_DISPATCH_S = 6e-6
+FP32_BYTES = ELEMENT_BYTES["fp32"]
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """One operator as the host issues it: ``host_s`` to issue, then ``costs`` on the device, in order.
+
+    ``kinds`` are the classes of the kernels, one for each cost.
+    """
+
+    name: str
+    part: Part
+    host_s: float
+    kinds: tuple[str, ...]
+    costs: tuple[KernelCost, ...]
+
+    @property
+    def device_s(self) -> float:
+        """Seconds on the device."""
+        return sum(cost.time_s for cost in self.costs)
+
+
+class _Issuer:
+    def __init__(self, device: Device, network: Network, options: StepOptions) -> None:
+        self.device = device
+        self.network = network
+        self.options = options
+        self.element_bytes = ELEMENT_BYTES[storage_of(options.precision)]
+
+    def layer(self, layer: Layer, phase: Phase, part: Part) -> Iterator[Issue]:
+        precision = precision_of(self.options.precision, layer.operator, self.device)
+        kernels = lower_operator(layer.operator, phase, precision)
+        if kernels:
+            host_s = dispatch_time(self.device, layer.operator, phase)
+            yield self.made(layer.name, part, host_s, kernels)
+        if casts(self.options.precision):
+            yield from self.casts(layer, part)
+
+    def casts(self, layer: Layer, part: Part) -> Iterator[Issue]:
+        """Autocast's conversions: of weights and their gradients, and around what stays in fp32."""
+        half, elements = self.element_bytes, self.network.elements
+        if precision_of(self.options.precision, layer.operator, self.device) == "fp32":
+            sizes = [elements[layer.inputs[0]], elements[layer.output]] if layer.inputs else []
+        else:
+            sizes = [parameter.elements for parameter in layer.parameters if parameter.elements > 0]
+        for n in sizes:
+            yield self.streamed(f"{layer.name} (cast)", part, Streaming("copy", n, n * half, n * FP32_BYTES))
+
+    def fused(self, group: Group, part: Part, read_elements: int, written_elements: int) -> Issue:
+        """Return the one kernel of a group, by what it moves; a reduction over rows keeps its own pace."""
+        read, written = read_elements * self.element_bytes, written_elements * self.element_bytes
+        name = f"{group.layers[-1].name} (fused with {len(group.layers) - 1} before)"
+        most = max(self.network.elements[layer.output] for layer in group.layers)
+        kernel: Kernel = Streaming("fused", most, read, written)
+        cost = kernel_cost(self.device, kernel)
+        reducing = group.reduction
+        if reducing is not None:
+            precision = precision_of(self.options.precision, reducing.operator, self.device)
+            kernel = lower_operator(reducing.operator, "fwd" if part == "forward" else "bwd_data", precision)[0]
+            alone = kernel_cost(self.device, kernel)
+            stretched_s = alone.time_s * max(1.0, (read + written) / alone.bytes) if alone.bytes else alone.time_s
+            cost = replace(alone, time_s=stretched_s, bytes=max(alone.bytes, read + written))
+        return Issue(name, part, COMPILED_DISPATCH_S, (kernel_class(kernel),), (cost,))
+
+    def added(self, name: str, elements: int) -> Issue:
+        size = elements * self.element_bytes
+        return self.streamed(f"{name} (gradients added)", "backward", Streaming("add", elements, 2 * size, size))
+
+    def streamed(self, name: str, part: Part, kernel: Streaming) -> Issue:
+        stand_in = Copy(kernel.elements) if kernel.function == "copy" else Elementwise(kernel.function, kernel.elements)
+        host_s = dispatch_time(self.device, stand_in, "fwd" if part == "forward" else "bwd_data")
+        return self.made(name, part, host_s, (kernel,))
+
+    def made(self, name: str, part: Part, host_s: float, kernels: Sequence[Kernel]) -> Issue:
+        costs = tuple(kernel_cost(self.device, kernel) for kernel in kernels)
+        return Issue(name, part, host_s, tuple(map(kernel_class, kernels)), costs)
+
+
+def issues_of(device: Device, network: Network, options: StepOptions) -> list[Issue]:
+    """Return what one step of *network* issues on *device*, in order.
+
+    Raises
+    ------
+    InputError
+        Where the device has no figure for a precision that the step needs.
+
+    """
+    issuer = _Issuer(device, network, options)
+    groups = list(groups_of(network)) if options.compiled else [_alone(layer) for layer in network.layers]
+    issues: list[Issue] = []
+    if options.mode != "backward":
+        for group in groups:
+            issues += _forward(issuer, group)
+    if options.mode in ("train", "backward"):
+        issues += _backward(issuer, groups)
+    if options.mode == "train":
+        issues += _update(issuer, network, options)
+    if options.compiled:
+        issues = [replace(issue, host_s=min(issue.host_s, COMPILED_DISPATCH_S)) for issue in issues]
+    return issues
+
+
+def _alone(layer: Layer) -> Group:
+    return Group((layer,), layer.inputs, (layer.output,))
+
+
+def _forward(issuer: _Issuer, group: Group) -> Iterator[Issue]:
+    if len(group.layers) == 1:
+        yield from issuer.layer(group.layers[0], "fwd", "forward")
+        return
+    elements = issuer.network.elements
+    read, written = (sum(elements[t] for t in tensors) for tensors in (group.reads, group.writes))
+    yield issuer.fused(group, "forward", read, written)
+
+
+def _backward(issuer: _Issuer, groups: Sequence[Group]) -> Iterator[Issue]:
+    network = issuer.network
+    steps = {id(step.layer): step for step in backward_steps(network)}
+    recomputed = _recomputed(groups) if issuer.options.recompute else {}
+    for place in range(len(groups) - 1, -1, -1):
+        for again in recomputed.get(place, ()):
+            for issue in _forward(issuer, groups[again]):
+                yield replace(issue, name=f"{issue.name} (again)", part="backward")
+        group = groups[place]
+        found = [steps[id(layer)] for layer in group.layers if id(layer) in steps]
+        if len(group.layers) > 1 and found:
+            added = sum(sum(step.added_elements) for step in found)
+            gradients = sum(network.elements[t] for t in group.writes)
+            read = sum(network.elements[t] for t in group.reads)
+            yield issuer.fused(group, "backward", gradients + read + added, read)
+            continue
+        for step in found:
+            if step.phase is not None:
+                yield from issuer.layer(step.layer, step.phase, "backward")
+            for elements in step.added_elements:
+                yield issuer.added(step.layer.name, elements)
+
+
+def _recomputed(groups: Sequence[Group]) -> dict[int, range]:
+    """Return which groups run forward again before the backward pass of which (the last of each block)."""
+    block_of = [block_name(group.layers[0].name) for group in groups]
+    found: dict[int, range] = {}
+    start = 0
+    for place, name in enumerate(block_of):
+        if place + 1 == len(block_of) or block_of[place + 1] != name:
+            if name:
+                found[place] = range(start, place + 1)
+            start = place + 1
+    return found
+
+
+def _update(issuer: _Issuer, network: Network, options: StepOptions) -> Iterator[Issue]:
+    """Yield the optimiser's passes over all parameters, as multi-tensor kernels do them."""
+    n = network.parameter_count
+    if not n or options.optimizer == "none":
+        return
+    if options.precision == "amp-fp16":
+        yield issuer.streamed("unscale gradients", "update", Streaming("mul_scalar", n, 4 * n, 4 * n))
+    size = FP32_BYTES if casts(options.precision) else ELEMENT_BYTES[storage_of(options.precision)]
+    reads, writes = {"sgd": (2, 1), "momentum": (3, 2), "adam": (4, 3)}[options.optimizer]
+    kernel = Streaming(f"{options.optimizer}_step", n, reads * n * size, writes * n * size)
+    yield issuer.streamed(f"{options.optimizer} step", "update", kernel)

@@ -1,0 +1,62 @@
+"""Policies: which operator computes in which number format.
+
+``fp32``, ``fp64``, ``fp16``, ``bf16`` are one format for all; ``tf32`` is fp32 with products of
+matrices and convolutions in TF32.  ``amp-fp16`` and ``amp-bf16`` are PyTorch's autocast: products in
+half precision, normalisation over rows, softmax and loss in fp32, parameters kept in fp32 and cast
+at each step (docs.pytorch.org, "Autocast Op Reference").  ``torch`` is what PyTorch does when
+nothing is set: fp32, but convolutions in TF32 where the device has it.
+"""
+
+from __future__ import annotations
+
+from simulator.devices.cpu import Cpu
+from simulator.devices.device import Gpu
+from simulator.step.options import Policy
+from simulator.workload.operators import (
+    Attention,
+    Conv2d,
+    CrossEntropy,
+    LayerNorm,
+    Linear,
+    MatMul,
+    Operator,
+    Recurrent,
+    Softmax,
+)
+from simulator.workload.precision import Precision
+
+__all__ = ["casts", "precision_of", "product_precision", "storage_of"]
+
+_PRODUCTS = (Linear, MatMul, Conv2d, Recurrent, Attention)
+_KEPT_IN_FP32 = (LayerNorm, Softmax, CrossEntropy)
+_HALF: dict[Policy, Precision] = {"amp-fp16": "fp16", "amp-bf16": "bf16"}
+
+
+def precision_of(policy: Policy, operator: Operator, device: Gpu | Cpu) -> Precision:
+    """Return the number format in which *operator* computes on *device*."""
+    if policy in _HALF:
+        return "fp32" if isinstance(operator, _KEPT_IN_FP32) else _HALF[policy]
+    if policy == "tf32":
+        return "tf32" if isinstance(operator, _PRODUCTS) else "fp32"
+    if policy == "torch":
+        has_tf32 = isinstance(device, Gpu) and "tf32" in device.peak_flops_per_s
+        return "tf32" if has_tf32 and isinstance(operator, Conv2d) else "fp32"
+    plain: Precision = policy  # type: ignore[assignment]
+    return plain
+
+
+def storage_of(policy: Policy) -> Precision:
+    """Return the number format in which activations lie in memory."""
+    if policy in _HALF:
+        return _HALF[policy]
+    return "fp32" if policy in ("tf32", "torch") else policy  # type: ignore[return-value]
+
+
+def casts(policy: Policy) -> bool:
+    """Return whether parameters are kept in fp32 and cast before use."""
+    return policy in _HALF
+
+
+def product_precision(policy: Policy, device: Gpu | Cpu) -> Precision:
+    """Return the number format of most FLOPs: that of products of matrices."""
+    return precision_of(policy, Linear(1, 1, 1), device)

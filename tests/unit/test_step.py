@@ -1,0 +1,222 @@
+"""A step on one device: the order of issues, the clock against a recurrence, gradients, fusion."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.api import load_machine, simulate_step
+from simulator.devices.cost import KernelCost
+from simulator.engine.executor import execute
+from simulator.errors import InputError
+from simulator.step.backward import backward_flop, backward_steps, gradient_order
+from simulator.step.fusion import groups_of
+from simulator.step.issue import Issue, issues_of
+from simulator.step.options import StepOptions
+from simulator.step.place import find_place
+from simulator.step.plan import GRAPH_LAUNCH_S, plan_step
+from simulator.workload.network import Layer, Network, Parameter, block_name
+from simulator.workload.operators import Elementwise, LayerNorm, Linear, MatMul
+
+MACHINE = load_machine("p3.2xlarge")
+
+
+def perceptron(rows: int = 64, width: int = 1000) -> Network:
+    """Two linear layers with a relu between, and a residual sum around the second."""
+    n = rows * width
+    weight = width * width + width
+    return Network(
+        "perceptron",
+        (
+            Layer("first", Linear(rows, width, width), (0,), 1, (Parameter("first.weight", weight),)),
+            Layer("relu", Elementwise("relu", n), (1,), 2),
+            Layer("second", Linear(rows, width, width), (2,), 3, (Parameter("second.weight", weight),)),
+            Layer("sum", Elementwise("add", n, 2), (2, 3), 4),
+        ),
+        (n,) * 5,
+        rows,
+    )
+
+
+def issue(host_s: float, device_s: float) -> Issue:
+    return Issue("x", "forward", host_s, ("gemm",), (KernelCost(device_s, "compute", 0.0, 0.0),))
+
+
+def recurrence(issues: list[Issue]) -> float:
+    """When the last kernel ends: each starts when it is issued and the one before has ended."""
+    host_s = end_s = 0.0
+    for each in issues:
+        host_s += each.host_s
+        end_s = max(end_s, host_s) + each.device_s
+    return end_s
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e-3), st.floats(0, 1e-3)), min_size=1, max_size=30))
+def test_the_device_runs_what_the_host_has_issued(times: list[tuple[float, float]]) -> None:
+    issues = [issue(host_s, device_s) for host_s, device_s in times]
+    timeline = execute(MACHINE, plan_step(issues, device="gpu0", host="cpu0"))
+    assert timeline.end_s == pytest.approx(recurrence(issues), rel=1e-9)
+    graph = execute(MACHINE, plan_step(issues, device="gpu0", host="cpu0", cuda_graph=True))
+    assert graph.end_s == pytest.approx(GRAPH_LAUNCH_S + sum(device_s for _, device_s in times), rel=1e-9)
+    alone = execute(MACHINE, plan_step(issues, device="cpu0", host="cpu0"))
+    assert alone.end_s == pytest.approx(sum(host_s + device_s for host_s, device_s in times), rel=1e-9, abs=1e-15)
+
+
+def test_gradients_are_ready_from_the_last_layer_to_the_first() -> None:
+    assert gradient_order(perceptron()) == ["second.weight", "first.weight"]
+
+
+def test_the_first_layer_needs_no_gradient_of_its_input() -> None:
+    phases = {step.layer.name: step.phase for step in backward_steps(perceptron())}
+    assert phases == {"sum": "bwd_data", "second": "bwd", "relu": "bwd_data", "first": "bwd_weight"}
+    network = perceptron()
+    assert backward_flop(network) == network.flop // 2 * 3
+
+
+def test_gradients_of_a_fork_are_added_once() -> None:
+    added = {step.layer.name: step.added_elements for step in backward_steps(perceptron())}
+    assert added == {"sum": (), "second": (64_000,), "relu": (), "first": ()}
+
+
+def test_a_shared_parameter_is_ready_after_its_first_use_and_its_gradients_are_added() -> None:
+    table = Parameter("table", 50)
+    network = Network(
+        "tied",
+        (
+            Layer("in", Linear(2, 5, 10), (0,), 1, (table,)),
+            Layer("mix", Elementwise("relu", 20), (1,), 2),
+            Layer("out", Linear(2, 10, 5), (2,), 3, (table,)),
+        ),
+        (10, 20, 20, 10),
+        2,
+    )
+    steps = {step.layer.name: step for step in backward_steps(network)}
+    assert steps["out"].ready == ()
+    assert steps["in"].ready == ("table",)
+    assert steps["in"].added_elements == (50,)
+    assert network.parameter_count == 50
+
+
+def test_a_layer_without_parameters_before_it_has_no_backward_pass() -> None:
+    network = Network(
+        "frozen input",
+        (
+            Layer("scale", Elementwise("mul_scalar", 10), (0,), 1),
+            Layer("linear", Linear(1, 10, 10), (1,), 2, (Parameter("w", 100),)),
+        ),
+        (10, 10, 10),
+        1,
+    )
+    assert [step.layer.name for step in backward_steps(network)] == ["linear"]
+
+
+def test_both_factors_of_a_product_of_activations_get_gradients() -> None:
+    network = Network(
+        "scores",
+        (
+            Layer("q", Linear(4, 8, 8), (0,), 1, (Parameter("q", 64),)),
+            Layer("qq", MatMul(4, 4, 8, layout="NT"), (1, 1), 2),
+        ),
+        (32, 32, 16),
+        1,
+    )
+    assert backward_flop(network) == 2 * (2 * 4 * 4 * 8) + 2 * 4 * 8 * 8
+
+
+def test_parts_add_up_to_the_step_and_kinds_to_what_the_device_computes() -> None:
+    result = simulate_step(MACHINE, perceptron(4096, 4096))
+    assert sum(result.parts_s.values()) == pytest.approx(result.step_time_s, rel=1e-12)
+    assert sum(kind.time_s for kind in result.kinds) == pytest.approx(result.busy_s, rel=1e-12)
+    assert sum(layer.time_s for layer in result.layers) == pytest.approx(result.busy_s, rel=1e-12)
+    assert list(result.parts_s) == ["forward", "backward", "update"]
+    assert result.bound == "compute"
+    assert result.waiting_s < 0.1 * result.step_time_s
+
+
+def test_a_small_network_is_bound_by_the_host_and_a_graph_helps() -> None:
+    eager = simulate_step(MACHINE, perceptron(1, 16))
+    graph = simulate_step(MACHINE, perceptron(1, 16), StepOptions(cuda_graph=True))
+    assert eager.bound == "host"
+    assert graph.step_time_s < 0.5 * eager.step_time_s
+
+
+def test_modes_are_parts_of_a_training_step() -> None:
+    def busy_s(mode: str) -> float:
+        return simulate_step(MACHINE, perceptron(2048, 2048), StepOptions(mode=mode)).busy_s  # type: ignore[arg-type]
+
+    assert busy_s("inference") == busy_s("forward")
+    assert busy_s("train") > busy_s("forward") + busy_s("backward")
+
+
+def test_optimizers_move_more_bytes_the_more_they_remember() -> None:
+    def update_s(optimizer: str) -> float:
+        options = StepOptions(optimizer=optimizer)  # type: ignore[arg-type]
+        return simulate_step(MACHINE, perceptron(2048, 4096), options).parts_s.get("update", 0.0)
+
+    assert 0.0 == update_s("none") < update_s("sgd") < update_s("momentum") < update_s("adam")
+
+
+def test_fusion_leaves_products_alone_and_joins_what_reads_one_another() -> None:
+    n = 64
+    network = Network(
+        "block",
+        (
+            Layer("linear", Linear(8, 8, 8), (0,), 1, (Parameter("w", 64),)),
+            Layer("gelu", Elementwise("gelu", n), (1,), 2),
+            Layer("drop", Elementwise("dropout", n), (2,), 3),
+            Layer("norm", LayerNorm(8, 8), (3,), 4),
+            Layer("norm2", LayerNorm(8, 8), (4,), 5),
+            Layer("other", Elementwise("add", n, 2), (0, 0), 6),
+        ),
+        (n,) * 7,
+        8,
+    )
+    groups = list(groups_of(network))
+    assert [[layer.name for layer in group.layers] for group in groups] == [
+        ["linear"],
+        ["gelu", "drop", "norm"],
+        ["norm2"],
+        ["other"],
+    ]
+    assert groups[1].reads == (1,)
+    assert groups[1].writes == (4,)
+
+
+def test_compiled_is_faster_where_memory_bounds_it() -> None:
+    n = 1 << 24
+    layers = tuple(Layer(f"relu{i}", Elementwise("relu", n), (i,), i + 1, (Parameter(f"p{i}", 1),)) for i in range(8))
+    network = Network("chain", layers, (n,) * 9, 1)
+    eager = simulate_step(MACHINE, network, StepOptions(mode="forward"))
+    compiled = simulate_step(MACHINE, network, StepOptions(mode="forward", compiled=True))
+    assert compiled.busy_s == pytest.approx(eager.busy_s / 8, rel=0.02)
+
+
+def test_recompute_runs_each_block_forward_again() -> None:
+    layers = [
+        Layer(f"blocks.{i}.linear", Linear(64, 64, 64), (i,), i + 1, (Parameter(f"w{i}", 4096),)) for i in range(4)
+    ]
+    network = Network("blocks", tuple(layers), (4096,) * 5, 1)
+    device = find_place(MACHINE, None, {}).device
+    plain = issues_of(device, network, StepOptions())
+    again = issues_of(device, network, StepOptions(recompute=True))
+    assert [i.name for i in again if i.name.endswith("(again)")] == [f"blocks.{i}.linear (again)" for i in (3, 2, 1, 0)]
+    assert len(again) == len(plain) + 4
+
+
+@pytest.mark.parametrize(
+    ("layer", "block"),
+    [("blocks.3.mlp.up", "blocks.3"), ("layer1.0.conv1", "layer1.0"), ("features.0", ""), ("conv1", "")],
+)
+def test_blocks_by_the_names_of_layers(layer: str, block: str) -> None:
+    assert block_name(layer) == block
+
+
+def test_devices_that_are_not_there() -> None:
+    with pytest.raises(InputError, match=r"--device gpu1: p3.2xlarge has no GPU or CPU of that name; did you mean"):
+        simulate_step(MACHINE, perceptron(), device="gpu1")
+
+
+def test_a_precision_without_a_figure() -> None:
+    with pytest.raises(InputError, match=r"no peak rate for bf16; the part has"):
+        simulate_step(MACHINE, perceptron(), StepOptions(precision="bf16"))
