@@ -1,16 +1,77 @@
-"""The host's part: how long a framework takes to issue an operator."""
+"""The host's part: how long a framework takes to issue an operator.
+
+In a training loop the host runs ahead of the device, and only the rate counts at which it issues
+(:func:`dispatch_time`).  A single operator between two events on an idle device is different
+(:func:`isolated_time`): the clock starts before the host has issued anything, and it does not stop
+before the host has come back and recorded the second event, however short the kernel.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from simulator.devices.device import Gpu
-from simulator.workload.operators import Operator, Phase
+from simulator.workload.operators import (
+    BatchNorm,
+    Conv2d,
+    CrossEntropy,
+    Elementwise,
+    LayerNorm,
+    Linear,
+    MatMul,
+    Operator,
+    Phase,
+    Recurrent,
+    Softmax,
+)
 
-__all__ = ["dispatch_time"]
-
-EAGER_S = 20e-6
+__all__ = ["DISPATCH", "DispatchCosts", "dispatch_time", "isolated_time"]
 
 
-def dispatch_time(gpu: Gpu, operator: Operator, phase: Phase) -> float:
-    """Return the seconds for which the host is busy until an eager framework has issued *operator*."""
-    del operator, phase
-    return EAGER_S * gpu.calibration.dispatch
+@dataclass(frozen=True, slots=True)
+class DispatchCosts:
+    """Constants of an eager framework (PyTorch 2) on a server's processor, the same for all hosts."""
+
+    forward_s: float = 12e-6  # an operator from Python, with what the tape remembers of it
+    backward_s: float = 8e-6  # a kernel of the backward pass, issued from C++
+    library_s: float = 10e-6  # besides, where a library picks its kernel (cuBLAS, cuDNN)
+    recurrent_s: float = 100e-6  # besides, a recurrent layer: weights gathered, a descriptor made
+    isolated_elementwise_s: float = 17e-6  # from the first event to the kernel's start
+    isolated_softmax_s: float = 25e-6
+    isolated_norm_s: float = 34e-6
+    isolated_library_s: float = 40e-6
+    isolated_end_s: float = 12e-6  # from a kernel's start to the second event, at the earliest
+
+
+DISPATCH = DispatchCosts()
+
+
+def dispatch_time(gpu: Gpu, operator: Operator, phase: Phase, costs: DispatchCosts = DISPATCH) -> float:
+    """Return the seconds for which the host is busy until an eager framework has issued *operator* in *phase*."""
+    by_library = isinstance(operator, Linear | MatMul | Conv2d | Recurrent)
+    if phase == "fwd":
+        time_s = costs.forward_s + (costs.library_s if by_library else 0.0)
+    else:
+        kernels = 2 if phase == "bwd" and isinstance(operator, Linear | MatMul | Conv2d | LayerNorm) else 1
+        time_s = kernels * (costs.backward_s + (costs.library_s if by_library else 0.0))
+    if isinstance(operator, Recurrent):
+        time_s += costs.recurrent_s
+    if isinstance(operator, CrossEntropy):
+        time_s *= 2.0  # log-softmax, then the loss
+    return time_s * gpu.calibration.dispatch
+
+
+def isolated_time(
+    gpu: Gpu, operator: Operator, phase: Phase, kernels_s: float, costs: DispatchCosts = DISPATCH
+) -> float:
+    """Return the seconds that two events around one operator show, whose kernels take *kernels_s*."""
+    if isinstance(operator, Elementwise):
+        before_s = costs.isolated_elementwise_s
+    elif isinstance(operator, Softmax):
+        before_s = costs.isolated_softmax_s
+    elif isinstance(operator, LayerNorm | BatchNorm):
+        before_s = costs.isolated_norm_s
+    else:
+        before_s = costs.isolated_library_s
+    del phase
+    return before_s * gpu.calibration.dispatch + max(kernels_s, costs.isolated_end_s * gpu.calibration.dispatch)

@@ -1,14 +1,97 @@
-"""What device memory and caches deliver."""
+"""What device memory and caches deliver, and what a pass over them costs.
+
+The share of the data sheet's bandwidth that long streams reach differs by how the memory
+controllers were built, not by the size of the chip: GPUs before Volta, and Turing, reach about three
+quarters, those since Volta and Ampere about nine tenths, AMD's in between.
+
+Constants are fitted by ``validate.fit.operators.memory_bound`` to measured operators; the shares agree with
+STREAM-like kernels (te42kyfo/gpu-benches, UoB-HPC/BabelStream).
+"""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 from simulator.devices.device import Gpu
 
-__all__ = ["achieved_bandwidth"]
+__all__ = [
+    "MEMORY",
+    "MemoryCosts",
+    "achieved_bandwidth",
+    "l2_bandwidth",
+    "lanes_per_sm",
+    "memory_time",
+    "resident_share",
+]
 
-STREAM_EFFICIENCY = 0.85
+_EARLY = frozenset(("fermi", "kepler", "maxwell", "pascal", "turing"))
 
 
-def achieved_bandwidth(gpu: Gpu) -> float:
-    """Return what, in B/s, long streams from device memory reach, of reading and writing together."""
-    return gpu.memory_bandwidth_Bps * STREAM_EFFICIENCY * gpu.calibration.bandwidth
+@dataclass(frozen=True, slots=True)
+class MemoryCosts:
+    """Constants of memory, the same for all GPUs."""
+
+    early_share: float = 0.77  # of peak bandwidth, one-way streams: to Pascal, and Turing
+    late_share: float = 0.96  # Volta, and from Ampere on
+    amd_share: float = 0.93
+    turnaround: float = 0.065  # what half reads, half writes cost more than one alone
+    start_s: float = 2.0e-6  # from a kernel's start on the device to its first bytes, and its end
+    l2_bytes_per_clock: float = 24.0  # per SM, each way together
+    l2_share: float = 0.6  # of the last-level cache that a working set may fill and still be found there
+    l2_slope: float = 4.0  # how sharply hits fall where the working set outgrows it
+
+
+MEMORY = MemoryCosts()
+
+
+def stream_share(gpu: Gpu, costs: MemoryCosts = MEMORY) -> float:
+    """Return the share of peak bandwidth that long streams in one direction reach."""
+    if gpu.vendor == "amd":
+        return costs.amd_share
+    return costs.early_share if gpu.generation in _EARLY else costs.late_share
+
+
+def achieved_bandwidth(gpu: Gpu, read_share: float = 0.5, costs: MemoryCosts = MEMORY) -> float:
+    """Return what, in B/s, long streams from device memory reach, of reading and writing together.
+
+    The bus turns around between reads and writes: with a share r of reads, transfers take
+    1 + turnaround 4 r (1 - r) times as long.
+    """
+    turning = 1.0 + costs.turnaround * 4.0 * read_share * (1.0 - read_share)
+    return gpu.memory_bandwidth_Bps * stream_share(gpu, costs) / turning * gpu.calibration.bandwidth
+
+
+def l2_bandwidth(gpu: Gpu, costs: MemoryCosts = MEMORY) -> float:
+    """Return what, in B/s, the last-level cache delivers; never less than the memory behind it."""
+    found = costs.l2_bytes_per_clock * gpu.sm_count * gpu.boost_clock_Hz * gpu.calibration.bandwidth
+    return max(found, achieved_bandwidth(gpu, costs=costs))
+
+
+def resident_share(gpu: Gpu, working_set_bytes: float, costs: MemoryCosts = MEMORY) -> float:
+    """Return the share of accesses that the last-level cache serves when *working_set_bytes* are used in turns."""
+    if not working_set_bytes:
+        return 1.0
+    if not gpu.l2_bytes:
+        return 0.0
+    filled = working_set_bytes / (costs.l2_share * gpu.l2_bytes)
+    return 1.0 / (1.0 + math.exp(costs.l2_slope * math.log(filled)))
+
+
+def memory_time(gpu: Gpu, read_bytes: float, written_bytes: float, costs: MemoryCosts = MEMORY) -> float:
+    """Return the seconds of one pass that reads and writes so many bytes, once the kernel runs.
+
+    What fits the last-level cache is taken to be there: the kernel before has just written it.
+    """
+    total = read_bytes + written_bytes
+    if not total:
+        return 0.0
+    hits = resident_share(gpu, total, costs)
+    memory_s = total / achieved_bandwidth(gpu, read_bytes / total, costs)
+    return hits * total / l2_bandwidth(gpu, costs) + (1.0 - hits) * memory_s
+
+
+def lanes_per_sm(gpu: Gpu) -> float:
+    """Return the fp32 lanes of one SM: its peak rate counts two FLOPs a lane and clock."""
+    peak = gpu.peak_flops_per_s.get("fp32")
+    return peak / (2.0 * gpu.sm_count * gpu.boost_clock_Hz) if peak else 64.0

@@ -1,15 +1,148 @@
-"""Reductions over rows: softmax, normalisation, sums."""
+"""Reductions over rows: softmax, normalisation, sums.
+
+How PyTorch's kernels go about it decides how often memory is read.  Softmax of up to 1,024 columns:
+a warp holds a row in registers, one read and one write.  Longer rows: a block takes a row and reads
+it three times (largest, sum, result); layer normalisation twice.  What is read again is found in the
+last-level cache as long as the rows under way on all multiprocessors fit there.  Batch normalisation
+reads a channel twice, one block a channel: few channels do not fill the machine.
+"""
 
 from __future__ import annotations
 
-from simulator.devices.cost import KernelCost
+from dataclasses import dataclass
+
+from simulator.devices.clock import sustained_clock
+from simulator.devices.cost import Bound, KernelCost
 from simulator.devices.device import Gpu
 from simulator.devices.kernels import Rowwise
-from simulator.devices.roofline import roofline_cost
+from simulator.devices.memory import (
+    MEMORY,
+    MemoryCosts,
+    achieved_bandwidth,
+    l2_bandwidth,
+    lanes_per_sm,
+    memory_time,
+    resident_share,
+)
+from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["rowwise_cost"]
+__all__ = ["ROWWISE", "RowwiseCosts", "rowwise_cost"]
+
+WARP_ROW = 1024  # longest row that softmax keeps in a warp's registers
+VECTOR_BYTES = 16  # one load of a thread
+NORM_THREADS = 128  # of a block of layer normalisation
 
 
-def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
+@dataclass(frozen=True, slots=True)
+class RowwiseCosts:
+    """Constants of reductions, the same for all GPUs."""
+
+    warp_share: float = 0.95  # of a long stream's bandwidth, rows held in registers
+    softmax_slots: float = 60.0  # lane slots an element: two exponentials and a division
+    norm_slots: float = 40.0  # Welford's running mean, with a reciprocal each step
+    load_s: float = 0.5e-6  # a dependent load of a block, memory under load
+    softmax_row_s: float = 5.6e-6  # of a block besides its loads: two reductions, start and end
+    norm_row_s: float = 3.0e-6
+    channel_Bps: float = 20e9  # one block's stream: the bytes that it keeps under way over their latency
+    column_share: float = 0.8  # of bandwidth, sums down columns
+
+
+ROWWISE = RowwiseCosts()
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """What a kernel with a block a row does: arrays as large as the rows, read first, again, and written."""
+
+    first: int
+    again: int
+    written: int
+    threads: int
+    loads: int  # dependent loads on the way of a block
+    row_s: float
+    slots: float
+
+
+def rowwise_cost(gpu: Gpu, kernel: Rowwise, costs: RowwiseCosts = ROWWISE, memory: MemoryCosts = MEMORY) -> KernelCost:
     """Return the cost of *kernel* on *gpu*."""
-    return roofline_cost(gpu, kernel)
+    n_bytes = float(kernel.rows * kernel.cols * ELEMENT_BYTES[kernel.precision])
+    backward = kernel.kind.endswith("_bwd")
+    name = kernel.kind.removesuffix("_bwd").removeprefix("log_")
+    if kernel.kind == "sum":
+        return _cost(kernel, memory, memory_time(gpu, n_bytes, 0.0, memory) / costs.column_share, 0.0, n_bytes)
+    if name.endswith("_weight"):
+        time_s = memory_time(gpu, 2.0 * n_bytes, 0.0, memory) / costs.column_share
+        return _cost(kernel, memory, time_s, 0.0, 2.0 * n_bytes)
+    if name == "batch_norm":
+        return _channels(gpu, kernel, n_bytes, 2 if backward else 1, costs, memory)
+    if name == "softmax" and kernel.cols <= WARP_ROW:
+        read = 2.0 * n_bytes if backward else n_bytes
+        padded = kernel.rows * max(32, 1 << (kernel.cols - 1).bit_length())
+        memory_s = memory_time(gpu, read, n_bytes, memory) / costs.warp_share
+        return _cost(kernel, memory, memory_s, _compute_s(gpu, padded, costs.softmax_slots), read + n_bytes)
+    per_load = VECTOR_BYTES // ELEMENT_BYTES[kernel.precision]
+    if name == "softmax":
+        threads = _softmax_threads(kernel.cols // per_load)
+        vectors, left = divmod(kernel.cols, threads * per_load)
+        loads = vectors + -(-left // threads)
+        if backward:
+            done = _Pass(2, 2, 1, threads, 2 * loads, costs.softmax_row_s, costs.softmax_slots)
+        else:
+            done = _Pass(1, 2, 1, threads, 3 * loads, costs.softmax_row_s, costs.softmax_slots)
+    else:
+        loads = -(-kernel.cols // (NORM_THREADS * per_load))
+        first = 2 if backward else 1
+        done = _Pass(first, first, 1, NORM_THREADS, 2 * loads, costs.norm_row_s, costs.norm_slots)
+    return _blocks(gpu, kernel, n_bytes, done, costs, memory)
+
+
+def _softmax_threads(vectors: int) -> int:
+    """Return the threads of softmax's block: at least half of the row goes in whole vectors."""
+    wanted = max(1, min(vectors, 1024) // 2)
+    return max(32, 1 << (wanted - 1).bit_length())
+
+
+def _threads_per_sm(gpu: Gpu) -> int:
+    if gpu.generation == "turing":
+        return 1024
+    return 1536 if gpu.generation in ("ampere", "ada") and lanes_per_sm(gpu) > 100 else 2048
+
+
+def _compute_s(gpu: Gpu, elements: float, slots: float) -> float:
+    return elements * slots / (gpu.sm_count * lanes_per_sm(gpu) * sustained_clock(gpu, "fp32"))
+
+
+def _blocks(
+    gpu: Gpu, kernel: Rowwise, n_bytes: float, done: _Pass, costs: RowwiseCosts, memory: MemoryCosts
+) -> KernelCost:
+    places = gpu.sm_count * (_threads_per_sm(gpu) // done.threads)
+    under_way = min(1.0, places / kernel.rows) * n_bytes * done.first
+    missed = done.again * n_bytes * (1.0 - resident_share(gpu, under_way, memory))
+    memory_s = memory_time(gpu, done.first * n_bytes, done.written * n_bytes, memory)
+    memory_s += missed / achieved_bandwidth(gpu, 1.0, memory)
+    cache_s = (done.first + done.again + done.written) * n_bytes / l2_bandwidth(gpu, memory)
+    waves = max(1.0, kernel.rows / places)
+    waiting_s = waves * (done.row_s + done.loads * costs.load_s)
+    compute_s = _compute_s(gpu, kernel.rows * kernel.cols, done.slots)
+    moved = (done.first + done.written) * n_bytes + missed
+    return _cost(kernel, memory, max(memory_s, cache_s), max(compute_s, waiting_s), moved)
+
+
+def _channels(
+    gpu: Gpu, kernel: Rowwise, n_bytes: float, first: int, costs: RowwiseCosts, memory: MemoryCosts
+) -> KernelCost:
+    """Cost batch normalisation: sums over the channels, then the result from a second reading."""
+    missed = first * n_bytes * (1.0 - resident_share(gpu, first * n_bytes, memory))
+    memory_s = memory_time(gpu, first * n_bytes, n_bytes, memory) + missed / achieved_bandwidth(gpu, 1.0, memory)
+    streamed = (2 * first + 1) * n_bytes
+    return _cost(kernel, memory, memory_s, streamed / (kernel.rows * costs.channel_Bps), streamed)
+
+
+def _cost(kernel: Rowwise, memory: MemoryCosts, memory_s: float, other_s: float, moved_bytes: float) -> KernelCost:
+    """Join what goes on at once: near a tie neither is hidden whole (a norm of fourth order)."""
+    longer_s, shorter_s = max(memory_s, other_s), min(memory_s, other_s)
+    joined_s = longer_s * (1.0 + (shorter_s / longer_s) ** 4) ** 0.25 if longer_s else 0.0
+    bound: Bound = "memory" if memory_s >= other_s else "compute"
+    if joined_s < memory.start_s:
+        bound = "latency"
+    return KernelCost(memory.start_s + joined_s, bound, kernel.flop, moved_bytes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.devices.device import Gpu
-from simulator.devices.dispatch import dispatch_time
+from simulator.devices.dispatch import isolated_time
 from simulator.devices.lowering import lower_operator
 from simulator.devices.predict import operator_costs
 from simulator.devices.roofline import roofline_cost
@@ -25,7 +25,7 @@ def predict_operator(gpu: Gpu, query: OperatorQuery) -> float:
     kernels_s = sum(cost.time_s for cost in costs)
     if not query.includes_dispatch:
         return kernels_s
-    return kernels_s + dispatch_time(gpu, query.operator, query.phase)
+    return isolated_time(gpu, query.operator, query.phase, kernels_s)
 
 
 def roofline_operator(gpu: Gpu, query: OperatorQuery) -> float:
