@@ -110,9 +110,36 @@ def simulate(
 
         print_lists(topologies=list_topologies, strategies=list_strategies, parts=list_parts, json_wanted=json)
         return
-    if batch is not None or workload.startswith("torch:") or workload.endswith((".yaml", ".yml")):
+    is_step = batch is not None or workload.startswith("torch:") or workload.endswith((".yaml", ".yml"))
+    of_a_step = {
+        "--mode": mode != "train",
+        "--precision": precision != "fp32",
+        "--optimizer": optimizer != "momentum",
+        "--seq-len": seq_len is not None,
+        "--image": image is not None,
+        "--device": device is not None,
+        "--compile": compiled,
+        "--cuda-graph": cuda_graph,
+        "--recompute": recompute,
+        "--calibration": calibration is not None,
+    }
+    of_an_exchange = {
+        "--strategy": strategy != "all",
+        "--collective": collective != "all-reduce",
+        "--gpus": gpus is not None,
+        "--root": root != "0",
+        "--nodes": nodes is not None,
+        "--fabric": fabric is not None,
+        "--gpus-per-process": gpus_per_process != "1",
+        "--no-fold": not fold,
+        "--plot": plot is not None,
+    }
+    from simulator.cli.options import refuse
+
+    if is_step:
         from simulator.cli.step_command import StepSettings, run_step_command
 
+        refuse(of_an_exchange, "is about an exchange of gradients; with --batch one device runs a step alone")
         run_step_command(
             StepSettings(
                 topology=topology,
@@ -134,6 +161,7 @@ def simulate(
             )
         )
         return
+    refuse(of_a_step, "is about a step of a network; add --batch, for example --batch 32")
     from simulator.cli.command import Settings, run_command
 
     run_command(

@@ -193,6 +193,9 @@ def _print(job: _Job, runs: _Runs, settings: Settings) -> None:
         for line in text.unfit_lines(runs.unfit, style):
             _tell(settings, line)
         return
+    if len(job.gpus) == 1:
+        network = payload.text if ":" not in payload.text else "resnet50"
+        _tell(settings, f"one GPU exchanges nothing; --workload {network} --batch 32 simulates a step on it")
     lines = text.title(results[0], payload, len(machine.gpus), style)
     lines += ["", *text.comparison(results, style)]
     if len(results) == 1:

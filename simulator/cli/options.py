@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from simulator.errors import InputError, nearest, one_line
+from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.network.machine import Machine
 from simulator.strategies.registry import find_strategy, strategy_names
 from simulator.workload.collective import COLLECTIVES, Collective
 
-__all__ = ["parse_collective", "parse_count", "parse_gpus", "parse_strategies"]
+__all__ = ["parse_collective", "parse_count", "parse_gpus", "parse_strategies", "refuse"]
+
+
+def refuse(given: Mapping[str, bool], why: str) -> None:
+    """Refuse the options in *given* that were written: here they would be read by nobody."""
+    faults = [Fault(f"{option}: {why}") for option, written in given.items() if written]
+    if faults:
+        raise InputError(faults)
 
 
 def parse_collective(text: str) -> Collective:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 
 from simulator.console.style import Style
 from simulator.results.columns import lay_out, percent
-from simulator.results.step import KindTime, StepResult
+from simulator.results.step import KindTime, LayerTime, StepResult
 from simulator.units import format_duration, format_size
 
 __all__ = ["step_lines"]
 
 _SHOWN_LAYERS = 8
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a block that repeats
 _KINDS = {
     "gemm": "matrix products",
     "convolution": "convolutions",
@@ -106,17 +108,25 @@ def _bound_of(kind: KindTime) -> str:
 
 
 def _layers(result: StepResult, style: Style) -> list[str]:
-    layers = result.layers[:_SHOWN_LAYERS]
+    """Return the slowest layers, those of repeated blocks as one line."""
+    alike: dict[str, list[LayerTime]] = {}
+    for layer in result.layers:
+        alike.setdefault(_NUMBER.sub("*", layer.name), []).append(layer)
     busy = result.busy_s or 1.0
+    rows = []
+    for name, layers in alike.items():
+        shown = f"{name} ({len(layers)})" if len(layers) > 1 else layers[0].name
+        rows.append((sum(layer.time_s for layer in layers), shown, layers[0].detail))
+    rows.sort(key=lambda row: -round(row[0], 12))
     columns = [
-        [layer.name for layer in layers],
-        [format_duration(layer.time_s) for layer in layers],
-        [percent(layer.time_s / busy) for layer in layers],
-        [layer.detail for layer in layers],
+        [name for _, name, _ in rows[:_SHOWN_LAYERS]],
+        [format_duration(time_s) for time_s, _, _ in rows[:_SHOWN_LAYERS]],
+        [percent(time_s / busy) for time_s, _, _ in rows[:_SHOWN_LAYERS]],
+        [detail for _, _, detail in rows[:_SHOWN_LAYERS]],
     ]
     lines = _table(["slowest layers", "time", "share", "how"], columns, [False, True, True, False], style)
-    rest = len(result.layers) - len(layers)
-    if rest:
+    rest = len(rows) - _SHOWN_LAYERS
+    if rest > 0:
         lines.append(f"and {rest} more (--json lists all)")
     return lines
 

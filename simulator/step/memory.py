@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from simulator.devices.cpu import Cpu
 from simulator.devices.device import Gpu
-from simulator.step.options import StepOptions
+from simulator.step.options import Policy, StepOptions
 from simulator.step.precision import casts, storage_of
 from simulator.workload.activations import peak_forward_elements, saved_activations
 from simulator.workload.network import Network
@@ -95,7 +95,8 @@ def what_would_fit(build: Callable[[int], Network], batch: int, options: StepOpt
     """Return changes that would each make the step fit, in words, the gentlest first."""
     changes: list[tuple[str, StepOptions]] = []
     if options.precision in ("fp32", "tf32", "torch"):
-        changes.append(("--precision amp-bf16 or amp-fp16", replace(options, precision="amp-bf16")))
+        half: Policy = "amp-bf16" if isinstance(device, Gpu) and "bf16" in device.peak_flops_per_s else "amp-fp16"
+        changes.append((f"--precision {half}", replace(options, precision=half)))
     if options.trains and not options.recompute:
         changes.append(("--recompute", replace(options, recompute=True)))
     if options.mode == "train" and options.optimizer == "adam":

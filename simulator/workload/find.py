@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simulator.errors import InputError
 from simulator.workload.network import Network
@@ -45,6 +45,11 @@ def find_network(text: str, *, sequence_length: int | None = None, image: int | 
     from simulator.workload.zoo.registry import build_network
 
     def built(batch: int) -> Network:
-        return build_network(text, batch=batch, sequence_length=sequence_length, image=image)
+        try:
+            return build_network(text, batch=batch, sequence_length=sequence_length, image=image)
+        except InputError as error:
+            raise InputError(
+                [replace(fault, message=f"--workload: {fault.message}") for fault in error.faults]
+            ) from None
 
     return NetworkSource(text, built)

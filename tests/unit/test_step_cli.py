@@ -1,0 +1,117 @@
+"""``simulate --batch``: what it prints, and each mistake in one line with exit status 2."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from simulator.cli import run
+
+P3 = ["--topology", "p3.2xlarge.yaml"]
+STEP = [*P3, "--workload", "resnet50", "--batch", "16"]
+
+ERRORS = {
+    "no topology": (
+        ["--batch", "16"],
+        "simulate: --topology is needed, for example --topology p3.2xlarge.yaml (--list-topologies)",
+    ),
+    "batch no number": ([*P3, "--batch", "x"], "simulate: --batch x: must be a whole number"),
+    "batch of none": ([*P3, "--batch", "0"], "simulate: --batch 0: from 1 to 10000000"),
+    "precision": (
+        [*STEP, "--precision", "fp31"],
+        "simulate: --precision fp31: no such choice; did you mean 'fp32'?",
+    ),
+    "precision without a figure": (
+        [*STEP, "--precision", "bf16"],
+        "simulate: v100-sxm2-16gb: no peak rate for bf16; the part has fp64, fp32, fp16 (add it under peak:)",
+    ),
+    "mode": ([*STEP, "--mode", "trian"], "simulate: --mode trian: no such choice; did you mean 'train'?"),
+    "optimizer": (
+        [*STEP, "--optimizer", "adamw2"],
+        "simulate: --optimizer adamw2: no such choice; did you mean 'adam'?",
+    ),
+    "device": (
+        [*STEP, "--device", "gpu1"],
+        "simulate: --device gpu1: p3.2xlarge has no GPU or CPU of that name; did you mean 'gpu0'?",
+    ),
+    "a size has no step": (
+        [*P3, "--workload", "bytes:160MB", "--batch", "4"],
+        "simulate: --workload bytes:160MB: a size is exchanged, not computed; --batch needs a network",
+    ),
+    "strategy": (
+        [*STEP, "--strategy", "ring"],
+        "simulate: --strategy: is about an exchange of gradients; with --batch one device runs a step alone",
+    ),
+    "step option without a step": (
+        [*P3, "--precision", "fp16"],
+        "simulate: --precision: is about a step of a network; add --batch, for example --batch 32",
+    ),
+    "network": (
+        [*P3, "--workload", "resnet51", "--batch", "4"],
+        "simulate: --workload: no network is called 'resnet51'; did you mean 'resnet56'?",
+    ),
+    "layers without a batch": (
+        [*P3, "--workload", "mine.yaml"],
+        "simulate: --workload mine.yaml: a step needs --batch, for example --batch 32",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_mistakes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments, message = ERRORS[name]
+    assert run(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == message + "\n"
+
+
+def test_all_misplaced_options_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*STEP, "--gpus", "1", "--root", "1"]) == 2
+    assert [line.split(":")[1].strip() for line in capsys.readouterr().err.splitlines()] == ["--gpus", "--root"]
+
+
+def test_json_document(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*STEP, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["samples"] == 16
+    assert document["parameter_count"] == 25_557_032
+    assert document["throughput_per_s"] == pytest.approx(16 / document["step_time_s"])
+    assert document["gradient_order"][0].startswith("fc")
+    assert sum(document["parts_s"].values()) == pytest.approx(document["step_time_s"])
+    assert document["memory"]["fits"] is True
+
+
+def test_out_of_memory_says_by_how_much_and_what_would_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*P3, "--workload", "resnet50", "--batch", "1024"]) == 1
+    captured = capsys.readouterr()
+    assert "too much" in captured.out
+    assert captured.err.startswith("simulate: out of memory: resnet50 at batch 1024 needs ")
+    assert "v100-sxm2-16gb has 16 GB" in captured.err
+    assert "what would fit: " in captured.err
+    batch = captured.err.split("--batch ")[1].split()[0]
+    assert run([*P3, "--workload", "resnet50", "--batch", batch]) == 0
+    assert run([*P3, "--workload", "resnet50", "--batch", str(int(batch) + 1)]) == 1
+
+
+def test_one_gpu_exchanges_nothing_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*P3, "--strategy", "ring"]) == 0
+    assert "--workload resnet50 --batch 32 simulates a step" in capsys.readouterr().err
+
+
+def test_a_trace_of_a_step(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "step.json"
+    assert run([*STEP, "--trace", str(file)]) == 0
+    events = json.loads(file.read_text())["traceEvents"]
+    kernels = [event for event in events if event.get("cat") == "kernel"]
+    issued = [event for event in events if event.get("cat") == "cpu_op"]
+    assert len(kernels) == len(issued) > 300
+    assert f"wrote the trace to {file}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_a_narrow_terminal_is_kept_to(columns: int, monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert run([*STEP, "--quiet"]) == 0
+    assert max(len(line) for line in capsys.readouterr().out.splitlines()) <= columns
