@@ -1,15 +1,83 @@
-"""Convolutions, by the algorithm that a library takes."""
+"""Convolutions, by the algorithm that a library takes: the fastest of those it has for the shape."""
 
 from __future__ import annotations
 
-from simulator.devices.cost import KernelCost
+from simulator.devices.convolution_algorithms import Candidate, Problem, at_least, compute_rate, problem
+from simulator.devices.convolution_costs import CONVOLUTION, ConvolutionCosts
+from simulator.devices.cost import Bound, KernelCost
 from simulator.devices.device import Gpu
+from simulator.devices.implicit_gemm import direct, explicit_gemm, implicit_gemm, tensor_gemm
 from simulator.devices.kernels import Convolution
-from simulator.devices.roofline import roofline_cost
+from simulator.devices.winograd import fft_tiles, winograd, winograd_fused
+from simulator.workload.precision import ELEMENT_BYTES
 
 __all__ = ["convolution_cost"]
 
+_TENSOR_GAIN = 2.2  # matrix units give more than this over fp32 lanes; packed halves give 2
+_LARGEST_FFT_FILTER = 16
+_VECTOR = 16  # channels that a processor computes at once
 
-def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
-    """Return the cost of *kernel* on *gpu*."""
-    return roofline_cost(gpu, kernel)
+
+def convolution_cost(gpu: Gpu, kernel: Convolution, costs: ConvolutionCosts = CONVOLUTION) -> KernelCost:
+    """Return the cost of *kernel* on *gpu*.
+
+    In less than fp32, where the device has matrix units, these compete with fp32 lanes; where it has
+    none, only the bytes are fewer.
+
+    Raises
+    ------
+    InputError
+        Where the device has no figure for the kernel's precision.
+
+    """
+    asked = problem(gpu, kernel, ELEMENT_BYTES[kernel.precision], costs)
+    candidates = _on_lanes(asked)
+    if kernel.precision != "fp32" and gpu.peak(kernel.precision) > _TENSOR_GAIN * gpu.peak("fp32"):
+        candidates.append(tensor_gemm(asked, compute_rate(gpu, kernel.precision)))
+    best = min(candidates)
+    time_s = best.time_s if kernel.autotuned else costs.heuristic * best.time_s
+    return KernelCost(time_s, _bound(best), float(kernel.flop), best.bytes, best.name)
+
+
+def _bound(best: Candidate) -> Bound:
+    """Return what takes most of the time."""
+    if max(best.compute_s, best.memory_s) < best.time_s / 2:
+        return "latency"
+    return "compute" if best.compute_s > best.memory_s else "memory"
+
+
+def _on_lanes(asked: Problem) -> list[Candidate]:
+    """Return what the library has without matrix units."""
+    shape, vendor = asked.shape, asked.gpu.vendor
+    if vendor not in ("nvidia", "amd"):
+        return [_cpu(asked)]
+    found = [implicit_gemm(asked)]
+    if shape.groups > 1:
+        found.append(direct(asked))
+    if asked.direction == "bwd_data" and (asked.taps > 1 or not asked.unit_stride):
+        found.append(explicit_gemm(asked))
+    if shape.groups > 1 or asked.taps == 1 or shape.dilation_h > 1 or shape.dilation_w > 1:
+        return found
+    weight = asked.direction == "bwd_weight"
+    if vendor == "amd":
+        if not weight:
+            found.append(winograd_fused(asked))
+    elif asked.unit_stride:
+        square = shape.kernel_h == shape.kernel_w
+        if square and asked.taps == 9 and not weight and asked.gpu.generation != "kepler":
+            found.append(winograd_fused(asked))
+        if square and asked.taps in (9, 25) and not (weight and asked.early):
+            found.append(winograd(asked))  # for weights since cuDNN 6, which no one timed before Pascal
+        if max(shape.kernel_h, shape.kernel_w) <= _LARGEST_FFT_FILTER:
+            found.append(fft_tiles(asked))
+    return found
+
+
+def _cpu(asked: Problem) -> Candidate:
+    """Return the direct convolution of a processor with wide vectors, channel by channel of the result."""
+    costs, shape = asked.costs, asked.shape
+    waste = max(1.0, _VECTOR / asked.rows)
+    compute_s = waste * shape.flop / (asked.rate_flops_per_s * costs.cpu)
+    memory_s = asked.bytes / asked.bandwidth_Bps
+    time_s = at_least(compute_s, memory_s) + costs.kernel_s
+    return Candidate(time_s, "direct, vectors", compute_s, memory_s, asked.bytes)

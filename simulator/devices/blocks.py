@@ -1,0 +1,77 @@
+"""A product of matrices cut into tiles, one block of threads each, spread over the SMs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from simulator.devices.convolution_costs import ConvolutionCosts
+
+__all__ = ["Engine", "blocks_time"]
+
+_FULL_TILE = 64.0  # FLOPs per element loaded of the largest usual tile, 128 x 128: its rate is the reference
+_STEP = 8  # a block goes through the reduction in steps of so many
+_SHORTEST_SPLIT = 64  # a reduction is not split into parts shorter than this
+_ENOUGH_BLOCKS = 4  # per SM: more splits do not help
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What computes: so many SMs, the rate of all, and what tiles cost on them.
+
+    ``full_block`` elements of the result are half of what an SM holds at a time.
+    """
+
+    sm_count: int
+    rate_flops_per_s: float
+    tile_intensity: float
+    prologue_k: float
+    full_block: int = 128 * 128
+
+
+def blocks_time(
+    costs: ConvolutionCosts,
+    engine: Engine,
+    m: int,
+    n: int,
+    k: int,
+    tiles: Sequence[tuple[int, int]],
+    *,
+    batch: int = 1,
+    depth: int = 1,
+    splits: Sequence[int] = (1,),
+    split_s: float = 0.0,
+) -> float:
+    """Return the seconds of ``batch`` products of m x n by a reduction over k, with the best of *tiles*.
+
+    A tile of ``tm x tn`` loads tm + tn elements for 2 tm tn FLOPs in each step, so small ones compute
+    more slowly.  The time is that of the SM with the most blocks.  An SM hides latencies with a second
+    block; with one it is slower.  *depth* elements of the result lie at each place of a tile (the 16 of a
+    Winograd tile).  With *splits*, blocks may share a reduction; each part but the first costs *split_s*.
+    """
+    steps = _STEP * ceil(k / _STEP)
+    flops_per_s = engine.rate_flops_per_s / engine.sm_count
+    half, residency = engine.tile_intensity, costs.residency
+    best = float("inf")
+    for tm, tn in tiles:
+        intensity = _FULL_TILE if depth > 1 else tm * tn / (tm + tn)
+        efficiency = intensity / (intensity + half) * (_FULL_TILE + half) / _FULL_TILE
+        elements = tm * tn * depth
+        size = elements / engine.full_block
+        most = max(1.0, 2.0 / size)
+        blocks = -(-m // tm) * -(-n // tn) * batch
+        for split in splits:
+            if split > 1 and steps < split * _SHORTEST_SPLIT:
+                break
+            per_sm = split * blocks / engine.sm_count
+            rounds = ceil(per_sm)
+            full = 1.0 if per_sm < 1.0 else per_sm + costs.quantisation * (rounds - per_sm)
+            resident = size * min(rounds, most)
+            hidden = resident / (resident + residency) * (2.0 + residency) / 2.0
+            flop = 2.0 * elements * (steps / split + engine.prologue_k)
+            time_s = full * flop / (flops_per_s * efficiency * hidden) + (split - 1) * split_s
+            best = min(best, time_s)
+            if per_sm > _ENOUGH_BLOCKS:
+                break
+    return best

@@ -1,0 +1,126 @@
+"""What the algorithms of a convolution have in common: the shape as one direction sees it, and a candidate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import Literal, NamedTuple
+
+from simulator.devices.clock import sustained_clock
+from simulator.devices.convolution_costs import ConvolutionCosts
+from simulator.devices.device import Gpu
+from simulator.devices.kernels import Convolution
+from simulator.devices.memory import achieved_bandwidth
+from simulator.workload.operators import Conv2d
+from simulator.workload.precision import Precision
+
+__all__ = ["SPLITS", "Candidate", "Problem", "at_least", "compute_rate", "problem"]
+
+SPLITS = (1, 2, 4, 8, 16, 32, 64)
+_EARLY = frozenset(("fermi", "kepler", "maxwell"))
+_SEPARATE_INTEGERS = frozenset(("volta", "turing"))
+_GA100_LANES = 64
+
+
+class Candidate(NamedTuple):
+    """An algorithm, and its time; ``compute_s`` and ``memory_s`` are its parts, as far as they overlap."""
+
+    time_s: float
+    name: str
+    compute_s: float
+    memory_s: float
+    bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One direction of a convolution on a device, with what every algorithm needs.
+
+    ``rows`` and ``reduction`` are channels of one group: of the result, and those summed over; for
+    ``bwd_weight`` those of the result's gradient and of the images.  ``height`` and ``width`` are of
+    what is written (``bwd_weight``: of the result's gradient).
+    """
+
+    gpu: Gpu
+    costs: ConvolutionCosts
+    shape: Conv2d
+    direction: Literal["fwd", "bwd_data", "bwd_weight"]
+    element_bytes: int
+    rate_flops_per_s: float
+    bandwidth_Bps: float
+    early: bool
+    c_in: int
+    c_out: int
+    taps: int
+    pixels_in: int
+    pixels_out: int
+    rows: int
+    reduction: int
+    height: int
+    width: int
+    bytes: int
+
+    @property
+    def unit_stride(self) -> bool:
+        """Whether every place of the image is a place of the result."""
+        return self.shape.stride_h == 1 and self.shape.stride_w == 1
+
+    @property
+    def taps_of_a_place(self) -> int:
+        """Taps that a place of the images' gradient sums, at most: those of its phase of the stride."""
+        shape = self.shape
+        return ceil(shape.kernel_h / shape.stride_h) * ceil(shape.kernel_w / shape.stride_w)
+
+
+def at_least(compute_s: float, memory_s: float) -> float:
+    """Return the time of computing and moving at once: the longer, and more where both are alike."""
+    return float((compute_s**4 + memory_s**4) ** 0.25)
+
+
+def compute_rate(gpu: Gpu, precision: Precision) -> float:
+    """Return the peak rate, in FLOP/s, at the clock that is held."""
+    return gpu.peak(precision) * sustained_clock(gpu, precision) / gpu.boost_clock_Hz
+
+
+def lane_share(gpu: Gpu, costs: ConvolutionCosts) -> float:
+    """Return what the generation's fp32 lanes reach of what Pascal's do."""
+    if gpu.generation in _EARLY:
+        return costs.early
+    if gpu.generation in _SEPARATE_INTEGERS:
+        return costs.separate_integers
+    if gpu.generation == "ampere":
+        lanes = gpu.peak("fp32") / (2.0 * gpu.sm_count * gpu.boost_clock_Hz)
+        if lanes < 1.5 * _GA100_LANES:  # GA10x has twice as many, half of which take integers too
+            return costs.separate_integers
+    return 1.0
+
+
+def problem(gpu: Gpu, kernel: Convolution, element_bytes: int, costs: ConvolutionCosts) -> Problem:
+    """Return *kernel* on the fp32 lanes of *gpu*."""
+    shape, direction = kernel.shape, kernel.direction
+    early = gpu.generation in _EARLY
+    rate = compute_rate(gpu, "fp32")
+    if gpu.vendor == "nvidia":
+        rate *= lane_share(gpu, costs)
+    c_in, c_out = shape.c_in // shape.groups, shape.c_out // shape.groups
+    backward = direction == "bwd_data"
+    return Problem(
+        gpu=gpu,
+        costs=costs,
+        shape=shape,
+        direction=direction,
+        element_bytes=element_bytes,
+        rate_flops_per_s=rate,
+        bandwidth_Bps=achieved_bandwidth(gpu),
+        early=early,
+        c_in=c_in,
+        c_out=c_out,
+        taps=shape.kernel_h * shape.kernel_w,
+        pixels_in=shape.batch * shape.h_in * shape.w_in,
+        pixels_out=shape.batch * shape.h_out * shape.w_out,
+        rows=c_in if backward else c_out,
+        reduction=c_out if backward else c_in,
+        height=shape.h_in if backward else shape.h_out,
+        width=shape.w_in if backward else shape.w_out,
+        bytes=element_bytes * (shape.input_elements + shape.weight_elements + shape.output_elements),
+    )

@@ -1,0 +1,145 @@
+"""Convolutions as products of matrices, on fp32 lanes or tensor cores, and directly.
+
+Forward: ``c_out x pixels`` by a reduction over ``c_in x taps``.  Gradient of the images: ``c_in x pixels``
+over ``c_out x taps``; with a stride, zeros are multiplied too, where no tap of a phase falls on a place.
+Gradient of the filters: ``(c_in x taps) x c_out`` over all pixels of the batch, split among blocks.
+cuDNN forms the columns in registers as it goes; MIOpen 1.3 writes them first (im2col).
+
+Chetlur et al., "cuDNN: Efficient primitives for deep learning", 2014, section 3.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from simulator.devices.blocks import Engine, blocks_time
+from simulator.devices.convolution_algorithms import SPLITS, Candidate, Problem, at_least
+
+__all__ = ["direct", "explicit_gemm", "implicit_gemm", "tensor_gemm"]
+
+# Tiles, channels of the result by pixels, that the libraries' kernels are compiled for.
+_FORWARD_EARLY = ((128, 128), (64, 128), (32, 128))
+_FORWARD = (*_FORWARD_EARLY, (64, 64))
+_STRIDED_EARLY = ((128, 128), (128, 64))
+_ANY = ((128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128))
+_TENSOR = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))
+# For the gradient of the filters: columns by channels of the result.
+_WEIGHT_1X1_EARLY = ((128, 128),)
+_WEIGHT_1X1 = ((128, 128), (128, 64), (64, 128), (64, 64))
+_WEIGHT = ((128, 128), (128, 64), (128, 32))
+
+_BEFORE_VOLTA = frozenset(("kepler", "maxwell", "pascal"))
+_TENSOR_BLOCK = 256 * 128
+_CHANNELS = 8  # tensor cores take channels in multiples of so many
+
+
+def _engine(problem: Problem, share: float) -> Engine:
+    costs = problem.costs
+    return Engine(problem.gpu.sm_count, problem.rate_flops_per_s * share, costs.tile_intensity, costs.prologue_k)
+
+
+def implicit_gemm(problem: Problem) -> Candidate:
+    """Return the product of matrices that never leave the chip as such (AMD: that do, for more than one tap)."""
+    costs, shape, groups = problem.costs, problem.shape, problem.shape.groups
+    amd, few_tiles = problem.gpu.vendor == "amd", problem.gpu.generation in _BEFORE_VOLTA
+    c_in, c_out, taps = problem.c_in, problem.c_out, problem.taps
+    n_bytes: float = problem.bytes
+    columns = amd and (taps > 1 or not problem.unit_stride)
+    if problem.direction == "bwd_weight":
+        by_hand = amd and problem.unit_stride and taps in (9, 25)
+        columns = columns and not by_hand
+        if amd:
+            share = costs.amd_backward_weight_direct if by_hand else costs.amd_backward_weight
+        else:
+            share = costs.gemm * (costs.backward_weight_1x1 if taps == 1 else costs.backward_weight)
+        if by_hand:
+            tiles: tuple[tuple[int, int], ...] = _ANY
+        elif taps > 1:
+            tiles = _WEIGHT
+        else:
+            tiles = _WEIGHT_1X1_EARLY if amd or few_tiles else _WEIGHT_1X1
+        compute_s = blocks_time(
+            costs,
+            _engine(problem, share),
+            c_in * taps,
+            c_out,
+            problem.pixels_out,
+            tiles,
+            batch=groups,
+            splits=SPLITS,
+            split_s=_split_s(problem),
+        )
+    elif problem.direction == "fwd":
+        tiles = _ANY if amd else _FORWARD_EARLY if few_tiles else _FORWARD
+        engine = _engine(problem, costs.amd_gemm if amd else costs.gemm)
+        compute_s = blocks_time(costs, engine, c_out, problem.pixels_out, c_in * taps, tiles, batch=groups)
+    else:
+        columns = False  # explicit_gemm writes them
+        tiles = _ANY if amd else _FORWARD_EARLY if few_tiles else _FORWARD
+        if few_tiles and not problem.unit_stride:
+            tiles = _STRIDED_EARLY
+        share = costs.backward_data * (costs.amd_gemm if amd else costs.gemm)
+        k = c_out * problem.taps_of_a_place
+        compute_s = blocks_time(costs, _engine(problem, share), c_in, problem.pixels_in, k, tiles, batch=groups)
+    fixed_s = costs.kernel_s
+    if columns:
+        n_bytes += 2 * problem.element_bytes * shape.c_in * taps * problem.pixels_out
+        fixed_s += costs.amd_image_s * shape.batch
+    memory_s = n_bytes / problem.bandwidth_Bps
+    return Candidate(at_least(compute_s, memory_s) + fixed_s, "implicit GEMM", compute_s, memory_s, n_bytes)
+
+
+def explicit_gemm(problem: Problem) -> Candidate:
+    """Return the gradient of the images as a product into columns, which are added up in a second kernel (col2im)."""
+    costs, shape = problem.costs, problem.shape
+    share = costs.backward_data * (costs.amd_gemm if problem.gpu.vendor == "amd" else costs.gemm)
+    rows = problem.c_in * problem.taps
+    column_bytes = problem.element_bytes * shape.groups * rows * problem.pixels_out
+    image_bytes = problem.element_bytes * shape.input_elements
+    engine = _engine(problem, share)
+    compute_s = blocks_time(costs, engine, rows, problem.pixels_out, problem.c_out, _ANY, batch=shape.groups)
+    memory_s = (problem.bytes + column_bytes) / problem.bandwidth_Bps
+    spread_s = (column_bytes + image_bytes) / (problem.bandwidth_Bps * costs.spread)
+    time_s = at_least(compute_s, memory_s) + spread_s + costs.kernel_s + 2 * costs.next_kernel_s
+    n_bytes = problem.bytes + 2 * column_bytes + image_bytes
+    return Candidate(time_s, "GEMM and col2im", compute_s, memory_s + spread_s, n_bytes)
+
+
+def tensor_gemm(problem: Problem, rate_flops_per_s: float, *, channels_last: bool = False) -> Candidate:
+    """Return the implicit product on tensor cores, with copies to channels-last and back unless it is one tap."""
+    costs, groups = problem.costs, problem.shape.groups
+    c_in, c_out = (_CHANNELS * ceil(c / _CHANNELS) for c in (problem.c_in, problem.c_out))
+    images = c_in * groups * problem.pixels_in
+    result = c_out * groups * problem.pixels_out
+    filters = c_in * c_out * groups * problem.taps
+    n_bytes: float = problem.element_bytes * (images + result + filters)
+    rate = rate_flops_per_s * costs.tensor * (costs.amd_tensor if problem.gpu.vendor == "amd" else 1.0)
+    sms = problem.gpu.sm_count
+    engine = Engine(sms, rate, costs.tensor_tile_intensity, costs.tensor_prologue_k, _TENSOR_BLOCK)
+    if problem.direction == "fwd":
+        m, n, k = c_out, problem.pixels_out, c_in * problem.taps
+    elif problem.direction == "bwd_data":
+        m, n, k = c_in, problem.pixels_in, c_out * problem.taps_of_a_place
+    else:
+        m, n, k = c_in * problem.taps, c_out, problem.pixels_out
+    split_s = _split_s(problem, m * n * groups)
+    compute_s = blocks_time(costs, engine, m, n, k, _TENSOR, batch=groups, splits=SPLITS, split_s=split_s)
+    memory_s = n_bytes / problem.bandwidth_Bps
+    copies = 0.0 if channels_last or problem.taps == 1 else 2 * costs.layout * n_bytes
+    copies_s = copies / (problem.bandwidth_Bps * costs.transform)
+    time_s = at_least(compute_s, memory_s) + copies_s + costs.kernel_s + 2 * costs.next_kernel_s
+    return Candidate(time_s, "tensor cores", compute_s, memory_s + copies_s, n_bytes + copies)
+
+
+def direct(problem: Problem) -> Candidate:
+    """Return the sum tap by tap, each thread a place of the result: what depthwise and grouped kernels do."""
+    costs = problem.costs
+    compute_s = problem.shape.flop / (problem.rate_flops_per_s * costs.direct)
+    memory_s = problem.bytes / (problem.bandwidth_Bps * costs.direct_bandwidth)
+    return Candidate(at_least(compute_s, memory_s) + costs.kernel_s, "direct", compute_s, memory_s, problem.bytes)
+
+
+def _split_s(problem: Problem, elements: int | None = None) -> float:
+    """Return the seconds of one more set of partial sums, in fp32, written and read."""
+    count = problem.shape.weight_elements if elements is None else elements
+    return problem.costs.split_share * 2 * 4 * count / problem.bandwidth_Bps

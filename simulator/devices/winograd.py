@@ -1,0 +1,88 @@
+"""Convolutions by transforms: Winograd's and Fourier's.
+
+F(m x m, r x r) makes m^2 results of r x r taps with (m + r - 1)^2 multiplications instead of m^2 r^2.  Fused in
+one kernel, F(2 x 2, 3 x 3) takes 16 for 36.  With transforms in kernels of their own, F(4 x 4, 3 x 3) takes
+36 for 144, in 36 products of matrices, and what is transformed goes through memory.  MIOpen cuts larger and
+strided filters into 3 x 3 parts.
+
+Lavin, Gray, "Fast algorithms for convolutional neural networks", 2015; Vasilache et al., "Fast convolutional
+nets with fbfft", 2014.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from simulator.devices.blocks import Engine, blocks_time
+from simulator.devices.convolution_algorithms import Candidate, Problem, at_least
+
+__all__ = ["fft_tiles", "winograd", "winograd_fused"]
+
+_FUSED = ((32, 32), (64, 32))  # channels by tiles of the image, each with 16 elements
+_FUSED_DEPTH = 16
+_ANY = ((128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128))
+_POINTS = 36  # of a transformed tile, 6 x 6
+_FFT_SIDE = 32
+_FREQUENCIES = _FFT_SIDE * (_FFT_SIDE // 2 + 1)  # of a real tile; each is complex
+_COMPLEX = 4  # multiplications of real numbers in one of complex ones
+
+
+def winograd_fused(problem: Problem) -> Candidate:
+    """Return F(2 x 2, 3 x 3) in one kernel."""
+    costs, shape = problem.costs, problem.shape
+    if problem.gpu.vendor == "amd":
+        parts = _parts(shape.kernel_h, shape.stride_h) * _parts(shape.kernel_w, shape.stride_w)
+        share, height, width = costs.amd_winograd, shape.h_out, shape.w_out
+    else:
+        parts, share, height, width = 1, costs.winograd_fused, problem.height, problem.width
+    tiles = shape.batch * ceil(height / 2) * ceil(width / 2)
+    rate = problem.rate_flops_per_s * share
+    engine = Engine(problem.gpu.sm_count, rate, costs.tile_intensity, costs.winograd_fused_prologue_k)
+    k = problem.reduction * parts
+    compute_s = blocks_time(costs, engine, problem.rows, tiles, k, _FUSED, depth=_FUSED_DEPTH)
+    memory_s = problem.bytes / problem.bandwidth_Bps
+    time_s = at_least(compute_s, memory_s) + costs.kernel_s + costs.next_kernel_s
+    return Candidate(time_s, "Winograd 2x2, fused", compute_s, memory_s, problem.bytes)
+
+
+def _parts(kernel: int, stride: int) -> int:
+    """Return into how many filters of 3 taps at stride 1 those of *kernel* taps are cut, along one axis."""
+    return stride * ceil(ceil(kernel / stride) / 3)
+
+
+def winograd(problem: Problem) -> Candidate:
+    """Return F(4 x 4, 3 x 3), or F(2 x 2, 5 x 5), with its transforms in kernels of their own."""
+    costs = problem.costs
+    side = 4 if problem.taps == 9 else 2
+    tiles = problem.shape.batch * ceil(problem.height / side) * ceil(problem.width / side)
+    rate = problem.rate_flops_per_s * costs.winograd
+    engine = Engine(problem.gpu.sm_count, rate, costs.tile_intensity, costs.prologue_k)
+    return _transformed(problem, engine, tiles, _POINTS, 1, "Winograd 4x4" if side == 4 else "Winograd 2x2, 5x5")
+
+
+def fft_tiles(problem: Problem) -> Candidate:
+    """Return the product of the Fourier transforms of 32 x 32 tiles that overlap by the filter."""
+    costs, shape = problem.costs, problem.shape
+    rows = ceil(problem.height / (_FFT_SIDE + 1 - shape.kernel_h))
+    columns = ceil(problem.width / (_FFT_SIDE + 1 - shape.kernel_w))
+    rate = problem.rate_flops_per_s * costs.fft
+    engine = Engine(problem.gpu.sm_count, rate, costs.tile_intensity, costs.prologue_k)
+    return _transformed(problem, engine, shape.batch * rows * columns, _FREQUENCIES, _COMPLEX, "FFT 32x32")
+
+
+def _transformed(problem: Problem, engine: Engine, tiles: int, points: int, work: int, name: str) -> Candidate:
+    """Return *points* products over channels (``bwd_weight``: over tiles), with transforms before and after."""
+    costs = problem.costs
+    m, n, k = problem.rows, tiles, problem.reduction
+    if problem.direction == "bwd_weight":
+        n, k = k, n
+    compute_s = blocks_time(costs, engine, m, n, k, _ANY, batch=points * work)
+    values = 2 if work == _COMPLEX else 1
+    channels = problem.rows + problem.reduction
+    transformed = values * points * (tiles * channels + problem.rows * problem.reduction)
+    transformed_bytes = problem.element_bytes * transformed
+    memory_s = transformed_bytes / problem.bandwidth_Bps
+    passes_s = (problem.bytes + transformed_bytes) / (problem.bandwidth_Bps * costs.transform)
+    time_s = at_least(compute_s, memory_s) + passes_s + costs.kernel_s + 3 * costs.next_kernel_s
+    n_bytes = problem.bytes + 2 * transformed_bytes
+    return Candidate(time_s, name, compute_s, memory_s + passes_s, n_bytes)
