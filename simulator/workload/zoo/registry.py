@@ -10,10 +10,14 @@ from typing import Any
 from simulator.errors import InputError, nearest, one_line
 from simulator.workload.network import Network
 from simulator.workload.zoo import alexnet as alexnets
+from simulator.workload.zoo import small
 from simulator.workload.zoo.attention import ATTENTIONS
 from simulator.workload.zoo.bert import HEADS, Encoder, encoder
 from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
-from simulator.workload.zoo.resnet import RESNET_BLOCKS, resnet
+from simulator.workload.zoo.densenet import DENSENET_SIZES, densenet
+from simulator.workload.zoo.googlenet import googlenet, inception_bn
+from simulator.workload.zoo.inception3 import inception3
+from simulator.workload.zoo.resnet import RESNET_BLOCKS, resnet, resnet_cifar, resnet_small_image
 from simulator.workload.zoo.transformer import Decoder, decoder
 from simulator.workload.zoo.vgg import VGG_BLOCKS, vgg
 
@@ -63,24 +67,133 @@ def _tokens(kind: type, model: Callable[..., Outputs], length: int, sizes: Any) 
     return Entry("sequences", {"sequence_length": length, **given}, make)
 
 
+def _widths(default: tuple[int, ...], inputs: int, activation: str = "relu") -> Entry:
+    def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
+        return small.perceptron(b, b.input(batch, options["inputs"]), options["widths"], activation)
+
+    return Entry("samples", {"inputs": inputs, "widths": default}, make)
+
+
+def _words(length: int, **sizes: int) -> Entry:
+    def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
+        given = {k: v for k, v in options.items() if k != "sequence_length"}
+        return small.lstm_language_model(b, b.input(batch, options["sequence_length"]), **given)
+
+    return Entry("sequences", {"sequence_length": length, **sizes}, make)
+
+
 _decoder = partial(_tokens, Decoder, decoder)
 _encoder = partial(_tokens, Encoder, encoder)
 
+
+def _gpt3(hidden: int, heads: int, layers: int) -> Entry:
+    return _decoder(2048, Decoder("gpt2", hidden, heads, layers, 50257, 2048))
+
+
+def _opt(hidden: int, heads: int, layers: int) -> Entry:
+    # Its table of positions has two rows more than it has positions.
+    return _decoder(2048, Decoder("opt", hidden, heads, layers, 50272, 2048, spare_positions=2))
+
+
+def _mpt(hidden: int, heads: int, layers: int) -> Entry:
+    return _decoder(2048, Decoder("mpt", hidden, heads, layers, 50368, attention="fused"))
+
+
+def _llama(
+    hidden: int, heads: int, layers: int, inner: int, kv_heads: int = 0, *, words: int = 32000, length: int = 4096
+) -> Entry:
+    sizes = Decoder("llama", hidden, heads, layers, words, inner=inner, kv_heads=kv_heads, attention="fused")
+    return _decoder(length, sizes)
+
+
+_LLAMA3 = {"words": 128256, "length": 8192}
 _ENTRIES: dict[str, Entry] = {
+    "lenet": _images(small.lenet, image=28, channels=1, classes=10),
+    "lenet-d2l": _images(small.lenet_d2l, image=28, channels=1, classes=10),
+    "mlp": _widths((256, 128, 2), 512),
     "alexnet": _images(alexnets.alexnet),
     "alexnet-owt": _images(alexnets.alexnet_owt),
     "overfeat-fast": _images(alexnets.overfeat_fast, image=231),
+    "googlenet": _images(googlenet),
+    "inception-bn": _images(inception_bn),
+    "inception3": _images(inception3, image=299),
     **{f"vgg{depth}": _images(vgg, depth=depth) for depth in VGG_BLOCKS},
     **{f"resnet{depth}": _images(resnet, depth=depth) for depth in RESNET_BLOCKS},
+    "resnet18-28x28": _images(resnet_small_image, image=28, channels=1, classes=10),
+    "resnet18-cifar": _images(resnet_small_image, image=32, classes=10),
+    **{f"resnet{d}": _images(resnet_cifar, image=32, classes=10, depth=d) for d in (20, 32, 44, 56, 110)},
     "resnext101-32x4d": _images(resnet, depth=101, groups=32, group_width=4),
+    **{f"densenet{depth}": _images(densenet, depth=depth) for depth in DENSENET_SIZES},
+    "fcn-s": _widths((2048, 2048, 2048, 26752), 26752, "sigmoid"),
+    "fcn-r": _widths((2048, 4096, 1024, 10), 784, "sigmoid"),
+    "alexnet-s": _images(small.alexnet_s),
+    "alexnet-r": _images(small.alexnet_r, image=32, classes=10),
+    "lstm-shi2016": _words(32, hidden=256, layers=2, vocabulary=10000),
     "bert-base": _encoder(512, Encoder(768, 12, 12, 30522)),
     "bert-large": _encoder(512, Encoder(1024, 16, 24, 30522)),
+    "bert-base-squad": _encoder(384, Encoder(768, 12, 12, 30522, head="question-answering")),
+    "bert-large-squad": _encoder(384, Encoder(1024, 16, 24, 30522, head="question-answering")),
     "gpt2": _decoder(1024, Decoder("gpt2", 768, 12, 12, 50257, 1024)),
     "gpt2-medium": _decoder(1024, Decoder("gpt2", 1024, 16, 24, 50257, 1024)),
     "gpt2-large": _decoder(1024, Decoder("gpt2", 1280, 20, 36, 50257, 1024)),
     "gpt2-xl": _decoder(1024, Decoder("gpt2", 1600, 25, 48, 50257, 1024)),
+    "gpt": _decoder(1024, Decoder("gpt", 1024, 16, 24, 51200, attention="fused-softmax")),
+    "gpt3-125m": _gpt3(768, 12, 12),
+    "gpt3-350m": _gpt3(1024, 16, 24),
+    "gpt3-760m": _gpt3(1536, 16, 24),
+    "gpt3-xl": _gpt3(3072, 24, 24),
+    "gpt3-2.7b": _gpt3(2560, 32, 32),
+    "gpt3-6.7b": _gpt3(4096, 32, 32),
+    "gpt3-13b": _gpt3(5120, 40, 40),
+    "gpt3-175b": _gpt3(12288, 96, 96),
+    "opt-125m": _opt(768, 12, 12),
+    "opt-1.3b": _opt(2048, 32, 24),
+    "opt-2.7b": _opt(2560, 32, 32),
+    "opt-6.7b": _opt(4096, 32, 32),
+    "opt-13b": _opt(5120, 40, 40),
+    "opt-30b": _opt(7168, 56, 48),
+    "opt-66b": _opt(9216, 72, 64),
+    "opt-175b": _opt(12288, 96, 96),
+    "mpt-125m": _mpt(768, 12, 12),
+    "mpt-350m": _mpt(1024, 16, 24),
+    "mpt-760m": _mpt(1536, 12, 24),
+    "mpt-1b": _mpt(2048, 16, 24),
+    "mpt-3b": _mpt(2560, 20, 32),
+    "mpt-7b": _mpt(4096, 32, 32),
+    "mpt-13b": _mpt(5120, 40, 40),
+    "mpt-30b": _mpt(7168, 56, 48),
+    "mpt-70b": _mpt(8192, 64, 80),
+    "llama-7b": _llama(4096, 32, 32, 11008, length=2048),
+    "llama-13b": _llama(5120, 40, 40, 13824, length=2048),
+    "llama-33b": _llama(6656, 52, 60, 17920, length=2048),
+    "llama-65b": _llama(8192, 64, 80, 22016, length=2048),
+    "llama2-70b": _llama(8192, 64, 80, 28672, 8),
+    "llama3-8b": _llama(4096, 32, 32, 14336, 8, **_LLAMA3),
+    "llama3-70b": _llama(8192, 64, 80, 28672, 8, **_LLAMA3),
+    "llama3-405b": _llama(16384, 128, 126, 53248, 8, **_LLAMA3),
 }
-_ALIASES = {"resnet-50": "resnet50"}
+_ALIASES = {
+    **{f"resnet-{depth}": f"resnet{depth}" for depth in (*RESNET_BLOCKS, 56)},
+    **{f"vgg-{depth}": f"vgg{depth}" for depth in VGG_BLOCKS},
+    "inception-v3": "inception3",
+    "inceptionv3": "inception3",
+    "lenet-5": "lenet",
+    "lenet-fashion-mnist": "lenet-d2l",
+    "resnet18-fashion-mnist": "resnet18-28x28",
+    "densenet-161": "densenet161",
+    "bert": "bert-base",
+    "gpt2-small": "gpt2",
+    "gpt3": "gpt3-175b",
+    "llama-30b": "llama-33b",
+    "llama2-7b": "llama-7b",
+    "llama2-13b": "llama-13b",
+    "maxtext-llama2-70b": "llama2-70b",
+    "maxtext-llama3-70b": "llama3-70b",
+    "llama-3.1-8b": "llama3-8b",
+    "llama3.1-8b": "llama3-8b",
+    "llama3.1-70b": "llama3-70b",
+    "llama3.1-405b": "llama3-405b",
+}
 _CHOICES: Mapping[str, tuple[str, ...]] = {"attention": ATTENTIONS, "head": HEADS}
 _MAX_SIZE = 10**9
 
@@ -156,7 +269,7 @@ def _check(name: str, key: str, value: Any) -> None:
         if value not in _CHOICES[key]:
             raise InputError(f"{name}: {key} '{one_line(value, 60)}'; {nearest(str(value), _CHOICES[key])}")
         return
-    least = 0 if key in ("positions", "inner", "kv_heads") else 1
+    least = 0 if key in ("positions", "spare_positions", "inner", "kv_heads") else 1
     for size in value if isinstance(value, tuple) else (value,):
         if not isinstance(size, int) or isinstance(size, bool) or not least <= size <= _MAX_SIZE:
             raise InputError(f"{name}: {key} must be a whole number from {least} on; got {one_line(value, 60)}")

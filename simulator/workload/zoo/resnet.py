@@ -54,20 +54,23 @@ def resnet_small_image(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
 def resnet_cifar(b: NetworkBuilder, x: Tensor, classes: int, depth: int) -> Tensor:
     """Return the logits of the ResNet for CIFAR-10 with 6n + 2 layers of 16, 32 and 64 channels.
 
-    Its shortcuts are 1x1 convolutions where sizes change (the paper's option B).
+    Its shortcuts have no parameters: where sizes change, every other pixel, and channels of
+    zeros (the paper's option A).
     """
     x = b.relu(b.batch_norm(b.conv(x, "conv1", 16, 3, pad=1), "bn1"), "relu")
     for stage in range(3):
         for i in range((depth - 2) // 6):
-            x = _basic(b, x, f"layer{stage + 1}.{i}", 16 << stage, 2 if stage and not i else 1)
+            x = _basic(b, x, f"layer{stage + 1}.{i}", 16 << stage, 2 if stage and not i else 1, padded=True)
     x = b.flatten(b.adaptive_avg_pool(x, "avgpool"))
     return b.linear(x, "fc", classes)
 
 
-def _basic(b: NetworkBuilder, x: Tensor, name: str, planes: int, stride: int) -> Tensor:
+def _basic(b: NetworkBuilder, x: Tensor, name: str, planes: int, stride: int, *, padded: bool = False) -> Tensor:
     y = b.conv(x, f"{name}.conv1", planes, 3, stride=stride, pad=1)
     y = b.relu(b.batch_norm(y, f"{name}.bn1"), f"{name}.relu1")
     y = b.batch_norm(b.conv(y, f"{name}.conv2", planes, 3, pad=1), f"{name}.bn2")
+    if padded and x.shape != y.shape:
+        x = b.copy(x, f"{name}.pad", y.shape)
     return _join(b, x, y, name, stride)
 
 

@@ -30,13 +30,14 @@ class Decoder:
     inner: int = 0  # width of the feed-forward layer; 0: 4 x hidden
     kv_heads: int = 0  # 0: as many as heads
     attention: AttentionKind = "eager"
+    spare_positions: int = 0  # rows of that table that no position uses
 
 
 def decoder(b: NetworkBuilder, tokens: Tensor, d: Decoder) -> Tensor:
     """Return the logits of each token."""
     x = b.embedding(tokens, "embed", d.vocabulary, d.hidden)
     if d.family != "llama":
-        x = embed_positions(b, x, "positions", d.positions or tokens.shape[1])
+        x = embed_positions(b, x, "positions", (d.positions or tokens.shape[1]) + d.spare_positions)
     if d.family in ("gpt2", "gpt"):
         x = b.dropout(x, "drop")
     block = _llama_block if d.family == "llama" else _gpt_block

@@ -1,0 +1,88 @@
+"""GoogLeNet without batch normalisation, and its successor with it (Inception-BN).
+
+``googlenet``: Szegedy et al., arXiv 1409.4842, table 1, without the local normalisations and
+the auxiliary classifiers, as convnet-benchmarks timed it.  ``inception-bn``: Ioffe and
+Szegedy, arXiv 1502.03167, in the sizes of MXNet's example (its convolutions have a bias).
+"""
+
+from __future__ import annotations
+
+from simulator.workload.zoo.builder import NetworkBuilder, Tensor
+
+__all__ = ["googlenet", "inception_bn"]
+
+# Channels: 1x1; 3x3 after a reduction; 5x5 after a reduction; after the pool.
+_GOOGLENET = {
+    "3a": (64, 96, 128, 16, 32, 32),
+    "3b": (128, 128, 192, 32, 96, 64),
+    "4a": (192, 96, 208, 16, 48, 64),
+    "4b": (160, 112, 224, 24, 64, 64),
+    "4c": (128, 128, 256, 24, 64, 64),
+    "4d": (112, 144, 288, 32, 64, 64),
+    "4e": (256, 160, 320, 32, 128, 128),
+    "5a": (256, 160, 320, 32, 128, 128),
+    "5b": (384, 192, 384, 48, 128, 128),
+}
+# Channels: 1x1; 3x3 after a reduction; two 3x3 after a reduction; after the pool, and which.
+# Without the first and the last: the block halves the image.
+_INCEPTION_BN: dict[str, tuple[int, int, int, int, int, int, str]] = {
+    "3a": (64, 64, 64, 64, 96, 32, "avg"),
+    "3b": (64, 64, 96, 64, 96, 64, "avg"),
+    "3c": (0, 128, 160, 64, 96, 0, "max"),
+    "4a": (224, 64, 96, 96, 128, 128, "avg"),
+    "4b": (192, 96, 128, 96, 128, 128, "avg"),
+    "4c": (160, 128, 160, 128, 160, 128, "avg"),
+    "4d": (96, 128, 192, 160, 192, 128, "avg"),
+    "4e": (0, 128, 192, 192, 256, 0, "max"),
+    "5a": (352, 192, 320, 160, 224, 128, "avg"),
+    "5b": (352, 192, 320, 192, 224, 128, "max"),
+}
+
+
+def googlenet(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
+    """Return the logits of GoogLeNet."""
+    x = b.pool(_conv(b, x, "conv1", 64, 7, 2), "pool1", 3, stride=2, ceil=True)
+    x = _conv(b, _conv(b, x, "conv2_reduce", 64), "conv2", 192, 3)
+    x = b.pool(x, "pool2", 3, stride=2, ceil=True)
+    for name, (one, reduce3, three, reduce5, five, pooled) in _GOOGLENET.items():
+        if name in ("4a", "5a"):
+            x = b.pool(x, f"pool{int(name[0]) - 1}", 3, stride=2, ceil=True)
+        branches = (
+            _conv(b, x, f"inception.{name}.1x1", one),
+            _conv(b, _conv(b, x, f"inception.{name}.3x3_reduce", reduce3), f"inception.{name}.3x3", three, 3),
+            _conv(b, _conv(b, x, f"inception.{name}.5x5_reduce", reduce5), f"inception.{name}.5x5", five, 5),
+            _conv(b, b.pool(x, f"inception.{name}.pool", 3, stride=1, pad=1), f"inception.{name}.proj", pooled),
+        )
+        x = b.concat(branches, f"inception.{name}.cat")
+    x = b.flatten(b.adaptive_avg_pool(x, "avgpool"))
+    return b.linear(b.dropout(x, "dropout"), "fc", classes)
+
+
+def inception_bn(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
+    """Return the logits of Inception-BN."""
+    x = b.pool(_conv_bn(b, x, "conv1", 64, 7, 2), "pool1", 3, stride=2)
+    x = _conv_bn(b, _conv_bn(b, x, "conv2_reduce", 64), "conv2", 192, 3)
+    x = b.pool(x, "pool2", 3, stride=2)
+    for block, (one, reduce3, three, reduce_d, double, projected, kind) in _INCEPTION_BN.items():
+        name, stride = f"inception.{block}", 1 if one else 2
+        branches = [_conv_bn(b, x, f"{name}.1x1", one)] if one else []
+        y = _conv_bn(b, x, f"{name}.3x3_reduce", reduce3)
+        branches.append(_conv_bn(b, y, f"{name}.3x3", three, 3, stride))
+        y = _conv_bn(b, x, f"{name}.double_reduce", reduce_d)
+        y = _conv_bn(b, y, f"{name}.double_0", double, 3)
+        branches.append(_conv_bn(b, y, f"{name}.double_1", double, 3, stride))
+        y = b.pool(x, f"{name}.pool", 3, kind="avg" if kind == "avg" else "max", stride=stride, pad=1)
+        branches.append(_conv_bn(b, y, f"{name}.proj", projected) if projected else y)
+        x = b.concat(tuple(branches), f"{name}.cat")
+    x = b.flatten(b.adaptive_avg_pool(x, "avgpool"))
+    return b.linear(x, "fc", classes)
+
+
+def _conv(b: NetworkBuilder, x: Tensor, name: str, channels: int, kernel: int = 1, stride: int = 1) -> Tensor:
+    x = b.conv(x, name, channels, kernel, stride=stride, pad=kernel // 2, bias=True)
+    return b.relu(x, f"{name}.relu")
+
+
+def _conv_bn(b: NetworkBuilder, x: Tensor, name: str, channels: int, kernel: int = 1, stride: int = 1) -> Tensor:
+    x = b.conv(x, name, channels, kernel, stride=stride, pad=kernel // 2, bias=True)
+    return b.relu(b.batch_norm(x, f"{name}.bn"), f"{name}.relu")

@@ -1,0 +1,77 @@
+"""Small networks: perceptrons, LeNet, and those of Shi et al. 2016.
+
+LeNet-5: LeCun et al., Proc. IEEE 86 (1998), section II.B, every map of layer C3 connected to
+every map of S2.  ``lenet-d2l``: the variant of *Dive into Deep Learning*'s chapter on
+several GPUs.  Shi et al. 2016 (arXiv 1608.07249) print few sizes; these are those of its
+published programs, hclhkbu/dlbench: ``fcn-s`` synthetic/experiments/mxnet/fc/symbol_fcn5.py,
+``fcn-r`` tools/mxnet/fc/train_mnist.py, ``alexnet-s`` synthetic/experiments/torch/cnn/alexnet,
+``alexnet-r`` tools/torch/Models/alexnet.lua, ``lstm-shi2016`` tools/mxnet/rnn/train_rnn.py.
+"""
+
+from __future__ import annotations
+
+from simulator.workload.zoo.builder import NetworkBuilder, Tensor
+
+__all__ = ["alexnet_r", "alexnet_s", "lenet", "lenet_d2l", "lstm_language_model", "perceptron"]
+
+
+def perceptron(b: NetworkBuilder, x: Tensor, widths: tuple[int, ...], activation: str = "relu") -> Tensor:
+    """Return the last of *widths* after linear layers with an activation between each two."""
+    for i, width in enumerate(widths[:-1]):
+        x = b.linear(x, f"{2 * i}", width)
+        x = b.elementwise(f"{2 * i + 1}", activation, x)
+    return b.linear(x, f"{2 * len(widths) - 2}", widths[-1])
+
+
+def lenet(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
+    """Return the logits of LeNet-5 with its padded 28x28 images, average pools and sigmoids."""
+    x = b.elementwise("1", "sigmoid", b.conv(x, "0", 6, 5, pad=2, bias=True))
+    x = b.pool(x, "2", 2, kind="avg")
+    x = b.elementwise("4", "sigmoid", b.conv(x, "3", 16, 5, bias=True))
+    x = b.flatten(b.pool(x, "5", 2, kind="avg"))
+    x = b.elementwise("8", "sigmoid", b.linear(x, "7", 120))
+    x = b.elementwise("10", "sigmoid", b.linear(x, "9", 84))
+    return b.linear(x, "11", classes)
+
+
+def lenet_d2l(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
+    """Return the logits of the book's variant: 20 and 50 channels, a dense layer of 128."""
+    x = b.relu(b.conv(x, "conv1", 20, 3, bias=True), "relu1", in_place=False)
+    x = b.pool(x, "pool1", 2, kind="avg")
+    x = b.relu(b.conv(x, "conv2", 50, 5, bias=True), "relu2", in_place=False)
+    x = b.flatten(b.pool(x, "pool2", 2, kind="avg"))
+    x = b.relu(b.linear(x, "dense1", 128), "relu3", in_place=False)
+    return b.linear(x, "dense2", classes)
+
+
+def alexnet_s(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
+    """Return the logits of one undivided column of the AlexNet of 2012."""
+    x = b.relu(b.conv(x, "conv1", 96, 11, stride=4, pad=2, bias=True), "relu1")
+    x = b.pool(x, "pool1", 3, stride=2)
+    x = b.relu(b.conv(x, "conv2", 256, 5, pad=2, bias=True), "relu2")
+    x = b.pool(x, "pool2", 3, stride=2)
+    for i, channels in zip((3, 4, 5), (384, 384, 256), strict=True):
+        x = b.relu(b.conv(x, f"conv{i}", channels, 3, pad=1, bias=True), f"relu{i}")
+    x = b.flatten(b.pool(x, "pool5", 3, stride=2))
+    for i in (6, 7):
+        x = b.relu(b.linear(x, f"fc{i}", 4096), f"relu{i}")
+    return b.linear(x, "fc8", classes)
+
+
+def alexnet_r(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
+    """Return the logits of the AlexNet for CIFAR-10: three 5x5 convolutions, without normalisation."""
+    x = b.pool(b.conv(x, "conv1", 32, 5, pad=2, bias=True), "pool1", 3, stride=2)
+    x = b.relu(x, "relu1")
+    x = b.relu(b.conv(x, "conv2", 32, 5, pad=2, bias=True), "relu2")
+    x = b.pool(x, "pool2", 3, stride=2)
+    x = b.relu(b.conv(x, "conv3", 64, 5, pad=2, bias=True), "relu3")
+    x = b.pool(x, "pool3", 3, kind="avg", stride=2)
+    return b.linear(b.flatten(x), "fc", classes)
+
+
+def lstm_language_model(b: NetworkBuilder, tokens: Tensor, hidden: int, layers: int, vocabulary: int) -> Tensor:
+    """Return the logits of each word: embedding, LSTM layers and a linear layer, all of one width."""
+    x = b.embedding(tokens, "embed", vocabulary, hidden)
+    for i in range(layers):
+        x = b.recurrent(x, f"lstm.{i}", hidden)
+    return b.linear(x, "decoder", vocabulary)
