@@ -74,7 +74,7 @@ def score(
         typer.Option(
             "--device",
             metavar="[NAME=]PART",
-            help="The GPU part of one device of tables of operators, or of all rows; repeatable.",
+            help="The GPU part of one device of tables of operators, or of all; repeatable.",
         ),
     ] = None,
     calibrate: Annotated[
@@ -87,6 +87,10 @@ def score(
     ] = None,
     calibration: Annotated[
         str | None, typer.Option("--calibration", metavar="FILE", help="Use what validate calibrate wrote.")
+    ] = None,
+    baselines: Annotated[
+        str | None,
+        typer.Option("--baselines", metavar="FILE", help="Predictions of others, by row_id, to show beside."),
     ] = None,
     trust: Annotated[
         str, typer.Option("--trust", metavar="A,B", help="Grades that count; others are predicted only.")
@@ -104,6 +108,7 @@ def score(
 
     The columns say what a table holds.  Collectives: machine, n_gpus, collective, bytes and time_s.
     Operators: device, op, dtype, time_s and the sizes of the operator.
+    Steps of networks: machine, model, batch_per_gpu and step_time_s.
     A machine is the built-in topology of that name or alias, a device the built-in part.
     docs/scoring.md explains all columns.
     """
@@ -120,6 +125,7 @@ def score(
         devices=device or [],
         calibrate=calibrate,
         calibration=calibration,
+        baselines=baselines,
         trust=trust,
         by=by,
         quiet=quiet,

@@ -42,6 +42,7 @@ def score_command(
     devices: Sequence[str] = (),
     calibrate: str | None = None,
     calibration: str | None = None,
+    baselines: str | None = None,
 ) -> None:
     """Score the tables *files* and print the result.
 
@@ -65,6 +66,7 @@ def score_command(
             devices=tuple(devices),
             calibrate=_count("--calibrate", calibrate),
             calibration=calibration,
+            baselines=baselines,
         )
     )
     with ExitStack() as stack:

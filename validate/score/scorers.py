@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from simulator.devices.calibration import Calibration
 from simulator.devices.calibration_file import read_calibration
 from simulator.errors import InputError, one_line
 from validate.operators.devices import DeviceBook, gpu_names
@@ -13,6 +14,7 @@ from validate.score.collectives import COLLECTIVES, CollectiveScorer
 from validate.score.kind import Kind, Scorer
 from validate.score.machines import MachineBook
 from validate.score.table import Table
+from validate.training.kind import TRAINING
 
 __all__ = ["ScorerOptions", "Scorers"]
 
@@ -27,6 +29,7 @@ class ScorerOptions:
     devices: tuple[str, ...] = ()
     calibrate: int = 0
     calibration: str | None = None
+    baselines: str | None = None
 
 
 class Scorers:
@@ -39,20 +42,20 @@ class Scorers:
 
     """
 
-    kinds: tuple[Kind, ...] = (COLLECTIVES, OPERATORS)
+    kinds: tuple[Kind, ...] = (COLLECTIVES, OPERATORS, TRAINING)
 
     def __init__(self, options: ScorerOptions) -> None:
         self._options = options
         self._book = MachineBook(options.topology, _named(options.machines))
         self._seen: frozenset[str] = frozenset()
-        calibrations = {}
+        self._calibrations: dict[str, Calibration] = {}
         if options.calibrate and options.calibration:
             raise InputError("--calibrate fits what --calibration reads; one of the two")
         if options.calibration is not None:
             read = read_calibration(options.calibration, gpu_names()).devices
-            calibrations = {name: device.calibration for name, device in read.items()}
+            self._calibrations = {name: device.calibration for name, device in read.items()}
             self._seen = frozenset(key for device in read.values() for key in device.points.asked)
-        self._devices = DeviceBook(options.devices, calibrations)
+        self._devices = DeviceBook(options.devices, self._calibrations)
         self._made: dict[str, Scorer] = {}
 
     def of(self, kind: Kind) -> Scorer:
@@ -64,22 +67,30 @@ class Scorers:
     def _make(self, kind: Kind) -> Scorer:
         if kind is OPERATORS:
             return OperatorScorer(self._devices, calibrate=self._options.calibrate, seen=self._seen)
+        if kind is TRAINING:
+            from validate.training.published import read_published
+            from validate.training.scorer import TrainingScorer
+
+            published = read_published(self._options.baselines) if self._options.baselines is not None else {}
+            return TrainingScorer(self._book, self._calibrations, published)
         return CollectiveScorer(self._book, self._options.strategy or "nccl")
 
     def check(self, tables: Sequence[tuple[Table, Scorer]]) -> None:
         """Refuse options that none of *tables* reads, and names that no row has."""
         kinds = {scorer.kind.name for _, scorer in tables}
         options = self._options
-        for option, value, kind in (
-            ("--strategy", options.strategy, "collectives"),
-            ("--topology", options.topology, "collectives"),
-            ("--machine", options.machines, "collectives"),
-            ("--device", options.devices, "operators"),
-            ("--calibrate", options.calibrate, "operators"),
-            ("--calibration", options.calibration, "operators"),
+        for option, value, read in (
+            ("--strategy", options.strategy, ("collectives",)),
+            ("--topology", options.topology, ("collectives", "training")),
+            ("--machine", options.machines, ("collectives", "training")),
+            ("--device", options.devices, ("operators",)),
+            ("--calibrate", options.calibrate, ("operators",)),
+            ("--calibration", options.calibration, ("operators", "training")),
+            ("--baselines", options.baselines, ("training",)),
         ):
-            if value and kind not in kinds:
-                raise InputError(f"{option} is for tables of {kind}; {' and '.join(sorted(kinds))} are given")
+            if value and not kinds.intersection(read):
+                given = " and ".join(sorted(kinds))
+                raise InputError(f"{option} is for tables of {' and '.join(read)}; {given} are given")
         for scorer in self._made.values():
             scorer.check([table for table, made in tables if made is scorer])
 

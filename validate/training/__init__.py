@@ -1,0 +1,1 @@
+"""Tables of measured training and inference: what each row asks, and its prediction."""

@@ -1,0 +1,124 @@
+"""What a row of a table of measured steps asks: the network, its sizes and how it is run; never how long it took.
+
+The columns are those of ``training.csv`` (docs/scoring.md).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from simulator.errors import nearest, one_line
+from simulator.step.options import OPTIMIZERS, Mode, Optimizer, Policy, StepOptions
+from validate.score.query import NotScored, number
+
+__all__ = ["COLUMNS_ASKED", "TrainingQuery", "read_query"]
+
+# What read_query may look at.
+COLUMNS_ASKED = (
+    *("machine", "n_nodes", "n_gpus", "framework", "software", "model", "phase", "dtype", "batch_per_gpu"),
+    *("micro_batch", "grad_accum", "seq_len", "hidden", "heads", "layers", "vocab", "image", "recompute"),
+    *("optimizer", "dataset"),
+)
+_MODES: dict[str, Mode] = {"": "train", "train": "train", "inference": "inference", "fwd": "forward", "bwd": "backward"}
+_POLICIES: dict[str, Policy] = {"": "fp32", "fp32": "fp32", "tf32": "tf32", "fp16": "fp16", "bf16": "bf16"}
+_AUTOCAST: dict[str, Policy] = {"fp16": "amp-fp16", "bf16": "amp-bf16"}
+# Frameworks whose half precision keeps parameters in fp32 and casts them at each step.
+_MIXED = re.compile(r"pytorch|tensorflow|oneflow|mxnet|mindspore", re.IGNORECASE)
+_COMPILED = re.compile(r"torch\.compile|\bxla\b", re.IGNORECASE)
+# Those who timed forward and backward alone and called it training, as they say themselves.
+_WITHOUT_UPDATE = frozenset(("neusight_model_latency", "cnn_single_gpu"))
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingQuery:
+    """One step of ``model`` on the first GPU of a machine; None stands for the network's own size.
+
+    ``micro_batches`` of ``batch`` samples go through the network before the update.
+    """
+
+    machine: str
+    model: str
+    batch: int
+    options: StepOptions
+    micro_batches: int = 1
+    image: int | None = None
+    sequence_length: int | None = None
+    hidden: int | None = None
+    heads: int | None = None
+    layers: int | None = None
+    vocabulary: int | None = None
+
+
+def read_query(cell: Callable[[str], str]) -> TrainingQuery:
+    """Return what a row asks; *cell* returns the text of one of ``COLUMNS_ASKED``.
+
+    Raises
+    ------
+    NotScored
+        Where the row is incomplete or asks for what the model does not know.
+
+    """
+
+    def size(column: str) -> int | None:
+        if not cell(column):
+            return None
+        value = number(column, cell(column))
+        if value != int(value):
+            raise NotScored(f"{column} is no whole number")
+        return int(value)
+
+    if cell("n_gpus") not in ("", "0", "1") or cell("n_nodes") not in ("", "1"):
+        raise NotScored("more than one GPU: only steps of a single one are scored")
+    batch = size("micro_batch") or size("batch_per_gpu")
+    if batch is None:
+        raise NotScored("batch_per_gpu missing")
+    return TrainingQuery(
+        machine=cell("machine"),
+        model=cell("model"),
+        batch=batch,
+        options=_options(cell),
+        micro_batches=size("grad_accum") or 1,
+        image=size("image"),
+        sequence_length=size("seq_len"),
+        hidden=size("hidden"),
+        heads=size("heads"),
+        layers=size("layers"),
+        vocabulary=size("vocab"),
+    )
+
+
+def _options(cell: Callable[[str], str]) -> StepOptions:
+    mode = _MODES.get(cell("phase"))
+    if mode is None:
+        raise NotScored(f"no such phase: {one_line(cell('phase'), 20)}")
+    dtype = cell("dtype")
+    if dtype not in _POLICIES:
+        raise NotScored(f"no such dtype: {one_line(dtype, 20)}")
+    policy = _POLICIES[dtype]
+    if dtype in _AUTOCAST and mode != "inference" and _MIXED.search(cell("framework")):
+        policy = _AUTOCAST[dtype]
+    recompute = cell("recompute")
+    if recompute not in ("", "none", "full"):
+        raise NotScored(f"recompute '{one_line(recompute, 20)}' is not modelled")
+    options = StepOptions(
+        mode=mode,
+        precision=policy,
+        compiled=_COMPILED.search(cell("software")) is not None,
+        recompute=recompute == "full",
+    )
+    return replace(options, optimizer=_optimizer(cell))
+
+
+def _optimizer(cell: Callable[[str], str]) -> Optimizer:
+    """Return the optimiser: as the row says, else none where only gradients were timed, else the usual one."""
+    text = cell("optimizer").lower()
+    if text:
+        for known in OPTIMIZERS:
+            if text == known:
+                return known
+        raise NotScored(f"no optimizer '{one_line(text, 20)}'; {nearest(text, OPTIMIZERS)}")
+    if cell("dataset") in _WITHOUT_UPDATE:
+        return "none"
+    return "adam" if cell("seq_len") else "momentum"

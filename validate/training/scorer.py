@@ -1,0 +1,136 @@
+"""Tables of measured steps: networks of the zoo on the first GPU of a topology."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from simulator.devices.calibration import Calibration
+from simulator.topology.parts import CpuPart, GpuPart
+from validate.score.kind import Cell
+from validate.score.machines import MachineBook
+from validate.score.query import NotScored, number
+from validate.score.table import Table
+from validate.training.kind import TRAINING
+from validate.training.predict import StepPredictor, is_image_network
+from validate.training.query import TrainingQuery, read_query
+
+__all__ = ["TrainingScorer"]
+
+# Software of before 2019, by what tables call it: cuDNN 4 to 7.0, no or new tensor cores.
+_EARLY = re.compile(
+    r"pytorch 0\.|tensorflow 1\.[0-9]\b|tf 1\.1|caffe|torch-?7|mxnet 1\.[0-2]|2016|neon|cudnn\[|fbfft|chainer|"
+    r"cudaconvnet|\(torch\)|cntk",
+    re.IGNORECASE,
+)
+_CONFIGURATION = ("machine", "model", "phase", "dtype", "batch_per_gpu", "image", "seq_len", "dataset")
+_SAMPLES = re.compile(r"(?:images|sequences|samples)/s")
+
+
+class TrainingScorer:
+    """Predicts steps on the machines of *book*, with *calibrations* by part.
+
+    *published* holds what others predict, by ``row_id`` and name.
+    """
+
+    def __init__(
+        self,
+        book: MachineBook,
+        calibrations: Mapping[str, Calibration] | None = None,
+        published: Mapping[str, Mapping[str, float]] | None = None,
+    ) -> None:
+        self._book = book
+        self._predictor = StepPredictor(book, calibrations or {})
+        self._published = published or {}
+        self._best: dict[tuple[str, ...], float] = {}
+        self.method = "data sheet and shared constants"
+        if calibrations:
+            self.method = f"calibration of {', '.join(sorted(calibrations))}"
+        self.kind = TRAINING
+        if not book.needs_names:
+            self.kind = replace(TRAINING, needed=tuple(c for c in TRAINING.needed if c != "machine"))
+
+    def check(self, tables: Sequence[Table]) -> None:
+        """Refuse names of machines that no row has."""
+        self._book.check_used({table.cell(row, "machine") for table in tables for row in table.rows})
+
+    def prepare(self, table: Table, trust: Sequence[str]) -> Mapping[int, str]:
+        """Find the fastest framework of each configuration, a label that no prediction sees."""
+        del trust
+        self._best = {}
+        for record in table.rows:
+
+            def cell(column: str, record=record) -> str:  # type: ignore[no-untyped-def]
+                return table.cell(record, column)
+
+            try:
+                time_s = self.measured_s(cell)
+            except NotScored:
+                continue
+            key = _configuration(cell)
+            self._best[key] = min(time_s, self._best.get(key, time_s))
+        return {}
+
+    def labels(self, cell: Cell) -> dict[str, str]:
+        """Return family, era, framework_rank and device."""
+        labels = {"family": _family(cell("model")), "device": self._device(cell("machine"))}
+        if cell("software"):
+            labels["era"] = "before 2019" if _EARLY.search(cell("software")) else "since 2019"
+        try:
+            is_best = self.measured_s(cell) <= self._best.get(_configuration(cell), 0.0)
+            labels["framework_rank"] = "best" if is_best else "other"
+        except NotScored:
+            pass
+        return labels
+
+    def read(self, cell: Cell) -> TrainingQuery:
+        """Return what a row asks."""
+        return read_query(cell)
+
+    def predict_s(self, query: TrainingQuery) -> float:
+        """Return the simulated time of the step."""
+        return self._predictor.predict_s(query)
+
+    def baseline_s(self, query: TrainingQuery) -> float:
+        """Return the sum of the rooflines of all kernels."""
+        return self._predictor.roofline_s(query)
+
+    def measured_s(self, cell: Cell) -> float:
+        """Return ``step_time_s``, or samples over throughput where that is what was published."""
+        if cell("step_time_s"):
+            return number("step_time_s", cell("step_time_s"))
+        if not cell("throughput"):
+            raise NotScored("step_time_s missing")
+        if not _SAMPLES.fullmatch(cell("throughput_unit")):
+            raise NotScored("step_time_s missing, and throughput is of something else than samples")
+        samples = cell("global_batch") or cell("batch_per_gpu")
+        return number("global_batch", samples) / number("throughput", cell("throughput"))
+
+    def published_s(self, cell: Cell) -> Mapping[str, float]:
+        """Return what others predict of the row."""
+        return self._published.get(cell("row_id"), {})
+
+    def _device(self, machine: str) -> str:
+        try:
+            return _part_of(self._book, machine)
+        except NotScored:
+            return ""
+
+
+@lru_cache(maxsize=1024)
+def _part_of(book: MachineBook, name: str) -> str:
+    machine = book.get(name, 1).machine
+    if machine.gpus:
+        return machine.nodes[machine.gpus[0]].part_name
+    return next((n.part_name for n in machine.nodes if isinstance(n.part, CpuPart | GpuPart)), "")
+
+
+def _configuration(cell: Cell) -> tuple[str, ...]:
+    return tuple(cell(column) for column in _CONFIGURATION)
+
+
+def _family(model: str) -> str:
+    found = is_image_network(model)
+    return "" if found is None else "CNN" if found else "transformer"
