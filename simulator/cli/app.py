@@ -48,6 +48,12 @@ def simulate(
     optimizer: Annotated[str, typer.Option(metavar="NAME", help="Of a step: momentum, adam, sgd, none.")] = "momentum",
     seq_len: Annotated[str | None, typer.Option(metavar="COUNT", help="Tokens of a sequence.")] = None,
     image: Annotated[str | None, typer.Option(metavar="COUNT", help="Pixels of an image's side.")] = None,
+    sizes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="A size of the network: layers=12, attention=fused; repeatable."
+        ),
+    ] = None,
     device: Annotated[
         str | None, typer.Option(metavar="NAME", help="Where a step runs: gpu0, cpu0; else the first GPU.")
     ] = None,
@@ -117,6 +123,7 @@ def simulate(
         "--optimizer": optimizer != "momentum",
         "--seq-len": seq_len is not None,
         "--image": image is not None,
+        "--set": bool(sizes),
         "--device": device is not None,
         "--compile": compiled,
         "--cuda-graph": cuda_graph,
@@ -147,6 +154,7 @@ def simulate(
                 batch=batch,
                 sequence_length=seq_len,
                 image=image,
+                sizes=sizes or [],
                 mode=mode,
                 precision=precision,
                 optimizer=optimizer,

@@ -36,6 +36,7 @@ class StepSettings:
     batch: str | None
     sequence_length: str | None
     image: str | None
+    sizes: Sequence[str]
     mode: str
     precision: str
     optimizer: str
@@ -74,7 +75,13 @@ def run_step_command(settings: StepSettings) -> None:
     )
     sequence_length = None if settings.sequence_length is None else _size("--seq-len", settings.sequence_length)
     image = None if settings.image is None else _size("--image", settings.image)
-    source = find_network(settings.workload, sequence_length=sequence_length, image=image)
+    source = find_network(
+        settings.workload,
+        training=options.trains,
+        sequence_length=sequence_length,
+        image=image,
+        settings=_sizes(settings.sizes),
+    )
     machine = machine_of(settings.topology)
     with ExitStack() as stack:
         trace = stack.enter_context(OutputFile("--trace", settings.trace)) if settings.trace is not None else None
@@ -137,6 +144,19 @@ def _size(option: str, text: str) -> int:
     if not 1 <= value <= _MAX_SIZE:
         raise InputError(f"{option} {value}: from 1 to {_MAX_SIZE}")
     return value
+
+
+def _sizes(written: Sequence[str]) -> dict[str, int | str]:
+    """Return what ``--set`` was given, as sizes of the network."""
+    found: dict[str, int | str] = {}
+    for text in written:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip() or not value.strip():
+            raise InputError(f"--set {one_line(text, 60)}: write a name and a value, for example --set layers=12")
+        if key.strip() in found:
+            raise InputError(f"--set {one_line(text, 60)}: {one_line(key.strip(), 40)} is set twice")
+        found[key.strip()] = int(value) if value.strip().isascii() and value.strip().isdigit() else value.strip()
+    return found
 
 
 def _choice(option: str, text: str, allowed: Sequence[T]) -> T:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simulator.engine.timeline import Timeline
-from simulator.step.backward import backward_flop
 from simulator.step.issue import Issue, Part
 from simulator.step.memory import MemoryNeed
 from simulator.step.options import StepOptions
 from simulator.step.place import Place
 from simulator.step.precision import product_precision
+from simulator.workload.backward import training_flop
 from simulator.workload.network import Network
 
 __all__ = ["Alternative", "KindTime", "LayerTime", "StepResult", "make_step_result"]
@@ -122,11 +122,9 @@ def make_step_result(
     gradient_order: Sequence[str],
 ) -> StepResult:
     """Return the result of *timeline*, which ran *issues* at *place*."""
-    model_flop = 0.0
-    if options.mode != "backward":
-        model_flop += network.flop
-    if options.mode in ("train", "backward"):
-        model_flop += backward_flop(network)
+    model_flop = float(training_flop(network) if options.mode in ("train", "backward") else network.flop)
+    if options.mode == "backward":
+        model_flop -= network.flop
     return StepResult(
         machine=machine,
         device=place.name,

@@ -16,7 +16,7 @@ from simulator.step.fusion import Group, groups_of
 from simulator.step.options import StepOptions
 from simulator.step.precision import casts, precision_of, storage_of
 from simulator.workload.network import Layer, Network, block_name
-from simulator.workload.operators import Copy, Elementwise, Phase
+from simulator.workload.operators import BatchNorm, Copy, Elementwise, Phase
 from simulator.workload.precision import ELEMENT_BYTES
 
 __all__ = ["Issue", "Part", "issues_of"]
@@ -56,6 +56,9 @@ class _Issuer:
     def layer(self, layer: Layer, phase: Phase, part: Part) -> Iterator[Issue]:
         precision = precision_of(self.options.precision, layer.operator, self.device)
         kernels = lower_operator(layer.operator, phase, precision)
+        if isinstance(layer.operator, BatchNorm) and not self.options.trains:  # by running statistics: one pass
+            n = layer.operator.output_elements
+            kernels = (Streaming("batch_norm", n, n * self.element_bytes, n * self.element_bytes),)
         if kernels:
             host_s = dispatch_time(self.device, layer.operator, phase)
             yield self.made(layer.name, part, host_s, kernels)
@@ -156,8 +159,7 @@ def _backward(issuer: _Issuer, groups: Sequence[Group]) -> Iterator[Issue]:
             yield issuer.fused(group, "backward", gradients + read + added, read)
             continue
         for step in found:
-            if step.phase is not None:
-                yield from issuer.layer(step.layer, step.phase, "backward")
+            yield from issuer.layer(step.layer, step.phase, "backward")
             for elements in step.added_elements:
                 yield issuer.added(step.layer.name, elements)
 

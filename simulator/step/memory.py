@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 from simulator.devices.cpu import Cpu
 from simulator.devices.device import Gpu
+from simulator.step.fusion import groups_of
 from simulator.step.options import Policy, StepOptions
 from simulator.step.precision import casts, storage_of
-from simulator.workload.activations import peak_forward_elements, saved_activations
-from simulator.workload.network import Network
+from simulator.workload.activations import SavedTensors, peak_forward_bytes, saved_tensors
+from simulator.workload.network import Network, block_name
 from simulator.workload.precision import ELEMENT_BYTES
 
 __all__ = ["CONTEXT_BYTES", "MemoryNeed", "largest_batch", "memory_need"]
@@ -63,13 +64,53 @@ def memory_need(network: Network, options: StepOptions, device: Gpu | Cpu) -> Me
     if options.trains:
         gradients = n * kept
         optimizer = n * ELEMENT_BYTES["fp32"] * _OPTIMIZER_COPIES[options.optimizer] if options.mode == "train" else 0
-        activations = saved_activations(network, element_bytes=element, recompute=options.recompute)
+        activations = _kept_bytes(network, options)
         working = 2 * element * _largest_meeting(network)
     else:
         gradients = optimizer = activations = 0
-        working = element * peak_forward_elements(network)
+        working = peak_forward_bytes(network, storage_of(options.precision))
     context = CONTEXT_BYTES if isinstance(device, Gpu) else 0.0
     return MemoryNeed(parameters, gradients, optimizer, activations, working, context, device.memory_bytes)
+
+
+def _kept_bytes(network: Network, options: StepOptions) -> int:
+    """Return the bytes of activations that wait for the backward pass."""
+    saved = saved_tensors(network, storage_of(options.precision))
+    if options.compiled:
+        saved = _of_groups(network, saved)
+    return _of_blocks(network, saved) if options.recompute else saved.total_bytes
+
+
+def _of_groups(network: Network, saved: SavedTensors) -> SavedTensors:
+    """Return what is kept where layers are fused: what a group reads and writes; the rest is computed again."""
+    by_layer: list[int] = []
+    there: set[int] = set()
+    for group in groups_of(network):
+        there.update(group.reads, group.writes)
+        place = len(by_layer)
+        alone = len(group.layers) == 1
+        by_layer += [saved.by_layer[place + i] if alone else 0 for i in range(len(group.layers))]
+    return SavedTensors({t: n for t, n in saved.by_tensor.items() if t in there}, tuple(by_layer))
+
+
+def _of_blocks(network: Network, saved: SavedTensors) -> int:
+    """Return what is kept where repeated blocks keep their inputs alone, and one at a time is there in full."""
+    blocks_of: dict[int, set[str]] = {}
+    inside: dict[str, int] = {}
+    for layer, besides in zip(network.layers, saved.by_layer, strict=True):
+        block = block_name(layer.name)
+        inside[block] = inside.get(block, 0) + besides
+        for tensor in (*layer.inputs, layer.output):
+            blocks_of.setdefault(tensor, set()).add(block)
+    kept = 0
+    for tensor, n_bytes in saved.by_tensor.items():
+        blocks = blocks_of.get(tensor, {""})
+        if len(blocks) == 1:
+            inside[next(iter(blocks))] = inside.get(next(iter(blocks)), 0) + n_bytes
+        else:
+            kept += n_bytes
+    kept += inside.pop("", 0)
+    return kept + max(inside.values(), default=0)
 
 
 def _largest_meeting(network: Network) -> int:

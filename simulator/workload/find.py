@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from simulator.errors import InputError
@@ -19,8 +19,22 @@ class NetworkSource:
     build: Callable[[int], Network]
 
 
-def find_network(text: str, *, sequence_length: int | None = None, image: int | None = None) -> NetworkSource:
+def find_network(
+    text: str,
+    *,
+    training: bool = True,
+    sequence_length: int | None = None,
+    image: int | None = None,
+    settings: Mapping[str, int | str] | None = None,
+) -> NetworkSource:
     """Return the network that *text* names.
+
+    Parameters
+    ----------
+    training : bool
+        With the loss, and with layers that are there in training alone (dropout).
+    settings : mapping of str to int or str
+        Sizes of a network of the zoo other than its own: ``layers``, ``attention``, ...
 
     Raises
     ------
@@ -29,6 +43,11 @@ def find_network(text: str, *, sequence_length: int | None = None, image: int | 
 
     """
     scheme, colon, _ = text.partition(":")
+    if colon and scheme in ("bytes", "sweep"):
+        raise InputError(f"--workload {text}: a size is exchanged, not computed; --batch needs a network")
+    is_file = text.endswith((".yaml", ".yml"))
+    if settings and (colon or is_file):
+        raise InputError(f"--set {next(iter(settings))}=...: is for networks of the zoo; {text} says its own sizes")
     if colon and scheme == "torch":
         from simulator.workload.torch_import import load_torch_workload
 
@@ -36,17 +55,16 @@ def find_network(text: str, *, sequence_length: int | None = None, image: int | 
             return load_torch_workload(text, batch=batch, sequence_length=sequence_length).network
 
         return NetworkSource(text, traced)
-    if colon and scheme in ("bytes", "sweep"):
-        raise InputError(f"--workload {text}: a size is exchanged, not computed; --batch needs a network")
-    if text.endswith((".yaml", ".yml")):
+    if is_file:
         from simulator.workload.layers_yaml import load_network
 
         return NetworkSource(text, lambda batch: load_network(text, batch=batch))
     from simulator.workload.zoo.registry import build_network
 
     def built(batch: int) -> Network:
+        sizes = {"sequence_length": sequence_length, "image": image, **(settings or {})}
         try:
-            return build_network(text, batch=batch, sequence_length=sequence_length, image=image)
+            return build_network(text, batch=batch, training=training, loss=training, **sizes)
         except InputError as error:
             raise InputError(
                 [replace(fault, message=f"--workload: {fault.message}") for fault in error.faults]
