@@ -1,0 +1,163 @@
+"""Memory of activations: what autograd keeps for the backward pass, and what the forward pass holds at once.
+
+Which tensors an operator keeps is read from PyTorch's ``derivatives.yaml`` and its kernels
+for CUDA.  Parameters and constants (masks, tables of sines) are not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from simulator.workload.backward import needs_gradient, storages
+from simulator.workload.network import Layer, Network
+from simulator.workload.operators import (
+    Attention,
+    BatchNorm,
+    Conv2d,
+    CrossEntropy,
+    Elementwise,
+    Embedding,
+    LayerNorm,
+    Linear,
+    MatMul,
+    Pool,
+    Recurrent,
+    Softmax,
+)
+from simulator.workload.precision import ELEMENT_BYTES, Precision
+
+__all__ = ["SavedTensors", "peak_forward_bytes", "saved_tensors"]
+
+_INDEX_BYTES = 8  # int64
+_STATISTIC_BYTES = 4  # fp32 in each precision
+_KEEPS_OUTPUT = frozenset({"relu", "sigmoid", "tanh", "exp", "sqrt", "rsqrt", "reciprocal"})
+_KEEPS_NOTHING = frozenset(
+    {"add", "sub", "neg", "add_scalar", "sub_scalar", "mul_scalar", "div_scalar", "dropout", "where", "masked_fill"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SavedTensors:
+    """What is kept: the bytes of each tensor by its number, and what each layer keeps besides.
+
+    A tensor that several layers keep is there once.  ``by_layer[i]`` is what layer ``i`` alone
+    keeps: masks, indices, statistics.
+    """
+
+    by_tensor: dict[int, int]
+    by_layer: tuple[int, ...]
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all."""
+        return sum(self.by_tensor.values()) + sum(self.by_layer)
+
+
+def saved_tensors(network: Network, precision: Precision) -> SavedTensors:
+    """Return what is kept of a forward pass of *network* in *precision* until the backward pass."""
+    size = ELEMENT_BYTES[precision]
+    needed = needs_gradient(network)
+    places = storages(network)
+    tokens = _index_tensors(network)
+    by_tensor: dict[int, int] = {}
+    by_layer: list[int] = []
+    for layer in network.layers:
+        if not needed[layer.output]:
+            by_layer.append(0)
+            continue
+        for number in _kept(layer, needed):
+            place = places[number]
+            width = _INDEX_BYTES if number in tokens else size
+            by_tensor[place] = network.elements[place] * width
+        by_layer.append(_besides(layer, size))
+    return SavedTensors(by_tensor, tuple(by_layer))
+
+
+def _index_tensors(network: Network) -> set[int]:
+    """Return tensors of whole numbers: what embeddings look up, and labels."""
+    found = {layer.inputs[0] for layer in network.layers if isinstance(layer.operator, Embedding)}
+    return found | {layer.inputs[1] for layer in network.layers if isinstance(layer.operator, CrossEntropy)}
+
+
+def _kept(layer: Layer, needed: list[bool]) -> Iterator[int]:
+    """Yield the tensors of the network that *layer* keeps."""
+    operator, inputs = layer.operator, layer.inputs
+    match operator:
+        case Linear() | Conv2d() | BatchNorm() | LayerNorm() | Embedding():
+            yield inputs[0]
+        case MatMul():  # each is needed for the gradient of the other
+            yield from (a for a, b in zip(inputs, inputs[::-1], strict=True) if needed[b])
+        case Softmax():
+            yield layer.output
+        case Attention() | Recurrent():
+            yield from inputs
+            yield layer.output
+        case CrossEntropy():
+            yield inputs[1]
+        case Pool():
+            whole = (operator.kernel_h, operator.kernel_w) == (operator.h_in, operator.w_in)
+            if operator.kind == "max" or not whole:  # the mean of a whole image needs its size alone
+                yield inputs[0]
+        case Elementwise() if operator.function in _KEEPS_OUTPUT:
+            yield layer.output
+        case Elementwise() if operator.function in ("mul", "div"):
+            if len(inputs) == 2:  # else the other factor is a constant
+                yield from (a for a, b in zip(inputs, inputs[::-1], strict=True) if needed[b])
+        case Elementwise() if operator.function not in _KEEPS_NOTHING:
+            yield from inputs
+        case _:
+            pass
+
+
+def _besides(layer: Layer, size: int) -> int:
+    """Return the bytes that *layer* keeps of what no other layer sees."""
+    operator = layer.operator
+    match operator:
+        case Elementwise(function="dropout"):
+            return operator.elements  # a mask of one byte each
+        case Pool(kind="max"):
+            return operator.output_elements * _INDEX_BYTES
+        case BatchNorm():
+            return 2 * operator.channels * _STATISTIC_BYTES
+        case LayerNorm():
+            return operator.rows * _STATISTIC_BYTES * (2 if operator.kind == "layer_norm" else 1)
+        case Attention():
+            return operator.batch * operator.heads * operator.query_length * _STATISTIC_BYTES
+        case CrossEntropy():
+            return operator.rows * operator.cols * size
+        case Recurrent():  # cuDNN's reserve: the gates and the cell's state of each step
+            return operator.output_elements * (operator.gates + 1) * size
+        case _:
+            return 0
+
+
+def peak_forward_bytes(network: Network, precision: Precision) -> int:
+    """Return the most bytes of activations that are alive at once in a forward pass that keeps nothing.
+
+    A tensor lives from the layer that writes it to the last that reads it; what is fed in
+    lives throughout, as its caller holds it.
+    """
+    size = ELEMENT_BYTES[precision]
+    places = storages(network)
+    tokens = _index_tensors(network)
+    last: dict[int, int] = {}
+    for i, layer in enumerate(network.layers):
+        for number in (*layer.inputs, layer.output):
+            last[places[number]] = i
+    written = {layer.output for layer in network.layers}
+    alive = sum(
+        n * (_INDEX_BYTES if number in tokens else size)
+        for number, n in enumerate(network.elements)
+        if number not in written
+    )
+    most = alive
+    leaving: dict[int, list[int]] = {}
+    for place, i in last.items():
+        leaving.setdefault(i, []).append(place)
+    for i, layer in enumerate(network.layers):
+        if not layer.in_place:
+            alive += network.elements[layer.output] * size
+        most = max(most, alive)
+        alive -= sum(network.elements[place] * size for place in leaving.get(i, ()) if place in written)
+    return most
