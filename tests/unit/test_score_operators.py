@@ -1,0 +1,249 @@
+"""Tables of operators: known errors, what is skipped, calibration without a look at what is judged."""
+
+import csv
+import json
+import random
+
+import pytest
+import yaml
+
+from simulator.devices.calibration_file import load_calibration
+from simulator.devices.device import gpu_from_part
+from simulator.topology.catalogue import load_part
+from validate.calibrate.command import calibrate_command
+from validate.operators.devices import DeviceBook
+from validate.operators.predict import predict_operator, roofline_operator
+from validate.operators.query import COLUMNS_ASKED, read_query
+from validate.score.command import score_command
+from validate.score.query import NotScored
+
+COLUMNS = ["device", "op", "variant", "phase", "dtype", "batch", "m", "n", "k", "rows", "cols", "time_s",
+           "includes_dispatch", "dataset", "trust"]  # fmt: skip
+LINEAR = {"device": "v100-pcie-32gb", "op": "linear", "phase": "fwd", "dtype": "fp32", "m": "512", "n": "1024",
+          "k": "2048", "time_s": "0.001", "trust": "A", "dataset": "mine"}  # fmt: skip
+
+
+def table(tmp_path, *rows, name="ops.csv", columns=COLUMNS):
+    path = tmp_path / name
+    with path.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, columns, restval="", extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows({**LINEAR, **row} for row in rows)
+    return str(path)
+
+
+def document(capsys, file, **options):
+    score_command([file], as_json=True, **options)
+    return json.loads(capsys.readouterr().out)["tables"][0]
+
+
+def written(path):
+    with open(path, newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def predicted_s(**row):
+    text = {**LINEAR, **row}
+    query = read_query(lambda column: text.get(column, ""))
+    return predict_operator(DeviceBook().get(query.device), query)
+
+
+def many(n=80, seed=1, device="v100-pcie-32gb", factor=2.0):
+    """Rows that take *factor* times as long as predicted."""
+    rng = random.Random(seed)
+    rows = []
+    for _ in range(n):
+        row = {"device": device, **{name: str(rng.randrange(64, 4096)) for name in ("m", "n", "k")}}
+        rows.append({**row, "time_s": repr(factor * predicted_s(**row))})
+    return rows
+
+
+def test_known_errors(tmp_path, capsys):
+    exact_s = predicted_s()
+    file = table(tmp_path, {"time_s": repr(exact_s)}, {"time_s": repr(2 * exact_s)}, {"op": "spmm"})
+    scored = document(capsys, file)
+    assert (scored["kind"], scored["rows"], scored["scored"]) == ("operators", 3, 2)
+    assert scored["overall"]["median_ape"] == pytest.approx(0.25)
+    assert scored["overall"]["bias"] == pytest.approx(-0.25)
+    assert scored["skipped"] == {"no model of spmm": 1}
+    assert {"op": "linear"} in [group["by"] for group in scored["groups"]]
+    assert {"by": {"op": "spmm"}, "rows": 1} in scored["not_scored"]
+
+
+def test_the_roofline_stands_beside(tmp_path, capsys):
+    query = read_query(lambda column: LINEAR.get(column, ""))
+    part = load_part("v100-pcie-32gb")
+    flop_s = 2 * 512 * 1024 * 2048 / part.peak["fp32"]
+    assert roofline_operator(gpu_from_part("v", part), query) == pytest.approx(flop_s)
+    scored = document(capsys, table(tmp_path, {"time_s": repr(4 * flop_s)}))
+    assert scored["baselines"]["roofline"]["bias"] == pytest.approx(-0.75)
+
+
+def test_what_the_framework_waits_for_is_in_rows_that_measured_it(tmp_path, capsys):
+    assert predicted_s(includes_dispatch="1") > predicted_s(includes_dispatch="0") == predicted_s()
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        ({"device": ""}, "device missing"),
+        ({"device": "v100-pcie-32g"}, "no part of device 'v100-pcie-32g'; did you mean 'v100-pcie-32gb'?"),
+        ({"device": "xyz"}, "no part of device 'xyz'; --device NAME=PART gives one"),
+        ({"device": "knl-7250"}, "knl-7250 is no GPU of NVIDIA or AMD"),
+        ({"op": ""}, "no model of an operator without a name"),
+        ({"dtype": "fp31"}, "no such dtype: fp31"),
+        ({"phase": "sideways"}, "no such phase: sideways"),
+        ({"dtype": "fp8"}, "v100-pcie-32gb: no peak rate for fp8"),
+        ({"m": ""}, "m missing"),
+        ({"m": "1.5"}, "m is no whole number"),
+        ({"m": "-4"}, "m not positive"),
+        ({"time_s": "0"}, "time_s not positive"),
+        ({"trust": "C"}, "context: trust C"),
+    ],
+)
+def test_rows_that_cannot_be_scored(tmp_path, capsys, cells, reason):
+    scored = document(capsys, table(tmp_path, {}, cells))
+    (found,) = scored["skipped"]
+    assert found.startswith(reason)
+    assert scored["skipped_lines"][found] == [3]
+
+
+def test_a_name_of_the_table_is_made_a_part(tmp_path, capsys):
+    file = table(tmp_path, {"device": "h100-unspecified"}, {})
+    assert document(capsys, file)["scored"] == 1
+    assert document(capsys, file, devices=["h100-unspecified=h100-pcie"])["scored"] == 2
+
+
+def test_a_part_for_all_rows_makes_the_column_needless(tmp_path, capsys):
+    file = table(tmp_path, {}, columns=[c for c in COLUMNS if c != "device"])
+    assert document(capsys, file, devices=["t4"])["scored"] == 1
+
+
+def test_predictions_do_not_depend_on_what_was_measured(tmp_path, capsys):
+    rows = many()
+    one = table(tmp_path, *rows, name="1.csv")
+    other = table(tmp_path, *[{**row, "time_s": "", "trust": "B"} for row in rows], name="2.csv")
+    predictions = []
+    for file in (one, other):
+        out = tmp_path / "p.csv"
+        document(capsys, file, out=str(out), quiet=True)
+        predictions.append([row["predicted_s"] for row in written(out)])
+    assert predictions[0] == predictions[1]
+    assert all(predictions[0])
+
+
+# -- calibration -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def scipy():
+    pytest.importorskip("scipy", reason="calibrating needs SciPy")
+
+
+def calibrated(capsys, tmp_path, rows, count="20", name="t.csv", **options):
+    out = tmp_path / "p.csv"
+    scored = document(capsys, table(tmp_path, *rows, name=name), calibrate=count, out=str(out), quiet=True, **options)
+    return scored, written(out)
+
+
+def test_a_factor_on_all_rows_is_found_and_judged_on_the_others(tmp_path, capsys, scipy):
+    scored, _ = calibrated(capsys, tmp_path, many(factor=2.0))
+    assert scored["skipped"] == {"calibrated on": 20}
+    assert scored["scored"] == 60
+    assert scored["overall"]["median_ape"] < 0.1  # drawn a little towards 1
+
+
+def test_rows_that_are_judged_have_no_say(tmp_path, capsys, scipy):
+    rows = many()
+    _, before = calibrated(capsys, tmp_path, rows)
+    judged = [i for i, row in enumerate(before) if not row["skipped"]]
+    rng = random.Random(3)
+    for i in judged:
+        rows[i]["time_s"] = repr(rng.uniform(1e-6, 1))
+    _, after = calibrated(capsys, tmp_path, rows)
+    assert [row["predicted_s"] for row in after] == [row["predicted_s"] for row in before]
+    assert [i for i, row in enumerate(after) if not row["skipped"]] == judged
+
+
+def test_the_choice_does_not_depend_on_order_or_time(tmp_path, capsys, scipy):
+    rows = many()
+    key = ("m", "n", "k")
+    scored, before = calibrated(capsys, tmp_path, rows)
+    random.Random(5).shuffle(rows)
+    again, after = calibrated(capsys, tmp_path, rows)
+    chosen = [{tuple(row[c] for c in key) for row in turn if row["skipped"]} for turn in (before, after)]
+    assert chosen[0] == chosen[1]
+    assert scored["overall"] == pytest.approx(again["overall"])
+
+
+def test_rows_that_ask_the_same_as_a_calibrating_row_are_not_judged(tmp_path, capsys, scipy):
+    rows = many(20)
+    twice = rows + [{**row, "time_s": repr(1.01 * float(row["time_s"])), "dataset": "again"} for row in rows]
+    scored, written_rows = calibrated(capsys, tmp_path, twice, count="5")
+    assert scored["skipped"] == {"calibrated on": 10}
+    assert [bool(row["skipped"]) for row in written_rows[:20]] == [bool(row["skipped"]) for row in written_rows[20:]]
+
+
+def test_at_most_half_of_a_device_is_calibrated_on(tmp_path, capsys, scipy):
+    scored, _ = calibrated(capsys, tmp_path, many(7) + many(1, device="t4"), count="50")
+    assert scored["skipped"] == {"calibrated on": 3}
+    assert {"device": "t4"} in [group["by"] for group in scored["groups"]]
+
+
+def test_devices_are_calibrated_apart(tmp_path, capsys, scipy):
+    scored, _ = calibrated(capsys, tmp_path, many(factor=2.0) + many(device="t4", factor=1.0))
+    errors = {g["by"]["device"]: g["median_ape"] for g in scored["groups"] if set(g["by"]) == {"device"}}
+    assert errors["t4"] < 0.01
+    assert errors["v100-pcie-32gb"] < 0.1
+
+
+def test_grades_that_do_not_count_are_not_calibrated_on(tmp_path, capsys, scipy):
+    rows = [{**row, "trust": "C" if i % 2 else "A"} for i, row in enumerate(many())]
+    scored, rows = calibrated(capsys, tmp_path, rows)
+    assert sum(row["skipped"] == "calibrated on" and row["trust"] == "C" for row in rows) == 0
+    assert scored["skipped"]["calibrated on"] == 20
+
+
+def test_the_file_of_a_calibration(tmp_path, capsys, scipy):
+    file, out = table(tmp_path, *many(40), *many(3, device="t4")), tmp_path / "c.yaml"
+    calibrate_command(file, device="v100-pcie-32gb", out=str(out))
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "v100-pcie-32gb: 40 points (40 linear)" in printed.err
+    first = out.read_bytes()
+    calibrate_command(file, device="v100-pcie-32gb", quiet=True)
+    assert capsys.readouterr().out.encode() == first
+    data = yaml.safe_load(first)["devices"]["v100-pcie-32gb"]
+    assert data["points"]["count"] == {"linear": 40}
+    assert data["points"]["lines"] == "2-41"
+    assert len(data["points"]["asked"]) == 40
+    assert data["spread"]["by_class.gemm"] > 0
+    assert load_calibration(out)["v100-pcie-32gb"].by_class["gemm"] > 1.2
+    # Predictions use it, and never count what it was fitted to.
+    more = table(tmp_path, *many(40), *many(10, seed=9), name="more.csv")
+    scored = document(capsys, more, calibration=str(out))
+    assert scored["skipped"] == {"calibrated on": 40}
+    assert scored["overall"]["median_ape"] < 0.1
+    assert document(capsys, more)["overall"]["median_ape"] == pytest.approx(0.5)
+
+
+def test_names_of_tables_are_quoted_as_yaml_wants_it(tmp_path, capsys, scipy):
+    file = table(tmp_path, *many(4), name='a "b" \\ ☃.csv')
+    calibrate_command(file, device="v100-pcie-32gb", quiet=True)
+    data = yaml.safe_load(capsys.readouterr().out)
+    assert data["devices"]["v100-pcie-32gb"]["points"]["table"] == 'a "b" \\ ☃.csv'
+
+
+def test_a_table_without_devices_is_of_the_one_named(tmp_path, capsys, scipy):
+    file = table(tmp_path, *many(8), columns=[c for c in COLUMNS if c != "device"])
+    calibrate_command(file, device="t4", quiet=True)
+    assert yaml.safe_load(capsys.readouterr().out)["devices"]["t4"]["points"]["count"] == {"linear": 8}
+
+
+def test_columns_asked_hold_nothing_measured():
+    assert not {"time_s", "note", "trust", "dataset", "source"} & set(COLUMNS_ASKED)
+
+
+def test_a_device_without_a_name_is_a_reason():
+    with pytest.raises(NotScored, match="device missing"):
+        DeviceBook().get("")
