@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simulator.devices.cpu import Cpu
+from simulator.devices.cpu_predict import cpu_dispatch_time
 from simulator.devices.device import Gpu
 from simulator.workload.operators import (
     BatchNorm,
@@ -36,18 +38,35 @@ class DispatchCosts:
     backward_s: float = 8e-6  # a kernel of the backward pass, issued from C++
     library_s: float = 10e-6  # besides, where a library picks its kernel (cuBLAS, cuDNN)
     recurrent_s: float = 100e-6  # besides, a recurrent layer: weights gathered, a descriptor made
-    isolated_elementwise_s: float = 17e-6  # from the first event to the kernel's start
-    isolated_softmax_s: float = 25e-6
-    isolated_norm_s: float = 34e-6
-    isolated_library_s: float = 40e-6
-    isolated_end_s: float = 12e-6  # from a kernel's start to the second event, at the earliest
+    isolated_elementwise_s: float = 2.08e-05  # from the first event to the kernel's start
+    isolated_softmax_s: float = 2.85e-05
+    isolated_norm_s: float = 5e-05
+    isolated_linear_s: float = 44e-6
+    isolated_matmul_s: float = 22e-6
+    isolated_convolution_s: float = 70e-6
+    isolated_other_s: float = 30e-6
+    isolated_end_s: float = 1.2e-05  # from a kernel's start to the second event, at the earliest
 
 
 DISPATCH = DispatchCosts()
+_ISOLATED: dict[type, str] = {
+    Elementwise: "isolated_elementwise_s",
+    Softmax: "isolated_softmax_s",
+    LayerNorm: "isolated_norm_s",
+    BatchNorm: "isolated_norm_s",
+    Linear: "isolated_linear_s",
+    MatMul: "isolated_matmul_s",
+    Conv2d: "isolated_convolution_s",
+}
 
 
-def dispatch_time(gpu: Gpu, operator: Operator, phase: Phase, costs: DispatchCosts = DISPATCH) -> float:
-    """Return the seconds for which the host is busy until an eager framework has issued *operator* in *phase*."""
+def dispatch_time(gpu: Gpu | Cpu, operator: Operator, phase: Phase, costs: DispatchCosts = DISPATCH) -> float:
+    """Return the seconds for which the host is busy until an eager framework has issued *operator* in *phase*.
+
+    On a CPU nothing is issued ahead: they come on top of the operator's own time.
+    """
+    if isinstance(gpu, Cpu):
+        return cpu_dispatch_time(gpu, phase)
     by_library = isinstance(operator, Linear | MatMul | Conv2d | Recurrent)
     if phase == "fwd":
         time_s = costs.forward_s + (costs.library_s if by_library else 0.0)
@@ -65,13 +84,7 @@ def isolated_time(
     gpu: Gpu, operator: Operator, phase: Phase, kernels_s: float, costs: DispatchCosts = DISPATCH
 ) -> float:
     """Return the seconds that two events around one operator show, whose kernels take *kernels_s*."""
-    if isinstance(operator, Elementwise):
-        before_s = costs.isolated_elementwise_s
-    elif isinstance(operator, Softmax):
-        before_s = costs.isolated_softmax_s
-    elif isinstance(operator, LayerNorm | BatchNorm):
-        before_s = costs.isolated_norm_s
-    else:
-        before_s = costs.isolated_library_s
+    field = _ISOLATED.get(type(operator), "isolated_other_s")
+    before_s: float = getattr(costs, field)
     del phase
     return before_s * gpu.calibration.dispatch + max(kernels_s, costs.isolated_end_s * gpu.calibration.dispatch)

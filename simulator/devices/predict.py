@@ -10,6 +10,8 @@ from typing import Any
 from simulator.devices.attention import attention_cost
 from simulator.devices.convolution import convolution_cost
 from simulator.devices.cost import KernelCost
+from simulator.devices.cpu import Cpu
+from simulator.devices.cpu_predict import cpu_kernel_cost
 from simulator.devices.device import Gpu
 from simulator.devices.gather import gather_cost
 from simulator.devices.gemm import gemm_cost
@@ -32,7 +34,9 @@ from simulator.devices.streaming import streaming_cost
 from simulator.workload.operators import Operator, Phase
 from simulator.workload.precision import Precision
 
-__all__ = ["KERNEL_CLASSES", "kernel_class", "kernel_cost", "operator_costs"]
+__all__ = ["KERNEL_CLASSES", "Device", "kernel_class", "kernel_cost", "operator_costs"]
+
+Device = Gpu | Cpu
 
 _COSTS: dict[type, Callable[[Gpu, Any], KernelCost]] = {
     Gemm: gemm_cost,
@@ -53,8 +57,8 @@ def kernel_class(kernel: Kernel) -> str:
 
 
 @lru_cache(maxsize=65536)
-def kernel_cost(gpu: Gpu, kernel: Kernel) -> KernelCost:
-    """Return the cost of *kernel* on *gpu*, from its start to its end on the device.
+def kernel_cost(device: Device, kernel: Kernel) -> KernelCost:
+    """Return the cost of *kernel* on *device*, from its start to its end on the device.
 
     Raises
     ------
@@ -62,11 +66,13 @@ def kernel_cost(gpu: Gpu, kernel: Kernel) -> KernelCost:
         Where the device has no figure for the kernel's precision.
 
     """
-    cost = _COSTS[type(kernel)](gpu, kernel)
-    factor = gpu.calibration.by_class.get(kernel_class(kernel), 1.0)
+    cost = cpu_kernel_cost(device, kernel) if isinstance(device, Cpu) else _COSTS[type(kernel)](device, kernel)
+    factor = device.calibration.by_class.get(kernel_class(kernel), 1.0)
     return cost if factor == 1.0 else replace(cost, time_s=cost.time_s * factor)
 
 
-def operator_costs(gpu: Gpu, operator: Operator, phase: Phase, precision: Precision) -> tuple[KernelCost, ...]:
+def operator_costs(
+    device: Device, operator: Operator, phase: Phase, precision: Precision
+) -> tuple[KernelCost, ...]:
     """Return the costs of the kernels of *operator* in *phase*, in order; raises as :func:`kernel_cost`."""
-    return tuple(kernel_cost(gpu, kernel) for kernel in lower_operator(operator, phase, precision))
+    return tuple(kernel_cost(device, kernel) for kernel in lower_operator(operator, phase, precision))

@@ -168,7 +168,8 @@ class _Resolver:
             wires.extend(self._link(i, link))
         for i, mesh in zip(self._positions("meshes"), self.spec.meshes, strict=True):
             wires.extend(self._mesh(i, mesh))
-        if not any(device.kind == "gpu" for device in self.devices.values()) and not self.faults:
+        computing = [d for d in self.devices.values() if d.kind == "gpu" or (d.kind == "cpu" and d.part_name)]
+        if not computing and not self.faults:
             place = ("devices",) if self.spec.devices else ()
             self.fault(place, "there is no GPU; devices needs for example gpu[0-3]: {kind: gpu}", key=True)
         if not self.faults:
@@ -325,8 +326,8 @@ class _Resolver:
             neighbours[wire.a].append(wire.b)
             neighbours[wire.b].append(wire.a)
         gpus = [name for name, device in self.devices.items() if device.kind == "gpu"]
-        reached = {gpus[0]}
-        stack = [gpus[0]]
+        reached = set(gpus[:1])
+        stack = gpus[:1]
         while stack:
             for name in neighbours[stack.pop()]:
                 if name not in reached:

@@ -89,7 +89,7 @@ class CacheLevel(Strict):
 
     size: Size
     latency: Duration
-    bandwidth: Bandwidth | None = None
+    bandwidth: Bandwidth | None = Field(None, description="Of one cache of this level, for all cores that share it")
     shared_by_cores: int = Field(1, gt=0, description="Cores that share one cache of this level")
 
 
@@ -102,10 +102,18 @@ class CpuPart(Part):
     core_count: int | None = Field(None, gt=0, description="Physical cores")
     thread_count: int | None = Field(None, gt=0, description="Hardware threads")
     clock: Frequency | None = Field(None, description="Base clock")
+    turbo_clock: Frequency | None = Field(None, description="Highest clock of one core alone")
+    vector_clock: Frequency | None = Field(
+        None, description="Clock of all cores while they compute with vectors; left out: the base clock"
+    )
     vector_bits: int | None = Field(None, gt=0, description="Width of a vector register")
+    flop_per_cycle: dict[str, Annotated[int, Field(gt=0)]] = Field(
+        {}, description="FLOPs of one core in a cycle by precision: fp64, fp32, fp16, bf16, int8; others it has not"
+    )
     memory_size: Size | None = Field(None, description="Memory attached to this socket")
     memory_bandwidth: Bandwidth | None = Field(None, description="What all channels together sustain")
     memory_latency: Duration | None = Field(None, description="First word, local")
+    core_bandwidth: Bandwidth | None = Field(None, description="What one core alone sustains from memory")
     caches: dict[str, CacheLevel] = Field({}, description="Levels by name: l1, l2, l3")
 
 

@@ -1,0 +1,168 @@
+"""CPUs as the cost models see them: the figures of a part, and with how many threads it is used."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from simulator.devices.calibration import Calibration
+from simulator.errors import InputError
+from simulator.topology.parts import CpuPart
+from simulator.workload.precision import Precision
+
+__all__ = ["CPU_LIBRARIES", "Cache", "Cpu", "CpuLibrary", "cpu_from_part"]
+
+CpuLibrary = Literal["onednn", "blas"]
+CPU_LIBRARIES: tuple[CpuLibrary, ...] = ("onednn", "blas")
+
+LINES_IN_FLIGHT = 20  # cache lines that one core awaits at once, its prefetcher's among them
+LINE_BYTES = 64
+DEFAULT_LATENCY_S = 100e-9  # Dive into Deep Learning, section 13.4: to the first word
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """One level: the size of one cache, how many cores share it, its own bandwidth (0: what its cores draw)."""
+
+    size_bytes: float
+    shared_by_cores: int
+    bandwidth_Bps: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cpu:
+    """All sockets of a machine as one device, used with ``threads`` threads.
+
+    ``clock_Hz`` is that of all cores while they compute with vectors, ``turbo_clock_Hz`` that of one core
+    alone.  ``flop_per_cycle`` is one core's, by precision; a precision that is not there, it does
+    not compute in.  ``memory_bandwidth_Bps`` is one socket's, ``memory_bytes`` of all of them
+    (infinite where the part does not say).  ``library`` says whose kernels run: ``onednn`` as
+    frameworks use since 2018, every pass over memory parallel and with vectors; ``blas`` as in those
+    of 2016, whose products alone are (:mod:`simulator.devices.cpu_gemm`).
+    Two devices are the same only where they are one object, so that costs can be remembered.
+    """
+
+    name: str
+    vendor: str
+    generation: str
+    cores_per_socket: int
+    threads_per_core: int
+    sockets: int
+    threads: int
+    clock_Hz: float
+    turbo_clock_Hz: float
+    vector_bits: int
+    flop_per_cycle: Mapping[str, int]
+    memory_bandwidth_Bps: float
+    core_bandwidth_Bps: float
+    memory_bytes: float
+    caches: tuple[Cache, ...] = ()
+    library: CpuLibrary = "onednn"
+    calibration: Calibration = field(default_factory=Calibration)
+
+    @property
+    def core_count(self) -> int:
+        """Physical cores of all sockets."""
+        return self.sockets * self.cores_per_socket
+
+    @property
+    def hardware_threads(self) -> int:
+        """Threads that run at the same time, of all sockets."""
+        return self.core_count * self.threads_per_core
+
+    @property
+    def peak_flops_per_s(self) -> Mapping[str, float]:
+        """Peak rate by precision, of as many cores as there are threads."""
+        cores = min(self.threads, self.core_count)
+        return {p: flop * cores * self.core_clock(cores) for p, flop in self.flop_per_cycle.items()}
+
+    def core_clock(self, cores: int) -> float:
+        """Return the clock, in Hz, at which each of *cores* computes; in between, linear in the busy share."""
+        most = self.cores_per_socket
+        busy = min(cores, most)
+        idle_share = (most - busy) / (most - 1) if most > 1 else 0.0
+        return (self.clock_Hz + (self.turbo_clock_Hz - self.clock_Hz) * idle_share) * self.calibration.compute
+
+    def core_flop_per_cycle(self, precision: Precision) -> int:
+        """Return one core's FLOPs in a cycle.
+
+        Raises
+        ------
+        InputError
+            Where the part has none for *precision*.
+
+        """
+        try:
+            return self.flop_per_cycle[precision]
+        except KeyError:
+            known = ", ".join(self.flop_per_cycle)
+            raise InputError(
+                f"{self.name}: this CPU does not compute in {precision}; the part has {known} "
+                f"(what it has besides goes under flop_per_cycle:)"
+            ) from None
+
+    def peak(self, precision: Precision) -> float:
+        """Return the peak rate in FLOP/s of as many cores as there are threads; raises as core_flop_per_cycle."""
+        cores = min(self.threads, self.core_count)
+        return self.core_flop_per_cycle(precision) * cores * self.core_clock(cores)
+
+
+def cpu_from_part(
+    name: str,
+    part: CpuPart,
+    sockets: int = 1,
+    threads: int | None = None,
+    *,
+    library: CpuLibrary = "onednn",
+    calibration: Calibration | None = None,
+) -> Cpu:
+    """Return the device that *sockets* processors of a part make together.
+
+    ``threads`` are one for each physical core where they are not given, as frameworks choose.
+
+    Raises
+    ------
+    InputError
+        Where the part lacks a figure that costs need (names all of them), or a number is below 1.
+
+    """
+    needed = ("core_count", "clock", "flop_per_cycle", "memory_bandwidth")
+    missing = [key for key in needed if not getattr(part, key)]
+    if missing:
+        raise InputError(f"{name}: the part has no {', '.join(missing)}; what compute costs needs them")
+    assert part.core_count is not None
+    assert part.clock is not None
+    assert part.memory_bandwidth is not None
+    if sockets < 1:
+        raise InputError(f"{name}: at least one socket computes; got {sockets}")
+    if threads is not None and threads < 1:
+        raise InputError(f"{name}: at least one thread computes; got {threads}")
+    if library not in CPU_LIBRARIES:
+        raise InputError(f"{name}: no such library of CPU kernels: {library}; there are {', '.join(CPU_LIBRARIES)}")
+    clock_Hz = part.vector_clock or part.clock
+    latency_s = part.memory_latency or DEFAULT_LATENCY_S
+    core_Bps = part.core_bandwidth or LINES_IN_FLIGHT * LINE_BYTES / latency_s
+    return Cpu(
+        name=name,
+        vendor=part.vendor,
+        generation=part.architecture.lower(),
+        cores_per_socket=part.core_count,
+        threads_per_core=max(1, (part.thread_count or part.core_count) // part.core_count),
+        sockets=sockets,
+        threads=threads or sockets * part.core_count,
+        clock_Hz=clock_Hz,
+        turbo_clock_Hz=max(part.turbo_clock or clock_Hz, clock_Hz),
+        vector_bits=part.vector_bits or 128,
+        flop_per_cycle=dict(part.flop_per_cycle),
+        memory_bandwidth_Bps=part.memory_bandwidth,
+        core_bandwidth_Bps=min(core_Bps, part.memory_bandwidth),
+        memory_bytes=part.memory_size * sockets if part.memory_size else math.inf,
+        caches=tuple(
+            Cache(level.size, min(level.shared_by_cores, part.core_count), level.bandwidth or 0.0)
+            for level in part.caches.values()
+        ),
+        library=library,
+        calibration=calibration or Calibration(),
+    )

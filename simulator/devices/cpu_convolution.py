@@ -1,0 +1,84 @@
+"""Convolutions on a CPU: directly (oneDNN), or as a product of unrolled images (frameworks of 2016).
+
+Direct: vectors run over channels of the result, images and blocks of channels go to threads; images
+are brought into the order of blocked channels before and after.  Unrolled: image by image, every
+window is written out as a column and the columns are multiplied with the filters (im2col); the
+gradient of the images goes the other way and adds the columns up.
+"""
+
+from __future__ import annotations
+
+import math
+
+from simulator.devices.cost import Bound, KernelCost
+from simulator.devices.cpu import Cpu
+from simulator.devices.cpu_gemm import PRODUCTS, gemm_product
+from simulator.devices.cpu_memory import cache_bytes, transfer_time
+from simulator.devices.cpu_passes import START_CYCLES
+from simulator.devices.cpu_threads import compute_rate, region_time, scalar_rate
+from simulator.devices.kernels import Convolution, Gemm
+from simulator.workload.precision import ELEMENT_BYTES
+
+__all__ = ["convolution_products"]
+
+# Of the peak rate, what the inner loops reach: oneDNN on one core of a Zen 4 server and on the Xeon Phi 7250
+# of DeepBench (4.4 to 5.0 of 5.2 TFLOP/s forward).
+EFFICIENCY = {"fwd": 0.93, "bwd_data": 0.90, "bwd_weight": 0.78}
+CHANNEL_VECTORS = 4  # of channels of the result that a thread takes at a time
+UNROLLED_CYCLES = 3.0  # to write one element of a window out, or to add it up, element by element
+
+
+def convolution_products(cpu: Cpu, kernel: Convolution) -> KernelCost:
+    """Return the cost of *kernel* on *cpu*."""
+    return _unrolled(cpu, kernel) if cpu.library == "blas" else _direct(cpu, kernel)
+
+
+def _direct(cpu: Cpu, kernel: Convolution) -> KernelCost:
+    shape, threads = kernel.shape, cpu.threads
+    element = ELEMENT_BYTES[kernel.precision]
+    lanes = max(1, cpu.vector_bits // (8 * max(4, element)))
+    # Vectors run over what the product does not add up: channels of the result, or of the gradient.
+    channels = shape.c_in if kernel.direction == "bwd_data" else shape.c_out
+    padded = math.ceil(channels / lanes) * lanes / channels
+    blocks = math.ceil(channels / (CHANNEL_VECTORS * lanes))
+    tasks = shape.batch * blocks * max(1, shape.h_out // 4)
+    uneven = math.ceil(tasks / threads) * threads / tasks
+    depth = (shape.c_in if kernel.direction != "bwd_data" else shape.c_out) // shape.groups
+    steps = depth * shape.kernel_h * shape.kernel_w
+    rate = compute_rate(cpu, kernel.precision, threads) * EFFICIENCY[kernel.direction]
+    compute_s = kernel.flop * padded * uneven * (1.0 + PRODUCTS.start_depth / steps) / rate
+    # Filters that no core keeps are fetched for every image.
+    weights = shape.weight_elements * element
+    times = shape.batch if weights / blocks > cache_bytes(cpu, 1, 1) else 1
+    moved = 3 * (shape.input_elements + shape.output_elements) * element + times * weights
+    memory_s = transfer_time(cpu, moved, threads)
+    if kernel.direction == "bwd_weight":
+        # Each thread adds its images into filters of its own; then all are added.
+        memory_s += transfer_time(cpu, 2 * min(threads, shape.batch) * weights, threads)
+    start_s = START_CYCLES / cpu.core_clock(1) + region_time(cpu, threads)
+    bound: Bound = "latency" if start_s > compute_s + memory_s else "compute" if compute_s > memory_s else "memory"
+    time_s = start_s + compute_s + memory_s
+    return KernelCost(time_s, bound, kernel.flop, kernel.bytes, f"direct, {threads} threads")
+
+
+def _unrolled(cpu: Cpu, kernel: Convolution) -> KernelCost:
+    shape = kernel.shape
+    pixels = shape.h_out * shape.w_out
+    window = shape.c_in // shape.groups * shape.kernel_h * shape.kernel_w
+    filters = shape.c_out // shape.groups
+    if kernel.direction == "fwd":
+        product = Gemm(filters, pixels, window, kernel.precision)
+    elif kernel.direction == "bwd_data":
+        product = Gemm(window, pixels, filters, kernel.precision, layout="TN")
+    else:
+        product = Gemm(filters, window, pixels, kernel.precision, layout="NT")
+    multiplied = gemm_product(cpu, product)
+    plain = shape.kernel_h * shape.kernel_w == 1 and shape.stride_h * shape.stride_w == 1
+    columns_s = 0.0
+    if not plain:
+        n_bytes = 2 * window * pixels * ELEMENT_BYTES[kernel.precision]
+        written_s = window * pixels * UNROLLED_CYCLES / scalar_rate(cpu, 1)
+        columns_s = max(written_s, transfer_time(cpu, n_bytes, 1))
+    time_s = shape.batch * shape.groups * (multiplied.time_s + columns_s)
+    bound: Bound = "memory" if columns_s > multiplied.time_s else multiplied.bound
+    return KernelCost(time_s, bound, kernel.flop, kernel.bytes, f"unrolled, {multiplied.detail}")

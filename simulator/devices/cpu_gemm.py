@@ -1,0 +1,141 @@
+"""Products on a CPU: matrices, and what is made of them: recurrent layers, attention.
+
+A BLAS splits C among the threads, copies the parts of A and B that do not lie in a cache into the
+order in which its inner kernel reads them ("packing"), and multiplies tile by tile (Goto, van de
+Geijn, "Anatomy of high-performance matrix multiplication", 2008).  So its time is the sum of
+multiplying at nearly the peak rate, packing, and fetching A and B; with few rows, packing is longer
+than multiplying.  A product with a single row or column is a pass over the matrix.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from simulator.devices.cost import Bound, KernelCost
+from simulator.devices.cpu import Cpu
+from simulator.devices.cpu_memory import cache_bytes, transfer_time
+from simulator.devices.cpu_passes import SERIAL_FUNCTION_CYCLES, START_CYCLES, exp_cycles
+from simulator.devices.cpu_threads import compute_rate, region_time, scalar_rate, vector_rate
+from simulator.devices.kernels import FusedAttention, Gemm, Recurrence
+from simulator.workload.precision import ELEMENT_BYTES
+
+__all__ = ["PRODUCTS", "ProductCosts", "attention_products", "gemm_product", "multiply_time", "recurrence_products"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProductCosts:
+    """Constants of a BLAS, the same for all CPUs.
+
+    From MKL on one core of a Zen 4 server (products of 16 to 2000, and 1 to 1024 rows times 1024 x 4096),
+    and the largest products of the Xeon Phi 7250 in DeepBench.
+    """
+
+    efficiency: float = 0.88  # of the peak rate, what the inner kernel reaches on large matrices
+    start_depth: float = 14.0  # steps along k that a tile's start and end take as long as
+    tile_rows: int = 6  # of C in registers: rows, and elements of a row as multiples of the vector
+    tile_vectors: int = 2
+    packing_cycles: float = 0.9  # for each element copied
+    serial_flop: float = 5e4  # a smaller product is left to one thread
+    attention_efficiency: float = 0.88
+    gate_cycles: float = 12.0  # for each gate of a recurrent cell, on two vector units of 256 bits
+
+
+PRODUCTS = ProductCosts()
+
+
+@lru_cache(maxsize=512)
+def _grids(parts: int) -> tuple[tuple[int, int], ...]:
+    return tuple((rows, parts // rows) for rows in range(1, parts + 1) if parts % rows == 0)
+
+
+def _imbalance(tiles_m: int, tiles_n: int, threads: int) -> float:
+    """Return the largest part over the mean one, of tiles split on the best grid of as many parts as threads."""
+    smallest = min(math.ceil(tiles_m / r) * math.ceil(tiles_n / c) for r, c in _grids(threads))
+    return smallest * threads / (tiles_m * tiles_n)
+
+
+def gemm_product(cpu: Cpu, kernel: Gemm) -> KernelCost:
+    """Return the cost of *kernel* on *cpu*."""
+    threads = cpu.threads if kernel.flop > PRODUCTS.serial_flop else 1
+    rows = min(kernel.m, kernel.n)
+    packed_s, packing_s = multiply_time(cpu, kernel, threads)
+    memory_s = transfer_time(cpu, kernel.bytes, threads)
+    # A few rows may as well be taken one by one, each a pass over the whole matrix.
+    one_by_one_s = rows * max(memory_s, kernel.flop / rows / compute_rate(cpu, kernel.precision, threads))
+    whole_s = packed_s + packing_s + memory_s
+    start_s = START_CYCLES / cpu.core_clock(1) + region_time(cpu, threads)
+    bound: Bound = "latency" if start_s > min(whole_s, one_by_one_s) else "compute"
+    if one_by_one_s < whole_s:
+        bound = "memory" if bound == "compute" else bound
+        return KernelCost(start_s + one_by_one_s, bound, kernel.flop, kernel.bytes, f"rows, {threads} threads")
+    if packing_s + memory_s > packed_s and bound == "compute":
+        bound = "memory"
+    return KernelCost(start_s + whole_s, bound, kernel.flop, kernel.bytes, f"{threads} threads")
+
+
+def multiply_time(cpu: Cpu, kernel: Gemm, threads: int, costs: ProductCosts = PRODUCTS) -> tuple[float, float]:
+    """Return the seconds that *threads* multiply, and those they pack before."""
+    m, n, k, batch = kernel.m, kernel.n, kernel.k, kernel.batch
+    lanes = max(1, cpu.vector_bits // (8 * max(4, ELEMENT_BYTES[kernel.precision])))
+    # The library turns the tile so that the longer side is the vectors'.
+    long, short = max(m, n), min(m, n)
+    tiles_long = math.ceil(long / (lanes * costs.tile_vectors))
+    tiles_short = math.ceil(short / costs.tile_rows)
+    padded = tiles_long * lanes * costs.tile_vectors * min(tiles_short * costs.tile_rows, short + 1)
+    if batch >= threads:
+        uneven = math.ceil(batch / threads) * threads / batch
+    else:
+        # Whole products go to groups of threads; within a group C is split.
+        each = threads // batch
+        uneven = _imbalance(tiles_short, tiles_long, each) * threads / (each * batch)
+    steps = k + costs.start_depth
+    rate = compute_rate(cpu, kernel.precision, threads) * costs.efficiency
+    compute_s = 2.0 * batch * padded * steps * uneven / rate
+    element = ELEMENT_BYTES[kernel.precision]
+    private = cache_bytes(cpu, 1, 1)
+    copied = sum(size for size in (m * k, k * n) if size * element > private)
+    return compute_s, batch * copied * costs.packing_cycles / scalar_rate(cpu, threads)
+
+
+def recurrence_products(cpu: Cpu, kernel: Recurrence) -> KernelCost:
+    """Return the cost of *kernel* on *cpu*: a product with all inputs, then one with the state at each step.
+
+    The weights of the steps are packed once.
+    """
+    gates, hidden, steps = kernel.gates * kernel.hidden, kernel.hidden, kernel.timesteps
+    rows = steps * kernel.batch
+    if kernel.direction == "bwd_weight":
+        whole = gemm_product(cpu, Gemm(gates, kernel.inputs + hidden, rows, kernel.precision))
+        return KernelCost(whole.time_s, whole.bound, kernel.flop, kernel.bytes, whole.detail)
+    inputs = gemm_product(cpu, Gemm(rows, gates, kernel.inputs, kernel.precision))
+    step = Gemm(kernel.batch, gates, hidden, kernel.precision)
+    threads = cpu.threads if step.flop > PRODUCTS.serial_flop else 1
+    multiply_s, _ = multiply_time(cpu, step, threads)
+    fetch_s = transfer_time(cpu, step.bytes, threads)
+    cells = kernel.batch * gates
+    cell_cycles = SERIAL_FUNCTION_CYCLES if cpu.library == "blas" else PRODUCTS.gate_cycles
+    cell_threads = 1 if cpu.library == "blas" else threads
+    rate = scalar_rate(cpu, 1) if cpu.library == "blas" else vector_rate(cpu, cell_threads)
+    start_s = START_CYCLES / cpu.core_clock(1) + region_time(cpu, threads)
+    step_s = start_s + max(multiply_s, fetch_s) + cells * cell_cycles / rate
+    bound: Bound = "latency" if start_s > step_s / 2 else "memory" if fetch_s > multiply_s else "compute"
+    return KernelCost(inputs.time_s + steps * step_s, bound, kernel.flop, kernel.bytes, f"{steps} steps")
+
+
+def attention_products(cpu: Cpu, kernel: FusedAttention) -> KernelCost:
+    """Return the cost of *kernel* on *cpu*: its products, and an exponential for each score."""
+    blocks = kernel.batch * kernel.heads * math.ceil(kernel.query_length / 32)
+    threads = min(cpu.threads, blocks)
+    uneven = math.ceil(blocks / threads) * threads / blocks
+    rate = compute_rate(cpu, kernel.precision, threads) * PRODUCTS.attention_efficiency
+    scores = kernel.batch * kernel.heads * kernel.query_length * kernel.key_length
+    masked = 2 if kernel.causal and kernel.query_length == kernel.key_length else 1
+    depth = 1.0 + PRODUCTS.start_depth / kernel.head_size
+    compute_s = uneven * (kernel.flop * depth / rate + scores / masked * exp_cycles() / vector_rate(cpu, threads))
+    memory_s = transfer_time(cpu, kernel.bytes, threads)
+    start_s = START_CYCLES / cpu.core_clock(1) + region_time(cpu, threads)
+    longer_s = max(compute_s, memory_s)
+    bound: Bound = "latency" if start_s > longer_s else "compute" if compute_s > memory_s else "memory"
+    return KernelCost(start_s + longer_s, bound, kernel.flop, kernel.bytes, f"{threads} threads")
