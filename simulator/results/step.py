@@ -171,7 +171,7 @@ def _parts(issues: Sequence[Issue], timeline: Timeline, device: str) -> dict[str
 def _kinds(issues: Sequence[Issue]) -> tuple[KindTime, ...]:
     found: dict[str, list[float]] = {}
     for issue in issues:
-        for kind, cost in zip(issue.kinds, issue.costs, strict=True):
+        for kind, cost in zip(issue.work.kinds, issue.work.costs, strict=True):
             sums = found.setdefault(kind, [0.0] * 7)
             bound = 4 + ("compute", "memory", "latency").index(cost.bound)
             for place, value in ((0, cost.time_s), (1, 1), (2, cost.flop), (3, cost.bytes), (bound, cost.time_s)):
@@ -186,7 +186,7 @@ def _layers(issues: Sequence[Issue]) -> tuple[LayerTime, ...]:
     for issue in issues:
         name = issue.name.partition(" (")[0]
         times[name] = times.get(name, 0.0) + issue.device_s
-        for cost in issue.costs:
+        for cost in issue.work.costs:
             if cost.time_s > longest.get(name, (-1.0, "", ""))[0]:
                 longest[name] = (cost.time_s, cost.bound, cost.detail)
     layers = [LayerTime(name, time_s, *longest.get(name, (0.0, "", ""))[1:]) for name, time_s in times.items()]

@@ -16,10 +16,10 @@ from simulator.step.fusion import Group, groups_of
 from simulator.step.options import StepOptions
 from simulator.step.precision import casts, precision_of, storage_of
 from simulator.workload.network import Layer, Network, block_name
-from simulator.workload.operators import BatchNorm, Copy, Elementwise, Phase
+from simulator.workload.operators import BatchNorm, Copy, Elementwise, Operator, Phase
 from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["Issue", "Part", "issues_of"]
+__all__ = ["DeviceWork", "Issue", "Part", "issues_of"]
 
 Part = Literal["forward", "backward", "update"]
 # What generated code takes to issue a kernel.  UNVERIFIED: of the order of a bare launch from Python.
@@ -28,22 +28,27 @@ FP32_BYTES = ELEMENT_BYTES["fp32"]
 
 
 @dataclass(frozen=True, slots=True)
-class Issue:
-    """One operator as the host issues it: ``host_s`` to issue, then ``costs`` on the device, in order.
+class DeviceWork:
+    """Kernels that run one after the other: the class of each, its cost, and the time of all."""
 
-    ``kinds`` are the classes of the kernels, one for each cost.
-    """
+    kinds: tuple[str, ...]
+    costs: tuple[KernelCost, ...]
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """One operator as the host issues it: ``host_s`` to issue, then ``work`` on the device."""
 
     name: str
     part: Part
     host_s: float
-    kinds: tuple[str, ...]
-    costs: tuple[KernelCost, ...]
+    work: DeviceWork
 
     @property
     def device_s(self) -> float:
         """Seconds on the device."""
-        return sum(cost.time_s for cost in self.costs)
+        return self.work.time_s
 
 
 class _Issuer:
@@ -52,18 +57,28 @@ class _Issuer:
         self.network = network
         self.options = options
         self.element_bytes = ELEMENT_BYTES[storage_of(options.precision)]
+        self.casts_parameters = casts(options.precision)
+        self.known: dict[tuple[Operator, Phase], tuple[float, DeviceWork] | None] = {}  # blocks repeat
+        self.passes: dict[tuple[Streaming, Part], tuple[float, DeviceWork]] = {}
 
     def layer(self, layer: Layer, phase: Phase, part: Part) -> Iterator[Issue]:
-        precision = precision_of(self.options.precision, layer.operator, self.device)
-        kernels = lower_operator(layer.operator, phase, precision)
-        if isinstance(layer.operator, BatchNorm) and not self.options.trains:  # by running statistics: one pass
-            n = layer.operator.output_elements
-            kernels = (Streaming("batch_norm", n, n * self.element_bytes, n * self.element_bytes),)
-        if kernels:
-            host_s = dispatch_time(self.device, layer.operator, phase)
-            yield self.made(layer.name, part, host_s, kernels)
-        if casts(self.options.precision):
+        key = layer.operator, phase
+        if key not in self.known:
+            self.known[key] = self.priced(layer.operator, phase)
+        priced = self.known[key]
+        if priced is not None:
+            yield Issue(layer.name, part, *priced)
+        if self.casts_parameters:
             yield from self.casts(layer, part)
+
+    def priced(self, operator: Operator, phase: Phase) -> tuple[float, DeviceWork] | None:
+        """Return what *operator* costs on the host and on the device, None where nothing runs."""
+        precision = precision_of(self.options.precision, operator, self.device)
+        kernels = lower_operator(operator, phase, precision)
+        if isinstance(operator, BatchNorm) and not self.options.trains:  # by running statistics: one pass
+            n = operator.output_elements
+            kernels = (Streaming("batch_norm", n, n * self.element_bytes, n * self.element_bytes),)
+        return (dispatch_time(self.device, operator, phase), self.work(kernels)) if kernels else None
 
     def casts(self, layer: Layer, part: Part) -> Iterator[Issue]:
         """Autocast's conversions: of weights and their gradients, and around what stays in fp32."""
@@ -89,20 +104,24 @@ class _Issuer:
             alone = kernel_cost(self.device, kernel)
             stretched_s = alone.time_s * max(1.0, (read + written) / alone.bytes) if alone.bytes else alone.time_s
             cost = replace(alone, time_s=stretched_s, bytes=max(alone.bytes, read + written))
-        return Issue(name, part, COMPILED_DISPATCH_S, (kernel_class(kernel),), (cost,))
+        return Issue(name, part, COMPILED_DISPATCH_S, DeviceWork((kernel_class(kernel),), (cost,), cost.time_s))
 
     def added(self, name: str, elements: int) -> Issue:
         size = elements * self.element_bytes
         return self.streamed(f"{name} (gradients added)", "backward", Streaming("add", elements, 2 * size, size))
 
     def streamed(self, name: str, part: Part, kernel: Streaming) -> Issue:
-        stand_in = Copy(kernel.elements) if kernel.function == "copy" else Elementwise(kernel.function, kernel.elements)
-        host_s = dispatch_time(self.device, stand_in, "fwd" if part == "forward" else "bwd_data")
-        return self.made(name, part, host_s, (kernel,))
+        key = kernel, part
+        if key not in self.passes:
+            n = kernel.elements
+            stand_in = Copy(n) if kernel.function == "copy" else Elementwise(kernel.function, n)
+            host_s = dispatch_time(self.device, stand_in, "fwd" if part == "forward" else "bwd_data")
+            self.passes[key] = host_s, self.work((kernel,))
+        return Issue(name, part, *self.passes[key])
 
-    def made(self, name: str, part: Part, host_s: float, kernels: Sequence[Kernel]) -> Issue:
+    def work(self, kernels: Sequence[Kernel]) -> DeviceWork:
         costs = tuple(kernel_cost(self.device, kernel) for kernel in kernels)
-        return Issue(name, part, host_s, tuple(map(kernel_class, kernels)), costs)
+        return DeviceWork(tuple(map(kernel_class, kernels)), costs, sum(cost.time_s for cost in costs))
 
 
 def issues_of(device: Device, network: Network, options: StepOptions) -> list[Issue]:

@@ -12,7 +12,7 @@ from simulator.engine.executor import execute
 from simulator.errors import InputError
 from simulator.step.backward import backward_steps, gradient_order
 from simulator.step.fusion import groups_of
-from simulator.step.issue import Issue, issues_of
+from simulator.step.issue import DeviceWork, Issue, issues_of
 from simulator.step.options import StepOptions
 from simulator.step.place import find_place
 from simulator.step.plan import GRAPH_LAUNCH_S, plan_step
@@ -41,7 +41,8 @@ def perceptron(rows: int = 64, width: int = 1000) -> Network:
 
 
 def issue(host_s: float, device_s: float) -> Issue:
-    return Issue("x", "forward", host_s, ("gemm",), (KernelCost(device_s, "compute", 0.0, 0.0),))
+    work = DeviceWork(("gemm",), (KernelCost(device_s, "compute", 0.0, 0.0),), device_s)
+    return Issue("x", "forward", host_s, work)
 
 
 def recurrence(issues: list[Issue]) -> float:
