@@ -1,8 +1,10 @@
 """Fit the factors of a device to measured operators.
 
-Least squares of log(predicted / measured) with a soft loss (errors above 10 % count by their
-size rather than its square), and with every factor drawn to 1: so a factor that few rows
-depend on stays near 1, and one that many rows agree on goes where they want it.
+Least squares of log(predicted / measured) with a soft loss: what is off by much more than rows of
+its operator usually are counts by its size rather than the square.  Every factor is drawn to 1: one that
+few rows depend on stays near 1, one that many rows agree on goes where they want it.  Fitted twice: the
+second time each operator's rows weigh as the errors that the first fit left of them allow, so that operators
+whose model is good are not bent by those whose model is not.
 """
 
 from __future__ import annotations
@@ -20,15 +22,17 @@ from simulator.errors import InputError, MissingDependency
 from validate.operators.predict import predict_operator
 from validate.operators.query import OperatorQuery
 from validate.score.query import NotScored
+from validate.score.statistics import percentile
 
 __all__ = ["Calibrated", "fit_calibration"]
 
-_LOSS_SCALE = 0.1
 # How far from 1 a factor is before any row is seen, one standard deviation of its logarithm:
 # what leaving devices out shows of the shared constants.
-_PRIOR = {"compute": 0.1, "bandwidth": 0.1, "dispatch": 0.4, "by_class": 0.2}
+_PRIOR = {"compute": 0.1, "bandwidth": 0.1, "dispatch": 0.3, "by_class": 0.2}
 _BOUND = 3.0
-_NOISE = 0.1  # a row says as much as its error is small: one standard deviation of its logarithm
+# What rows of an operator scatter by, before any is seen (one standard deviation of the logarithm),
+# how many rows that opinion is worth, and what no operator falls below.
+_SCATTER, _OPINION_ROWS, _LEAST_SCATTER = 0.15, 3.0, 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +62,40 @@ def fit_calibration(gpu: Gpu, rows: Sequence[tuple[OperatorQuery, float]]) -> Ca
         raise InputError(f"{gpu.name}: no row can be calibrated on")
     names = _free(usable)
     sigma = np.array([_PRIOR[name.partition(".")[0]] for name in names])
-
-    def residuals(x: Any) -> Any:
-        trial = replace(bare, calibration=_calibration(names, x))
-        errors = [math.log(predict_operator(trial, query) / time_s) for query, time_s in usable]
-        return np.concatenate([np.array(errors), _NOISE * x / sigma])
-
     bound = math.log(_BOUND)
-    found = least_squares(
-        residuals, np.zeros(len(names)), bounds=(-bound, bound), loss="soft_l1", f_scale=_LOSS_SCALE, diff_step=1e-3
-    )
-    factors = [float(f"{math.exp(value):.4g}") for value in found.x]
-    calibration = _calibration(names, [math.log(factor) for factor in factors], digits=4)
+
+    def log_errors(x: Any) -> Any:
+        trial = replace(bare, calibration=_calibration(names, x))
+        return np.array([math.log(predict_operator(trial, query) / time_s) for query, time_s in usable])
+
+    def fitted(start: Any, scatter: Any) -> Any:
+        return least_squares(
+            lambda x: np.concatenate([log_errors(x) / scatter, x / sigma]),
+            start,
+            bounds=(-bound, bound),
+            loss="soft_l1",
+            diff_step=1e-3,
+        )
+
+    found = fitted(np.zeros(len(names)), np.full(len(usable), _SCATTER))
+    scatter = _scatter([query.op for query, _ in usable], log_errors(found.x))
+    found = fitted(found.x, np.array(scatter))
+    calibration = _calibration(names, found.x, digits=4)
     trial = replace(bare, calibration=calibration)
     errors = tuple(predict_operator(trial, query) / time_s - 1 for query, time_s in usable)
     return Calibrated(calibration, _spread(np, names, found), errors)
+
+
+def _scatter(ops: Sequence[str], log_errors: Sequence[float]) -> list[float]:
+    """Return by how much rows of each row's operator scatter: 1.48 times the median error, drawn to the usual."""
+    found = {}
+    for op in set(ops):
+        sizes = sorted(abs(error) for other, error in zip(ops, log_errors, strict=True) if other == op)
+        seen = 1.48 * percentile(sizes, 0.5)
+        n = len(sizes)
+        variance = (n * seen**2 + _OPINION_ROWS * _SCATTER**2) / (n + _OPINION_ROWS)
+        found[op] = max(_LEAST_SCATTER, math.sqrt(variance))
+    return [found[op] for op in ops]
 
 
 def _free(rows: Sequence[tuple[OperatorQuery, float]]) -> list[str]:
@@ -96,9 +119,7 @@ def _calibration(names: Sequence[str], x: Sequence[float], digits: int = 0) -> C
 
 def _spread(np: Any, names: Sequence[str], found: Any) -> dict[str, float]:
     """Return the spread of each factor, from the curvature of the loss, the prior included."""
-    degrees = max(1, len(found.fun) - len(names))
-    variance = float(np.sum(np.minimum(found.fun**2, (3 * _LOSS_SCALE) ** 2))) / degrees
-    spread = np.sqrt(np.diag(np.linalg.pinv(found.jac.T @ found.jac)) * variance)
+    spread = np.sqrt(np.diag(np.linalg.pinv(found.jac.T @ found.jac)))
     return {name: float(f"{value:.2g}") for name, value in zip(names, spread, strict=True)}
 
 

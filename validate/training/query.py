@@ -9,15 +9,27 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from simulator.errors import nearest, one_line
+from simulator.errors import InputError, nearest, one_line
 from simulator.step.options import OPTIMIZERS, Mode, Optimizer, Policy, StepOptions
+from simulator.workload.zoo.registry import find_entry
 from validate.score.query import NotScored, number
 
 __all__ = ["COLUMNS_ASKED", "TrainingQuery", "read_query"]
 
 # What read_query may look at.
 COLUMNS_ASKED = (
-    *("machine", "n_nodes", "n_gpus", "framework", "software", "model", "phase", "dtype", "batch_per_gpu"),
+    *(
+        "machine",
+        "n_nodes",
+        "n_gpus",
+        "framework",
+        "software",
+        "model",
+        "phase",
+        "dtype",
+        "batch_per_gpu",
+        "global_batch",
+    ),
     *("micro_batch", "grad_accum", "seq_len", "hidden", "heads", "layers", "vocab", "image", "recompute"),
     *("optimizer", "dataset"),
 )
@@ -71,15 +83,25 @@ def read_query(cell: Callable[[str], str]) -> TrainingQuery:
 
     if cell("n_gpus") not in ("", "0", "1") or cell("n_nodes") not in ("", "1"):
         raise NotScored("more than one GPU: only steps of a single one are scored")
+    if not cell("model"):
+        raise NotScored("model missing")
+    try:
+        find_entry(cell("model"))
+    except InputError:
+        raise NotScored(f"no network '{one_line(cell('model'), 40)}' in the zoo") from None
+    micro_batches = size("grad_accum") or 1
     batch = size("micro_batch") or size("batch_per_gpu")
     if batch is None:
-        raise NotScored("batch_per_gpu missing")
+        whole = size("global_batch")
+        if whole is None or whole % micro_batches:
+            raise NotScored("batch_per_gpu missing")
+        batch = whole // micro_batches
     return TrainingQuery(
         machine=cell("machine"),
         model=cell("model"),
         batch=batch,
         options=_options(cell),
-        micro_batches=size("grad_accum") or 1,
+        micro_batches=micro_batches,
         image=size("image"),
         sequence_length=size("seq_len"),
         hidden=size("hidden"),
