@@ -27,19 +27,22 @@ __all__ = [
 
 _EARLY = frozenset(("fermi", "kepler", "maxwell", "pascal", "turing"))
 
+_SPLIT_BYTES = 32e6
+_STACKED_BPS = 1.2e12
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryCosts:
     """Constants of memory, the same for all GPUs."""
 
-    early_share: float = 0.77  # of peak bandwidth, one-way streams: to Pascal, and Turing
-    late_share: float = 0.96  # Volta, and from Ampere on
+    early_share: float = 0.774  # of peak bandwidth, one-way streams: to Pascal, and Turing
+    late_share: float = 0.95  # Volta, and from Ampere on
     amd_share: float = 0.93
-    turnaround: float = 0.065  # what half reads, half writes cost more than one alone
+    turnaround: float = 0.0435  # what half reads, half writes cost more than one alone
     start_s: float = 2.0e-6  # from a kernel's start on the device to its first bytes, and its end
     l2_bytes_per_clock: float = 24.0  # per SM, each way together
-    l2_share: float = 0.6  # of the last-level cache that a working set may fill and still be found there
-    l2_slope: float = 4.0  # how sharply hits fall where the working set outgrows it
+    l2_share: float = 0.837  # of the last-level cache that a working set may fill and still be found there
+    l2_slope: float = 3.9  # how sharply hits fall where the working set outgrows it
 
 
 MEMORY = MemoryCosts()
@@ -74,19 +77,35 @@ def resident_share(gpu: Gpu, working_set_bytes: float, costs: MemoryCosts = MEMO
         return 1.0
     if not gpu.l2_bytes:
         return 0.0
-    filled = working_set_bytes / (costs.l2_share * gpu.l2_bytes)
+    size_bytes = gpu.l2_bytes / (2.0 if is_split(gpu) else 1.0)
+    filled = working_set_bytes / (costs.l2_share * size_bytes)
     return 1.0 / (1.0 + math.exp(costs.l2_slope * math.log(filled)))
 
 
-def memory_time(gpu: Gpu, read_bytes: float, written_bytes: float, costs: MemoryCosts = MEMORY) -> float:
+def is_split(gpu: Gpu) -> bool:
+    """Return whether the last-level cache is two halves that each keep a copy of what their own SMs read.
+
+    So since A100 in NVIDIA's large chips with stacked memory (NVIDIA, "A100 Tensor Core GPU architecture", 2020).
+    """
+    return gpu.vendor == "nvidia" and gpu.l2_bytes >= _SPLIT_BYTES and gpu.memory_bandwidth_Bps >= _STACKED_BPS
+
+
+def memory_time(
+    gpu: Gpu,
+    read_bytes: float,
+    written_bytes: float,
+    costs: MemoryCosts = MEMORY,
+    working_set_bytes: float | None = None,
+) -> float:
     """Return the seconds of one pass that reads and writes so many bytes, once the kernel runs.
 
     What fits the last-level cache is taken to be there: the kernel before has just written it.
+    *working_set_bytes* is what has to fit, all that is read and written unless given.
     """
     total = read_bytes + written_bytes
     if not total:
         return 0.0
-    hits = resident_share(gpu, total, costs)
+    hits = resident_share(gpu, total if working_set_bytes is None else working_set_bytes, costs)
     memory_s = total / achieved_bandwidth(gpu, read_bytes / total, costs)
     return hits * total / l2_bandwidth(gpu, costs) + (1.0 - hits) * memory_s
 

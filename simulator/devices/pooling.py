@@ -2,14 +2,49 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from simulator.devices.cost import KernelCost
 from simulator.devices.device import Gpu
 from simulator.devices.kernels import Pooling
-from simulator.devices.roofline import roofline_cost
+from simulator.devices.memory import MEMORY, MemoryCosts, memory_time
+from simulator.devices.streaming import compute_time
+from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["pooling_cost"]
+__all__ = ["POOLING", "PoolingCosts", "pooling_cost"]
+
+INDEX_BYTES = 8  # the place of the largest, as PyTorch keeps it
 
 
-def pooling_cost(gpu: Gpu, kernel: Pooling) -> KernelCost:
-    """Return the cost of *kernel* on *gpu*."""
-    return roofline_cost(gpu, kernel)
+@dataclass(frozen=True, slots=True)
+class PoolingCosts:
+    """Constants of pooling, the same for all GPUs; estimates, no table of operators has a row of it."""
+
+    share: float = 0.8  # of a long stream's bandwidth: windows reach into the lines of their neighbours
+    place_slots: float = 30.0  # lane slots an element written: its place in the image, by divisions
+    window_slots: float = 6.0  # and for each element of its window
+
+
+POOLING = PoolingCosts()
+
+
+def pooling_cost(gpu: Gpu, kernel: Pooling, costs: PoolingCosts = POOLING, memory: MemoryCosts = MEMORY) -> KernelCost:
+    """Return the cost of *kernel* on *gpu*.
+
+    Forward every output looks at its window.  Backward every input looks at the windows that it
+    is in: on average as many elements, over all, as forward.
+    """
+    size = ELEMENT_BYTES[kernel.precision]
+    images, reduced = float(kernel.input_elements * size), float(kernel.output_elements * size)
+    index = float(INDEX_BYTES * kernel.output_elements) if kernel.kind == "max" else 0.0
+    if kernel.direction == "fwd":
+        memory_s = memory_time(gpu, images, reduced + index, memory)
+        written = kernel.output_elements
+    else:
+        memory_s = memory_time(gpu, reduced + index, images, memory)
+        written = kernel.input_elements
+    slots = written * costs.place_slots + kernel.output_elements * kernel.window * costs.window_slots
+    compute_s = compute_time(gpu, slots, 1.0)
+    longer_s = max(memory_s / costs.share, compute_s)
+    bound = "memory" if memory_s / costs.share >= compute_s else "compute"
+    return KernelCost(memory.start_s + longer_s, bound, kernel.flop, kernel.bytes)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.devices.clock import sustained_clock
 from simulator.devices.cost import Bound, KernelCost
 from simulator.devices.device import Gpu
 from simulator.devices.kernels import Rowwise
@@ -24,6 +23,7 @@ from simulator.devices.memory import (
     memory_time,
     resident_share,
 )
+from simulator.devices.streaming import compute_time
 from simulator.workload.precision import ELEMENT_BYTES
 
 __all__ = ["ROWWISE", "RowwiseCosts", "rowwise_cost"]
@@ -37,14 +37,19 @@ NORM_THREADS = 128  # of a block of layer normalisation
 class RowwiseCosts:
     """Constants of reductions, the same for all GPUs."""
 
-    warp_share: float = 0.95  # of a long stream's bandwidth, rows held in registers
-    softmax_slots: float = 60.0  # lane slots an element: two exponentials and a division
-    norm_slots: float = 40.0  # Welford's running mean, with a reciprocal each step
-    load_s: float = 0.5e-6  # a dependent load of a block, memory under load
-    softmax_row_s: float = 5.6e-6  # of a block besides its loads: two reductions, start and end
-    norm_row_s: float = 3.0e-6
+    warp_share: float = 0.96  # of a long stream's bandwidth, rows held in registers
+    warp_slots: float = 15.5  # lane slots an element, rows held in registers
+    softmax_slots: float = 48.6  # rows read three times: two exponentials and a division
+    norm_slots: float = 40.4  # Welford's running mean, with a reciprocal each step
+    load_s: float = 3.34e-07  # a dependent load of a block, memory under load
+    softmax_row_s: float = 5.58e-06  # of a block besides its loads: two reductions, start and end
+    amd_wait: float = 2.53  # times what a block waits: AMD's caches answer later
+    norm_row_s: float = 1e-06
     channel_Bps: float = 20e9  # one block's stream: the bytes that it keeps under way over their latency
+    channel_bwd_share: float = 0.75  # of that, the backward pass: two tensors at once
+    channels_share: float = 0.86  # of a long stream's bandwidth, where channels are many
     column_share: float = 0.8  # of bandwidth, sums down columns
+    amd_column_share: float = 0.25  # the same on AMD, as MI100 and MI250 show for the weights of layer norms
 
 
 ROWWISE = RowwiseCosts()
@@ -68,10 +73,11 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise, costs: RowwiseCosts = ROWWISE, memor
     n_bytes = float(kernel.rows * kernel.cols * ELEMENT_BYTES[kernel.precision])
     backward = kernel.kind.endswith("_bwd")
     name = kernel.kind.removesuffix("_bwd").removeprefix("log_")
+    column_share = costs.amd_column_share if gpu.vendor == "amd" else costs.column_share
     if kernel.kind == "sum":
-        return _cost(kernel, memory, memory_time(gpu, n_bytes, 0.0, memory) / costs.column_share, 0.0, n_bytes)
+        return _cost(kernel, memory, memory_time(gpu, n_bytes, 0.0, memory) / column_share, 0.0, n_bytes)
     if name.endswith("_weight"):
-        time_s = memory_time(gpu, 2.0 * n_bytes, 0.0, memory) / costs.column_share
+        time_s = memory_time(gpu, 2.0 * n_bytes, 0.0, memory) / column_share
         return _cost(kernel, memory, time_s, 0.0, 2.0 * n_bytes)
     if name == "batch_norm":
         return _channels(gpu, kernel, n_bytes, 2 if backward else 1, costs, memory)
@@ -79,7 +85,7 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise, costs: RowwiseCosts = ROWWISE, memor
         read = 2.0 * n_bytes if backward else n_bytes
         padded = kernel.rows * max(32, 1 << (kernel.cols - 1).bit_length())
         memory_s = memory_time(gpu, read, n_bytes, memory) / costs.warp_share
-        return _cost(kernel, memory, memory_s, _compute_s(gpu, padded, costs.softmax_slots), read + n_bytes)
+        return _cost(kernel, memory, memory_s, compute_time(gpu, padded, costs.warp_slots), read + n_bytes)
     per_load = VECTOR_BYTES // ELEMENT_BYTES[kernel.precision]
     if name == "softmax":
         threads = _softmax_threads(kernel.cols // per_load)
@@ -108,10 +114,6 @@ def _threads_per_sm(gpu: Gpu) -> int:
     return 1536 if gpu.generation in ("ampere", "ada") and lanes_per_sm(gpu) > 100 else 2048
 
 
-def _compute_s(gpu: Gpu, elements: float, slots: float) -> float:
-    return elements * slots / (gpu.sm_count * lanes_per_sm(gpu) * sustained_clock(gpu, "fp32"))
-
-
 def _blocks(
     gpu: Gpu, kernel: Rowwise, n_bytes: float, done: _Pass, costs: RowwiseCosts, memory: MemoryCosts
 ) -> KernelCost:
@@ -121,11 +123,13 @@ def _blocks(
     memory_s = memory_time(gpu, done.first * n_bytes, done.written * n_bytes, memory)
     memory_s += missed / achieved_bandwidth(gpu, 1.0, memory)
     cache_s = (done.first + done.again + done.written) * n_bytes / l2_bandwidth(gpu, memory)
-    waves = max(1.0, kernel.rows / places)
-    waiting_s = waves * (done.row_s + done.loads * costs.load_s)
-    compute_s = _compute_s(gpu, kernel.rows * kernel.cols, done.slots)
+    block_s = done.row_s + done.loads * costs.load_s
+    if gpu.vendor == "amd":
+        block_s *= costs.amd_wait
+    waiting_s = max(0.0, kernel.rows / places - 1.0) * block_s
+    compute_s = compute_time(gpu, kernel.rows * kernel.cols, done.slots)
     moved = (done.first + done.written) * n_bytes + missed
-    return _cost(kernel, memory, max(memory_s, cache_s), max(compute_s, waiting_s), moved)
+    return _cost(kernel, memory, max(memory_s, cache_s), max(compute_s, waiting_s), moved, block_s)
 
 
 def _channels(
@@ -135,14 +139,20 @@ def _channels(
     missed = first * n_bytes * (1.0 - resident_share(gpu, first * n_bytes, memory))
     memory_s = memory_time(gpu, first * n_bytes, n_bytes, memory) + missed / achieved_bandwidth(gpu, 1.0, memory)
     streamed = (2 * first + 1) * n_bytes
-    return _cost(kernel, memory, memory_s, streamed / (kernel.rows * costs.channel_Bps), streamed)
+    channel_bps = costs.channel_Bps * (costs.channel_bwd_share if first > 1 else 1.0)
+    return _cost(kernel, memory, memory_s / costs.channels_share, streamed / (kernel.rows * channel_bps), streamed)
 
 
-def _cost(kernel: Rowwise, memory: MemoryCosts, memory_s: float, other_s: float, moved_bytes: float) -> KernelCost:
-    """Join what goes on at once: near a tie neither is hidden whole (a norm of fourth order)."""
+def _cost(
+    kernel: Rowwise, memory: MemoryCosts, memory_s: float, other_s: float, moved_bytes: float, ends_s: float = 0.0
+) -> KernelCost:
+    """Join what goes on at once: near a tie neither is hidden whole (a norm of fourth order).
+
+    ``ends_s`` is one block, whose beginning and end nothing else hides.
+    """
     longer_s, shorter_s = max(memory_s, other_s), min(memory_s, other_s)
     joined_s = longer_s * (1.0 + (shorter_s / longer_s) ** 4) ** 0.25 if longer_s else 0.0
     bound: Bound = "memory" if memory_s >= other_s else "compute"
     if joined_s < memory.start_s:
         bound = "latency"
-    return KernelCost(memory.start_s + joined_s, bound, kernel.flop, moved_bytes)
+    return KernelCost(memory.start_s + ends_s + joined_s, bound, kernel.flop, moved_bytes)

@@ -14,7 +14,9 @@ from simulator.devices.device import Gpu
 from simulator.devices.kernels import Streaming
 from simulator.devices.memory import MEMORY, MemoryCosts, lanes_per_sm, memory_time
 
-__all__ = ["STREAMING", "StreamingCosts", "streaming_cost"]
+__all__ = ["STREAMING", "StreamingCosts", "compute_time", "streaming_cost"]
+
+_SHARED_LANES = frozenset(("kepler", "maxwell", "pascal"))
 
 # Issue slots of one element, beyond loads and stores; estimates from the functions' usual
 # implementations (polynomial and reciprocal steps), but for pow, which a measurement shows (below).
@@ -22,7 +24,7 @@ _SLOTS = {
     "tanh": 25.0,
     "gelu": 30.0,
     "gelu_bwd": 45.0,
-    "dropout": 35.0,  # a fourth of a round of Philox, and the comparison
+    "dropout": 80.0,  # a fourth of Philox's ten rounds, and the comparison; as V100, MI100 and MI250 show
     "div": 10.0,
     "sigmoid": 20.0,
     "silu": 22.0,
@@ -38,7 +40,8 @@ class StreamingCosts:
     """Constants of passes, the same for all GPUs."""
 
     base_slots: float = 12.0  # addresses, bounds, load and store of one element
-    pow_slots: float = 65.0  # fitted: the one function that P100's 64 lanes do not hide
+    pow_slots: float = 29.3  # fitted: the one function that P100's 64 lanes do not hide
+    early_slots: float = 1.92  # times the slots before Volta, whose lanes do the integer work too
     transposed_share: float = 0.75  # of bandwidth, where one side is not in the order of memory
 
 
@@ -49,14 +52,23 @@ def streaming_cost(
     gpu: Gpu, kernel: Streaming, costs: StreamingCosts = STREAMING, memory: MemoryCosts = MEMORY
 ) -> KernelCost:
     """Return the cost of *kernel* on *gpu*."""
-    memory_s = memory_time(gpu, kernel.read_bytes, kernel.written_bytes, memory)
+    in_place = kernel.function.endswith("_inplace")
+    working_set = max(kernel.read_bytes, kernel.written_bytes) if in_place else kernel.bytes
+    memory_s = memory_time(gpu, kernel.read_bytes, kernel.written_bytes, memory, working_set)
     if kernel.transposed:
         memory_s /= costs.transposed_share
     slots = costs.base_slots + _slots(kernel.function, costs)
-    compute_s = kernel.elements * slots / (gpu.sm_count * lanes_per_sm(gpu) * sustained_clock(gpu, "fp32"))
+    compute_s = compute_time(gpu, kernel.elements, slots, costs)
     longer_s = max(memory_s, compute_s)
     bound: Bound = "latency" if longer_s < memory.start_s else "compute" if compute_s > memory_s else "memory"
     return KernelCost(memory.start_s + longer_s, bound, kernel.flop, kernel.bytes)
+
+
+def compute_time(gpu: Gpu, elements: float, slots: float, costs: StreamingCosts = STREAMING) -> float:
+    """Return the seconds in which all lanes together do *slots* instructions for each of *elements*."""
+    if gpu.generation in _SHARED_LANES:
+        slots *= costs.early_slots
+    return elements * slots / (gpu.sm_count * lanes_per_sm(gpu) * sustained_clock(gpu, "fp32"))
 
 
 def _slots(function: str, costs: StreamingCosts) -> float:
