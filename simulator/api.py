@@ -164,6 +164,7 @@ def simulate_step(
     options: StepOptions | None = None,
     *,
     device: str | None = None,
+    threads: int | None = None,
     calibrations: Mapping[str, Calibration] | None = None,
 ) -> StepResult:
     """Simulate one step of *network* on one device of *machine*.
@@ -173,14 +174,18 @@ def simulate_step(
     options : StepOptions, optional
         What a step does; a training step in fp32 otherwise.
     device : str, optional
-        The machine's name of a GPU or a CPU; its first GPU otherwise, or its first CPU where it has none.
+        The machine's name of a GPU or a CPU, or ``cpu`` for all sockets; its first GPU otherwise, or its
+        CPUs where it has none.
+    threads : int, optional
+        Of a CPU; one for each core otherwise.
     calibrations : mapping of str to Calibration, optional
         Constants of single devices, by the name of their part.
 
     Raises
     ------
     InputError
-        Where the machine has no such device, or the device lacks a figure that the step needs.
+        Where the machine has no such device, or the device lacks a figure that the step needs or
+        cannot do what *options* ask.
 
     """
     from simulator.results.step import make_step_result
@@ -192,7 +197,9 @@ def simulate_step(
     from simulator.step.plan import plan_step
 
     chosen = options or StepOptions()
-    place = find_place(machine, device, calibrations or {})
+    place = find_place(machine, device, calibrations or {}, threads=threads)
+    if chosen.cuda_graph and place.name == place.host:
+        raise InputError(f"{place.name} is a CPU; a CUDA graph is for GPUs")
     issues = issues_of(place.device, network, chosen)
     plan = plan_step(issues, device=place.name, host=place.host, cuda_graph=chosen.cuda_graph)
     return make_step_result(

@@ -55,7 +55,10 @@ def simulate(
         ),
     ] = None,
     device: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Where a step runs: gpu0, cpu0; else the first GPU.")
+        str | None, typer.Option(metavar="NAME", help="Where a step runs: gpu0, cpu0, cpu; else the first GPU.")
+    ] = None,
+    threads: Annotated[
+        str | None, typer.Option(metavar="COUNT", help="Threads of a CPU; else one for each core.")
     ] = None,
     compiled: Annotated[bool, typer.Option("--compile", help="Fuse pointwise operators, as compilers do.")] = False,
     cuda_graph: Annotated[bool, typer.Option("--cuda-graph", help="Launch a step's kernels by one call.")] = False,
@@ -125,6 +128,7 @@ def simulate(
         "--image": image is not None,
         "--set": bool(sizes),
         "--device": device is not None,
+        "--threads": threads is not None,
         "--compile": compiled,
         "--cuda-graph": cuda_graph,
         "--recompute": recompute,
@@ -162,6 +166,7 @@ def simulate(
                 cuda_graph=cuda_graph,
                 recompute=recompute,
                 device=device,
+                threads=threads,
                 calibration=calibration,
                 json=json,
                 trace=trace,

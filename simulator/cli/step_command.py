@@ -44,6 +44,7 @@ class StepSettings:
     cuda_graph: bool
     recompute: bool
     device: str | None
+    threads: str | None
     calibration: str | None
     json: bool
     trace: str | None
@@ -106,8 +107,12 @@ def _simulate(
 
         calibrations = load_calibration(settings.calibration)
 
+    threads = None if settings.threads is None else _size("--threads", settings.threads)
+
     def run(changed: StepOptions, size: int) -> StepResult:
-        return simulate_step(machine, source.build(size), changed, device=settings.device, calibrations=calibrations)
+        return simulate_step(
+            machine, source.build(size), changed, device=settings.device, threads=threads, calibrations=calibrations
+        )
 
     return with_alternatives(run(options, batch), batch, run)
 

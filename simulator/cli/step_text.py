@@ -67,21 +67,23 @@ def _title(result: StepResult) -> str:
 
 
 def _times(result: StepResult, style: Style) -> list[str]:
-    seconds = [result.step_time_s, *result.parts_s.values(), result.host_s, result.waiting_s]
-    column = [format_duration(value) for value in seconds]
-    names = ["step", *result.parts_s, "host issues", "device waits"]
-    says = [f"{result.throughput:,.4g} {result.sample}/s", *[""] * (len(names) - 1)]
-    if len(result.parts_s) < 2:
-        del names[1:-2], column[1:-2], says[1:-2]
-    rate = result.model_flop / result.step_time_s if result.step_time_s > 0 else 0.0
-    peak = result.peak_flops_per_s
-    used = f"{rate / 1e12:.3g} of {peak / 1e12:.3g} TFLOP/s, {percent(result.utilisation)} of the peak"
-    rows = [list(row) for row in zip(names, column, says, strict=True)]
+    rows = [["step", format_duration(result.step_time_s), f"{result.throughput:,.4g} {result.sample}/s"]]
+    if len(result.parts_s) > 1:
+        rows += [[part, format_duration(seconds), ""] for part, seconds in result.parts_s.items()]
+    if result.on_host:
+        rows.append(["framework", format_duration(result.host_s), ""])
+    else:
+        rows.append(["host issues", format_duration(result.host_s), ""])
+        rows.append(["device waits", format_duration(result.waiting_s), ""])
     lines = lay_out(rows, [False, True, False])
     lines[0] = style.mark(lines[0], "bold", "green")
-    width = max(len(name) for name in names)
-    lines += _wrapped(f"{'arithmetic'.ljust(width)}  {used}", style, hang=width + 2)
-    lines += _wrapped(f"{'bound by'.ljust(width)}  {_BOUNDS[result.bound]}", style, hang=width + 2)
+    rate = result.model_flop / result.step_time_s if result.step_time_s > 0 else 0.0
+    used = (
+        f"{rate / 1e12:.3g} of {result.peak_flops_per_s / 1e12:.3g} TFLOP/s, {percent(result.utilisation)} of the peak"
+    )
+    width = max(len(row[0]) for row in rows)
+    for name, text in (("arithmetic", used), ("bound by", _BOUNDS[result.bound])):
+        lines += _wrapped(f"{name.ljust(width)}  {text}", style, hang=width + 2)
     return lines
 
 

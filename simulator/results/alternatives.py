@@ -21,7 +21,7 @@ def with_alternatives(result: StepResult, batch: int, run: Callable[[StepOptions
     is left out; one that does not fit in memory says so.  A larger batch is compared at equal samples.
     """
     found: list[Alternative] = []
-    for change, options, size in _changes(result.options, batch):
+    for change, options, size in _changes(result.options, batch, on_host=result.on_host):
         try:
             other = run(options, size)
         except InputError:
@@ -33,7 +33,7 @@ def with_alternatives(result: StepResult, batch: int, run: Callable[[StepOptions
     return replace(result, alternatives=tuple(found))
 
 
-def _changes(options: StepOptions, batch: int) -> Iterator[tuple[str, StepOptions, int]]:
+def _changes(options: StepOptions, batch: int, *, on_host: bool) -> Iterator[tuple[str, StepOptions, int]]:
     policies: dict[Policy, tuple[Policy, ...]] = {
         "fp32": ("tf32", "amp-fp16", "amp-bf16"),
         "torch": ("tf32", "amp-fp16", "amp-bf16"),
@@ -43,6 +43,6 @@ def _changes(options: StepOptions, batch: int) -> Iterator[tuple[str, StepOption
         yield f"--precision {policy}", replace(options, precision=policy), batch
     if not options.compiled:
         yield "--compile", replace(options, compiled=True), batch
-    if not options.cuda_graph:
+    if not options.cuda_graph and not on_host:
         yield "--cuda-graph", replace(options, cuda_graph=True), batch
     yield f"--batch {2 * batch}, per {batch} samples", options, 2 * batch

@@ -81,6 +81,7 @@ class StepResult:
     parameter_count: int
     simulation_events: int
     timeline: Timeline
+    on_host: bool  # a CPU, which computes where it issues
     notes: tuple[str, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
 
@@ -146,6 +147,7 @@ def make_step_result(
         parameter_count=network.parameter_count,
         simulation_events=timeline.simulation_events,
         timeline=timeline,
+        on_host=place.name == place.host,
     )
 
 

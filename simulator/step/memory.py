@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from simulator.devices.cpu import Cpu
 from simulator.devices.device import Gpu
+from simulator.devices.predict import Device
 from simulator.step.fusion import groups_of
 from simulator.step.options import Policy, StepOptions
 from simulator.step.precision import casts, storage_of
@@ -55,7 +55,7 @@ class MemoryNeed:
         return self.missing_bytes == 0.0
 
 
-def memory_need(network: Network, options: StepOptions, device: Gpu | Cpu) -> MemoryNeed:
+def memory_need(network: Network, options: StepOptions, device: Device) -> MemoryNeed:
     """Return what a step of *network* needs on *device*; a GPU holds the driver's context besides."""
     n = network.parameter_count
     element = ELEMENT_BYTES[storage_of(options.precision)]
@@ -119,7 +119,7 @@ def _largest_meeting(network: Network) -> int:
     return max((sum(elements[t] for t in {*layer.inputs, layer.output}) for layer in network.layers), default=0)
 
 
-def largest_batch(build: Callable[[int], Network], batch: int, options: StepOptions, device: Gpu | Cpu) -> int:
+def largest_batch(build: Callable[[int], Network], batch: int, options: StepOptions, device: Device) -> int:
     """Return the largest batch below *batch* whose step fits, 0 where none does."""
 
     def fits(size: int) -> bool:
@@ -132,7 +132,7 @@ def largest_batch(build: Callable[[int], Network], batch: int, options: StepOpti
     return low
 
 
-def what_would_fit(build: Callable[[int], Network], batch: int, options: StepOptions, device: Gpu | Cpu) -> list[str]:
+def what_would_fit(build: Callable[[int], Network], batch: int, options: StepOptions, device: Device) -> list[str]:
     """Return changes that would each make the step fit, in words, the gentlest first."""
     changes: list[tuple[str, StepOptions]] = []
     if options.precision in ("fp32", "tf32", "torch"):

@@ -9,8 +9,8 @@ nothing is set: fp32, but convolutions in TF32 where the device has it.
 
 from __future__ import annotations
 
-from simulator.devices.cpu import Cpu
 from simulator.devices.device import Gpu
+from simulator.devices.predict import Device
 from simulator.step.options import Policy
 from simulator.workload.operators import (
     Attention,
@@ -32,7 +32,7 @@ _KEPT_IN_FP32 = (LayerNorm, Softmax, CrossEntropy)
 _HALF: dict[Policy, Precision] = {"amp-fp16": "fp16", "amp-bf16": "bf16"}
 
 
-def precision_of(policy: Policy, operator: Operator, device: Gpu | Cpu) -> Precision:
+def precision_of(policy: Policy, operator: Operator, device: Device) -> Precision:
     """Return the number format in which *operator* computes on *device*."""
     if policy in _HALF:
         return "fp32" if isinstance(operator, _KEPT_IN_FP32) else _HALF[policy]
@@ -57,6 +57,6 @@ def casts(policy: Policy) -> bool:
     return policy in _HALF
 
 
-def product_precision(policy: Policy, device: Gpu | Cpu) -> Precision:
+def product_precision(policy: Policy, device: Device) -> Precision:
     """Return the number format of most FLOPs: that of products of matrices."""
     return precision_of(policy, Linear(1, 1, 1), device)

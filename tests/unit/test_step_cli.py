@@ -35,6 +35,23 @@ ERRORS = {
         [*STEP, "--device", "gpu1"],
         "simulate: --device gpu1: p3.2xlarge has no GPU or CPU of that name; did you mean 'gpu0'?",
     ),
+    "threads of a GPU": ([*STEP, "--threads", "4"], "simulate: --threads 4: gpu0 is a GPU; threads are those of a CPU"),
+    "graph on a CPU": (
+        [*STEP, "--device", "cpu0", "--cuda-graph"],
+        "simulate: cpu0 is a CPU; a CUDA graph is for GPUs",
+    ),
+    "a size without a name": (
+        [*STEP, "--set", "layers"],
+        "simulate: --set layers: write a name and a value, for example --set layers=12",
+    ),
+    "a size set twice": (
+        [*STEP, "--set", "classes=10", "--set", "classes=12"],
+        "simulate: --set classes=12: classes is set twice",
+    ),
+    "a size that the network has not": (
+        [*STEP, "--set", "layers=12"],
+        "simulate: --workload: resnet50: layers does not apply to this network; allowed: batch, classes, image",
+    ),
     "a size has no step": (
         [*P3, "--workload", "bytes:160MB", "--batch", "4"],
         "simulate: --workload bytes:160MB: a size is exchanged, not computed; --batch needs a network",
@@ -70,6 +87,17 @@ def test_mistakes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_all_misplaced_options_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*STEP, "--gpus", "1", "--root", "1"]) == 2
     assert [line.split(":")[1].strip() for line in capsys.readouterr().err.splitlines()] == ["--gpus", "--root"]
+
+
+def test_a_cpu_computes_by_its_threads(capsys: pytest.CaptureFixture[str]) -> None:
+    def step_time_s(*more: str) -> float:
+        assert run([*STEP, "--json", *more]) == 0
+        return json.loads(capsys.readouterr().out)["step_time_s"]
+
+    one, four = step_time_s("--device", "cpu0", "--threads", "1"), step_time_s("--device", "cpu0", "--threads", "4")
+    assert 2 < one / four <= 4
+    assert run([*STEP, "--device", "cpu0"]) == 0
+    assert "host issues" not in capsys.readouterr().out
 
 
 def test_json_document(capsys: pytest.CaptureFixture[str]) -> None:
