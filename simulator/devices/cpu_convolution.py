@@ -1,7 +1,6 @@
 """Convolutions on a CPU: directly (oneDNN), or as a product of unrolled images (frameworks of 2016).
 
-Direct: vectors run over channels of the result, images and blocks of channels go to threads; images
-are brought into the order of blocked channels before and after.  Unrolled: image by image, every
+Direct: vectors run over channels of the result; rows of images and blocks of channels go to threads.  Unrolled: image by image, every
 window is written out as a column and the columns are multiplied with the filters (im2col); the
 gradient of the images goes the other way and adds the columns up.
 """
@@ -41,7 +40,7 @@ def _direct(cpu: Cpu, kernel: Convolution) -> KernelCost:
     channels = shape.c_in if kernel.direction == "bwd_data" else shape.c_out
     padded = math.ceil(channels / lanes) * lanes / channels
     blocks = math.ceil(channels / (CHANNEL_VECTORS * lanes))
-    tasks = shape.batch * blocks * max(1, shape.h_out // 4)
+    tasks = shape.batch * blocks * shape.h_out
     uneven = math.ceil(tasks / threads) * threads / tasks
     depth = (shape.c_in if kernel.direction != "bwd_data" else shape.c_out) // shape.groups
     steps = depth * shape.kernel_h * shape.kernel_w
@@ -50,7 +49,7 @@ def _direct(cpu: Cpu, kernel: Convolution) -> KernelCost:
     # Filters that no core keeps are fetched for every image.
     weights = shape.weight_elements * element
     times = shape.batch if weights / blocks > cache_bytes(cpu, 1, 1) else 1
-    moved = 3 * (shape.input_elements + shape.output_elements) * element + times * weights
+    moved = (shape.input_elements + shape.output_elements) * element + times * weights
     memory_s = transfer_time(cpu, moved, threads)
     if kernel.direction == "bwd_weight":
         # Each thread adds its images into filters of its own; then all are added.

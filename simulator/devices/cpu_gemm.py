@@ -2,9 +2,9 @@
 
 A BLAS splits C among the threads, copies the parts of A and B that do not lie in a cache into the
 order in which its inner kernel reads them ("packing"), and multiplies tile by tile (Goto, van de
-Geijn, "Anatomy of high-performance matrix multiplication", 2008).  So its time is the sum of
-multiplying at nearly the peak rate, packing, and fetching A and B; with few rows, packing is longer
-than multiplying.  A product with a single row or column is a pass over the matrix.
+Geijn, "Anatomy of high-performance matrix multiplication", 2008).  So its time is that of
+multiplying at nearly the peak rate, after that of packing, which fetches A and B on the way; with few
+rows, packing is longer than multiplying.  A product with a single row or column is a pass over the matrix.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ def gemm_product(cpu: Cpu, kernel: Gemm) -> KernelCost:
     """Return the cost of *kernel* on *cpu*."""
     threads = cpu.threads if kernel.flop > PRODUCTS.serial_flop else 1
     rows = min(kernel.m, kernel.n)
-    packed_s, packing_s = multiply_time(cpu, kernel, threads)
+    multiply_s, packing_s = multiply_time(cpu, kernel, threads)
     memory_s = transfer_time(cpu, kernel.bytes, threads)
     # A few rows may as well be taken one by one, each a pass over the whole matrix.
     one_by_one_s = rows * max(memory_s, kernel.flop / rows / compute_rate(cpu, kernel.precision, threads))
-    whole_s = packed_s + packing_s + memory_s
+    whole_s = multiply_s + max(packing_s, memory_s)
     start_s = START_CYCLES / cpu.core_clock(1) + region_time(cpu, threads)
     bound: Bound = "latency" if start_s > min(whole_s, one_by_one_s) else "compute"
     if one_by_one_s < whole_s:
         bound = "memory" if bound == "compute" else bound
         return KernelCost(start_s + one_by_one_s, bound, kernel.flop, kernel.bytes, f"rows, {threads} threads")
-    if packing_s + memory_s > packed_s and bound == "compute":
+    if max(packing_s, memory_s) > multiply_s and bound == "compute":
         bound = "memory"
     return KernelCost(start_s + whole_s, bound, kernel.flop, kernel.bytes, f"{threads} threads")
 

@@ -65,7 +65,7 @@ POOL_BWD_MAX_CYCLES = 3.2
 GATHER_ROW_CYCLES = 60.0
 
 # Frameworks of 2016 ran passes on one thread, with the C library's functions: cycles for each element.
-SERIAL_SIMPLE_CYCLES = 1.0
+SERIAL_SIMPLE_CYCLES = 6.0
 SERIAL_FUNCTION_CYCLES = 40.0
 _FUNCTIONS = frozenset(("elu", "erf", "exp", "gelu", "gelu_bwd", "log", "pow", "sigmoid", "silu", "tanh", "sin", "cos"))
 
@@ -105,7 +105,8 @@ def rowwise_pass(cpu: Cpu, kernel: Rowwise) -> KernelCost:
     rows_each = math.ceil(kernel.rows / threads)
     cycles = ROW_ELEMENT_CYCLES.get(kernel.kind, SIMPLE_CYCLES)
     if cpu.library == "blas":
-        cycles = SERIAL_FUNCTION_CYCLES if "softmax" in kernel.kind else max(SERIAL_SIMPLE_CYCLES, cycles)
+        passes = 1 if kernel.kind == "sum" else 3 if kernel.kind.endswith("_bwd") else 2
+        cycles = SERIAL_FUNCTION_CYCLES if "softmax" in kernel.kind else passes * SERIAL_SIMPLE_CYCLES
         element_s = cycles / scalar_rate(cpu, threads)
     else:
         element_s = cycles / vector_rate(cpu, threads)

@@ -48,7 +48,9 @@ def region_time(cpu: Cpu, threads: int, costs: ThreadCosts = THREADS) -> float:
     if threads <= 1:
         return 0.0
     time_s = costs.region_cycles * math.log2(threads) / cpu.core_clock(min(threads, cpu.core_count))
-    late = threads / cpu.hardware_threads - 1.0
+    # Frameworks of 2016 read their data in a thread beside those that compute.
+    others = 1 if cpu.library == "blas" else 0
+    late = (threads + others) / cpu.hardware_threads - 1.0
     return time_s + max(0.0, late) * costs.slice_s
 
 
