@@ -1,0 +1,237 @@
+"""Tables of steps: what a row asks, which time is judged, what stands beside."""
+
+import csv
+import json
+import random
+
+import pytest
+
+from simulator.api import load_machine, simulate_step
+from simulator.errors import InputError
+from simulator.step.options import StepOptions
+from simulator.workload.zoo.registry import build_network
+from validate.score.command import score_command
+from validate.score.query import NotScored
+from validate.training.published import read_published
+from validate.training.query import COLUMNS_ASKED, TrainingQuery, read_query
+
+COLUMNS = ["row_id", "machine", "n_gpus", "framework", "software", "model", "phase", "dtype", "batch_per_gpu",
+           "global_batch", "micro_batch", "grad_accum", "seq_len", "hidden", "heads", "layers", "image", "recompute",
+           "optimizer", "step_time_s", "throughput", "throughput_unit", "dataset", "trust"]  # fmt: skip
+ROW = {"row_id": "a", "machine": "p3.2xlarge", "n_gpus": "1", "framework": "pytorch", "software": "torch2.1",
+       "model": "alexnet", "phase": "train", "dtype": "fp32", "batch_per_gpu": "4", "step_time_s": "0.01",
+       "dataset": "mine", "trust": "A"}  # fmt: skip
+
+
+def asked(**cells):
+    row = {**ROW, **cells}
+    return read_query(lambda column: row.get(column, ""))
+
+
+def table(tmp_path, *rows, name="t.csv"):
+    path = tmp_path / name
+    with path.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, COLUMNS, restval="")
+        writer.writeheader()
+        writer.writerows({**ROW, **row} for row in rows)
+    return str(path)
+
+
+def document(capsys, file, **options):
+    score_command([file], as_json=True, **options)
+    return json.loads(capsys.readouterr().out)["tables"][0]
+
+
+def group(scored, **by):
+    (found,) = [g for g in scored["groups"] if g["by"] == by]
+    return found
+
+
+# -- what is asked ---------------------------------------------------------------------
+
+
+def test_a_plain_row():
+    options = StepOptions(mode="train", precision="fp32", optimizer="momentum")
+    assert asked() == TrainingQuery("p3.2xlarge", "alexnet", 4, options)
+
+
+@pytest.mark.parametrize(
+    ("cells", "option", "value"),
+    [
+        ({"phase": "fwd"}, "mode", "forward"),
+        ({"phase": "bwd"}, "mode", "backward"),
+        ({"phase": "inference"}, "mode", "inference"),
+        ({"phase": ""}, "mode", "train"),
+        ({"dtype": "tf32"}, "precision", "tf32"),
+        ({"dtype": "fp16"}, "precision", "amp-fp16"),
+        ({"dtype": "bf16"}, "precision", "amp-bf16"),
+        ({"dtype": "fp16", "phase": "inference"}, "precision", "fp16"),
+        ({"dtype": "fp16", "framework": "torch7"}, "precision", "fp16"),
+        ({"software": "torch2.1.0 eager fused(torch.compile)"}, "compiled", True),
+        ({"software": "NGC TensorFlow 1.x w/XLA"}, "compiled", True),
+        ({"software": "TensorFlow"}, "compiled", False),
+        ({"recompute": "full"}, "recompute", True),
+        ({"optimizer": "Adam"}, "optimizer", "adam"),
+        ({"seq_len": "128", "model": "bert-base"}, "optimizer", "adam"),
+        ({"dataset": "neusight_model_latency"}, "optimizer", "none"),
+    ],
+)
+def test_how_it_is_run(cells, option, value):
+    assert getattr(asked(**cells).options, option) == value
+
+
+def test_sizes():
+    query = asked(model="gpt2", seq_len="512", hidden="1024", heads="16", layers="24", batch_per_gpu="2")
+    sizes = (query.batch, query.sequence_length, query.hidden, query.heads, query.layers, query.image)
+    assert sizes == (2, 512, 1024, 16, 24, None)
+
+
+def test_micro_batches():
+    query = asked(global_batch="64", micro_batch="8", grad_accum="8", batch_per_gpu="64")
+    assert (query.batch, query.micro_batches) == (8, 8)
+    assert asked(batch_per_gpu="", global_batch="8").batch == 8
+    assert asked(batch_per_gpu="", global_batch="8", grad_accum="2").batch == 4
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        ({"n_gpus": "8"}, "more than one GPU"),
+        ({"model": "resnet51"}, "no network 'resnet51' in the zoo"),
+        ({"model": ""}, "model missing"),
+        ({"batch_per_gpu": ""}, "batch_per_gpu missing"),
+        ({"batch_per_gpu": "0"}, "batch_per_gpu not positive"),
+        ({"batch_per_gpu": "2.5"}, "batch_per_gpu is no whole number"),
+        ({"phase": "backwards"}, "no such phase: backwards"),
+        ({"dtype": "int7"}, "no such dtype: int7"),
+        ({"recompute": "selective"}, "recompute 'selective' is not modelled"),
+        ({"optimizer": "adan"}, "no optimizer 'adan'; did you mean 'adam'?"),
+    ],
+)
+def test_rows_that_ask_nothing_known(cells, reason):
+    with pytest.raises(NotScored) as caught:
+        asked(**cells)
+    assert str(caught.value).startswith(reason)
+
+
+def test_columns_asked_hold_nothing_measured():
+    assert not {"step_time_s", "throughput", "throughput_unit", "note", "trust", "row_id"} & set(COLUMNS_ASKED)
+
+
+# -- what is predicted and judged ------------------------------------------------------
+
+
+def step_s(batch=4, **options):
+    network = build_network("alexnet", batch=batch, training=options.get("mode") != "inference")
+    return simulate_step(load_machine("p3.2xlarge"), network, StepOptions(**options)).step_time_s
+
+
+def test_known_errors(tmp_path, capsys):
+    exact_s = step_s()
+    scored = document(
+        capsys,
+        table(tmp_path, {"step_time_s": repr(exact_s)}, {"step_time_s": repr(2 * exact_s)}, {"model": "unheard-of"}),
+    )
+    assert (scored["kind"], scored["rows"], scored["scored"]) == ("training", 3, 2)
+    assert scored["overall"]["median_ape"] == pytest.approx(0.25)
+    assert scored["skipped"] == {"no network 'unheard-of' in the zoo": 1}
+    assert group(scored, device="v100-sxm2-16gb")["n"] == 2
+    assert group(scored, family="CNN")["rows"] == 2
+    assert scored["baselines"]["roofline"]["bias"] < 0
+
+
+def test_throughput_stands_in_for_the_time(tmp_path, capsys):
+    rate = repr(4 / step_s())
+    row = {"step_time_s": "", "throughput": rate, "throughput_unit": "images/s"}
+    scored = document(capsys, table(tmp_path, row, {**row, "throughput_unit": "tokens/s"}, {**row, "throughput": ""}))
+    assert scored["overall"]["median_ape"] == pytest.approx(0, abs=1e-9)
+    assert scored["skipped"] == {
+        "step_time_s missing": 1,
+        "step_time_s missing, and throughput is of something else than samples": 1,
+    }
+
+
+def test_micro_batches_share_one_update(tmp_path, capsys):
+    out = tmp_path / "p.csv"
+    document(
+        capsys,
+        table(tmp_path, {"micro_batch": "4", "grad_accum": "3", "batch_per_gpu": "12"}),
+        out=str(out),
+        quiet=True,
+    )
+    with out.open(newline="") as stream:
+        (row,) = csv.DictReader(stream)
+    assert float(row["predicted_s"]) == pytest.approx(step_s() + 2 * step_s(optimizer="none"))
+    assert step_s(optimizer="none") < step_s()
+
+
+def test_predictions_do_not_depend_on_what_was_measured(tmp_path, capsys):
+    rng = random.Random(2)
+    rows = [{"batch_per_gpu": str(rng.randrange(1, 40)), "phase": rng.choice(["train", "fwd"])} for _ in range(6)]
+    predictions = []
+    for turn in range(2):
+        measured = [{**row, "step_time_s": repr(rng.uniform(1e-3, 1)), "trust": "AB"[turn]} for row in rows]
+        out = tmp_path / f"{turn}.csv"
+        document(capsys, table(tmp_path, *measured), out=str(out), quiet=True)
+        with out.open(newline="") as stream:
+            predictions.append([row["predicted_s"] for row in csv.DictReader(stream)])
+    assert predictions[0] == predictions[1]
+    assert all(predictions[0])
+
+
+def test_the_fastest_framework_of_each_configuration(tmp_path, capsys):
+    rows = [
+        {"software": "Caffe", "framework": "caffe", "step_time_s": "0.02"},
+        {"software": "Torch7 cuDNN 5005", "framework": "torch7", "step_time_s": "0.01"},
+        {"software": "Caffe", "framework": "caffe", "step_time_s": "0.05", "batch_per_gpu": "8"},
+        {"software": "PyTorch 1.13", "step_time_s": "0.07", "batch_per_gpu": "16"},
+    ]
+    scored = document(capsys, table(tmp_path, *rows))
+    assert group(scored, family="CNN", era="before 2019", framework_rank="best")["n"] == 2
+    assert group(scored, family="CNN", era="before 2019", framework_rank="other")["n"] == 1
+    assert group(scored, family="CNN", era="since 2019", framework_rank="best")["n"] == 1
+
+
+def test_predictions_of_others_stand_beside(tmp_path, capsys):
+    published = tmp_path / "b.csv"
+    published.write_text("row_id,predictor,predicted_s\na,crystal,0.02\nb,crystal,0.03\nz,crystal,1\na,bones,0.01\n")
+    file = table(tmp_path, {}, {"row_id": "b"}, {"row_id": "c"})
+    scored = document(capsys, file, baselines=str(published))
+    assert scored["published"]["crystal"]["n"] == 2
+    assert scored["published"]["crystal"]["mean_ape"] == pytest.approx(1.5)
+    assert scored["published"]["bones"]["mean_ape"] == pytest.approx(0.0)
+    assert scored["published"]["bones"]["ours"]["mean_ape"] == pytest.approx(abs(step_s() / 0.01 - 1))
+    score_command([file], baselines=str(published))
+    assert "on the rows that it predicted too" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("row_id,predicted_s\n", "b.csv:1:1: no table of published predictions: missing column predictor"),
+        ("row_id,predictor,predicted_s\na,b,soon\n", "b.csv:2:1: predicted_s is no number"),
+        ("", "b.csv:1:1: is empty"),
+    ],
+)
+def test_published_predictions_that_cannot_be_read(tmp_path, monkeypatch, text, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "b.csv").write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_published("b.csv")
+    assert str(caught.value).startswith(words)
+
+
+def test_a_calibration_is_used(tmp_path, capsys):
+    half = tmp_path / "c.yaml"
+    half.write_text(
+        "schema_version: 1\ndevices:\n  v100-sxm2-16gb:\n    bandwidth: 0.5\n    compute: 0.5\n    dispatch: 2\n"
+    )
+    file = table(tmp_path, {"step_time_s": repr(step_s())})
+    assert document(capsys, file, calibration=str(half))["overall"]["bias"] > 0.2
+
+
+def test_a_machine_can_be_named(tmp_path, capsys):
+    file = table(tmp_path, {"machine": "the-box"})
+    assert document(capsys, file)["scored"] == 0
+    assert document(capsys, file, machines=["the-box=p3.2xlarge"])["scored"] == 1
+    assert document(capsys, file, topology="p3.2xlarge")["scored"] == 1
