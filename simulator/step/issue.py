@@ -10,6 +10,7 @@ from simulator.devices.cost import KernelCost
 from simulator.devices.dispatch import dispatch_time
 from simulator.devices.kernels import Kernel, Streaming
 from simulator.devices.lowering import lower_operator
+from simulator.devices.optimizer import optimizer_kernels
 from simulator.devices.predict import Device, kernel_class, kernel_cost
 from simulator.step.backward import backward_steps
 from simulator.step.fusion import Group, groups_of
@@ -204,6 +205,5 @@ def _update(issuer: _Issuer, network: Network, options: StepOptions) -> Iterator
     if options.precision == "amp-fp16":
         yield issuer.streamed("unscale gradients", "update", Streaming("mul_scalar", n, 4 * n, 4 * n))
     size = FP32_BYTES if casts(options.precision) else ELEMENT_BYTES[storage_of(options.precision)]
-    reads, writes = {"sgd": (2, 1), "momentum": (3, 2), "adam": (4, 3)}[options.optimizer]
-    kernel = Streaming(f"{options.optimizer}_step", n, reads * n * size, writes * n * size)
-    yield issuer.streamed(f"{options.optimizer} step", "update", kernel)
+    for kernel in optimizer_kernels(options.optimizer, n, size, fused=options.compiled):
+        yield issuer.streamed(f"{options.optimizer} step", "update", kernel)
