@@ -6,6 +6,7 @@ nothing fused.  The backward pass of a product is two products, one for each gra
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import singledispatch
 
 from simulator.devices.kernels import (
@@ -34,6 +35,7 @@ from simulator.workload.operators import (
     Phase,
     Pool,
     Recurrent,
+    Reduction,
     Softmax,
 )
 from simulator.workload.precision import ELEMENT_BYTES, Precision
@@ -90,6 +92,8 @@ def _(operator: MatMul, phase: Phase, precision: Precision) -> Kernels:
 
 @lower_operator.register
 def _(operator: Conv2d, phase: Phase, precision: Precision) -> Kernels:
+    if operator.transposed:
+        return _transposed(operator, phase, precision)
     out = operator.output_elements
     kernels: list[Kernel] = []
     if phase == "fwd":
@@ -103,6 +107,24 @@ def _(operator: Conv2d, phase: Phase, precision: Precision) -> Kernels:
         kernels.append(Convolution(operator, "bwd_weight", precision))
         if operator.bias:
             kernels.append(_sum(operator.c_out, out // operator.c_out, precision))
+    return tuple(kernels)
+
+
+def _transposed(operator: Conv2d, phase: Phase, precision: Precision) -> Kernels:
+    """Return the kernels of a transposed convolution: those of its mirror image, the other way about."""
+    shape, out = replace(operator, transposed=False, bias=False), operator.output_elements
+    kernels: list[Kernel] = []
+    if phase == "fwd":
+        kernels.append(Convolution(shape, "bwd_data", precision))
+        if operator.bias:
+            size = ELEMENT_BYTES[precision]
+            kernels.append(Streaming("add", out, out * size, out * size))
+    if _in(phase, "bwd_data"):
+        kernels.append(Convolution(shape, "fwd", precision))
+    if _in(phase, "bwd_weight"):
+        kernels.append(Convolution(shape, "bwd_weight", precision))
+        if operator.bias:
+            kernels.append(_sum(operator.c_in, out // operator.c_in, precision))
     return tuple(kernels)
 
 
@@ -120,6 +142,9 @@ def _(operator: Elementwise, phase: Phase, precision: Precision) -> Kernels:
         return tuple(Streaming("mul", n, 2 * n * size, n * size) for _ in range(operator.inputs))
     if operator.function in ("mul_scalar", "div_scalar"):
         return (Streaming(operator.function, n, n * size, n * size),)
+    if operator.function == "pow_scalar":  # a power, times the exponent, times the gradient
+        one = Streaming("mul_scalar", n, n * size, n * size)
+        return (Streaming("pow_scalar", n, n * size, n * size), one, Streaming("mul", n, 2 * n * size, n * size))
     mask_or_input = n if operator.function == "dropout" else n * size
     return (Streaming(f"{operator.function}_bwd", n, n * size + mask_or_input, n * size),)
 
@@ -128,7 +153,21 @@ def _(operator: Elementwise, phase: Phase, precision: Precision) -> Kernels:
 def _(operator: Softmax, phase: Phase, precision: Precision) -> Kernels:
     if phase == "fwd":
         return (Rowwise("softmax", operator.rows, operator.cols, precision),)
-    return (Rowwise("softmax_bwd", operator.rows, operator.cols, precision),) if _in(phase, "bwd_data") else ()
+    if not _in(phase, "bwd_data"):
+        return ()
+    n, size = operator.output_elements, ELEMENT_BYTES[precision]
+    product = Streaming("mul", n, 2 * n * size, n * size)  # PyTorch first multiplies gradient and result
+    return (product, Rowwise("softmax_bwd", operator.rows, operator.cols, precision))
+
+
+@lower_operator.register
+def _(operator: Reduction, phase: Phase, precision: Precision) -> Kernels:
+    if phase == "fwd":
+        return (Rowwise("sum", operator.rows, operator.cols, precision),)
+    if _in(phase, "bwd_data"):  # each gradient is written once for every element of its row
+        n, size = operator.rows * operator.cols, ELEMENT_BYTES[precision]
+        return (Streaming("fill", n, operator.rows * size, n * size),)
+    return ()
 
 
 @lower_operator.register

@@ -29,6 +29,7 @@ __all__ = [
     "Phase",
     "Pool",
     "Recurrent",
+    "Reduction",
     "Softmax",
 ]
 
@@ -82,7 +83,11 @@ class MatMul:
 
 @dataclass(frozen=True, slots=True)
 class Conv2d:
-    """A convolution over images of ``c_in`` channels, ``h_in`` by ``w_in``."""
+    """A convolution over images of ``c_in`` channels, ``h_in`` by ``w_in``.
+
+    ``transposed``: the sizes are those of a convolution whose gradient of the images is what is
+    computed, from ``c_out`` channels to ``c_in``.
+    """
 
     batch: int
     c_in: int
@@ -99,6 +104,7 @@ class Conv2d:
     bias: bool = False
     dilation_h: int = 1
     dilation_w: int = 1
+    transposed: bool = False
 
     @property
     def h_out(self) -> int:
@@ -113,11 +119,15 @@ class Conv2d:
     @property
     def flop(self) -> int:
         """FLOPs of the forward pass by the direct algorithm."""
-        return 2 * self.output_elements * (self.c_in // self.groups) * self.kernel_h * self.kernel_w
+        return 2 * self._windows * (self.c_in // self.groups) * self.kernel_h * self.kernel_w
 
     @property
     def output_elements(self) -> int:
         """Elements of the result."""
+        return self.input_elements if self.transposed else self._windows
+
+    @property
+    def _windows(self) -> int:
         return self.batch * self.c_out * self.h_out * self.w_out
 
     @property
@@ -170,6 +180,24 @@ class Softmax:
     def output_elements(self) -> int:
         """Elements of the result."""
         return self.rows * self.cols
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """One number (a sum, a mean, the largest) of each of ``rows`` rows of ``cols``."""
+
+    rows: int
+    cols: int
+
+    @property
+    def flop(self) -> int:
+        """None that count."""
+        return 0
+
+    @property
+    def output_elements(self) -> int:
+        """Elements of the result."""
+        return self.rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +379,7 @@ Operator = (
     | Conv2d
     | Elementwise
     | Softmax
+    | Reduction
     | LayerNorm
     | BatchNorm
     | Pool

@@ -1,0 +1,77 @@
+"""One call of an aten operator: its arguments by name, what came in and what went out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+
+__all__ = ["Call", "call_of", "is_pointwise"]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """``name`` is the operator's without ``aten::``, overload and the underscore of what works in place.
+
+    ``weights`` are the storages of what the module holds as parameters.
+    """
+
+    name: str
+    func: Any
+    arguments: dict[str, Any]
+    inputs: tuple[Any, ...]
+    outputs: tuple[Any, ...]
+    weights: frozenset[int]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.arguments[name]
+
+    @property
+    def first(self) -> Any:
+        """The first tensor that comes in."""
+        return self.inputs[0]
+
+    @property
+    def out(self) -> Any:
+        """The first tensor that goes out."""
+        return self.outputs[0]
+
+    def is_weight(self, tensor: Any) -> bool:
+        """Whether *tensor* is a parameter, or a view of one."""
+        return tensor.untyped_storage()._cdata in self.weights
+
+    def pair(self, name: str, default: int = 1) -> tuple[int, int]:
+        """Return an argument for height and width; of three dimensions, depth counts as height."""
+        value = self.arguments.get(name)
+        values = [value] if isinstance(value, int) else list(value or ())
+        if len(values) == 1:
+            spatial = self.first.dim() - 2
+            return (1 if spatial == 1 else values[0]), values[0]
+        return (prod(values[:-1]), values[-1]) if values else (default, default)
+
+
+def call_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, weights: frozenset[int]) -> Call:
+    """Return the call of *func* that gave *out*."""
+    schema = func._schema.arguments
+    arguments = {a.name: a.default_value for a in schema if a.has_default_value()}
+    arguments.update({a.name: value for a, value in zip(schema, args, strict=False)})
+    arguments.update(kwargs)
+    name = func._schema.name.removeprefix("aten::")
+    inplace = func._schema.is_mutable and name.endswith("_") and not name.endswith("__")
+    return Call(name[:-1] if inplace else name, func, arguments, _tensors((args, kwargs)), _tensors(out), weights)
+
+
+def is_pointwise(call: Call) -> bool:
+    """Whether torch tags the operator, or its like that is not in place, as working element by element."""
+    if torch.Tag.pointwise in call.func.tags:
+        return True
+    packet = getattr(torch.ops.aten, call.name, None) if call.func.namespace == "aten" else None
+    overloads = packet.overloads() if packet is not None else []
+    return any(torch.Tag.pointwise in getattr(packet, overload).tags for overload in overloads)
+
+
+def _tensors(tree: Any) -> tuple[Any, ...]:
+    leaves = torch.utils._pytree.tree_leaves(tree)
+    return tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))

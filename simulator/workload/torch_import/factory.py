@@ -1,0 +1,222 @@
+"""The user's factory: found, called, and what it returned brought into one form."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import inspect
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from simulator.errors import InputError, nearest, one_line
+from simulator.workload.torch_import.faults import fault_of
+from simulator.workload.torch_import.request import InputShape, TorchRequest
+
+__all__ = ["Subject", "build_subject", "quietly"]
+
+_RETURNS = "a torch.nn.Module, (module, inputs) or (module, inputs, loss)"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A module on ``meta`` and what goes into it.
+
+    ``loss`` makes a number of the module's output; without it the output's own ``loss``, or its
+    sum, stands in.  ``what`` names the workload in errors.
+    """
+
+    what: str
+    name: str
+    module: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    loss: Callable[[Any], Any] | None
+    samples: int
+    sample: str
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Run the user's code with its warnings off and what it prints on standard error."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def build_subject(request: TorchRequest, sizes: Mapping[str, int]) -> Subject:
+    """Return what the factory of *request* makes, given those of *sizes* that it accepts.
+
+    Raises
+    ------
+    InputError
+        Where there is no such factory, it fails, or what it returns is something else.
+
+    """
+    what = f"--workload {one_line(request.text, 80)}"
+    with quietly():
+        factory = _find(request, what)
+        accepted = _accepted(factory, sizes, request, what)
+        made = _call(factory, accepted, what)
+    module, inputs, loss = _parts(made, what)
+    args, kwargs = _inputs(module, inputs, request, sizes, what)
+    tensors = [leaf for leaf in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    samples = _samples(tensors, sizes, accepted, what) if not request.shapes else sizes["batch"]
+    return Subject(what, request.factory, module, args, kwargs, loss, samples, _sample(tensors, accepted))
+
+
+def _find(request: TorchRequest, what: str) -> Callable[..., Any]:
+    importlib.invalidate_caches()
+    try:
+        module = importlib.import_module(request.module)
+    except ModuleNotFoundError as error:
+        if error.name and (request.module == error.name or request.module.startswith(f"{error.name}.")):
+            raise InputError(
+                f"{what}: no module '{error.name}'; the directory that holds it must be the current one "
+                "or on PYTHONPATH"
+            ) from None
+        hint = f"install {error.name}" if error.name else ""
+        raise fault_of(error, f"{what}: importing {request.module} failed", hint=hint) from None
+    except (Exception, SystemExit) as error:
+        raise fault_of(error, f"{what}: importing {request.module} failed") from None
+    found: Any = module
+    for part in request.factory.split("."):
+        if not hasattr(found, part):
+            names = [name for name, value in vars(found).items() if callable(value) and not name.startswith("_")]
+            raise InputError(f"{what}: no '{part}' in {found.__name__}; {nearest(part, names) or 'it has nothing'}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise InputError(
+            f"{what}: {request.factory} is {_kind(found)} and cannot be called; write a function that returns "
+            f"{_RETURNS}"
+        )
+    if isinstance(found, torch.nn.Module):
+        raise InputError(
+            f"{what}: {request.factory} is a module that was built on import; write a function that returns it, "
+            "so that it can be built without its weights"
+        )
+    factory: Callable[..., Any] = found
+    return factory
+
+
+def _accepted(
+    factory: Callable[..., Any], sizes: Mapping[str, int], request: TorchRequest, what: str
+) -> dict[str, int]:
+    """Return those of *sizes* that the factory has parameters for."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):
+        parameters = {}.values()
+    by_keyword = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    named = {parameter.name: parameter for parameter in parameters if parameter.kind in by_keyword}
+    accepted = {key: size for key, size in sizes.items() if key in named}
+    for key in ("sequence_length", "image"):
+        if key in sizes and key not in accepted:
+            raise InputError(f"{what}: {request.factory} has no parameter {key}; add it, or leave the option out")
+    missing = [name for name, p in named.items() if p.default is p.empty and name not in accepted]
+    if missing:
+        options = {"batch": "--batch", "sequence_length": "--seq-len", "image": "--image"}
+        given = [options[name] for name in missing if name in options]
+        hint = f"give {' and '.join(given)}" if given else "give them defaults, or write a function without them"
+        raise InputError(f"{what}: {request.factory} needs {', '.join(missing)}; {hint}")
+    return accepted
+
+
+def _call(factory: Callable[..., Any], accepted: Mapping[str, int], what: str) -> Any:
+    """Return what the factory makes on ``meta``; where it reads numbers, what it makes on the CPU."""
+    doing = f"{what}: the factory failed"
+    try:
+        with torch.device("meta"):
+            return factory(**accepted)
+    except (Exception, SystemExit) as error:
+        if "meta" not in str(error).lower():
+            raise fault_of(error, doing) from None
+    try:
+        return factory(**accepted)
+    except (Exception, SystemExit) as error:
+        raise fault_of(error, doing) from None
+
+
+def _parts(made: Any, what: str) -> tuple[Any, Any, Callable[[Any], Any] | None]:
+    parts = made if isinstance(made, tuple) else (made,)
+    if not 1 <= len(parts) <= 3 or not isinstance(parts[0], torch.nn.Module):
+        raise InputError(f"{what}: the factory returned {_described(made)}; it must return {_RETURNS}")
+    module, inputs, loss = (*parts, None, None)[:3]
+    module = getattr(module, "_orig_mod", module)  # what torch.compile wraps
+    if loss is not None and not callable(loss):
+        raise InputError(f"{what}: the loss is {_kind(loss)}; it must be a function of the module's output")
+    if inputs is None:
+        inputs = getattr(module, "example_input", None)
+    return module.to("meta").train(), inputs, loss
+
+
+def _inputs(
+    module: Any, inputs: Any, request: TorchRequest, sizes: Mapping[str, int], what: str
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if request.shapes:
+        if inputs is not None:
+            raise InputError(f"{what}: the factory says what goes in, and so does the workload; leave one out")
+        if "batch" not in sizes:
+            raise InputError(f"{what}: the shape of an input needs --batch besides")
+        dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
+        return tuple(_tensor(shape, sizes["batch"], dtype) for shape in request.shapes), {}
+    if inputs is None:
+        raise InputError(
+            f"{what}: nothing says what goes in; return (module, inputs) from the factory, or write the shape "
+            f"of one input behind it: torch:{request.module}:{request.factory}:3x224x224"
+        )
+
+    def moved(leaf: Any) -> Any:
+        return leaf.detach().to("meta") if isinstance(leaf, torch.Tensor) else leaf
+
+    inputs = torch.utils._pytree.tree_map(moved, inputs)
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    if isinstance(inputs, tuple | list):
+        return tuple(inputs), {}
+    if isinstance(inputs, torch.Tensor):
+        return (inputs,), {}
+    raise InputError(f"{what}: the inputs are {_described(inputs)}; they must be a tensor, a tuple, or a dict by name")
+
+
+def _tensor(shape: InputShape, batch: int, floating: Any) -> Any:
+    """Return an input; where no other format is written, one of floating point is as the weights are."""
+    dtype = floating if shape.dtype == "float32" else getattr(torch, shape.dtype)
+    return torch.empty((batch, *shape.sizes), dtype=dtype, device="meta")
+
+
+def _samples(tensors: list[Any], sizes: Mapping[str, int], accepted: Mapping[str, int], what: str) -> int:
+    """Return how many samples go in at once: what the factory was given, or the inputs' first dimension."""
+    if "batch" in accepted:
+        return accepted["batch"]
+    first = next((int(tensor.shape[0]) for tensor in tensors if tensor.dim()), 1)
+    if "batch" in sizes and sizes["batch"] != first:
+        raise InputError(
+            f"{what}: --batch {sizes['batch']}, but the factory has no parameter batch and its inputs hold {first}; "
+            "add the parameter and use it for the inputs"
+        )
+    return first
+
+
+def _sample(tensors: list[Any], accepted: Mapping[str, int]) -> str:
+    if "sequence_length" in accepted or (tensors and not tensors[0].is_floating_point()):
+        return "sequences"
+    return "images" if tensors and tensors[0].dim() == 4 else "samples"
+
+
+def _kind(value: Any) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(type(part).__name__ for part in value)})"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return "None" if value is None else _kind(value)

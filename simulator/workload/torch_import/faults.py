@@ -1,0 +1,119 @@
+"""What can go wrong in the user's module, as one line each: where, what, and what can be done."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+from simulator.errors import Fault, InputError, one_line
+
+__all__ = ["TraceFault", "fault_of", "place_of"]
+
+_MESSAGE_LENGTH = 200
+_OWN = str(Path(__file__).parent)
+
+
+class TraceFault(Exception):  # noqa: N818  it becomes a Fault
+    """What the recorder refuses, in words; the place is found from the traceback."""
+
+
+# What torch says, and what to do about it; the first that fits.  Messages are compared in lower case.
+_ADVICE: tuple[tuple[tuple[str, ...], str], ...] = (
+    (
+        (
+            "item() cannot be called on meta",
+            "boolean value of",
+            "_local_scalar_dense",
+            "nonzero",
+            "cannot copy out of meta",
+            "cannot be converted",
+            "data-dependent",
+            "data dependent",
+            "no data",
+            "can't call numpy()",
+            "tolist",
+        ),
+        "it depends on numbers, and a trace has shapes alone: compute it from shapes, or choose with torch.where",
+    ),
+    (
+        ("cuda", "nvidia", "hip ", "xpu", "mps"),
+        "the module is traced without a device: create tensors on that of the input (x.device), call no .cuda()",
+    ),
+    (
+        ("same device", "expected device meta", "on device meta", "device type", "found at least two devices"),
+        "create tensors on the device of the input (x.device), or register them as buffers",
+    ),
+    (
+        ("positional argument", "keyword argument"),
+        "return (module, inputs) from the factory, with inputs as forward takes them: a tensor, a tuple, or a dict",
+    ),
+    (
+        ("shape", "size", "dimension", "channels", "expected input", "invalid for input"),
+        "check the inputs' shapes against what the module takes",
+    ),
+)
+
+
+def fault_of(error: BaseException, doing: str, *, path: str = "", hint: str = "") -> InputError:
+    """Return *error* in one line, with its place in the user's code.
+
+    *doing* is what failed, *path* the submodule that was running.  Without *hint*, what can be
+    done is guessed from torch's message.
+    """
+    if isinstance(error, InputError):
+        return error
+    message = one_line(_first_sentences(str(error)), _MESSAGE_LENGTH)
+    if not isinstance(error, TraceFault):
+        name = type(error).__name__
+        message = f"{name}: {message}" if message else name
+        hint = hint or _advice(message)
+    where = f" in {one_line(path, 80)}" if path else ""
+    text = f"{doing}{where}: {message}" + (f"; {hint}" if hint else "")
+    file, line, column = place_of(error)
+    return InputError(Fault(text, file, line, column))
+
+
+def place_of(error: BaseException) -> tuple[str, int, int]:
+    """Return file, line and column of the innermost code that is the user's; nothing where none is."""
+    for chain in _chain(error):
+        for frame in reversed(traceback.extract_tb(chain.__traceback__)):
+            if _is_user(frame.filename):
+                return frame.filename, frame.lineno or 0, (frame.colno or 0) + 1
+    if isinstance(error, SyntaxError) and error.filename:
+        return error.filename, error.lineno or 0, error.offset or 0
+    return "", 0, 0
+
+
+def stack_place() -> tuple[str, int]:
+    """Return file and line of the user's code that runs now."""
+    for frame in reversed(traceback.extract_stack()):
+        if _is_user(frame.filename):
+            return frame.filename, frame.lineno or 0
+    return "", 0
+
+
+def _is_user(filename: str) -> bool:
+    parts = Path(filename).parts
+    library = "torch" in parts and "site-packages" in parts
+    return not (library or filename.startswith(("<", _OWN)) or "importlib" in parts or "contextlib.py" in parts)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield *error* and what caused it."""
+    found: BaseException | None = error
+    while found is not None:
+        yield found
+        found = found.__cause__
+
+
+def _first_sentences(text: str) -> str:
+    """Return what a message says before torch's advice to its own developers."""
+    for cut in ("\nException raised from", "To enable this registration", "If you believe", "\n\n", " Please "):
+        text = text.split(cut, maxsplit=1)[0]
+    return text
+
+
+def _advice(message: str) -> str:
+    lowered = message.lower()
+    return next((advice for words, advice in _ADVICE if any(word in lowered for word in words)), "")

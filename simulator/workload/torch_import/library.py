@@ -1,0 +1,179 @@
+"""Functions that a GPU's library runs as one, and that ``meta`` would run in pieces.
+
+Attention, dropout and recurrent layers are taken by their names in torch's Python interface,
+before torch breaks them down.  What autograd keeps for them is what the library's kernels keep:
+no scores, masks of one byte, the gates of each step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from simulator.workload.operators import Elementwise, Recurrent
+from simulator.workload.torch_import.faults import TraceFault
+from simulator.workload.torch_import.recorder import Recorder
+
+__all__ = ["LibraryFunctions", "reaching_builtins"]
+
+Cell = Literal["rnn", "lstm", "gru"]
+_GUARDS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+
+
+@contextlib.contextmanager
+def reaching_builtins() -> Iterator[None]:
+    """Let functions written in Python run through, so that a mode sees the built-in ones inside them."""
+    functional = torch.nn.functional
+    kept = {name: getattr(functional, name) for name in _GUARDS if hasattr(functional, name)}
+    try:
+        for name in kept:
+            setattr(functional, name, lambda *_: False)
+        yield
+    finally:
+        for name, guard in kept.items():
+            setattr(functional, name, guard)
+
+
+class LibraryFunctions(TorchFunctionMode):  # type: ignore[misc]  # torch is not read by the type checker
+    """While it is entered, runs these functions as one operator each."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+        self._taken: dict[Any, Callable[..., Any]] = {
+            torch.nn.functional.scaled_dot_product_attention: self._attention,
+            torch.dropout: self._dropout,
+            torch.lstm: lambda *a: self._recurrent("lstm", torch.lstm, *a),
+            torch.gru: lambda *a: self._recurrent("gru", torch.gru, *a),
+            torch.rnn_tanh: lambda *a: self._recurrent("rnn", torch.rnn_tanh, *a),
+            torch.rnn_relu: lambda *a: self._recurrent("rnn", torch.rnn_relu, *a),
+            torch.rms_norm: self._rms_norm,
+        }
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        taken = self._taken.get(func) if getattr(func, "__hash__", None) else None
+        return (taken or func)(*args, **(kwargs or {}))
+
+    def _dropout(self, input: Any, p: float, train: bool) -> Any:  # noqa: A002  torch's names
+        if not train or not 0.0 < p < 1.0:
+            return torch.dropout(input, p, train)
+        return torch.native_dropout(input, p, train)[0]
+
+    def _rms_norm(
+        self,
+        input: Any,  # noqa: A002
+        normalized_shape: Any,
+        weight: Any = None,
+        eps: float | None = None,
+    ) -> Any:
+        if weight is None or not input.requires_grad or not hasattr(torch.ops.aten, "_fused_rms_norm"):
+            return torch.rms_norm(input, normalized_shape, weight, eps)
+        return torch.ops.aten._fused_rms_norm(input, list(normalized_shape), weight, eps)[0]
+
+    def _attention(
+        self,
+        query: Any,
+        key: Any,
+        value: Any,
+        attn_mask: Any = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Any:
+        if query.dim() == 3:
+            mask = attn_mask.unsqueeze(1) if attn_mask is not None and attn_mask.dim() == 3 else attn_mask
+            query, key, value = (t.unsqueeze(1) for t in (query, key, value))
+            return self._attention(query, key, value, mask, dropout_p, is_causal, scale).squeeze(1)
+        if query.dim() != 4:
+            return torch.nn.functional.scaled_dot_product_attention(
+                query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+            )
+        batch, heads = query.shape[:2]
+        key, value = (t.expand(batch, *t.shape[1:]) for t in (key, value))
+        aten = torch.ops.aten
+        if attn_mask is None and query.shape[-1] == value.shape[-1]:
+            return aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, scale=scale)[0]
+        if key.shape[1] != heads:
+            key, value = (t.repeat_interleave(heads // t.shape[1], 1) for t in (key, value))
+        if attn_mask is not None:
+            if attn_mask.dtype == torch.bool:  # becomes zeros and minus infinities
+                attn_mask = torch.where(attn_mask, 0.0, float("-inf")).to(query.dtype)
+            attn_mask = attn_mask.expand(batch, heads, query.shape[2], key.shape[2])
+        out = aten._scaled_dot_product_efficient_attention(
+            query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale
+        )
+        return out[0]
+
+    def _recurrent(self, cell: Cell, func: Any, *args: Any) -> Any:
+        hidden = args[1][0] if cell == "lstm" and not isinstance(args[1], torch.Tensor) else args[1]
+        if isinstance(args[2 if cell != "lstm" else 1], torch.Tensor):
+            raise TraceFault(
+                "a packed sequence has lengths that only its numbers tell; give the recurrent layer a padded tensor"
+            )
+        x, _, weights, has_biases, n_layers, dropout, train, bidirectional, batch_first = args
+        directions = 2 if bidirectional else 1
+        per_layer = 4 if has_biases else 2
+        states = tuple(args[1]) if cell == "lstm" else (hidden,)
+        if len(weights) != n_layers * directions * per_layer or x.dim() != 3:  # with projections
+            return func(*args)
+        batch, steps = (x.shape[0], x.shape[1]) if batch_first else (x.shape[1], x.shape[0])
+        size = hidden.shape[-1]
+        out_shape = (*x.shape[:2], directions * size)
+        recorder = self.recorder
+        gates = Recurrent(cell, 1, 1, 1, 1).gates
+        with recorder.paused():
+            reserved = n_layers * directions * steps * batch * size * (gates + 1)
+            outputs = _library_rnn()(x, out_shape, reserved, len(states), *states, *weights)
+        if not recorder.active:
+            return outputs
+        numbers, _ = recorder.split((x,))
+        states_numbers, _ = recorder.split(states)
+        elements = steps * batch * size
+        inputs = x.shape[-1]
+        for layer in range(n_layers):
+            read = numbers
+            written: list[int] = []
+            for direction in range(directions):
+                at = (layer * directions + direction) * per_layer
+                _, parameters = recorder.split(weights[at : at + per_layer])
+                operator = Recurrent(cell, batch, steps, inputs, size)
+                written.append(recorder.new_number(elements))
+                name = f".l{layer}{'_reverse' if direction else ''}"
+                # The last one reads the other direction's result too: both lie in one tensor.
+                before = tuple(written[:-1])
+                recorder.append(operator, (*read, *states_numbers, *before), parameters, written[-1], function=name)
+                recorder.recurrent_flop += operator.flop
+            numbers, inputs = (written[-1],), directions * size
+            if dropout and train and layer + 1 < n_layers:
+                dropped = recorder.new_number(directions * elements)
+                recorder.append(
+                    Elementwise("dropout", directions * elements), numbers, (), dropped, function=f".dropout{layer}"
+                )
+                numbers = (dropped,)
+        for tensor in outputs:
+            recorder.bind(tensor, numbers[0])
+        return outputs
+
+
+def _library_rnn() -> Callable[..., Any]:
+    """Return a function of autograd with the shapes of a recurrent layer, that keeps what a library keeps."""
+
+    class LibraryRnn(torch.autograd.Function):  # type: ignore[misc]  # torch is not read by the type checker
+        @staticmethod
+        def forward(ctx: Any, x: Any, out_shape: Any, reserved: int, n_states: int, *rest: Any) -> Any:
+            out = x.new_empty(out_shape)
+            ctx.save_for_backward(x, *rest, out, x.new_empty(reserved))
+            return (out, *(state.new_empty(state.shape) for state in rest[:n_states]))
+
+        @staticmethod
+        def backward(ctx: Any, *_: Any) -> Any:
+            x, *rest, _out, _reserve = ctx.saved_tensors
+            return (torch.empty_like(x), None, None, None, *(torch.empty_like(tensor) for tensor in rest))
+
+    applied: Callable[..., Any] = LibraryRnn.apply
+    return applied

@@ -1,0 +1,50 @@
+"""From ``torch:package.module:factory`` to a network, without importing PyTorch before it is needed."""
+
+from __future__ import annotations
+
+from simulator.errors import InputError, MissingDependency, one_line
+from simulator.workload.torch_import.request import parse_torch
+from simulator.workload.torch_import.traced import TracedNetwork
+
+__all__ = ["load_torch_workload"]
+
+
+def load_torch_workload(
+    text: str,
+    *,
+    batch: int | None = None,
+    sequence_length: int | None = None,
+    image: int | None = None,
+    input_shape: str | None = None,
+) -> TracedNetwork:
+    """Return what one pass through the module shows that *text* names.
+
+    The factory is called with ``batch``, ``sequence_length`` and ``image`` where they are given
+    and it has parameters of these names.
+
+    Raises
+    ------
+    InputError
+        Where there is no such factory, or it fails, or what it returns cannot be traced; says
+        where and what can be done.
+    MissingDependency
+        Where PyTorch is not installed.
+
+    """
+    request = parse_torch(text, input_shape)
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+            why = "PyTorch, which is not installed"
+        else:
+            why = f"PyTorch, which cannot be imported ({one_line(error)})"
+        raise MissingDependency(f"--workload {one_line(text, 80)} needs {why}; pip install 'toposim[torch]'") from None
+    from simulator.workload.torch_import.factory import build_subject
+    from simulator.workload.torch_import.trace import trace_subject
+
+    for key, value in (("batch", batch), ("sequence_length", sequence_length), ("image", image)):
+        if value is not None and value < 1:
+            raise InputError(f"--workload {one_line(text, 80)}: {key} must be at least 1; got {value}")
+    sizes = {"batch": batch, "sequence_length": sequence_length, "image": image}
+    return trace_subject(build_subject(request, {key: value for key, value in sizes.items() if value is not None}))

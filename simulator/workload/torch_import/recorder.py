@@ -1,0 +1,221 @@
+"""Aten operators as they run, as layers of a network."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from simulator.errors import Fault
+from simulator.workload.network import Layer, Parameter
+from simulator.workload.operators import CrossEntropy, Operator, Softmax
+from simulator.workload.torch_import.aten import operators_of
+from simulator.workload.torch_import.call import Call, call_of
+from simulator.workload.torch_import.faults import TraceFault, stack_place
+from simulator.workload.torch_import.modules import ModuleStack
+from simulator.workload.torch_import.names import FREE
+
+__all__ = ["Recorder"]
+
+_DYNAMIC = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
+
+
+@dataclass(slots=True)
+class _Weights:
+    """Parameters and buffers by storage; those that are not trained have no Parameter."""
+
+    parameters: dict[int, Parameter | None]
+    buffers: frozenset[int]
+    kept: list[Any]  # storages, so that their addresses are not used again
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not read by the type checker
+    """While it is entered and ``active``, notes every operator that runs something.
+
+    A tensor is known by its storage, so a view has the number of what it views.  What is written
+    in place has a new number for the same storage.  ``unknown`` gathers operators that nothing is
+    known of, each once.
+    """
+
+    def __init__(self, module: Any, stack: ModuleStack) -> None:
+        super().__init__()
+        self.stack = stack
+        self.active = True
+        self.layers: list[Layer] = []
+        self.elements: list[int] = []
+        self.unknown: dict[str, Fault] = {}
+        self.recurrent_flop = 0
+        self._weights = _weights_of(module)
+        self._parameter_keys = frozenset(self._weights.parameters)
+        self._order = {p: i for i, p in enumerate(self._weights.parameters.values()) if p is not None}
+        self._numbers: dict[int, int] = {}
+        self._uses: dict[str, int] = {}
+        self._log_softmax: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if not self.active:
+            return func(*args, **kwargs)
+        _refuse_dynamic(func, args)
+        out = func(*args, **kwargs)
+        call = call_of(func, args, kwargs, out, self._parameter_keys)
+        if call.outputs and not self._is_free(call):
+            self._note(call)
+        return out
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Run operators without noting them."""
+        was, self.active = self.active, False
+        try:
+            yield
+        finally:
+            self.active = was
+
+    def append(
+        self,
+        operator: Operator,
+        inputs: tuple[int, ...],
+        parameters: tuple[Parameter, ...],
+        output: int,
+        *,
+        function: str,
+        in_place: bool = False,
+    ) -> None:
+        """Append a layer by the numbers of its tensors; *function* names it within the submodule.
+
+        A layer of torch's own has the submodule's name alone, unless *function* begins with a dot.
+        """
+        self.layers.append(Layer(self._name(function), operator, inputs, output, parameters, in_place))
+
+    def split(self, tensors: Sequence[Any]) -> tuple[tuple[int, ...], tuple[Parameter, ...]]:
+        """Return the numbers of those that are activations, and those that are trained parameters."""
+        numbers: list[int] = []
+        parameters: list[Parameter] = []
+        for tensor in tensors:
+            key = tensor.untyped_storage()._cdata
+            if key not in self._weights.parameters:
+                numbers.append(self._number(tensor))
+            elif (parameter := self._weights.parameters[key]) is not None:
+                parameters.append(parameter)
+        return tuple(numbers), tuple(sorted(dict.fromkeys(parameters), key=self._order.__getitem__))
+
+    def new_number(self, elements: int) -> int:
+        """Return the number of a new tensor of that size."""
+        self.elements.append(elements)
+        return len(self.elements) - 1
+
+    def bind(self, tensor: Any, number: int) -> None:
+        """Let *tensor* and its views have *number*."""
+        storage = tensor.untyped_storage()
+        self._weights.kept.append(storage)
+        self._numbers[storage._cdata] = number
+
+    def _number(self, tensor: Any) -> int:
+        key = tensor.untyped_storage()._cdata
+        return self._numbers[key] if key in self._numbers else self._new(tensor)
+
+    def _new(self, tensor: Any) -> int:
+        number = self.new_number(tensor.untyped_storage().nbytes() // tensor.element_size())
+        self.bind(tensor, number)
+        return number
+
+    def _is_free(self, call: Call) -> bool:
+        """Whether nothing runs: a view, memory set aside, a counter of the module's own."""
+        if call.name in FREE or all(tensor.numel() == 0 for tensor in call.outputs):
+            return True
+        storages = {tensor.untyped_storage()._cdata for tensor in call.inputs}
+        written = [tensor.untyped_storage()._cdata for tensor in call.outputs]
+        if not call.func._schema.is_mutable:
+            return bool(call.inputs) and all(key in storages for key in written)
+        return call.out.dim() == 0 and written[0] in self._weights.buffers  # BatchNorm counts its batches
+
+    def _note(self, call: Call) -> None:
+        operators = operators_of(call)
+        if operators is None:
+            self._add_unknown(call)
+            return
+        keeps_statistics = call.name.endswith(("batch_norm", "batch_norm_legit", "batch_norm_with_update"))
+        own = self._weights.buffers if keeps_statistics else frozenset()
+        inputs = [tensor for tensor in call.inputs if tensor.untyped_storage()._cdata not in own]
+        numbers, parameters = self.split(inputs)
+        if call.name.startswith("nll_loss") and self._merge_loss(call, numbers):
+            return
+        for operator in operators[:-1]:
+            between = self.new_number(operator.output_elements)
+            self.append(operator, numbers, parameters, between, function=call.name)
+            numbers, parameters = (between,), ()
+        key = call.out.untyped_storage()._cdata
+        in_place = call.func._schema.is_mutable and key == call.first.untyped_storage()._cdata if call.inputs else False
+        output = self._new(call.out)
+        for other in call.outputs[1:]:
+            if other.untyped_storage()._cdata not in self._weights.buffers:
+                self.bind(other, output)
+        if operators:
+            self.append(operators[-1], numbers, parameters, output, function=call.name, in_place=in_place)
+        if call.name == "_log_softmax":
+            self._log_softmax.add(output)
+
+    def _merge_loss(self, call: Call, numbers: tuple[int, ...]) -> bool:
+        """Make one layer of a log-softmax and the loss that reads it next, as ``cross_entropy`` runs them."""
+        last = self.layers[-1] if self.layers else None
+        if last is None or last.output != numbers[0] or last.output not in self._log_softmax:
+            return False
+        assert isinstance(last.operator, Softmax)
+        self.layers.pop()
+        operator = CrossEntropy(last.operator.rows, last.operator.cols)
+        output = self._new(call.out)
+        self.append(operator, (*last.inputs, *numbers[1:]), last.parameters, output, function="loss")
+        return True
+
+    def _add_unknown(self, call: Call) -> None:
+        name = call.func._schema.name
+        if name in self.unknown:
+            return
+        file, line = stack_place()
+        where = f" in {self.stack.path}" if self.stack.path else ""
+        advice = (
+            "write it with operators of torch that are known (docs/torch.md), or leave it out of the factory's module"
+        )
+        self.unknown[name] = Fault(f"the operator {name}{where} is not known; {advice}", file, line, 1 if line else 0)
+
+    def _name(self, function: str) -> str:
+        path = self.stack.path
+        whole = path and self.stack.is_leaf and not function.startswith(".")
+        name = path if whole else f"{path}.{function.strip('._')}".lstrip(".")
+        uses = self._uses[name] = self._uses.get(name, 0) + 1
+        return name if uses == 1 else f"{name}_{uses}"
+
+
+def _refuse_dynamic(func: Any, args: Any) -> None:
+    """Raise where the result's shape, or a number that Python gets, depends on what tensors hold."""
+    name = func._schema.name
+    if name == "aten::index":
+        masks = [t for t in args[1] if t is not None and t.dtype in (torch.bool, torch.uint8)]
+        if masks:
+            raise TraceFault(
+                "indexing with a mask gives a tensor whose size depends on numbers, and a trace has shapes alone; "
+                "choose with torch.where or multiply by the mask"
+            )
+    elif any(tag in func.tags for tag in _DYNAMIC):
+        raise TraceFault(
+            f"{name} gives what depends on numbers, and a trace has shapes alone; compute it from shapes, or choose "
+            "with torch.where"
+        )
+
+
+def _weights_of(module: Any) -> _Weights:
+    found = _Weights({}, frozenset(), [])
+    for name, parameter in module.named_parameters():
+        storage = parameter.untyped_storage()
+        found.kept.append(storage)
+        trained = Parameter(name, parameter.numel()) if parameter.requires_grad else None
+        found.parameters.setdefault(storage._cdata, trained)
+    storages = [buffer.untyped_storage() for buffer in module.buffers()]
+    found.kept += storages
+    found.buffers = frozenset(storage._cdata for storage in storages)
+    return found

@@ -1,0 +1,90 @@
+"""What ``--workload torch:...`` asks for: where the factory is, and the shapes of inputs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from simulator.errors import InputError, nearest, one_line
+
+__all__ = ["DTYPES", "InputShape", "TorchRequest", "parse_shapes", "parse_torch"]
+
+DTYPES = ("float16", "bfloat16", "float32", "float64", "int32", "int64", "bool")
+_FORM = "torch:package.module:factory"
+_MAX_SIDE = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class InputShape:
+    """The shape of one input without its batch, and torch's name of its number format."""
+
+    sizes: tuple[int, ...]
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True, slots=True)
+class TorchRequest:
+    """``text`` is what the user wrote.  Without ``shapes`` the factory says what goes in."""
+
+    text: str
+    module: str
+    factory: str
+    shapes: tuple[InputShape, ...] = ()
+
+
+def parse_torch(text: str, input_shape: str | None = None) -> TorchRequest:
+    """Return what *text* asks for: ``torch:package.module:factory``, or that and ``:3x224x224``.
+
+    Raises
+    ------
+    InputError
+        Where it cannot be read; says what would be right.
+
+    """
+    parts = text.split(":")
+    if parts[0] != "torch" or len(parts) not in (3, 4) or not all(parts):
+        raise InputError(
+            f"--workload {one_line(text, 80)}: write {_FORM}, for example torch:models:build, "
+            f"or {_FORM}:3x224x224 with the shape of one input"
+        )
+    for name, what in ((parts[1], "module"), (parts[2], "factory")):
+        if not all(part.isidentifier() for part in name.split(".")):
+            said = "write a.b for a/b.py" if "/" in name or name.endswith(".py") else f"write {_FORM}"
+            raise InputError(f"--workload {one_line(text, 80)}: '{one_line(name, 60)}' is no name of a {what}; {said}")
+    given = parts[3] if len(parts) == 4 else input_shape
+    if len(parts) == 4 and input_shape is not None and input_shape != parts[3]:
+        raise InputError(f"--workload {one_line(text, 80)}: two shapes of inputs, {parts[3]} and {input_shape}")
+    try:
+        shapes = () if given is None else parse_shapes(given)
+    except ValueError as error:
+        raise InputError(f"--workload {one_line(text, 80)}: {error}") from None
+    return TorchRequest(text, parts[1], parts[2], shapes)
+
+
+def parse_shapes(text: str) -> tuple[InputShape, ...]:
+    """Return the shapes of inputs, one for each comma: ``3x224x224``, ``128xint64``.
+
+    Raises
+    ------
+    ValueError
+        Where one cannot be read; the message says what would be right.
+
+    """
+    return tuple(_shape(part.strip()) for part in text.split(","))
+
+
+def _shape(text: str) -> InputShape:
+    *sizes, last = text.split("x")
+    dtype = "float32"
+    if re.fullmatch(r"\d+", last, re.ASCII):
+        sizes.append(last)
+    elif last in DTYPES:
+        dtype = last
+    elif re.fullmatch(r"[A-Za-z]\w*", last, re.ASCII) and sizes:
+        raise ValueError(f"the shape '{one_line(text, 40)}': no number format '{last}'; {nearest(last, DTYPES)}")
+    if not sizes or not all(re.fullmatch(r"\d{1,10}", size, re.ASCII) and 0 < int(size) <= _MAX_SIDE for size in sizes):
+        raise ValueError(
+            f"'{one_line(text, 40)}' is no shape of an input without its batch; "
+            "write 3x224x224, or 128xint64 for 128 tokens"
+        )
+    return InputShape(tuple(int(size) for size in sizes), dtype)

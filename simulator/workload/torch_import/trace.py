@@ -1,0 +1,156 @@
+"""One pass forward and backward through a module on ``meta``, and what it shows."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from simulator.errors import Fault, InputError
+from simulator.workload.network import Layer, Network
+from simulator.workload.torch_import.factory import Subject, quietly
+from simulator.workload.torch_import.faults import fault_of
+from simulator.workload.torch_import.library import LibraryFunctions, reaching_builtins
+from simulator.workload.torch_import.modules import ModuleStack
+from simulator.workload.torch_import.recorder import Recorder
+from simulator.workload.torch_import.traced import TracedNetwork
+
+__all__ = ["trace_subject"]
+
+
+class _Saved:
+    """Distinct storages that the backward pass needs, parameters and buffers aside."""
+
+    def __init__(self, module: Any) -> None:
+        own = (*module.parameters(), *module.buffers())
+        self._seen = {tensor.untyped_storage()._cdata: tensor.untyped_storage() for tensor in own}
+        self.bytes = 0
+        self.elements = 0
+        self.active = True
+
+    def pack(self, tensor: Any) -> Any:
+        storage = tensor.untyped_storage()
+        if self.active and storage._cdata not in self._seen:
+            self._seen[storage._cdata] = storage  # held, so that its address is not used again
+            self.bytes += storage.nbytes()
+            if tensor.is_floating_point():
+                self.elements += storage.nbytes() // tensor.element_size()
+        return tensor
+
+
+def trace_subject(subject: Subject) -> TracedNetwork:
+    """Return what a pass through *subject* shows.
+
+    Raises
+    ------
+    InputError
+        Where it cannot be traced, runs an operator that is not known, or trains nothing; says
+        where.
+
+    """
+    module = subject.module
+    order: list[str] = []
+    saved = _Saved(module)
+    with contextlib.ExitStack() as entered:
+        entered.enter_context(quietly())
+        stack = entered.enter_context(ModuleStack(module))
+        entered.enter_context(torch.enable_grad())
+        entered.enter_context(torch.device("meta"))
+        entered.enter_context(reaching_builtins())
+        flops = entered.enter_context(FlopCounterMode(display=False))
+        recorder = Recorder(module, stack)
+        entered.enter_context(recorder)
+        entered.enter_context(LibraryFunctions(recorder))
+        entered.enter_context(_hooked(module, order))
+        with torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda tensor: tensor):
+            loss = _forward(subject, recorder, saved)
+        flop_forward = flops.get_total_flops()
+        if recorder.unknown:
+            faults = recorder.unknown.values()
+            raise InputError([Fault(f"{subject.what}: {f.message}", f.file, f.line, f.column) for f in faults])
+        _backward(subject, loss)
+        flop_backward = flops.get_total_flops() - flop_forward
+    network = Network(subject.name, *_renumbered(recorder), subject.samples, subject.sample)
+    recurrent = recorder.recurrent_flop
+    return TracedNetwork(
+        network, tuple(order), saved.bytes, saved.elements, flop_forward + recurrent, flop_backward + 2 * recurrent
+    )
+
+
+def _forward(subject: Subject, recorder: Recorder, saved: _Saved) -> Any:
+    """Return the loss; only what the module and its own loss do is recorded."""
+    try:
+        output = subject.module(*subject.args, **subject.kwargs)
+    except (Exception, SystemExit) as error:
+        raise fault_of(error, f"{subject.what}: the forward pass failed", path=recorder.stack.path) from None
+    if subject.loss is not None:
+        try:
+            loss = subject.loss(output)
+        except (Exception, SystemExit) as error:
+            raise fault_of(error, f"{subject.what}: the loss failed") from None
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            raise InputError(f"{subject.what}: the loss must be a tensor with one number")
+    recorder.active = saved.active = False
+    if subject.loss is not None:
+        return loss
+    loss = output.get("loss") if isinstance(output, Mapping) else None
+    if isinstance(loss, torch.Tensor) and loss.numel() == 1:
+        return loss
+    return sum(tensor.sum() for tensor in _tensors(output) if tensor.requires_grad)
+
+
+def _backward(subject: Subject, loss: Any) -> None:
+    if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
+        raise InputError(
+            f"{subject.what}: nothing is trained; the module needs parameters that require gradients, "
+            "and an output that depends on them"
+        )
+    try:
+        loss.backward()
+    except (Exception, SystemExit) as error:
+        raise fault_of(error, f"{subject.what}: the backward pass failed") from None
+
+
+@contextlib.contextmanager
+def _hooked(module: Any, order: list[str]) -> Iterator[None]:
+    """Append to *order* the names of parameters as their gradients are complete."""
+    hooks = []
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            hooks.append(parameter.register_post_accumulate_grad_hook(lambda _, name=name: order.append(name)))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+        module.zero_grad(set_to_none=True)
+
+
+def _tensors(output: Any) -> Iterator[Any]:
+    """Yield the tensors of what a module returned."""
+    if isinstance(output, torch.Tensor):
+        yield output
+    elif isinstance(output, Mapping):
+        for value in output.values():
+            yield from _tensors(value)
+    elif isinstance(output, tuple | list):
+        for value in output:
+            yield from _tensors(value)
+    elif dataclasses.is_dataclass(output):
+        for field in dataclasses.fields(output):
+            yield from _tensors(getattr(output, field.name))
+
+
+def _renumbered(recorder: Recorder) -> tuple[tuple[Layer, ...], tuple[int, ...]]:
+    """Return layers and sizes with only those tensors that a layer reads or writes."""
+    used = dict.fromkeys(n for layer in recorder.layers for n in (*layer.inputs, layer.output))
+    number = {old: new for new, old in enumerate(sorted(used))}
+    layers = tuple(
+        dataclasses.replace(layer, inputs=tuple(number[n] for n in layer.inputs), output=number[layer.output])
+        for layer in recorder.layers
+    )
+    return layers, tuple(recorder.elements[old] for old in number)
