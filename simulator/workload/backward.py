@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simulator.workload.network import Layer, Network, Parameter
-from simulator.workload.operators import Attention, MatMul, Phase
+from simulator.workload.operators import Attention, MatMul, Phase, Recurrent
 
 __all__ = ["backward_layers", "backward_phase", "needs_gradient", "storages", "training_flop"]
 
@@ -69,16 +69,22 @@ def training_flop(network: Network) -> int:
     """Return FLOPs of one forward and backward pass, as FlopCounterMode counts.
 
     A product costs its own FLOPs again for each of its two inputs that needs a gradient;
-    fused attention computes the scores anew, five products for the two of the forward pass.
+    fused attention computes the scores anew, five products for the two of the forward pass;
+    the state that a recurrent layer begins with needs no gradient.
     """
     needed = needs_gradient(network)
     total = network.flop
     for layer in network.layers:
-        flop = layer.operator.flop
-        if isinstance(layer.operator, MatMul):
-            total += flop * sum(needed[i] for i in layer.inputs)
-        elif isinstance(layer.operator, Attention):
-            total += flop * 5 // 2 if any(needed[i] for i in layer.inputs) else 0
-        elif flop:
-            total += flop * (bool(layer.parameters) + needed[layer.inputs[0]])
+        operator, flop = layer.operator, layer.operator.flop
+        match operator:
+            case MatMul():
+                total += flop * sum(needed[i] for i in layer.inputs)
+            case Attention():
+                total += flop * 5 // 2 if any(needed[i] for i in layer.inputs) else 0
+            case Recurrent():
+                first = 2 * operator.batch * operator.gates * operator.hidden
+                total += 2 * flop - first * operator.hidden
+                total -= 0 if needed[layer.inputs[0]] else operator.timesteps * first * operator.inputs
+            case _:
+                total += flop * (bool(layer.parameters) + needed[layer.inputs[0]])
     return total

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,18 @@ from simulator.workload.zoo.vgg import VGG_BLOCKS, vgg
 __all__ = ["Entry", "build_network", "find_entry", "network_names"]
 
 Outputs = Tensor | tuple[Tensor, ...]
+_TOKEN_OPTIONS = (
+    "hidden",
+    "heads",
+    "kv_heads",
+    "layers",
+    "inner",
+    "vocabulary",
+    "positions",
+    "attention",
+    "head",
+    "tied",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,26 +62,28 @@ def _images(
     return Entry("images", {"image": image, "classes": classes}, make)
 
 
-def _tokens(kind: type, model: Callable[..., Outputs], length: int, sizes: Any) -> Entry:
-    given = {f.name: getattr(sizes, f.name) for f in fields(kind)}
-    family = {"family": given.pop("family")} if "family" in given else {}
+def _tokens(model: Callable[..., Outputs], length: int, sizes: Decoder | Encoder) -> Entry:
+    defaults = {key: getattr(sizes, key) for key in _TOKEN_OPTIONS if hasattr(sizes, key)}
 
     def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
-        chosen = kind(**family, **{k: v for k, v in options.items() if k != "sequence_length"})
+        length = options["sequence_length"]
+        chosen = replace(sizes, **{key: options[key] for key in defaults})
         if chosen.hidden % chosen.heads:
             raise SizeError(f"{chosen.heads} heads do not divide a hidden size of {chosen.hidden}")
-        if 0 < chosen.positions < options["sequence_length"]:
-            raise SizeError(
-                f"it has {chosen.positions} positions; a sequence of {options['sequence_length']} is longer"
-            )
-        return model(b, b.input(batch, options["sequence_length"]), chosen)
+        if isinstance(chosen, Decoder) and chosen.kv_heads and chosen.heads % chosen.kv_heads:
+            raise SizeError(f"{chosen.kv_heads} heads of keys and values do not divide {chosen.heads} heads")
+        if 0 < chosen.positions < length:
+            raise SizeError(f"it has {chosen.positions} positions; a sequence of {length} is longer")
+        return model(b, b.input(batch, length), chosen)
 
-    return Entry("sequences", {"sequence_length": length, **given}, make)
+    return Entry("sequences", {"sequence_length": length, **defaults}, make)
 
 
 def _widths(default: tuple[int, ...], inputs: int, activation: str = "relu") -> Entry:
     def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
-        return small.perceptron(b, b.input(batch, options["inputs"]), options["widths"], activation)
+        widths = options["widths"]
+        widths = widths if isinstance(widths, tuple) else (widths,)
+        return small.perceptron(b, b.input(batch, options["inputs"]), widths, activation)
 
     return Entry("samples", {"inputs": inputs, "widths": default}, make)
 
@@ -82,17 +96,17 @@ def _words(length: int, **sizes: int) -> Entry:
     return Entry("sequences", {"sequence_length": length, **sizes}, make)
 
 
-_decoder = partial(_tokens, Decoder, decoder)
-_encoder = partial(_tokens, Encoder, encoder)
+_decoder = partial(_tokens, decoder)
+_encoder = partial(_tokens, encoder)
 
 
 def _gpt3(hidden: int, heads: int, layers: int) -> Entry:
     return _decoder(2048, Decoder("gpt2", hidden, heads, layers, 50257, 2048))
 
 
-def _opt(hidden: int, heads: int, layers: int) -> Entry:
+def _opt(hidden: int, heads: int, layers: int, **odd: Any) -> Entry:
     # Its table of positions has two rows more than it has positions.
-    return _decoder(2048, Decoder("opt", hidden, heads, layers, 50272, 2048, spare_positions=2))
+    return _decoder(2048, Decoder("opt", hidden, heads, layers, 50272, 2048, spare_positions=2, **odd))
 
 
 def _mpt(hidden: int, heads: int, layers: int) -> Entry:
@@ -102,7 +116,7 @@ def _mpt(hidden: int, heads: int, layers: int) -> Entry:
 def _llama(
     hidden: int, heads: int, layers: int, inner: int, kv_heads: int = 0, *, words: int = 32000, length: int = 4096
 ) -> Entry:
-    sizes = Decoder("llama", hidden, heads, layers, words, inner=inner, kv_heads=kv_heads, attention="fused")
+    sizes = Decoder("llama", hidden, heads, layers, words, inner=inner, kv_heads=kv_heads, attention="fused", tied=0)
     return _decoder(length, sizes)
 
 
@@ -147,6 +161,7 @@ _ENTRIES: dict[str, Entry] = {
     "gpt3-13b": _gpt3(5120, 40, 40),
     "gpt3-175b": _gpt3(12288, 96, 96),
     "opt-125m": _opt(768, 12, 12),
+    "opt-350m": _opt(1024, 16, 24, word_size=512, norm_last=True),
     "opt-1.3b": _opt(2048, 32, 24),
     "opt-2.7b": _opt(2560, 32, 32),
     "opt-6.7b": _opt(4096, 32, 32),
@@ -196,6 +211,8 @@ _ALIASES = {
 }
 _CHOICES: Mapping[str, tuple[str, ...]] = {"attention": ATTENTIONS, "head": HEADS}
 _MAX_SIZE = 10**9
+_MOST = {"layers": 4096, "tied": 1}
+_MAY_BE_ZERO = ("positions", "inner", "kv_heads", "tied")
 
 
 def network_names() -> list[str]:
@@ -236,7 +253,8 @@ def build_network(name: str, *, batch: int, training: bool = True, loss: bool = 
     **options : int, str or tuple
         ``image`` (a side, or height and width) and ``classes`` of networks for images;
         ``sequence_length``, ``hidden``, ``heads``, ``layers``, ``vocabulary``, ``attention``, ...
-        of those for sequences.  None stands for the network's own.
+        of those for sequences; ``inputs`` and ``widths`` of perceptrons.  None stands for the
+        network's own.
 
     Raises
     ------
@@ -246,7 +264,7 @@ def build_network(name: str, *, batch: int, training: bool = True, loss: bool = 
 
     """
     entry = find_entry(name)
-    given = {key: value for key, value in options.items() if value is not None}
+    given = {key: _numbers(key, value) for key, value in options.items() if value is not None}
     for key, value in {"batch": batch, **given}.items():
         if key != "batch" and key not in entry.defaults:
             hint = nearest(key, ["batch", *entry.defaults])
@@ -263,13 +281,23 @@ def build_network(name: str, *, batch: int, training: bool = True, loss: bool = 
     return builder.build(batch, entry.sample)
 
 
+def _numbers(key: str, value: Any) -> Any:
+    """Return the widths that the command line writes as ``2048,512,1``."""
+    if key == "widths" and isinstance(value, str) and all(part.strip().isdecimal() for part in value.split(",")):
+        return tuple(int(part) for part in value.split(","))
+    return value
+
+
 def _check(name: str, key: str, value: Any) -> None:
     """Raise where *value* is no size, or no choice, of the option *key*."""
     if key in _CHOICES:
         if value not in _CHOICES[key]:
             raise InputError(f"{name}: {key} '{one_line(value, 60)}'; {nearest(str(value), _CHOICES[key])}")
         return
-    least = 0 if key in ("positions", "spare_positions", "inner", "kv_heads") else 1
-    for size in value if isinstance(value, tuple) else (value,):
-        if not isinstance(size, int) or isinstance(size, bool) or not least <= size <= _MAX_SIZE:
-            raise InputError(f"{name}: {key} must be a whole number from {least} on; got {one_line(value, 60)}")
+    least, most = 0 if key in _MAY_BE_ZERO else 1, _MOST.get(key, _MAX_SIZE)
+    sizes = value if isinstance(value, tuple) else (value,)
+    if key == "image" and len(sizes) not in (1, 2):
+        raise InputError(f"{name}: image is a side, or height and width; got {one_line(value, 60)}")
+    for size in sizes or (None,):
+        if not isinstance(size, int) or isinstance(size, bool) or not least <= size <= most:
+            raise InputError(f"{name}: {key} must be a whole number, {least} to {most}; got {one_line(value, 60)}")

@@ -31,11 +31,17 @@ class Decoder:
     kv_heads: int = 0  # 0: as many as heads
     attention: AttentionKind = "eager"
     spare_positions: int = 0  # rows of that table that no position uses
+    tied: int = 1  # whether the last layer has the weight of the first embedding: 1 or 0
+    word_size: int = 0  # of an embedded word, where a linear layer leads to hidden; 0: hidden
+    norm_last: bool = False  # each normalisation after its sum, none at the end
 
 
 def decoder(b: NetworkBuilder, tokens: Tensor, d: Decoder) -> Tensor:
     """Return the logits of each token."""
-    x = b.embedding(tokens, "embed", d.vocabulary, d.hidden)
+    word_size = d.word_size or d.hidden
+    x = b.embedding(tokens, "embed", d.vocabulary, word_size)
+    if word_size != d.hidden:
+        x = b.linear(x, "project_in", d.hidden, bias=False)
     if d.family != "llama":
         x = embed_positions(b, x, "positions", (d.positions or tokens.shape[1]) + d.spare_positions)
     if d.family in ("gpt2", "gpt"):
@@ -43,8 +49,11 @@ def decoder(b: NetworkBuilder, tokens: Tensor, d: Decoder) -> Tensor:
     block = _llama_block if d.family == "llama" else _gpt_block
     for i in range(d.layers):
         x = block(b, x, f"layers.{i}", d)
-    x = b.layer_norm(x, "norm", kind="rms_norm" if d.family == "llama" else "layer_norm")
-    tied = None if d.family == "llama" else Parameter("embed.weight", d.vocabulary * d.hidden)
+    if not d.norm_last:
+        x = b.layer_norm(x, "norm", kind="rms_norm" if d.family == "llama" else "layer_norm")
+    if word_size != d.hidden:
+        x = b.linear(x, "project_out", word_size, bias=False)
+    tied = Parameter("embed.weight", d.vocabulary * word_size) if d.tied else None
     return b.linear(x, "lm_head", d.vocabulary, bias=False, tied=tied)
 
 
@@ -72,7 +81,7 @@ _MASKS: dict[str, Mask] = {"gpt2": "where-causal", "opt": "bounded-causal"}
 
 def _gpt_block(b: NetworkBuilder, x: Tensor, name: str, d: Decoder) -> Tensor:
     batch, length, hidden = x.shape
-    y = b.layer_norm(x, f"{name}.norm1")
+    y = x if d.norm_last else b.layer_norm(x, f"{name}.norm1")
     if d.family == "opt":
         query = b.linear(y, f"{name}.q", hidden)
         if d.attention == "eager":
@@ -89,7 +98,10 @@ def _gpt_block(b: NetworkBuilder, x: Tensor, name: str, d: Decoder) -> Tensor:
     if drops:
         y = b.dropout(y, f"{name}.out_dropout")
     x = b.add(y, x, f"{name}.add1")
-    y = b.layer_norm(x, f"{name}.norm2")
+    if d.norm_last:
+        y = x = b.layer_norm(x, f"{name}.norm1")
+    else:
+        y = b.layer_norm(x, f"{name}.norm2")
     y = b.linear(y, f"{name}.up", d.inner or 4 * hidden)
     if d.family == "gpt2":
         y = new_gelu(b, y, f"{name}.gelu")
@@ -99,7 +111,8 @@ def _gpt_block(b: NetworkBuilder, x: Tensor, name: str, d: Decoder) -> Tensor:
     y = b.linear(y, f"{name}.down", hidden)
     if drops:
         y = b.dropout(y, f"{name}.down_dropout")
-    return b.add(x, y, f"{name}.add2")
+    x = b.add(x, y, f"{name}.add2")
+    return b.layer_norm(x, f"{name}.norm2") if d.norm_last else x
 
 
 def _llama_block(b: NetworkBuilder, x: Tensor, name: str, d: Decoder) -> Tensor:
