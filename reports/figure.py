@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import logging
 import textwrap
 from collections.abc import Sequence
 
-import matplotlib
 from matplotlib.figure import Figure
 
+from reports.file import figure_file
 from reports.layout import lay_out_view
-from reports.machine import INK, draw_machine, use_colours
+from reports.machine import draw_machine, use_colours
 from reports.panels import draw_comparison, draw_links, draw_sweep
 from reports.view import make_view
 from simulator.results.reason import why_fastest
@@ -20,25 +18,10 @@ from simulator.units import format_size
 
 __all__ = ["draw"]
 
-_DOTS_PER_INCH = 150
-# No date and no version: the same results give the same file.
-_METADATA = {
-    "svg": {"Date": None, "Creator": None},
-    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-    "png": {"Software": None},
-}
-
 
 def draw(by_size: Sequence[Sequence[Result]], kind: str) -> bytes:
     """Return a figure of the results of each size (fastest first) as a file of *kind*: svg, png or pdf."""
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # standard error is the command line's
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update({"svg.hashsalt": "toposim", "svg.fonttype": "none", "text.color": INK})
-        figure = _figure(by_size)
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format=kind, dpi=_DOTS_PER_INCH, metadata=_METADATA[kind])
-    return buffer.getvalue()
+    return figure_file(lambda: _figure(by_size), kind)
 
 
 def _figure(by_size: Sequence[Sequence[Result]]) -> Figure:

@@ -96,7 +96,7 @@ def simulate(
     ] = None,
     plot: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Draw the comparison and the machine (.svg, .png or .pdf)."),
+        typer.Option(metavar="FILE", help="Draw the comparison and the machine, or the step (.svg, .png or .pdf)."),
     ] = None,
     list_topologies: Annotated[bool, typer.Option("--list-topologies", help="List the built-in machines.")] = False,
     list_strategies: Annotated[bool, typer.Option("--list-strategies", help="List the strategies.")] = False,
@@ -143,7 +143,6 @@ def simulate(
         "--fabric": fabric is not None,
         "--gpus-per-process": gpus_per_process != "1",
         "--no-fold": not fold,
-        "--plot": plot is not None,
     }
     from simulator.cli.options import refuse
 
@@ -170,6 +169,7 @@ def simulate(
                 calibration=calibration,
                 json=json,
                 trace=trace,
+                plot=plot,
                 quiet=quiet,
             )
         )

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 from simulator.api import compare
 from simulator.cli import text
 from simulator.cli.machines import machine_of
-from simulator.cli.options import parse_collective, parse_count, parse_gpus, parse_strategies
+from simulator.cli.options import check_outputs, parse_collective, parse_count, parse_gpus, parse_strategies
 from simulator.console.files import OutputFile
 from simulator.console.progress import Progress
 from simulator.console.style import choose_style
-from simulator.errors import Fault, InputError, MissingDependency, SimulationError, nearest, one_line
+from simulator.errors import Fault, InputError, SimulationError, one_line
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
 from simulator.results.document import document, to_json
@@ -26,8 +24,6 @@ from simulator.workload.collective import Collective
 from simulator.workload.parse import Payload, parse_workload
 
 __all__ = ["Settings", "run_command"]
-
-PLOT_SUFFIXES = (".svg", ".png", ".pdf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +82,9 @@ def run_command(settings: Settings) -> None:
     collective = parse_collective(settings.collective)
     strategies = parse_strategies(settings.strategy)
     payload = parse_workload(settings.workload)
-    _check_outputs(settings, payload)
+    check_outputs({"--topology": settings.topology, "--trace": settings.trace, "--plot": settings.plot})
+    if settings.trace is not None and payload.is_sweep:
+        raise InputError(f"--trace shows one size; {one_line(payload.text, 60)} has {len(payload.sizes)}")
     nodes = None if settings.nodes is None else parse_count("--nodes", settings.nodes)
     root = parse_count("--root", settings.root)
     machine = machine_of(settings.topology, nodes, settings.fabric)
@@ -106,26 +104,6 @@ def run_command(settings: Settings) -> None:
         if plot is not None:
             _write_plot(plot, runs, settings)
         _print(job, runs, settings)
-
-
-def _check_outputs(settings: Settings, payload: Payload) -> None:
-    files = {"--topology": settings.topology, "--trace": settings.trace, "--plot": settings.plot}
-    places: dict[str, str] = {}
-    for option, path in files.items():
-        other = places.setdefault(os.path.realpath(path), option) if path else option
-        if other != option:
-            raise InputError(f"{option} {one_line(path)}: is the file of {other} too")
-    if settings.trace is not None and payload.is_sweep:
-        raise InputError(f"--trace shows one size; {one_line(payload.text, 60)} has {len(payload.sizes)}")
-    if settings.plot is not None:
-        suffix = next((s for s in PLOT_SUFFIXES if settings.plot.lower().endswith(s)), None)
-        if suffix is None:
-            name = settings.plot.rsplit("/", 1)[-1]
-            found = "." + name.rsplit(".", 1)[1] if "." in name else "no suffix"
-            hint = nearest(found.lower(), PLOT_SUFFIXES)
-            raise InputError(f"--plot {one_line(settings.plot, 60)}: {one_line(found, 20)} cannot be drawn; {hint}")
-        if find_spec("matplotlib") is None:
-            raise MissingDependency("--plot needs matplotlib; pip install matplotlib")
 
 
 def _simulate(job: _Job, settings: Settings) -> _Runs:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 
-from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.errors import Fault, InputError, MissingDependency, nearest, one_line
 from simulator.network.machine import Machine
 from simulator.strategies.registry import find_strategy, strategy_names
 from simulator.workload.collective import COLLECTIVES, Collective
 
-__all__ = ["parse_collective", "parse_count", "parse_gpus", "parse_strategies", "refuse"]
+__all__ = ["check_outputs", "parse_collective", "parse_count", "parse_gpus", "parse_strategies", "refuse"]
+
+PLOT_SUFFIXES = (".svg", ".png", ".pdf")
 
 
 def refuse(given: Mapping[str, bool], why: str) -> None:
@@ -18,6 +22,25 @@ def refuse(given: Mapping[str, bool], why: str) -> None:
     faults = [Fault(f"{option}: {why}") for option, written in given.items() if written]
     if faults:
         raise InputError(faults)
+
+
+def check_outputs(files: Mapping[str, str | None]) -> None:
+    """Check the files that options name: no two the same, and a ``--plot`` that can be drawn."""
+    places: dict[str, str] = {}
+    for option, path in files.items():
+        other = places.setdefault(os.path.realpath(path), option) if path else option
+        if other != option:
+            raise InputError(f"{option} {one_line(path)}: is the file of {other} too")
+    plot = files.get("--plot")
+    if plot is None:
+        return
+    if not plot.lower().endswith(PLOT_SUFFIXES):
+        name = plot.rsplit("/", 1)[-1]
+        found = "." + name.rsplit(".", 1)[1] if "." in name else "no suffix"
+        hint = nearest(found.lower(), PLOT_SUFFIXES)
+        raise InputError(f"--plot {one_line(plot, 60)}: {one_line(found, 20)} cannot be drawn; {hint}")
+    if find_spec("matplotlib") is None:
+        raise MissingDependency("--plot needs matplotlib; pip install matplotlib")
 
 
 def parse_collective(text: str) -> Collective:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from simulator.api import simulate_step
 from simulator.cli.machines import machine_of
-from simulator.cli.options import parse_count
+from simulator.cli.options import check_outputs, parse_count
 from simulator.console.files import OutputFile
 from simulator.console.style import choose_style
 from simulator.errors import InputError, SimulationError, nearest, one_line
@@ -48,6 +48,7 @@ class StepSettings:
     calibration: str | None
     json: bool
     trace: str | None
+    plot: str | None
     quiet: bool
 
 
@@ -83,16 +84,22 @@ def run_step_command(settings: StepSettings) -> None:
         image=image,
         settings=_sizes(settings.sizes),
     )
+    check_outputs({"--topology": settings.topology, "--trace": settings.trace, "--plot": settings.plot})
     machine = machine_of(settings.topology)
     with ExitStack() as stack:
         trace = stack.enter_context(OutputFile("--trace", settings.trace)) if settings.trace is not None else None
+        plot = stack.enter_context(OutputFile("--plot", settings.plot)) if settings.plot is not None else None
         result = _simulate(machine, source, batch, options, settings)
         if trace is not None:
             from simulator.results.step_trace import step_trace
 
             trace.write(step_trace(result).encode("utf-8"))
-            if not settings.quiet and sys.stderr is not None:
-                sys.stderr.write(f"wrote the trace to {trace.shown}\n")
+            _tell(settings, f"wrote the trace to {trace.shown}")
+        if plot is not None and settings.plot is not None:
+            from reports.step import draw_step
+
+            plot.write(draw_step(result, settings.plot.lower().rsplit(".", 1)[1]))
+            _tell(settings, f"wrote the plot to {plot.shown}")
         _print(result, settings)
     if not result.memory.fits:
         raise SimulationError(_out_of_memory(result, source, batch, machine))
@@ -115,6 +122,11 @@ def _simulate(
         )
 
     return with_alternatives(run(options, batch), batch, run)
+
+
+def _tell(settings: StepSettings, line: str) -> None:
+    if not settings.quiet and sys.stderr is not None:
+        sys.stderr.write(line + "\n")
 
 
 def _print(result: StepResult, settings: StepSettings) -> None:

@@ -9,34 +9,13 @@ from collections.abc import Sequence
 from simulator.console.style import Style
 from simulator.results.columns import lay_out, percent
 from simulator.results.step import KindTime, LayerTime, StepResult
+from simulator.results.words import BOUND_WORDS, KIND_WORDS, MODE_WORDS
 from simulator.units import format_duration, format_size
 
 __all__ = ["step_lines"]
 
 _SHOWN_LAYERS = 8
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a block that repeats
-_KINDS = {
-    "gemm": "matrix products",
-    "convolution": "convolutions",
-    "streaming": "elementwise, copies",
-    "rowwise": "normalisation, softmax",
-    "pooling": "pooling",
-    "gather": "embeddings",
-    "recurrence": "recurrent layers",
-    "fusedattention": "fused attention",
-}
-_BOUNDS = {
-    "compute": "arithmetic",
-    "memory": "memory bandwidth",
-    "latency": "latency of short kernels",
-    "host": "the host: it issues slower than the device computes",
-}
-_MODES = {
-    "train": "training step",
-    "inference": "inference step",
-    "forward": "forward pass",
-    "backward": "backward pass",
-}
 
 
 def step_lines(result: StepResult, style: Style) -> list[str]:
@@ -63,7 +42,7 @@ def _title(result: StepResult) -> str:
     how += [word for word, on in (("compiled", options.compiled), ("CUDA graph", options.cuda_graph)) if on]
     how += ["recompute"] if options.recompute else []
     where = f"{result.machine}, {result.device} ({result.part})"
-    return f"{where}: {_MODES[options.mode]} of {result.workload}, {', '.join(how)}"
+    return f"{where}: {MODE_WORDS[options.mode]} of {result.workload}, {', '.join(how)}"
 
 
 def _times(result: StepResult, style: Style) -> list[str]:
@@ -82,7 +61,7 @@ def _times(result: StepResult, style: Style) -> list[str]:
         f"{rate / 1e12:.3g} of {result.peak_flops_per_s / 1e12:.3g} TFLOP/s, {percent(result.utilisation)} of the peak"
     )
     width = max(len(row[0]) for row in rows)
-    for name, text in (("arithmetic", used), ("bound by", _BOUNDS[result.bound])):
+    for name, text in (("arithmetic", used), ("bound by", BOUND_WORDS[result.bound])):
         lines += _wrapped(f"{name.ljust(width)}  {text}", style, hang=width + 2)
     return lines
 
@@ -91,7 +70,7 @@ def _kinds(result: StepResult, style: Style) -> list[str]:
     busy = result.busy_s or 1.0
     kinds = result.kinds
     columns = [
-        [_KINDS.get(kind.kind, kind.kind) for kind in kinds],
+        [KIND_WORDS.get(kind.kind, kind.kind) for kind in kinds],
         [format_duration(kind.time_s) for kind in kinds],
         [percent(kind.time_s / busy) for kind in kinds],
         [f"{kind.count:,}" for kind in kinds],

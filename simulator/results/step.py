@@ -17,6 +17,7 @@ from simulator.workload.network import Network
 __all__ = ["Alternative", "KindTime", "LayerTime", "StepResult", "make_step_result"]
 
 _PARTS: tuple[Part, ...] = ("forward", "backward", "update")
+_BOUND_PLACE = {"compute": 4, "memory": 5, "latency": 6}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class KindTime:
     compute_s: float
     memory_s: float
     latency_s: float
+    parts_s: dict[str, float]  # of the time, what each part of the step takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,13 +174,18 @@ def _parts(issues: Sequence[Issue], timeline: Timeline, device: str) -> dict[str
 
 def _kinds(issues: Sequence[Issue]) -> tuple[KindTime, ...]:
     found: dict[str, list[float]] = {}
+    parts: dict[str, dict[str, float]] = {}
     for issue in issues:
         for kind, cost in zip(issue.work.kinds, issue.work.costs, strict=True):
             sums = found.setdefault(kind, [0.0] * 7)
-            bound = 4 + ("compute", "memory", "latency").index(cost.bound)
-            for place, value in ((0, cost.time_s), (1, 1), (2, cost.flop), (3, cost.bytes), (bound, cost.time_s)):
-                sums[place] += value
-    kinds = [KindTime(kind, s[0], int(s[1]), s[2], s[3], s[4], s[5], s[6]) for kind, s in found.items()]
+            sums[0] += cost.time_s
+            sums[1] += 1
+            sums[2] += cost.flop
+            sums[3] += cost.bytes
+            sums[_BOUND_PLACE[cost.bound]] += cost.time_s
+            of_part = parts.setdefault(kind, {})
+            of_part[issue.part] = of_part.get(issue.part, 0.0) + cost.time_s
+    kinds = [KindTime(kind, s[0], int(s[1]), s[2], s[3], s[4], s[5], s[6], parts[kind]) for kind, s in found.items()]
     return tuple(sorted(kinds, key=lambda kind: -round(kind.time_s, 12)))
 
 

@@ -138,6 +138,19 @@ def test_a_trace_of_a_step(tmp_path, capsys: pytest.CaptureFixture[str]) -> None
     assert f"wrote the trace to {file}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("kind", ["svg", "png", "pdf"])
+def test_a_figure_of_a_step_is_the_same_each_time(kind: str, tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [tmp_path / f"{name}.{kind}" for name in ("first", "second")]
+    for file in files:
+        assert run([*STEP, "--plot", str(file), "--quiet"]) == 0
+    assert files[0].read_bytes() == files[1].read_bytes()
+    if kind == "svg":
+        drawn = files[0].read_text()
+        for words in ("Training step of resnet50", "where the time goes", "convolutions", "16 GB there", "as it is"):
+            assert words in drawn
+    capsys.readouterr()
+
+
 @pytest.mark.parametrize("columns", [40, 80])
 def test_a_narrow_terminal_is_kept_to(columns: int, monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
