@@ -1,14 +1,142 @@
-"""The clock that a device holds under load, against its power limit."""
+"""The clock that a device holds under load, against its power limit.
+
+Power grows with what switches in a clock and with the square of the voltage, and voltage falls with the
+clock: P = P_0 + E n f v(f)^2.  ``n`` counts lanes, and for each SM what keeps lanes busy (schedulers and
+a register file of one size in every generation since Maxwell), which is why a card of 40 small SMs burns
+more than one of 20 large ones with as many lanes.  E is the energy of a lane's multiplication and
+addition, by manufacturing process.  A card of 70 W so computes at about half its boost clock.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
 
 from simulator.devices.device import Gpu
 from simulator.workload.precision import Precision
 
-__all__ = ["sustained_clock"]
+__all__ = ["POWER", "PowerCosts", "computes_on_tensor_cores", "process_nm", "sustained_clock"]
+
+# Feature size in nm, by the makers' announcements.  TSMC's 12 nm is a variant of its 16 nm with the same wires,
+# and counted as that; "4N" counts as 5 nm.
+_PROCESS_NM = {
+    "kepler": 28.0,
+    "maxwell": 28.0,
+    "pascal": 16.0,
+    "volta": 16.0,
+    "turing": 16.0,
+    "ampere": 8.0,
+    "ada": 5.0,
+    "hopper": 5.0,
+    "blackwell": 5.0,
+    "gcn": 28.0,
+    "vega": 14.0,
+    "cdna1": 7.0,
+    "cdna2": 6.0,
+    "cdna3": 5.0,
+    "cdna4": 3.0,
+    "rdna2": 7.0,
+}
+_GA100_NM = 7.0
+# Clock at which a chip of the process needs its full voltage: where the fastest boards of the process end
+# (general knowledge, to 10 %).
+_FULL_VOLTAGE_HZ = {
+    28.0: 1.15e9,
+    16.0: 1.75e9,
+    14.0: 1.6e9,
+    8.0: 1.85e9,
+    7.0: 1.6e9,
+    6.0: 1.7e9,
+    5.0: 2.3e9,
+    3.0: 2.4e9,
+}
+_TENSOR_GENERATIONS = frozenset(
+    ("volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna1", "cdna2", "cdna3", "cdna4")
+)
+# Boards for gamers run above the boost clock that is advertised for them, as far as power allows.
+_GAMING = ("gtx-", "titan-x-pascal", "titan-xp", "titan-v", "titan-rtx", "rtx-20", "rtx-30", "rtx-40", "rtx-50")
 
 
-def sustained_clock(gpu: Gpu, precision: Precision) -> float:
-    """Return the clock, in Hz, at which *gpu* computes in *precision* for a long time."""
-    del precision
-    return gpu.boost_clock_Hz * gpu.calibration.compute
+@dataclass(frozen=True, slots=True)
+class PowerCosts:
+    """Constants of power, the same for all GPUs.
+
+    ``multiply_add_J``, ``sm_lanes`` and ``headroom`` are fitted by ``validate.fit.operators.gemm``; the
+    others are general knowledge.
+    """
+
+    multiply_add_J: float = 19.6e-12  # of a lane in fp32 at 16 nm and full voltage
+    process_exponent: float = 1.2  # energy goes with feature size to this power
+    sm_lanes: float = 61.5  # what an SM switches besides, in lanes
+    headroom: float = 1.136  # clock of boards for gamers, in boost clocks
+    idle_share: float = 0.15  # of the board's power: memory, regulators, fans
+    idle_W: float = 10.0  # besides
+    lowest_voltage: float = 0.55  # at a clock near zero, of the full voltage
+    busy_share: float = 0.9  # of lanes, in a large product
+    # Energy of one multiply-add of a tensor core against a lane's in fp32: operands are fetched once for many.
+    tensor_32_bit: float = 0.32
+    tensor_16_bit: float = 0.16
+    tensor_8_bit: float = 0.08
+    packed: float = 0.3  # several narrow numbers in one lane
+
+
+POWER = PowerCosts()
+
+
+def process_nm(gpu: Gpu) -> float:
+    """Return the feature size of the chip's manufacturing process; 16 nm where the generation is unknown."""
+    if gpu.generation == "ampere" and _fp32_lanes_per_sm(gpu) < 96.0:
+        return _GA100_NM
+    return _PROCESS_NM.get(gpu.generation, 16.0)
+
+
+def computes_on_tensor_cores(gpu: Gpu, precision: Precision) -> bool:
+    """Return whether products of matrices in *precision* run on tensor (matrix) cores."""
+    if precision in ("fp32", "fp64"):
+        return False
+    return gpu.generation in _TENSOR_GENERATIONS and precision in gpu.peak_flops_per_s
+
+
+@lru_cache(maxsize=1024)
+def sustained_clock(gpu: Gpu, precision: Precision, costs: PowerCosts = POWER) -> float:
+    """Return the clock, in Hz, at which *gpu* multiplies matrices in *precision* for a long time.
+
+    The clock at which power meets the board's limit, at most the boost clock, at least the base clock.
+    """
+    highest_Hz = gpu.boost_clock_Hz * (costs.headroom if gpu.name.startswith(_GAMING) else 1.0)
+    clock_Hz = highest_Hz
+    if gpu.board_power_W > 0.0:
+        available_W = gpu.board_power_W * (1.0 - costs.idle_share) - costs.idle_W
+        clock_Hz = min(highest_Hz, _clock_of_power(gpu, precision, available_W, costs))
+    return max(clock_Hz, gpu.base_clock_Hz) * gpu.calibration.compute
+
+
+def _clock_of_power(gpu: Gpu, precision: Precision, available_W: float, costs: PowerCosts) -> float:
+    """Solve n E f v(f)^2 = available_W for f, with v falling linearly with f, by Newton's method."""
+    nm = process_nm(gpu)
+    peak = gpu.peak_flops_per_s.get(precision, gpu.peak_flops_per_s.get("fp32", 0.0))
+    lanes = peak / (2.0 * gpu.boost_clock_Hz) * costs.busy_share * _relative_energy(gpu, precision, costs)
+    lanes += costs.sm_lanes * gpu.sm_count
+    joule_per_clock = lanes * costs.multiply_add_J * (nm / 16.0) ** costs.process_exponent
+    low = costs.lowest_voltage
+    slope = (1.0 - low) / _FULL_VOLTAGE_HZ[nm]
+    clock_Hz = gpu.boost_clock_Hz
+    for _ in range(20):
+        volt = low + slope * clock_Hz
+        excess_W = joule_per_clock * clock_Hz * volt * volt - max(available_W, 1.0)
+        clock_Hz -= excess_W / (joule_per_clock * (volt * volt + 2.0 * clock_Hz * volt * slope))
+    return clock_Hz
+
+
+def _relative_energy(gpu: Gpu, precision: Precision, costs: PowerCosts) -> float:
+    if precision not in gpu.peak_flops_per_s or precision in ("fp32", "fp64"):
+        return 1.0
+    if not computes_on_tensor_cores(gpu, precision):
+        return costs.packed
+    if precision == "tf32":
+        return costs.tensor_32_bit
+    return costs.tensor_16_bit if precision in ("fp16", "bf16") else costs.tensor_8_bit
+
+
+def _fp32_lanes_per_sm(gpu: Gpu) -> float:
+    return gpu.peak_flops_per_s.get("fp32", 0.0) / (2.0 * gpu.sm_count * gpu.boost_clock_Hz)

@@ -92,8 +92,12 @@ def _linear(size: Size, cell: Cell) -> Operator:
 
 
 def _matmul(size: Size, cell: Cell) -> Operator:
-    layout = cell("variant") if cell("variant") in ("NN", "NT", "TN", "TT") else "NN"
-    return MatMul(size("m"), size("n"), size("k"), size("batch", 1), layout)  # type: ignore[arg-type]
+    m, n, k, batch = size("m"), size("n"), size("k"), size("batch", 1)
+    letters = cell("variant")
+    if letters in ("NN", "NT", "TN", "TT"):
+        # A call of BLAS, in column-major order: the same in row-major order is C^T = B^T A^T.
+        return MatMul(n, m, k, batch, letters[::-1])  # type: ignore[arg-type]
+    return MatMul(m, n, k, batch)
 
 
 def _conv2d(size: Size, cell: Cell) -> Operator:

@@ -1,0 +1,158 @@
+"""Tiles: how a library cuts a product of matrices into pieces, each of which one SM computes.
+
+Which tiles there are follows the names of the kernels that profilers show (``maxwell_sgemm_128x64_tn``,
+``volta_sgemm_32x128_nn``, ``ampere_sgemm_128x128_nn``): few in fp32, and from Ampere on a batch of
+products in fp32 runs in tiles of 128 x 128 however small its matrices are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from simulator.devices.clock import computes_on_tensor_cores, sustained_clock
+from simulator.devices.device import Gpu
+from simulator.workload.precision import Precision
+
+__all__ = ["EARLY", "GEMM", "GemmConstants", "Tile", "arithmetic_rate", "tiles_for"]
+
+_HALF_RATE = frozenset(("volta", "turing"))
+EARLY = frozenset(("fermi", "kepler", "maxwell", "pascal"))
+_DOT_PRODUCT_LANES = 96.0  # Pascal's chips with 128 lanes an SM multiply four int8 at once (dp4a)
+
+# (columns, rows) of the row-major result, the larger first: columns are what BLAS calls m.
+_SIDES = (
+    *((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128)),
+    *((64, 32), (32, 64), (32, 32), (128, 16), (16, 128), (128, 8), (8, 128)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GemmConstants:
+    """Constants of products, the same for all GPUs; fitted by ``validate.fit.operators.gemm``.
+
+    A tile of r x c keeps its lanes busy for 1 / (1 + cost (1/r + 1/c)) of the time: operands are fetched
+    once a row and column, and multiplied r c times.
+    """
+
+    fetch_full: float = 4.51  # SMs that issue one instruction for all lanes of a scheduler each clock: fetches compete
+    fetch_half: float = 6.10  # ... whose schedulers have 16 lanes, and so a free slot every other clock (GA100)
+    fetch_volta: float = 1.89  # ... of Volta and Turing, whose kernels are written by hand
+    transpose_full: float = 13.7  # besides, where both operands must be turned on their way to the SM
+    transpose_volta: float = 1.01
+    fetch_other: float = 12.7  # other makers
+    rate_other: float = 0.775  # of peak, at best
+    fetch_tensor: float = 5.19
+    rate_tensor_32_bit: float = 0.694  # tf32 against 16 bit: operands must lie along k, and are turned by the SM
+    narrow: float = 0.929  # tiles of fewer than 128 columns, but Volta's and Turing's
+    narrow_volta: float = 1.18
+    alone: float = 22500.0  # elements of all tiles on an SM that hide each other's latencies
+    alone_tensor: float = 9600.0
+    tile_clocks: float = 507.0  # start and end of a tile
+    tile_clocks_tensor: float = 818.0
+    overlap: float = 2.08  # exponent: arithmetic, memory and caches together take the norm of their times
+    bandwidth_share: float = 0.948  # of what streams reach
+    l2_clock_bytes: float = 11.0  # from L2 to an SM, in a clock
+    l2_clock_bytes_tensor: float = 290.0
+    l2_share: float = 0.5  # of L2, for operands
+    wave: float = 1.13  # tiles at once on an SM that share operands
+    walk_stride_bytes: float = 60e3  # rows farther apart than this miss the translation of addresses
+    walks_early: float = 2.30  # translations in a clock of the whole GPU, to Pascal
+    walks_late: float = 19.2  # since Volta
+    start_s: float = 5.2e-6  # launch to first instruction, and end
+    reduce_s: float = 4.4e-6  # where k is split: the kernel that adds up
+
+
+GEMM = GemmConstants()
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A tile on a device: its sides, what an SM computes of it, and what it costs to have one."""
+
+    columns: int
+    rows: int
+    sm_flops_per_s: float
+    alone: float  # tiles an SM needs to be fully busy; fewer take as long as so many
+    edge_s: float  # start and end of a tile
+
+
+def arithmetic_rate(gpu: Gpu, precision: Precision) -> float:
+    """Return the peak rate of products in FLOP/s at the boost clock.
+
+    Numbers that a device has no units for it computes in fp32, as libraries do: tf32 before Ampere,
+    fp16 before Pascal.  AMD's matrix cores take fp32 too.
+
+    Raises
+    ------
+    InputError
+        Where the data sheet has no figure for *precision*, and no other way is known.
+
+    """
+    peak = gpu.peak_flops_per_s
+    if precision == "fp32" and "fp32_matrix" in peak:
+        return peak["fp32_matrix"]
+    if precision not in peak and "fp32" in peak:
+        if precision == "int8" and gpu.generation == "pascal" and _lanes(gpu) > _DOT_PRODUCT_LANES:
+            return 4.0 * peak["fp32"]
+        if precision == "tf32" or (precision == "fp16" and gpu.generation in EARLY):
+            return peak["fp32"]
+    return gpu.peak(precision)
+
+
+def _lanes(gpu: Gpu) -> float:
+    return gpu.peak_flops_per_s["fp32"] / (2.0 * gpu.sm_count * gpu.boost_clock_Hz)
+
+
+@lru_cache(maxsize=4096)
+def tiles_for(
+    gpu: Gpu, precision: Precision, layout: str, batched: bool, constants: GemmConstants = GEMM
+) -> tuple[Tile, ...]:
+    """Return the tiles that a library has for products in *precision* of *layout*, the largest first."""
+    tensor = computes_on_tensor_cores(gpu, precision)
+    clock_Hz = sustained_clock(gpu, precision)
+    sm_rate = arithmetic_rate(gpu, precision) / gpu.sm_count * clock_Hz / gpu.boost_clock_Hz
+    both_turned = layout == "NT"
+    clocks, elements = (
+        (constants.tile_clocks_tensor, constants.alone_tensor) if tensor else (constants.tile_clocks, constants.alone)
+    )
+    tiles = []
+    for columns, rows in _SIDES:
+        if not tensor and not _in_library(gpu, columns, rows, batched):
+            continue
+        share = _busy_share(gpu, precision, tensor, columns, rows, both_turned, constants)
+        alone = elements / (columns * rows)
+        tiles.append(Tile(columns, rows, sm_rate * share, alone, clocks / clock_Hz * min(1.0, 1.0 / alone)))
+    return tuple(tiles)
+
+
+def _in_library(gpu: Gpu, columns: int, rows: int, batched: bool) -> bool:
+    """Return whether there is a kernel with the tile for arithmetic without tensor cores."""
+    if gpu.vendor != "nvidia":
+        return max(columns, rows) < 256
+    early, volta = gpu.generation in EARLY, gpu.generation in _HALF_RATE
+    if batched and not volta:
+        return (columns, rows) == (128, 128) or (early and (columns, rows) == (128, 64))
+    if max(columns, rows) == 256:
+        return not early and not volta
+    if (columns, rows) == (128, 64):
+        return early or volta
+    return (columns, rows) != (64, 128)
+
+
+def _busy_share(
+    gpu: Gpu, precision: Precision, tensor: bool, columns: int, rows: int, both_turned: bool, c: GemmConstants
+) -> float:
+    fetches = 1.0 / columns + 1.0 / rows
+    if tensor:
+        rate = c.rate_tensor_32_bit if precision == "tf32" else 1.0
+        return rate / (1.0 + c.fetch_tensor * fetches)
+    if gpu.vendor != "nvidia":
+        return c.rate_other / (1.0 + c.fetch_other * fetches)
+    if gpu.generation in _HALF_RATE:
+        cost = c.fetch_volta + (c.transpose_volta if both_turned else 0.0)
+        return (c.narrow_volta if columns < 128 else 1.0) / (1.0 + cost * fetches)
+    half_rate = gpu.generation == "ampere" and _lanes(gpu) < 96.0
+    turning = (c.transpose_full if both_turned else 0.0) * (0.5 if half_rate else 1.0)
+    cost = (c.fetch_half if half_rate else c.fetch_full) + turning
+    return (c.narrow if columns < 128 else 1.0) / (1.0 + cost * fetches)

@@ -1,0 +1,129 @@
+"""Products of matrices against what must hold of them on any device, in limits that have a closed form."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from simulator.devices.calibration import Calibration
+from simulator.devices.clock import sustained_clock
+from simulator.devices.device import Gpu
+from simulator.devices.gemm import gemm_cost, matrix_product_time
+from simulator.devices.gemm_tiles import GEMM, arithmetic_rate, tiles_for
+from simulator.devices.kernels import Gemm
+from simulator.errors import InputError
+from validate.operators.devices import find_gpu
+
+
+def gpu(name: str) -> Gpu:
+    found = find_gpu(name)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "least"),
+    [
+        ("v100-sxm2-16gb", "fp32", 0.80),
+        ("v100-sxm2-16gb", "fp16", 0.70),
+        ("a100-pcie-40gb", "fp32", 0.75),
+        ("h100-sxm5-80gb", "bf16", 0.65),
+        ("h100-sxm5-80gb", "tf32", 0.55),
+        ("p100-pcie-16gb", "fp32", 0.65),
+    ],
+)
+def test_a_large_square_product_nears_the_rate_at_the_sustained_clock(name: str, precision: str, least: float) -> None:
+    device = gpu(name)
+    cost = gemm_cost(device, Gemm(8192, 8192, 8192, precision))  # type: ignore[arg-type]
+    share = cost.flop / cost.time_s / arithmetic_rate(device, precision)  # type: ignore[arg-type]
+    clock = sustained_clock(device, precision) / device.boost_clock_Hz  # type: ignore[arg-type]
+    assert least < share < clock
+    assert cost.bound == "compute"
+
+
+def test_a_tiny_product_takes_the_time_of_a_start() -> None:
+    cost = gemm_cost(gpu("a100-pcie-40gb"), Gemm(8, 8, 8, "fp32"))
+    assert GEMM.start_s < cost.time_s < 2.0 * GEMM.start_s
+    assert cost.bound == "latency"
+
+
+def test_one_tile_more_than_a_wave_takes_another_wave() -> None:
+    # A batch in fp32 on Ampere has tiles of 128 x 128 and never splits k: 108 SMs take 108 at once.
+    device = gpu("a100-pcie-40gb")
+    one, full, more, two = (
+        matrix_product_time(device, 128, 128, 4096, "fp32", batch=b).compute_s for b in (54, 540, 541, 648)
+    )
+    assert one < full
+    assert more == two
+    assert more / full == pytest.approx(6 / 5)
+
+
+def test_a_batch_on_ampere_pays_for_the_whole_tile() -> None:
+    device = gpu("a100-pcie-40gb")
+    half = matrix_product_time(device, 1024, 64, 1024, "fp32", batch=512)
+    whole = matrix_product_time(device, 1024, 128, 1024, "fp32", batch=512)
+    assert half.compute_s == whole.compute_s
+    assert (half.tile.rows, half.tile.columns) == (128, 128)
+
+
+def test_few_tiles_split_k() -> None:
+    product = matrix_product_time(gpu("v100-sxm2-16gb"), 128, 128, 65536, "fp32")
+    assert product.parts > 8
+    alone = 2.0 * 128 * 128 * 65536 / product.tile.sm_flops_per_s
+    assert product.time_s < 0.2 * alone
+
+
+def test_a_thin_product_takes_the_time_of_its_bytes() -> None:
+    device = gpu("h100-sxm5-80gb")
+    cost = gemm_cost(device, Gemm(8, 16384, 16384, "bf16"))
+    least_s = cost.bytes / device.memory_bandwidth_Bps
+    assert least_s < cost.time_s < 1.6 * least_s
+    assert cost.bound == "memory"
+
+
+def test_rows_far_apart_miss_the_translation_of_addresses_on_pascal() -> None:
+    device = gpu("p100-pcie-16gb")
+    near, far = (matrix_product_time(device, 4096, 4096, k, "fp32", layout="NT") for k in (4096, 65536))
+    assert near.walk_s < 0.3 * near.compute_s
+    assert far.walk_s > far.compute_s
+    assert matrix_product_time(device, 4096, 4096, 65536, "fp32", layout="TN").walk_s == 0.0
+
+
+def test_turning_both_operands_costs_time_where_issue_slots_are_short() -> None:
+    p100, t4 = gpu("p100-pcie-16gb"), gpu("t4")
+    turned, straight = (matrix_product_time(p100, 4096, 4096, 1024, "fp32", layout=x).time_s for x in ("NT", "NN"))
+    assert turned > 1.1 * straight
+    turned, straight = (matrix_product_time(t4, 4096, 4096, 1024, "fp32", layout=x).time_s for x in ("NT", "NN"))
+    assert turned < 1.05 * straight
+
+
+def test_an_image_read_once_costs_less_than_the_matrix_of_its_windows() -> None:
+    device = gpu("v100-sxm2-16gb")
+    windows = matrix_product_time(device, 100352, 64, 576, "fp32")
+    image = matrix_product_time(device, 100352, 64, 576, "fp32", left_bytes=100352 * 64 * 4)
+    assert image.memory_s < 0.5 * windows.memory_s
+    assert image.time_s < windows.time_s
+
+
+def test_numbers_without_units_of_their_own_are_computed_in_fp32() -> None:
+    assert arithmetic_rate(gpu("v100-sxm2-16gb"), "tf32") == gpu("v100-sxm2-16gb").peak("fp32")
+    assert arithmetic_rate(gpu("m40"), "fp16") == gpu("m40").peak("fp32")
+    assert arithmetic_rate(gpu("titan-xp"), "int8") == 4.0 * gpu("titan-xp").peak("fp32")
+    assert arithmetic_rate(gpu("mi210"), "fp32") == 45.3e12
+    with pytest.raises(InputError, match="no peak rate for fp8"):
+        arithmetic_rate(gpu("v100-sxm2-16gb"), "fp8")
+
+
+def test_calibration_scales_arithmetic_and_memory_apart() -> None:
+    device = gpu("t4")
+    slow = replace(device, calibration=Calibration(compute=0.5))
+    product, halved = (matrix_product_time(g, 4096, 4096, 4096, "fp32") for g in (device, slow))
+    assert halved.compute_s == pytest.approx(2.0 * product.compute_s)
+    assert halved.memory_s == product.memory_s
+
+
+def test_there_is_a_tile_for_every_device_and_precision() -> None:
+    for name in ("k80-die", "m40", "p4", "t4", "rtx-3090", "l4", "b200", "mi25", "mi300x", "knl-7250"):
+        for batched in (False, True):
+            assert tiles_for(gpu(name), "fp32", "NN", batched)
