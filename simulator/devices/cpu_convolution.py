@@ -1,8 +1,8 @@
 """Convolutions on a CPU: directly (oneDNN), or as a product of unrolled images (frameworks of 2016).
 
-Direct: vectors run over channels of the result; rows of images and blocks of channels go to threads.  Unrolled: image by image, every
-window is written out as a column and the columns are multiplied with the filters (im2col); the
-gradient of the images goes the other way and adds the columns up.
+Direct: vectors run over channels of the result; rows of images and blocks of channels go to threads.
+Unrolled: image by image, every window is written out as a column and the columns are multiplied with
+the filters (im2col); the gradient of the images goes the other way and adds the columns up.
 """
 
 from __future__ import annotations

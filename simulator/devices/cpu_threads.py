@@ -61,9 +61,9 @@ def compute_rate(cpu: Cpu, precision: Precision, threads: int) -> float:
 
 
 def vector_rate(cpu: Cpu, threads: int) -> float:
-    """Return vector instructions on 8 elements that *threads* issue in a second, one for each fp32 multiply-add pair.
+    """Return the cycles in a second of *threads* together, counted on cores with two vector units of 256 bits.
 
-    A core with two units of 256 bits (32 FLOPs a cycle in fp32) counts as one a cycle; wider or narrower in proportion.
+    Such a core does 32 FLOPs a cycle in fp32; wider and narrower ones count in proportion.
     """
     width = cpu.flop_per_cycle.get("fp32", 32) / 32
     return width * cpu.core_clock(min(threads, cpu.core_count)) * effective_cores(cpu, threads)
