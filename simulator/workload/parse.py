@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from simulator.errors import InputError, nearest, one_line
 from simulator.units import format_size, parse_quantity
-from simulator.workload.gradients import FP32_BYTES, PARAMETERS
+from simulator.workload.gradients import FP32_BYTES, gradient_count, known_networks
 
 __all__ = ["DEFAULT_WORKLOAD", "Payload", "parse_workload"]
 
@@ -47,12 +47,12 @@ def parse_workload(text: str) -> Payload:
             return _SCHEMES[scheme](text, rest)
         except ValueError as error:
             raise InputError(f"--workload {one_line(text, 60)}: {error}") from None
-    if text in PARAMETERS:
-        count = PARAMETERS[text]
+    count = None if colon else gradient_count(text)
+    if count is not None:
         return Payload(text, (count * FP32_BYTES,), f"{count:,} gradients in fp32")
-    allowed = [f"{name}:" for name in _SCHEMES] if colon else [*PARAMETERS]
+    allowed = [f"{name}:" for name in _SCHEMES] if colon else known_networks()
     hint = nearest(f"{scheme}:" if colon else text, allowed, listed=0)
-    forms = f"a network ({', '.join(PARAMETERS)}), bytes:160MB or sweep:8B-8GB"
+    forms = "a network (such as resnet50, vgg16, bert-large or gpt2), bytes:160MB or sweep:8B-8GB"
     hint = hint if hint.startswith("did") else f"allowed: {forms}"
     raise InputError(f"--workload {one_line(text, 60)}: no such workload; {hint}")
 

@@ -12,6 +12,7 @@ import pytest
 
 from simulator.errors import InputError
 from simulator.workload.backward import training_flop
+from simulator.workload.gradients import gradient_count, known_networks
 from simulator.workload.network import Network
 from simulator.workload.operators import Attention, Conv2d, CrossEntropy, Elementwise, Linear, MatMul
 from simulator.workload.zoo.registry import build_network, find_entry, network_names
@@ -220,3 +221,16 @@ def test_the_parameters_that_measurements_state_are_met(corpus: Path) -> None:
         assert network.parameter_count == pytest.approx(stated, rel=tolerance), row
         checked += 1
     assert checked > 30
+
+
+def test_gradients_are_those_of_the_zoo() -> None:
+    for name in ("resnet50", "alexnet", "vgg16", "resnet18", "resnet101", "resnet152", "bert-large", "resnet-34"):
+        assert gradient_count(name) == build_network(name, batch=1).parameter_count
+    assert gradient_count("resnet51") is None
+    assert known_networks() == network_names()
+
+
+def test_the_usual_gradients_are_known_without_the_zoo() -> None:
+    code = "import sys, simulator.workload.parse as p; p.parse_workload('resnet50'); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert "simulator.workload.zoo.registry" not in done.stdout.split()
