@@ -167,7 +167,7 @@ def test_a_run_that_fails_names_the_strategy(monkeypatch, capsys) -> None:
 
 
 def test_a_missing_library_is_exit_status_4(monkeypatch, capsys) -> None:
-    monkeypatch.setattr("simulator.cli.command.find_spec", lambda _name: None)
+    monkeypatch.setattr("simulator.cli.options.find_spec", lambda _name: None)
     assert run([*RING, "--plot", "x.svg"]) == 4
     assert capsys.readouterr().err == "simulate: --plot needs matplotlib; pip install matplotlib\n"
 
