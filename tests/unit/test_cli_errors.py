@@ -91,8 +91,8 @@ ERRORS = {
         "simulate: --workload sweep:8B: a sweep goes from one size to another, for example sweep:8B-8GB",
     ),
     "unknown network": (
-        [*RING, "--workload", "resnet5"],
-        "simulate: --workload resnet5: no such workload; did you mean 'resnet50'?",
+        [*RING, "--workload", "resnt50"],
+        "simulate: --workload resnt50: no such workload; did you mean 'resnet50'?",
     ),
     "unknown scheme": (
         [*RING, "--workload", "byte:1MB"],
