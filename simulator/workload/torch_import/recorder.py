@@ -18,6 +18,7 @@ from simulator.workload.torch_import.call import Call, call_of
 from simulator.workload.torch_import.faults import TraceFault, stack_place
 from simulator.workload.torch_import.modules import ModuleStack
 from simulator.workload.torch_import.names import FREE
+from simulator.workload.torch_import.values import KnownValues
 
 __all__ = ["Recorder"]
 
@@ -55,13 +56,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not read by
         self._numbers: dict[int, int] = {}
         self._uses: dict[str, int] = {}
         self._log_softmax: set[int] = set()
+        self._values = KnownValues()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if not self.active:
             return func(*args, **kwargs)
-        _refuse_dynamic(func, args)
-        out = func(*args, **kwargs)
+        if _is_dynamic(func, args):
+            if not self._values.knows((args, kwargs)):
+                raise TraceFault(_refusal(func))
+            out = self._values.on_meta(self._values.compute(func, args, kwargs))
+        else:
+            out = func(*args, **kwargs)
+            self._values.follow(func, args, kwargs, out)
         call = call_of(func, args, kwargs, out, self._parameter_keys)
         if call.outputs and not self._is_free(call):
             self._note(call)
@@ -143,6 +150,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not read by
         own = self._weights.buffers if keeps_statistics else frozenset()
         inputs = [tensor for tensor in call.inputs if tensor.untyped_storage()._cdata not in own]
         numbers, parameters = self.split(inputs)
+        if inputs and not numbers:  # made of parameters alone: the first is read as if it were fed in
+            numbers = (self._number(inputs[0]),)
         if call.name.startswith("nll_loss") and self._merge_loss(call, numbers):
             return
         for operator in operators[:-1]:
@@ -191,21 +200,22 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not read by
         return name if uses == 1 else f"{name}_{uses}"
 
 
-def _refuse_dynamic(func: Any, args: Any) -> None:
-    """Raise where the result's shape, or a number that Python gets, depends on what tensors hold."""
+def _is_dynamic(func: Any, args: Any) -> bool:
+    """Whether the result's shape, or a number that Python gets, depends on what tensors hold."""
+    if func._schema.name == "aten::index":
+        return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
+    return any(tag in func.tags for tag in _DYNAMIC)
+
+
+def _refusal(func: Any) -> str:
     name = func._schema.name
-    if name == "aten::index":
-        masks = [t for t in args[1] if t is not None and t.dtype in (torch.bool, torch.uint8)]
-        if masks:
-            raise TraceFault(
-                "indexing with a mask gives a tensor whose size depends on numbers, and a trace has shapes alone; "
-                "choose with torch.where or multiply by the mask"
-            )
-    elif any(tag in func.tags for tag in _DYNAMIC):
-        raise TraceFault(
-            f"{name} gives what depends on numbers, and a trace has shapes alone; compute it from shapes, or choose "
-            "with torch.where"
-        )
+    if name == "aten::_local_scalar_dense":
+        what = "a number, or a decision, is taken from a tensor"
+    elif name == "aten::index":
+        what = "indexing with a mask gives a tensor whose size depends on numbers"
+    else:
+        what = f"{name} gives what depends on numbers"
+    return f"{what}, and a trace has shapes alone; compute it from shapes, or choose with torch.where"
 
 
 def _weights_of(module: Any) -> _Weights:
