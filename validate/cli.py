@@ -132,31 +132,57 @@ def score(
     )
 
 
-@app.command("fit")
+@app.command("fit", epilog=_EPILOG)
 def fit(
     tables: Annotated[
-        list[str] | None, typer.Argument(metavar="TABLE.csv", help="Tables of measured collectives.")
+        list[str] | None, typer.Argument(metavar="TABLE.csv", help="Tables of measured collectives, or of operators.")
     ] = None,
     hold_out: Annotated[
         list[str] | None,
-        typer.Option("--hold-out", metavar="NAME", help="A machine that is judged and not fitted to; repeatable."),
+        typer.Option(
+            "--hold-out", metavar="NAME", help="A machine (or device) that is judged and not fitted to; repeatable."
+        ),
     ] = None,
-    trust: Annotated[str, typer.Option("--trust", metavar="A,B", help="Grades of the rows that are used.")] = "A,B",
+    trust: Annotated[
+        str | None,
+        typer.Option("--trust", metavar="A,B", help="Grades of the rows that are used: A,B; of operators A."),
+    ] = None,
     leave_one_out: Annotated[
-        bool, typer.Option("--leave-one-out", help="Judge each machine by a fit to all the others too.")
+        bool,
+        typer.Option(
+            "--leave-one-out",
+            "--leave-one-device-out",
+            help="Judge each machine (or device) by a fit to all the others too.",
+        ),
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document; errors are fractions.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
+    only: Annotated[
+        str | None,
+        typer.Option("--only", metavar="CLASS,...", help="Of operators: gemm, memory_bound, convolution, recurrence."),
+    ] = None,
+    jobs: Annotated[str, typer.Option("--jobs", metavar="COUNT", help="Processes that fit at once.")] = "1",
+    json: _Json = False,
+    quiet: _Quiet = False,
+    debug: _Debug = False,
 ) -> None:
-    """Fit the constants of NCCL's protocols to tables of measured collectives.
+    """Fit the shared constants to tables of measurements.
 
-    Prints the constants as simulator/strategies/nccl/cost.py holds them, and the error on
-    the rows that were fitted and on those held out.
+    Tables of collectives fit the constants of NCCL's protocols, tables of operators those of the
+    cost models of devices.  Prints the constants as the code holds them, and the error on the rows that
+    were fitted and on those held out.
     """
     del debug  # read from the arguments where errors are shown
-    from validate.fit.command import fit_command
+    from validate.fit.choose import fit_tables
 
-    fit_command(tables or [], hold_out=hold_out or [], trust=trust, leave_one_out=leave_one_out, as_json=json)
+    fit_tables(
+        tables or [],
+        hold_out=hold_out or [],
+        trust=trust,
+        leave_one_out=leave_one_out,
+        only=only,
+        jobs=jobs,
+        as_json=json,
+        quiet=quiet,
+    )
 
 
 @app.command("calibrate", epilog=_EPILOG)

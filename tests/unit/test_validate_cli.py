@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from simulator import __version__
 from simulator.console.run import run_app
 from simulator.plan.plan import PlanBuilder
 from validate.cli import app
@@ -49,6 +50,25 @@ def test_score_prints_and_succeeds(capsys, good):
     assert "1 of 1 rows scored (100.0%); strategy nccl" in out
 
 
+def test_what_was_written_is_said_unless_quiet(capsys, good, tmp_path):
+    out = tmp_path / "p.csv"
+    assert run(capsys, "score", good, "--out", str(out))[2] == f"wrote {out}\n"
+    assert run(capsys, "score", good, "--out", str(out), "--quiet")[2] == ""
+    assert run(capsys, "score", good)[2] == ""
+
+
+@pytest.mark.parametrize("arguments", [["-h"], ["--help"], ["score", "-h"], ["calibrate", "-h"], ["fit", "-h"]])
+def test_help(capsys, arguments):
+    status, out, err = run(capsys, *arguments)
+    assert (status, err) == (0, "")
+    assert "Usage: validate" in out
+    assert "codes: 0 ok, 1 the run failed" in out
+
+
+def test_version(capsys):
+    assert run(capsys, "--version") == (0, f"validate {__version__}\n", "")
+
+
 def test_json_is_one_document(capsys, good):
     status, out, _ = run(capsys, "score", good, "--json")
     document = json.loads(out)
@@ -76,9 +96,40 @@ def test_json_is_one_document(capsys, good):
         (["score", "GOOD", "--out", "/nowhere/p.csv"], "--out /nowhere/p.csv"),
         (["score", "GOOD", "--out", "."], "--out .: is a folder"),
         (["score", "GOOD", "--bogus"], "--bogus"),
+        (["score", "GOOD", "--device", "t4"], "--device is for tables of operators; collectives are given"),
+        (["score", "GOOD", "--calibrate", "50"], "--calibrate is for tables of operators; collectives are given"),
+        (["score", "GOOD", "--calibrate", "some"], "--calibrate: a number of rows such as 50 is needed; got 'some'"),
+        (["score", "GOOD", "--calibrate", "0"], "--calibrate: a number of rows such as 50 is needed; got '0'"),
+        (["score", "GOOD", "--calibration", "nope.yaml"], "nope.yaml: cannot be read"),
+        (["score", "GOOD", "--baselines", "b.csv"], "--baselines is for tables of training; collectives are given"),
+        (["score", "OPS", "--strategy", "ring"], "--strategy is for tables of collectives; operators are given"),
+        (["score", "OPS", "--device", "t5"], "--device: no GPU part 't5'; allowed: a100-pcie-40gb"),
+        (
+            ["score", "OPS", "--device", "v100-pcie-32"],
+            "--device: no GPU part 'v100-pcie-32'; did you mean 'v100-pcie-32gb'",
+        ),
+        (["score", "OPS", "--device", "=t4"], "--device: NAME=PART or PART is needed; got '=t4'"),
+        (["score", "OPS", "--device", "x="], "--device: NAME=PART or PART is needed; got 'x='"),
+        (["score", "OPS", "--device", "tt4=t4"], "--device: no row is of device 'tt4'; did you mean 't4'"),
+        (["score", "OPS", "--device", "t4=t4", "--device", "t4=l4"], "--device: 't4' is given twice"),
+        (["score", "OPS", "--device", "t4", "--device", "l4"], "--device: a part for all rows is given twice"),
+        (["score", "OPS", "--topology", "p3.2xlarge"], "--topology is for tables of collectives and training"),
+        (["score", "OPS", "--by", "opp"], "--by: no column is called 'opp'; did you mean 'op'"),
+        (["score", "OPS", "--calibrate", "5", "--calibration", "OPS"], "--calibrate fits what --calibration reads"),
+        (["calibrate"], "a table is needed, for example: validate calibrate --device v100-pcie-32gb ops.csv"),
+        (["calibrate", "OPS"], "--device is needed"),
+        (["calibrate", "OPS", "--device", "t44"], "--device: no GPU part 't44'; did you mean 't4'?"),
+        (["calibrate", "OPS", "--device", "l4"], "no row of l4 that can be predicted and has a grade of A, B"),
+        (["calibrate", "OPS", "--device", "t4", "--trust", ","], "--trust: grades such as A,B are needed"),
+        (["calibrate", "nope.csv", "--device", "t4"], "nope.csv: cannot be read: No such file or directory"),
+        (["calibrate", "GOOD", "--device", "t4"], "no table of operators: missing columns op, dtype"),
+        (["calibrate", "OPS", "--device", "t4", "--out", "."], "--out .: is a folder"),
+        (["calibrate", "OPS", "--device", "t4", "--out", "OPS"], "--out OPS: is the table; name another file"),
     ],
 )
-def test_mistakes_are_one_line(capsys, good, arguments, words):
+def test_mistakes_are_one_line(capsys, monkeypatch, tmp_path, good, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "OPS").write_text("device,op,dtype,m,n,k,time_s\nt4,linear,fp32,64,64,64,1e-5\n")
     status, out, err = run(capsys, *[good if a == "GOOD" else a for a in arguments])
     assert (status, out) == (2, "")
     assert words in err

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 
 from simulator.console.files import OutputFile
-from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.errors import Fault, InputError, one_line
 from validate.calibrate.fit import Calibrated, fit_calibration
 from validate.calibrate.rows import AskedRow, calibrating_rows, countable, device_rows
 from validate.calibrate.text import calibration_yaml
-from validate.operators.devices import DeviceBook, gpu_names
+from validate.operators.devices import DeviceBook, gpu_names, near_gpu
 from validate.operators.scorer import OPERATORS
-from validate.score.csv_text import MAX_BYTES
+from validate.score.files import STDIN, read_bytes, same_file, shown_as
+from validate.score.query import NotScored
 from validate.score.table import Table, read_table
 
 __all__ = ["calibrate_command"]
@@ -37,15 +39,19 @@ def calibrate_command(
     if not device:
         raise InputError("--device is needed: the GPU part that was measured (simulate --list-parts)")
     if device not in gpu_names():
-        raise InputError(f"--device: no GPU part '{one_line(device, 60)}'; {nearest(device, gpu_names())}")
+        raise InputError(f"--device: no GPU part '{one_line(device, 60)}'; {near_gpu(device)}")
     grades = {grade.strip().upper() for grade in trust.split(",")}
     if not all(grades):
         raise InputError(f"--trust: grades such as A,B are needed, with commas between; got '{one_line(trust, 60)}'")
+    if out is not None and same_file(file, out):
+        raise InputError(f"--out {one_line(out)}: is the table; name another file")
     part = gpu_names()[device]
-    with OutputFile("--out", out) if out is not None else _Nothing() as output:
-        table, rows = _rows(file, part, grades)
-        fitted = fit_calibration(DeviceBook().get(part), calibrating_rows(table, rows, {row.digest for row in rows}))
-        text = calibration_yaml(part, Path(file).name if file != "-" else "standard input", rows, fitted)
+    with OutputFile("--out", out) if out is not None else nullcontext() as output:
+        table, found = _rows(file, part, grades)
+        points = calibrating_rows(table, found, {row.digest for row in found})
+        rows = [row for row, _ in points]
+        fitted = fit_calibration(DeviceBook().get(part), [(row.query, time_s) for row, time_s in points])
+        text = calibration_yaml(part, Path(file).name if file != STDIN else "standard input", rows, fitted)
         if output is not None:
             output.write(text.encode())
     if out is None:
@@ -55,42 +61,24 @@ def calibrate_command(
         sys.stderr.write(f"{part}: {_summary(rows, fitted)}{where}\n")
 
 
-class _Nothing:
-    """Stands for the file that nobody asked for."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *error: object) -> None:
-        return None
-
-
 def _rows(file: str, part: str, grades: set[str]) -> tuple[Table, list[AskedRow]]:
     """Return the table *file* and its rows of the device *part*; rows of a table without devices are all its."""
-    try:
-        if file == "-":
-            raw = sys.stdin.buffer.read(MAX_BYTES + 1)
-        elif Path(file).is_dir():
-            raise InputError(Fault("is a folder; a CSV table is needed", one_line(file)))
-        else:
-            with Path(file).open("rb") as stream:
-                raw = stream.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        words = getattr(error, "strerror", None) or one_line(error)
-        raise InputError(Fault(f"cannot be read: {words}", one_line(file))) from None
-    name = "<stdin>" if file == "-" else one_line(file, 1000)
     needed = tuple(column for column in OPERATORS.needed if column != "device")
-    table = read_table(raw, name, needed, OPERATORS.read, "operators")
+    table = read_table(read_bytes(file), shown_as(file), needed, OPERATORS.read, "operators")
     book = DeviceBook() if "device" in table.position else DeviceBook([part])
+    try:
+        gpu = book.get(part)
+    except NotScored as reason:
+        raise InputError(f"--device: {reason}") from None
     by_part = device_rows(table, book)
-    rows = countable(table, by_part.get(part, []), book.get(part), grades)
+    rows = countable(table, by_part.get(part, []), gpu, grades)
     if not rows:
         found = ", ".join(sorted(by_part)) or "none that is known"
         raise InputError(
             Fault(
                 f"no row of {part} that can be predicted and has a grade of {', '.join(sorted(grades))};"
                 f" devices: {one_line(found, 200)}",
-                name,
+                shown_as(file),
             )
         )
     return table, rows

@@ -59,17 +59,15 @@ def countable(table: Table, rows: Sequence[AskedRow], gpu: Gpu, trust: Collectio
     return found
 
 
-def calibrating_rows(
-    table: Table, rows: Sequence[AskedRow], chosen: Collection[str]
-) -> list[tuple[OperatorQuery, float]]:
-    """Return what is asked and what was measured of one row for each digest *chosen*, in the order of the digests.
+def calibrating_rows(table: Table, rows: Sequence[AskedRow], chosen: Collection[str]) -> list[tuple[AskedRow, float]]:
+    """Return one row for each digest *chosen* and its measured seconds, in the order of the digests.
 
     Where several rows ask the same, that of the least time: the others say what disturbed it.
     """
-    best: dict[str, tuple[OperatorQuery, float]] = {}
+    best: dict[str, tuple[AskedRow, float]] = {}
     for row in rows:
         if row.digest in chosen:
             time_s = number("time_s", table.cell(row.record, "time_s"))
             if row.digest not in best or time_s < best[row.digest][1]:
-                best[row.digest] = (row.query, time_s)
+                best[row.digest] = (row, time_s)
     return [best[key] for key in sorted(best)]

@@ -12,7 +12,7 @@ from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import GpuPart
 from validate.score.query import NotScored
 
-__all__ = ["DeviceBook", "find_gpu", "gpu_names"]
+__all__ = ["DeviceBook", "find_gpu", "gpu_names", "near_gpu"]
 
 
 @lru_cache(maxsize=1)
@@ -32,6 +32,12 @@ def find_gpu(name: str) -> Gpu | None:
     """Return the device that *name* stands for, uncalibrated, or None."""
     part = load_part(gpu_names().get(name, ""))
     return gpu_from_part(name, part) if isinstance(part, GpuPart) else None
+
+
+def near_gpu(name: str) -> str:
+    """Say what GPU would have been right in place of *name*: a near name or alias, otherwise the parts."""
+    close = nearest(name, gpu_names())
+    return close if close.startswith("did") else nearest(name, set(gpu_names().values()))
 
 
 class DeviceBook:
@@ -111,7 +117,7 @@ class DeviceBook:
         if not part or (equals and not name):
             raise InputError(f"--device: NAME=PART or PART is needed; got '{one_line(text, 60)}'")
         if part not in gpu_names():
-            raise InputError(f"--device: no GPU part '{one_line(part, 60)}'; {nearest(part, gpu_names())}")
+            raise InputError(f"--device: no GPU part '{one_line(part, 60)}'; {near_gpu(part)}")
         if not equals:
             if self._all is not None:
                 raise InputError("--device: a part for all rows is given twice")

@@ -78,7 +78,8 @@ class OperatorScorer:
                 rows = countable(table, asked, gpu, trust)
                 taken = choose((row.digest for row in rows), self._calibrate)
                 if taken:
-                    fitted = fit_calibration(gpu, calibrating_rows(table, rows, taken))
+                    points = [(row.query, time_s) for row, time_s in calibrating_rows(table, rows, taken)]
+                    fitted = fit_calibration(gpu, points)
                     self._book.calibrate(part, fitted.calibration)
                     chosen |= taken
         if not chosen:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
 from simulator.console.files import OutputFile
 from simulator.console.progress import Progress
 from simulator.console.style import choose_style
-from simulator.errors import Fault, InputError, nearest, one_line
-from validate.score.csv_text import MAX_BYTES, read_records
+from simulator.errors import InputError, nearest, one_line
+from validate.score.csv_text import read_records
 from validate.score.document import ScoredTable, document
+from validate.score.files import STDIN, read_bytes, same_file, shown_as
 from validate.score.kind import Kind, Scorer, recognise
 from validate.score.predictions import predictions_csv
 from validate.score.report import report
@@ -24,8 +23,6 @@ from validate.score.scorers import ScorerOptions, Scorers
 from validate.score.table import Table, tabulate
 
 __all__ = ["score_command"]
-
-_STDIN = "-"
 
 
 def score_command(
@@ -56,7 +53,7 @@ def score_command(
     axes = _words("--by", by, "names of columns such as machine,collective") if by is not None else []
     if not files:
         raise InputError("a table is needed, for example: validate score collectives.csv")
-    if files.count(_STDIN) > 1:
+    if files.count(STDIN) > 1:
         raise InputError("- (standard input) can be read once; it is named twice")
     scorers = Scorers(
         ScorerOptions(
@@ -72,7 +69,7 @@ def score_command(
     with ExitStack() as stack:
         output = stack.enter_context(OutputFile("--out", out)) if out is not None else None
         for file in files:
-            if output is not None and file != _STDIN and _same(file, out or ""):
+            if output is not None and same_file(file, out or ""):
                 raise InputError(f"--out {one_line(out)}: is one of the tables; name another file")
         tables = [_read(file, scorers) for file in files]
         scorers.check([(table, scorer) for table, scorer in tables])
@@ -113,30 +110,10 @@ def _count(option: str, text: str | None) -> int:
 
 
 def _read(file: str, scorers: Scorers) -> tuple[Table, Scorer]:
-    name = "<stdin>" if file == _STDIN else one_line(file, 1000)
-    if file == _STDIN:
-        raw = sys.stdin.buffer.read(MAX_BYTES + 1)
-    else:
-        try:
-            if Path(file).is_dir():
-                raise InputError(Fault("is a folder; a CSV table is needed", one_line(file)))
-            with Path(file).open("rb") as stream:
-                raw = stream.read(MAX_BYTES + 1)
-        except (OSError, ValueError) as error:
-            words = getattr(error, "strerror", None) or one_line(error)
-            raise InputError(Fault(f"cannot be read: {words}", one_line(file))) from None
-    records = read_records(raw, name)
+    records = read_records(read_bytes(file), shown_as(file))
     scorer = scorers.of(recognise(records[0].fields, scorers.kinds))
     kind = scorer.kind
-    return tabulate(records, name, kind.needed, kind.read, kind.name), scorer
-
-
-def _same(file: str, out: str) -> bool:
-    """Whether both paths lead to one file, the second perhaps not there yet."""
-    try:
-        return os.path.samefile(file, out)
-    except (OSError, ValueError):
-        return os.path.realpath(file) == os.path.realpath(out)
+    return tabulate(records, shown_as(file), kind.needed, kind.read, kind.name), scorer
 
 
 def _check_axes(axes: Sequence[str], tables: Sequence[tuple[Table, Scorer]]) -> None:

@@ -19,6 +19,7 @@ from simulator.step.options import StepOptions
 from simulator.step.place import find_place
 from simulator.step.precision import precision_of
 from simulator.workload.network import Network
+from simulator.workload.operators import Operator, Phase
 from simulator.workload.zoo.registry import build_network, find_entry
 from validate.score.machines import MachineBook
 from validate.score.query import NotScored
@@ -77,7 +78,7 @@ class StepPredictor:
 
 
 def _roofline(gpu: Gpu, network: Network, options: StepOptions) -> float:
-    asked = []
+    asked: list[tuple[Operator, Phase]] = []
     if options.mode != "backward":
         asked += [(layer.operator, "fwd") for layer in network.layers]
     if options.mode in ("train", "backward"):
