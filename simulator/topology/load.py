@@ -168,7 +168,7 @@ class _Resolver:
             wires.extend(self._link(i, link))
         for i, mesh in zip(self._positions("meshes"), self.spec.meshes, strict=True):
             wires.extend(self._mesh(i, mesh))
-        computing = [d for d in self.devices.values() if d.kind == "gpu" or (d.kind == "cpu" and d.part_name)]
+        computing = any(d.kind == "gpu" or (d.kind == "cpu" and d.part_name) for d in self.devices.values())
         if not computing and not self.faults:
             place = ("devices",) if self.spec.devices else ()
             self.fault(place, "there is no GPU; devices needs for example gpu[0-3]: {kind: gpu}", key=True)
