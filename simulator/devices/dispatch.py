@@ -38,15 +38,15 @@ class DispatchCosts:
     backward_s: float = 8e-6  # a kernel of the backward pass, issued from C++
     library_s: float = 10e-6  # besides, where a library picks its kernel (cuBLAS, cuDNN)
     recurrent_s: float = 100e-6  # besides, a recurrent layer: weights gathered, a descriptor made
-    isolated_elementwise_s: float = 1.78e-05  # from the first event to the kernel's start
-    isolated_softmax_s: float = 2.29e-05
-    isolated_norm_s: float = 4.22e-05
+    isolated_elementwise_s: float = 2e-05  # from the first event to the kernel's start
+    isolated_softmax_s: float = 2.48e-05
+    isolated_norm_s: float = 4.21e-05
     isolated_linear_s: float = 44e-6
     isolated_matmul_s: float = 22e-6
     isolated_convolution_s: float = 70e-6
     isolated_other_s: float = 30e-6
     isolated_backward_s: float = 20e-6  # of any operator: called from C++
-    isolated_end_s: float = 1.29e-05  # from a kernel's start to the second event, at the earliest
+    isolated_end_s: float = 1.21e-05  # from a kernel's start to the second event, at the earliest
 
 
 DISPATCH = DispatchCosts()

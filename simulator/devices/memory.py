@@ -10,7 +10,6 @@ STREAM-like kernels (te42kyfo/gpu-benches, UoB-HPC/BabelStream).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from simulator.devices.device import Gpu
@@ -20,29 +19,26 @@ __all__ = [
     "MemoryCosts",
     "achieved_bandwidth",
     "l2_bandwidth",
-    "lanes_per_sm",
     "memory_time",
     "resident_share",
 ]
 
 _EARLY = frozenset(("fermi", "kepler", "maxwell", "pascal", "turing"))
 
-_SPLIT_BYTES = 32e6
-_STACKED_BPS = 1.2e12
-
 
 @dataclass(frozen=True, slots=True)
 class MemoryCosts:
     """Constants of memory, the same for all GPUs."""
 
-    early_share: float = 0.774  # of peak bandwidth, one-way streams: to Pascal, and Turing
-    late_share: float = 0.95  # Volta, and from Ampere on
+    early_share: float = 0.771  # of peak bandwidth, one-way streams: to Pascal, and Turing
+    late_share: float = 0.946  # Volta, and from Ampere on
     amd_share: float = 0.93
-    turnaround: float = 0.0435  # what half reads, half writes cost more than one alone
+    turnaround: float = 0.0349  # what half reads, half writes cost more than one alone
     start_s: float = 2.0e-6  # from a kernel's start on the device to its first bytes, and its end
-    l2_bytes_per_clock: float = 24.0  # per SM, each way together
-    l2_share: float = 0.837  # of the last-level cache that a working set may fill and still be found there
-    l2_slope: float = 3.9  # how sharply hits fall where the working set outgrows it
+    l2_bytes_per_clock: float = 24.0  # per SM, each way together: Volta to Hopper
+    large_l2_bytes_per_clock: float = 12.0  # the larger ones of Ada, and AMD's
+    l2_share: float = 0.95  # of the last-level cache that a working set may fill and still be found there
+    l2_slope: int = 6  # how sharply hits fall where the working set outgrows it
 
 
 MEMORY = MemoryCosts()
@@ -67,7 +63,9 @@ def achieved_bandwidth(gpu: Gpu, read_share: float = 0.5, costs: MemoryCosts = M
 
 def l2_bandwidth(gpu: Gpu, costs: MemoryCosts = MEMORY) -> float:
     """Return what, in B/s, the last-level cache delivers; never less than the memory behind it."""
-    found = costs.l2_bytes_per_clock * gpu.sm_count * gpu.boost_clock_Hz * gpu.calibration.bandwidth
+    is_large = gpu.vendor == "amd" or gpu.generation == "ada"
+    per_clock = costs.large_l2_bytes_per_clock if is_large else costs.l2_bytes_per_clock
+    found = per_clock * gpu.sm_count * gpu.boost_clock_Hz * gpu.calibration.bandwidth
     return max(found, achieved_bandwidth(gpu, costs=costs))
 
 
@@ -77,17 +75,7 @@ def resident_share(gpu: Gpu, working_set_bytes: float, costs: MemoryCosts = MEMO
         return 1.0
     if not gpu.l2_bytes:
         return 0.0
-    size_bytes = gpu.l2_bytes / (2.0 if is_split(gpu) else 1.0)
-    filled = working_set_bytes / (costs.l2_share * size_bytes)
-    return 1.0 / (1.0 + math.exp(costs.l2_slope * math.log(filled)))
-
-
-def is_split(gpu: Gpu) -> bool:
-    """Return whether the last-level cache is two halves that each keep a copy of what their own SMs read.
-
-    So since A100 in NVIDIA's large chips with stacked memory (NVIDIA, "A100 Tensor Core GPU architecture", 2020).
-    """
-    return gpu.vendor == "nvidia" and gpu.l2_bytes >= _SPLIT_BYTES and gpu.memory_bandwidth_Bps >= _STACKED_BPS
+    return 1.0 / (1.0 + (working_set_bytes / (costs.l2_share * gpu.l2_bytes)) ** costs.l2_slope)
 
 
 def memory_time(
@@ -108,9 +96,3 @@ def memory_time(
     hits = resident_share(gpu, total if working_set_bytes is None else working_set_bytes, costs)
     memory_s = total / achieved_bandwidth(gpu, read_bytes / total, costs)
     return hits * total / l2_bandwidth(gpu, costs) + (1.0 - hits) * memory_s
-
-
-def lanes_per_sm(gpu: Gpu) -> float:
-    """Return the fp32 lanes of one SM: its peak rate counts two FLOPs a lane and clock."""
-    peak = gpu.peak_flops_per_s.get("fp32")
-    return peak / (2.0 * gpu.sm_count * gpu.boost_clock_Hz) if peak else 64.0

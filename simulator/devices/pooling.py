@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.devices.cost import KernelCost
+from simulator.devices.cost import Bound, KernelCost
 from simulator.devices.device import Gpu
 from simulator.devices.kernels import Pooling
+from simulator.devices.lanes import compute_time
 from simulator.devices.memory import MEMORY, MemoryCosts, memory_time
-from simulator.devices.streaming import compute_time
 from simulator.workload.precision import ELEMENT_BYTES
 
 __all__ = ["POOLING", "PoolingCosts", "pooling_cost"]
@@ -46,5 +46,5 @@ def pooling_cost(gpu: Gpu, kernel: Pooling, costs: PoolingCosts = POOLING, memor
     slots = written * costs.place_slots + kernel.output_elements * kernel.window * costs.window_slots
     compute_s = compute_time(gpu, slots, 1.0)
     longer_s = max(memory_s / costs.share, compute_s)
-    bound = "memory" if memory_s / costs.share >= compute_s else "compute"
+    bound: Bound = "memory" if memory_s / costs.share >= compute_s else "compute"
     return KernelCost(memory.start_s + longer_s, bound, kernel.flop, kernel.bytes)

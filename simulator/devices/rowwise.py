@@ -9,21 +9,21 @@ reads a channel twice, one block a channel: few channels do not fill the machine
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from simulator.devices.cost import Bound, KernelCost
 from simulator.devices.device import Gpu
 from simulator.devices.kernels import Rowwise
+from simulator.devices.lanes import compute_time, lanes_per_sm
 from simulator.devices.memory import (
     MEMORY,
     MemoryCosts,
     achieved_bandwidth,
     l2_bandwidth,
-    lanes_per_sm,
     memory_time,
     resident_share,
 )
-from simulator.devices.streaming import compute_time
 from simulator.workload.precision import ELEMENT_BYTES
 
 __all__ = ["ROWWISE", "RowwiseCosts", "rowwise_cost"]
@@ -32,19 +32,24 @@ WARP_ROW = 1024  # longest row that softmax keeps in a warp's registers
 VECTOR_BYTES = 16  # one load of a thread
 NORM_THREADS = 128  # of a block of layer normalisation
 
+_SPLIT_BYTES = 32e6  # caches from this size on, in front of
+_STACKED_BPS = 1.2e12  # memory from this bandwidth on, are split
+
 
 @dataclass(frozen=True, slots=True)
 class RowwiseCosts:
     """Constants of reductions, the same for all GPUs."""
 
-    warp_share: float = 0.96  # of a long stream's bandwidth, rows held in registers
-    warp_slots: float = 15.5  # lane slots an element, rows held in registers
-    softmax_slots: float = 48.6  # rows read three times: two exponentials and a division
-    norm_slots: float = 40.4  # Welford's running mean, with a reciprocal each step
-    load_s: float = 3.34e-07  # a dependent load of a block, memory under load
-    softmax_row_s: float = 5.58e-06  # of a block besides its loads: two reductions, start and end
-    amd_wait: float = 2.53  # times what a block waits: AMD's caches answer later
-    norm_row_s: float = 1e-06
+    warp_share: float = 0.962  # of a long stream's bandwidth, rows held in registers
+    warp_slots: float = 18.8  # lane slots an element, rows held in registers
+    softmax_slots: float = 48.0  # rows read three times: two exponentials and a division
+    norm_slots: float = 41.4  # Welford's running mean, with a reciprocal each step
+    reuse_share: float = 0.825  # of the last-level cache: rows under way that are found again
+    reuse_slope: float = 3.93  # how sharply that ends where they outgrow it
+    load_s: float = 3.53e-07  # a dependent load of a block, memory under load
+    softmax_row_s: float = 5.4e-06  # of a block besides its loads: two reductions, start and end
+    amd_wait: float = 2.45  # times what a block waits: AMD's caches answer later
+    norm_row_s: float = 2.95e-06
     channel_Bps: float = 20e9  # one block's stream: the bytes that it keeps under way over their latency
     channel_bwd_share: float = 0.75  # of that, the backward pass: two tensors at once
     channels_share: float = 0.86  # of a long stream's bandwidth, where channels are many
@@ -114,12 +119,29 @@ def _threads_per_sm(gpu: Gpu) -> int:
     return 1536 if gpu.generation in ("ampere", "ada") and lanes_per_sm(gpu) > 100 else 2048
 
 
+def _found_again(gpu: Gpu, under_way_bytes: float, costs: RowwiseCosts) -> float:
+    """Return the share of a second reading that the last-level cache serves."""
+    size_bytes = gpu.l2_bytes / (2.0 if _is_split(gpu) else 1.0)
+    if not size_bytes:
+        return 0.0
+    filled = under_way_bytes / (costs.reuse_share * size_bytes)
+    return 1.0 / (1.0 + math.exp(costs.reuse_slope * math.log(filled)))
+
+
+def _is_split(gpu: Gpu) -> bool:
+    """Return whether the last-level cache is two halves that each keep a copy of what their own SMs read.
+
+    So since A100 in NVIDIA's large chips with stacked memory (NVIDIA, "A100 Tensor Core GPU architecture", 2020).
+    """
+    return gpu.vendor == "nvidia" and gpu.l2_bytes >= _SPLIT_BYTES and gpu.memory_bandwidth_Bps >= _STACKED_BPS
+
+
 def _blocks(
     gpu: Gpu, kernel: Rowwise, n_bytes: float, done: _Pass, costs: RowwiseCosts, memory: MemoryCosts
 ) -> KernelCost:
     places = gpu.sm_count * (_threads_per_sm(gpu) // done.threads)
     under_way = min(1.0, places / kernel.rows) * n_bytes * done.first
-    missed = done.again * n_bytes * (1.0 - resident_share(gpu, under_way, memory))
+    missed = done.again * n_bytes * (1.0 - _found_again(gpu, under_way, costs))
     memory_s = memory_time(gpu, done.first * n_bytes, done.written * n_bytes, memory)
     memory_s += missed / achieved_bandwidth(gpu, 1.0, memory)
     cache_s = (done.first + done.again + done.written) * n_bytes / l2_bandwidth(gpu, memory)

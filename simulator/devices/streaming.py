@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.devices.clock import sustained_clock
 from simulator.devices.cost import Bound, KernelCost
 from simulator.devices.device import Gpu
 from simulator.devices.kernels import Streaming
-from simulator.devices.memory import MEMORY, MemoryCosts, lanes_per_sm, memory_time
+from simulator.devices.lanes import compute_time
+from simulator.devices.memory import MEMORY, MemoryCosts, memory_time
 
-__all__ = ["STREAMING", "StreamingCosts", "compute_time", "streaming_cost"]
-
-_SHARED_LANES = frozenset(("kepler", "maxwell", "pascal"))
+__all__ = ["STREAMING", "StreamingCosts", "streaming_cost"]
 
 # Issue slots of one element, beyond loads and stores; estimates from the functions' usual
 # implementations (polynomial and reciprocal steps), but for pow, which a measurement shows (below).
@@ -40,8 +38,7 @@ class StreamingCosts:
     """Constants of passes, the same for all GPUs."""
 
     base_slots: float = 12.0  # addresses, bounds, load and store of one element
-    pow_slots: float = 29.3  # fitted: the one function that P100's 64 lanes do not hide
-    early_slots: float = 1.92  # times the slots before Volta, whose lanes do the integer work too
+    pow_slots: float = 29.8  # fitted: the one function that P100's 64 lanes do not hide
     transposed_share: float = 0.75  # of bandwidth, where one side is not in the order of memory
 
 
@@ -58,17 +55,10 @@ def streaming_cost(
     if kernel.transposed:
         memory_s /= costs.transposed_share
     slots = costs.base_slots + _slots(kernel.function, costs)
-    compute_s = compute_time(gpu, kernel.elements, slots, costs)
+    compute_s = compute_time(gpu, kernel.elements, slots)
     longer_s = max(memory_s, compute_s)
     bound: Bound = "latency" if longer_s < memory.start_s else "compute" if compute_s > memory_s else "memory"
     return KernelCost(memory.start_s + longer_s, bound, kernel.flop, kernel.bytes)
-
-
-def compute_time(gpu: Gpu, elements: float, slots: float, costs: StreamingCosts = STREAMING) -> float:
-    """Return the seconds in which all lanes together do *slots* instructions for each of *elements*."""
-    if gpu.generation in _SHARED_LANES:
-        slots *= costs.early_slots
-    return elements * slots / (gpu.sm_count * lanes_per_sm(gpu) * sustained_clock(gpu, "fp32"))
 
 
 def _slots(function: str, costs: StreamingCosts) -> float:
