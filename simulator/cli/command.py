@@ -88,6 +88,8 @@ def run_command(settings: Settings) -> None:
     nodes = None if settings.nodes is None else parse_count("--nodes", settings.nodes)
     root = parse_count("--root", settings.root)
     machine = machine_of(settings.topology, nodes, settings.fabric)
+    if not machine.gpus:
+        raise InputError(f"{machine.name} has no GPU, so nothing is exchanged; --batch 32 runs a step on its CPU")
     gpus = parse_gpus(settings.gpus, machine)
     if not 0 <= root < len(gpus):
         raise InputError(f"--root {root}: the ranks are 0 to {len(gpus) - 1}")

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from simulator.api import load_machine, simulate
+from simulator.cli import run
 from simulator.devices.calibration import Calibration
 from simulator.devices.cpu import Cache, Cpu, cpu_from_part
 from simulator.devices.cpu_memory import bandwidth
@@ -277,3 +278,12 @@ def test_a_machine_without_gpus_loads_and_exchanges_nothing() -> None:
     assert machine.gpus == ()
     with pytest.raises(InputError, match="no GPU takes part"):
         simulate(machine, "ring", 1e6)
+
+
+def test_the_command_says_what_a_machine_without_gpus_can_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--topology", "cpu-i7-3820", "--strategy", "ring"]) == 2
+    assert (
+        "cpu-i7-3820 has no GPU, so nothing is exchanged; --batch 32 runs a step on its CPU" in capsys.readouterr().err
+    )
+    assert run(["--topology", "cpu-i7-3820", "--workload", "lenet", "--batch", "32", "--threads", "2"]) == 0
+    assert "training step of lenet" in capsys.readouterr().out
