@@ -71,8 +71,6 @@ def kernel_cost(device: Device, kernel: Kernel) -> KernelCost:
     return cost if factor == 1.0 else replace(cost, time_s=cost.time_s * factor)
 
 
-def operator_costs(
-    device: Device, operator: Operator, phase: Phase, precision: Precision
-) -> tuple[KernelCost, ...]:
+def operator_costs(device: Device, operator: Operator, phase: Phase, precision: Precision) -> tuple[KernelCost, ...]:
     """Return the costs of the kernels of *operator* in *phase*, in order; raises as :func:`kernel_cost`."""
     return tuple(kernel_cost(device, kernel) for kernel in lower_operator(operator, phase, precision))
