@@ -32,24 +32,25 @@ WARP_ROW = 1024  # longest row that softmax keeps in a warp's registers
 VECTOR_BYTES = 16  # one load of a thread
 NORM_THREADS = 128  # of a block of layer normalisation
 
-_SPLIT_BYTES = 32e6  # caches from this size on, in front of
-_STACKED_BPS = 1.2e12  # memory from this bandwidth on, are split
+_FULL_SM = 2048  # threads at which a block waits as long as stated; fewer share an SM and each is faster
+_SPLIT_BYTES = 32e6  # a cache at least as large, in front of
+_STACKED_BPS = 1.2e12  # memory at least as fast, is split
 
 
 @dataclass(frozen=True, slots=True)
 class RowwiseCosts:
     """Constants of reductions, the same for all GPUs."""
 
-    warp_share: float = 0.962  # of a long stream's bandwidth, rows held in registers
-    warp_slots: float = 18.8  # lane slots an element, rows held in registers
-    softmax_slots: float = 48.0  # rows read three times: two exponentials and a division
-    norm_slots: float = 41.4  # Welford's running mean, with a reciprocal each step
-    reuse_share: float = 0.825  # of the last-level cache: rows under way that are found again
-    reuse_slope: float = 3.93  # how sharply that ends where they outgrow it
-    load_s: float = 3.53e-07  # a dependent load of a block, memory under load
-    softmax_row_s: float = 5.4e-06  # of a block besides its loads: two reductions, start and end
-    amd_wait: float = 2.45  # times what a block waits: AMD's caches answer later
-    norm_row_s: float = 2.95e-06
+    warp_share: float = 0.963  # of a long stream's bandwidth, rows held in registers
+    warp_slots: float = 18.9  # lane slots an element, rows held in registers
+    softmax_slots: float = 47.9  # rows read three times: two exponentials and a division
+    norm_slots: float = 41.5  # Welford's running mean, with a reciprocal each step
+    reuse_share: float = 0.831  # of the last-level cache: rows under way that are found again
+    reuse_slope: float = 4.02  # how sharply that ends where they outgrow it
+    load_s: float = 3.14e-07  # a dependent load of a block, memory under load
+    softmax_row_s: float = 6.34e-06  # of a block besides its loads: two reductions, start and end
+    amd_wait: float = 2.43  # times what a block waits: AMD's caches answer later
+    norm_row_s: float = 2.89e-06  # the same of layer normalisation
     channel_Bps: float = 20e9  # one block's stream: the bytes that it keeps under way over their latency
     channel_bwd_share: float = 0.75  # of that, the backward pass: two tensors at once
     channels_share: float = 0.86  # of a long stream's bandwidth, where channels are many
@@ -148,7 +149,7 @@ def _blocks(
     block_s = done.row_s + done.loads * costs.load_s
     if gpu.vendor == "amd":
         block_s *= costs.amd_wait
-    waiting_s = max(0.0, kernel.rows / places - 1.0) * block_s
+    waiting_s = max(0.0, kernel.rows / (gpu.sm_count * (_FULL_SM // done.threads)) - 1.0) * block_s
     compute_s = compute_time(gpu, kernel.rows * kernel.cols, done.slots)
     moved = (done.first + done.written) * n_bytes + missed
     return _cost(kernel, memory, max(memory_s, cache_s), max(compute_s, waiting_s), moved, block_s)

@@ -38,7 +38,7 @@ class StreamingCosts:
     """Constants of passes, the same for all GPUs."""
 
     base_slots: float = 12.0  # addresses, bounds, load and store of one element
-    pow_slots: float = 29.8  # fitted: the one function that P100's 64 lanes do not hide
+    pow_slots: float = 29.8  # the one function that P100's 64 lanes do not hide
     transposed_share: float = 0.75  # of bandwidth, where one side is not in the order of memory
 
 
