@@ -17,6 +17,7 @@ from simulator.workload.collective import Collective
 
 if TYPE_CHECKING:  # the models of devices are imported when a step is asked for
     from simulator.devices.calibration import Calibration
+    from simulator.devices.cpu import CpuLibrary
     from simulator.results.step import StepResult
     from simulator.step.options import StepOptions
     from simulator.workload.network import Network
@@ -165,6 +166,7 @@ def simulate_step(
     *,
     device: str | None = None,
     threads: int | None = None,
+    cpu_library: CpuLibrary = "onednn",
     calibrations: Mapping[str, Calibration] | None = None,
 ) -> StepResult:
     """Simulate one step of *network* on one device of *machine*.
@@ -178,6 +180,8 @@ def simulate_step(
         CPUs where it has none.
     threads : int, optional
         Of a CPU; one for each core otherwise.
+    cpu_library : str
+        What a CPU's kernels are from: ``onednn``, or ``blas`` as frameworks of 2016 used it.
     calibrations : mapping of str to Calibration, optional
         Constants of single devices, by the name of their part.
 
@@ -197,7 +201,7 @@ def simulate_step(
     from simulator.step.plan import plan_step
 
     chosen = options or StepOptions()
-    place = find_place(machine, device, calibrations or {}, threads=threads)
+    place = find_place(machine, device, calibrations or {}, threads=threads, library=cpu_library)
     if chosen.cuda_graph and place.name == place.host:
         raise InputError(f"{place.name} is a CPU; a CUDA graph is for GPUs")
     issues = issues_of(place.device, network, chosen)

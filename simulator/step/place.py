@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from simulator.devices.calibration import Calibration
-from simulator.devices.cpu import cpu_from_part
+from simulator.devices.cpu import CpuLibrary, cpu_from_part
 from simulator.devices.device import gpu_from_part
 from simulator.devices.predict import Device
 from simulator.errors import InputError, nearest
@@ -30,12 +30,17 @@ class Place:
 
 
 def find_place(
-    machine: Machine, name: str | None, calibrations: Mapping[str, Calibration], *, threads: int | None = None
+    machine: Machine,
+    name: str | None,
+    calibrations: Mapping[str, Calibration],
+    *,
+    threads: int | None = None,
+    library: CpuLibrary = "onednn",
 ) -> Place:
     """Return the place called *name*, or the machine's first GPU, or its CPUs where it has none.
 
     ``cpu`` stands for all sockets of the (first) node together; ``cpu0`` for one.  *threads* are
-    those of a CPU, one for each core otherwise.
+    those of a CPU, one for each core otherwise; *library* is what its kernels are from.
 
     Raises
     ------
@@ -47,7 +52,7 @@ def find_place(
     part, shown = nodes[0].part, nodes[0].part_name or nodes[0].name
     calibration = calibrations.get(nodes[0].part_name)
     if isinstance(part, CpuPart):
-        cpu = cpu_from_part(shown, part, len(nodes), threads, calibration=calibration)
+        cpu = cpu_from_part(shown, part, len(nodes), threads, library=library, calibration=calibration)
         place = "cpu" if len(nodes) > 1 else nodes[0].name
         return Place(place, shown if len(nodes) == 1 else f"{len(nodes)} x {shown}", cpu, place)
     assert isinstance(part, GpuPart)
