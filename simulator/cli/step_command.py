@@ -77,6 +77,8 @@ def run_step_command(settings: StepSettings) -> None:
     )
     sequence_length = None if settings.sequence_length is None else _size("--seq-len", settings.sequence_length)
     image = None if settings.image is None else _size("--image", settings.image)
+    if settings.workload.startswith("torch:") and "" not in sys.path:
+        sys.path.insert(0, "")  # the user's module is mostly here, where a console script does not look
     source = find_network(
         settings.workload,
         training=options.trains,

@@ -85,6 +85,6 @@ def training_flop(network: Network) -> int:
                 first = 2 * operator.batch * operator.gates * operator.hidden
                 total += 2 * flop - first * operator.hidden
                 total -= 0 if needed[layer.inputs[0]] else operator.timesteps * first * operator.inputs
-            case _:
+            case _ if flop:  # others may read nothing
                 total += flop * (bool(layer.parameters) + needed[layer.inputs[0]])
     return total

@@ -52,7 +52,9 @@ def find_network(
         from simulator.workload.torch_import import load_torch_workload
 
         def traced(batch: int) -> Network:
-            return load_torch_workload(text, batch=batch, sequence_length=sequence_length).network
+            return load_torch_workload(
+                text, batch=batch, training=training, sequence_length=sequence_length, image=image
+            ).network
 
         return NetworkSource(text, traced)
     if is_file:

@@ -1,8 +1,8 @@
 """Which of our operators an aten operator is.
 
 By name, in tables; what works element by element is known by torch's own tag.  What moves data
-without computing (padding, gathering, interpolation) counts as a copy of what it writes, a scan
-or a random number as one pass over it.
+without computing (padding, gathering, interpolation) counts as a copy of what it writes; a scan, a sort
+(which is too little) or random numbers as one pass.
 """
 
 from __future__ import annotations
@@ -98,6 +98,14 @@ def _product(call: Call, a: Any, b: Any, bias: Any = None) -> Operator:
 def _batched(a: Any, b: Any) -> MatMul:
     batch, m, k = a.shape
     return MatMul(m, b.shape[2], k, batch, _layout(a, b))
+
+
+def _grouped(call: Call, rows: Any, experts: Any) -> Operator | None:
+    """Return the product of rows, each with its expert's matrix; which row is whose only numbers tell."""
+    if rows.dim() != 2 or experts.dim() != 3:
+        return None
+    (m, k), n = rows.shape, experts.shape[2]
+    return Linear(m, k, n, bias=False) if call.is_weight(experts) else MatMul(m, n, k)
 
 
 def _layout(a: Any, b: Any) -> Literal["NN", "NT", "TN", "TT"]:
@@ -212,6 +220,8 @@ _BY_NAME: dict[str, Callable[[Call], Operator | None]] = {
     "mv": lambda c: _product(c, c["self"], c["vec"].unsqueeze(1)),
     "addmv": lambda c: _product(c, c["mat"], c["vec"].unsqueeze(1), c["self"]),
     "dot": lambda c: MatMul(1, 1, c.first.numel()),
+    "vdot": lambda c: MatMul(1, 1, c.first.numel()),
+    "_grouped_mm": lambda c: _grouped(c, c["self"], c["mat2"]),
     "bmm": lambda c: _batched(c["self"], c["mat2"]),
     "baddbmm": lambda c: _batched(c["batch1"], c["batch2"]),
     "linear": _linear,

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import importlib.util
 import inspect
+import pkgutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +18,7 @@ import torch
 from simulator.errors import InputError, nearest, one_line
 from simulator.workload.torch_import.faults import fault_of
 from simulator.workload.torch_import.request import InputShape, TorchRequest
+from simulator.workload.torch_import.values import FollowingValues, KnownValues
 
 __all__ = ["Subject", "build_subject", "quietly"]
 
@@ -39,6 +41,7 @@ class Subject:
     loss: Callable[[Any], Any] | None
     samples: int
     sample: str
+    values: KnownValues
 
 
 @contextlib.contextmanager
@@ -59,15 +62,16 @@ def build_subject(request: TorchRequest, sizes: Mapping[str, int]) -> Subject:
 
     """
     what = f"--workload {one_line(request.text, 80)}"
+    values = KnownValues()
     with quietly():
         factory = _find(request, what)
         accepted = _accepted(factory, sizes, request, what)
-        made = _call(factory, accepted, what)
-    module, inputs, loss = _parts(made, what)
-    args, kwargs = _inputs(module, inputs, request, sizes, what)
+        made = _call(factory, accepted, values, what)
+        module, inputs, loss = _parts(made, what)
+        args, kwargs = _inputs((module, inputs), request, sizes, values, what)
     tensors = [leaf for leaf in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     samples = _samples(tensors, sizes, accepted, what) if not request.shapes else sizes["batch"]
-    return Subject(what, request.factory, module, args, kwargs, loss, samples, _sample(tensors, accepted))
+    return Subject(what, request.factory, module, args, kwargs, loss, samples, _sample(tensors, accepted), values)
 
 
 def _find(request: TorchRequest, what: str) -> Callable[..., Any]:
@@ -76,10 +80,7 @@ def _find(request: TorchRequest, what: str) -> Callable[..., Any]:
         module = importlib.import_module(request.module)
     except ModuleNotFoundError as error:
         if error.name and (request.module == error.name or request.module.startswith(f"{error.name}.")):
-            raise InputError(
-                f"{what}: no module '{error.name}'; the directory that holds it must be the current one "
-                "or on PYTHONPATH"
-            ) from None
+            raise InputError(f"{what}: no module '{error.name}'; {_nearest_module(error.name)}") from None
         hint = f"install {error.name}" if error.name else ""
         raise fault_of(error, f"{what}: importing {request.module} failed", hint=hint) from None
     except (Exception, SystemExit) as error:
@@ -102,6 +103,14 @@ def _find(request: TorchRequest, what: str) -> Callable[..., Any]:
         )
     factory: Callable[..., Any] = found
     return factory
+
+
+def _nearest_module(name: str) -> str:
+    parent, _, last = name.rpartition(".")
+    path = getattr(sys.modules.get(parent), "__path__", None) if parent else None
+    hint = nearest(last, [found.name for found in pkgutil.iter_modules(path)], listed=0)
+    advice = "the directory that holds it must be the current one or on PYTHONPATH"
+    return f"{hint} Otherwise {advice}" if hint.startswith("did") else advice
 
 
 def _accepted(
@@ -127,11 +136,11 @@ def _accepted(
     return accepted
 
 
-def _call(factory: Callable[..., Any], accepted: Mapping[str, int], what: str) -> Any:
+def _call(factory: Callable[..., Any], accepted: Mapping[str, int], values: KnownValues, what: str) -> Any:
     """Return what the factory makes on ``meta``; where it reads numbers, what it makes on the CPU."""
     doing = f"{what}: the factory failed"
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), FollowingValues(values):
             return factory(**accepted)
     except (Exception, SystemExit) as error:
         if "meta" not in str(error).lower():
@@ -152,12 +161,13 @@ def _parts(made: Any, what: str) -> tuple[Any, Any, Callable[[Any], Any] | None]
         raise InputError(f"{what}: the loss is {_kind(loss)}; it must be a function of the module's output")
     if inputs is None:
         inputs = getattr(module, "example_input", None)
-    return module.to("meta").train(), inputs, loss
+    return module.to("meta"), inputs, loss
 
 
 def _inputs(
-    module: Any, inputs: Any, request: TorchRequest, sizes: Mapping[str, int], what: str
+    made: tuple[Any, Any], request: TorchRequest, sizes: Mapping[str, int], values: KnownValues, what: str
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    module, inputs = made
     if request.shapes:
         if inputs is not None:
             raise InputError(f"{what}: the factory says what goes in, and so does the workload; leave one out")
@@ -172,7 +182,7 @@ def _inputs(
         )
 
     def moved(leaf: Any) -> Any:
-        return leaf.detach().to("meta") if isinstance(leaf, torch.Tensor) else leaf
+        return values.moved(leaf) if isinstance(leaf, torch.Tensor) else leaf
 
     inputs = torch.utils._pytree.tree_map(moved, inputs)
     if isinstance(inputs, Mapping):

@@ -28,6 +28,8 @@ _ADVICE: tuple[tuple[tuple[str, ...], str], ...] = (
             "nonzero",
             "cannot copy out of meta",
             "cannot be converted",
+            "to numpy",
+            "meta tensors",
             "data-dependent",
             "data dependent",
             "no data",
@@ -49,7 +51,7 @@ _ADVICE: tuple[tuple[tuple[str, ...], str], ...] = (
         "return (module, inputs) from the factory, with inputs as forward takes them: a tensor, a tuple, or a dict",
     ),
     (
-        ("shape", "size", "dimension", "channels", "expected input", "invalid for input"),
+        ("shape", "reduction dim", "size", "dimension", "channels", "expected input", "invalid for input"),
         "check the inputs' shapes against what the module takes",
     ),
 )
@@ -63,7 +65,7 @@ def fault_of(error: BaseException, doing: str, *, path: str = "", hint: str = ""
     """
     if isinstance(error, InputError):
         return error
-    message = one_line(_first_sentences(str(error)), _MESSAGE_LENGTH)
+    message = one_line(_first_sentences(str(error)), _MESSAGE_LENGTH).rstrip(".!; ")
     if not isinstance(error, TraceFault):
         name = type(error).__name__
         message = f"{name}: {message}" if message else name

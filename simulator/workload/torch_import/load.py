@@ -13,6 +13,7 @@ def load_torch_workload(
     text: str,
     *,
     batch: int | None = None,
+    training: bool = True,
     sequence_length: int | None = None,
     image: int | None = None,
     input_shape: str | None = None,
@@ -20,7 +21,8 @@ def load_torch_workload(
     """Return what one pass through the module shows that *text* names.
 
     The factory is called with ``batch``, ``sequence_length`` and ``image`` where they are given
-    and it has parameters of these names.
+    and it has parameters of these names.  Without *training* the module is in its ``eval`` mode, there
+    is no loss and no backward pass.  *input_shape* is what may also be written behind the factory.
 
     Raises
     ------
@@ -47,4 +49,5 @@ def load_torch_workload(
         if value is not None and value < 1:
             raise InputError(f"--workload {one_line(text, 80)}: {key} must be at least 1; got {value}")
     sizes = {"batch": batch, "sequence_length": sequence_length, "image": image}
-    return trace_subject(build_subject(request, {key: value for key, value in sizes.items() if value is not None}))
+    subject = build_subject(request, {key: value for key, value in sizes.items() if value is not None})
+    return trace_subject(subject, training=training)

@@ -12,7 +12,7 @@ def _names(text: str) -> frozenset[str]:
 # Nothing runs: memory is set aside, or a number is handed over with the next kernel.
 FREE = _names("""
     empty empty_like empty_strided empty_permuted new_empty new_empty_strided scalar_tensor lift_fresh
-    _local_scalar_dense set_ resize_ _assert_async _assert_scalar
+    _local_scalar_dense set_ resize_ as_strided set _assert_async _assert_scalar
 """)
 COPIES = _names("""
     clone copy _to_copy cat stack hstack vstack constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d
@@ -36,7 +36,7 @@ RANDOM = _names("""
 ELEMENTWISE = _names("""
     tril triu glu prelu _prelu_kernel rrelu_with_noise log_sigmoid_forward bucketize cumsum cumprod logcumsumexp
     cummax cummin isin floor_divide complex polar hardswish masked_fill where _weight_norm_interface
-    _fused_moving_avg_obs_fq_helper fake_quantize_per_tensor_affine_cachemask nan_to_num
+    _fused_moving_avg_obs_fq_helper fake_quantize_per_tensor_affine_cachemask nan_to_num sort histc searchsorted
 """)
 REDUCTIONS = _names("""
     sum nansum mean nanmean var std var_mean std_mean amax amin aminmax max min argmax argmin any all prod logsumexp

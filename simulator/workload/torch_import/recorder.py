@@ -42,7 +42,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not read by
     known of, each once.
     """
 
-    def __init__(self, module: Any, stack: ModuleStack) -> None:
+    def __init__(self, module: Any, stack: ModuleStack, values: KnownValues) -> None:
         super().__init__()
         self.stack = stack
         self.active = True
@@ -56,7 +56,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not read by
         self._numbers: dict[int, int] = {}
         self._uses: dict[str, int] = {}
         self._log_softmax: set[int] = set()
-        self._values = KnownValues()
+        self._values = values
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

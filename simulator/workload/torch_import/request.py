@@ -48,7 +48,7 @@ def parse_torch(text: str, input_shape: str | None = None) -> TorchRequest:
             f"or {_FORM}:3x224x224 with the shape of one input"
         )
     for name, what in ((parts[1], "module"), (parts[2], "factory")):
-        if not all(part.isidentifier() for part in name.split(".")):
+        if not all(part.isidentifier() for part in name.split(".")) or name.endswith(".py"):
             said = "write a.b for a/b.py" if "/" in name or name.endswith(".py") else f"write {_FORM}"
             raise InputError(f"--workload {one_line(text, 80)}: '{one_line(name, 60)}' is no name of a {what}; {said}")
     given = parts[3] if len(parts) == 4 else input_shape
@@ -80,6 +80,8 @@ def _shape(text: str) -> InputShape:
         sizes.append(last)
     elif last in DTYPES:
         dtype = last
+    elif not last:
+        sizes = []
     elif re.fullmatch(r"[A-Za-z]\w*", last, re.ASCII) and sizes:
         raise ValueError(f"the shape '{one_line(text, 40)}': no number format '{last}'; {nearest(last, DTYPES)}")
     if not sizes or not all(re.fullmatch(r"\d{1,10}", size, re.ASCII) and 0 < int(size) <= _MAX_SIDE for size in sizes):

@@ -42,7 +42,7 @@ class _Saved:
         return tensor
 
 
-def trace_subject(subject: Subject) -> TracedNetwork:
+def trace_subject(subject: Subject, *, training: bool = True) -> TracedNetwork:
     """Return what a pass through *subject* shows.
 
     Raises
@@ -52,7 +52,7 @@ def trace_subject(subject: Subject) -> TracedNetwork:
         where.
 
     """
-    module = subject.module
+    module = subject.module.train(training)
     order: list[str] = []
     saved = _Saved(module)
     with contextlib.ExitStack() as entered:
@@ -62,40 +62,45 @@ def trace_subject(subject: Subject) -> TracedNetwork:
         entered.enter_context(torch.device("meta"))
         entered.enter_context(reaching_builtins())
         flops = entered.enter_context(FlopCounterMode(display=False))
-        recorder = Recorder(module, stack)
+        recorder = Recorder(module, stack, subject.values)
         entered.enter_context(recorder)
         entered.enter_context(LibraryFunctions(recorder))
         entered.enter_context(_hooked(module, order))
         with torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda tensor: tensor):
-            loss = _forward(subject, recorder, saved)
+            loss = _forward(subject, recorder, saved, training=training)
         flop_forward = flops.get_total_flops()
         if recorder.unknown:
             faults = recorder.unknown.values()
             raise InputError([Fault(f"{subject.what}: {f.message}", f.file, f.line, f.column) for f in faults])
-        _backward(subject, loss)
+        if training:
+            _backward(subject, loss)
         flop_backward = flops.get_total_flops() - flop_forward
     network = Network(subject.name, *_renumbered(recorder), subject.samples, subject.sample)
     recurrent = recorder.recurrent_flop
+    flop_forward += recurrent
+    if not training:
+        return TracedNetwork(network, (), 0, 0, flop_forward, 0)
     return TracedNetwork(
-        network, tuple(order), saved.bytes, saved.elements, flop_forward + recurrent, flop_backward + 2 * recurrent
+        network, tuple(order), saved.bytes, saved.elements, flop_forward, flop_backward + 2 * recurrent
     )
 
 
-def _forward(subject: Subject, recorder: Recorder, saved: _Saved) -> Any:
-    """Return the loss; only what the module and its own loss do is recorded."""
+def _forward(subject: Subject, recorder: Recorder, saved: _Saved, *, training: bool) -> Any:
+    """Return the loss; only what the module and its own loss do is recorded, in training."""
     try:
         output = subject.module(*subject.args, **subject.kwargs)
     except (Exception, SystemExit) as error:
         raise fault_of(error, f"{subject.what}: the forward pass failed", path=recorder.stack.path) from None
-    if subject.loss is not None:
+    loss_of = subject.loss if training else None
+    if loss_of is not None:
         try:
-            loss = subject.loss(output)
+            loss = loss_of(output)
         except (Exception, SystemExit) as error:
             raise fault_of(error, f"{subject.what}: the loss failed") from None
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             raise InputError(f"{subject.what}: the loss must be a tensor with one number")
     recorder.active = saved.active = False
-    if subject.loss is not None:
+    if loss_of is not None:
         return loss
     loss = output.get("loss") if isinstance(output, Mapping) else None
     if isinstance(loss, torch.Tensor) and loss.numel() == 1:
@@ -104,10 +109,12 @@ def _forward(subject: Subject, recorder: Recorder, saved: _Saved) -> Any:
 
 
 def _backward(subject: Subject, loss: Any) -> None:
+    if not any(parameter.requires_grad for parameter in subject.module.parameters()):
+        return
     if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
         raise InputError(
-            f"{subject.what}: nothing is trained; the module needs parameters that require gradients, "
-            "and an output that depends on them"
+            f"{subject.what}: nothing is trained, for no output depends on the parameters with gradients; "
+            "is there a no_grad or a detach in the module?"
         )
     try:
         loss.backward()

@@ -18,7 +18,8 @@ class TracedNetwork:
     keeps of the forward pass, each storage once, parameters and buffers aside, in the module's own
     number formats; ``saved_elements`` are the floating-point numbers in it (the rest are masks and
     indices).  ``flop_forward`` and ``flop_backward`` are counted by torch's FlopCounterMode and by
-    nothing of ours, but for recurrent layers, which it does not know.
+    nothing of ours, but for recurrent layers, which it does not know.  It counts the backward pass of
+    grouped convolutions as if they had one group, and no products of a matrix and a vector.
     """
 
     network: Network

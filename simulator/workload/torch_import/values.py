@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.weak import WeakIdKeyDictionary
 
-__all__ = ["KnownValues"]
+__all__ = ["FollowingValues", "KnownValues"]
 
 _MAX_ELEMENTS = 2**20
 _RANDOM = torch.Tag.nondeterministic_seeded
@@ -43,6 +43,13 @@ class KnownValues:
         out = torch.utils._pytree.tree_map_only(torch.Tensor, lambda value: value.to("meta"), values)
         self._keep(out, values)
         return out
+
+    def moved(self, tensor: Any) -> Any:
+        """Return *tensor* on ``meta``; its values are known where they were."""
+        if tensor.device.type == "meta":
+            return tensor
+        tensor = tensor.detach()
+        return self.on_meta(tensor) if tensor.numel() <= _MAX_ELEMENTS else tensor.to("meta")
 
     def follow(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         """Remember the values of *out*, which *func* gave on ``meta``, where they are known."""
@@ -85,6 +92,22 @@ class KnownValues:
         for tensor, value in zip(_tensors(out), _tensors(values), strict=True):
             if tensor.device.type == "meta":
                 self._values[tensor] = value
+
+
+class FollowingValues(TorchDispatchMode):  # type: ignore[misc]  # torch is not read by the type checker
+    """While it is entered, *values* learns what follows from shapes alone; questions about it are answered."""
+
+    def __init__(self, values: KnownValues) -> None:
+        super().__init__()
+        self._known = values
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func._schema.name == "aten::_local_scalar_dense" and self._known.knows(args):
+            return self._known.compute(func, args, kwargs)
+        out = func(*args, **kwargs)
+        self._known.follow(func, args, kwargs, out)
+        return out
 
 
 def _tensors(tree: Any) -> list[Any]:
