@@ -28,7 +28,8 @@ __all__ = ["Calibrated", "fit_calibration"]
 
 # How far from 1 a factor is before any row is seen, one standard deviation of its logarithm:
 # what leaving devices out shows of the shared constants.
-_PRIOR = {"compute": 0.1, "bandwidth": 0.1, "dispatch": 0.3, "by_class": 0.2}
+# Classes less than rates: what all classes share belongs to the rate.
+_PRIOR = {"compute": 0.15, "bandwidth": 0.1, "dispatch": 0.3, "by_class": 0.1}
 _BOUND = 3.0
 # What rows of an operator scatter by, before any is seen (one standard deviation of the logarithm),
 # how many rows that opinion is worth, and what no operator falls below.
@@ -73,7 +74,7 @@ def fit_calibration(gpu: Gpu, rows: Sequence[tuple[OperatorQuery, float]]) -> Ca
             lambda x: np.concatenate([log_errors(x) / scatter, x / sigma]),
             start,
             bounds=(-bound, bound),
-            loss="soft_l1",
+            loss=lambda z: _loss(np, z, len(usable)),
             diff_step=1e-3,
         )
 
@@ -84,6 +85,19 @@ def fit_calibration(gpu: Gpu, rows: Sequence[tuple[OperatorQuery, float]]) -> Ca
     trial = replace(bare, calibration=calibration)
     errors = tuple(predict_operator(trial, query) / time_s - 1 for query, time_s in usable)
     return Calibrated(calibration, _spread(np, names, found), errors)
+
+
+def _loss(np: Any, squares: Any, n_rows: int) -> Any:
+    """Return the loss of squared residuals with its derivatives: soft for rows, plain for what draws to 1."""
+    rows = np.sqrt(1.0 + squares[:n_rows])
+    plain = squares[n_rows:]
+    return np.array(
+        [
+            np.concatenate([2.0 * (rows - 1.0), plain]),
+            np.concatenate([1.0 / rows, np.ones_like(plain)]),
+            np.concatenate([-0.5 / rows**3, np.zeros_like(plain)]),
+        ]
+    )
 
 
 def _scatter(ops: Sequence[str], log_errors: Sequence[float]) -> list[float]:

@@ -57,5 +57,6 @@ def fit_constants(
     )
     degrees = max(1, len(found.fun) - len(names))
     variance = float(np.sum(np.minimum(found.fun**2, (3 * loss_scale) ** 2))) / degrees
-    spread = np.sqrt(np.diag(np.linalg.pinv(found.jac.T @ found.jac)) * variance)
+    curvature = np.diag(np.linalg.pinv(found.jac.T @ found.jac))
+    spread = np.sqrt(np.maximum(curvature, 0.0) * variance)  # rounding may leave less than nothing
     return Fitted(constants(found.x), {name: float(s) for name, s in zip(names, spread, strict=True)})
