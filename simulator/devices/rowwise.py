@@ -22,7 +22,6 @@ from simulator.devices.memory import (
     achieved_bandwidth,
     l2_bandwidth,
     memory_time,
-    resident_share,
 )
 from simulator.workload.precision import ELEMENT_BYTES
 
@@ -159,7 +158,7 @@ def _channels(
     gpu: Gpu, kernel: Rowwise, n_bytes: float, first: int, costs: RowwiseCosts, memory: MemoryCosts
 ) -> KernelCost:
     """Cost batch normalisation: sums over the channels, then the result from a second reading."""
-    missed = first * n_bytes * (1.0 - resident_share(gpu, first * n_bytes, memory))
+    missed = first * n_bytes * (1.0 - _found_again(gpu, first * n_bytes, costs))
     memory_s = memory_time(gpu, first * n_bytes, n_bytes, memory) + missed / achieved_bandwidth(gpu, 1.0, memory)
     streamed = (2 * first + 1) * n_bytes
     channel_bps = costs.channel_Bps * (costs.channel_bwd_share if first > 1 else 1.0)

@@ -1,0 +1,63 @@
+"""The host: what it takes to issue, and what two events around one call show."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from simulator.devices.calibration import Calibration
+from simulator.devices.device import Gpu
+from simulator.devices.dispatch import DISPATCH, dispatch_time, isolated_time
+from simulator.workload.operators import Conv2d, CrossEntropy, Elementwise, LayerNorm, Linear, Recurrent, Softmax
+from validate.operators.devices import find_gpu
+
+RELU = Elementwise("relu", 1000)
+
+
+@pytest.fixture(scope="module")
+def t4() -> Gpu:
+    found = find_gpu("t4")
+    assert found is not None
+    return found
+
+
+def test_a_call_shows_a_floor_however_short_its_kernels(t4: Gpu) -> None:
+    floor_s = DISPATCH.isolated_elementwise_s + DISPATCH.isolated_end_s
+    assert isolated_time(t4, RELU, "fwd", 1e-9) == isolated_time(t4, RELU, "fwd", DISPATCH.isolated_end_s)
+    assert isolated_time(t4, RELU, "fwd", 1e-9) == pytest.approx(floor_s)
+
+
+def test_beyond_the_floor_kernels_add_to_what_comes_before_them(t4: Gpu) -> None:
+    assert isolated_time(t4, RELU, "fwd", 1e-3) == pytest.approx(1e-3 + DISPATCH.isolated_elementwise_s)
+
+
+def test_floors_are_those_that_were_measured(t4: Gpu) -> None:
+    # Least of the measured operators on T4, in launch.csv of the published measurements.
+    for operator, measured_s in (
+        (RELU, 30e-6),
+        (Softmax(8, 8), 33e-6),
+        (LayerNorm(8, 8), 47e-6),
+        (Linear(8, 8, 8), 53e-6),
+    ):
+        assert isolated_time(t4, operator, "fwd", 0.0) == pytest.approx(measured_s, rel=0.2)
+
+
+def test_a_calibration_multiplies_the_host_alone(t4: Gpu) -> None:
+    slow = replace(t4, calibration=Calibration(dispatch=2.0))
+    assert dispatch_time(slow, RELU, "fwd") == 2 * dispatch_time(t4, RELU, "fwd")
+    assert isolated_time(slow, RELU, "fwd", 1e-3) - isolated_time(t4, RELU, "fwd", 1e-3) == pytest.approx(
+        DISPATCH.isolated_elementwise_s
+    )
+
+
+def test_who_calls_a_library_or_issues_twice_takes_longer(t4: Gpu) -> None:
+    convolution = Conv2d(1, 3, 8, 8, 8, 3, 3)
+    assert (
+        dispatch_time(t4, convolution, "fwd")
+        > dispatch_time(t4, Linear(8, 8, 8), "fwd")
+        > dispatch_time(t4, RELU, "fwd")
+    )
+    assert dispatch_time(t4, Linear(8, 8, 8), "bwd") == 2 * dispatch_time(t4, Linear(8, 8, 8), "bwd_data")
+    assert dispatch_time(t4, CrossEntropy(8, 8), "fwd") == 2 * dispatch_time(t4, RELU, "fwd")
+    assert dispatch_time(t4, Recurrent("lstm", 1, 1, 8, 8), "fwd") > DISPATCH.recurrent_s

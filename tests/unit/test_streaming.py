@@ -1,0 +1,106 @@
+"""Passes over memory: bytes, arithmetic, and the shortest kernel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from simulator.devices.calibration import Calibration
+from simulator.devices.device import Gpu
+from simulator.devices.gather import GATHER, gather_cost
+from simulator.devices.kernels import Gather, Pooling, Streaming
+from simulator.devices.memory import MEMORY, achieved_bandwidth
+from simulator.devices.optimizer import optimizer_kernels
+from simulator.devices.pooling import pooling_cost
+from simulator.devices.streaming import STREAMING, streaming_cost
+from validate.operators.devices import find_gpu
+
+N = 1 << 28
+
+
+def gpu(name: str) -> Gpu:
+    found = find_gpu(name)
+    assert found is not None
+    return found
+
+
+def unary(function: str, n: int = N) -> Streaming:
+    return Streaming(function, n, 4 * n, 4 * n)
+
+
+def test_a_long_pass_takes_its_bytes_at_the_achieved_bandwidth() -> None:
+    v100 = gpu("v100-pcie-32gb")
+    cost = streaming_cost(v100, unary("relu"))
+    assert cost.bound == "memory"
+    assert cost.time_s == pytest.approx(MEMORY.start_s + 8 * N / achieved_bandwidth(v100), rel=1e-6)
+
+
+def test_the_shortest_kernel_is_all_start() -> None:
+    cost = streaming_cost(gpu("a100-pcie-40gb"), unary("relu", 1))
+    assert cost.bound == "latency"
+    assert cost.time_s == pytest.approx(MEMORY.start_s, rel=1e-3)
+
+
+def test_powers_are_bound_by_lanes_where_they_do_the_integer_work_too_and_are_few() -> None:
+    power = unary("pow_scalar")
+    assert streaming_cost(gpu("p100-pcie-16gb"), power).bound == "compute"
+    assert streaming_cost(gpu("v100-pcie-32gb"), power).bound == "memory"
+    assert streaming_cost(gpu("p4"), power).bound == "memory"  # twice the lanes for a quarter of the bandwidth
+
+
+def test_arithmetic_follows_the_clock_and_bytes_do_not() -> None:
+    p100 = gpu("p100-pcie-16gb")
+    slower = replace(p100, calibration=Calibration(compute=0.5))
+    assert streaming_cost(slower, unary("pow_scalar")).time_s > 1.9 * streaming_cost(p100, unary("pow_scalar")).time_s
+    assert streaming_cost(slower, unary("relu")).time_s == streaming_cost(p100, unary("relu")).time_s
+
+
+def test_a_function_with_a_number_costs_what_it_costs_with_a_tensor() -> None:
+    slow = replace(gpu("p100-pcie-16gb"), calibration=Calibration(compute=0.01))
+    assert streaming_cost(slow, unary("div_scalar")).time_s == streaming_cost(slow, unary("div")).time_s
+    assert streaming_cost(slow, unary("div")).time_s > streaming_cost(slow, unary("add")).time_s
+
+
+def test_a_transposition_reaches_less_bandwidth() -> None:
+    t4 = gpu("t4")
+    straight, crossed = (
+        streaming_cost(t4, Streaming("copy", N, 4 * N, 4 * N, transposed=t)).time_s for t in (False, True)
+    )
+    assert (straight - MEMORY.start_s) / (crossed - MEMORY.start_s) == pytest.approx(STREAMING.transposed_share)
+
+
+def test_in_place_stays_in_the_cache_twice_as_long() -> None:
+    h100 = gpu("h100-sxm5-80gb")
+    n = int(0.6 * h100.l2_bytes) // 4
+    assert streaming_cost(h100, unary("relu_inplace", n)).time_s < 0.8 * streaming_cost(h100, unary("relu", n)).time_s
+
+
+def test_few_lookups_add_their_gradients_in_one_kernel_and_many_are_sorted() -> None:
+    v100 = gpu("v100-pcie-32gb")
+    few, many = (gather_cost(v100, Gather("bwd", rows, 1024, 0, "fp32")) for rows in (3072, 3073))
+    assert (few.detail, many.detail) == ("rows", "sort")
+    assert many.time_s - few.time_s == pytest.approx(GATHER.sort_s - GATHER.few_s, rel=0.01)
+
+
+def test_the_gradient_of_a_table_is_written_whole() -> None:
+    v100 = gpu("v100-pcie-32gb")
+    small, large = (gather_cost(v100, Gather("bwd", 1024, 1024, n, "fp32")).time_s for n in (0, 50_000))
+    assert large - small == pytest.approx(50_000 * 4096 / achieved_bandwidth(v100, 0.0), rel=0.01)
+
+
+def test_pooling_backward_writes_the_image() -> None:
+    v100 = gpu("v100-pcie-32gb")
+    forward = pooling_cost(v100, Pooling("max", "fwd", 1 << 26, 1 << 24, 9, "fp32"))
+    backward = pooling_cost(v100, Pooling("max", "bwd", 1 << 26, 1 << 24, 9, "fp32"))
+    least_s = ((4 << 26) + (12 << 24)) / v100.memory_bandwidth_Bps
+    assert least_s < forward.time_s <= backward.time_s < 3 * least_s
+
+
+def test_an_optimiser_in_steps_moves_more_than_a_fused_one() -> None:
+    def passes(*, fused: bool) -> float:
+        return sum(kernel.bytes for kernel in optimizer_kernels("adam", 1000, fused=fused)) / 4000
+
+    assert passes(fused=True) == 7  # parameter, gradient, two moments in; all but the gradient out
+    assert passes(fused=False) == 18
+    assert len(optimizer_kernels("momentum", 10, weight_decay=True)) == 4
