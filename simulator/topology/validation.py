@@ -125,6 +125,8 @@ def _fault(source: YamlSource, kind: type[BaseModel], item: dict[str, Any]) -> F
     words = _WORDS.get(item["type"]) or item["msg"].replace("Input should be", "must be")
     if item["type"] == "too_long":
         words = f"must have {item['ctx']['max_length']} entries"
+    if item["type"] == "too_short":
+        words = f"must have {item['ctx']['min_length']} or more entries"
     return source.fault(path, f"{where}: {words}; got {got}")
 
 

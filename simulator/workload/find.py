@@ -60,7 +60,7 @@ def find_network(
     if is_file:
         from simulator.workload.layers_yaml import load_network
 
-        return NetworkSource(text, lambda batch: load_network(text, batch=batch))
+        return NetworkSource(text, lambda batch: load_network(text, batch=batch, training=training, loss=training))
     from simulator.workload.zoo.registry import build_network
 
     def built(batch: int) -> Network:

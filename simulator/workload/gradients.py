@@ -19,9 +19,16 @@ _KEPT: dict[str, int] = {
 
 
 def gradient_count(name: str) -> int | None:
-    """Return the trained numbers of the network called *name*, as it is where no sizes are given; None for no such."""
+    """Return the trained numbers of the network called *name*, as it is where no sizes are given; None for no such.
+
+    *name* may be a YAML file of layers; raises InputError for the faults in it.
+    """
     if name in _KEPT:
         return _KEPT[name]
+    if name.endswith((".yaml", ".yml")):
+        from simulator.workload.layers_yaml import load_network
+
+        return load_network(name, batch=1).parameter_count
     from simulator.workload.zoo.registry import build_network, find_entry
 
     try:

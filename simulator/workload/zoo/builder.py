@@ -91,6 +91,13 @@ class NetworkBuilder:
         self._layers.append(Layer(name, operator, tuple(t.number for t in inputs), number, parameters, in_place))
         return Tensor(number, shape)
 
+    def embedding_of(self, x: Tensor) -> tuple[Parameter, int]:
+        """Return the weight of the embedding that returned *x*, and its rows."""
+        for layer in self._layers:
+            if layer.output == x.number and isinstance(layer.operator, Embedding):
+                return layer.parameters[0], layer.operator.vocabulary
+        raise SizeError("tied must name an embedding")
+
     # -- views: nothing moves ----------------------------------------------------------
 
     def view(self, x: Tensor, *shape: int) -> Tensor:
@@ -145,7 +152,7 @@ class NetworkBuilder:
         )
         out = operator.h_out, operator.w_out
         if height + 2 * pad_h < kernel_h or width + 2 * pad_w < kernel_w:
-            raise SizeError(f"{name} of {kernel_h}x{kernel_w} is larger than what it gets, {height}x{width}")
+            raise SizeError(f"{name}: a kernel of {kernel_h}x{kernel_w} is larger than what it gets, {height}x{width}")
         weight = Parameter(f"{name}.weight", operator.weight_elements)
         parameters = (weight, Parameter(f"{name}.bias", channels)) if bias else (weight,)
         return self.add_layer(name, operator, (x,), (batch, channels, *out), parameters)
@@ -267,7 +274,7 @@ def _pooled(name: str, size: int, kernel: int, stride: int, pad: int, ceil: bool
     """Return the number of windows along one side, as the framework rounds it."""
     span = size + 2 * pad - kernel
     if span < 0:
-        raise SizeError(f"{name} of {kernel} is larger than what it gets, {size}")
+        raise SizeError(f"{name}: a kernel of {kernel} is larger than what it gets, {size}")
     n = (-(-span // stride) if ceil else span // stride) + 1
     if ceil and (n - 1) * stride >= size + pad:  # a window must begin inside
         n -= 1

@@ -1,0 +1,231 @@
+"""From a YAML file of layers to a network: ``load_network``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.topology.validation import validate
+from simulator.topology.yaml_source import YamlSource, parse_yaml, read_yaml
+from simulator.workload.layers_build import add_input, add_layer
+from simulator.workload.layers_schema import KINDS, LayerSpec, NetworkFile
+from simulator.workload.network import Network
+from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
+
+__all__ = ["load_network", "network_from_text"]
+
+Path_ = tuple[str | int, ...]
+_NEEDS = "a network needs schema_version, name, input and layers"
+_MAX_LAYERS = 100_000
+_RESERVED = ("previous", "input")
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A layer of the file, with its place; of a block, its layers."""
+
+    path: Path_
+    spec: LayerSpec
+    layers: tuple[_Read, ...] = ()
+
+
+def load_network(path: str, *, batch: int, training: bool = True, loss: bool = False) -> Network:
+    """Return the network that the file at *path* describes, for *batch* samples at once.
+
+    ``training`` and ``loss`` are as :func:`simulator.workload.zoo.registry.build_network` takes them.
+
+    Raises
+    ------
+    InputError
+        With every fault of the file, each with its place; of sizes that do not fit, the first.
+
+    """
+    return _network(read_yaml(Path(path), path, needs=_NEEDS), batch, training, loss)
+
+
+def network_from_text(text: str, *, batch: int, training: bool = True, loss: bool = False) -> Network:
+    """As :func:`load_network`, for a document at hand."""
+    return _network(parse_yaml(text.encode(), "<text>", needs=_NEEDS), batch, training, loss)
+
+
+def _network(source: YamlSource, batch: int, training: bool, loss: bool) -> Network:
+    faults: list[Fault] = []
+    spec: NetworkFile | None = None
+    try:
+        spec = validate(source, NetworkFile)
+    except InputError as error:
+        faults += error.faults
+    found = source.data.get("layers") if isinstance(source.data, dict) else None
+    reader = _Reader(source, faults)
+    layers = reader.layers(found, ("layers",)) if isinstance(found, list) else ()
+    reader.names(found, ("layers",), [])
+    if spec is not None:
+        given = [key for key, value in spec.input if value is not None]
+        if len(given) != 1:
+            one_of = ", ".join(type(spec.input).model_fields)
+            faults.append(
+                source.fault(("input",), f"input: needs one of {one_of}; got {' and '.join(given) or 'none'}")
+            )
+    if faults or spec is None:
+        unique = {(f.line, f.column, f.message): f for f in faults}
+        raise InputError([unique[place] for place in sorted(unique)])
+    if batch < 1:
+        raise InputError(f"batch must be 1 or more; got {batch}")
+    return _Writer(source, NetworkBuilder(spec.name, training=training)).network(spec, layers, batch, loss)
+
+
+class _Reader:
+    """Read each layer on its own, collecting the faults."""
+
+    def __init__(self, source: YamlSource, faults: list[Fault]) -> None:
+        self.source = source
+        self.faults = faults
+
+    def layers(self, found: Sequence[Any], path: Path_) -> tuple[_Read, ...]:
+        """Return the layers of the list *found* that hold no fault."""
+        read: list[_Read] = []
+        for i, raw in enumerate(found):
+            here = (*path, i)
+            if not isinstance(raw, dict):
+                continue  # told already, of the list
+            inner: tuple[_Read, ...] = ()
+            if isinstance(raw.get("layers"), list):
+                inner = self.layers(raw["layers"], (*here, "layers"))
+            try:
+                spec = validate(YamlSource(self.source.file, raw, _node(self.source.root, here)), LayerSpec)
+            except InputError as error:
+                self.faults += error.faults
+                continue
+            if self._fits(here, spec):
+                read.append(_Read(here, spec, inner))
+        return tuple(read)
+
+    def _fits(self, path: Path_, spec: LayerSpec) -> bool:
+        """Whether the keys of *spec* are those of its kind."""
+        before = len(self.faults)
+        present = {key for key, value in spec if value is not None}
+        if (spec.kind is None) == (spec.layers is None):
+            self._fault(path, "a layer needs a kind (conv, linear, ...), or layers where it is a block of them")
+            return False
+        if spec.kind is None:
+            allowed, what = {"name", "inputs", "repeat", "layers"}, "a block"
+            required: tuple[str, ...] = ()
+        else:
+            required, optional = KINDS[spec.kind]
+            allowed, what = {"kind", "name", "inputs", *required, *optional}, spec.kind
+            if spec.kind == "linear" and (spec.outputs is None) == (spec.tied is None):
+                self._fault(path, "linear needs either outputs or tied (the name of an embedding)")
+        for key in sorted(present - allowed):
+            takes = ", ".join(sorted(allowed - {"kind", "name", "inputs"})) or "no sizes"
+            self._fault((*path, key), f"{key} does not apply to {what}, which takes {takes}", key=True)
+        for key in required:
+            if key not in present:
+                self._fault(path, f"{what} needs the key '{key}'")
+        return len(self.faults) == before
+
+    def names(self, found: Any, path: Path_, outer: list[str]) -> None:
+        """Check names and what refers to them, also in layers with other faults."""
+        own: dict[str, int] = {}
+        if not isinstance(found, list):
+            return
+        for i, raw in enumerate(found):
+            if not isinstance(raw, dict):
+                continue
+            here = (*path, i)
+            known = [*_RESERVED, *outer, *own]
+            for key in ("inputs", "tied"):
+                value = raw.get(key)
+                listed = value if isinstance(value, list) else [value]
+                for j, name in enumerate(listed):
+                    if isinstance(name, str) and name.strip() not in known:
+                        place = (*here, key, j) if isinstance(value, list) else (*here, key)
+                        hint = nearest(name, known, listed=8)
+                        self._fault(place, f"no layer before this one is called '{one_line(name, 60)}'; {hint}")
+            self.names(raw.get("layers"), (*here, "layers"), [*outer, *own])
+            name = raw.get("name")
+            if not isinstance(name, str):
+                continue
+            name = name.strip()
+            if name in _RESERVED:
+                self._fault((*here, "name"), f"'{name}' is a word of its own; take another name")
+            elif name in own:
+                line = self.source.place((*path, own[name], "name"))[0]
+                self._fault((*here, "name"), f"the layer '{one_line(name, 60)}' is there twice; first in line {line}")
+            own.setdefault(name, i)
+
+    def _fault(self, path: Path_, message: str, *, key: bool = False) -> None:
+        self.faults.append(self.source.fault(path, message, key=key))
+
+
+def _node(root: yaml.Node | None, path: Path_) -> yaml.Node | None:
+    """Return the node at *path*."""
+    node = root
+    for step in path:
+        if isinstance(node, yaml.MappingNode):
+            node = next((value for key, value in node.value if key.value == step), None)
+        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int):
+            node = node.value[step]
+    return node
+
+
+class _Writer:
+    """Write the layers one after the other into a builder."""
+
+    def __init__(self, source: YamlSource, builder: NetworkBuilder) -> None:
+        self.source = source
+        self.builder = builder
+        self.n_layers = 0
+        self.tokens = -1  # the tensor of tokens, which are embedded and nothing else
+
+    def network(self, spec: NetworkFile, layers: tuple[_Read, ...], batch: int, loss: bool) -> Network:
+        x, sample = add_input(self.builder, spec.input, batch)
+        if spec.input.tokens is not None:
+            self.tokens = x.number
+        x = self.block(layers, x, "", {})
+        if loss:
+            self.builder.cross_entropy(x)
+        return self.builder.build(batch, sample)
+
+    def block(self, layers: tuple[_Read, ...], entered: Tensor, prefix: str, outer: dict[str, Tensor]) -> Tensor:
+        """Write *layers* once; return the last one's result.  Unnamed layers are called by kind and place."""
+        known = {**outer, "input": entered}
+        x = entered
+        for i, read in enumerate(layers):
+            spec = read.spec
+            name = spec.name or f"{spec.kind or 'block'}{i}"
+            known["previous"] = x
+            inputs = [known[key] for key in spec.inputs or ("previous",)]
+            if spec.layers is not None:
+                x = self._repeated(read, inputs, f"{prefix}{name}", known)
+            else:
+                tied = known[spec.tied] if spec.tied is not None else None
+                x = self._layer(read, f"{prefix}{name}", inputs, tied)
+            if spec.name is not None:
+                known[spec.name] = x
+        return x
+
+    def _repeated(self, read: _Read, inputs: list[Tensor], name: str, known: dict[str, Tensor]) -> Tensor:
+        if len(inputs) != 1:
+            raise InputError(self.source.fault((*read.path, "inputs"), f"a block has one input; got {len(inputs)}"))
+        x, repeat = inputs[0], read.spec.repeat
+        outer = {key: value for key, value in known.items() if key not in _RESERVED}
+        for i in range(repeat or 1):
+            x = self.block(read.layers, x, f"{name}.{i}." if repeat else f"{name}.", outer)
+        return x
+
+    def _layer(self, read: _Read, name: str, inputs: list[Tensor], tied: Tensor | None) -> Tensor:
+        self.n_layers += 1
+        if self.n_layers > _MAX_LAYERS:
+            raise InputError(self.source.fault(read.path, f"a network has at most {_MAX_LAYERS} layers"))
+        try:
+            if (read.spec.kind == "embedding") != any(x.number == self.tokens for x in inputs):
+                raise SizeError("tokens go into an embedding, and nothing else does (input: {tokens: 128})")
+            return add_layer(self.builder, read.spec, name, inputs, tied)
+        except SizeError as error:
+            message = str(error).removeprefix(f"{name}: ")
+            raise InputError(self.source.fault(read.path, f"{name}: {message}")) from None
