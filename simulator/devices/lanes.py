@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from simulator.devices.clock import sustained_clock
 from simulator.devices.device import Gpu
 
 __all__ = ["compute_time", "lanes_per_sm"]
@@ -20,7 +19,11 @@ def lanes_per_sm(gpu: Gpu) -> float:
 
 
 def compute_time(gpu: Gpu, elements: float, slots: float) -> float:
-    """Return the seconds in which all lanes together do *slots* instructions for each of *elements*."""
+    """Return the seconds in which all lanes together do *slots* instructions for each of *elements*.
+
+    At boost clock: lanes that mostly wait for memory do not meet the board's power limit.
+    """
     if gpu.generation in _SHARED_LANES:
         slots *= SHARED_SLOTS
-    return elements * slots / (gpu.sm_count * lanes_per_sm(gpu) * sustained_clock(gpu, "fp32"))
+    clock_hz = gpu.boost_clock_Hz * gpu.calibration.compute
+    return elements * slots / (gpu.sm_count * lanes_per_sm(gpu) * clock_hz)
