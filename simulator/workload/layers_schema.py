@@ -6,6 +6,7 @@ plain mappings here, and :class:`LayerSpec` is what each must be.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator
@@ -38,9 +39,16 @@ def _names(value: Any) -> tuple[str, ...]:
     return tuple(str(name).strip() for name in listed)
 
 
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9_-]{1,100}", value.strip(), re.ASCII):
+        raise ValueError(f"must be letters, digits, _ and -; got {one_line(repr(value), 60)}")
+    return value.strip()
+
+
 Size = Annotated[int, Field(strict=True, ge=1, le=_LARGEST)]
 Side = Annotated[int | tuple[int, int], _sides(1)]
 Pad = Annotated[int | tuple[int, int], _sides(0)]
+Name = Annotated[str, PlainValidator(_name)]
 Names = Annotated[tuple[str, ...], PlainValidator(_names)]
 LayerKind = Literal[
     "linear",
@@ -116,7 +124,7 @@ class LayerSpec(_Strict):
     """A layer, or (with ``layers``) a block of layers that may repeat."""
 
     kind: LayerKind | None = Field(None, description="What it computes")
-    name: str | None = Field(None, pattern=r"^[A-Za-z0-9_-]+$", max_length=100, description="For inputs of others")
+    name: Name | None = Field(None, description="For inputs of others")
     inputs: Names | None = Field(
         None, description="Names of layers, previous (where it is left out), or input: what enters the block"
     )

@@ -1,0 +1,140 @@
+"""Memory of activations and the order of gradients, by networks small enough to count by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.workload.activations import peak_forward_bytes, saved_tensors
+from simulator.workload.backward import backward_layers, needs_gradient, storages, training_flop
+from simulator.workload.network import Network
+from simulator.workload.zoo.builder import NetworkBuilder
+from simulator.workload.zoo.registry import build_network
+
+
+def images(b: NetworkBuilder) -> Network:
+    """Conv, norm, relu in place, pool, linear over 4 images of 3 x 8 x 8."""
+    x = b.conv(b.input(4, 3, 8, 8), "conv", 5, 3, pad=1)
+    x = b.relu(b.batch_norm(x, "norm"), "relu")
+    x = b.pool(x, "pool", 2)
+    x = b.linear(b.flatten(x), "fc", 10)
+    b.cross_entropy(x)
+    return b.build(4)
+
+
+def test_what_each_layer_keeps() -> None:
+    network = images(NetworkBuilder("images"))
+    kept = saved_tensors(network, "fp32")
+    fed, conv, relu, pool = 4 * 3 * 64, 4 * 5 * 64, 4 * 5 * 64, 4 * 5 * 16
+    assert kept.by_tensor == {0: 4 * fed, 1: 4 * conv, 2: 4 * relu, 4: 4 * pool, 6: 8 * 4}
+    #                 conv, norm's mean and deviation, relu, indices, fc, log-probabilities
+    assert kept.by_layer == (0, 2 * 5 * 4, 0, 8 * pool, 0, 4 * 10 * 4)
+    assert kept.total_bytes == sum(kept.by_tensor.values()) + 40 + 8 * pool + 160
+
+
+def test_half_precision_halves_tensors_and_not_indices() -> None:
+    network = images(NetworkBuilder("images"))
+    full, half = saved_tensors(network, "fp32"), saved_tensors(network, "bf16")
+    assert {k: v // 2 if k != 6 else v for k, v in full.by_tensor.items()} == half.by_tensor
+    assert half.by_layer == (0, 40, 0, full.by_layer[3], 0, 80)
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "kept"),
+    [
+        ("relu", 1, {1: 400}),
+        ("gelu", 1, {0: 400}),
+        ("silu", 1, {0: 400}),
+        ("pow_scalar", 1, {0: 400}),
+        ("mul_scalar", 1, {}),
+        ("where", 1, {}),
+        ("add", 2, {}),
+        ("mul", 2, {0: 400}),  # the other factor needs no gradient
+        ("maximum", 1, {0: 400}),
+    ],
+)
+def test_what_elementwise_functions_keep(function: str, inputs: int, kept: dict[int, int]) -> None:
+    b = NetworkBuilder("one")
+    fed = b.input(10, 10)
+    x = b.linear(fed, "linear", 10)  # tensor 1, so that a gradient flows
+    args = (x, fed)[:inputs]
+    b.elementwise("it", function, *args)
+    network = b.build(1)
+    found = saved_tensors(network, "fp32").by_tensor
+    # Tensor 0 is kept by the linear layer; numbers above are those of the function alone.
+    names = {0: 1, 1: 2} if inputs == 1 else {0: 0}
+    assert found == {0: 400} | {names[k]: v for k, v in kept.items()}
+
+
+def test_dropout_keeps_a_byte_an_element_and_nothing_in_inference() -> None:
+    trained, used = (build_network("alexnet", batch=2, training=t) for t in (True, False))
+    difference = saved_tensors(trained, "fp32").total_bytes - saved_tensors(used, "fp32").total_bytes
+    # Masks of 9216 and 4096; besides what relu returned, what the second linear layer reads.
+    assert difference == 2 * (9216 + 4096) + 4 * 2 * 4096
+
+
+def test_fused_attention_keeps_no_scores() -> None:
+    ways = {w: saved_tensors(build_network("gpt2", batch=1, layers=1, attention=w), "fp32") for w in ("eager", "fused")}
+    scores = 12 * 1024 * 1024
+    saved = ways["eager"].total_bytes - ways["fused"].total_bytes
+    # The softmax's and the dropout's results and the mask, against the result and a number a row.
+    assert saved == scores * (4 + 4 + 1) - 12 * 1024 * 4
+    assert ways["fused"].by_layer.count(12 * 1024 * 4) == 1
+
+
+def test_forward_memory_is_that_of_the_widest_place() -> None:
+    b = NetworkBuilder("chain", training=False)
+    x = b.input(1, 100)
+    for i, width in enumerate((200, 300, 50)):
+        x = b.linear(x, str(i), width)
+    # The input stays; 200 and 300 are alive at once.
+    assert peak_forward_bytes(b.build(1), "fp32") == 4 * (100 + 200 + 300)
+
+
+def test_a_residual_keeps_its_input_alive_and_a_sum_in_place_takes_none() -> None:
+    def chain(in_place: bool) -> int:
+        b = NetworkBuilder("residual", training=False)
+        x = b.linear(b.input(1, 10), "0", 100)
+        y = b.linear(b.linear(x, "1", 100), "2", 100)
+        b.linear(b.add(y, x, "add", in_place=in_place), "3", 1)
+        return peak_forward_bytes(b.build(1), "fp32")
+
+    assert chain(in_place=True) == 4 * (10 + 3 * 100)  # x, and input and result of the last linear layer
+    assert chain(in_place=False) == 4 * (10 + 3 * 100)
+    b = NetworkBuilder("wide", training=False)
+    x = b.linear(b.input(1, 10), "0", 100)
+    b.linear(b.relu(x, "relu"), "1", 1)
+    assert storages(b.build(1)) == [0, 1, 1, 3]
+    assert peak_forward_bytes(b.build(1), "fp32") == 4 * (10 + 100 + 1)
+
+
+def test_the_first_layer_needs_no_gradient_of_its_images() -> None:
+    network = images(NetworkBuilder("images"))
+    assert needs_gradient(network) == [False, True, True, True, True, True, False, True]
+    order = [(network.layers[i].name, phase) for i, phase, _ in backward_layers(network)]
+    assert order == [
+        ("loss", "bwd_data"),
+        ("fc", "bwd"),
+        ("pool", "bwd_data"),
+        ("relu", "bwd_data"),
+        ("norm", "bwd"),
+        ("conv", "bwd_weight"),
+    ]
+    conv, fc = (network.layers[i].operator.flop for i in (0, 4))
+    assert training_flop(network) == 2 * conv + 3 * fc
+
+
+def test_gradients_are_ready_from_the_last_layer_to_the_first_and_tied_ones_last() -> None:
+    network = build_network("gpt2", batch=1, layers=2, loss=True)
+    ready = [p.name for _, _, parameters in backward_layers(network) for p in parameters]
+    assert ready[:4] == ["norm.weight", "norm.bias", "layers.1.down.weight", "layers.1.down.bias"]
+    assert ready[-1] == "embed.weight"  # its last use was the first of the backward pass
+    assert sorted(ready) == sorted(p.name for p in network.parameters)
+
+
+def test_a_product_of_what_is_fed_in_has_one_gradient() -> None:
+    b = NetworkBuilder("product")
+    fed = b.input(2, 3, 4)
+    b.matmul(b.linear(fed, "linear", 4), b.view(fed, 2, 4, 3), "product")
+    network = b.build(1)
+    linear, product = (layer.operator.flop for layer in network.layers)
+    assert training_flop(network) == 2 * linear + 2 * product
