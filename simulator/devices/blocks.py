@@ -10,7 +10,7 @@ from simulator.devices.convolution_costs import ConvolutionCosts
 
 __all__ = ["Engine", "blocks_time"]
 
-_FULL_TILE = 64.0  # FLOPs per element loaded of the largest usual tile, 128 x 128: its rate is the reference
+_FULL_TILE = 64.0  # multiplications per element loaded of the largest usual tile on fp32 lanes, 128 x 128
 _STEP = 8  # a block goes through the reduction in steps of so many
 _SHORTEST_SPLIT = 64  # a reduction is not split into parts shorter than this
 _ENOUGH_BLOCKS = 4  # per SM: more splits do not help
@@ -28,6 +28,7 @@ class Engine:
     tile_intensity: float
     prologue_k: float
     full_block: int = 128 * 128
+    full_intensity: float = _FULL_TILE  # of the largest tile: its rate is the reference
 
 
 def blocks_time(
@@ -45,18 +46,18 @@ def blocks_time(
 ) -> float:
     """Return the seconds of ``batch`` products of m x n by a reduction over k, with the best of *tiles*.
 
-    A tile of ``tm x tn`` loads tm + tn elements for 2 tm tn FLOPs in each step, so small ones compute
+    A tile of ``tm x tn`` loads tm + tn elements for tm tn multiplications in each step, so small ones compute
     more slowly.  The time is that of the SM with the most blocks.  An SM hides latencies with a second
     block; with one it is slower.  *depth* elements of the result lie at each place of a tile (the 16 of a
     Winograd tile).  With *splits*, blocks may share a reduction; each part but the first costs *split_s*.
     """
     steps = _STEP * ceil(k / _STEP)
     flops_per_s = engine.rate_flops_per_s / engine.sm_count
-    half, residency = engine.tile_intensity, costs.residency
+    half, residency, full_tile = engine.tile_intensity, costs.residency, engine.full_intensity
     best = float("inf")
     for tm, tn in tiles:
-        intensity = _FULL_TILE if depth > 1 else tm * tn / (tm + tn)
-        efficiency = intensity / (intensity + half) * (_FULL_TILE + half) / _FULL_TILE
+        intensity = full_tile if depth > 1 else tm * tn / (tm + tn)
+        efficiency = intensity / (intensity + half) * (full_tile + half) / full_tile
         elements = tm * tn * depth
         size = elements / engine.full_block
         most = max(1.0, 2.0 / size)

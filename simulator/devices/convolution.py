@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simulator.devices.clock import computes_on_tensor_cores
 from simulator.devices.convolution_algorithms import Candidate, Problem, at_least, compute_rate, problem
 from simulator.devices.convolution_costs import CONVOLUTION, ConvolutionCosts
 from simulator.devices.cost import Bound, KernelCost
@@ -13,7 +14,6 @@ from simulator.workload.precision import ELEMENT_BYTES
 
 __all__ = ["convolution_cost"]
 
-_TENSOR_GAIN = 2.2  # matrix units give more than this over fp32 lanes; packed halves give 2
 _LARGEST_FFT_FILTER = 16
 _VECTOR = 16  # channels that a processor computes at once
 
@@ -32,7 +32,8 @@ def convolution_cost(gpu: Gpu, kernel: Convolution, costs: ConvolutionCosts = CO
     """
     asked = problem(gpu, kernel, ELEMENT_BYTES[kernel.precision], costs)
     candidates = _on_lanes(asked)
-    if kernel.precision != "fp32" and gpu.peak(kernel.precision) > _TENSOR_GAIN * gpu.peak("fp32"):
+    gpu.peak(kernel.precision)  # a device that does not know the precision refuses it
+    if computes_on_tensor_cores(gpu, kernel.precision):
         candidates.append(tensor_gemm(asked, compute_rate(gpu, kernel.precision)))
     best = min(candidates)
     time_s = best.time_s if kernel.autotuned else costs.heuristic * best.time_s

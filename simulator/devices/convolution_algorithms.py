@@ -85,7 +85,7 @@ def compute_rate(gpu: Gpu, precision: Precision) -> float:
 def lane_share(gpu: Gpu, costs: ConvolutionCosts) -> float:
     """Return what the generation's fp32 lanes reach of what Pascal's do."""
     if gpu.generation in _EARLY:
-        return costs.early
+        return costs.early * (costs.kepler if gpu.generation == "kepler" else 1.0)
     if gpu.generation in _SEPARATE_INTEGERS:
         return costs.separate_integers
     if gpu.generation == "ampere":

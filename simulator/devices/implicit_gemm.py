@@ -14,6 +14,7 @@ from math import ceil
 
 from simulator.devices.blocks import Engine, blocks_time
 from simulator.devices.convolution_algorithms import SPLITS, Candidate, Problem, at_least
+from simulator.devices.memory import memory_time
 
 __all__ = ["direct", "explicit_gemm", "implicit_gemm", "tensor_gemm"]
 
@@ -29,7 +30,9 @@ _WEIGHT_1X1 = ((128, 128), (128, 64), (64, 128), (64, 64))
 _WEIGHT = ((128, 128), (128, 64), (128, 32))
 
 _BEFORE_VOLTA = frozenset(("kepler", "maxwell", "pascal"))
-_TENSOR_BLOCK = 256 * 128
+_TENSOR_BLOCK, _TENSOR_INTENSITY = 256 * 128, 256 * 128 / (256 + 128)
+_EARLY_TENSOR = frozenset(("volta", "turing"))
+_WARPGROUPS = frozenset(("hopper", "blackwell"))  # whose peak needs instructions of four warps
 _CHANNELS = 8  # tensor cores take channels in multiples of so many
 
 
@@ -107,15 +110,17 @@ def explicit_gemm(problem: Problem) -> Candidate:
 
 def tensor_gemm(problem: Problem, rate_flops_per_s: float, *, channels_last: bool = False) -> Candidate:
     """Return the implicit product on tensor cores, with copies to channels-last and back unless it is one tap."""
-    costs, groups = problem.costs, problem.shape.groups
+    costs, groups, generation = problem.costs, problem.shape.groups, problem.gpu.generation
     c_in, c_out = (_CHANNELS * ceil(c / _CHANNELS) for c in (problem.c_in, problem.c_out))
     images = c_in * groups * problem.pixels_in
     result = c_out * groups * problem.pixels_out
     filters = c_in * c_out * groups * problem.taps
     n_bytes: float = problem.element_bytes * (images + result + filters)
-    rate = rate_flops_per_s * costs.tensor * (costs.amd_tensor if problem.gpu.vendor == "amd" else 1.0)
+    read_bytes, written_bytes = problem.element_bytes * images, problem.element_bytes * result
+    share = costs.amd_tensor if problem.gpu.vendor == "amd" else costs.hopper if generation in _WARPGROUPS else 1.0
+    rate = rate_flops_per_s * costs.tensor * share
     sms = problem.gpu.sm_count
-    engine = Engine(sms, rate, costs.tensor_tile_intensity, costs.tensor_prologue_k, _TENSOR_BLOCK)
+    engine = Engine(sms, rate, costs.tensor_tile_intensity, costs.tensor_prologue_k, _TENSOR_BLOCK, _TENSOR_INTENSITY)
     if problem.direction == "fwd":
         m, n, k = c_out, problem.pixels_out, c_in * problem.taps
     elif problem.direction == "bwd_data":
@@ -125,8 +130,13 @@ def tensor_gemm(problem: Problem, rate_flops_per_s: float, *, channels_last: boo
     split_s = _split_s(problem, m * n * groups)
     compute_s = blocks_time(costs, engine, m, n, k, _TENSOR, batch=groups, splits=SPLITS, split_s=split_s)
     memory_s = n_bytes / problem.bandwidth_Bps
-    copies = 0.0 if channels_last or problem.taps == 1 else 2 * costs.layout * n_bytes
-    copies_s = copies / (problem.bandwidth_Bps * costs.transform)
+    kept = channels_last or (problem.taps == 1 and problem.unit_stride)
+    copied = 0.0 if kept else costs.layout if generation in _EARLY_TENSOR else costs.layout_late
+    copies = 2 * copied * n_bytes
+    copies_s = 0.0
+    if copied:
+        once_s = sum(memory_time(problem.gpu, size, size) for size in (read_bytes, written_bytes))
+        copies_s = copied * once_s / costs.transform
     time_s = at_least(compute_s, memory_s) + copies_s + costs.kernel_s + 2 * costs.next_kernel_s
     return Candidate(time_s, "tensor cores", compute_s, memory_s + copies_s, n_bytes + copies)
 

@@ -1,15 +1,170 @@
-"""Recurrent layers."""
+"""Recurrent layers: a product with the input for all steps at once, and one with the state in each step.
+
+In a step the state of the batch, a few columns, meets all weights.  Few blocks with a long reduction
+compute, or the weights are read anew, whichever is longer; then small kernels apply the gates.  The
+gradients of weights are one product over all steps.  Kernels that keep the weights on the chip from step to
+step (persistent ones) are not modelled.
+
+Appleyard, Kocisky, Blunsom, "Optimizing performance of recurrent neural networks on GPUs", 2016.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simulator.devices.blocks import Engine, blocks_time
+from simulator.devices.clock import computes_on_tensor_cores
+from simulator.devices.convolution_algorithms import at_least, compute_rate, lane_share
+from simulator.devices.convolution_costs import CONVOLUTION, ConvolutionCosts
 from simulator.devices.cost import KernelCost
 from simulator.devices.device import Gpu
 from simulator.devices.kernels import Recurrence
-from simulator.devices.roofline import roofline_cost
+from simulator.devices.memory import achieved_bandwidth
+from simulator.workload.precision import ELEMENT_BYTES, Precision
 
-__all__ = ["recurrence_cost"]
+__all__ = ["RECURRENCE", "RecurrenceCosts", "recurrence_cost"]
+
+Tiles = Sequence[tuple[int, int]]
+
+_STEP: Tiles = ((128, 64), (64, 64), (128, 32), (64, 32), (128, 128), (128, 8))  # gates by batch
+_STEP_PASCAL: Tiles = ((128, 64), (128, 128))
+_ALL: Tiles = ((128, 128), (128, 64), (64, 64))
+_ALL_TENSOR: Tiles = ((256, 128), (128, 128), (128, 64))
+_TENSOR_BLOCK, _TENSOR_INTENSITY = 256 * 128, 256 * 128 / (256 + 128)
+_WIDE_BATCH = 24
+_FEW_SPLITS = (1, 2, 4)
+_SPLITS = (1, 2, 4, 8)
+_ACCUMULATOR_BYTES = 4
+_NEXT_KERNEL_S = 1e-6  # that adds up what a split reduction left
 
 
-def recurrence_cost(gpu: Gpu, kernel: Recurrence) -> KernelCost:
-    """Return the cost of *kernel* on *gpu*."""
-    return roofline_cost(gpu, kernel)
+@dataclass(frozen=True, slots=True)
+class RecurrenceCosts:
+    """Constants, fitted by ``python -m validate.fit.operators.recurrence``.
+
+    The layers ran on Maxwell, Pascal and Volta with cuDNN 5 to 7, and on Vega with MIOpen 1.3.
+    """
+
+    forward: float = 0.658  # share of peak of a step's product, before Pascal
+    forward_pascal: float = 0.875  # of that
+    forward_late: float = 1.36  # of that: Volta and later
+    backward: float = 0.685  # likewise, for gradients of states
+    backward_pascal: float = 0.921
+    backward_late: float = 2.06
+    amd_forward: float = 0.478
+    amd_backward: float = 1.18  # above 1: what was timed may not hold the gradients of weights
+    all_steps: float = 0.776  # share of peak of a product over all steps
+    tensor: float = 0.777  # of tensor cores
+    tile_intensity: float = 8.05  # as in ConvolutionCosts, for a step's product
+    prologue_k: float = 150
+    residency: float = 0.28
+    step_s: float = 1.92e-05  # launches and gates of one step
+    amd_step_s: float = 5.62e-05
+    call_s: float = 7.52e-05  # once for all steps
+
+
+RECURRENCE = RecurrenceCosts()
+
+
+def recurrence_cost(gpu: Gpu, kernel: Recurrence, costs: RecurrenceCosts = RECURRENCE) -> KernelCost:
+    """Return the cost of *kernel* on *gpu*.
+
+    Raises
+    ------
+    InputError
+        Where the device has no figure for the kernel's precision.
+
+    """
+    gates = kernel.gates * kernel.hidden
+    states = kernel.batch * kernel.timesteps
+    if kernel.direction == "bwd_weight":
+        time_s = _all_steps(gpu, kernel, gates, kernel.inputs + kernel.hidden, states, costs)
+        return KernelCost(
+            time_s + costs.call_s, "compute", float(kernel.flop), float(kernel.bytes), "all steps at once"
+        )
+    backward = kernel.direction == "bwd_data"
+    m, k = (kernel.hidden, gates) if backward else (gates, kernel.hidden)
+    compute_s = _step_compute(gpu, kernel, m, k, costs)
+    weight_bytes = ELEMENT_BYTES[kernel.precision] * m * k
+    memory_s = weight_bytes / achieved_bandwidth(gpu)
+    fixed_s = costs.amd_step_s if gpu.vendor == "amd" else costs.step_s
+    step_s = at_least(compute_s, memory_s) + fixed_s
+    time_s = kernel.timesteps * step_s + costs.call_s
+    if kernel.inputs:
+        inputs, outputs = (gates, kernel.inputs) if backward else (kernel.inputs, gates)
+        time_s += _all_steps(gpu, kernel, outputs, states, inputs, costs)
+    longest = max(compute_s, memory_s, fixed_s)
+    bound = "latency" if longest == fixed_s else "compute" if longest == compute_s else "memory"
+    n_bytes = float(kernel.bytes + (kernel.timesteps - 1) * weight_bytes)
+    return KernelCost(time_s, bound, float(kernel.flop), n_bytes, "step by step")  # type: ignore[arg-type]
+
+
+def _rates(gpu: Gpu, precision: Precision) -> tuple[float, float]:
+    """Return the rates, in FLOP/s, of fp32 lanes and of matrix units (0 where none serve *precision*)."""
+    lanes = compute_rate(gpu, "fp32") * (lane_share(gpu, CONVOLUTION) if gpu.vendor == "nvidia" else 1.0)
+    gpu.peak(precision)  # a device that does not know the precision refuses it
+    return lanes, compute_rate(gpu, precision) if computes_on_tensor_cores(gpu, precision) else 0.0
+
+
+def _step_share(gpu: Gpu, kernel: Recurrence, costs: RecurrenceCosts) -> float:
+    """Return the share of the lanes' rate that a step's product reaches."""
+    backward = kernel.direction == "bwd_data"
+    if gpu.vendor == "amd":
+        return costs.amd_backward if backward else costs.amd_forward
+    share = costs.backward if backward else costs.forward
+    if gpu.generation == "pascal":
+        return share * (costs.backward_pascal if backward else costs.forward_pascal)
+    if gpu.generation in ("kepler", "maxwell"):
+        return share
+    return share * (costs.backward_late if backward else costs.forward_late)
+
+
+def _step_compute(gpu: Gpu, kernel: Recurrence, m: int, k: int, costs: RecurrenceCosts) -> float:
+    """Return the seconds for which one step's product computes."""
+    lanes, tensor = _rates(gpu, kernel.precision)
+    blocks = _blocks(costs)
+    n, sms = kernel.batch, gpu.sm_count
+    split_s = 2 * _ACCUMULATOR_BYTES * m * n / achieved_bandwidth(gpu) + _NEXT_KERNEL_S
+    tiles: Tiles = _STEP
+    splits: Sequence[int] = _FEW_SPLITS
+    if gpu.generation == "pascal" and kernel.direction == "bwd_data" and n >= _WIDE_BATCH:
+        tiles, splits = _STEP_PASCAL, (1,)  # what cuDNN 5 and 6 take there
+    engine = Engine(sms, lanes * _step_share(gpu, kernel, costs), costs.tile_intensity, costs.prologue_k)
+    time_s = blocks_time(blocks, engine, m, n, k, tiles, splits=splits, split_s=split_s)
+    if tensor:
+        intensity = CONVOLUTION.tensor_tile_intensity
+        engine = Engine(sms, tensor * costs.tensor, intensity, costs.prologue_k, _TENSOR_BLOCK, _TENSOR_INTENSITY)
+        time_s = min(time_s, blocks_time(blocks, engine, m, n, k, tiles, splits=splits, split_s=split_s))
+    return time_s
+
+
+def _all_steps(gpu: Gpu, kernel: Recurrence, m: int, n: int, k: int, costs: RecurrenceCosts) -> float:
+    """Return the seconds of a product over all steps."""
+    lanes, tensor = _rates(gpu, kernel.precision)
+    bandwidth = achieved_bandwidth(gpu)
+    share = costs.amd_forward if gpu.vendor == "amd" else costs.all_steps
+    base = CONVOLUTION
+    engine, tiles = Engine(gpu.sm_count, lanes * share, base.tile_intensity, base.prologue_k), _ALL
+    if tensor:
+        rate = tensor * costs.tensor
+        engine = Engine(
+            gpu.sm_count, rate, base.tensor_tile_intensity, base.tensor_prologue_k, _TENSOR_BLOCK, _TENSOR_INTENSITY
+        )
+        tiles = _ALL_TENSOR
+    split_s = 2 * _ACCUMULATOR_BYTES * m * n / bandwidth
+    compute_s = blocks_time(base, engine, m, n, k, tiles, splits=_SPLITS, split_s=split_s)
+    memory_s = ELEMENT_BYTES[kernel.precision] * (m * n + k * (m + n)) / bandwidth
+    return at_least(compute_s, memory_s)
+
+
+def _blocks(costs: RecurrenceCosts) -> ConvolutionCosts:
+    """Return what blocks cost in a step."""
+    return _BLOCKS if costs is RECURRENCE else _with_residency(costs.residency)
+
+
+def _with_residency(residency: float) -> ConvolutionCosts:
+    return ConvolutionCosts(residency=residency)
+
+
+_BLOCKS = _with_residency(RECURRENCE.residency)

@@ -41,8 +41,15 @@ def winograd_fused(problem: Problem) -> Candidate:
     k = problem.reduction * parts
     compute_s = blocks_time(costs, engine, problem.rows, tiles, k, _FUSED, depth=_FUSED_DEPTH)
     memory_s = problem.bytes / problem.bandwidth_Bps
-    time_s = at_least(compute_s, memory_s) + costs.kernel_s + costs.next_kernel_s
+    filters_s = 0.0 if problem.gpu.vendor == "amd" else _filters_time(problem, _FUSED_DEPTH)
+    time_s = at_least(compute_s, memory_s) + filters_s + costs.kernel_s + costs.next_kernel_s
     return Candidate(time_s, "Winograd 2x2, fused", compute_s, memory_s, problem.bytes)
+
+
+def _filters_time(problem: Problem, points: int) -> float:
+    """Return the seconds in which filters are read and written transformed, each with so many numbers."""
+    numbers = problem.rows * problem.reduction * (problem.taps + points)
+    return problem.element_bytes * numbers / (problem.bandwidth_Bps * problem.costs.filter_transform)
 
 
 def _parts(kernel: int, stride: int) -> int:
@@ -79,10 +86,12 @@ def _transformed(problem: Problem, engine: Engine, tiles: int, points: int, work
     compute_s = blocks_time(costs, engine, m, n, k, _ANY, batch=points * work)
     values = 2 if work == _COMPLEX else 1
     channels = problem.rows + problem.reduction
-    transformed = values * points * (tiles * channels + problem.rows * problem.reduction)
-    transformed_bytes = problem.element_bytes * transformed
-    memory_s = transformed_bytes / problem.bandwidth_Bps
-    passes_s = (problem.bytes + transformed_bytes) / (problem.bandwidth_Bps * costs.transform)
+    points *= values
+    image_bytes = problem.element_bytes * points * tiles * channels
+    filter_bytes = problem.element_bytes * points * problem.rows * problem.reduction
+    memory_s = (image_bytes + filter_bytes) / problem.bandwidth_Bps
+    passes_s = (problem.bytes + image_bytes) / (problem.bandwidth_Bps * costs.transform)
+    passes_s += _filters_time(problem, points)
     time_s = at_least(compute_s, memory_s) + passes_s + costs.kernel_s + 3 * costs.next_kernel_s
-    n_bytes = problem.bytes + 2 * transformed_bytes
+    n_bytes = problem.bytes + 2 * (image_bytes + filter_bytes)
     return Candidate(time_s, name, compute_s, memory_s + passes_s, n_bytes)

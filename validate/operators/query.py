@@ -145,8 +145,8 @@ def _embedding(size: Size, cell: Cell) -> Operator:
 
 
 def _recurrent(size: Size, cell: Cell) -> Operator:
-    hidden = size("hidden")
-    return Recurrent(cell("op"), size("batch"), size("timesteps"), hidden, hidden)  # type: ignore[arg-type]
+    """Read a layer as DeepBench times it: what comes in is as wide as the state and added to it, no product."""
+    return Recurrent(cell("op"), size("batch"), size("timesteps"), 0, size("hidden"))  # type: ignore[arg-type]
 
 
 _READERS: dict[str, Callable[[Size, Cell], Operator]] = {
