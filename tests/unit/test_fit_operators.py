@@ -22,7 +22,7 @@ class Rate:
     group: object = None
 
 
-def rate(material):
+def rate(material, short):
     """The mean of measured seconds an element over the rows that it is given."""
     times = [row.time_s / row.query.operator.elements for row in material.fitted]
     return Rate(sum(times) / len(times))
@@ -113,6 +113,13 @@ class Threads:
     def map(self, function, tasks):
         assert self.workers == 2
         return [function(task) for task in tasks]
+
+
+def test_a_device_that_is_held_out_is_held_out_of_all_fits(tmp_path, capsys):
+    errors = document(capsys, table(tmp_path, t4=4.0), "--leave-one-out", "--hold-out", "t4")["errors"]
+    assert errors["elementwise, p4"]["bias"] == pytest.approx(0)
+    assert errors["elementwise, held out"]["n"] == 3
+    assert errors["elementwise, fitted without the device"]["n"] == 9
 
 
 def test_the_other_spelling(tmp_path, capsys):

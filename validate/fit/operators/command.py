@@ -31,6 +31,7 @@ class _Task:
     trust: str
     without: tuple[str, ...]
     judged: tuple[str, ...]
+    is_left_out: bool = False
 
 
 def fit_operators_command(
@@ -106,7 +107,7 @@ def _tasks(
         for device in devices if leave_one_out else ():
             left = tuple(dict.fromkeys((*held, device)))
             if materials[name].without(left).fitted:
-                yield _Task(name, tuple(files), grades, left, (device,))
+                yield _Task(name, tuple(files), grades, left, (device,), is_left_out=True)
 
 
 def _run(tasks: Sequence[_Task], jobs: int) -> Iterator[tuple[list[str], Found]]:
@@ -121,7 +122,7 @@ def _fit(task: _Task) -> tuple[list[str], Found]:
     """Return the constants as lines, and the errors of the judged devices."""
     family = FAMILIES[task.family]()
     material = read_material(family, task.files, task.trust)
-    constants = family.fit(material.without(task.without))
+    constants = family.fit(material.without(task.without), task.is_left_out)
     predict = family.predictor(constants)
     found: Found = {}
     for row in material.judged:
@@ -133,20 +134,19 @@ def _fit(task: _Task) -> tuple[list[str], Found]:
 
 def _groups(results: Sequence[tuple[_Task, list[str], Found]], hold_out: Sequence[str]) -> Iterator[tuple[str, Errors]]:
     """Yield (what the rows are, their errors): first in the sample of the fit, then of devices left out."""
-    fitted: dict[str, list[float]] = {}
-    left: dict[str, list[float]] = {}
+    groups: dict[str, list[float]] = {}
     by_device: dict[str, list[float]] = {}
-    for task, _, found in results:
-        for (device, op), errors in found.items():
-            unseen = device in task.without
-            (left if unseen else fitted).setdefault(op, []).extend(errors)
-            if unseen:
-                by_device.setdefault(f"{op}, {device}", []).extend(errors)
-    for op, errors in fitted.items():
-        yield f"{op}, fitted", summarise(errors)
-    words = "held out" if hold_out else "fitted without the device"
-    for op, errors in left.items():
-        yield f"{op}, {words}", summarise(errors)
+    for words in ("fitted", "held out", "fitted without the device"):
+        for task, _, found in results:
+            for (device, op), errors in found.items():
+                unseen = "fitted without the device" if task.is_left_out else "held out"
+                if words != (unseen if device in task.without else "fitted"):
+                    continue
+                groups.setdefault(f"{op}, {words}", []).extend(errors)
+                if words == "fitted without the device" or (words == "held out" and len(hold_out) > 1):
+                    by_device.setdefault(f"{op}, {device}", errors)
+    for name, errors in groups.items():
+        yield name, summarise(errors)
     for name, errors in sorted(by_device.items()):
         yield f"  {name}", summarise(errors)
 
@@ -154,7 +154,7 @@ def _groups(results: Sequence[tuple[_Task, list[str], Found]], hold_out: Sequenc
 def _report(results: Sequence[tuple[_Task, list[str], Found]], hold_out: Sequence[str], style: Style = PLAIN) -> str:
     lines = []
     for task, constants, _ in results:
-        if len(task.judged) > 1 or set(task.without) <= set(hold_out):
+        if not task.is_left_out:
             lines += [style.mark(task.family, "bold"), *(f"  {line}" for line in constants), ""]
     table = [["rows of", "n", "median", "p90", "mean", "bias"]]
     for name, e in _groups(results, hold_out):
@@ -171,7 +171,7 @@ def _document(results: Sequence[tuple[_Task, list[str], Found]], hold_out: Seque
         "families": {
             task.family: {"constants": dict(line.split(" = ") for line in constants)}
             for task, constants, _ in results
-            if set(task.without) <= set(hold_out)
+            if not task.is_left_out
         },
         "held_out": list(hold_out),
         "errors": {name.strip(): asdict(errors) for name, errors in _groups(results, hold_out)},

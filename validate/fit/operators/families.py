@@ -9,10 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
+from simulator.devices.gemm_tiles import GemmConstants
 from validate.fit.operators.judge import Predict
 from validate.fit.operators.rows import Measured, read_measured
 
 __all__ = ["FAMILIES", "Family", "Material", "constant_lines", "read_material"]
+
+_SHORT_ROWS = 30  # of each device, operator and precision
+_SHORT_EVALUATIONS = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +40,17 @@ class Material:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """``fit`` returns constants, ``predictor`` what they say of a row."""
+    """``fit`` returns constants, ``predictor`` what they say of a row.
+
+    A fit that leaves a device out may be short: of fewer rows, since there are many such fits.
+    """
 
     name: str
     ops: tuple[str, ...]
     grades: str
     short_grades: str
     usable: Callable[[Measured], bool]
-    fit: Callable[[Material], Any]
+    fit: Callable[[Material, bool], Any]
     predictor: Callable[[Any], Predict]
 
 
@@ -79,6 +86,10 @@ def _makers(row: Measured) -> bool:
     return row.gpu.vendor in ("nvidia", "amd")
 
 
+def _has_rate(row: Measured) -> bool:
+    return row.query.precision in row.gpu.peak_flops_per_s
+
+
 def _convolution() -> Family:
     from validate.fit.operators import convolution as module
 
@@ -88,7 +99,7 @@ def _convolution() -> Family:
         "A",
         "",
         lambda row: _makers(row) and row.query.precision in ("fp32", "fp16"),
-        lambda material: module.fit_convolution(material.fitted),
+        lambda material, _short: module.fit_convolution(material.fitted),
         lambda costs: lambda row: module.predicted_s(row, costs),
     )
 
@@ -105,10 +116,47 @@ def _memory_bound() -> Family:
         module.OPS,
         "AB",
         "C",
-        lambda row: _makers(row) and row.dataset == "neusight_ops",
-        lambda material: module.fit_memory_bound(material.fitted, material.short),
+        lambda row: _makers(row) and module.usable(row),
+        lambda material, _short: module.fit_memory_bound(material.fitted, material.short),
         predictor,
     )
 
 
-FAMILIES: dict[str, Callable[[], Family]] = {"memory_bound": _memory_bound, "convolution": _convolution}
+def _gemm() -> Family:
+    from validate.fit.operators import gemm as module
+
+    def fit(material: Material, short: bool) -> GemmConstants:
+        most, evaluations = (_SHORT_ROWS, _SHORT_EVALUATIONS) if short else (100, 10)
+        return module.fit_gemm(material.fitted, most=most, max_evaluations=evaluations).constants
+
+    return Family(
+        "gemm",
+        module.OPERATORS,
+        "A",
+        "",
+        lambda row: _makers(row) and _has_rate(row),
+        fit,
+        lambda constants: lambda row: module.predicted_gemm(row, constants),
+    )
+
+
+def _recurrence() -> Family:
+    from validate.fit.operators import recurrence as module
+
+    return Family(
+        "recurrence",
+        ("rnn", "lstm", "gru"),
+        "A",
+        "",
+        _makers,
+        lambda material, _short: module.fit_recurrence(material.fitted),
+        lambda costs: lambda row: module.predicted_s(row, costs),
+    )
+
+
+FAMILIES: dict[str, Callable[[], Family]] = {
+    "gemm": _gemm,
+    "memory_bound": _memory_bound,
+    "convolution": _convolution,
+    "recurrence": _recurrence,
+}
