@@ -43,15 +43,15 @@ class DispatchCosts:
     recurrent_s: float = 100e-6  # besides, a recurrent layer: weights gathered, a descriptor made
     # Alone between two events, from the first to the kernel's start.  Elementwise, softmax, norm and the end are
     # fitted by validate.fit.operators.memory_bound; the others are the least that was measured, less the end.
-    isolated_elementwise_s: float = 1.99e-05
-    isolated_softmax_s: float = 2.46e-05
-    isolated_norm_s: float = 4.24e-05
+    isolated_elementwise_s: float = 2.04e-05
+    isolated_softmax_s: float = 2.52e-05
+    isolated_norm_s: float = 4.18e-05
     isolated_linear_s: float = 44e-6
     isolated_matmul_s: float = 22e-6
     isolated_convolution_s: float = 70e-6
     isolated_other_s: float = 30e-6
     isolated_backward_s: float = 20e-6  # of any operator: called from C++
-    isolated_end_s: float = 1.21e-05  # from a kernel's start to the second event, at the earliest
+    isolated_end_s: float = 1.16e-05  # from a kernel's start to the second event, at the earliest
 
 
 DISPATCH = DispatchCosts()

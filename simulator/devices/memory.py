@@ -30,10 +30,10 @@ _EARLY = frozenset(("fermi", "kepler", "maxwell", "pascal", "turing"))
 class MemoryCosts:
     """Constants of memory, the same for all GPUs."""
 
-    early_share: float = 0.772  # of peak bandwidth, one-way streams: up to Pascal, and Turing
-    late_share: float = 0.95  # Volta, and from Ampere on
+    early_share: float = 0.75  # of peak bandwidth, one-way streams: up to Pascal, and Turing
+    late_share: float = 0.931  # Volta, and from Ampere on
     amd_share: float = 0.9  # not fitted: MI210 and MI100 in STREAM-like kernels
-    turnaround: float = 0.0381  # what half reads, half writes cost more than one alone
+    turnaround: float = 0.015  # what half reads, half writes cost more than one alone
     start_s: float = 2.0e-6  # from a kernel's start on the device to its first bytes, and its end
     l2_bytes_per_clock: float = 24.0  # per SM, each way together: Volta to Hopper
     large_l2_bytes_per_clock: float = 12.0  # the larger ones of Ada, and AMD's

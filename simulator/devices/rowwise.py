@@ -40,16 +40,16 @@ _STACKED_BPS = 1.2e12  # memory at least as fast, is split
 class RowwiseCosts:
     """Constants of reductions, the same for all GPUs."""
 
-    warp_share: float = 0.963  # of a long stream's bandwidth, rows held in registers
-    warp_slots: float = 18.9  # lane slots an element, rows held in registers
-    softmax_slots: float = 47.9  # rows read three times: two exponentials and a division
-    norm_slots: float = 41.5  # Welford's running mean, with a reciprocal each step
-    reuse_share: float = 0.831  # of the last-level cache: rows under way that are found again
-    reuse_slope: float = 4.02  # how sharply that ends where they outgrow it
-    load_s: float = 3.14e-07  # a dependent load of a block, memory under load
-    softmax_row_s: float = 6.34e-06  # of a block besides its loads: two reductions, start and end
-    amd_wait: float = 2.43  # times what a block waits: AMD's caches answer later
-    norm_row_s: float = 2.89e-06  # the same of layer normalisation
+    warp_share: float = 0.966  # of a long stream's bandwidth, rows held in registers
+    warp_slots: float = 18.3  # lane slots an element, rows held in registers
+    softmax_slots: float = 31.1  # rows read three times: two exponentials and a division
+    norm_slots: float = 18.0  # Welford's running mean; no more, as layer norms of fp16 on A100 show
+    reuse_share: float = 0.793  # of the last-level cache: rows under way that are found again
+    reuse_slope: float = 4.2  # how sharply that ends where they outgrow it
+    load_s: float = 3.6e-07  # a dependent load of a block, memory under load
+    softmax_row_s: float = 6.04e-06  # of a block besides its loads: two reductions, start and end
+    amd_wait: float = 2.08  # times what a block waits: AMD's caches answer later
+    norm_row_s: float = 4.43e-06  # the same of layer normalisation
     channel_Bps: float = 20e9  # one block's stream: the bytes that it keeps under way over their latency
     channel_bwd_share: float = 0.75  # of that, the backward pass: two tensors at once
     channels_share: float = 0.86  # of a long stream's bandwidth, where channels are many

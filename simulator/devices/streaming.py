@@ -19,17 +19,17 @@ __all__ = ["STREAMING", "StreamingCosts", "streaming_cost"]
 # Issue slots of one element, beyond loads and stores; estimates from the functions' usual
 # implementations (polynomial and reciprocal steps), but for pow, which a measurement shows (below).
 _SLOTS = {
-    "tanh": 25.0,
-    "gelu": 30.0,
-    "gelu_bwd": 45.0,
-    "dropout": 80.0,  # a fourth of Philox's ten rounds, and the comparison; as V100, MI100 and MI250 show
-    "div": 10.0,
-    "sigmoid": 20.0,
-    "silu": 22.0,
-    "silu_bwd": 28.0,
-    "exp": 10.0,
-    "sqrt": 10.0,
-    "adam_step": 40.0,
+    "tanh": 12.0,
+    "gelu": 18.0,
+    "gelu_bwd": 25.0,
+    "dropout": 87.0,  # a fourth of Philox's ten rounds, and the comparison; as V100, MI100 and MI250 show
+    "div": 8.0,
+    "sigmoid": 10.0,
+    "silu": 12.0,
+    "silu_bwd": 16.0,
+    "exp": 6.0,
+    "sqrt": 6.0,
+    "adam_step": 20.0,
 }
 
 
@@ -37,8 +37,8 @@ _SLOTS = {
 class StreamingCosts:
     """Constants of passes, the same for all GPUs."""
 
-    base_slots: float = 12.0  # addresses, bounds, load and store of one element
-    pow_slots: float = 29.8  # the one function that P100's 64 lanes do not hide
+    base_slots: float = 5.0  # addresses, bounds, load and store of one element, by whole vectors
+    pow_slots: float = 36.8  # the one function that P100's 64 lanes do not hide
     transposed_share: float = 0.75  # of bandwidth, where one side is not in the order of memory
 
 

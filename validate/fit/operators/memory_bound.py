@@ -4,13 +4,15 @@ Fitted to elementwise functions, softmax and layer normalisation one at a time b
 each operator on each device counts alike.  Short ones, mostly the host's part, count half: they fix what
 a call costs the host.  The same operators inside networks are only judged.  What these rows
 do not show stays as it is: the caches' bandwidth and size of working set (small kernels of
-te42kyfo/gpu-benches), batch normalisation (one H100), AMD's long streams (MI210 there).
+te42kyfo/gpu-benches), AMD's long streams (MI210 there), arithmetic of elementwise functions and norms
+(no more than fp16 on A100 allows), batch normalisation (one H100).
 """
 
 from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -25,12 +27,14 @@ from validate.fit.constants import fit_constants
 from validate.fit.operators.judge import Predict, balanced, calibrated, error_lines, left_out
 from validate.fit.operators.rows import Measured, read_measured
 
-__all__ = ["BOUNDS", "Free", "MemoryBound", "fit_memory_bound", "main", "predicted_s", "with_free"]
+__all__ = ["BOUNDS", "Free", "MemoryBound", "fit_memory_bound", "main", "predicted_s", "usable", "with_free"]
 
 OPS = ("elementwise", "softmax", "layer_norm")
 _ROWS_EACH = 60
 _SHORT_ROWS_EACH = 20
 _SHORT_WEIGHT = 0.5
+_MOST_WEIGHT = 1.5
+_LONG_S = 100e-6
 _EVALUATIONS = 30
 _CALIBRATED_ROWS = 50
 _LOSS_SCALE = 0.05
@@ -53,11 +57,10 @@ class Free:
     early_share: float = 0.8
     late_share: float = 0.95
     turnaround: float = 0.05
-    pow_slots: float = 40.0
+    pow_slots: float = 37.0
     warp_share: float = 0.95
     warp_slots: float = 20.0
     softmax_slots: float = 40.0
-    norm_slots: float = 40.0
     reuse_share: float = 0.7
     reuse_slope: float = 4.0
     load_s: float = 0.5e-6
@@ -108,8 +111,7 @@ def fit_memory_bound(rows: Sequence[Measured], short: Sequence[Measured] = ()) -
     Short rows of AMD's GPUs are left out: the one host issued in half the time of the others.
     """
     issued = [row for row in short if row.gpu.vendor == "nvidia"]
-    weighted = [(row, 1.0) for row in _by_operator(rows, _ROWS_EACH)]
-    weighted += [(row, _SHORT_WEIGHT) for row in _by_operator(issued, _SHORT_ROWS_EACH)]
+    weighted = _by_operator(rows, _ROWS_EACH, 1.0) + _by_operator(issued, _SHORT_ROWS_EACH, _SHORT_WEIGHT)
 
     def log_errors(free: Free) -> list[float]:
         costs = with_free(free)
@@ -119,8 +121,16 @@ def fit_memory_bound(rows: Sequence[Measured], short: Sequence[Measured] = ()) -
     return found.constants
 
 
-def _by_operator(rows: Sequence[Measured], most: int) -> list[Measured]:
-    return [row for op in OPS for row in balanced([row for row in rows if row.query.op == op], most)]
+def _by_operator(rows: Sequence[Measured], most: int, weight: float) -> list[tuple[Measured, float]]:
+    """Return at most *most* rows of each operator on each device, with weights: few rows count more each."""
+    found = []
+    for op in OPS:
+        some = balanced([row for row in rows if row.query.op == op], most)
+        count = Counter((row.query.device, row.query.precision) for row in some)
+        for row in some:
+            few = math.sqrt(most / count[row.query.device, row.query.precision])
+            found.append((row, weight * min(few, _MOST_WEIGHT)))
+    return found
 
 
 def _predictor(free: Free) -> Predict:
@@ -128,8 +138,13 @@ def _predictor(free: Free) -> Predict:
     return lambda row: predicted_s(row, costs)
 
 
+def usable(row: Measured) -> bool:
+    """Return whether *row* was measured alone; LLMCompass's short ones show the floor of another clock."""
+    return row.dataset == "neusight_ops" or (row.dataset == "llmcompass_ops" and row.time_s > _LONG_S)
+
+
 def _alone(file: str, grades: str) -> list[Measured]:
-    return [row for row in read_measured(file, grades=grades, ops=OPS) if row.dataset == "neusight_ops"]
+    return [row for row in read_measured(file, grades=grades, ops=OPS) if usable(row)]
 
 
 def _after_calibration(rows: Sequence[Measured], by_device: Mapping[str, Predict]) -> list[str]:
