@@ -10,7 +10,8 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from tests.oracles.torch_networks import Residual, conv, dense, images
+from tests.oracles.torch_counting import conv, dense, images
+from tests.oracles.torch_written import Residual
 
 
 def dropped(x: torch.Tensor) -> torch.Tensor:

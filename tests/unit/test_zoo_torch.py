@@ -27,7 +27,13 @@ def test_there_is_an_oracle_for_every_network() -> None:
     assert sorted(torch_networks.NAMES) == sorted(network_names())
 
 
-@pytest.mark.parametrize("name", torch_networks.NAMES)
+_ALL = [
+    pytest.param(name, marks=[] if library == "torch" else [pytest.mark.slow])
+    for name, (library, _) in torch_networks.NAMES.items()
+]
+
+
+@pytest.mark.parametrize("name", _ALL)
 def test_the_kept_figures_are_what_torch_counts(name: str) -> None:
     library = torch_networks.NAMES[name][0]
     if importlib.util.find_spec(library) is None:

@@ -1,0 +1,167 @@
+"""Networks of the zoo that no library has, written anew of torch's modules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from tests.oracles.torch_counting import BATCH, conv, dense, images, oracle
+
+
+@oracle("lenet", "lenet-d2l", "alexnet-owt", "overfeat-fast", "alexnet-s", "alexnet-r")
+def column(name: str) -> Any:
+    pool, pool2, half, flat = nn.MaxPool2d(3, 2), nn.MaxPool2d(2), nn.AvgPool2d(2), nn.Flatten()
+    if name == "lenet":
+        first = [nn.Conv2d(1, 6, 5, padding=2), nn.Sigmoid(), half, nn.Conv2d(6, 16, 5), nn.Sigmoid(), half, flat]
+        return nn.Sequential(*first, *dense(400, 120, 84, 10, activation=nn.Sigmoid)), images(28, 1)
+    if name == "lenet-d2l":
+        first = [*conv(1, 20, 3), half, *conv(20, 50, 5), half, flat]
+        return nn.Sequential(*first, *dense(800, 128, 10)), images(28, 1)
+    if name == "alexnet-r":
+        layers = [nn.Conv2d(3, 32, 5, padding=2), pool, nn.ReLU(), *conv(32, 32, 5, 1, 2), pool]
+        layers += [*conv(32, 64, 5, 1, 2), nn.AvgPool2d(3, 2), flat, nn.Linear(576, 10)]
+        return nn.Sequential(*layers), images(32)
+    if name == "overfeat-fast":
+        layers = [*conv(3, 96, 11, 4), pool2, *conv(96, 256, 5), pool2, *conv(256, 512, 3, 1, 1)]
+        layers += [*conv(512, 1024, 3, 1, 1), *conv(1024, 1024, 3, 1, 1), pool2, flat]
+        return nn.Sequential(*layers, *dense(36864, 3072, 4096, 1000)), images(231)
+    a, b, c, d, e = (64, 192, 384, 256, 256) if name == "alexnet-owt" else (96, 256, 384, 384, 256)
+    layers = [*conv(3, a, 11, 4, 2), pool, *conv(a, b, 5, 1, 2), pool, *conv(b, c, 3, 1, 1), *conv(c, d, 3, 1, 1)]
+    layers += [*conv(d, e, 3, 1, 1), pool, flat]
+    return nn.Sequential(*layers, *dense(9216, 4096, 4096, 1000)), images(224)
+
+
+@oracle("mlp", "fcn-s", "fcn-r")
+def multilayer(name: str) -> Any:
+    widths = {
+        "mlp": (512, 256, 128, 2),
+        "fcn-s": (26752, 2048, 2048, 2048, 26752),
+        "fcn-r": (784, 2048, 4096, 1024, 10),
+    }[name]
+    return nn.Sequential(*dense(*widths)), (torch.empty(BATCH, widths[0]),)
+
+
+class Residual(nn.Module):
+    """A basic block; its shortcut a convolution or, padded, channels of zeros."""
+
+    def __init__(self, c_in: int, c_out: int, stride: int, padded: bool) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(c_in, c_out, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(c_out),
+            nn.ReLU(),
+            nn.Conv2d(c_out, c_out, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(c_out),
+        )
+        self.padding = c_out - c_in if padded else 0
+        self.stride = stride
+        self.shortcut: nn.Module | None = None
+        if not padded and (stride > 1 or c_in != c_out):
+            self.shortcut = nn.Sequential(nn.Conv2d(c_in, c_out, 1, stride, bias=False), nn.BatchNorm2d(c_out))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.body(x)
+        if self.shortcut is not None:
+            x = self.shortcut(x)
+        elif self.padding:
+            x = nn.functional.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.padding))
+        return torch.relu(x + y)
+
+
+@oracle("resnet18-28x28", "resnet18-cifar", *(f"resnet{n}" for n in (20, 32, 44, 56, 110)))
+def small_residual(name: str) -> Any:
+    small = name.startswith("resnet18-")
+    width, stages, blocks = (64, 4, 2) if small else (16, 3, (int(name.removeprefix("resnet")) - 2) // 6)
+    channels, size = (1, 28) if name.endswith("28x28") else (3, 32)
+    layers: list[nn.Module] = [nn.Conv2d(channels, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+    c_in = width
+    for stage in range(stages):
+        for i in range(blocks):
+            layers.append(Residual(c_in, width << stage, 2 if stage and not i else 1, not small))
+            c_in = width << stage
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(c_in, 10)]
+    return nn.Sequential(*layers), images(size, channels)
+
+
+class Branches(nn.Module):
+    """Modules side by side, joined by channels."""
+
+    def __init__(self, *branches: nn.Module) -> None:
+        super().__init__()
+        self.branches = nn.ModuleList(branches)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([branch(x) for branch in self.branches], 1)
+
+
+@oracle("googlenet")
+def first_inception(name: str) -> Any:
+    down = nn.MaxPool2d(3, 2, ceil_mode=True)
+
+    def block(c: int, a: int, b1: int, b2: int, d1: int, d2: int, p: int) -> nn.Module:
+        return Branches(
+            nn.Sequential(*conv(c, a, 1)),
+            nn.Sequential(*conv(c, b1, 1), *conv(b1, b2, 3, 1, 1)),
+            nn.Sequential(*conv(c, d1, 1), *conv(d1, d2, 5, 1, 2)),
+            nn.Sequential(nn.MaxPool2d(3, 1, 1), *conv(c, p, 1)),
+        )
+
+    layers = [*conv(3, 64, 7, 2, 3), down, *conv(64, 64, 1), *conv(64, 192, 3, 1, 1), down]
+    layers += [block(192, 64, 96, 128, 16, 32, 32), block(256, 128, 128, 192, 32, 96, 64), down]
+    layers += [block(480, 192, 96, 208, 16, 48, 64), block(512, 160, 112, 224, 24, 64, 64)]
+    layers += [block(512, 128, 128, 256, 24, 64, 64), block(512, 112, 144, 288, 32, 64, 64)]
+    layers += [block(528, 256, 160, 320, 32, 128, 128), down]
+    layers += [block(832, 256, 160, 320, 32, 128, 128), block(832, 384, 192, 384, 48, 128, 128)]
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1024, 1000)]
+    return nn.Sequential(*layers), images(224)
+
+
+@oracle("inception-bn")
+def second_inception(name: str) -> Any:
+    def step(c: int, n: int, kernel: int = 1, stride: int = 1) -> nn.Sequential:
+        return nn.Sequential(nn.Conv2d(c, n, kernel, stride, kernel // 2), nn.BatchNorm2d(n), nn.ReLU())
+
+    def keep(c: int, a: int, b1: int, b2: int, d1: int, d2: int, p: int, pool: type[nn.Module]) -> nn.Module:
+        return Branches(
+            step(c, a),
+            nn.Sequential(step(c, b1), step(b1, b2, 3)),
+            nn.Sequential(step(c, d1), step(d1, d2, 3), step(d2, d2, 3)),
+            nn.Sequential(pool(3, 1, 1), step(c, p)),
+        )
+
+    def halve(c: int, b1: int, b2: int, d1: int, d2: int) -> nn.Module:
+        return Branches(
+            nn.Sequential(step(c, b1), step(b1, b2, 3, 2)),
+            nn.Sequential(step(c, d1), step(d1, d2, 3), step(d2, d2, 3, 2)),
+            nn.MaxPool2d(3, 2, 1),
+        )
+
+    mean, most, down = nn.AvgPool2d, nn.MaxPool2d, nn.MaxPool2d(3, 2)
+    layers = [step(3, 64, 7, 2), down, step(64, 64), step(64, 192, 3), down]
+    layers += [keep(192, 64, 64, 64, 64, 96, 32, mean), keep(256, 64, 64, 96, 64, 96, 64, mean)]
+    layers += [halve(320, 128, 160, 64, 96), keep(576, 224, 64, 96, 96, 128, 128, mean)]
+    layers += [keep(576, 192, 96, 128, 96, 128, 128, mean), keep(576, 160, 128, 160, 128, 160, 128, mean)]
+    layers += [keep(608, 96, 128, 192, 160, 192, 128, mean), halve(608, 128, 192, 192, 256)]
+    layers += [keep(1056, 352, 192, 320, 160, 224, 128, mean), keep(1024, 352, 192, 320, 192, 224, 128, most)]
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1024, 1000)]
+    return nn.Sequential(*layers), images(224)
+
+
+class Words(nn.Module):
+    """A language model of two LSTM layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(10000, 256)
+        self.lstm = nn.LSTM(256, 256, 2, batch_first=True)
+        self.decoder = nn.Linear(256, 10000)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.decoder(self.lstm(self.embed(tokens))[0])
+
+
+@oracle("lstm-shi2016")
+def words(name: str) -> Any:
+    return Words(), (torch.zeros(BATCH, 32, dtype=torch.int64),)
