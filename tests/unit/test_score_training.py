@@ -86,6 +86,10 @@ def test_sizes():
     assert sizes == (2, 512, 1024, 16, 24, None)
 
 
+def test_a_task_names_its_length():
+    assert asked(model="bert-base-squad").sequence_length is None
+
+
 def test_micro_batches():
     query = asked(global_batch="64", micro_batch="8", grad_accum="8", batch_per_gpu="64")
     assert (query.batch, query.micro_batches) == (8, 8)
@@ -100,6 +104,7 @@ def test_micro_batches():
         ({"model": "resnet51"}, "no network 'resnet51' in the zoo"),
         ({"model": ""}, "model missing"),
         ({"batch_per_gpu": ""}, "batch_per_gpu missing"),
+        ({"model": "bert-base"}, "seq_len missing"),
         ({"batch_per_gpu": "0"}, "batch_per_gpu not positive"),
         ({"batch_per_gpu": "2.5"}, "batch_per_gpu is no whole number"),
         ({"phase": "backwards"}, "no such phase: backwards"),

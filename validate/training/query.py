@@ -39,6 +39,7 @@ _AUTOCAST: dict[str, Policy] = {"fp16": "amp-fp16", "bf16": "amp-bf16"}
 # Frameworks whose half precision keeps parameters in fp32 and casts them at each step.
 _MIXED = re.compile(r"pytorch|tensorflow|oneflow|mxnet|mindspore", re.IGNORECASE)
 _COMPILED = re.compile(r"torch\.compile|\bxla\b", re.IGNORECASE)
+_NAMED_LENGTH = ("-squad", "-shi2016")  # tasks whose sequences are of one length
 # Those who timed forward and backward alone and called it training, as they say themselves.
 _WITHOUT_UPDATE = frozenset(("neusight_model_latency", "cnn_single_gpu"))
 
@@ -86,9 +87,11 @@ def read_query(cell: Callable[[str], str]) -> TrainingQuery:
     if not cell("model"):
         raise NotScored("model missing")
     try:
-        find_entry(cell("model"))
+        entry = find_entry(cell("model"))
     except InputError:
         raise NotScored(f"no network '{one_line(cell('model'), 40)}' in the zoo") from None
+    if entry.sample == "sequences" and not cell("seq_len") and not cell("model").endswith(_NAMED_LENGTH):
+        raise NotScored("seq_len missing, and sequences are of any length")
     micro_batches = size("grad_accum") or 1
     batch = size("micro_batch") or size("batch_per_gpu")
     if batch is None:

@@ -25,6 +25,7 @@ _EARLY = re.compile(
     r"cudaconvnet|\(torch\)|cntk",
     re.IGNORECASE,
 )
+_OTHER = re.compile(r"fcn|lstm|mlp", re.IGNORECASE)  # neither convolutions nor attention
 _CONFIGURATION = ("machine", "model", "phase", "dtype", "batch_per_gpu", "image", "seq_len", "dataset")
 _SAMPLES = re.compile(r"(?:images|sequences|samples)/s")
 
@@ -132,5 +133,7 @@ def _configuration(cell: Cell) -> tuple[str, ...]:
 
 
 def _family(model: str) -> str:
+    if _OTHER.match(model):
+        return "other"
     found = is_image_network(model)
     return "" if found is None else "CNN" if found else "transformer"
