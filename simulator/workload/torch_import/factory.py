@@ -157,6 +157,9 @@ def _parts(made: Any, what: str) -> tuple[Any, Any, Callable[[Any], Any] | None]
         raise InputError(f"{what}: the factory returned {_described(made)}; it must return {_RETURNS}")
     module, inputs, loss = (*parts, None, None)[:3]
     module = getattr(module, "_orig_mod", module)  # what torch.compile wraps
+    lazy = [name for name, parameter in module.named_parameters() if torch.nn.parameter.is_lazy(parameter)]
+    if lazy:
+        raise InputError(f"{what}: {lazy[0]} has no size yet; write the layer with its sizes, not as a lazy one")
     if loss is not None and not callable(loss):
         raise InputError(f"{what}: the loss is {_kind(loss)}; it must be a function of the module's output")
     if inputs is None:

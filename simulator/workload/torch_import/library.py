@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from math import prod
 from typing import Any, Literal
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from simulator.workload.operators import Elementwise, Recurrent
+from simulator.workload.operators import Elementwise, LayerNorm, Recurrent
 from simulator.workload.torch_import.faults import TraceFault
 from simulator.workload.torch_import.recorder import Recorder
 
@@ -26,16 +27,20 @@ _GUARDS = ("has_torch_function", "has_torch_function_unary", "has_torch_function
 
 @contextlib.contextmanager
 def reaching_builtins() -> Iterator[None]:
-    """Let functions written in Python run through, so that a mode sees the built-in ones inside them."""
-    functional = torch.nn.functional
-    kept = {name: getattr(functional, name) for name in _GUARDS if hasattr(functional, name)}
+    """Let torch's functions written in Python run through, so that a mode sees the built-in ones inside them."""
+    kept = [
+        (module, name, getattr(module, name))
+        for module in (torch.nn.functional, torch.autograd)
+        for name in _GUARDS
+        if hasattr(module, name)
+    ]
     try:
-        for name in kept:
-            setattr(functional, name, lambda *_: False)
+        for module, name, _ in kept:
+            setattr(module, name, lambda *_: False)
         yield
     finally:
-        for name, guard in kept.items():
-            setattr(functional, name, guard)
+        for module, name, guard in kept:
+            setattr(module, name, guard)
 
 
 class LibraryFunctions(TorchFunctionMode):  # type: ignore[misc]  # torch is not read by the type checker
@@ -65,14 +70,23 @@ class LibraryFunctions(TorchFunctionMode):  # type: ignore[misc]  # torch is not
 
     def _rms_norm(
         self,
-        input: Any,  # noqa: A002
+        input: Any,  # noqa: A002  torch's names
         normalized_shape: Any,
         weight: Any = None,
         eps: float | None = None,
     ) -> Any:
-        if weight is None or not input.requires_grad or not hasattr(torch.ops.aten, "_fused_rms_norm"):
+        if not hasattr(torch.ops.aten, "_fused_rms_norm"):  # before torch 2.9 no library has it in one piece
             return torch.rms_norm(input, normalized_shape, weight, eps)
-        return torch.ops.aten._fused_rms_norm(input, list(normalized_shape), weight, eps)[0]
+        recorder, cols = self.recorder, prod(normalized_shape)
+        with recorder.paused():
+            out = _library_rms_norm()(input, weight, cols)
+        if recorder.active:
+            numbers, parameters = recorder.split([tensor for tensor in (input, weight) if tensor is not None])
+            number = recorder.new_number(input.numel())
+            operator = LayerNorm(input.numel() // cols, cols, "rms_norm")
+            recorder.append(operator, numbers, parameters, number, function="rms_norm")
+            recorder.bind(out, number)
+        return out
 
     def _attention(
         self,
@@ -127,7 +141,8 @@ class LibraryFunctions(TorchFunctionMode):  # type: ignore[misc]  # torch is not
         recorder = self.recorder
         gates = Recurrent(cell, 1, 1, 1, 1).gates
         with recorder.paused():
-            reserved = n_layers * directions * steps * batch * size * (gates + 1)
+            # The gates and the cell's state of each step, and what lower layers hand to the next.
+            reserved = (n_layers * (gates + 1) + n_layers - 1) * directions * steps * batch * size
             outputs = _library_rnn()(x, out_shape, reserved, len(states), *states, *weights)
         if not recorder.active:
             return outputs
@@ -148,6 +163,8 @@ class LibraryFunctions(TorchFunctionMode):  # type: ignore[misc]  # torch is not
                 before = tuple(written[:-1])
                 recorder.append(operator, (*read, *states_numbers, *before), parameters, written[-1], function=name)
                 recorder.recurrent_flop += operator.flop
+                needed = layer > 0 or x.requires_grad, states[0].requires_grad
+                recorder.recurrent_backward_flop += _backward_flop(operator, *needed)
             numbers, inputs = (written[-1],), directions * size
             if dropout and train and layer + 1 < n_layers:
                 dropped = recorder.new_number(directions * elements)
@@ -158,6 +175,14 @@ class LibraryFunctions(TorchFunctionMode):  # type: ignore[misc]  # torch is not
         for tensor in outputs:
             recorder.bind(tensor, numbers[0])
         return outputs
+
+
+def _backward_flop(operator: Recurrent, input_needed: bool, state_needed: bool) -> int:
+    """Return the FLOPs of two products for each of the forward pass, but for gradients that nobody asks for."""
+    product = 2 * operator.batch * operator.gates * operator.hidden
+    first_state = 0 if state_needed else product * operator.hidden
+    of_input = 0 if input_needed else product * operator.inputs * operator.timesteps
+    return 2 * operator.flop - first_state - of_input
 
 
 def _library_rnn() -> Callable[..., Any]:
@@ -176,4 +201,22 @@ def _library_rnn() -> Callable[..., Any]:
             return (torch.empty_like(x), None, None, None, *(torch.empty_like(tensor) for tensor in rest))
 
     applied: Callable[..., Any] = LibraryRnn.apply
+    return applied
+
+
+def _library_rms_norm() -> Callable[..., Any]:
+    """Return a function of autograd with the shapes of RMSNorm, that keeps its input and a number for each row."""
+
+    class LibraryRmsNorm(torch.autograd.Function):  # type: ignore[misc]  # torch is not read by the type checker
+        @staticmethod
+        def forward(ctx: Any, x: Any, weight: Any, cols: int) -> Any:
+            ctx.save_for_backward(x, weight, x.new_empty(x.numel() // cols, dtype=torch.float32))
+            return torch.empty_like(x)
+
+        @staticmethod
+        def backward(ctx: Any, _: Any) -> Any:
+            x, weight, _rstd = ctx.saved_tensors
+            return torch.empty_like(x), None if weight is None else torch.empty_like(weight), None
+
+    applied: Callable[..., Any] = LibraryRmsNorm.apply
     return applied

@@ -50,6 +50,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not read by
         self.elements: list[int] = []
         self.unknown: dict[str, Fault] = {}
         self.recurrent_flop = 0
+        self.recurrent_backward_flop = 0
         self._weights = _weights_of(module)
         self._parameter_keys = frozenset(self._weights.parameters)
         self._order = {p: i for i, p in enumerate(self._weights.parameters.values()) if p is not None}

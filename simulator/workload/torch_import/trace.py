@@ -76,12 +76,16 @@ def trace_subject(subject: Subject, *, training: bool = True) -> TracedNetwork:
             _backward(subject, loss)
         flop_backward = flops.get_total_flops() - flop_forward
     network = Network(subject.name, *_renumbered(recorder), subject.samples, subject.sample)
-    recurrent = recorder.recurrent_flop
-    flop_forward += recurrent
+    flop_forward += recorder.recurrent_flop
     if not training:
         return TracedNetwork(network, (), 0, 0, flop_forward, 0)
     return TracedNetwork(
-        network, tuple(order), saved.bytes, saved.elements, flop_forward, flop_backward + 2 * recurrent
+        network,
+        tuple(order),
+        saved.bytes,
+        saved.elements,
+        flop_forward,
+        flop_backward + recorder.recurrent_backward_flop,
     )
 
 
@@ -117,7 +121,7 @@ def _backward(subject: Subject, loss: Any) -> None:
             "is there a no_grad or a detach in the module?"
         )
     try:
-        loss.backward()
+        torch.autograd.backward(loss)  # as loss.backward(), but the modes that are entered stay so
     except (Exception, SystemExit) as error:
         raise fault_of(error, f"{subject.what}: the backward pass failed") from None
 

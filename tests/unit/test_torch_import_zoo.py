@@ -1,0 +1,143 @@
+"""Networks of the zoo as torch modules: the importer finds what the zoo says, and memory is what autograd keeps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from simulator.workload.activations import saved_tensors
+from simulator.workload.backward import training_flop
+from simulator.workload.network import Network
+from simulator.workload.operators import (
+    BatchNorm,
+    Conv2d,
+    Elementwise,
+    LayerNorm,
+    Linear,
+    MatMul,
+    Operator,
+    Pool,
+    Recurrent,
+    Softmax,
+)
+from simulator.workload.torch_import import load_torch_workload
+from simulator.workload.zoo.registry import build_network
+
+pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'toposim[torch]'")
+nn, F = torch.nn, torch.nn.functional
+
+
+def vgg16(batch: int) -> Any:
+    layers: list[Any] = []
+    channels = 3
+    for block, width in ((2, 64), (2, 128), (3, 256), (3, 512), (3, 512)):
+        for _ in range(block):
+            layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU(True)]
+            channels = width
+        layers.append(nn.MaxPool2d(2))
+    layers += [nn.AdaptiveAvgPool2d(7), nn.Flatten(), nn.Linear(25088, 4096), nn.ReLU(True), nn.Dropout()]
+    layers += [nn.Linear(4096, 4096), nn.ReLU(True), nn.Dropout(), nn.Linear(4096, 1000)]
+    return nn.Sequential(*layers), torch.zeros(batch, 3, 224, 224)
+
+
+class Bottleneck(nn.Module):  # type: ignore[misc, name-defined]
+    def __init__(self, channels: int, planes: int, stride: int) -> None:
+        super().__init__()
+        sides = ((channels, planes, 1, 1), (planes, planes, 3, stride), (planes, 4 * planes, 1, 1))
+        layers = []
+        for c_in, c_out, kernel, step in sides:
+            layers += [nn.Conv2d(c_in, c_out, kernel, step, kernel // 2, bias=False), nn.BatchNorm2d(c_out)]
+            layers.append(nn.ReLU(True))
+        self.body = nn.Sequential(*layers[:-1])
+        shortcut = nn.Conv2d(channels, 4 * planes, 1, stride, bias=False), nn.BatchNorm2d(4 * planes)
+        self.shortcut = nn.Sequential(*shortcut) if channels != 4 * planes else nn.Identity()
+
+    def forward(self, x: Any) -> Any:
+        y = self.body(x)
+        y += self.shortcut(x)
+        return F.relu(y, inplace=True)
+
+
+def resnet50(batch: int) -> Any:
+    layers: list[Any] = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(True)]
+    layers.append(nn.MaxPool2d(3, 2, 1))
+    channels = 64
+    for stage, blocks in enumerate((3, 4, 6, 3)):
+        for i in range(blocks):
+            layers.append(Bottleneck(channels, 64 << stage, 2 if stage and not i else 1))
+            channels = 256 << stage
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000)]
+    return nn.Sequential(*layers), torch.zeros(batch, 3, 224, 224)
+
+
+def bert(batch: int) -> Any:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    config = transformers.BertConfig(attn_implementation="eager")
+    return transformers.BertForPreTraining(config), torch.zeros(batch, 512, dtype=torch.int64)
+
+
+def gpt2(batch: int) -> Any:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    config = transformers.GPT2Config(attn_implementation="eager", use_cache=False)
+    return transformers.GPT2LMHeadModel(config), torch.zeros(batch, 1024, dtype=torch.int64)
+
+
+def words(batch: int) -> Any:
+    class Words(nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.head = nn.Embedding(10000, 256), nn.Linear(256, 10000)
+            self.lstm = nn.LSTM(256, 256, 2, batch_first=True)
+
+        def forward(self, tokens: Any) -> Any:
+            return self.head(self.lstm(self.embed(tokens))[0])
+
+    return Words(), torch.zeros(batch, 32, dtype=torch.int64)
+
+
+# What the versions of transformers write in other words: scaling, masks, and what makes masks.
+_WAYS = {
+    "fill",
+    "where",
+    "add_scalar",
+    "sub_scalar",
+    "mul_scalar",
+    "div_scalar",
+    "add",
+    "ne_scalar",
+    "eq_scalar",
+    "le",
+    "cumsum",
+    "sub",
+}
+_ZOO = {"resnet50": 0.0, "vgg16": 0.0, "bert-base": 1e-4, "gpt2": 1e-4, "lstm-shi2016": 0.03}
+_MADE = {"resnet50": "resnet50", "vgg16": "vgg16", "bert-base": "bert", "gpt2": "gpt2", "lstm-shi2016": "words"}
+
+
+def _counted(network: Network, *, all_of_them: bool) -> Counter[Operator]:
+    kept = (Linear, Conv2d, BatchNorm, LayerNorm, MatMul, Softmax, Pool, Recurrent)
+    return Counter(
+        layer.operator
+        for layer in network.layers
+        if all_of_them
+        or isinstance(layer.operator, kept)
+        or (isinstance(layer.operator, Elementwise) and layer.operator.function not in _WAYS)
+    )
+
+
+@pytest.mark.parametrize("name", _ZOO)
+def test_networks_of_the_zoo_are_found_again(name: str) -> None:
+    if name in ("bert-base", "gpt2"):
+        pytest.importorskip("transformers", reason="transformers is not installed")
+    traced = load_torch_workload(f"torch:{__name__}:{_MADE[name]}", batch=2)
+    network, ours = traced.network, build_network(name, batch=2, loss=False)
+    whole = name in ("resnet50", "vgg16")
+    assert _counted(network, all_of_them=whole) == _counted(ours, all_of_them=whole)
+    assert network.flop == ours.flop == traced.flop_forward
+    assert network.parameter_count == ours.parameter_count
+    assert training_flop(network) == training_flop(ours) == traced.flop_forward + traced.flop_backward
+    assert saved_tensors(ours, "fp32").total_bytes == pytest.approx(traced.saved_bytes, rel=_ZOO[name], abs=1e5)
+    assert saved_tensors(network, "fp32").total_bytes == pytest.approx(traced.saved_bytes, rel=_ZOO[name], abs=1e5)
