@@ -138,6 +138,8 @@ def _(operator: Elementwise, phase: Phase, precision: Precision) -> Kernels:
         return ()
     if operator.function in ("add", "sub", "add_scalar", "sub_scalar"):
         return ()  # the gradient is handed on as it is
+    if operator.function in ("where", "masked_fill", "neg") or (operator.function == "mul" and operator.inputs == 1):
+        return (Streaming(operator.function, n, n * size, n * size),)  # the other operand is small: a mask, a table
     if operator.function in ("mul", "div", "pow"):
         return tuple(Streaming("mul", n, 2 * n * size, n * size) for _ in range(operator.inputs))
     if operator.function in ("mul_scalar", "div_scalar"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from simulator.workload.backward import backward_layers, needs_gradient
+from simulator.workload.backward import backward_layers, needs_gradient, read_elements
 from simulator.workload.network import Layer, Network
 from simulator.workload.operators import Phase
 
@@ -38,10 +38,10 @@ def backward_steps(network: Network) -> Iterator[BackwardStep]:
     for index, phase, ready in backward_layers(network):
         layer = network.layers[index]
         added = []
-        for tensor in layer.inputs:
+        for position, tensor in enumerate(layer.inputs):
             if needed[tensor]:
                 if tensor in there:
-                    added.append(network.elements[tensor])
+                    added.append(read_elements(network, layer, position))
                 there.add(tensor)
         for parameter in layer.parameters:
             if parameter.name in parameters_there:

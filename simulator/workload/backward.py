@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simulator.workload.network import Layer, Network, Parameter
-from simulator.workload.operators import Attention, MatMul, Phase, Recurrent
+from simulator.workload.operators import Attention, Copy, Elementwise, MatMul, Phase, Recurrent
 
-__all__ = ["backward_layers", "backward_phase", "needs_gradient", "storages", "training_flop"]
+__all__ = ["backward_layers", "backward_phase", "needs_gradient", "read_elements", "storages", "training_flop"]
 
 
 def needs_gradient(network: Network) -> list[bool]:
@@ -29,6 +29,28 @@ def storages(network: Network) -> list[int]:
         if layer.in_place:
             places[layer.output] = places[layer.inputs[0]]
     return places
+
+
+def read_elements(network: Network, layer: Layer, position: int) -> int:
+    """Return how many elements of its input *position* the layer reads: of a view, those that it shows.
+
+    So queries, keys and values that lie in one tensor have gradients of a third of it each.
+    """
+    operator, whole = layer.operator, network.elements[layer.inputs[position]]
+    match operator:
+        case MatMul():
+            shown = operator.batch * operator.k * (operator.n if position else operator.m)
+        case Attention():
+            heads = (operator.kv_heads or operator.heads) if position else operator.heads
+            length = operator.key_length if position else operator.query_length
+            shown = operator.batch * heads * length * operator.head_size
+        case Elementwise():
+            shown = operator.elements
+        case Copy() if len(layer.inputs) == 1:
+            shown = operator.elements
+        case _:
+            shown = whole
+    return min(shown, whole)
 
 
 def backward_phase(layer: Layer, needed: list[bool]) -> Phase | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.workload.activations import peak_forward_bytes, saved_tensors
-from simulator.workload.backward import backward_layers, needs_gradient, storages, training_flop
+from simulator.workload.backward import backward_layers, needs_gradient, read_elements, storages, training_flop
 from simulator.workload.network import Network
 from simulator.workload.zoo.builder import NetworkBuilder
 from simulator.workload.zoo.registry import build_network
@@ -138,3 +138,17 @@ def test_a_product_of_what_is_fed_in_has_one_gradient() -> None:
     network = b.build(1)
     linear, product = (layer.operator.flop for layer in network.layers)
     assert training_flop(network) == 2 * linear + 2 * product
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("attention", ["eager", "fused-softmax", "fused"])
+def test_queries_keys_and_values_read_a_third_each_of_what_holds_them(batch: int, attention: str) -> None:
+    network = build_network("gpt2", batch=batch, layers=1, attention=attention)
+    joint = next(layer.output for layer in network.layers if layer.name == "layers.0.qkv")
+    reads = [
+        read_elements(network, layer, position)
+        for layer in network.layers
+        for position, tensor in enumerate(layer.inputs)
+        if tensor == joint
+    ]
+    assert reads == [network.elements[joint] // 3] * 3
