@@ -195,4 +195,23 @@ def llama(name: str) -> Any:
     return language(LlamaForCausalLM, config, length)
 
 
-EAGER = frozenset((*_GPT2, *_LLAMA))  # the zoo runs some of these with fused attention
+_NEMOTRON = {"nemotron4-15b": (6144, 48, 32), "nemotron4-340b": (18432, 96, 96)}
+
+
+@oracle(*_NEMOTRON, needs="transformers")
+def nemotron(name: str) -> Any:
+    from transformers import NemotronConfig, NemotronForCausalLM
+
+    hidden, heads, layers = _NEMOTRON[name]
+    config = NemotronConfig(
+        hidden_size=hidden,
+        num_attention_heads=heads,
+        num_hidden_layers=layers,
+        intermediate_size=4 * hidden,
+        num_key_value_heads=8,
+        vocab_size=256000,
+    )
+    return language(NemotronForCausalLM, config, 4096)
+
+
+EAGER = frozenset((*_GPT2, *_LLAMA, *_NEMOTRON))  # the zoo runs some of these with fused attention

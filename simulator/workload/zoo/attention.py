@@ -90,11 +90,16 @@ def _eager(
     return b.softmax(scores, f"{name}.softmax"), value
 
 
-def rotate(b: NetworkBuilder, x: Tensor, name: str) -> Tensor:
-    """Return *x* with rotary positions: ``x cos + rotate_half(x) sin``, each operation a kernel."""
-    half = replace(x, shape=(*x.shape[:-1], x.shape[-1] // 2))
+def rotate(b: NetworkBuilder, x: Tensor, name: str, share: int = 1) -> Tensor:
+    """Return *x* with rotary positions: ``x cos + rotate_half(x) sin``, each operation a kernel.
+
+    With a *share* of 2, half of each head is rotated and joined with the rest.
+    """
+    turning = replace(x, shape=(*x.shape[:-1], x.shape[-1] // share))
+    half = replace(x, shape=(*x.shape[:-1], x.shape[-1] // (2 * share)))
     negated = b.add_layer(f"{name}.neg", Elementwise("neg", half.elements), (half,), half.shape)
-    turned = b.add_layer(f"{name}.cat", Copy(x.elements), (negated, x), x.shape)
-    cosine = b.elementwise(f"{name}.cos", "mul", x)
+    turned = b.add_layer(f"{name}.cat", Copy(turning.elements), (negated, turning), turning.shape)
+    cosine = b.elementwise(f"{name}.cos", "mul", turning)
     sine = b.elementwise(f"{name}.sin", "mul", turned)
-    return b.add(cosine, sine, f"{name}.add")
+    rotated = b.add(cosine, sine, f"{name}.add")
+    return rotated if share == 1 else b.add_layer(f"{name}.join", Copy(x.elements), (rotated, x), x.shape)

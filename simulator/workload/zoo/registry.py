@@ -120,6 +120,11 @@ def _llama(
     return _decoder(length, sizes)
 
 
+def _nemotron(hidden: int, heads: int, layers: int) -> Entry:
+    sizes = Decoder("nemotron", hidden, heads, layers, 256000, inner=4 * hidden, kv_heads=8, attention="fused", tied=0)
+    return _decoder(4096, sizes)
+
+
 _LLAMA3 = {"words": 128256, "length": 8192}
 _ENTRIES: dict[str, Entry] = {
     "lenet": _images(small.lenet, image=28, channels=1, classes=10),
@@ -186,6 +191,8 @@ _ENTRIES: dict[str, Entry] = {
     "llama3-8b": _llama(4096, 32, 32, 14336, 8, **_LLAMA3),
     "llama3-70b": _llama(8192, 64, 80, 28672, 8, **_LLAMA3),
     "llama3-405b": _llama(16384, 128, 126, 53248, 8, **_LLAMA3),
+    "nemotron4-15b": _nemotron(6144, 48, 32),
+    "nemotron4-340b": _nemotron(18432, 96, 96),
 }
 _ALIASES = {
     **{f"resnet-{depth}": f"resnet{depth}" for depth in (*RESNET_BLOCKS, 56)},

@@ -1,7 +1,7 @@
-"""Transformers that predict the next token: GPT-2 and 3, OPT, MPT, Llama; Megatron's GPT.
+"""Transformers that predict the next token: GPT-2 and 3, OPT, MPT, Llama, Nemotron-4; Megatron's GPT.
 
 Shapes and the order of operations are those of Hugging Face's models (``gpt2``, ``opt``,
-``llama``), of llm-foundry (``mpt``) and of Megatron-LM (``gpt``).
+``llama``, ``nemotron``), of llm-foundry (``mpt``) and of Megatron-LM (``gpt``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Decoder", "decoder", "embed_positions", "new_gelu"]
 class Decoder:
     """Sizes of a decoder, and in which of the ways it is written."""
 
-    family: Literal["gpt2", "gpt", "opt", "mpt", "llama"]
+    family: Literal["gpt2", "gpt", "opt", "mpt", "llama", "nemotron"]
     hidden: int
     heads: int
     layers: int
@@ -42,11 +42,12 @@ def decoder(b: NetworkBuilder, tokens: Tensor, d: Decoder) -> Tensor:
     x = b.embedding(tokens, "embed", d.vocabulary, word_size)
     if word_size != d.hidden:
         x = b.linear(x, "project_in", d.hidden, bias=False)
-    if d.family != "llama":
+    rotary = d.family in ("llama", "nemotron")
+    if not rotary:
         x = embed_positions(b, x, "positions", (d.positions or tokens.shape[1]) + d.spare_positions)
     if d.family in ("gpt2", "gpt"):
         x = b.dropout(x, "drop")
-    block = _llama_block if d.family == "llama" else _gpt_block
+    block = _llama_block if rotary else _gpt_block
     for i in range(d.layers):
         x = block(b, x, f"layers.{i}", d)
     if not d.norm_last:
@@ -119,16 +120,22 @@ def _llama_block(b: NetworkBuilder, x: Tensor, name: str, d: Decoder) -> Tensor:
     hidden = x.shape[-1]
     kv_heads = d.kv_heads or d.heads
     kv_hidden = hidden // d.heads * kv_heads
-    y = b.layer_norm(x, f"{name}.norm1", kind="rms_norm")
+    norm: Literal["rms_norm", "layer_norm"] = "rms_norm" if d.family == "llama" else "layer_norm"
+    y = b.layer_norm(x, f"{name}.norm1", kind=norm)
     query = b.linear(y, f"{name}.q", hidden, bias=False)
     key = b.linear(y, f"{name}.k", kv_hidden, bias=False)
     value = b.linear(y, f"{name}.v", kv_hidden, bias=False)
-    qkv = rotate(b, query, f"{name}.rotate_q"), rotate(b, key, f"{name}.rotate_k"), value
+    share = 1 if d.family == "llama" else 2
+    qkv = rotate(b, query, f"{name}.rotate_q", share), rotate(b, key, f"{name}.rotate_k", share), value
     y = self_attention(
         b, qkv, name, heads=d.heads, kv_heads=kv_heads, kind=d.attention, mask="add-causal", dropout=False
     )
     x = b.add(x, b.linear(y, f"{name}.out", hidden, bias=False), f"{name}.add1")
-    y = b.layer_norm(x, f"{name}.norm2", kind="rms_norm")
+    y = b.layer_norm(x, f"{name}.norm2", kind=norm)
+    if d.family == "nemotron":  # squared ReLU in place of a gate
+        y = b.elementwise(f"{name}.relu", "relu", b.linear(y, f"{name}.up", d.inner, bias=False))
+        y = b.elementwise(f"{name}.square", "pow_scalar", y)
+        return b.add(x, b.linear(y, f"{name}.down", hidden, bias=False), f"{name}.add2")
     gate = b.linear(y, f"{name}.gate", d.inner, bias=False)
     gate = b.elementwise(f"{name}.silu", "silu", gate)
     y = b.elementwise(f"{name}.mul", "mul", gate, b.linear(y, f"{name}.up", d.inner, bias=False))
