@@ -122,6 +122,8 @@ def test_the_head_of_bert_is_chosen() -> None:
     assert heads["none"].parameter_count == 109_482_240
     assert heads["classification"].parameter_count == 109_482_240 + 2 * 768 + 2
     assert results(heads["classification"]) == [4]
+    used = build_network("bert-base", batch=2, training=False)
+    assert used.parameters == heads["classification"].parameters
 
 
 def test_sizes_can_be_changed() -> None:

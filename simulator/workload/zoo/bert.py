@@ -12,13 +12,13 @@ from simulator.workload.zoo.transformer import embed_positions
 
 __all__ = ["HEADS", "Encoder", "HeadKind", "encoder"]
 
-HeadKind = Literal["pretraining", "classification", "question-answering", "none"]
+HeadKind = Literal["auto", "pretraining", "classification", "question-answering", "none"]
 HEADS: tuple[HeadKind, ...] = get_args(HeadKind)
 
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """Sizes of an encoder, and what stands on it."""
+    """Sizes of an encoder, and what stands on it; ``auto``: pretraining in training, else classification."""
 
     hidden: int
     heads: int
@@ -26,24 +26,25 @@ class Encoder:
     vocabulary: int
     positions: int = 512
     attention: AttentionKind = "eager"
-    head: HeadKind = "pretraining"
+    head: HeadKind = "auto"
 
 
 def encoder(b: NetworkBuilder, tokens: Tensor, e: Encoder) -> tuple[Tensor, ...]:
     """Return what the losses are computed from; with head ``none`` the hidden states and the pooled one."""
+    head = e.head if e.head != "auto" else "pretraining" if b.training else "classification"
     x = b.embedding(tokens, "embed", e.vocabulary, e.hidden)
     x = b.add(x, b.embedding(b.input(*tokens.shape), "segments", 2, e.hidden), "segments.add")
     x = embed_positions(b, x, "positions", e.positions)
     x = b.dropout(b.layer_norm(x, "embed_norm"), "embed_dropout")
     for i in range(e.layers):
         x = _block(b, x, f"layers.{i}", e)
-    if e.head == "question-answering":
+    if head == "question-answering":
         return (b.linear(x, "qa_outputs", 2),)
     first = b.view(x, tokens.shape[0], e.hidden)  # of each sequence, its first token
     pooled = b.elementwise("pooler.tanh", "tanh", b.linear(first, "pooler", e.hidden))
-    if e.head == "none":
+    if head == "none":
         return x, pooled
-    if e.head == "classification":
+    if head == "classification":
         return (b.linear(b.dropout(pooled, "dropout"), "classifier", 2),)
     y = b.linear(x, "predictions.transform", e.hidden)
     y = b.layer_norm(b.elementwise("predictions.gelu", "gelu", y), "predictions.norm")
