@@ -1,15 +1,18 @@
 """Write anew what the documents show of the program: outputs of commands, the picture, the table of errors.
 
-``python docs/make_tables.py [COLLECTIVES.csv]`` rewrites README.md and docs/*.md in place.
-The table of errors needs the measurements: their file is the argument, or collectives.csv in
-the folder that TOPOSIM_CORPUS names; without either it stays as it is, and that is said.
+``python docs/make_tables.py [FOLDER] [--leave-one-out]`` rewrites README.md and docs/*.md in place.
+The tables of errors need the measurements: collectives.csv, ops.csv, training.csv and baselines.csv in
+FOLDER, or in the folder that TOPOSIM_CORPUS names; without either they stay as they are, and that is said.
+The columns of devices left out of the fit need ``--leave-one-out``, which fits for minutes (it is
+``validate fit ops.csv --leave-one-device-out``); without it they stay as they are.
 
 In the documents
 
 * a ``console`` block starts with ``$ simulate ...`` or ``$ validate ...`` and goes on with
   what that prints;
 * a comment ``<!-- file: NAME -->`` before a block makes the block a file that commands can read;
-* the table of errors stands between ``<!-- errors -->`` and ``<!-- /errors -->``.
+* the tables of errors stand between ``<!-- errors -->`` and ``<!-- /errors -->``, and likewise those of
+  operators, devices, steps and published predictors.
 
 ``tests/unit/test_docs.py`` fails where a document shows something else than the program.
 """
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import re
 import shlex
@@ -30,20 +34,37 @@ from simulator.cli import run as simulate
 from simulator.console.run import run_app
 from simulator.strategies.nccl.cost import FITTED_TO
 from validate.cli import app as validate_app
+from validate.operators.devices import DeviceBook
+from validate.operators.scorer import OPERATORS, OperatorScorer
 from validate.score.collectives import COLLECTIVES, LARGE_BYTES, CollectiveScorer
 from validate.score.groups import Group, whole
 from validate.score.machines import MachineBook
+from validate.score.markdown import operator_table, percent, published_table, step_table
 from validate.score.score import ScoredRow, score_table
 from validate.score.table import read_table
+from validate.training.kind import TRAINING
+from validate.training.published import read_published
+from validate.training.scorer import TrainingScorer
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = "simulate --topology p3.16xlarge --plot docs/images/p3.16xlarge.svg"
 # The machines of the V100 cube mesh; docs/decisions/nccl-costs.md.
 CUBE_MESH = ("vtrain-8xv100-cube-mesh", "8xv100-sxm2-16gb-cube-mesh", "oci-bm.gpu3.8")  # one node each
 _FEW_ROWS = 10
+# What the table of steps shows: rows that have these labels.
+STEPS: tuple[tuple[str, dict[str, str]], ...] = (
+    ("transformers in fp32, eager PyTorch (NeuSight)", {"dataset": "neusight_model_latency"}),
+    ("transformers since 2019", {"family": "transformer", "era": "since 2019"}),
+    ("CNNs since 2019", {"family": "CNN", "era": "since 2019"}),
+    (
+        "CNNs before 2019, the fastest framework of each",
+        {"family": "CNN", "era": "before 2019", "framework_rank": "best"},
+    ),
+    ("CNNs before 2019, the other frameworks", {"family": "CNN", "era": "before 2019", "framework_rank": "other"}),
+)
 _FILE = r"(?:<!-- file: (?P<file>\S+) -->\n+)?"
 _BLOCK = re.compile(_FILE + r"```(?P<kind>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
-_ERRORS = re.compile(r"(<!-- errors -->\n).*?(<!-- /errors -->)", re.DOTALL)
+_MARKED = re.compile(r"(<!-- (?P<what>[\w-]+) -->\n)(?P<body>.*?)(<!-- /(?P=what) -->)", re.DOTALL)
 _HEADER = (
     "| measurements of | rows | median | 90th percentile | bias | ring: median | ring: 90th percentile |",
     "|---|--:|--:|--:|--:|--:|--:|",
@@ -124,34 +145,86 @@ def error_table(table: Path) -> str:
 
 def _line(label: str, group: Group) -> str:
     errors, ring = group.errors, group.baseline
-    figures = [_percent(errors.median_ape), _percent(errors.p90_ape), _percent(errors.bias, "+")]
-    figures += [_percent(ring.median_ape), _percent(ring.p90_ape)]
+    figures = [percent(errors.median_ape), percent(errors.p90_ape), percent(errors.bias, "+")]
+    figures += [percent(ring.median_ape), percent(ring.p90_ape)]
     return f"| {label} | {errors.n} | " + " | ".join(figures) + " |"
 
 
-def _percent(value: float | None, sign: str = "") -> str:
-    return "-" if value is None else f"{value * 100:{sign}.1f} %"
+def operator_tables(table: Path, old: dict[str, str], *, leave_one_out: bool) -> dict[str, str]:
+    """Return the tables of operators and of devices; *old* are those that are there."""
+    read = read_table(table.read_bytes(), table.name, OPERATORS.needed, OPERATORS.read, OPERATORS.name)
+    plain = score_table(read, OperatorScorer(DeviceBook()), ["A"])
+    calibrated = score_table(read, OperatorScorer(DeviceBook(), calibrate=50), ["A"])
+    left: dict[str, dict[str, tuple[str, str]]] = {
+        what: {cells[0]: (cells[4], cells[5]) for cells in _cells(old.get(what, ""))}
+        for what in ("operators", "devices")
+    }
+    if leave_one_out:
+        left = _left_out(table)
+    return {
+        what: operator_table(plain, calibrated, left[what], axis)
+        for what, axis in (("operators", "op"), ("devices", "device"))
+    }
+
+
+def _cells(table: str) -> list[list[str]]:
+    """Return the cells of the rows of a Markdown *table* below its head."""
+    return [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in table.strip().splitlines()[2:]]
+
+
+def _left_out(table: Path) -> dict[str, dict[str, tuple[str, str]]]:
+    """Return median and mean error of fits without the device, by operator and by device."""
+    shown = printed(f"validate fit {shlex.quote(str(table))} --leave-one-device-out --jobs 2 --json --quiet")
+    found: dict[str, dict[str, tuple[str, str]]] = {"operators": {}, "devices": {}}
+    for name, errors in json.loads(shown)["left_out"].items():
+        axis, _, label = name.partition(" ")
+        cells = percent(errors["median_ape"]), percent(errors["mean_ape"])
+        for what in [{"op": "operators", "device": "devices"}[axis]] if label else list(found):
+            found[what][f"`{label}`" if label else "all"] = cells
+    return found
+
+
+def step_tables(folder: Path) -> dict[str, str]:
+    """Return the table of errors of steps, and that of published predictors beside."""
+    table = folder / "training.csv"
+    read = read_table(table.read_bytes(), table.name, TRAINING.needed, TRAINING.read, TRAINING.name)
+    baselines = folder / "baselines.csv"
+    published = read_published(str(baselines)) if baselines.is_file() else {}
+    rows = score_table(read, TrainingScorer(MachineBook(), {}, published), ["A", "B"])
+    return {"steps": step_table(rows, STEPS), "published": published_table(rows)}
+
+
+def tables(folder: Path, old: dict[str, str], *, leave_one_out: bool = False) -> dict[str, str]:
+    """Return the tables of errors that the measurements in *folder* give, by the name of their place."""
+    found = {}
+    if (folder / "collectives.csv").is_file():
+        found["errors"] = error_table(folder / "collectives.csv")
+    if (folder / "ops.csv").is_file():
+        found |= operator_tables(folder / "ops.csv", old, leave_one_out=leave_one_out)
+    if (folder / "training.csv").is_file():
+        found |= step_tables(folder)
+    return found
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Rewrite the documents; *arguments* may name the table of measurements."""
+    """Rewrite the documents; *arguments* may name the folder of measurements."""
     for variable in ("COLUMNS", "FORCE_COLOR"):
         os.environ.pop(variable, None)
-    folder = os.environ.get("TOPOSIM_CORPUS")
-    table = Path(arguments[0]) if arguments else Path(folder) / "collectives.csv" if folder else None
+    named = [argument for argument in arguments if not argument.startswith("--")]
+    variable = os.environ.get("TOPOSIM_CORPUS")
+    folder = Path(named[0]) if named else Path(variable) if variable else None
+    old = {m["what"]: m["body"] for path in documents() for m in _MARKED.finditer(path.read_text(encoding="utf-8"))}
+    new_tables = tables(folder, old, leave_one_out="--leave-one-out" in arguments) if folder is not None else {}
     for path in documents():
-        old = path.read_text(encoding="utf-8")
-        new = with_outputs(old)
-        if table is not None and _ERRORS.search(new):
-            errors = error_table(table)
-            new = _ERRORS.sub(lambda match, errors=errors: match[1] + errors + match[2], new)
-        if new != old:
-            path.write_text(new, encoding="utf-8")
+        before = path.read_text(encoding="utf-8")
+        after = _MARKED.sub(lambda m: f"{m[1]}{new_tables.get(m['what'], m['body'])}{m[4]}", with_outputs(before))
+        if after != before:
+            path.write_text(after, encoding="utf-8")
             sys.stdout.write(f"wrote {path.relative_to(ROOT)}\n")
     with contextlib.chdir(ROOT):
         printed(PICTURE)
-    if table is None:
-        sys.stdout.write("the table of errors stays as it was: name collectives.csv, or its folder by TOPOSIM_CORPUS\n")
+    if folder is None:
+        sys.stdout.write("the tables of errors stay as they were: name the folder of measurements (TOPOSIM_CORPUS)\n")
     return 0
 
 

@@ -11,7 +11,7 @@ from validate.fit.operators import command, families
 
 DEVICES = ("t4", "p4", "v100-pcie-32gb")
 REAL = dict(families.FAMILIES)
-HEADER = "device,op,variant,dtype,rows,cols,time_s,trust"
+HEADER = "device,op,variant,dtype,rows,cols,time_s,trust,dataset"
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,8 @@ def simple(monkeypatch):
         ("elementwise",),
         "A",
         "C",
-        lambda row: True,
+        lambda row: row.query.operator.function == "relu",
+        lambda row: row.dataset != "elsewhere",
         rate,
         lambda constants: lambda row: constants.element_s * row.query.operator.elements,
     )
@@ -50,7 +51,7 @@ def table(tmp_path, **factors):
     lines = [HEADER]
     for device in DEVICES:
         factor = factors.get(device.split("-")[0], 1.0)
-        lines += [f"{device},elementwise,relu,fp32,{n},1000,{factor * n * 1e-9!r},A" for n in (100, 200, 300)]
+        lines += [f"{device},elementwise,relu,fp32,{n},1000,{factor * n * 1e-9!r},A," for n in (100, 200, 300)]
     path.write_text("\n".join(lines) + "\n")
     return str(path)
 
@@ -120,6 +121,15 @@ def test_a_device_that_is_held_out_is_held_out_of_all_fits(tmp_path, capsys):
     assert errors["elementwise, p4"]["bias"] == pytest.approx(0)
     assert errors["elementwise, held out"]["n"] == 3
     assert errors["elementwise, fitted without the device"]["n"] == 9
+
+
+def test_rows_that_do_not_shape_the_constants_are_judged(tmp_path, capsys):
+    file = table(tmp_path)
+    with open(file, "a") as stream:
+        stream.write("t4,elementwise,relu,fp32,100,1000,1e-6,A,elsewhere\nt4,elementwise,tanh,fp32,9,9,1,A,\n")
+    found = document(capsys, file)
+    assert found["families"]["simple"]["constants"] == {"element_s": "1e-12"}
+    assert found["errors"]["elementwise, fitted"]["n"] == 10
 
 
 def test_the_other_spelling(tmp_path, capsys):

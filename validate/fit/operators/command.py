@@ -151,6 +151,17 @@ def _groups(results: Sequence[tuple[_Task, list[str], Found]], hold_out: Sequenc
         yield f"  {name}", summarise(errors)
 
 
+def _left_out(results: Sequence[tuple[_Task, list[str], Found]]) -> Iterator[tuple[str, Errors]]:
+    """Yield the errors of devices that a fit had not seen: of all, of each operator, of each device."""
+    groups: dict[str, list[float]] = {}
+    for task, _, found in results:
+        for (device, op), errors in found.items() if task.is_left_out else ():
+            for name in ("all", f"op {op}", f"device {device}"):
+                groups.setdefault(name, []).extend(errors)
+    for name in sorted(groups):
+        yield name, summarise(groups[name])
+
+
 def _report(results: Sequence[tuple[_Task, list[str], Found]], hold_out: Sequence[str], style: Style = PLAIN) -> str:
     lines = []
     for task, constants, _ in results:
@@ -175,4 +186,5 @@ def _document(results: Sequence[tuple[_Task, list[str], Found]], hold_out: Seque
         },
         "held_out": list(hold_out),
         "errors": {name.strip(): asdict(errors) for name, errors in _groups(results, hold_out)},
+        "left_out": {name: asdict(errors) for name, errors in _left_out(results)},
     }

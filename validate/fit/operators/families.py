@@ -42,6 +42,7 @@ class Material:
 class Family:
     """``fit`` returns constants, ``predictor`` what they say of a row.
 
+    ``usable`` are rows that can be predicted, ``fits`` those of them that shape the constants.
     A fit that leaves a device out may be short: of fewer rows, since there are many such fits.
     """
 
@@ -50,6 +51,7 @@ class Family:
     grades: str
     short_grades: str
     usable: Callable[[Measured], bool]
+    fits: Callable[[Measured], bool]
     fit: Callable[[Material, bool], Any]
     predictor: Callable[[Any], Predict]
 
@@ -57,13 +59,15 @@ class Family:
 def read_material(family: Family, files: Sequence[str], judged: str) -> Material:
     """Return the rows of *files* for *family*; those with one of the grades *judged* judge."""
 
-    def read(grades: str) -> tuple[Measured, ...]:
+    def read(grades: str, wanted: Callable[[Measured], bool]) -> tuple[Measured, ...]:
         if not grades:
             return ()
         rows = [row for file in files for row in read_measured(file, grades=grades, ops=family.ops)]
-        return tuple(row for row in rows if family.usable(row))
+        return tuple(row for row in rows if family.usable(row) and wanted(row))
 
-    return Material(read(family.grades), read(family.short_grades), read(judged))
+    return Material(
+        read(family.grades, family.fits), read(family.short_grades, family.fits), read(judged, lambda _row: True)
+    )
 
 
 def constant_lines(constants: Any) -> list[str]:
@@ -98,7 +102,8 @@ def _convolution() -> Family:
         ("conv2d",),
         "A",
         "",
-        lambda row: _makers(row) and row.query.precision in ("fp32", "fp16"),
+        lambda row: _makers(row) and _has_rate(row),
+        lambda row: row.query.precision in ("fp32", "fp16"),
         lambda material, _short: module.fit_convolution(material.fitted),
         lambda costs: lambda row: module.predicted_s(row, costs),
     )
@@ -135,6 +140,7 @@ def _gemm() -> Family:
         "A",
         "",
         lambda row: _makers(row) and _has_rate(row),
+        lambda _row: True,
         fit,
         lambda constants: lambda row: module.predicted_gemm(row, constants),
     )
@@ -148,7 +154,8 @@ def _recurrence() -> Family:
         ("rnn", "lstm", "gru"),
         "A",
         "",
-        _makers,
+        lambda row: _makers(row) and _has_rate(row),
+        lambda _row: True,
         lambda material, _short: module.fit_recurrence(material.fitted),
         lambda costs: lambda row: module.predicted_s(row, costs),
     )

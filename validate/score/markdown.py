@@ -1,0 +1,77 @@
+"""Tables of errors as Markdown, for documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from validate.score.groups import Group, group_rows, whole
+from validate.score.published import beside_published
+from validate.score.score import ScoredRow
+from validate.score.statistics import Errors, summarise
+
+__all__ = ["operator_table", "percent", "published_table", "step_table"]
+
+Cells = tuple[str, str]
+_NONE: Cells = ("-", "-")
+_FEW_ROWS = 5
+
+
+def percent(value: float | None, sign: str = "") -> str:
+    """Return the fraction *value* as a percentage."""
+    return "-" if value is None else f"{value * 100:{sign}.1f} %"
+
+
+def _cells(errors: Errors | None) -> Cells:
+    return _NONE if errors is None else (percent(errors.median_ape), percent(errors.mean_ape))
+
+
+def _counted(rows: Sequence[ScoredRow], axis: str) -> dict[str, Errors]:
+    return {g.by[axis]: g.errors for g in group_rows(rows, (axis,)) if g.errors.n}
+
+
+def operator_table(
+    plain: Sequence[ScoredRow], calibrated: Sequence[ScoredRow], left_out: Mapping[str, Cells], axis: str
+) -> str:
+    """Return errors by *axis* (op or device).
+
+    *plain* are rows scored from data sheets, *calibrated* those that calibrations left to judge, and
+    *left_out* the median and mean of fits without the device, by label.
+    """
+    heads = ["data sheet", "device left out of the fit", "calibrated on 50 rows", "roofline"]
+    columns = " | ".join(f"{head}: median | mean" for head in heads)
+    lines = [f"| {axis} | rows | {columns} |", "|---|" + "--:|" * 9]
+    after = _counted(calibrated, axis)
+    groups = [g for g in group_rows(plain, (axis,)) if g.errors.n >= _FEW_ROWS]
+    labels: list[tuple[str, Group, Errors | None]] = [("all", whole(plain), summarise(_errors(calibrated)))]
+    labels += [(f"`{g.by[axis]}`", g, after.get(g.by[axis])) for g in sorted(groups, key=lambda g: -g.errors.n)]
+    for label, group, fitted in labels:
+        enough = fitted if fitted is not None and fitted.n >= _FEW_ROWS else None
+        cells = [*_cells(group.errors), *left_out.get(label, _NONE), *_cells(enough), *_cells(group.baseline)]
+        lines.append(f"| {label} | {group.errors.n} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _errors(rows: Sequence[ScoredRow]) -> list[float]:
+    return [row.error for row in rows if not row.skipped and row.error is not None]
+
+
+def step_table(rows: Sequence[ScoredRow], groups: Sequence[tuple[str, Mapping[str, str]]]) -> str:
+    """Return errors of the rows that have the labels of each of *groups*, by its name."""
+    lines = [
+        "| steps of | rows | median | mean | 90th percentile | bias | roofline: median | mean |",
+        "|---|" + "--:|" * 7,
+    ]
+    for name, labels in groups:
+        group = whole([row for row in rows if all(row.labels.get(k) == v for k, v in labels.items())])
+        e = group.errors
+        cells = [*_cells(e), percent(e.p90_ape), percent(e.bias, "+"), *_cells(group.baseline)]
+        lines.append(f"| {name} | {e.n} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def published_table(rows: Sequence[ScoredRow]) -> str:
+    """Return the errors of predictors of others and of this one, on the rows that both predict."""
+    lines = ["| predictor | rows | its median | its mean | toposim: median | mean |", "|---|" + "--:|" * 5]
+    for name, theirs, ours in beside_published(rows):
+        lines.append(f"| {name} | {theirs.n} | " + " | ".join([*_cells(theirs), *_cells(ours)]) + " |")
+    return "\n".join(lines) + "\n"
