@@ -121,7 +121,8 @@ def _memory_bound() -> Family:
         module.OPS,
         "AB",
         "C",
-        lambda row: _makers(row) and module.usable(row),
+        _makers,
+        module.usable,
         lambda material, _short: module.fit_memory_bound(material.fitted, material.short),
         predictor,
     )
