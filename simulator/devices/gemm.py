@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from simulator.devices.clock import computes_on_tensor_cores, sustained_clock
 from simulator.devices.cost import Bound, KernelCost
 from simulator.devices.device import Gpu
-from simulator.devices.gemm_tiles import EARLY, GEMM, GemmConstants, Tile, tiles_for
+from simulator.devices.gemm_tiles import EARLY, GEMM, GemmConstants, Tile, arithmetic_rate, tiles_for
 from simulator.devices.kernels import Gemm
-from simulator.devices.memory import achieved_bandwidth
+from simulator.devices.memory import achieved_bandwidth, l2_bandwidth, resident_share
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 __all__ = ["ProductTime", "gemm_cost", "matrix_product_time"]
@@ -24,10 +24,12 @@ __all__ = ["ProductTime", "gemm_cost", "matrix_product_time"]
 _WAVES = (1, 2, 4)  # that k may be split to fill
 _MOST_PARTS = 64
 _LEAST_K = 64  # of a part
+_THIN = 16  # rows or columns, that dot products may compute
 _STEP_K = 8
 _SECTOR_BYTES = 32
 _WALK_SHARPNESS = 3.0
 _REDUCE_SPEED = 2.5  # partial sums of a split k are still in L2: so much faster than device memory
+_Way = tuple[float, Tile, int, float, float, float, float]  # the fields of ProductTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +65,16 @@ class _Product:
     right_bytes: float
     written_bytes: float
     element_bytes: int
-    left_walks: float  # translations for each row of A, each step along k: 0 where L1 has them
+    left_walks: float  # translations for each row of A, each step along k: 0 where they are known
     right_walks: float
     missed: float  # share of operands read anew by later waves
     sm_count: int
     tiles_at_once: float
-    memory_Bps: float
+    memory_s_per_byte: float
     l2_Bps_per_sm: float
     walks_per_s: float
+    reduce_s: float  # where k is split
+    partial_s_per_byte: float  # of the sums of its parts
 
 
 def gemm_cost(gpu: Gpu, kernel: Gemm, constants: GemmConstants = GEMM) -> KernelCost:
@@ -113,51 +117,85 @@ def matrix_product_time(
     they differ from their sizes: an implicit product reads an image, not the matrix made of its windows.
     """
     element = ELEMENT_BYTES[precision]
-    tensor = computes_on_tensor_cores(gpu, precision)
     left = float(m * k * element) if left_bytes is None else left_bytes
     right = float(n * k * element) if right_bytes is None else right_bytes
-    l2_bytes = max(gpu.l2_bytes * constants.l2_share, 1.0)
+    written = float(m * n * element) if written_bytes is None else written_bytes
+    tensor = computes_on_tensor_cores(gpu, precision)
+    product = _product(gpu, (m, n, k, batch), (left, right, written), precision, layout, constants)
+    splits = tensor or batch == 1 or gpu.vendor != "nvidia"
+    best: _Way | None = None
+    for tile in tiles_for(gpu, precision, layout, batch > 1, constants):
+        tiles = batch * -(-m // tile.rows) * -(-n // tile.columns)
+        # However k is split, arithmetic takes no less than spread evenly over all SMs.
+        if (
+            best is not None
+            and tiles * tile.rows * tile.columns * 2.0 * k > best[0] * tile.sm_flops_per_s * gpu.sm_count
+        ):
+            continue
+        for parts in _parts(product, tiles) if splits else (1,):
+            way = _way(product, tile, parts, constants)
+            if best is None or way[0] < best[0]:
+                best = way
+    assert best is not None
+    if batch == 1 and min(m, n) <= _THIN:
+        rate = arithmetic_rate(gpu, precision) * sustained_clock(gpu, precision, constants.power) / gpu.boost_clock_Hz
+        compute_s = 2.0 * m * n * k / (constants.thin_share * rate)
+        memory_s = (left + right + written) * product.memory_s_per_byte
+        time_s = constants.start_s + math.hypot(compute_s, memory_s)
+        if time_s < best[0]:
+            return ProductTime(time_s, Tile(n, m, rate / gpu.sm_count, 1.0, 0.0), 1, compute_s, memory_s, 0.0, 0.0)
+    return ProductTime(*best)
+
+
+def _product(
+    gpu: Gpu,
+    sides: tuple[int, int, int, int],
+    moved: tuple[float, float, float],
+    precision: Precision,
+    layout: str,
+    c: GemmConstants,
+) -> _Product:
+    m, n, k, batch = sides
+    left, right, written = moved
+    element = ELEMENT_BYTES[precision]
     far = 0.0
     if gpu.vendor == "nvidia":
-        far = 1.0 / (1.0 + (constants.walk_stride_bytes / (k * element)) ** _WALK_SHARPNESS)
-    walks_per_clock = constants.walks_early if gpu.generation in EARLY else constants.walks_late
-    product = _Product(
-        m,
-        n,
-        k,
-        batch,
-        left,
-        right,
-        float(m * n * element) if written_bytes is None else written_bytes,
-        element,
-        far if layout[0] == "N" else 0.0,
-        far if layout[1] == "T" else 0.0,
-        1.0 / (1.0 + (l2_bytes / max(left + right, 1.0)) ** 2),
-        gpu.sm_count,
-        gpu.sm_count * constants.wave,
-        achieved_bandwidth(gpu) * constants.bandwidth_share,
-        (constants.l2_clock_bytes_tensor if tensor else constants.l2_clock_bytes) * sustained_clock(gpu, precision),
-        walks_per_clock * gpu.boost_clock_Hz,
+        far = 1.0 / (1.0 + (c.walk_stride_bytes / (k * element)) ** _WALK_SHARPNESS)
+    clock_Hz = sustained_clock(gpu, precision, c.power)
+    # Products that run one after the other on the same operands find them in L2, as far as it holds all.
+    hits = resident_share(gpu, batch * (left + right + written))
+    memory_Bps = achieved_bandwidth(gpu) * c.bandwidth_share
+    l2_bytes = max(gpu.l2_bytes * c.l2_share, 1.0)
+    return _Product(
+        m=m,
+        n=n,
+        k=k,
+        batch=batch,
+        left_bytes=left,
+        right_bytes=right,
+        written_bytes=written,
+        element_bytes=element,
+        left_walks=far if layout[0] == "N" else 0.0,
+        right_walks=far if layout[1] == "T" else 0.0,
+        missed=1.0 / (1.0 + (l2_bytes / max(left + right, 1.0)) ** 2),
+        sm_count=gpu.sm_count,
+        tiles_at_once=gpu.sm_count * c.wave,
+        memory_s_per_byte=hits / l2_bandwidth(gpu) + (1.0 - hits) / memory_Bps,
+        # Tiles on tensor cores are fetched once for several SMs, or found in L1: memory bounds them, not L2.
+        l2_Bps_per_sm=math.inf if computes_on_tensor_cores(gpu, precision) else c.l2_clock_bytes * clock_Hz,
+        walks_per_s=(c.walks_early if gpu.generation in EARLY else c.walks_late) * gpu.boost_clock_Hz,
+        reduce_s=c.reduce_early_s if gpu.vendor != "nvidia" or gpu.generation in EARLY else c.reduce_s,
+        partial_s_per_byte=1.0 / (_REDUCE_SPEED * memory_Bps),
     )
-    splits = tensor or batch == 1 or gpu.vendor != "nvidia"
-    best: ProductTime | None = None
-    for tile in tiles_for(gpu, precision, layout, batch > 1, constants):
-        for parts in _parts(product, tile) if splits else (1,):
-            found = _time(product, tile, parts, constants)
-            if best is None or found.time_s < best.time_s:
-                best = found
-    assert best is not None
-    return best
 
 
-def _parts(product: _Product, tile: Tile) -> set[int]:
-    """Return into how many parts k may be split with *tile*: so that all SMs have one, two, four tiles."""
-    tiles = product.batch * -(-product.m // tile.rows) * -(-product.n // tile.columns)
+def _parts(product: _Product, tiles: int) -> set[int]:
+    """Return into how many parts k may be split: so that all SMs have one, two, four of *tiles* times parts."""
     most = min(_MOST_PARTS, -(-product.k // _LEAST_K))
     return {1, *(max(1, min(most, waves * product.sm_count // tiles)) for waves in _WAVES)}
 
 
-def _time(p: _Product, tile: Tile, parts: int, c: GemmConstants) -> ProductTime:
+def _way(p: _Product, tile: Tile, parts: int, c: GemmConstants) -> _Way:
     rows = -(-p.m // tile.rows)
     columns = -(-p.n // tile.columns)
     k = -(-p.k // (parts * _STEP_K)) * _STEP_K
@@ -167,21 +205,20 @@ def _time(p: _Product, tile: Tile, parts: int, c: GemmConstants) -> ProductTime:
     compute_s = flop_s * max(deep, tile.alone) + deep * tile.edge_s
 
     # A wave covers about as many rows as columns of C, each of which is read once for the wave.
-    wide = min(max(math.sqrt(p.tiles_at_once * tile.columns / tile.rows), 1.0), rows)
-    across = min(max(p.tiles_at_once / wide, 1.0), columns)
-    wide = min(max(p.tiles_at_once / across, 1.0), rows)
-    read = p.left_bytes * (1.0 + (columns / across - 1.0) * p.missed)
-    read += p.right_bytes * (1.0 + (rows / wide - 1.0) * p.missed)
-    memory_s = p.batch * (read + p.written_bytes) / p.memory_Bps
+    tall = min(max(math.sqrt(p.tiles_at_once * tile.columns / tile.rows), 1.0), rows)
+    wide = min(max(p.tiles_at_once / tall, 1.0), columns)
+    tall = min(max(p.tiles_at_once / wide, 1.0), rows)
+    read = p.left_bytes * (1.0 + (columns / wide - 1.0) * p.missed)
+    read += p.right_bytes * (1.0 + (rows / tall - 1.0) * p.missed)
+    memory_s = p.batch * (read + p.written_bytes) * p.memory_s_per_byte
 
     fetched = tiles * k * p.element_bytes
     l2_s = fetched * (tile.rows + tile.columns) / (p.l2_Bps_per_sm * min(tiles, p.sm_count))
-    turned = min(tile.rows, p.m) * p.left_walks + min(tile.columns, p.n) * p.right_walks
-    walk_s = fetched / _SECTOR_BYTES * turned / p.walks_per_s
+    walked = min(tile.rows, p.m) * p.left_walks + min(tile.columns, p.n) * p.right_walks
+    walk_s = fetched / _SECTOR_BYTES * walked / p.walks_per_s
 
     e = c.overlap
     time_s = c.start_s + (compute_s**e + memory_s**e + l2_s**e + walk_s**e) ** (1.0 / e)
     if parts > 1:
-        partial = p.batch * p.m * p.n * 4.0 * (parts + 1)
-        time_s += c.reduce_s + partial / (_REDUCE_SPEED * p.memory_Bps)
-    return ProductTime(time_s, tile, parts, compute_s, memory_s, l2_s, walk_s)
+        time_s += p.reduce_s + p.batch * p.m * p.n * 4.0 * (parts + 1) * p.partial_s_per_byte
+    return time_s, tile, parts, compute_s, memory_s, l2_s, walk_s

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from simulator.devices.clock import computes_on_tensor_cores, sustained_clock
+from simulator.devices.clock import POWER, PowerCosts, computes_on_tensor_cores, sustained_clock
 from simulator.devices.device import Gpu
 from simulator.workload.precision import Precision
 
@@ -27,40 +27,41 @@ _SIDES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class GemmConstants:
     """Constants of products, the same for all GPUs; fitted by ``validate.fit.operators.gemm``.
 
     A tile of r x c keeps its lanes busy for 1 / (1 + cost (1/r + 1/c)) of the time: operands are fetched
-    once a row and column, and multiplied r c times.
+    once a row and column, and multiplied r c times.  Two objects are never the same, so that tiles can be
+    remembered by them.
     """
 
-    fetch_full: float = 4.51  # SMs that issue one instruction for all lanes of a scheduler each clock: fetches compete
-    fetch_half: float = 6.10  # ... whose schedulers have 16 lanes, and so a free slot every other clock (GA100)
-    fetch_volta: float = 1.89  # ... of Volta and Turing, whose kernels are written by hand
-    transpose_full: float = 13.7  # besides, where both operands must be turned on their way to the SM
-    transpose_volta: float = 1.01
-    fetch_other: float = 12.7  # other makers
-    rate_other: float = 0.775  # of peak, at best
-    fetch_tensor: float = 5.19
-    rate_tensor_32_bit: float = 0.694  # tf32 against 16 bit: operands must lie along k, and are turned by the SM
-    narrow: float = 0.929  # tiles of fewer than 128 columns, but Volta's and Turing's
-    narrow_volta: float = 1.18
-    alone: float = 22500.0  # elements of all tiles on an SM that hide each other's latencies
-    alone_tensor: float = 9600.0
-    tile_clocks: float = 507.0  # start and end of a tile
-    tile_clocks_tensor: float = 818.0
-    overlap: float = 2.08  # exponent: arithmetic, memory and caches together take the norm of their times
-    bandwidth_share: float = 0.948  # of what streams reach
-    l2_clock_bytes: float = 11.0  # from L2 to an SM, in a clock
-    l2_clock_bytes_tensor: float = 290.0
+    fetch: float = 13.3  # with 128 lanes an SM, that share what shared memory delivers; of fewer lanes so much less
+    fetch_volta: float = 4.25  # Volta and Turing, whose kernels are tuned by hand
+    transpose: float = 12.5  # besides, where both operands are turned on their way to the SM
+    transpose_volta: float = 0.714
+    fetch_other: float = 9.49  # other makers
+    rate_other: float = 0.755  # of peak, at best
+    fetch_tensor: float = 2.84
+    rate_tensor_32_bit: float = 0.657  # tf32 against 16 bit: operands must lie along k, and are turned by the SM
+    narrow: float = 0.925  # tiles of fewer than 128 columns
+    alone: float = 14400.0  # elements of all tiles on an SM that hide each other's latencies
+    alone_tensor: float = 5790.0
+    tile_clocks: float = 542.0  # start and end of a tile
+    tile_clocks_tensor: float = 1080.0
+    overlap: float = 2.15  # exponent: arithmetic, memory and caches together take the norm of their times
+    bandwidth_share: float = 0.977  # of what streams reach
+    l2_clock_bytes: float = 25.0  # from L2 to an SM, in a clock
+    thin_share: float = 0.04  # of peak, where a product of a few rows or columns runs as dot products
     l2_share: float = 0.5  # of L2, for operands
-    wave: float = 1.13  # tiles at once on an SM that share operands
-    walk_stride_bytes: float = 60e3  # rows farther apart than this miss the translation of addresses
-    walks_early: float = 2.30  # translations in a clock of the whole GPU, to Pascal
-    walks_late: float = 19.2  # since Volta
-    start_s: float = 5.2e-6  # launch to first instruction, and end
-    reduce_s: float = 4.4e-6  # where k is split: the kernel that adds up
+    wave: float = 1.08  # tiles at once on an SM that share operands
+    walk_stride_bytes: float = 67900.0  # rows farther apart than this miss the translation of addresses
+    walks_early: float = 2.19  # translations in a clock of the whole GPU, to Pascal
+    walks_late: float = 16.3  # since Volta
+    start_s: float = 7.17e-06  # launch to first instruction, and end
+    reduce_early_s: float = 4.63e-05  # where k is split: the kernel that adds up, and how rarely libraries do it
+    reduce_s: float = 3.95e-06  # since Volta
+    power: PowerCosts = POWER
 
 
 GEMM = GemmConstants()
@@ -110,7 +111,7 @@ def tiles_for(
 ) -> tuple[Tile, ...]:
     """Return the tiles that a library has for products in *precision* of *layout*, the largest first."""
     tensor = computes_on_tensor_cores(gpu, precision)
-    clock_Hz = sustained_clock(gpu, precision)
+    clock_Hz = sustained_clock(gpu, precision, constants.power)
     sm_rate = arithmetic_rate(gpu, precision) / gpu.sm_count * clock_Hz / gpu.boost_clock_Hz
     both_turned = layout == "NT"
     clocks, elements = (
@@ -135,6 +136,8 @@ def _in_library(gpu: Gpu, columns: int, rows: int, batched: bool) -> bool:
         return (columns, rows) == (128, 128) or (early and (columns, rows) == (128, 64))
     if max(columns, rows) == 256:
         return not early and not volta
+    if early and rows < 64:
+        return False
     if (columns, rows) == (128, 64):
         return early or volta
     return (columns, rows) != (64, 128)
@@ -150,9 +153,10 @@ def _busy_share(
     if gpu.vendor != "nvidia":
         return c.rate_other / (1.0 + c.fetch_other * fetches)
     if gpu.generation in _HALF_RATE:
-        cost = c.fetch_volta + (c.transpose_volta if both_turned else 0.0)
-        return (c.narrow_volta if columns < 128 else 1.0) / (1.0 + cost * fetches)
-    half_rate = gpu.generation == "ampere" and _lanes(gpu) < 96.0
-    turning = (c.transpose_full if both_turned else 0.0) * (0.5 if half_rate else 1.0)
-    cost = (c.fetch_half if half_rate else c.fetch_full) + turning
+        fetch, turn = c.fetch_volta, c.transpose_volta
+    else:
+        # GA100's schedulers have 16 lanes each and a free issue slot every other clock; all other ones have 32.
+        half_rate = gpu.generation == "ampere" and _lanes(gpu) < 96.0
+        fetch, turn = c.fetch, c.transpose * (0.5 if half_rate else 1.0)
+    cost = fetch * _lanes(gpu) / 128.0 + (turn if both_turned else 0.0)
     return (c.narrow if columns < 128 else 1.0) / (1.0 + cost * fetches)

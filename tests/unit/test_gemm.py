@@ -37,7 +37,7 @@ def test_a_large_square_product_nears_the_rate_at_the_sustained_clock(name: str,
     device = gpu(name)
     cost = gemm_cost(device, Gemm(8192, 8192, 8192, precision))  # type: ignore[arg-type]
     share = cost.flop / cost.time_s / arithmetic_rate(device, precision)  # type: ignore[arg-type]
-    clock = sustained_clock(device, precision) / device.boost_clock_Hz  # type: ignore[arg-type]
+    clock = sustained_clock(device, precision) / device.boost_clock_Hz
     assert least < share < clock
     assert cost.bound == "compute"
 

@@ -1,0 +1,152 @@
+"""The constants of products of matrices and of the clock under load, fitted to measured products.
+
+As many rows count of each device, operator and precision, drawn evenly over the table.  Each constant
+is held to what was assumed before any measurement, softly: a device that is left out takes some
+constants' only evidence with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, make_dataclass, replace
+from typing import Any
+
+from simulator.devices.clock import PowerCosts
+from simulator.devices.dispatch import isolated_time
+from simulator.devices.gemm import gemm_cost
+from simulator.devices.gemm_tiles import GEMM, GemmConstants
+from simulator.devices.kernels import Gemm
+from simulator.devices.lowering import lower_operator
+from simulator.errors import InputError
+from validate.fit.constants import Fitted, fit_constants
+from validate.fit.operators.rows import Measured
+
+__all__ = ["OPERATORS", "fit_gemm", "predicted_gemm", "spread_rows"]
+
+OPERATORS = ("linear", "matmul", "bmm")
+_FACTOR = 30.0  # bounds: so many times less or more than assumed
+# Single measured products count more than tables of the best of several libraries, or of a search.
+_WEIGHTS: Mapping[str, float] = {"neusight_ops": 2.0, "deepbench_ops": 0.5}
+
+
+@dataclass(frozen=True, slots=True)
+class _Assumed:
+    """A constant before measurements, and how firmly: ``firmness`` times its logarithm's change is an error."""
+
+    value: float
+    firmness: float = 0.4
+
+
+_ASSUMED: Mapping[str, _Assumed] = {
+    "fetch": _Assumed(10.0, 0.6),
+    "fetch_volta": _Assumed(4.0, 0.6),
+    "transpose": _Assumed(14.0, 1.0),
+    "transpose_volta": _Assumed(1.0),
+    "fetch_other": _Assumed(10.0),
+    "rate_other": _Assumed(0.85),
+    "fetch_tensor": _Assumed(4.0),
+    "rate_tensor_32_bit": _Assumed(0.8),
+    "narrow": _Assumed(0.9, 1.0),
+    "alone": _Assumed(8192.0),
+    "alone_tensor": _Assumed(8192.0),
+    "tile_clocks": _Assumed(500.0),
+    "tile_clocks_tensor": _Assumed(1000.0),
+    "overlap": _Assumed(2.0, 1.0),
+    "bandwidth_share": _Assumed(0.95, 3.0),
+    "wave": _Assumed(1.0, 1.0),
+    "walk_stride_bytes": _Assumed(40e3),
+    "walks_early": _Assumed(1.7),
+    "walks_late": _Assumed(8.0),
+    "thin_share": _Assumed(0.1, 1.0),
+    "start_s": _Assumed(4e-6, 4.0),
+    "reduce_early_s": _Assumed(15e-6, 4.0),
+    "reduce_s": _Assumed(4e-6, 2.0),
+    "power.multiply_add_J": _Assumed(22e-12),
+    "power.sm_lanes": _Assumed(64.0, 3.0),
+    "power.headroom": _Assumed(1.12, 3.0),
+}
+
+
+def spread_rows(rows: Sequence[Measured], most: int = 100) -> list[Measured]:
+    """Return at most *most* rows of each device, operator and precision, evenly spaced in the order of *rows*."""
+    groups: dict[tuple[str, str, str], list[Measured]] = {}
+    for row in rows:
+        groups.setdefault((row.gpu.name, row.query.op, row.query.precision), []).append(row)
+    found = []
+    for group in groups.values():
+        step = max(1.0, len(group) / most)
+        found += [group[int(i * step)] for i in range(min(most, len(group)))]
+    return found
+
+
+def predicted_gemm(row: Measured, constants: GemmConstants = GEMM) -> float:
+    """Return the predicted seconds of *row*.
+
+    Raises
+    ------
+    InputError
+        Where the device has no figure for the precision.
+
+    """
+    query = row.query
+    kernels = lower_operator(query.operator, query.phase, query.precision)
+    time_s = sum(gemm_cost(row.gpu, kernel, constants).time_s for kernel in kernels if isinstance(kernel, Gemm))
+    if query.includes_dispatch:
+        time_s = isolated_time(row.gpu, query.operator, query.phase, time_s)
+    return time_s
+
+
+def fit_gemm(
+    rows: Sequence[Measured],
+    start: GemmConstants = GEMM,
+    *,
+    most: int = 100,
+    max_evaluations: int | None = 10,
+) -> Fitted[GemmConstants]:
+    """Return *start* with its constants fitted to *rows* (of :data:`OPERATORS`; others are passed over)."""
+    used = [r for r in rows if r.query.op in OPERATORS and _can(r)]
+    used = spread_rows(used, most)
+    flat = make_dataclass("Flat", [(_flat(name), float) for name in _ASSUMED], frozen=True)
+    beginning = flat(**{_flat(name): _get(start, name) for name in _ASSUMED})
+
+    def errors(candidate: Any) -> list[float]:
+        constants = _unflatten(start, candidate)
+        found = [
+            math.sqrt(_WEIGHTS.get(row.dataset, 1.0)) * math.log(predicted_gemm(row, constants) / row.time_s)
+            for row in used
+        ]
+        for name, assumed in _ASSUMED.items():
+            found.append(assumed.firmness * math.log(getattr(candidate, _flat(name)) / assumed.value))
+        return found
+
+    bounds = {_flat(name): (a.value / _FACTOR, a.value * _FACTOR) for name, a in _ASSUMED.items()}
+    fitted = fit_constants(beginning, bounds, errors, max_evaluations=max_evaluations)
+    spread = {name: fitted.spread[_flat(name)] for name in _ASSUMED}
+    return Fitted(_unflatten(start, fitted.constants), spread)
+
+
+def _can(row: Measured) -> bool:
+    try:
+        predicted_gemm(row)
+    except InputError:
+        return False
+    return True
+
+
+def _flat(name: str) -> str:
+    return name.replace(".", "__")
+
+
+def _get(constants: GemmConstants, name: str) -> float:
+    owner: Any = constants.power if name.startswith("power.") else constants
+    value: float = getattr(owner, name.removeprefix("power."))
+    return value
+
+
+def _unflatten(start: GemmConstants, candidate: Any) -> GemmConstants:
+    values = {name: getattr(candidate, _flat(name)) for name in _ASSUMED}
+    power: PowerCosts = replace(
+        start.power, **{name.removeprefix("power."): v for name, v in values.items() if name.startswith("power.")}
+    )
+    return replace(start, power=power, **{name: v for name, v in values.items() if not name.startswith("power.")})
