@@ -27,7 +27,8 @@ _TENSOR = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))
 # For the gradient of the filters: columns by channels of the result.
 _WEIGHT_1X1_EARLY = ((128, 128),)
 _WEIGHT_1X1 = ((128, 128), (128, 64), (64, 128), (64, 64))
-_WEIGHT = ((128, 128), (128, 64), (128, 32))
+_WEIGHT_EARLY = ((128, 128), (128, 64), (128, 32))
+_WEIGHT = (*_WEIGHT_EARLY, (64, 64), (64, 32))
 
 _BEFORE_VOLTA = frozenset(("kepler", "maxwell", "pascal"))
 _TENSOR_BLOCK, _TENSOR_INTENSITY = 256 * 128, 256 * 128 / (256 + 128)
@@ -58,7 +59,7 @@ def implicit_gemm(problem: Problem) -> Candidate:
         if by_hand:
             tiles: tuple[tuple[int, int], ...] = _ANY
         elif taps > 1:
-            tiles = _WEIGHT
+            tiles = _WEIGHT_EARLY if amd or few_tiles else _WEIGHT
         else:
             tiles = _WEIGHT_1X1_EARLY if amd or few_tiles else _WEIGHT_1X1
         compute_s = blocks_time(

@@ -33,6 +33,7 @@ _ALL: Tiles = ((128, 128), (128, 64), (64, 64))
 _ALL_TENSOR: Tiles = ((256, 128), (128, 128), (128, 64))
 _TENSOR_BLOCK, _TENSOR_INTENSITY = 256 * 128, 256 * 128 / (256 + 128)
 _WIDE_BATCH = 24
+_MOST_OF_PEAK = 0.97  # of a product, however good its kernel
 _FEW_SPLITS = (1, 2, 4)
 _SPLITS = (1, 2, 4, 8)
 _ACCUMULATOR_BYTES = 4
@@ -145,7 +146,8 @@ def _all_steps(gpu: Gpu, kernel: Recurrence, m: int, n: int, k: int, costs: Recu
     bandwidth = achieved_bandwidth(gpu)
     share = costs.amd_forward if gpu.vendor == "amd" else costs.all_steps
     base = CONVOLUTION
-    engine, tiles = Engine(gpu.sm_count, lanes * share, base.tile_intensity, base.prologue_k), _ALL
+    rate = min(lanes * share, _MOST_OF_PEAK * compute_rate(gpu, "fp32"))
+    engine, tiles = Engine(gpu.sm_count, rate, base.tile_intensity, base.prologue_k), _ALL
     if tensor:
         rate = tensor * costs.tensor
         engine = Engine(

@@ -1,0 +1,106 @@
+"""Attention in one kernel, against the rates that its authors published."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from simulator.devices.attention import attention_cost
+from simulator.devices.device import Gpu
+from simulator.devices.kernels import FusedAttention
+from simulator.errors import InputError
+from simulator.workload.precision import Precision
+from validate.operators.devices import find_gpu
+
+
+def gpu(name: str) -> Gpu:
+    found = find_gpu(name)
+    assert found is not None
+    return found
+
+
+def attention(
+    direction: str, length: int, head: int, *, causal: bool = False, precision: Precision = "fp16"
+) -> FusedAttention:
+    """Return 16384 tokens of a hidden size of 2048, as in the papers."""
+    heads = 2048 // head
+    return FusedAttention(
+        direction,  # type: ignore[arg-type]
+        16384 // length,
+        heads,
+        heads,
+        length,
+        length,
+        head,
+        causal,
+        precision,
+    )
+
+
+def rate(device: str, kernel: FusedAttention) -> float:
+    """Return FLOP/s, of the half that is computed where a mask hides the other."""
+    return kernel.flop / attention_cost(gpu(device), kernel).time_s
+
+
+@pytest.mark.parametrize(
+    ("device", "direction", "head", "tflops"),
+    [
+        ("a100-sxm4-80gb", "fwd", 64, 180),
+        ("a100-sxm4-80gb", "fwd", 128, 220),
+        ("a100-sxm4-80gb", "bwd", 64, 165),
+        ("a100-sxm4-80gb", "bwd", 128, 185),
+        ("h100-sxm5-80gb", "fwd", 64, 320),
+        ("h100-sxm5-80gb", "fwd", 128, 375),
+        ("h100-sxm5-80gb", "bwd", 64, 285),
+        ("h100-sxm5-80gb", "bwd", 128, 325),
+    ],
+)
+def test_long_sequences_run_at_published_rates(device: str, direction: str, head: int, tflops: float) -> None:
+    assert rate(device, attention(direction, 8192, head)) == pytest.approx(tflops * 1e12, rel=0.12)
+
+
+def test_short_sequences_and_masks_waste_more() -> None:
+    for direction in ("fwd", "bwd"):
+        long, short = (rate("a100-sxm4-80gb", attention(direction, n, 128)) for n in (16384, 512))
+        masked = rate("a100-sxm4-80gb", attention(direction, 512, 128, causal=True))
+        assert masked < 0.85 * short < 0.85 * long
+
+
+def test_a_mask_halves_the_time_of_a_long_sequence() -> None:
+    kernels = (attention("fwd", 16384, 128, causal=causal) for causal in (False, True))
+    whole, half = (attention_cost(gpu("a100-sxm4-80gb"), kernel).time_s for kernel in kernels)
+    assert half == pytest.approx(whole / 2, rel=0.05)
+
+
+def test_time_grows_with_the_square_of_the_length() -> None:
+    one = replace(attention("fwd", 4096, 128), batch=4)
+    two = replace(one, query_length=8192, key_length=8192)
+    times = [attention_cost(gpu("h100-sxm5-80gb"), kernel).time_s for kernel in (one, two)]
+    assert times[1] == pytest.approx(4 * times[0], rel=0.05)
+
+
+def test_few_blocks_leave_sms_idle() -> None:
+    kernel = replace(attention("fwd", 512, 128), batch=1, heads=1, kv_heads=1)  # four blocks
+    assert rate("a100-sxm4-80gb", kernel) < 4 / 108 * 312e12
+
+
+def test_one_query_is_a_matter_of_reading_keys() -> None:
+    kernel = replace(attention("fwd", 4096, 64), batch=64, query_length=1)
+    least_s = kernel.bytes / gpu("a100-sxm4-80gb").memory_bandwidth_Bps
+    assert least_s < attention_cost(gpu("a100-sxm4-80gb"), kernel).time_s < 4 * least_s
+
+
+def test_fp32_runs_on_lanes() -> None:
+    kernel = attention("fwd", 4096, 64, precision="fp32")
+    assert attention_cost(gpu("a100-sxm4-80gb"), kernel).detail == "memory-efficient"
+    assert rate("a100-sxm4-80gb", kernel) < gpu("a100-sxm4-80gb").peak("fp32")
+
+
+def test_gaming_boards_have_matrix_units_too() -> None:
+    assert attention_cost(gpu("rtx-4090"), attention("fwd", 4096, 64)).detail == "flash"
+
+
+def test_an_unknown_precision_is_refused() -> None:
+    with pytest.raises(InputError, match="no peak rate for bf16"):
+        attention_cost(gpu("v100-sxm2-16gb"), attention("fwd", 512, 64, precision="bf16"))

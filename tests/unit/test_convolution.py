@@ -1,0 +1,195 @@
+"""Convolutions: blocks in closed form, which algorithm, and what measurements say."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from simulator.devices.blocks import Engine, blocks_time
+from simulator.devices.calibration import Calibration
+from simulator.devices.convolution import convolution_cost
+from simulator.devices.convolution_costs import CONVOLUTION
+from simulator.devices.device import Gpu
+from simulator.devices.kernels import Convolution
+from simulator.errors import InputError
+from simulator.workload.operators import Conv2d
+from simulator.workload.precision import Precision
+from simulator.workload.zoo.registry import build_network
+from validate.fit.operators.convolution import predicted_s
+from validate.fit.operators.rows import read_measured
+from validate.operators.devices import find_gpu
+
+IDEAL = replace(CONVOLUTION, residency=0.0, quantisation=1.0)
+DIRECTIONS = ("fwd", "bwd_data", "bwd_weight")
+# ResNet-50's layers: 3x3 in the middle, the first, a 1x1, and one that halves the image.
+MIDDLE = Conv2d(64, 256, 256, 14, 14, 3, 3, 1, 1, 1, 1)
+FIRST = Conv2d(64, 3, 64, 224, 224, 7, 7, 2, 2, 3, 3)
+POINTWISE = Conv2d(64, 256, 1024, 14, 14, 1, 1)
+STRIDED = Conv2d(64, 512, 1024, 28, 28, 1, 1, 2, 2)
+
+
+def gpu(name: str) -> Gpu:
+    found = find_gpu(name)
+    assert found is not None
+    return found
+
+
+def cost_s(device: Gpu, shape: Conv2d, direction: str = "fwd", precision: Precision = "fp32") -> float:
+    return convolution_cost(device, Convolution(shape, direction, precision)).time_s  # type: ignore[arg-type]
+
+
+def engine(sm_count: int = 10) -> Engine:
+    return Engine(sm_count, 1e12, tile_intensity=0.0, prologue_k=0.0)
+
+
+def test_full_blocks_run_at_the_rate() -> None:
+    m, n, k = 128 * 10, 128 * 4, 4096  # four blocks for each of ten SMs
+    assert blocks_time(IDEAL, engine(), m, n, k, [(128, 128)]) == pytest.approx(2 * m * n * k / 1e12)
+
+
+def test_a_block_more_than_sms_costs_another_round() -> None:
+    one, two = (blocks_time(IDEAL, engine(), 128 * blocks, 128, 512, [(128, 128)]) for blocks in (10, 11))
+    assert two == pytest.approx(2 * one)
+
+
+def test_a_long_reduction_is_split_among_idle_sms_unless_the_sum_costs_more() -> None:
+    whole = blocks_time(IDEAL, engine(8), 128, 128, 65536, [(128, 128)])
+    split = blocks_time(IDEAL, engine(8), 128, 128, 65536, [(128, 128)], splits=(1, 2, 4, 8))
+    assert split == pytest.approx(whole / 8)
+    assert blocks_time(IDEAL, engine(8), 128, 128, 65536, [(128, 128)], splits=(1, 8), split_s=whole) == whole
+
+
+def test_small_tiles_serve_small_problems_only() -> None:
+    loading = replace(engine(), tile_intensity=16.0)
+    both = [(128, 128), (32, 32)]
+    for size, better in ((32, (32, 32)), (12800, (128, 128))):
+        assert blocks_time(IDEAL, loading, size, size, 512, both) == blocks_time(
+            IDEAL, loading, size, size, 512, [better]
+        )
+
+
+@pytest.mark.parametrize(
+    ("device", "shape", "direction", "precision", "algorithm"),
+    [
+        ("p100-pcie-16gb", MIDDLE, "fwd", "fp32", "Winograd"),
+        ("p100-pcie-16gb", POINTWISE, "fwd", "fp32", "implicit GEMM"),
+        ("p100-pcie-16gb", FIRST, "fwd", "fp32", "implicit GEMM"),
+        ("vega-fe", MIDDLE, "fwd", "fp32", "Winograd 2x2, fused"),
+        ("v100-sxm2-16gb", MIDDLE, "fwd", "fp16", "tensor cores"),
+        ("a100-sxm4-40gb", POINTWISE, "bwd_weight", "tf32", "tensor cores"),
+        ("rtx-4090", POINTWISE, "fwd", "fp16", "tensor cores"),
+        ("v100-sxm2-16gb", Conv2d(32, 96, 96, 112, 112, 3, 3, 1, 1, 1, 1, groups=96), "fwd", "fp32", "direct"),
+        ("knl-7250", MIDDLE, "fwd", "fp32", "direct, vectors"),
+    ],
+)
+def test_which_algorithm(device: str, shape: Conv2d, direction: str, precision: Precision, algorithm: str) -> None:
+    cost = convolution_cost(gpu(device), Convolution(shape, direction, precision))  # type: ignore[arg-type]
+    assert cost.detail.startswith(algorithm)
+
+
+@pytest.mark.parametrize(
+    ("device", "direction"), [("k80-die", "bwd_weight"), ("m40", "bwd_weight"), ("k80-die", "fwd")]
+)
+def test_what_libraries_had_not_yet(device: str, direction: str) -> None:
+    detail = convolution_cost(gpu(device), Convolution(MIDDLE, direction, "fp32")).detail  # type: ignore[arg-type]
+    assert detail != "Winograd 2x2, fused"
+    assert direction == "fwd" or not detail.startswith("Winograd")
+
+
+@pytest.mark.parametrize("device", ["m40", "p100-pcie-16gb", "t4", "v100-pcie-32gb", "a100-sxm4-80gb", "vega-fe"])
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_only_winograd_beats_the_peak_and_no_more_than_its_arithmetic_allows(device: str, direction: str) -> None:
+    peak = gpu(device).peak("fp32")
+    rate = MIDDLE.flop / cost_s(gpu(device), MIDDLE, direction)
+    assert 0.2 * peak < rate < 4.0 * peak  # F(4x4, 3x3) multiplies 36 times for 144
+    assert POINTWISE.flop / cost_s(gpu(device), POINTWISE, direction) < peak
+
+
+@pytest.mark.parametrize(
+    ("device", "precision"), [("v100-sxm2-16gb", "fp16"), ("a100-sxm4-80gb", "tf32"), ("h100-sxm5-80gb", "bf16")]
+)
+def test_matrix_units_stay_below_their_peak(device: str, precision: Precision) -> None:
+    large = Conv2d(256, 1024, 1024, 28, 28, 3, 3, 1, 1, 1, 1)
+    for direction in DIRECTIONS:
+        assert large.flop / cost_s(gpu(device), large, direction, precision) < gpu(device).peak(precision)
+
+
+def test_no_algorithm_is_faster_than_memory() -> None:
+    device = gpu("v100-sxm2-16gb")
+    depthwise = Conv2d(64, 512, 512, 56, 56, 3, 3, 1, 1, 1, 1, groups=512)
+    for direction in DIRECTIONS:
+        kernel = Convolution(depthwise, direction, "fp32")  # type: ignore[arg-type]
+        cost = convolution_cost(device, kernel)
+        assert cost.bound == "memory"
+        assert cost.time_s > kernel.bytes / device.memory_bandwidth_Bps
+
+
+def test_a_stride_multiplies_zeros_in_the_gradient_of_images() -> None:
+    device = gpu("m40")
+    assert cost_s(device, STRIDED, "bwd_data") > 1.3 * cost_s(device, STRIDED)
+
+
+def test_three_channels_waste_lanes() -> None:
+    device = gpu("titan-xp")
+    rate = {s: s.flop / cost_s(device, s, "bwd_weight") for s in (FIRST, replace(FIRST, c_in=64))}
+    assert rate[FIRST] < 0.8 * rate[replace(FIRST, c_in=64)]
+
+
+def test_half_the_bytes_help_where_no_matrix_units_do() -> None:
+    device = gpu("p100-pcie-16gb")
+    shape = Conv2d(64, 64, 64, 112, 112, 1, 1)
+    assert 0.4 * cost_s(device, shape) < cost_s(device, shape, precision="fp16") < cost_s(device, shape)
+
+
+def test_a_choice_by_heuristics_costs_more() -> None:
+    tried, guessed = (
+        convolution_cost(gpu("t4"), Convolution(MIDDLE, "fwd", "fp32", autotuned)).time_s for autotuned in (True, False)
+    )
+    assert guessed == pytest.approx(CONVOLUTION.heuristic * tried)
+
+
+def test_an_unknown_precision_is_refused() -> None:
+    with pytest.raises(InputError, match="no peak rate for bf16"):
+        cost_s(gpu("p4"), MIDDLE, precision="bf16")
+
+
+def test_a_calibration_speeds_what_it_names() -> None:
+    device = gpu("v100-sxm2-16gb")
+    faster = replace(device, calibration=Calibration(compute=1.1))
+    wide = Conv2d(64, 1024, 1024, 28, 28, 1, 1)
+    assert cost_s(faster, wide) == pytest.approx(cost_s(device, wide) / 1.1, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("device", "network", "batch", "images_per_s"),
+    [
+        # Published steps in fp32 (tf_cnn_benchmarks, 2017; NVIDIA's examples): convolutions are most of one.
+        ("p100-sxm2-16gb", "resnet50", 64, 219.0),
+        ("p100-sxm2-16gb", "vgg16", 64, 147.0),
+        ("p100-sxm2-16gb", "inception3", 64, 142.0),
+        ("v100-sxm2-16gb", "resnet50", 64, 380.0),
+    ],
+)
+def test_the_convolutions_of_a_network_fill_most_of_a_published_step(
+    device: str, network: str, batch: int, images_per_s: float
+) -> None:
+    shapes = [layer.operator for layer in build_network(network, batch=batch).layers]
+    convolutions = [shape for shape in shapes if isinstance(shape, Conv2d)]
+    total_s = sum(cost_s(gpu(device), shape, d) for shape in convolutions for d in DIRECTIONS)
+    total_s -= cost_s(gpu(device), convolutions[0], "bwd_data")  # nobody asks for the pictures' gradients
+    assert 0.55 < total_s / (batch / images_per_s) < 1.0
+
+
+@pytest.mark.corpus
+def test_errors_against_measurements(corpus: Path) -> None:
+    rows = [row for row in read_measured(corpus / "ops.csv", ops=("conv2d",)) if row.query.precision == "fp32"]
+    errors = [abs(predicted_s(row, CONVOLUTION) / row.time_s - 1) for row in rows if row.gpu.vendor != "other"]
+    assert len(errors) > 2500
+    assert statistics.mean(errors) < 0.22
+    assert statistics.median(errors) < 0.17
+    signed = [math.log(predicted_s(row, CONVOLUTION) / row.time_s) for row in rows]
+    assert abs(statistics.median(signed)) < 0.1

@@ -1,0 +1,100 @@
+"""Recurrent layers: steps add up, weights are read in each, and what measurements say."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from simulator.devices.device import Gpu
+from simulator.devices.kernels import Recurrence
+from simulator.devices.recurrence import RECURRENCE, recurrence_cost
+from simulator.errors import InputError
+from validate.fit.operators.recurrence import predicted_s
+from validate.fit.operators.rows import read_measured
+from validate.operators.devices import find_gpu
+from validate.operators.query import read_query
+
+LAYER = Recurrence("lstm", "fwd", 64, 50, 0, 1024, "fp32")
+
+
+def gpu(name: str) -> Gpu:
+    found = find_gpu(name)
+    assert found is not None
+    return found
+
+
+def cost_s(device: str, kernel: Recurrence) -> float:
+    return recurrence_cost(gpu(device), kernel).time_s
+
+
+@pytest.mark.parametrize("direction", ["fwd", "bwd_data"])
+def test_each_step_costs_the_same(direction: Literal["fwd", "bwd_data"]) -> None:
+    times = [cost_s("v100-sxm2-16gb", replace(LAYER, direction=direction, timesteps=t)) for t in (10, 20, 40)]
+    assert times[2] - times[1] == pytest.approx(2 * (times[1] - times[0]))
+    assert times[0] > 10 * RECURRENCE.step_s
+
+
+def test_one_sequence_waits_for_the_weights_to_be_read() -> None:
+    alone = replace(LAYER, batch=1, hidden=4096)
+    step_s = (cost_s("titan-xp", alone) - RECURRENCE.call_s) / alone.timesteps
+    weight_bytes = 4 * 4 * 4096 * 4096
+    assert weight_bytes / gpu("titan-xp").memory_bandwidth_Bps < step_s < 2.5 * weight_bytes / 547e9
+    assert recurrence_cost(gpu("titan-xp"), alone).bound == "memory"
+
+
+def test_small_layers_wait_for_launches() -> None:
+    assert recurrence_cost(gpu("v100-sxm2-16gb"), replace(LAYER, hidden=64, batch=1)).bound == "latency"
+
+
+def test_gates_count() -> None:
+    large = replace(LAYER, hidden=2048, batch=128)
+    times = {cell: cost_s("m40", replace(large, cell=cell)) for cell in ("rnn", "gru", "lstm")}
+    assert times["rnn"] < times["gru"] < times["lstm"]
+
+
+def test_gradients_of_weights_are_one_product_near_the_peak() -> None:
+    weights = replace(LAYER, direction="bwd_weight", hidden=2048, timesteps=200)
+    rate = weights.flop / cost_s("m40", weights)
+    assert 0.5 * gpu("m40").peak("fp32") < rate < gpu("m40").peak("fp32")
+
+
+def test_a_product_with_the_input_comes_on_top_once_for_all_steps() -> None:
+    wider = replace(LAYER, inputs=1024)
+    added_s = cost_s("v100-sxm2-16gb", wider) - cost_s("v100-sxm2-16gb", LAYER)
+    flop = wider.flop - LAYER.flop
+    assert flop / gpu("v100-sxm2-16gb").peak("fp32") < added_s < 0.5 * cost_s("v100-sxm2-16gb", LAYER)
+
+
+def test_half_precision_is_faster_on_matrix_units_alone() -> None:
+    large = replace(LAYER, hidden=2048)
+    half = replace(large, precision="fp16")
+    assert cost_s("v100-sxm2-16gb", half) < 0.8 * cost_s("v100-sxm2-16gb", large)
+    with pytest.raises(InputError, match="no peak rate for bf16"):
+        cost_s("v100-sxm2-16gb", replace(large, precision="bf16"))
+
+
+def test_a_measured_layer_takes_no_product_with_its_input() -> None:
+    row = {
+        "device": "m40",
+        "op": "gru",
+        "phase": "fwd",
+        "dtype": "fp32",
+        "batch": "32",
+        "timesteps": "5",
+        "hidden": "9",
+    }
+    operator = read_query(lambda column: row.get(column, "")).operator
+    assert operator.flop == 2 * 5 * 32 * 3 * 9 * 9
+
+
+@pytest.mark.corpus
+def test_errors_against_measurements(corpus: Path) -> None:
+    rows = read_measured(corpus / "ops.csv", ops=("rnn", "lstm", "gru"))
+    errors = [abs(predicted_s(row, RECURRENCE) / row.time_s - 1) for row in rows]
+    assert len(errors) > 900
+    assert statistics.mean(errors) < 0.25
+    assert statistics.median(errors) < 0.16
