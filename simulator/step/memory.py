@@ -120,15 +120,27 @@ def _largest_meeting(network: Network) -> int:
 
 
 def largest_batch(build: Callable[[int], Network], batch: int, options: StepOptions, device: Device) -> int:
-    """Return the largest batch below *batch* whose step fits, 0 where none does."""
+    """Return the largest batch below *batch* whose step fits, 0 where none does.
 
-    def fits(size: int) -> bool:
-        return memory_need(build(size), options, device).fits
+    Memory is close to a straight line over the batch, so that the place is guessed, then narrowed.
+    """
 
-    low, high = 0, batch
+    def excess(size: int) -> float:
+        need = memory_need(build(size), options, device)
+        return need.total_bytes - need.available_bytes
+
+    low, high = 1, batch
+    if batch < 2 or excess(low) > 0:
+        return 0
+    below, above = excess(low), excess(high)
     while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
+        guess = low + int((high - low) * below / (below - above)) if above > below else (low + high) // 2
+        middle = min(max(guess, low + 1), high - 1)
+        found = excess(middle)
+        if found <= 0:
+            low, below = middle, found
+        else:
+            high, above = middle, found
     return low
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache, partial
 
 from simulator.errors import InputError
 from simulator.workload.network import Network
@@ -13,7 +14,7 @@ __all__ = ["NetworkSource", "find_network"]
 
 @dataclass(frozen=True, slots=True)
 class NetworkSource:
-    """What ``--workload`` named: ``build`` returns the network for a batch size."""
+    """What ``--workload`` named: ``build`` returns the network for a batch size, the same one each time."""
 
     text: str
     build: Callable[[int], Network]
@@ -48,6 +49,9 @@ def find_network(
     is_file = text.endswith((".yaml", ".yml"))
     if settings and (colon or is_file):
         raise InputError(f"--set {next(iter(settings))}=...: is for networks of the zoo; {text} says its own sizes")
+    if is_file and (sequence_length or image):
+        option = "--seq-len" if sequence_length else "--image"
+        raise InputError(f"{option}: is for networks of the zoo and torch modules; {text} says its own sizes")
     if colon and scheme == "torch":
         from simulator.workload.torch_import import load_torch_workload
 
@@ -56,11 +60,9 @@ def find_network(
                 text, batch=batch, training=training, sequence_length=sequence_length, image=image
             ).network
 
-        return NetworkSource(text, traced)
+        return NetworkSource(text, cache(traced))
     if is_file:
-        from simulator.workload.layers_yaml import load_network
-
-        return NetworkSource(text, lambda batch: load_network(text, batch=batch, training=training, loss=training))
+        return NetworkSource(text, cache(partial(_from_file, text, training)))
     from simulator.workload.zoo.registry import build_network
 
     def built(batch: int) -> Network:
@@ -72,4 +74,10 @@ def find_network(
                 [replace(fault, message=f"--workload: {fault.message}") for fault in error.faults]
             ) from None
 
-    return NetworkSource(text, built)
+    return NetworkSource(text, cache(built))
+
+
+def _from_file(text: str, training: bool, batch: int) -> Network:
+    from simulator.workload.layers_yaml import load_network
+
+    return load_network(text, batch=batch, training=training, loss=training)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from simulator.errors import InputError
 from simulator.step.backward import backward_steps, gradient_order
 from simulator.step.fusion import groups_of
 from simulator.step.issue import DeviceWork, Issue, issues_of
+from simulator.step.memory import largest_batch, memory_need
 from simulator.step.options import StepOptions
 from simulator.step.place import find_place
 from simulator.step.plan import GRAPH_LAUNCH_S, plan_step
@@ -222,3 +225,16 @@ def test_devices_that_are_not_there() -> None:
 def test_a_precision_without_a_figure() -> None:
     with pytest.raises(InputError, match=r"no peak rate for bf16; the part has"):
         simulate_step(MACHINE, perceptron(), StepOptions(precision="bf16"))
+
+
+@given(st.floats(1e9, 60e9))
+def test_the_largest_batch_that_fits(available_bytes: float) -> None:
+    device = replace(find_place(MACHINE, None, {}).device, memory_bytes=available_bytes)
+    options = StepOptions()
+
+    def build(batch: int) -> Network:
+        return perceptron(batch, 1000)
+
+    found = largest_batch(build, 10**7, options, device)
+    assert found == 0 or memory_need(build(found), options, device).fits
+    assert not memory_need(build(found + 1), options, device).fits

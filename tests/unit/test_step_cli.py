@@ -56,6 +56,10 @@ ERRORS = {
         [*P3, "--workload", "bytes:160MB", "--batch", "4"],
         "simulate: --workload bytes:160MB: a size is exchanged, not computed; --batch needs a network",
     ),
+    "a file says its own sizes": (
+        [*P3, "--workload", "mine.yaml", "--batch", "4", "--seq-len", "128"],
+        "simulate: --seq-len: is for networks of the zoo and torch modules; mine.yaml says its own sizes",
+    ),
     "strategy": (
         [*STEP, "--strategy", "ring"],
         "simulate: --strategy: is about an exchange of gradients; with --batch one device runs a step alone",
