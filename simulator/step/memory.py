@@ -133,8 +133,12 @@ def largest_batch(build: Callable[[int], Network], batch: int, options: StepOpti
     if batch < 2 or excess(low) > 0:
         return 0
     below, above = excess(low), excess(high)
+    trials = 0
     while high - low > 1:
-        guess = low + int((high - low) * below / (below - above)) if above > below else (low + high) // 2
+        trials += 1
+        guess = (low + high) // 2  # each third time, whatever the line is like
+        if trials % 3 and above > below:
+            guess = low + int((high - low) * below / (below - above))
         middle = min(max(guess, low + 1), high - 1)
         found = excess(middle)
         if found <= 0:
