@@ -18,9 +18,13 @@ from validate.score.command import score_command
 from validate.score.query import NotScored
 
 COLUMNS = ["device", "op", "variant", "phase", "dtype", "batch", "m", "n", "k", "rows", "cols", "time_s",
-           "includes_dispatch", "dataset", "trust"]  # fmt: skip
+           "includes_dispatch", "c_in", "c_out", "h_in", "w_in", "kernel_h", "kernel_w", "groups",
+           "dataset", "trust"]  # fmt: skip
 LINEAR = {"device": "v100-pcie-32gb", "op": "linear", "phase": "fwd", "dtype": "fp32", "m": "512", "n": "1024",
           "k": "2048", "time_s": "0.001", "trust": "A", "dataset": "mine"}  # fmt: skip
+
+
+IMAGE = {"batch": "1", "c_in": "4", "c_out": "4", "h_in": "8", "w_in": "8", "kernel_h": "3", "kernel_w": "3"}
 
 
 def table(tmp_path, *rows, name="ops.csv", columns=COLUMNS):
@@ -97,6 +101,9 @@ def test_what_the_framework_waits_for_is_in_rows_that_measured_it(tmp_path, caps
         ({"m": ""}, "m missing"),
         ({"m": "1.5"}, "m is no whole number"),
         ({"m": "-4"}, "m not positive"),
+        ({"m": "1e11"}, "m is more than 1e+10"),
+        ({"op": "conv2d", **IMAGE, "kernel_h": "9"}, "the kernel is larger than the image"),
+        ({"op": "conv2d", **IMAGE, "groups": "3"}, "groups do not divide the channels"),
         ({"time_s": "0"}, "time_s not positive"),
         ({"trust": "C"}, "context: trust C"),
     ],

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
+from simulator.errors import one_line
 from simulator.workload.operators import (
     BatchNorm,
     Conv2d,
@@ -33,6 +34,7 @@ SIZES = (
     *("pad_w", "groups", "rows", "cols", "hidden", "timesteps"),
 )
 COLUMNS_ASKED = ("device", "op", "variant", "phase", "dtype", *SIZES, "includes_dispatch", "software")
+_MAX_SIZE = 1e10
 _PHASES = ("fwd", "bwd_data", "bwd_weight", "bwd")
 _TWO_INPUTS = frozenset(("add", "mul", "div", "pow", "sub"))
 
@@ -61,11 +63,11 @@ def read_query(cell: Callable[[str], str]) -> OperatorQuery:
     """
     op, phase, precision = cell("op"), cell("phase") or "fwd", cell("dtype")
     if phase not in _PHASES:
-        raise NotScored(f"no such phase: {phase[:20]}")
+        raise NotScored(f"no such phase: {one_line(phase, 20)}")
     if precision not in PRECISIONS:
-        raise NotScored(f"no such dtype: {precision[:20] or 'none'}")
+        raise NotScored(f"no such dtype: {one_line(precision, 20) or 'none'}")
     if op not in _READERS:
-        raise NotScored(f"no model of {op[:30] or 'an operator without a name'}")
+        raise NotScored(f"no model of {one_line(op, 30) or 'an operator without a name'}")
 
     def size(column: str, default: int | None = None) -> int:
         text = cell(column)
@@ -76,6 +78,8 @@ def read_query(cell: Callable[[str], str]) -> OperatorQuery:
         value = number(column, text)
         if value != int(value):
             raise NotScored(f"{column} is no whole number")
+        if value > _MAX_SIZE:
+            raise NotScored(f"{column} is more than {_MAX_SIZE:g}")
         return int(value)
 
     operator = _READERS[op](size, cell)
@@ -103,7 +107,7 @@ def _matmul(size: Size, cell: Cell) -> Operator:
 def _conv2d(size: Size, cell: Cell) -> Operator:
     del cell
     stride, pad = size("stride", 1), size("pad", 0)
-    return Conv2d(
+    found = Conv2d(
         batch=size("batch"),
         c_in=size("c_in"),
         c_out=size("c_out"),
@@ -117,6 +121,11 @@ def _conv2d(size: Size, cell: Cell) -> Operator:
         pad_w=size("pad_w", pad),
         groups=size("groups", 1),
     )
+    if found.h_out < 1 or found.w_out < 1:
+        raise NotScored("the kernel is larger than the image")
+    if found.c_in % found.groups or found.c_out % found.groups:
+        raise NotScored("groups do not divide the channels")
+    return found
 
 
 def _elementwise(size: Size, cell: Cell) -> Operator:

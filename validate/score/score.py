@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from simulator.errors import one_line
 from validate.score.csv_text import Record
 from validate.score.kind import Scorer
 from validate.score.query import NotScored
@@ -101,4 +102,4 @@ def _judge(table: Table, row: ScoredRow, scorer: Scorer, trust: Sequence[str]) -
     grade = table.cell(row.record, "trust").upper()
     if grade and grade not in trust:
         row.is_context = True
-        row.skipped = f"context: trust {grade[:20]}"
+        row.skipped = f"context: trust {one_line(grade, 20)}"

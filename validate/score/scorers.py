@@ -53,7 +53,7 @@ class Scorers:
             raise InputError("--calibrate fits what --calibration reads; one of the two")
         if options.calibration is not None:
             read = read_calibration(options.calibration, gpu_names()).devices
-            self._calibrations = {name: device.calibration for name, device in read.items()}
+            self._calibrations = {gpu_names()[name]: device.calibration for name, device in read.items()}
             self._seen = frozenset(key for device in read.values() for key in device.points.asked)
         self._devices = DeviceBook(options.devices, self._calibrations)
         self._made: dict[str, Scorer] = {}

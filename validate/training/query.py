@@ -33,6 +33,7 @@ COLUMNS_ASKED = (
     *("micro_batch", "grad_accum", "seq_len", "hidden", "heads", "layers", "vocab", "image", "recompute"),
     *("optimizer", "dataset"),
 )
+_MAX_SIZE = 1e7
 _MODES: dict[str, Mode] = {"": "train", "train": "train", "inference": "inference", "fwd": "forward", "bwd": "backward"}
 _POLICIES: dict[str, Policy] = {"": "fp32", "fp32": "fp32", "tf32": "tf32", "fp16": "fp16", "bf16": "bf16"}
 _AUTOCAST: dict[str, Policy] = {"fp16": "amp-fp16", "bf16": "amp-bf16"}
@@ -80,6 +81,8 @@ def read_query(cell: Callable[[str], str]) -> TrainingQuery:
         value = number(column, cell(column))
         if value != int(value):
             raise NotScored(f"{column} is no whole number")
+        if value > _MAX_SIZE:
+            raise NotScored(f"{column} is more than {_MAX_SIZE:g}")
         return int(value)
 
     if cell("n_gpus") not in ("", "0", "1") or cell("n_nodes") not in ("", "1"):
