@@ -34,7 +34,7 @@ def convolution_cost(gpu: Gpu, kernel: Convolution, costs: ConvolutionCosts = CO
     candidates = _on_lanes(asked)
     gpu.peak(kernel.precision)  # a device that does not know the precision refuses it
     if computes_on_tensor_cores(gpu, kernel.precision):
-        candidates.append(tensor_gemm(asked, compute_rate(gpu, kernel.precision)))
+        candidates.append(tensor_gemm(asked, compute_rate(gpu, kernel.precision), kernel.channels_last))
     best = min(candidates)
     time_s = best.time_s if kernel.autotuned else costs.heuristic * best.time_s
     return KernelCost(time_s, _bound(best), float(kernel.flop), best.bytes, best.name)
@@ -67,8 +67,8 @@ def _on_lanes(asked: Problem) -> list[Candidate]:
         square = shape.kernel_h == shape.kernel_w
         if square and asked.taps == 9 and not weight and asked.gpu.generation != "kepler":
             found.append(winograd_fused(asked))
-        if square and asked.taps in (9, 25) and not (weight and asked.early):
-            found.append(winograd(asked))  # for weights since cuDNN 6, which no one timed before Pascal
+        if square and asked.taps in (9, 25) and not (weight and asked.gpu.generation == "kepler"):
+            found.append(winograd(asked))  # for weights since cuDNN 5.1
         if max(shape.kernel_h, shape.kernel_w) <= _LARGEST_FFT_FILTER:
             found.append(fft_tiles(asked))
     return found

@@ -48,7 +48,6 @@ class Problem:
     element_bytes: int
     rate_flops_per_s: float
     bandwidth_Bps: float
-    early: bool
     c_in: int
     c_out: int
     taps: int
@@ -98,7 +97,6 @@ def lane_share(gpu: Gpu, costs: ConvolutionCosts) -> float:
 def problem(gpu: Gpu, kernel: Convolution, element_bytes: int, costs: ConvolutionCosts) -> Problem:
     """Return *kernel* on the fp32 lanes of *gpu*."""
     shape, direction = kernel.shape, kernel.direction
-    early = gpu.generation in _EARLY
     rate = compute_rate(gpu, "fp32")
     if gpu.vendor == "nvidia":
         rate *= lane_share(gpu, costs)
@@ -112,7 +110,6 @@ def problem(gpu: Gpu, kernel: Convolution, element_bytes: int, costs: Convolutio
         element_bytes=element_bytes,
         rate_flops_per_s=rate,
         bandwidth_Bps=achieved_bandwidth(gpu),
-        early=early,
         c_in=c_in,
         c_out=c_out,
         taps=shape.kernel_h * shape.kernel_w,

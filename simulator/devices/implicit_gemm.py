@@ -109,7 +109,7 @@ def explicit_gemm(problem: Problem) -> Candidate:
     return Candidate(time_s, "GEMM and col2im", compute_s, memory_s + spread_s, n_bytes)
 
 
-def tensor_gemm(problem: Problem, rate_flops_per_s: float, *, channels_last: bool = False) -> Candidate:
+def tensor_gemm(problem: Problem, rate_flops_per_s: float, channels_last: bool) -> Candidate:
     """Return the implicit product on tensor cores, with copies to channels-last and back unless it is one tap."""
     costs, groups, generation = problem.costs, problem.shape.groups, problem.gpu.generation
     c_in, c_out = (_CHANNELS * ceil(c / _CHANNELS) for c in (problem.c_in, problem.c_out))

@@ -91,13 +91,11 @@ def test_which_algorithm(device: str, shape: Conv2d, direction: str, precision: 
     assert cost.detail.startswith(algorithm)
 
 
-@pytest.mark.parametrize(
-    ("device", "direction"), [("k80-die", "bwd_weight"), ("m40", "bwd_weight"), ("k80-die", "fwd")]
-)
-def test_what_libraries_had_not_yet(device: str, direction: str) -> None:
-    detail = convolution_cost(gpu(device), Convolution(MIDDLE, direction, "fp32")).detail  # type: ignore[arg-type]
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_kepler_has_no_fused_winograd_and_none_for_weights(direction: str) -> None:
+    detail = convolution_cost(gpu("k80-die"), Convolution(MIDDLE, direction, "fp32")).detail  # type: ignore[arg-type]
     assert detail != "Winograd 2x2, fused"
-    assert direction == "fwd" or not detail.startswith("Winograd")
+    assert direction != "bwd_weight" or not detail.startswith("Winograd")
 
 
 @pytest.mark.parametrize("device", ["m40", "p100-pcie-16gb", "t4", "v100-pcie-32gb", "a100-sxm4-80gb", "vega-fe"])
@@ -150,6 +148,14 @@ def test_a_choice_by_heuristics_costs_more() -> None:
         convolution_cost(gpu("t4"), Convolution(MIDDLE, "fwd", "fp32", autotuned)).time_s for autotuned in (True, False)
     )
     assert guessed == pytest.approx(CONVOLUTION.heuristic * tried)
+
+
+def test_channels_last_saves_copies() -> None:
+    kernel = Convolution(MIDDLE, "fwd", "fp16")
+    times = [convolution_cost(gpu("a100-sxm4-80gb"), replace(kernel, channels_last=c)).time_s for c in (False, True)]
+    assert times[1] < 0.9 * times[0]
+    pointwise = [replace(kernel, shape=POINTWISE, channels_last=c) for c in (False, True)]  # reads both as they are
+    assert convolution_cost(gpu("t4"), pointwise[0]) == convolution_cost(gpu("t4"), pointwise[1])
 
 
 def test_an_unknown_precision_is_refused() -> None:
