@@ -1,4 +1,4 @@
-"""The constants of products of matrices and of the clock under load, fitted to measured products.
+"""Fit the constants of products and of the clock under load: ``python -m validate.fit.operators.gemm ops.csv``.
 
 As many rows count of each device, operator and precision, drawn evenly over the table.  Each constant
 is held to what was assumed before any measurement, softly: a device that is left out takes some
@@ -8,7 +8,8 @@ constants' only evidence with it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, make_dataclass, replace
 from typing import Any
 
@@ -20,9 +21,10 @@ from simulator.devices.kernels import Gemm
 from simulator.devices.lowering import lower_operator
 from simulator.errors import InputError
 from validate.fit.constants import Fitted, fit_constants
-from validate.fit.operators.rows import Measured
+from validate.fit.operators.judge import Predict, calibrated, error_lines, left_out
+from validate.fit.operators.rows import Measured, read_measured
 
-__all__ = ["OPERATORS", "fit_gemm", "predicted_gemm", "spread_rows"]
+__all__ = ["OPERATORS", "fit_gemm", "main", "predicted_gemm", "spread_rows"]
 
 OPERATORS = ("linear", "matmul", "bmm")
 _FACTOR = 30.0  # bounds: so many times less or more than assumed
@@ -150,3 +152,37 @@ def _unflatten(start: GemmConstants, candidate: Any) -> GemmConstants:
         start.power, **{name.removeprefix("power."): v for name, v in values.items() if name.startswith("power.")}
     )
     return replace(start, power=power, **{name: v for name, v in values.items() if not name.startswith("power.")})
+
+
+def main(argv: Sequence[str]) -> None:
+    """Print the constants, and the errors in sample, of each device left out, and after one factor from 50 rows."""
+    rows = [r for r in read_measured(argv[0], ops=OPERATORS) if r.gpu.vendor in ("nvidia", "amd") and _can(r)]
+    fitted = fit_gemm(rows)
+    for name in _ASSUMED:
+        print(f"    {name}: float = {_get(fitted.constants, name):.3g}  # +- {fitted.spread[name]:.0%}")  # noqa: T201
+    _print_errors("in sample", rows, lambda _: _predictor(fitted.constants))
+    if "--in-sample" in argv:
+        return
+    without = left_out(rows, lambda others: _predictor(fit_gemm(others, most=80, max_evaluations=8).constants))
+    _print_errors("device left out", rows, lambda row: without[row.query.device])
+    factors: dict[str, Predict] = {}
+    judged: list[Measured] = []
+    for device, predict in without.items():
+        factors[device], rest = calibrated([row for row in rows if row.query.device == device], predict)
+        judged += rest
+    _print_errors("device left out, then one factor from 50 of its rows", judged, lambda r: factors[r.query.device])
+
+
+def _predictor(constants: GemmConstants) -> Predict:
+    return lambda row: predicted_gemm(row, constants)
+
+
+def _print_errors(title: str, rows: Sequence[Measured], predict: Callable[[Measured], Predict]) -> None:
+    for op in OPERATORS:
+        chosen = [row for row in rows if row.query.op == op]
+        if chosen:
+            print("\n".join(["", f"{op}, {title}", *error_lines(chosen, predict)]))  # noqa: T201  the command's output
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
