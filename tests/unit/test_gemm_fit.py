@@ -31,7 +31,7 @@ def test_a_fit_finds_the_constant_that_rows_were_made_with() -> None:
     rows = [replace(r, time_s=predicted_gemm(r, truth)) for r in rows]
     assert max(abs(predicted_gemm(r) / r.time_s - 1.0) for r in rows) > 0.3
     found = fit_gemm(rows, max_evaluations=12).constants
-    assert max(abs(predicted_gemm(r, found) / r.time_s - 1.0) for r in rows) < 0.08
+    assert max(abs(predicted_gemm(r, found) / r.time_s - 1.0) for r in rows) < 0.1
     assert found.walks_early == pytest.approx(truth.walks_early, rel=0.2)
 
 
