@@ -47,22 +47,22 @@ class RecurrenceCosts:
     The layers ran on Maxwell, Pascal and Volta with cuDNN 5 to 7, and on Vega with MIOpen 1.3.
     """
 
-    forward: float = 0.658  # share of peak of a step's product, before Pascal
-    forward_pascal: float = 0.875  # of that
-    forward_late: float = 1.36  # of that: Volta and later
-    backward: float = 0.685  # likewise, for gradients of states
-    backward_pascal: float = 0.921
-    backward_late: float = 2.06
-    amd_forward: float = 0.478
-    amd_backward: float = 1.18  # above 1: what was timed may not hold the gradients of weights
-    all_steps: float = 0.776  # share of peak of a product over all steps
-    tensor: float = 0.777  # of tensor cores
-    tile_intensity: float = 8.05  # as in ConvolutionCosts, for a step's product
+    forward: float = 0.686  # share of peak of a step's product, before Pascal
+    forward_pascal: float = 0.76  # of that
+    forward_late: float = 1.4  # of that: Volta and later
+    backward: float = 0.71  # likewise, for gradients of states
+    backward_pascal: float = 0.782
+    backward_late: float = 2.03
+    amd_forward: float = 0.474
+    amd_backward: float = 1.16  # above 1: what was timed may not hold the gradients of weights
+    all_steps: float = 0.792  # share of peak of a product over all steps
+    tensor: float = 0.775  # of tensor cores
+    tile_intensity: float = 9.15  # as in ConvolutionCosts, for a step's product
     prologue_k: float = 150
-    residency: float = 0.28
-    step_s: float = 1.92e-05  # launches and gates of one step
-    amd_step_s: float = 5.62e-05
-    call_s: float = 7.52e-05  # once for all steps
+    residency: float = 0.218
+    step_s: float = 1.97e-05  # launches and gates of one step
+    amd_step_s: float = 5.98e-05
+    call_s: float = 7.78e-05  # once for all steps
 
 
 RECURRENCE = RecurrenceCosts()
@@ -137,7 +137,8 @@ def _step_compute(gpu: Gpu, kernel: Recurrence, m: int, k: int, costs: Recurrenc
         intensity = CONVOLUTION.tensor_tile_intensity
         engine = Engine(sms, tensor * costs.tensor, intensity, costs.prologue_k, _TENSOR_BLOCK, _TENSOR_INTENSITY)
         time_s = min(time_s, blocks_time(blocks, engine, m, n, k, tiles, splits=splits, split_s=split_s))
-    return time_s
+    most = _MOST_OF_PEAK * max(compute_rate(gpu, "fp32"), tensor)
+    return max(time_s, 2.0 * m * n * k / most)
 
 
 def _all_steps(gpu: Gpu, kernel: Recurrence, m: int, n: int, k: int, costs: RecurrenceCosts) -> float:

@@ -91,6 +91,13 @@ def test_a_measured_layer_takes_no_product_with_its_input() -> None:
     assert operator.flop == 2 * 5 * 32 * 3 * 9 * 9
 
 
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("direction", ["fwd", "bwd_data", "bwd_weight"])
+def test_no_batch_beats_the_peak(direction: Literal["fwd", "bwd_data"], precision: Literal["fp32", "fp16"]) -> None:
+    wide = replace(LAYER, direction=direction, precision=precision, batch=4096, hidden=4096)
+    assert wide.flop / cost_s("v100-sxm2-16gb", wide) < gpu("v100-sxm2-16gb").peak(precision)
+
+
 @pytest.mark.corpus
 def test_errors_against_measurements(corpus: Path) -> None:
     rows = read_measured(corpus / "ops.csv", ops=("rnn", "lstm", "gru"))
