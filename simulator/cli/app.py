@@ -65,6 +65,9 @@ def simulate(
     recompute: Annotated[
         bool, typer.Option("--recompute", help="Keep the inputs of repeated blocks only; run them forward again.")
     ] = False,
+    channels_last: Annotated[
+        bool, typer.Option("--channels-last", help="Images pixel by pixel in memory, as tensor cores read them.")
+    ] = False,
     calibration: Annotated[
         str | None, typer.Option(metavar="FILE", help="Constants of single devices, as validate calibrate writes them.")
     ] = None,
@@ -132,6 +135,7 @@ def simulate(
         "--compile": compiled,
         "--cuda-graph": cuda_graph,
         "--recompute": recompute,
+        "--channels-last": channels_last,
         "--calibration": calibration is not None,
     }
     of_an_exchange = {
@@ -164,6 +168,7 @@ def simulate(
                 compiled=compiled,
                 cuda_graph=cuda_graph,
                 recompute=recompute,
+                channels_last=channels_last,
                 device=device,
                 threads=threads,
                 calibration=calibration,

@@ -43,6 +43,7 @@ class StepSettings:
     compiled: bool
     cuda_graph: bool
     recompute: bool
+    channels_last: bool
     device: str | None
     threads: str | None
     calibration: str | None
@@ -74,6 +75,7 @@ def run_step_command(settings: StepSettings) -> None:
         compiled=settings.compiled,
         cuda_graph=settings.cuda_graph,
         recompute=settings.recompute,
+        channels_last=settings.channels_last,
     )
     sequence_length = None if settings.sequence_length is None else _size("--seq-len", settings.sequence_length)
     image = None if settings.image is None else _size("--image", settings.image)

@@ -40,7 +40,7 @@ def _title(result: StepResult) -> str:
     if options.mode == "train":
         how.append(options.optimizer if options.optimizer != "none" else "no optimiser")
     how += [word for word, on in (("compiled", options.compiled), ("CUDA graph", options.cuda_graph)) if on]
-    how += ["recompute"] if options.recompute else []
+    how += [word for word, on in (("recompute", options.recompute), ("channels last", options.channels_last)) if on]
     where = f"{result.machine}, {result.device} ({result.part})"
     return f"{where}: {MODE_WORDS[options.mode]} of {result.workload}, {', '.join(how)}"
 

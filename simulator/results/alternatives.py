@@ -41,6 +41,8 @@ def _changes(options: StepOptions, batch: int, *, on_host: bool) -> Iterator[tup
     }
     for policy in policies.get(options.precision, ()):
         yield f"--precision {policy}", replace(options, precision=policy), batch
+    if not options.channels_last and not on_host:
+        yield "--channels-last", replace(options, channels_last=True), batch
     if not options.compiled:
         yield "--compile", replace(options, compiled=True), batch
     if not options.cuda_graph and not on_host:

@@ -24,6 +24,8 @@ class StepOptions:
     ``precision`` is a policy (:mod:`simulator.step.precision`).  ``compiled``: pointwise operators are
     fused as compilers do.  ``cuda_graph``: all kernels are launched by one call.  ``recompute``: of
     repeated blocks only the inputs are kept, and their forward pass runs again.
+    ``channels_last``: images lie in memory pixel by pixel, as tensor cores read them, and are not copied
+    around each convolution (TensorFlow's way in half precision; PyTorch's ``memory_format``).
     """
 
     mode: Mode = "train"
@@ -32,6 +34,7 @@ class StepOptions:
     compiled: bool = False
     cuda_graph: bool = False
     recompute: bool = False
+    channels_last: bool = False
 
     @property
     def trains(self) -> bool:
