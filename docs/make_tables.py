@@ -52,15 +52,16 @@ PICTURE = "simulate --topology p3.16xlarge --plot docs/images/p3.16xlarge.svg"
 CUBE_MESH = ("vtrain-8xv100-cube-mesh", "8xv100-sxm2-16gb-cube-mesh", "oci-bm.gpu3.8")  # one node each
 _FEW_ROWS = 10
 # What the table of steps shows: rows that have these labels.
+_GPU = {"processor": "GPU"}
 STEPS: tuple[tuple[str, dict[str, str]], ...] = (
     ("transformers in fp32, eager PyTorch (NeuSight)", {"dataset": "neusight_model_latency"}),
-    ("transformers since 2019", {"family": "transformer", "era": "since 2019"}),
-    ("CNNs since 2019", {"family": "CNN", "era": "since 2019"}),
-    (
-        "CNNs before 2019, the fastest framework of each",
-        {"family": "CNN", "era": "before 2019", "framework_rank": "best"},
+    ("transformers since 2019", {**_GPU, "family": "transformer", "era": "since 2019"}),
+    ("CNNs since 2019", {**_GPU, "family": "CNN", "era": "since 2019"}),
+    *(
+        (f"CNNs before 2019, {which}", {**_GPU, "family": "CNN", "era": "before 2019", "framework_rank": rank})
+        for rank, which in (("best", "the fastest framework of each"), ("other", "the other frameworks"))
     ),
-    ("CNNs before 2019, the other frameworks", {"family": "CNN", "era": "before 2019", "framework_rank": "other"}),
+    ("any network on CPUs before 2019, the fastest framework", {"processor": "CPU", "framework_rank": "best"}),
 )
 _FILE = r"(?:<!-- file: (?P<file>\S+) -->\n+)?"
 _BLOCK = re.compile(_FILE + r"```(?P<kind>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -17,7 +17,7 @@ from validate.training.query import COLUMNS_ASKED, TrainingQuery, read_query
 
 COLUMNS = ["row_id", "machine", "n_gpus", "framework", "software", "model", "phase", "dtype", "batch_per_gpu",
            "global_batch", "micro_batch", "grad_accum", "seq_len", "hidden", "heads", "layers", "image", "recompute",
-           "optimizer", "step_time_s", "throughput", "throughput_unit", "dataset", "trust"]  # fmt: skip
+           "schedule", "optimizer", "step_time_s", "throughput", "throughput_unit", "dataset", "trust"]  # fmt: skip
 ROW = {"row_id": "a", "machine": "p3.2xlarge", "n_gpus": "1", "framework": "pytorch", "software": "torch2.1",
        "model": "alexnet", "phase": "train", "dtype": "fp32", "batch_per_gpu": "4", "step_time_s": "0.01",
        "dataset": "mine", "trust": "A"}  # fmt: skip
@@ -84,6 +84,12 @@ def test_sizes():
     query = asked(model="gpt2", seq_len="512", hidden="1024", heads="16", layers="24", batch_per_gpu="2")
     sizes = (query.batch, query.sequence_length, query.hidden, query.heads, query.layers, query.image)
     assert sizes == (2, 512, 1024, 16, 24, None)
+
+
+def test_threads_and_library_of_a_cpu():
+    query = asked(n_gpus="0", schedule="cpu threads=16", software="Caffe (2016, cuDNN 4/5)")
+    assert (query.threads, query.cpu_library) == (16, "blas")
+    assert (asked(schedule="tensor parallel only").threads, asked().cpu_library) == (None, "onednn")
 
 
 def test_a_task_names_its_length():
@@ -156,6 +162,18 @@ def test_throughput_stands_in_for_the_time(tmp_path, capsys):
     }
 
 
+def test_a_machine_without_gpus_computes_on_its_cpus(tmp_path, capsys):
+    row = {"machine": "cpu-i7-3820", "n_gpus": "0", "batch_per_gpu": "1", "software": "Torch (2016, cuDNN 4/5)"}
+    rows = [{**row, "schedule": f"cpu threads={n}"} for n in (1, 4)]
+    out = tmp_path / "p.csv"
+    scored = document(capsys, table(tmp_path, *rows), out=str(out), quiet=True)
+    assert scored["scored"] == 2, scored["skipped"]
+    assert group(scored, processor="CPU")["n"] == 2
+    with out.open(newline="") as stream:
+        one, four = (float(r["predicted_s"]) for r in csv.DictReader(stream))
+    assert four < one
+
+
 def test_micro_batches_share_one_update(tmp_path, capsys):
     out = tmp_path / "p.csv"
     document(
@@ -192,9 +210,9 @@ def test_the_fastest_framework_of_each_configuration(tmp_path, capsys):
         {"software": "PyTorch 1.13", "step_time_s": "0.07", "batch_per_gpu": "16"},
     ]
     scored = document(capsys, table(tmp_path, *rows))
-    assert group(scored, family="CNN", era="before 2019", framework_rank="best")["n"] == 2
-    assert group(scored, family="CNN", era="before 2019", framework_rank="other")["n"] == 1
-    assert group(scored, family="CNN", era="since 2019", framework_rank="best")["n"] == 1
+    assert group(scored, processor="GPU", family="CNN", era="before 2019", framework_rank="best")["n"] == 2
+    assert group(scored, processor="GPU", family="CNN", era="before 2019", framework_rank="other")["n"] == 1
+    assert group(scored, processor="GPU", family="CNN", era="since 2019", framework_rank="best")["n"] == 1
 
 
 def test_predictions_of_others_stand_beside(tmp_path, capsys):

@@ -14,9 +14,10 @@ TRAINING = Kind(
     measured=("step_time_s", "throughput", "throughput_unit", "global_batch"),
     place="device",
     axes=(
+        ("processor",),
         ("family",),
         ("family", "era"),
-        ("family", "era", "framework_rank"),
+        ("processor", "family", "era", "framework_rank"),
         ("dataset",),
         ("dataset", "phase"),
         ("device",),
@@ -24,8 +25,8 @@ TRAINING = Kind(
         ("dataset", "device"),
         ("dataset", "model"),
     ),
-    shown=(("family",), ("family", "era", "framework_rank"), ("dataset",), ("device",), ("model",)),
-    labels=("family", "era", "framework_rank", "device"),
+    shown=(("family",), ("processor", "family", "era", "framework_rank"), ("dataset",), ("device",), ("model",)),
+    labels=("family", "era", "framework_rank", "device", "processor"),
     baseline="roofline",
     baseline_label="roofline",
     legend=(

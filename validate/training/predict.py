@@ -68,7 +68,15 @@ class StepPredictor:
         network = _network(query)
 
         def run(options: StepOptions) -> float:
-            return simulate_step(machine, network, options, calibrations=self._calibrations).step_time_s
+            result = simulate_step(
+                machine,
+                network,
+                options,
+                threads=None if machine.gpus else query.threads,
+                cpu_library=query.cpu_library,
+                calibrations=self._calibrations,
+            )
+            return result.step_time_s
 
         whole_s = run(query.options)
         if query.micro_batches == 1:

@@ -9,12 +9,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from simulator.devices.cpu import CpuLibrary
 from simulator.errors import InputError, nearest, one_line
 from simulator.step.options import OPTIMIZERS, Mode, Optimizer, Policy, StepOptions
 from simulator.workload.zoo.registry import find_entry
 from validate.score.query import NotScored, number
 
-__all__ = ["COLUMNS_ASKED", "TrainingQuery", "read_query"]
+__all__ = ["COLUMNS_ASKED", "TrainingQuery", "is_early", "read_query"]
 
 # What read_query may look at.
 COLUMNS_ASKED = (
@@ -31,7 +32,7 @@ COLUMNS_ASKED = (
         "global_batch",
     ),
     *("micro_batch", "grad_accum", "seq_len", "hidden", "heads", "layers", "vocab", "image", "recompute"),
-    *("optimizer", "dataset"),
+    *("optimizer", "schedule", "dataset"),
 )
 _MAX_SIZE = 1e7
 _MODES: dict[str, Mode] = {"": "train", "train": "train", "inference": "inference", "fwd": "forward", "bwd": "backward"}
@@ -40,6 +41,13 @@ _AUTOCAST: dict[str, Policy] = {"fp16": "amp-fp16", "bf16": "amp-bf16"}
 # Frameworks whose half precision keeps parameters in fp32 and casts them at each step.
 _MIXED = re.compile(r"pytorch|tensorflow|oneflow|mxnet|mindspore", re.IGNORECASE)
 _COMPILED = re.compile(r"torch\.compile|\bxla\b", re.IGNORECASE)
+# Software of before 2019, by what tables call it: cuDNN 4 to 7.0, no or new tensor cores, products of BLAS on CPUs.
+_EARLY = re.compile(
+    r"pytorch 0\.|tensorflow 1\.[0-9]\b|tf 1\.1|caffe|torch-?7|mxnet 1\.[0-2]|2016|neon|cudnn\[|fbfft|chainer|"
+    r"cudaconvnet|\(torch\)|cntk",
+    re.IGNORECASE,
+)
+_THREADS = re.compile(r"cpu threads=([1-9][0-9]{0,3})", re.IGNORECASE)
 _NAMED_LENGTH = ("-squad", "-shi2016")  # tasks whose sequences are of one length
 # Those who timed forward and backward alone and called it training, as they say themselves.
 _WITHOUT_UPDATE = frozenset(("neusight_model_latency", "cnn_single_gpu"))
@@ -49,6 +57,7 @@ _WITHOUT_UPDATE = frozenset(("neusight_model_latency", "cnn_single_gpu"))
 class TrainingQuery:
     """One step of ``model`` on the first GPU of a machine; None stands for the network's own size.
 
+    Where a machine has no GPU its CPUs compute, with ``threads`` (None: one a core) and kernels of ``cpu_library``.
     ``micro_batches`` of ``batch`` samples go through the network before the update.
     """
 
@@ -63,6 +72,13 @@ class TrainingQuery:
     heads: int | None = None
     layers: int | None = None
     vocabulary: int | None = None
+    threads: int | None = None
+    cpu_library: CpuLibrary = "onednn"
+
+
+def is_early(software: str) -> bool:
+    """Return whether *software* is of before 2019."""
+    return _EARLY.search(software) is not None
 
 
 def read_query(cell: Callable[[str], str]) -> TrainingQuery:
@@ -102,6 +118,7 @@ def read_query(cell: Callable[[str], str]) -> TrainingQuery:
         if whole is None or whole % micro_batches:
             raise NotScored("batch_per_gpu missing")
         batch = whole // micro_batches
+    threads = _THREADS.fullmatch(cell("schedule"))
     return TrainingQuery(
         machine=cell("machine"),
         model=cell("model"),
@@ -114,6 +131,8 @@ def read_query(cell: Callable[[str], str]) -> TrainingQuery:
         heads=size("heads"),
         layers=size("layers"),
         vocabulary=size("vocab"),
+        threads=int(threads[1]) if threads else None,
+        cpu_library="blas" if is_early(cell("software")) else "onednn",
     )
 
 

@@ -8,25 +8,19 @@ from dataclasses import replace
 from functools import lru_cache
 
 from simulator.devices.calibration import Calibration
-from simulator.topology.parts import CpuPart, GpuPart
+from simulator.topology.parts import CpuPart
 from validate.score.kind import Cell
 from validate.score.machines import MachineBook
 from validate.score.query import NotScored, number
 from validate.score.table import Table
 from validate.training.kind import TRAINING
 from validate.training.predict import StepPredictor, is_image_network
-from validate.training.query import TrainingQuery, read_query
+from validate.training.query import TrainingQuery, is_early, read_query
 
 __all__ = ["TrainingScorer"]
 
-# Software of before 2019, by what tables call it: cuDNN 4 to 7.0, no or new tensor cores.
-_EARLY = re.compile(
-    r"pytorch 0\.|tensorflow 1\.[0-9]\b|tf 1\.1|caffe|torch-?7|mxnet 1\.[0-2]|2016|neon|cudnn\[|fbfft|chainer|"
-    r"cudaconvnet|\(torch\)|cntk",
-    re.IGNORECASE,
-)
 _OTHER = re.compile(r"fcn|lstm|mlp", re.IGNORECASE)  # neither convolutions nor attention
-_CONFIGURATION = ("machine", "model", "phase", "dtype", "batch_per_gpu", "image", "seq_len", "dataset")
+_CONFIGURATION = ("machine", "model", "phase", "dtype", "batch_per_gpu", "image", "seq_len", "schedule", "dataset")
 _SAMPLES = re.compile(r"(?:images|sequences|samples)/s")
 
 
@@ -75,10 +69,11 @@ class TrainingScorer:
         return {}
 
     def labels(self, cell: Cell) -> dict[str, str]:
-        """Return family, era, framework_rank and device."""
-        labels = {"family": _family(cell("model")), "device": self._device(cell("machine"))}
+        """Return family, era, framework_rank, device and processor."""
+        device, processor = self._device(cell("machine"))
+        labels = {"family": _family(cell("model")), "device": device, "processor": processor}
         if cell("software"):
-            labels["era"] = "before 2019" if _EARLY.search(cell("software")) else "since 2019"
+            labels["era"] = "before 2019" if is_early(cell("software")) else "since 2019"
         try:
             is_best = self.measured_s(cell) <= self._best.get(_configuration(cell), 0.0)
             labels["framework_rank"] = "best" if is_best else "other"
@@ -113,19 +108,21 @@ class TrainingScorer:
         """Return what others predict of the row."""
         return self._published.get(cell("row_id"), {})
 
-    def _device(self, machine: str) -> str:
+    def _device(self, machine: str) -> tuple[str, str]:
         try:
-            return _part_of(self._book, machine)
+            return _device_of(self._book, machine)
         except NotScored:
-            return ""
+            return "", ""
 
 
 @lru_cache(maxsize=1024)
-def _part_of(book: MachineBook, name: str) -> str:
+def _device_of(book: MachineBook, name: str) -> tuple[str, str]:
+    """Return the part that computes a step on the machine *name*, and whether it is a GPU or a CPU."""
     machine = book.get(name, 1).machine
     if machine.gpus:
-        return machine.nodes[machine.gpus[0]].part_name
-    return next((n.part_name for n in machine.nodes if isinstance(n.part, CpuPart | GpuPart)), "")
+        return machine.nodes[machine.gpus[0]].part_name, "GPU"
+    cpus = [node.part_name for node in machine.nodes if isinstance(node.part, CpuPart)]
+    return (cpus[0], "CPU") if cpus else ("", "")
 
 
 def _configuration(cell: Cell) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
 from simulator.devices.gemm_tiles import GemmConstants
+from simulator.errors import InputError
 from validate.fit.operators.judge import Predict
 from validate.fit.operators.rows import Measured, read_measured
 
@@ -91,7 +92,10 @@ def _makers(row: Measured) -> bool:
 
 
 def _has_rate(row: Measured) -> bool:
-    return row.query.precision in row.gpu.peak_flops_per_s
+    try:
+        return row.gpu.peak(row.query.precision) > 0
+    except InputError:
+        return False
 
 
 def _convolution() -> Family:
