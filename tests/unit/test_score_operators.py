@@ -3,12 +3,14 @@
 import csv
 import json
 import random
+import sys
 
 import pytest
 import yaml
 
 from simulator.devices.calibration_file import load_calibration
 from simulator.devices.device import gpu_from_part
+from simulator.errors import MissingDependency
 from simulator.topology.catalogue import load_part
 from validate.calibrate.command import calibrate_command
 from validate.operators.devices import DeviceBook
@@ -254,3 +256,10 @@ def test_columns_asked_hold_nothing_measured():
 def test_a_device_without_a_name_is_a_reason():
     with pytest.raises(NotScored, match="device missing"):
         DeviceBook().get("")
+
+
+def test_without_scipy_the_extra_is_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    with pytest.raises(MissingDependency, match=r"calibrating needs SciPy: pip install 'toposim\[fit\]'"):
+        document(capsys, table(tmp_path, *many(10)), calibrate="5")
+    assert document(capsys, table(tmp_path, *many(10)))["scored"] == 10
