@@ -13,12 +13,14 @@ from simulator.cli.machines import machine_of
 from simulator.cli.options import check_outputs, parse_count
 from simulator.console.files import OutputFile
 from simulator.console.style import choose_style
-from simulator.errors import InputError, SimulationError, nearest, one_line
+from simulator.devices.calibration import Calibration
+from simulator.errors import Fault, InputError, SimulationError, nearest, one_line
 from simulator.network.machine import Machine
 from simulator.results.alternatives import with_alternatives
 from simulator.results.document import to_json
 from simulator.results.step import StepResult
 from simulator.step.options import MODES, OPTIMIZERS, POLICIES, StepOptions
+from simulator.topology.parts import CpuPart, GpuPart
 from simulator.workload.find import NetworkSource, find_network
 
 __all__ = ["StepSettings", "run_step_command"]
@@ -112,12 +114,7 @@ def run_step_command(settings: StepSettings) -> None:
 def _simulate(
     machine: Machine, source: NetworkSource, batch: int, options: StepOptions, settings: StepSettings
 ) -> StepResult:
-    calibrations = {}
-    if settings.calibration is not None:
-        from simulator.devices.calibration_file import load_calibration
-
-        calibrations = load_calibration(settings.calibration)
-
+    calibrations = _calibrations(settings.calibration, machine)
     threads = None if settings.threads is None else _size("--threads", settings.threads)
 
     def run(changed: StepOptions, size: int) -> StepResult:
@@ -126,6 +123,21 @@ def _simulate(
         )
 
     return with_alternatives(run(options, batch), batch, run)
+
+
+def _calibrations(path: str | None, machine: Machine) -> dict[str, Calibration]:
+    """Return the calibrations in the file *path*; at least one must be of a device of *machine*."""
+    if path is None:
+        return {}
+    from simulator.devices.calibration_file import load_calibration
+    from simulator.topology.catalogue import part_names
+
+    parts = {node.part_name for node in machine.nodes if isinstance(node.part, GpuPart | CpuPart)}
+    found = load_calibration(path, {*parts, *part_names("gpu"), *part_names("cpu")})
+    if not parts.intersection(found):
+        has = ", ".join(sorted(parts))
+        raise InputError(Fault(f"calibrates {', '.join(found)}; {machine.name} has {has}", one_line(path)))
+    return found
 
 
 def _tell(settings: StepSettings, line: str) -> None:

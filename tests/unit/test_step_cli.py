@@ -160,3 +160,22 @@ def test_a_narrow_terminal_is_kept_to(columns: int, monkeypatch, capsys: pytest.
     monkeypatch.setenv("COLUMNS", str(columns))
     assert run([*STEP, "--quiet"]) == 0
     assert max(len(line) for line in capsys.readouterr().out.splitlines()) <= columns
+
+
+def test_a_calibration_is_of_a_device_that_is_there(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("schema_version: 1\ndevices:\n  v100-sxm2-16gb: {compute: 0.5}\n  t4: {compute: 2}\n")
+
+    def step_time_s(*more: str) -> float:
+        assert run([*STEP, "--json", *more]) == 0
+        return json.loads(capsys.readouterr().out)["step_time_s"]
+
+    assert step_time_s("--calibration", str(file)) > 1.3 * step_time_s()
+    file.write_text("schema_version: 1\ndevices:\n  t4: {compute: 2}\n")
+    assert run([*STEP, "--calibration", str(file)]) == 2
+    err = capsys.readouterr().err
+    assert err == f"{file}: calibrates t4; p3.2xlarge has v100-sxm2-16gb, xeon-e5-2686-v4\n"
+    file.write_text("schema_version: 1\ndevices:\n  v100-sxm2-16g: {compute: 2}\n")
+    assert run([*STEP, "--calibration", str(file)]) == 2
+    assert f"{file}:3:3: " in (err := capsys.readouterr().err)
+    assert "did you mean 'v100-sxm2-16gb'?" in err
