@@ -47,7 +47,10 @@ from validate.training.published import read_published
 from validate.training.scorer import TrainingScorer
 
 ROOT = Path(__file__).resolve().parent.parent
-PICTURE = "simulate --topology p3.16xlarge --plot docs/images/p3.16xlarge.svg"
+PICTURES = (
+    "simulate --topology p3.16xlarge --plot docs/images/p3.16xlarge.svg",
+    "simulate --topology p3.2xlarge --workload resnet50 --batch 128 --plot docs/images/step.svg",
+)
 # The machines of the V100 cube mesh; docs/decisions/nccl-costs.md.
 CUBE_MESH = ("vtrain-8xv100-cube-mesh", "8xv100-sxm2-16gb-cube-mesh", "oci-bm.gpu3.8")  # one node each
 _FEW_ROWS = 10
@@ -223,7 +226,8 @@ def main(arguments: Sequence[str]) -> int:
             path.write_text(after, encoding="utf-8")
             sys.stdout.write(f"wrote {path.relative_to(ROOT)}\n")
     with contextlib.chdir(ROOT):
-        printed(PICTURE)
+        for picture in PICTURES:
+            printed(picture)
     if folder is None:
         sys.stdout.write("the tables of errors stay as they were: name the folder of measurements (TOPOSIM_CORPUS)\n")
     return 0
