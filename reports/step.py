@@ -105,7 +105,7 @@ def _draw_memory(axes: Axes, result: StepResult) -> None:
 def _draw_alternatives(axes: Axes, result: StepResult) -> None:
     """Draw the step's time beside that of the changes that make it faster."""
     rows = [("as it is", result.step_time_s, True)]
-    rows += [(other.change.partition(", per")[0], other.step_time_s, other.fits) for other in result.alternatives[:5]]
+    rows += [(other.change, other.step_time_s, other.fits) for other in result.alternatives[:5]]
     colours = [INK, *(BEST if fits else _GREY for _, _, fits in rows[1:])]
     axes.barh([name for name, _, _ in rows], [time_s for _, time_s, _ in rows], color=colours, height=0.62)
     for row, (_, time_s, fits) in enumerate(rows):

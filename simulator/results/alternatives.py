@@ -47,4 +47,4 @@ def _changes(options: StepOptions, batch: int, *, on_host: bool) -> Iterator[tup
         yield "--compile", replace(options, compiled=True), batch
     if not options.cuda_graph and not on_host:
         yield "--cuda-graph", replace(options, cuda_graph=True), batch
-    yield f"--batch {2 * batch}, per {batch} samples", options, 2 * batch
+    yield f"--batch {2 * batch} (half a step)", options, 2 * batch

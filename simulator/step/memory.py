@@ -63,7 +63,7 @@ def memory_need(network: Network, options: StepOptions, device: Device) -> Memor
     parameters = n * (kept + (element if casts(options.precision) else 0))
     if options.trains:
         gradients = n * kept
-        optimizer = n * ELEMENT_BYTES["fp32"] * _OPTIMIZER_COPIES[options.optimizer] if options.mode == "train" else 0
+        optimizer = n * kept * _OPTIMIZER_COPIES[options.optimizer] if options.mode == "train" else 0
         activations = _kept_bytes(network, options)
         working = 2 * element * _largest_meeting(network)
     else:
