@@ -149,20 +149,52 @@ def largest_batch(build: Callable[[int], Network], batch: int, options: StepOpti
 
 
 def what_would_fit(build: Callable[[int], Network], batch: int, options: StepOptions, device: Device) -> list[str]:
-    """Return changes that would each make the step fit, in words, the gentlest first."""
-    changes: list[tuple[str, StepOptions]] = []
-    if options.precision in ("fp32", "tf32", "torch"):
-        half: Policy = "amp-bf16" if isinstance(device, Gpu) and "bf16" in device.peak_flops_per_s else "amp-fp16"
-        changes.append((f"--precision {half}", replace(options, precision=half)))
-    if options.trains and not options.recompute:
-        changes.append(("--recompute", replace(options, recompute=True)))
-    if options.mode == "train" and options.optimizer == "adam":
-        changes.append(("--optimizer momentum", replace(options, optimizer="momentum")))
+    """Return changes that would each make the step fit, in words, the gentlest first.
+
+    Where no single change does, the first of them together that do, with a smaller batch if it must be.
+    """
+    changes = _savings(options, device)
     network = build(batch)
     found = [words for words, changed in changes if memory_need(network, changed, device).fits]
     size = largest_batch(build, batch, options, device)
     if size:
         found.append(f"--batch {size}")
+    if not found:
+        found += _together(build, batch, options, device)
     need = memory_need(network, options, device)
-    found.append(f"a device with {need.total_bytes / 1e9:.0f} GB")
-    return found
+    larger = f"a device with {need.total_bytes / 1e9:.0f} GB"
+    least = min(
+        (memory_need(network, changed, device).total_bytes, words) for words, changed in [*changes, ("", options)]
+    )
+    if least[0] < 0.8 * need.total_bytes:
+        larger += f", or {least[0] / 1e9:.0f} GB with {least[1]}"
+    return [*found, larger]
+
+
+def _savings(options: StepOptions, device: Device) -> list[tuple[str, StepOptions]]:
+    """Return the changes of *options* that save memory, each with its words."""
+    changes: list[tuple[str, StepOptions]] = []
+    if options.trains and not options.recompute:
+        changes.append(("--recompute", replace(options, recompute=True)))
+    if options.precision in ("fp32", "tf32", "torch"):
+        half: Policy = "amp-bf16" if isinstance(device, Gpu) and "bf16" in device.peak_flops_per_s else "amp-fp16"
+        changes.append((f"--precision {half}", replace(options, precision=half)))
+    if options.mode == "train" and options.optimizer == "adam":
+        changes.append(("--optimizer momentum", replace(options, optimizer="momentum")))
+    return changes
+
+
+def _together(build: Callable[[int], Network], batch: int, options: StepOptions, device: Device) -> list[str]:
+    words: list[str] = []
+    for _ in range(3):
+        changes = _savings(options, device)
+        if not changes:
+            break
+        word, options = changes[0]
+        words.append(word)
+        size = (
+            batch if memory_need(build(batch), options, device).fits else largest_batch(build, batch, options, device)
+        )
+        if size:
+            return [" ".join([*words, *([f"--batch {size}"] if size < batch else [])])]
+    return []
