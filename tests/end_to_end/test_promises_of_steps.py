@@ -1,0 +1,65 @@
+"""What the project promises of operators and steps, through its own commands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.test_promises import run
+
+# Mean of the absolute error over systematic measurements, from the data sheet and shared constants.
+_MEAN_OF_OPERATORS = {
+    "linear": 0.14,
+    "bmm": 0.14,
+    "softmax": 0.15,
+    "elementwise": 0.15,
+    "layer_norm": 0.20,
+    "conv2d": 0.25,
+}
+_ALMOST_ALL = 0.9
+
+
+def scored(*arguments: str) -> dict:
+    return json.loads(run("score", *arguments, "--json", module="validate"))["tables"][0]
+
+
+@pytest.mark.corpus
+def test_operators_from_the_data_sheet(corpus: Path) -> None:
+    table = scored(str(corpus / "ops.csv"), "--trust", "A")
+    means = {group["by"]["op"]: group["mean_ape"] for group in table["groups"] if list(group["by"]) == ["op"]}
+    for op, most in _MEAN_OF_OPERATORS.items():
+        assert means[op] <= most, op
+        baseline = next(g["baselines"]["roofline"] for g in table["groups"] if g["by"] == {"op": op})
+        assert means[op] < 0.5 * baseline["mean_ape"], op
+    countable = table["rows"] - table["context"]
+    assert table["scored"] >= _ALMOST_ALL * countable
+
+
+@pytest.mark.corpus
+def test_steps_from_the_data_sheet(corpus: Path) -> None:
+    table = scored(str(corpus / "training.csv"), "--baselines", str(corpus / "baselines.csv"))
+    groups = {json.dumps(group["by"]): group for group in table["groups"]}
+
+    def group(**labels: str) -> dict:
+        return groups[json.dumps(labels)]
+
+    assert group(dataset="neusight_model_latency")["mean_ape"] <= 0.10
+    best = group(processor="GPU", family="CNN", era="before 2019", framework_rank="best")
+    assert best["median_ape"] <= 0.25
+
+
+def test_a_step_where_its_arithmetic_fits_on_paper(tmp_path: Path) -> None:
+    """One product of 8,192-cubed matrices: no faster than the peak, no slower than twice the time at the peak."""
+    file = tmp_path / "product.yaml"
+    file.write_text(
+        "schema_version: 1\nname: product\ninput: {features: 8192}\n"
+        "layers:\n  - {kind: linear, outputs: 8192, bias: false}\n"
+    )
+    arguments = ["--topology", "p3.2xlarge", "--workload", str(file), "--batch", "8192", "--mode", "forward"]
+    document = json.loads(run(*arguments, "--json"))
+    at_peak_s = 2 * 8192**3 / 15.7e12
+    assert at_peak_s < document["step_time_s"] < 2 * at_peak_s
+    assert document["model_flop"] == 2 * 8192**3
+    assert document["parameter_count"] == 8192**2
