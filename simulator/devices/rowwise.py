@@ -10,7 +10,7 @@ reads a channel twice, one block a channel: few channels do not fill the machine
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simulator.devices.cost import Bound, KernelCost
 from simulator.devices.device import Gpu
@@ -157,12 +157,17 @@ def _blocks(
 def _channels(
     gpu: Gpu, kernel: Rowwise, n_bytes: float, first: int, costs: RowwiseCosts, memory: MemoryCosts
 ) -> KernelCost:
-    """Cost batch normalisation: sums over the channels, then the result from a second reading."""
+    """Cost batch normalisation: sums over the channels, then the result from a second reading.
+
+    One block has a channel to itself: where channels are few, they wait for memory rather than fill it.
+    """
     missed = first * n_bytes * (1.0 - _found_again(gpu, first * n_bytes, costs))
     memory_s = memory_time(gpu, first * n_bytes, n_bytes, memory) + missed / achieved_bandwidth(gpu, 1.0, memory)
     streamed = (2 * first + 1) * n_bytes
     channel_bps = costs.channel_Bps * (costs.channel_bwd_share if first > 1 else 1.0)
-    return _cost(kernel, memory, memory_s / costs.channels_share, streamed / (kernel.rows * channel_bps), streamed)
+    waiting_s = 0.0 if kernel.channels_last else streamed / (kernel.rows * channel_bps)
+    cost = _cost(kernel, memory, memory_s / costs.channels_share, waiting_s, streamed)
+    return replace(cost, bound="latency") if cost.bound == "compute" else cost
 
 
 def _cost(

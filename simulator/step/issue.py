@@ -8,7 +8,7 @@ from typing import Literal
 
 from simulator.devices.cost import KernelCost
 from simulator.devices.dispatch import dispatch_time
-from simulator.devices.kernels import Convolution, Kernel, Streaming
+from simulator.devices.kernels import Convolution, Kernel, Rowwise, Streaming
 from simulator.devices.lowering import lower_operator
 from simulator.devices.optimizer import optimizer_kernels
 from simulator.devices.predict import Device, kernel_class, kernel_cost
@@ -79,8 +79,10 @@ class _Issuer:
         if isinstance(operator, BatchNorm) and not self.options.trains:  # by running statistics: one pass
             n = operator.output_elements
             kernels = (Streaming("batch_norm", n, n * self.element_bytes, n * self.element_bytes),)
-        if self.options.channels_last and isinstance(operator, Conv2d):
-            kernels = tuple(replace(k, channels_last=True) if isinstance(k, Convolution) else k for k in kernels)
+        if self.options.channels_last and isinstance(operator, Conv2d | BatchNorm):
+            kernels = tuple(
+                replace(k, channels_last=True) if isinstance(k, Convolution | Rowwise) else k for k in kernels
+            )
         return (dispatch_time(self.device, operator, phase), self.work(kernels)) if kernels else None
 
     def casts(self, layer: Layer, part: Part) -> Iterator[Issue]:
