@@ -340,6 +340,31 @@ def test_gpu_part_is_complete_and_its_fp32_rate_follows_from_its_clock(name: str
     assert min(abs(lanes / n - 1) for n in usual) < 0.09
 
 
+@pytest.mark.parametrize(
+    ("name", "board_GiB", "at_least"),
+    [
+        # Of HBM and of GeForces nearly all is there; GDDR with ECC keeps 1/16 back.
+        *((name, 16, 0.98) for name in ("v100-sxm2-16gb", "v100-pcie-16gb", "p100-pcie-16gb")),
+        *((name, 80, 0.98) for name in ("a100-sxm4-80gb", "h100-sxm5-80gb")),
+        ("v100-pcie-32gb", 32, 0.98),
+        ("a100-sxm4-40gb", 40, 0.98),
+        ("mi300x", 192, 0.99),
+        ("gtx-1080", 8, 1.0),
+        ("rtx-4090", 24, 1.0),
+        ("t4", 16, 0.93),
+        *((name, 12, 0.93) for name in ("k80-die", "m40")),
+        *((name, 48, 0.93) for name in ("a40", "l40")),
+        ("l4", 24, 0.93),
+    ],
+)
+def test_memory_of_a_gpu_is_binary_less_what_the_board_keeps(name: str, board_GiB: int, at_least: float) -> None:
+    gpu = part(name)
+    assert isinstance(gpu, GpuPart)
+    share = gpu.memory_size / (board_GiB * 2**30)
+    assert at_least <= share <= (0.94 if at_least == 0.93 else 1.0)
+    assert gpu.sources["memory_size"]
+
+
 def test_nothing_names_a_place_that_readers_do_not_have() -> None:
     for path in catalogue.builtin_folder().rglob("*.yaml"):
         assert not re.search(r"/tmp/|/home/|public text|FACTS|corpus", path.read_text(encoding="utf-8")), path.name
