@@ -45,7 +45,12 @@ def simulate(
         str,
         typer.Option(metavar="NAME", help="Of a step: fp32, tf32, fp16, bf16, amp-fp16, amp-bf16, torch, fp64."),
     ] = "fp32",
-    optimizer: Annotated[str, typer.Option(metavar="NAME", help="Of a step: momentum, adam, sgd, none.")] = "momentum",
+    optimizer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Of a step: momentum, adam, sgd, none; else adam for sequences, or momentum."
+        ),
+    ] = None,
     seq_len: Annotated[str | None, typer.Option(metavar="COUNT", help="Tokens of a sequence.")] = None,
     image: Annotated[str | None, typer.Option(metavar="COUNT", help="Pixels of an image's side.")] = None,
     sizes: Annotated[
@@ -126,7 +131,7 @@ def simulate(
     of_a_step = {
         "--mode": mode != "train",
         "--precision": precision != "fp32",
-        "--optimizer": optimizer != "momentum",
+        "--optimizer": optimizer is not None,
         "--seq-len": seq_len is not None,
         "--image": image is not None,
         "--set": bool(sizes),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from simulator.api import simulate_step
@@ -22,6 +23,7 @@ from simulator.results.step import StepResult
 from simulator.step.options import MODES, OPTIMIZERS, POLICIES, StepOptions
 from simulator.topology.parts import CpuPart, GpuPart
 from simulator.workload.find import NetworkSource, find_network
+from simulator.workload.network import Network
 
 __all__ = ["StepSettings", "run_step_command"]
 
@@ -41,7 +43,7 @@ class StepSettings:
     sizes: Sequence[str]
     mode: str
     precision: str
-    optimizer: str
+    optimizer: str | None
     compiled: bool
     cuda_graph: bool
     recompute: bool
@@ -73,7 +75,7 @@ def run_step_command(settings: StepSettings) -> None:
     options = StepOptions(
         mode=_choice("--mode", settings.mode, MODES),
         precision=_choice("--precision", settings.precision, POLICIES),
-        optimizer=_choice("--optimizer", settings.optimizer, OPTIMIZERS),
+        optimizer=_choice("--optimizer", settings.optimizer or "momentum", OPTIMIZERS),
         compiled=settings.compiled,
         cuda_graph=settings.cuda_graph,
         recompute=settings.recompute,
@@ -92,6 +94,8 @@ def run_step_command(settings: StepSettings) -> None:
     )
     check_outputs({"--topology": settings.topology, "--trace": settings.trace, "--plot": settings.plot})
     machine = machine_of(settings.topology)
+    if settings.optimizer is None and source.build(batch).sample == "sequences":
+        options = replace(options, optimizer="adam")  # as transformers are trained
     with ExitStack() as stack:
         trace = stack.enter_context(OutputFile("--trace", settings.trace)) if settings.trace is not None else None
         plot = stack.enter_context(OutputFile("--plot", settings.plot)) if settings.plot is not None else None
@@ -117,12 +121,16 @@ def _simulate(
     calibrations = _calibrations(settings.calibration, machine)
     threads = None if settings.threads is None else _size("--threads", settings.threads)
 
-    def run(changed: StepOptions, size: int) -> StepResult:
+    def step(network: Network, changed: StepOptions) -> StepResult:
         return simulate_step(
-            machine, source.build(size), changed, device=settings.device, threads=threads, calibrations=calibrations
+            machine, network, changed, device=settings.device, threads=threads, calibrations=calibrations
         )
 
-    return with_alternatives(run(options, batch), batch, run)
+    def run(changed: StepOptions, size: int) -> StepResult:
+        return step(source.build(size), changed)
+
+    others = {words: partial(lambda build: step(build(batch), options), build) for words, build in source.variants}
+    return with_alternatives(run(options, batch), batch, run, others)
 
 
 def _calibrations(path: str | None, machine: Machine) -> dict[str, Calibration]:
@@ -158,18 +166,33 @@ def _print(result: StepResult, settings: StepSettings) -> None:
 
 
 def _out_of_memory(result: StepResult, source: NetworkSource, batch: int, machine: Machine) -> str:
-    from simulator.step.memory import what_would_fit
+    from simulator.step.fitting import what_would_fit
     from simulator.step.place import find_place
     from simulator.units import format_size
 
     place = find_place(machine, result.device, {})
-    changes = what_would_fit(source.build, batch, result.options, place.device)
+    changes = what_would_fit(source.build, batch, result.options, place.device, source.variants)
+    changes.append(_larger_device(result.memory.total_bytes))
     need = result.memory
     return (
         f"out of memory: {result.workload} at batch {batch} needs {format_size(need.total_bytes, 3)}, "
         f"{result.part} has {format_size(need.available_bytes, 3)}, {format_size(need.missing_bytes, 3)} too little; "
         f"what would fit: {' or '.join(changes)}"
     )
+
+
+def _larger_device(needed_bytes: float) -> str:
+    """Return in words a device that has *needed_bytes*: the smallest of the catalogue."""
+    from simulator.topology.catalogue import load_part, part_names
+    from simulator.units import format_size
+
+    text = f"a device with {needed_bytes / 1e9:.0f} GB"
+    sizes = {name: part.memory_size for name in part_names("gpu") if isinstance(part := load_part(name), GpuPart)}
+    large = [(size, name) for name, size in sizes.items() if size is not None and size >= needed_bytes]
+    if not large:
+        return f"{text}, which no GPU of the catalogue has"
+    size, name = min(large)
+    return f"{text}, such as {name} ({format_size(size, 3)})"
 
 
 def _size(option: str, text: str) -> int:
@@ -192,8 +215,12 @@ def _sizes(written: Sequence[str]) -> dict[str, int | str]:
     return found
 
 
+_SYNONYMS = {"adamw": "adam", "float32": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16"}
+
+
 def _choice(option: str, text: str, allowed: Sequence[T]) -> T:
     name = text.strip().lower()
+    name = _SYNONYMS.get(name, name)
     for choice in allowed:
         if name == choice:
             return choice

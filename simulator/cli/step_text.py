@@ -36,17 +36,45 @@ def step_lines(result: StepResult, style: Style) -> list[str]:
 
 def _title(result: StepResult) -> str:
     options = result.options
-    how = [f"batch {result.samples}", options.precision]
+    batch = f"batch {result.samples}"
+    if result.tokens:
+        batch += f" x {result.tokens // result.samples:,} tokens"
+    how = [batch, options.precision]
     if options.mode == "train":
         how.append(options.optimizer if options.optimizer != "none" else "no optimiser")
     how += [word for word, on in (("compiled", options.compiled), ("CUDA graph", options.cuda_graph)) if on]
     how += [word for word, on in (("recompute", options.recompute), ("channels last", options.channels_last)) if on]
+    how += ["calibrated"] if result.calibrated else []
     where = f"{result.machine}, {result.device} ({result.part})"
-    return f"{where}: {MODE_WORDS[options.mode]} of {result.workload}, {', '.join(how)}"
+    what = f"{result.workload} ({_count(result.parameter_count)} parameters)"
+    return f"{where}: {MODE_WORDS[options.mode]} of {what}, {', '.join(how)}"
+
+
+def _count(number: float) -> str:
+    """Return *number* with a letter for thousands, millions, milliards: 25.6 M."""
+    scale, letter = next(((s, x) for s, x in ((1e9, " G"), (1e6, " M"), (1e3, " k")) if number >= s), (1.0, ""))
+    return f"{number / scale:.{3 if scale > 1 else 9}g}{letter}"
+
+
+def _rate(number: float) -> str:
+    """Return *number* with four digits, and no exponent."""
+    return f"{number:,.0f}" if number >= 1000 else f"{number:.4g}"
+
+
+def _digits(number: float) -> str:
+    """Return *number* with three digits, and no exponent."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def _throughput(result: StepResult) -> str:
+    text = f"{_rate(result.throughput)} {result.sample}/s"
+    if result.tokens:
+        text += f", {_rate(result.throughput * result.tokens / result.samples)} tokens/s"
+    return text
 
 
 def _times(result: StepResult, style: Style) -> list[str]:
-    rows = [["step", format_duration(result.step_time_s), f"{result.throughput:,.4g} {result.sample}/s"]]
+    rows = [["step", format_duration(result.step_time_s), _throughput(result)]]
     if len(result.parts_s) > 1:
         rows += [[part, format_duration(seconds), ""] for part, seconds in result.parts_s.items()]
     if result.on_host:
@@ -57,9 +85,8 @@ def _times(result: StepResult, style: Style) -> list[str]:
     lines = lay_out(rows, [False, True, False])
     lines[0] = style.mark(lines[0], "bold", "green")
     rate = result.model_flop / result.step_time_s if result.step_time_s > 0 else 0.0
-    used = (
-        f"{rate / 1e12:.3g} of {result.peak_flops_per_s / 1e12:.3g} TFLOP/s, {percent(result.utilisation)} of the peak"
-    )
+    peak = _digits(result.peak_flops_per_s / 1e12)
+    used = f"{_digits(rate / 1e12)} of {peak} TFLOP/s, {percent(result.utilisation)} of the peak"
     width = max(len(row[0]) for row in rows)
     for name, text in (("arithmetic", used), ("bound by", BOUND_WORDS[result.bound])):
         lines += _wrapped(f"{name.ljust(width)}  {text}", style, hang=width + 2)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 from simulator.errors import InputError
 from simulator.results.step import Alternative, StepResult
@@ -14,16 +15,25 @@ __all__ = ["with_alternatives"]
 _WORTH_SAYING = 1.03  # times as fast
 
 
-def with_alternatives(result: StepResult, batch: int, run: Callable[[StepOptions, int], StepResult]) -> StepResult:
+def with_alternatives(
+    result: StepResult,
+    batch: int,
+    run: Callable[[StepOptions, int], StepResult],
+    others: Mapping[str, Callable[[], StepResult]],
+) -> StepResult:
     """Return *result* with the changes that make it faster, the best first.
 
-    *run* simulates other options and batch sizes.  A change that the device has no figures for
-    is left out; one that does not fit in memory says so.  A larger batch is compared at equal samples.
+    *run* simulates other options and batch sizes, *others* other ways to compute the network, by their
+    words.  A change that the device has no figures for is left out; one that does not fit in memory says
+    so.  A larger batch is compared at equal samples.
     """
     found: list[Alternative] = []
-    for change, options, size in _changes(result.options, batch, on_host=result.on_host):
+    ways: list[tuple[str, Callable[[], StepResult], int]] = [(words, way, batch) for words, way in others.items()]
+    for words, options, size in _changes(result.options, batch, on_host=result.on_host):
+        ways.append((words, partial(run, options, size), size))
+    for change, way, size in ways:
         try:
-            other = run(options, size)
+            other = way()
         except InputError:
             continue
         step_time_s = other.step_time_s * batch / size

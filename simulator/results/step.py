@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from simulator.devices.calibration import Calibration
 from simulator.engine.timeline import Timeline
 from simulator.step.issue import Issue, Part
 from simulator.step.memory import MemoryNeed
 from simulator.step.options import StepOptions
 from simulator.step.place import Place
-from simulator.step.precision import product_precision
+from simulator.step.precision import precision_of, product_precision
 from simulator.workload.backward import training_flop
 from simulator.workload.network import Network
+from simulator.workload.precision import Precision
 
 __all__ = ["Alternative", "KindTime", "LayerTime", "StepResult", "make_step_result"]
 
@@ -69,7 +71,9 @@ class StepResult:
     workload: str
     samples: int
     sample: str
+    tokens: int  # of all samples together; 0 where there are none
     options: StepOptions
+    calibrated: bool
     step_time_s: float
     parts_s: dict[str, float]
     busy_s: float
@@ -135,13 +139,15 @@ def make_step_result(
         workload=network.name,
         samples=network.samples,
         sample=network.sample,
+        tokens=network.tokens,
         options=options,
+        calibrated=place.device.calibration != Calibration(),
         step_time_s=timeline.end_s,
         parts_s=_parts(issues, timeline, place.name),
         busy_s=sum(issue.device_s for issue in issues),
         host_s=sum(issue.host_s for issue in issues),
         model_flop=model_flop,
-        peak_flops_per_s=place.device.peak(product_precision(options.precision, place.device)),
+        peak_flops_per_s=_peak(network, options, place),
         kinds=_kinds(issues),
         layers=_layers(issues),
         memory=memory,
@@ -151,6 +157,18 @@ def make_step_result(
         timeline=timeline,
         on_host=place.name == place.host,
     )
+
+
+def _peak(network: Network, options: StepOptions, place: Place) -> float:
+    """Return the device's peak in FLOP/s, of formats mixed as the network's FLOPs are."""
+    flop: dict[Precision, int] = {}
+    for layer in network.layers:
+        if layer.operator.flop:
+            precision = precision_of(options.precision, layer.operator, place.device)
+            flop[precision] = flop.get(precision, 0) + layer.operator.flop
+    if not flop:
+        return place.device.peak(product_precision(options.precision, place.device))
+    return sum(flop.values()) / sum(count / place.device.peak(precision) for precision, count in flop.items())
 
 
 def _parts(issues: Sequence[Issue], timeline: Timeline, device: str) -> dict[str, float]:

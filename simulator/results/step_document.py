@@ -21,6 +21,8 @@ def step_document(result: StepResult) -> dict[str, Any]:
         "part": result.part,
         "samples": result.samples,
         "sample": result.sample,
+        "tokens": result.tokens,
+        "calibrated": result.calibrated,
         "options": asdict(result.options),
         "step_time_s": result.step_time_s,
         "throughput_per_s": result.throughput,

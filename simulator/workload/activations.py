@@ -41,12 +41,14 @@ _KEEPS_NOTHING = frozenset(
 class SavedTensors:
     """What is kept: the bytes of each tensor by its number, and what each layer keeps besides.
 
-    A tensor that several layers keep is there once.  ``by_layer[i]`` is what layer ``i`` alone
-    keeps: masks, indices, statistics.
+    A tensor that several layers keep is there once, and goes after the backward pass of the first
+    of them, layer ``first_keeper[number]``.  ``by_layer[i]`` is what layer ``i`` alone keeps: masks,
+    indices, statistics.
     """
 
     by_tensor: dict[int, int]
     by_layer: tuple[int, ...]
+    first_keeper: dict[int, int]
 
     @property
     def total_bytes(self) -> int:
@@ -62,7 +64,8 @@ def saved_tensors(network: Network, precision: Precision) -> SavedTensors:
     tokens = _index_tensors(network)
     by_tensor: dict[int, int] = {}
     by_layer: list[int] = []
-    for layer in network.layers:
+    first: dict[int, int] = {}
+    for index, layer in enumerate(network.layers):
         if not needed[layer.output]:
             by_layer.append(0)
             continue
@@ -70,8 +73,9 @@ def saved_tensors(network: Network, precision: Precision) -> SavedTensors:
             place = places[number]
             width = _INDEX_BYTES if number in tokens else size
             by_tensor[place] = network.elements[place] * width
+            first.setdefault(place, index)
         by_layer.append(_besides(layer, size))
-    return SavedTensors(by_tensor, tuple(by_layer))
+    return SavedTensors(by_tensor, tuple(by_layer), first)
 
 
 def _index_tensors(network: Network) -> set[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
@@ -14,10 +15,14 @@ __all__ = ["NetworkSource", "find_network"]
 
 @dataclass(frozen=True, slots=True)
 class NetworkSource:
-    """What ``--workload`` named: ``build`` returns the network for a batch size, the same one each time."""
+    """What ``--workload`` named: ``build`` returns the network for a batch size, the same one each time.
+
+    ``variants`` are other ways to compute the same, each with the words that ask for it.
+    """
 
     text: str
     build: Callable[[int], Network]
+    variants: tuple[tuple[str, Callable[[int], Network]], ...] = ()
 
 
 def find_network(
@@ -63,18 +68,26 @@ def find_network(
         return NetworkSource(text, cache(traced))
     if is_file:
         return NetworkSource(text, cache(partial(_from_file, text, training)))
+    from simulator.workload.zoo.registry import find_entry
+
+    sizes = {"sequence_length": sequence_length, "image": image, **(settings or {})}
+    built = partial(_from_zoo, text, training, sizes)
+    variants = []
+    with suppress(InputError):
+        own = find_entry(text).defaults.get("attention", "fused")
+        if (settings or {}).get("attention", own) != "fused":
+            fused = partial(_from_zoo, text, training, {**sizes, "attention": "fused"})
+            variants.append(("--set attention=fused", cache(fused)))
+    return NetworkSource(text, cache(built), tuple(variants))
+
+
+def _from_zoo(text: str, training: bool, sizes: Mapping[str, int | str | None], batch: int) -> Network:
     from simulator.workload.zoo.registry import build_network
 
-    def built(batch: int) -> Network:
-        sizes = {"sequence_length": sequence_length, "image": image, **(settings or {})}
-        try:
-            return build_network(text, batch=batch, training=training, loss=training, **sizes)
-        except InputError as error:
-            raise InputError(
-                [replace(fault, message=f"--workload: {fault.message}") for fault in error.faults]
-            ) from None
-
-    return NetworkSource(text, cache(built))
+    try:
+        return build_network(text, batch=batch, training=training, loss=training, **sizes)
+    except InputError as error:
+        raise InputError([replace(fault, message=f"--workload: {fault.message}") for fault in error.faults]) from None
 
 
 def _from_file(text: str, training: bool, batch: int) -> Network:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from simulator.workload.operators import Operator
+from simulator.workload.operators import Embedding, Operator
 
 __all__ = ["Layer", "Network", "Parameter", "block_name"]
 
@@ -48,6 +48,12 @@ class Network:
     elements: tuple[int, ...]
     samples: int
     sample: str = "images"
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that go in: what the first embedding looks up; 0 where there is none."""
+        first = next((layer.operator for layer in self.layers if isinstance(layer.operator, Embedding)), None)
+        return first.rows if first is not None else 0
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:

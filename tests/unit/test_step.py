@@ -13,9 +13,10 @@ from simulator.devices.cost import KernelCost
 from simulator.engine.executor import execute
 from simulator.errors import InputError
 from simulator.step.backward import backward_steps, gradient_order
+from simulator.step.fitting import largest_batch
 from simulator.step.fusion import groups_of
 from simulator.step.issue import DeviceWork, Issue, issues_of
-from simulator.step.memory import largest_batch, memory_need
+from simulator.step.memory import memory_need
 from simulator.step.options import StepOptions
 from simulator.step.place import find_place
 from simulator.step.plan import GRAPH_LAUNCH_S, plan_step

@@ -1,0 +1,121 @@
+"""What would make a step fit into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from simulator.devices.device import Gpu
+from simulator.devices.predict import Device
+from simulator.step.memory import memory_need
+from simulator.step.options import Policy, StepOptions
+from simulator.workload.network import Network
+
+__all__ = ["Saving", "largest_batch", "what_would_fit"]
+
+Build = Callable[[int], Network]
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """A change that saves memory, in the words of the command line: of the options, or of the network."""
+
+    words: str
+    change: Callable[[StepOptions], StepOptions] = lambda options: options
+    build: Build | None = None
+
+
+def largest_batch(build: Build, batch: int, options: StepOptions, device: Device) -> int:
+    """Return the largest batch below *batch* whose step fits, 0 where none does.
+
+    Memory is close to a straight line over the batch, so that the place is guessed, then narrowed.
+    """
+
+    def excess(size: int) -> float:
+        need = memory_need(build(size), options, device)
+        return need.total_bytes - need.available_bytes
+
+    low, high = 1, batch
+    if batch < 2 or excess(low) > 0:
+        return 0
+    below, above = excess(low), excess(high)
+    trials = 0
+    while high - low > 1:
+        trials += 1
+        guess = (low + high) // 2  # each third time, whatever the line is like
+        if trials % 3 and above > below:
+            guess = low + int((high - low) * below / (below - above))
+        middle = min(max(guess, low + 1), high - 1)
+        found = excess(middle)
+        if found <= 0:
+            low, below = middle, found
+        else:
+            high, above = middle, found
+    return low
+
+
+def what_would_fit(
+    build: Build, batch: int, options: StepOptions, device: Device, variants: Sequence[tuple[str, Build]] = ()
+) -> list[str]:
+    """Return changes that would each make the step fit, in words.
+
+    *variants* are other ways to build the network that save memory.  As few changes as do it come
+    first; then the largest batch that fits as things are; where nothing does, all changes with a smaller batch.
+    """
+    savings = [*(Saving(words, build=other) for words, other in variants), *_savings(options, device)]
+    found: list[str] = []
+    for count in (1, 2, 3):
+        found = [
+            " ".join(saving.words for saving in chosen)
+            for chosen in combinations(savings, count)
+            if _fits(chosen, build, batch, options, device)
+        ]
+        if found:
+            break
+    size = largest_batch(build, batch, options, device)
+    if size:
+        found.append(f"--batch {size}")
+    if not found:
+        found += _smallest(savings, build, batch, options, device)
+    return found
+
+
+def _applied(chosen: Sequence[Saving], build: Build, options: StepOptions) -> tuple[Build, StepOptions]:
+    for saving in chosen:
+        build = saving.build or build
+        options = saving.change(options)
+    return build, options
+
+
+def _fits(chosen: Sequence[Saving], build: Build, batch: int, options: StepOptions, device: Device) -> bool:
+    changed_build, changed = _applied(chosen, build, options)
+    return memory_need(changed_build(batch), changed, device).fits
+
+
+def _smallest(
+    savings: Sequence[Saving], build: Build, batch: int, options: StepOptions, device: Device
+) -> Iterator[str]:
+    """Yield all *savings* together with the batch that fits then, if one does."""
+    changed_build, changed = _applied(savings, build, options)
+    size = largest_batch(changed_build, batch, changed, device)
+    if size:
+        yield " ".join([*(saving.words for saving in savings), f"--batch {size}"])
+
+
+def _savings(options: StepOptions, device: Device) -> Iterator[Saving]:
+    """Yield the changes of *options* that save memory, the gentlest first."""
+    if options.trains and not options.recompute:
+        yield Saving("--recompute", lambda o: replace(o, recompute=True))
+    if options.precision in ("fp32", "tf32", "torch") and isinstance(device, Gpu):
+        peaks = device.peak_flops_per_s
+        half = "bf16" if "bf16" in peaks else "fp16" if "fp16" in peaks else ""
+        policy = f"amp-{half}" if options.trains else half  # without gradients the parameters themselves can be cast
+        if half:
+            yield Saving(f"--precision {policy}", _with_policy(policy))  # type: ignore[arg-type]
+    if options.mode == "train" and options.optimizer == "adam":
+        yield Saving("--optimizer momentum", lambda o: replace(o, optimizer="momentum"))
+
+
+def _with_policy(policy: Policy) -> Callable[[StepOptions], StepOptions]:
+    return lambda options: replace(options, precision=policy)
