@@ -208,6 +208,10 @@ CASES: dict[str, tuple[str, list[str]]] = {
         devices("gpu[0-1]: {kind: gpu, latency: 1 us}"),
         ["t.yaml:4:25: gpu[0-1]: latency does not apply to a gpu"],
     ),
+    "cores_of_a_gpu": (
+        devices("gpu[0-1]: {kind: gpu, core_count: 4}"),
+        ["t.yaml:4:25: gpu[0-1]: core_count does not apply to a gpu"],
+    ),
     "nic_without_bandwidth": (
         HEAD + "devices:\n  gpu[0-1]: {kind: gpu}\n  nic0: {kind: nic}\n" + LINK,
         ["t.yaml:5:3: nic0: a NIC without a part needs a bandwidth"],

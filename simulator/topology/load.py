@@ -30,7 +30,7 @@ _DEFAULTS: Mapping[str, Part] = {
 AnyKind = TypeVar("AnyKind", bound=Part)
 _NAMED = 4  # of a range at most; the others are like them
 _MAX_WIRES = 262_144
-_OVERRIDES = ("memory_size", "memory_bandwidth", "latency", "bandwidth")
+_OVERRIDES = ("memory_size", "memory_bandwidth", "core_count", "thread_count", "latency", "bandwidth")
 
 
 def load_topology(name: str, *, n_nodes: int | None = None, fabric: str | None = None) -> Topology:
@@ -243,6 +243,9 @@ class _Resolver:
         for name in [k for k in changes if k not in type(part).model_fields]:
             self.fault((*path, name), f"{key}: {name} does not apply to a {getattr(part, 'kind', 'device')}", key=True)
             del changes[name]
+        if isinstance(part, CpuPart) and "core_count" in changes and part.core_count and part.thread_count:
+            threads = changes["core_count"] * part.thread_count // part.core_count
+            changes.setdefault("thread_count", threads)
         if changes:
             part = part.model_copy(update=changes)
         kind = cast(DeviceKind, f"{part.of}-switch" if isinstance(part, SwitchPart) else getattr(part, "kind", ""))

@@ -28,6 +28,8 @@ class DeviceSpec(Strict):
     )
     memory_size: Size | None = Field(None, description="Of a GPU or a CPU, in place of the part's")
     memory_bandwidth: Bandwidth | None = Field(None, description="Of a GPU or a CPU, in place of the part's")
+    core_count: int | None = Field(None, gt=0, description="Of a CPU, in place of the part's: what a cloud lends")
+    thread_count: int | None = Field(None, gt=0, description="Of a CPU; left out: as many a core as the part has")
     latency: Duration | None = Field(None, description="Of a switch or a NIC, in place of the part's")
     bandwidth: Bandwidth | None = Field(None, description="Of a NIC, in place of the part's")
     source: str = Field("", description="Where this comes from")

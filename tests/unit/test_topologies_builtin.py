@@ -13,7 +13,7 @@ from simulator.network.machine import compile_machine
 from simulator.network.routing import Router
 from simulator.topology import catalogue
 from simulator.topology.json_schema import json_schemas, write_json_schemas
-from simulator.topology.load import load_topology
+from simulator.topology.load import load_topology, topology_from_text
 from simulator.topology.parts import CpuPart, GpuPart, LinkPart, NicPart, Part, StoragePart, SwitchPart
 from simulator.topology.topology import Topology
 
@@ -363,6 +363,46 @@ def test_memory_of_a_gpu_is_binary_less_what_the_board_keeps(name: str, board_Gi
     share = gpu.memory_size / (board_GiB * 2**30)
     assert at_least <= share <= (0.94 if at_least == 0.93 else 1.0)
     assert gpu.sources["memory_size"]
+
+
+@pytest.mark.parametrize(
+    ("name", "vcpus"),
+    [
+        ("p2.xlarge", 4),
+        ("p2.8xlarge", 32),
+        ("p2.16xlarge", 64),
+        ("p3.2xlarge", 8),
+        ("p3.8xlarge", 32),
+        ("p3.16xlarge", 64),
+        ("p3dn.24xlarge", 96),
+        ("p4d.24xlarge", 96),
+        ("p4de.24xlarge", 96),
+        ("p5.48xlarge", 192),
+        ("g3.4xlarge", 16),
+        ("g4dn.12xlarge", 48),
+        ("gcp-8xk80", 32),
+        ("gcp-a3-high", 208),
+        ("azure-nd40rs-v2", 40),
+        ("azure-nd-a100-v4", 96),
+    ],
+)
+def test_instance_has_the_threads_that_the_cloud_lends(name: str, vcpus: int) -> None:
+    parts = [d.part for d in topology(name).devices if isinstance(d.part, CpuPart)]
+    assert sum(p.thread_count or 0 for p in parts) == vcpus
+    one_a_core = name.startswith("azure")
+    assert sum(p.core_count or 0 for p in parts) == (vcpus if one_a_core else vcpus // 2)
+
+
+def test_fewer_cores_have_fewer_threads_unless_said_otherwise() -> None:
+    def cpu(keys: str) -> CpuPart:
+        text = f"schema_version: 1\nname: x\ndevices:\n  cpu0: {{part: xeon-e5-2686-v4{keys}}}\n"
+        part = topology_from_text(text).devices[0].part
+        assert isinstance(part, CpuPart)
+        return part
+
+    assert (cpu("").core_count, cpu("").thread_count) == (18, 36)
+    assert (cpu(", core_count: 4").core_count, cpu(", core_count: 4").thread_count) == (4, 8)
+    assert cpu(", core_count: 4, thread_count: 4").thread_count == 4
 
 
 def test_nothing_names_a_place_that_readers_do_not_have() -> None:
