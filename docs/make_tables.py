@@ -47,6 +47,7 @@ from validate.training.published import read_published
 from validate.training.scorer import TrainingScorer
 
 ROOT = Path(__file__).resolve().parent.parent
+TRUST = ROOT / "simulator" / "results" / "trust.json"
 PICTURES = (
     "simulate --topology p3.16xlarge --plot docs/images/p3.16xlarge.svg",
     "simulate --topology p3.2xlarge --workload resnet50 --batch 128 --plot docs/images/step.svg",
@@ -195,7 +196,28 @@ def step_tables(folder: Path) -> dict[str, str]:
     baselines = folder / "baselines.csv"
     published = read_published(str(baselines)) if baselines.is_file() else {}
     rows = score_table(read, TrainingScorer(MachineBook(), {}, published), ["A", "B"])
+    TRUST.write_text(trust_json(rows), encoding="utf-8")
     return {"steps": step_table(rows, STEPS), "published": published_table(rows)}
+
+
+def trust_json(rows: Sequence[ScoredRow]) -> str:
+    """Return the errors of steps on GPUs by family and format, of software since 2019 or the best before."""
+    formats = {"fp32": "fp32", "tf32": "tf32", "fp16": "half", "bf16": "half"}
+    groups: dict[tuple[str, str], list[ScoredRow]] = {}
+    for row in rows:
+        labels = row.labels
+        counts = labels.get("era") == "since 2019" or labels.get("framework_rank") == "best"
+        if row.skipped or labels.get("processor") != "GPU" or not counts or labels.get("dtype") not in formats:
+            continue
+        if labels["family"] in ("CNN", "transformer"):
+            groups.setdefault((labels["family"], formats[labels["dtype"]]), []).append(row)
+    entries = []
+    for (family, form), members in sorted(groups.items()):
+        errors = whole(members).errors
+        figures = {"median": errors.median_ape, "p90": errors.p90_ape, "bias": errors.bias}
+        rounded = {name: round(value, 3) for name, value in figures.items()}
+        entries.append({"family": family, "format": form, "rows": errors.n, **rounded})
+    return "[\n" + ",\n".join(f"  {json.dumps(entry)}" for entry in entries) + "\n]\n"
 
 
 def tables(folder: Path, old: dict[str, str], *, leave_one_out: bool = False) -> dict[str, str]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from simulator.console.style import Style
 from simulator.results.columns import lay_out, percent
 from simulator.results.step import KindTime, LayerTime, StepResult
-from simulator.results.words import BOUND_WORDS, KIND_WORDS, MODE_WORDS
+from simulator.results.words import BOUND_WORDS, FORMAT_WORDS, KIND_WORDS, MODE_WORDS
 from simulator.units import format_duration, format_size
 
 __all__ = ["step_lines"]
@@ -88,9 +88,24 @@ def _times(result: StepResult, style: Style) -> list[str]:
     peak = _digits(result.peak_flops_per_s / 1e12)
     used = f"{_digits(rate / 1e12)} of {peak} TFLOP/s, {percent(result.utilisation)} of the peak"
     width = max(len(row[0]) for row in rows)
-    for name, text in (("arithmetic", used), ("bound by", BOUND_WORDS[result.bound])):
+    facts = [("arithmetic", used), ("bound by", BOUND_WORDS[result.bound])]
+    facts += [("trust", text)] if (text := _trust(result)) else []
+    for name, text in facts:
         lines += _wrapped(f"{name.ljust(width)}  {text}", style, hang=width + 2)
     return lines
+
+
+def _trust(result: StepResult) -> str:
+    """Return in words how good predictions of such steps were."""
+    trust = result.trust
+    if trust is None:
+        return "" if result.on_host else "no such step has been scored against measurements"
+    what = f"{trust.rows} measured steps of {trust.family}s in {FORMAT_WORDS[trust.format]}"
+    if trust.bias < -trust.median / 2:
+        way = ", mostly too fast"
+    else:
+        way = ", mostly too slow" if trust.bias > trust.median / 2 else ""
+    return f"half of {what} within {trust.median * 100:.0f} %, nine in ten within {trust.p90 * 100:.0f} %{way}"
 
 
 def _kinds(result: StepResult, style: Style) -> list[str]:

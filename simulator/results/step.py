@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from simulator.devices.calibration import Calibration
 from simulator.engine.timeline import Timeline
+from simulator.results.trust import Family, Trust, trust_in
 from simulator.step.issue import Issue, Part
 from simulator.step.memory import MemoryNeed
 from simulator.step.options import StepOptions
@@ -106,6 +107,19 @@ class StepResult:
         """Model FLOPs against what the device's peak would do in the same time (MFU)."""
         possible = self.peak_flops_per_s * self.step_time_s
         return self.model_flop / possible if possible > 0 else 0.0
+
+    @property
+    def family(self) -> Family | None:
+        """What kind of network it is: by convolutions, or by tokens without them."""
+        of_convolutions = sum(kind.flop for kind in self.kinds if kind.kind == "convolution")
+        if of_convolutions > 0.5 * sum(kind.flop for kind in self.kinds):
+            return "CNN"
+        return "transformer" if self.tokens and not of_convolutions else None
+
+    @property
+    def trust(self) -> Trust | None:
+        """How good predictions of such steps were, where others have measured them."""
+        return None if self.on_host else trust_in(self.family, self.options.precision)
 
     @property
     def bound(self) -> str:

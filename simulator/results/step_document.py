@@ -40,6 +40,7 @@ def step_document(result: StepResult) -> dict[str, Any]:
         "layers": [asdict(layer) for layer in result.layers],
         "gradient_order": list(result.gradient_order),
         "alternatives": [asdict(other) for other in result.alternatives],
+        "trust": None if result.trust is None else asdict(result.trust),
         "simulation_events": result.simulation_events,
         "notes": list(result.notes),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["BOUND_WORDS", "KIND_WORDS", "MODE_WORDS"]
+__all__ = ["BOUND_WORDS", "FORMAT_WORDS", "KIND_WORDS", "MODE_WORDS"]
 
 KIND_WORDS = {
     "gemm": "matrix products",
@@ -26,3 +26,4 @@ MODE_WORDS = {
     "forward": "forward pass",
     "backward": "backward pass",
 }
+FORMAT_WORDS = {"fp32": "fp32", "tf32": "TF32", "half": "half precision"}

@@ -72,6 +72,7 @@ def test_the_tables_of_steps_are_current(corpus: Path) -> None:
     rows = scored(TRAINING, TrainingScorer(MachineBook(), {}, published), corpus / "training.csv", ["A", "B"])
     for what, text in (("steps", step_table(rows, tables.STEPS)), ("published", published_table(rows))):
         assert shown(what) == {cells[0]: cells[1:] for cells in tables._cells(text)}, AGAIN
+    assert tables.TRUST.read_text(encoding="utf-8") == tables.trust_json(rows), AGAIN
 
 
 # -- how they are written --------------------------------------------------------------

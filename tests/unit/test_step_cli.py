@@ -163,6 +163,19 @@ def test_the_peak_is_that_of_the_formats_in_use(capsys: pytest.CaptureFixture[st
     assert document["model_flop_utilisation"] < 1
 
 
+def test_how_far_to_trust_it(capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*arguments: str) -> str:
+        assert run([*arguments, "--quiet"]) == 0
+        return next((x for x in capsys.readouterr().out.splitlines() if x.startswith("trust")), "")
+
+    assert "measured steps of CNNs in fp32 within" in said(*STEP)
+    assert "measured steps of CNNs in half precision within" in said(*STEP, "--precision", "amp-fp16")
+    bert = ["--workload", "bert-base", "--batch", "4", "--seq-len", "128"]
+    assert "measured steps of transformers in fp32 within" in said(*P3, *bert)
+    assert "no such step has been scored" in said(*P3, "--workload", "mlp", "--batch", "64")
+    assert said(*STEP, "--device", "cpu0") == ""
+
+
 def test_a_trace_of_a_step(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "step.json"
     assert run([*STEP, "--trace", str(file)]) == 0
