@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from simulator.workload.operators import Conv2d
+from simulator.workload.operators import Conv2d, WithoutProducts
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 __all__ = [
@@ -81,7 +81,7 @@ class Convolution:
 
 
 @dataclass(frozen=True, slots=True)
-class Streaming:
+class Streaming(WithoutProducts):
     """A pass over memory: so many bytes read and written, so many operations on each of ``elements``.
 
     ``function`` says which (``add``, ``tanh``), for what it costs to compute.  ``transposed``: one side
@@ -95,18 +95,13 @@ class Streaming:
     transposed: bool = False
 
     @property
-    def flop(self) -> int:
-        """None that count."""
-        return 0
-
-    @property
     def bytes(self) -> int:
         """Bytes moved."""
         return self.read_bytes + self.written_bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Rowwise:
+class Rowwise(WithoutProducts):
     """Reductions over each of ``rows`` rows of ``cols``, and what is written from them.
 
     ``kind``: softmax, log_softmax, layer_norm, rms_norm, batch_norm, each with ``_bwd``; sum (a
@@ -121,11 +116,6 @@ class Rowwise:
     channels_last: bool = False
 
     @property
-    def flop(self) -> int:
-        """None that count."""
-        return 0
-
-    @property
     def bytes(self) -> int:
         """Bytes that must move at least."""
         passes = {"sum": 1}.get(self.kind, 3 if self.kind.endswith("_bwd") else 2)
@@ -133,7 +123,7 @@ class Rowwise:
 
 
 @dataclass(frozen=True, slots=True)
-class Pooling:
+class Pooling(WithoutProducts):
     """Windows of images reduced (``fwd``) or their gradients spread (``bwd``)."""
 
     kind: Literal["max", "avg"]
@@ -144,11 +134,6 @@ class Pooling:
     precision: Precision
 
     @property
-    def flop(self) -> int:
-        """None that count."""
-        return 0
-
-    @property
     def bytes(self) -> int:
         """Bytes that must move at least; the largest's place is remembered in 8 bytes."""
         index = 8 * self.output_elements if self.kind == "max" else 0
@@ -156,7 +141,7 @@ class Pooling:
 
 
 @dataclass(frozen=True, slots=True)
-class Gather:
+class Gather(WithoutProducts):
     """``rows`` rows of ``cols`` picked from a table (``fwd``), or added into its gradient (``bwd``)."""
 
     direction: Literal["fwd", "bwd"]
@@ -164,11 +149,6 @@ class Gather:
     cols: int
     vocabulary: int
     precision: Precision
-
-    @property
-    def flop(self) -> int:
-        """None that count."""
-        return 0
 
     @property
     def bytes(self) -> int:

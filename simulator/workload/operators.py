@@ -31,9 +31,21 @@ __all__ = [
     "Recurrent",
     "Reduction",
     "Softmax",
+    "WithoutProducts",
 ]
 
 Phase = Literal["fwd", "bwd_data", "bwd_weight", "bwd"]
+
+
+class WithoutProducts:
+    """What holds no product of matrices and no convolution: none of its FLOPs count."""
+
+    __slots__ = ()
+
+    @property
+    def flop(self) -> int:
+        """None that count."""
+        return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +154,7 @@ class Conv2d:
 
 
 @dataclass(frozen=True, slots=True)
-class Elementwise:
+class Elementwise(WithoutProducts):
     """``function`` of each of ``elements`` elements, from ``inputs`` tensors of that size.
 
     ``function`` is the framework's name in lower case (``add``, ``relu``, ``gelu``, ``dropout``);
@@ -154,27 +166,17 @@ class Elementwise:
     inputs: int = 1
 
     @property
-    def flop(self) -> int:
-        """None that count."""
-        return 0
-
-    @property
     def output_elements(self) -> int:
         """Elements of the result."""
         return self.elements
 
 
 @dataclass(frozen=True, slots=True)
-class Softmax:
+class Softmax(WithoutProducts):
     """Softmax (or log-softmax) of each of ``rows`` rows of ``cols``."""
 
     rows: int
     cols: int
-
-    @property
-    def flop(self) -> int:
-        """None that count."""
-        return 0
 
     @property
     def output_elements(self) -> int:
@@ -183,16 +185,11 @@ class Softmax:
 
 
 @dataclass(frozen=True, slots=True)
-class Reduction:
+class Reduction(WithoutProducts):
     """One number (a sum, a mean, the largest) of each of ``rows`` rows of ``cols``."""
 
     rows: int
     cols: int
-
-    @property
-    def flop(self) -> int:
-        """None that count."""
-        return 0
 
     @property
     def output_elements(self) -> int:
@@ -201,17 +198,12 @@ class Reduction:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerNorm:
+class LayerNorm(WithoutProducts):
     """Normalisation of each of ``rows`` rows of ``cols``; RMSNorm leaves the mean where it is."""
 
     rows: int
     cols: int
     kind: Literal["layer_norm", "rms_norm"] = "layer_norm"
-
-    @property
-    def flop(self) -> int:
-        """None that count."""
-        return 0
 
     @property
     def output_elements(self) -> int:
@@ -220,7 +212,7 @@ class LayerNorm:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchNorm:
+class BatchNorm(WithoutProducts):
     """Normalisation of each channel over the batch and the image."""
 
     batch: int
@@ -229,18 +221,13 @@ class BatchNorm:
     width: int
 
     @property
-    def flop(self) -> int:
-        """None that count."""
-        return 0
-
-    @property
     def output_elements(self) -> int:
         """Elements of the result."""
         return self.batch * self.channels * self.height * self.width
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class Pool(WithoutProducts):
     """The largest, or the mean, of windows of an image; ``h_out`` and ``w_out`` as the framework rounds them."""
 
     kind: Literal["max", "avg"]
@@ -254,11 +241,6 @@ class Pool:
     kernel_w: int
 
     @property
-    def flop(self) -> int:
-        """None that count."""
-        return 0
-
-    @property
     def input_elements(self) -> int:
         """Elements of the images."""
         return self.batch * self.channels * self.h_in * self.w_in
@@ -270,17 +252,12 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class Embedding:
+class Embedding(WithoutProducts):
     """``rows`` lookups of rows of ``cols`` in a table of ``vocabulary`` rows."""
 
     rows: int
     cols: int
     vocabulary: int = 0
-
-    @property
-    def flop(self) -> int:
-        """None that count."""
-        return 0
 
     @property
     def output_elements(self) -> int:
@@ -338,16 +315,11 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True)
-class CrossEntropy:
+class CrossEntropy(WithoutProducts):
     """The loss: log-softmax of ``rows`` rows of ``cols`` classes, and the mean of the labels' entries."""
 
     rows: int
     cols: int
-
-    @property
-    def flop(self) -> int:
-        """None that count."""
-        return 0
 
     @property
     def output_elements(self) -> int:
@@ -356,16 +328,11 @@ class CrossEntropy:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class Copy(WithoutProducts):
     """``elements`` moved: a transposition made contiguous, a concatenation, a cast."""
 
     elements: int
     transposed: bool = False
-
-    @property
-    def flop(self) -> int:
-        """None that count."""
-        return 0
 
     @property
     def output_elements(self) -> int:
