@@ -109,6 +109,7 @@ def simulate(
     list_topologies: Annotated[bool, typer.Option("--list-topologies", help="List the built-in machines.")] = False,
     list_strategies: Annotated[bool, typer.Option("--list-strategies", help="List the strategies.")] = False,
     list_parts: Annotated[bool, typer.Option("--list-parts", help="List the catalogue of parts.")] = False,
+    list_networks: Annotated[bool, typer.Option("--list-networks", help="List the networks of the zoo.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on standard error but errors.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,  # noqa: ARG001
     version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
@@ -122,10 +123,16 @@ def simulate(
 
         typer.echo(f"simulate {__version__}")
         return
-    if list_topologies or list_strategies or list_parts:
+    if list_topologies or list_strategies or list_parts or list_networks:
         from simulator.cli.listing import print_lists
 
-        print_lists(topologies=list_topologies, strategies=list_strategies, parts=list_parts, json_wanted=json)
+        print_lists(
+            topologies=list_topologies,
+            strategies=list_strategies,
+            parts=list_parts,
+            networks=list_networks,
+            json_wanted=json,
+        )
         return
     is_step = batch is not None or workload.startswith("torch:") or workload.endswith((".yaml", ".yml"))
     of_a_step = {

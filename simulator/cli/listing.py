@@ -1,4 +1,4 @@
-"""What ``--list-topologies``, ``--list-strategies`` and ``--list-parts`` print."""
+"""What ``--list-topologies``, ``--list-strategies``, ``--list-parts`` and ``--list-networks`` print."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import json
 import re
 import sys
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from simulator.console.style import Style, choose_style
 from simulator.results.columns import lay_out
@@ -17,9 +19,9 @@ __all__ = ["print_lists"]
 _DESCRIPTION = re.compile(r"^description:[ ]*(.+?)[ ]*$", re.MULTILINE)
 
 
-def print_lists(*, topologies: bool, strategies: bool, parts: bool, json_wanted: bool) -> None:
+def print_lists(*, topologies: bool, strategies: bool, parts: bool, networks: bool, json_wanted: bool) -> None:
     """Print the lists asked for, as text or as one JSON document."""
-    lists: dict[str, list[dict[str, str]]] = {}
+    lists: dict[str, list[dict[str, Any]]] = {}
     if topologies:
         lists["topologies"] = [{"name": n, "description": _described(p)} for n, p in builtin_topologies().items()]
     if strategies:
@@ -29,6 +31,8 @@ def print_lists(*, topologies: bool, strategies: bool, parts: bool, json_wanted:
             {"name": path.stem, "kind": path.parent.name, "description": _described(path)}
             for path in sorted(builtin_folder().glob("parts/*/*.yaml"))
         ]
+    if networks:
+        lists["networks"] = _networks()
     if json_wanted:
         sys.stdout.write(json.dumps({"schema_version": 1, **lists}, indent=2) + "\n")
         return
@@ -43,14 +47,31 @@ def _strategies() -> list[dict[str, str]]:
     return [{"name": name, "description": find_strategy(name).summary} for name in strategy_names()]
 
 
+def _networks() -> list[dict[str, Any]]:
+    from simulator.workload.zoo.registry import find_entry, network_names
+    from simulator.workload.zoo.words import described
+
+    return [
+        {"name": name, "sample": entry.sample, "description": described(name), "sizes": dict(entry.defaults)}
+        for name, entry in ((name, find_entry(name)) for name in network_names())
+    ]
+
+
+def _cell(value: Any) -> str:
+    """Return *value* in one line; sizes as ``--set`` takes them, without those that are 0: by default."""
+    if isinstance(value, Mapping):
+        return " ".join(f"{key}={_cell(size)}" for key, size in value.items() if size)
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
 def _described(path: Path) -> str:
     """Return the description of the file at *path* without parsing all of it: there are many."""
     match = _DESCRIPTION.search(path.read_text(encoding="utf-8"))
     return match[1].strip("\"'") if match else ""
 
 
-def _text(entries: list[dict[str, str]], style: Style) -> list[str]:
-    rows = [list(entry.values()) for entry in entries]
+def _text(entries: list[dict[str, Any]], style: Style) -> list[str]:
+    rows = [[_cell(value) for value in entry.values()] for entry in entries]
     lines = lay_out(rows, [False] * len(rows[0]))
     if style.width is None or max(map(len, lines)) <= style.width:
         return lines

@@ -14,6 +14,7 @@ from simulator.workload.collective import COLLECTIVES, Collective
 
 __all__ = ["check_outputs", "parse_collective", "parse_count", "parse_gpus", "parse_strategies", "refuse"]
 
+_MAX_DIGITS = 18
 PLOT_SUFFIXES = (".svg", ".png", ".pdf")
 
 
@@ -54,9 +55,12 @@ def parse_collective(text: str) -> Collective:
 
 def parse_count(option: str, text: str) -> int:
     """Return the whole number *text* that *option* was given."""
-    if not re.fullmatch(r"-?\d{1,18}", text.strip(), re.ASCII):
+    number = re.fullmatch(r"(-?)0*(\d+)", text.strip(), re.ASCII)
+    if number is None:
         raise InputError(f"{option} {one_line(text, 60)}: must be a whole number")
-    return int(text)
+    if len(number[2]) > _MAX_DIGITS:
+        raise InputError(f"{option} {one_line(text, 60)}: is too {'small' if number[1] else 'large'}")
+    return int(number[0])
 
 
 def parse_strategies(text: str) -> list[str]:

@@ -54,6 +54,9 @@ def find_network(
     is_file = text.endswith((".yaml", ".yml"))
     if settings and (colon or is_file):
         raise InputError(f"--set {next(iter(settings))}=...: is for networks of the zoo; {text} says its own sizes")
+    for option, key, size in (("--seq-len", "sequence_length", sequence_length), ("--image", "image", image)):
+        if size is not None and key in (settings or {}):
+            raise InputError(f"--set {key}=...: {option} says it already; give one of the two")
     if is_file and (sequence_length or image):
         option = "--seq-len" if sequence_length else "--image"
         raise InputError(f"{option}: is for networks of the zoo and torch modules; {text} says its own sizes")
@@ -82,8 +85,12 @@ def find_network(
 
 
 def _from_zoo(text: str, training: bool, sizes: Mapping[str, int | str | None], batch: int) -> Network:
-    from simulator.workload.zoo.registry import build_network
+    from simulator.workload.zoo.registry import build_network, find_entry
 
+    try:
+        find_entry(text)
+    except InputError as error:
+        raise InputError(f"--workload: {error} (--list-networks)") from None
     try:
         return build_network(text, batch=batch, training=training, loss=training, **sizes)
     except InputError as error:

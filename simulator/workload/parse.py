@@ -52,8 +52,9 @@ def parse_workload(text: str) -> Payload:
         return Payload(text, (count * FP32_BYTES,), f"{count:,} gradients in fp32")
     allowed = [f"{name}:" for name in _SCHEMES] if colon else known_networks()
     hint = nearest(f"{scheme}:" if colon else text, allowed, listed=0)
-    forms = "a network (such as resnet50, vgg16, bert-large or gpt2), bytes:160MB or sweep:8B-8GB"
-    hint = hint if hint.startswith("did") else f"allowed: {forms}"
+    forms = "a network (such as resnet50 or gpt2; --list-networks), bytes:160MB or sweep:8B-8GB"
+    found = "" if colon else " (--list-networks)"
+    hint = f"{hint}{found}" if hint.startswith("did") else f"allowed: {forms}"
     raise InputError(f"--workload {one_line(text, 60)}: no such workload; {hint}")
 
 

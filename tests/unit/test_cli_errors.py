@@ -54,6 +54,8 @@ ERRORS = {
     "root": ([*RING, "--root", "8"], "simulate: --root 8: the ranks are 0 to 7"),
     "root no number": ([*RING, "--root", "x"], "simulate: --root x: must be a whole number"),
     "nodes no number": ([*RING, "--nodes", "1.5"], "simulate: --nodes 1.5: must be a whole number"),
+    "root too large": ([*RING, "--root", "9" * 20], f"simulate: --root {'9' * 20}: is too large"),
+    "nodes too small": ([*RING, "--nodes=-" + "9" * 20], f"simulate: --nodes -{'9' * 20}: is too small"),
     "nodes without a NIC": (
         ["--topology", "4gpu-pcie", "--nodes", "2"],
         "simulate: --nodes: 4gpu-pcie has no NIC; name a network with --fabric, for example ethernet-10g",
@@ -92,7 +94,7 @@ ERRORS = {
     ),
     "unknown network": (
         [*RING, "--workload", "resnt50"],
-        "simulate: --workload resnt50: no such workload; did you mean 'resnet50'?",
+        "simulate: --workload resnt50: no such workload; did you mean 'resnet50'? (--list-networks)",
     ),
     "unknown scheme": (
         [*RING, "--workload", "byte:1MB"],

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from simulator.cli.options import parse_collective, parse_gpus
 from simulator.console.style import Style, choose_style
 from simulator.network.machine import compile_machine
 from simulator.topology.load import load_topology
+from simulator.workload.zoo.registry import network_names
 
 PCIE = ["--topology", "4gpu-pcie.yaml", "--workload", "bytes:160MB"]
 
@@ -155,6 +158,25 @@ def test_lists(capsys) -> None:
     assert all(entry["description"] for entry in document["topologies"])
 
 
+def test_networks_are_listed_with_their_sizes(capsys) -> None:
+    lines = shown(["--list-networks"], capsys).splitlines()
+    assert len(lines) == len(network_names())
+    assert re.search(
+        r"^resnet50 +images +ResNet, 50 layers\S* .*image=224 classes=1000$", "\n".join(lines), re.MULTILINE
+    )
+    (gpt2,) = (line for line in lines if line.startswith("gpt2 "))
+    assert "sequence_length=1024 hidden=768 heads=12 layers=12" in gpt2
+    networks = json.loads(shown(["--list-networks", "--json"], capsys))["networks"]
+    assert [entry["name"] for entry in networks] == network_names()
+    assert all(entry["description"] for entry in networks), "words for a new network are missing"
+    assert next(e for e in networks if e["name"] == "mlp")["sizes"] == {"inputs": 512, "widths": [256, 128, 2]}
+
+
+def test_the_zoo_is_imported_where_networks_are_listed_alone() -> None:
+    code = "import sys, simulator.cli.listing; print('simulator.workload.zoo.registry' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
 def test_the_trace_and_the_plot_are_written_and_said(tmp_path: Path, capsys) -> None:
     trace, plot = tmp_path / "t.json", tmp_path / "p.svg"
     assert run([*PCIE, "--strategy", "ring,gpu0", "--trace", str(trace), "--plot", str(plot)]) == 0
@@ -190,6 +212,6 @@ def test_help_names_every_option_within_80_columns(monkeypatch: pytest.MonkeyPat
     assert all(len(line) <= 80 for line in out.splitlines())
     options = (
         "--topology --strategy --workload --collective --gpus --root --nodes --fabric --no-fold --json --trace --plot "
-        "--list-topologies --list-strategies --list-parts --quiet --debug --version --help"
+        "--list-topologies --list-strategies --list-parts --list-networks --quiet --debug --version --help"
     )
     assert not [option for option in options.split() if option not in out]

@@ -16,6 +16,15 @@ ERRORS = {
         ["--batch", "16"],
         "simulate: --topology is needed, for example --topology p3.2xlarge.yaml (--list-topologies)",
     ),
+    "batch too large": ([*P3, "--batch", "9" * 20], f"simulate: --batch {'9' * 20}: is too large"),
+    "length twice": (
+        [*P3, "--workload", "gpt2", "--batch", "1", "--seq-len", "200", "--set", "sequence_length=100"],
+        "simulate: --set sequence_length=...: --seq-len says it already; give one of the two",
+    ),
+    "image twice": (
+        [*P3, "--workload", "resnet18", "--batch", "1", "--image", "96", "--set", "image=96"],
+        "simulate: --set image=...: --image says it already; give one of the two",
+    ),
     "batch no number": ([*P3, "--batch", "x"], "simulate: --batch x: must be a whole number"),
     "batch of none": ([*P3, "--batch", "0"], "simulate: --batch 0: from 1 to 10000000"),
     "precision": (
@@ -70,7 +79,7 @@ ERRORS = {
     ),
     "network": (
         [*P3, "--workload", "resnet51", "--batch", "4"],
-        "simulate: --workload: no network is called 'resnet51'; did you mean 'resnet56'?",
+        "simulate: --workload: no network is called 'resnet51'; did you mean 'resnet56'? (--list-networks)",
     ),
     "layers without a batch": (
         [*P3, "--workload", "mine.yaml"],

@@ -1,0 +1,50 @@
+"""What each network of the zoo is, in a few words."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["described"]
+
+# By what a name begins with; the first that fits.
+_WORDS: tuple[tuple[str, str], ...] = (
+    ("lenet-d2l", "LeNet with sigmoids and average pooling, Dive into Deep Learning"),
+    ("lenet", "LeNet-5, LeCun et al. 1998"),
+    ("mlp", "perceptron; inputs and widths as wanted"),
+    ("alexnet-owt", "AlexNet of convnet-benchmarks"),
+    ("alexnet-[sr]$", "AlexNet of Shi et al. 2016"),
+    ("alexnet", "AlexNet, torchvision"),
+    ("overfeat-fast", "OverFeat of convnet-benchmarks"),
+    ("googlenet", "GoogLeNet of convnet-benchmarks"),
+    ("inception-bn", "Inception with batch normalisation, MXNet's example"),
+    ("inception3", "Inception v3, torchvision"),
+    (r"vgg(\d+)", "VGG, {0} layers, torchvision"),
+    ("resnet18-28x28", "ResNet-18 for grey images of 28 x 28"),
+    ("resnet18-cifar", "ResNet-18 for images of 32 x 32"),
+    (r"resnet(20|32|44|56|110)$", "ResNet of He et al. 2015 for CIFAR-10, {0} layers"),
+    ("resnet200", "ResNet, 200 layers, torchvision's code"),
+    (r"resnet(\d+)", "ResNet, {0} layers, torchvision"),
+    ("resnext101-32x4d", "ResNeXt-101, 32 groups of 4"),
+    (r"densenet(\d+)", "DenseNet, {0} layers, torchvision"),
+    ("fcn-[sr]", "perceptron of Shi et al. 2016"),
+    ("lstm-shi2016", "language model of two LSTM layers, Shi et al. 2016"),
+    (r"bert-(\w+)-squad", "BERT {0} for questions and answers, Hugging Face"),
+    (r"bert-(\w+)", "BERT {0}, Hugging Face"),
+    (r"gpt3-(.+)", "GPT-3 {0}, GPT-2's code"),
+    ("gpt2", "GPT-2, Hugging Face"),
+    ("gpt$", "GPT of Megatron-LM; sizes as wanted"),
+    (r"opt-(.+)", "OPT {0}, Hugging Face"),
+    (r"mpt-(.+)", "MPT {0}, llm-foundry"),
+    (r"llama(\d?)-(.+)", "Llama {0} {1}"),
+    (r"nemotron4-(.+)", "Nemotron-4 {0}"),
+)
+
+
+def described(name: str) -> str:
+    """Return what the network *name* is; empty where nothing is known of it."""
+    for pattern, words in _WORDS:
+        match = re.match(pattern, name)
+        if match is not None:
+            sizes = [size.upper() if re.search(r"\d[bm]$|^xl$", size) else size for size in match.groups()]
+            return " ".join(words.format(*sizes).split())
+    return ""
