@@ -17,6 +17,7 @@ __all__ = ["MAX_BYTES", "YamlSource", "read_yaml"]
 MAX_BYTES = 4_000_000
 _MAX_DEPTH = 40
 _NEEDS = "a topology needs schema_version, name, devices and links"
+_INSTEAD = "use a range such as gpu[0-7]"
 _CONTROL = re.compile("[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # YAML 1.1, section 5.1
 _TEXT = "tag:yaml.org,2002:str"
 _READ_AS = {
@@ -65,8 +66,10 @@ class YamlSource:
         return Fault(message, self.file, line, column)
 
 
-def read_yaml(path: Path, shown_as: str | None = None, *, needs: str = _NEEDS) -> YamlSource:
+def read_yaml(path: Path, shown_as: str | None = None, *, needs: str = _NEEDS, instead: str = _INSTEAD) -> YamlSource:
     """Read and parse *path*; *shown_as* is its name in messages, *needs* what an empty file is told to hold.
+
+    *instead* says what to write in place of an anchor.
 
     Raises
     ------
@@ -83,10 +86,10 @@ def read_yaml(path: Path, shown_as: str | None = None, *, needs: str = _NEEDS) -
             raw = stream.read(MAX_BYTES + 1)
     except OSError as error:
         raise InputError(Fault(f"cannot be read: {error.strerror or error}", name)) from None
-    return parse_yaml(raw, name, needs=needs)
+    return parse_yaml(raw, name, needs=needs, instead=instead)
 
 
-def parse_yaml(raw: bytes, name: str, *, needs: str = _NEEDS) -> YamlSource:
+def parse_yaml(raw: bytes, name: str, *, needs: str = _NEEDS, instead: str = _INSTEAD) -> YamlSource:
     """Parse *raw* as the document called *name*; raises as :func:`read_yaml`."""
     if len(raw) > MAX_BYTES:
         raise InputError(Fault(f"is larger than {MAX_BYTES // 1_000_000} MB; a topology is a few kB", name, 1, 1))
@@ -110,7 +113,7 @@ def parse_yaml(raw: bytes, name: str, *, needs: str = _NEEDS) -> YamlSource:
         try:
             root = loader.get_single_node()
             if root is not None:
-                faults = _structure_faults(loader, root, name)
+                faults = _structure_faults(loader, root, name, instead)
                 if faults:
                     raise InputError(faults)
             data = loader.construct_document(root) if root is not None else None
@@ -145,7 +148,7 @@ def _refuse_depth(text: str, name: str) -> None:
             depth -= 1
 
 
-def _structure_faults(loader: Any, root: yaml.Node, name: str) -> list[Fault]:
+def _structure_faults(loader: Any, root: yaml.Node, name: str, instead: str) -> list[Fault]:
     """Find keys written twice, keys that are no text, anchors that repeat data, values that their tag does not fit."""
     faults: list[Fault] = []
     seen: set[int] = set()
@@ -163,7 +166,7 @@ def _structure_faults(loader: Any, root: yaml.Node, name: str) -> list[Fault]:
                 fault(node, f"{shown}; write it in quotes if it is text")
             continue
         if id(node) in seen:  # an alias (*name) to a mapping or list: exponential in the worst case
-            fault(node, "anchors that repeat a mapping or a list are not supported; use a range such as gpu[0-7]")
+            fault(node, f"anchors that repeat a mapping or a list are not supported; {instead}")
             break
         seen.add(id(node))
         if isinstance(node, yaml.SequenceNode):

@@ -21,6 +21,7 @@ __all__ = ["load_network", "network_from_text"]
 
 Path_ = tuple[str | int, ...]
 _NEEDS = "a network needs schema_version, name, input and layers"
+_INSTEAD = "write the layers again, or a block of them with repeat: 12"
 _MAX_LAYERS = 100_000
 _RESERVED = ("previous", "input")
 
@@ -45,12 +46,12 @@ def load_network(path: str, *, batch: int, training: bool = True, loss: bool = F
         With every fault of the file, each with its place; of sizes that do not fit, the first.
 
     """
-    return _network(read_yaml(Path(path), path, needs=_NEEDS), batch, training, loss)
+    return _network(read_yaml(Path(path), path, needs=_NEEDS, instead=_INSTEAD), batch, training, loss)
 
 
 def network_from_text(text: str, *, batch: int, training: bool = True, loss: bool = False) -> Network:
     """As :func:`load_network`, for a document at hand."""
-    return _network(parse_yaml(text.encode(), "<text>", needs=_NEEDS), batch, training, loss)
+    return _network(parse_yaml(text.encode(), "<text>", needs=_NEEDS, instead=_INSTEAD), batch, training, loss)
 
 
 def _network(source: YamlSource, batch: int, training: bool, loss: bool) -> Network:

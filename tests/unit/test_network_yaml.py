@@ -217,6 +217,10 @@ def test_a_mistake_is_told_with_its_place(given: str, layers: list[str], told: s
         ("[]", "<text>:1:1: must be a mapping of keys to values; got a list"),
         (HEAD, "<text>:1:1: the key 'input' is missing\n<text>:1:1: the key 'layers' is missing"),
         (f"{HEAD}input: 5\nlayers: 5\n", "<text>:3:8: input: must be a mapping of keys to values; got 5\n<text>:4:9"),
+        (
+            f"{HEAD}input: {{features: 8}}\nlayers:\n  - &one {{kind: relu}}\n  - *one\n",
+            "<text>:5:5: anchors that repeat a mapping or a list are not supported; write the layers again, or a block",
+        ),
         (f"{HEAD}input: {{features: 8}}\nlayers: []\n", "<text>:4:9: layers: must have 1 or more entries; got []"),
     ],
 )
