@@ -10,7 +10,7 @@ import yaml
 
 from simulator.devices.calibration_file import load_calibration
 from simulator.devices.device import gpu_from_part
-from simulator.errors import MissingDependency
+from simulator.errors import InputError, MissingDependency
 from simulator.topology.catalogue import load_part
 from validate.calibrate.command import calibrate_command
 from validate.operators.devices import DeviceBook
@@ -263,3 +263,45 @@ def test_without_scipy_the_extra_is_named(tmp_path, capsys, monkeypatch):
     with pytest.raises(MissingDependency, match=r"calibrating needs SciPy: pip install 'toposim\[fit\]'"):
         document(capsys, table(tmp_path, *many(10)), calibrate="5")
     assert document(capsys, table(tmp_path, *many(10)))["scored"] == 10
+
+
+def test_rows_that_are_not_calibrated_on_are_listed_with_their_reasons(tmp_path, capsys, scipy):
+    good = "t4,linear,,fwd,fp32,4096,4096,1024,,,9.9e-3"
+    path = tmp_path / "t.csv"
+    path.write_text(
+        "device,op,variant,phase,dtype,m,n,k,rows,cols,time_s,trust\n"
+        f"{good},A\n"
+        "t4,linear,,fwd,fp32,,4096,1024,,,9.9e-3,A\n"
+        "t4,linear,,fwd,fp32,1,1,1,,,1e300,A\n"
+        "t4,linear,,fwd,fp32,1,1,2,,,soon,A\n"
+        "t4,linear,,fwd,fp32,,4096,1024,,,9.9e-3,A\n"
+        "p4,linear,,fwd,fp32,,4096,1024,,,9.9e-3,A\n"
+        "t44,linear,,fwd,fp32,1,1,1,,,9.9e-3,A\n"
+        f"{good},C\n"
+        "t4\n"
+    )
+    calibrate_command(str(path), device="t4", out=str(tmp_path / "c.yaml"))
+    told = [line.split("  ") for line in capsys.readouterr().err.splitlines()[1:]]
+    assert {line[0].strip(): [cell.strip() for cell in line[1:] if cell.strip()] for line in told} == {
+        "not used": ["rows", "lines"],
+        "m missing": ["2", "3, 6"],
+        "1 fields where the header has 12": ["1", "10"],
+        "no part of device 't44'; did you mean 't4'?": ["1", "8"],
+        "time_s is no number": ["1", "5"],
+        "time_s outside 1e-09 to 1e+09 s": ["1", "4"],
+        "trust C": ["1", "9"],
+    }
+
+
+def test_where_no_row_can_be_calibrated_on_the_reasons_are_told(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(
+        "device,op,dtype,m,n,k,time_s\n"
+        "t4,linear,fp32,,64,64,1e-3\nt4,linear,fp32,,64,64,1e-3\nt4,linear,fp32,64,64,64,1e300\np4,linear,fp32,1,1,1,1\n"
+    )
+    with pytest.raises(InputError) as raised:
+        calibrate_command(str(path), device="t4")
+    assert str(raised.value).endswith(
+        "t.csv: no row of t4 that can be predicted and has a grade of A, B;"
+        " m missing (lines 2-3); time_s outside 1e-09 to 1e+09 s (line 4); other rows are of p4"
+    )

@@ -57,6 +57,38 @@ def test_what_was_written_is_said_unless_quiet(capsys, good, tmp_path):
     assert run(capsys, "score", good)[2] == ""
 
 
+@pytest.mark.parametrize(
+    ("header", "row", "trust", "told"),
+    [
+        ("", "", "A,B", ""),
+        (",trust", ",A", "A,B", ""),
+        (",trust", ",A", "A,Z", "--trust: no row has the grade Z; grades there are: A\n"),
+        ("", "", "Z", "--trust: no row has the grade Z; grades there are: none\n"),
+        (
+            ",trust",
+            ",A",
+            "Z",
+            "--trust: no row has the grade Z; grades there are: A\nno row was scored: context: trust A\n",
+        ),
+    ],
+)
+def test_grades_that_no_row_has_are_named(capsys, tmp_path, header, row, trust, told):
+    path = tmp_path / "t.csv"
+    path.write_text(HEADER.strip() + header + "\n" + ROW.strip() + row + "\n")
+    status, _, err = run(capsys, "score", str(path), "--trust", trust)
+    assert (status, err) == (0, told)
+    assert run(capsys, "score", str(path), "--trust", trust, "--quiet")[2] == ""
+
+
+def test_that_nothing_was_scored_is_said(capsys, tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(HEADER)
+    assert run(capsys, "score", str(path))[::2] == (0, "no row was scored: there are none\n")
+    path.write_text(HEADER + "4gpu-pcie,4,all_reduce,1000,x\n4gpu-pcie,4,all_reduce,,1\n4gpu-pcie,4,all_reduce,1,0\n")
+    told = "no row was scored: bytes missing, and 2 other reasons\n"
+    assert run(capsys, "score", str(path), "--json")[::2] == (0, told)
+
+
 @pytest.mark.parametrize("arguments", [["-h"], ["--help"], ["score", "-h"], ["calibrate", "-h"], ["fit", "-h"]])
 def test_help(capsys, arguments):
     status, out, err = run(capsys, *arguments)

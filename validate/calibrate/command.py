@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -14,11 +15,15 @@ from validate.calibrate.rows import AskedRow, calibrating_rows, countable, devic
 from validate.calibrate.text import calibration_yaml
 from validate.operators.devices import DeviceBook, gpu_names, near_gpu
 from validate.operators.scorer import OPERATORS
+from validate.score.csv_text import Record
 from validate.score.files import STDIN, read_bytes, same_file, shown_as
+from validate.score.lines import by_frequency, ranges, skipped_table
 from validate.score.query import NotScored
 from validate.score.table import Table, read_table
 
 __all__ = ["calibrate_command"]
+
+_REASONS = 8  # that one message names
 
 
 def calibrate_command(
@@ -47,7 +52,7 @@ def calibrate_command(
         raise InputError(f"--out {one_line(out)}: is the table; name another file")
     part = gpu_names()[device]
     with OutputFile("--out", out) if out is not None else nullcontext() as output:
-        table, found = _rows(file, part, grades)
+        table, found, skipped = _rows(file, part, grades)
         points = calibrating_rows(table, found, {row.digest for row in found})
         rows = [row for row, _ in points]
         fitted = fit_calibration(DeviceBook().get(part), [(row.query, time_s) for row, time_s in points])
@@ -59,10 +64,14 @@ def calibrate_command(
     if not quiet and sys.stderr is not None:
         where = "" if out is None else f"; wrote {one_line(out)}"
         sys.stderr.write(f"{part}: {_summary(rows, fitted)}{where}\n")
+        sys.stderr.writelines(f"{line}\n" for line in skipped_table("not used", skipped))
 
 
-def _rows(file: str, part: str, grades: set[str]) -> tuple[Table, list[AskedRow]]:
-    """Return the table *file* and its rows of the device *part*; rows of a table without devices are all its."""
+def _rows(file: str, part: str, grades: set[str]) -> tuple[Table, list[AskedRow], dict[str, list[int]]]:
+    """Return the table *file*, its rows of the device *part*, and the lines of the others of it by the reason.
+
+    Rows of a table without devices are all of the device; of rows that name no known device, any may be.
+    """
     needed = tuple(column for column in OPERATORS.needed if column != "device")
     table = read_table(read_bytes(file), shown_as(file), needed, OPERATORS.read, "operators")
     book = DeviceBook() if "device" in table.position else DeviceBook([part])
@@ -70,18 +79,30 @@ def _rows(file: str, part: str, grades: set[str]) -> tuple[Table, list[AskedRow]
         gpu = book.get(part)
     except NotScored as reason:
         raise InputError(f"--device: {reason}") from None
-    by_part = device_rows(table, book)
-    rows = countable(table, by_part.get(part, []), gpu, grades)
+    lines: dict[str, list[int]] = {}
+
+    def skip(record: Record, reason: str) -> None:
+        if book.part(table.cell(record, "device")) in (part, None):
+            lines.setdefault(reason, []).append(record.line)
+
+    by_part = device_rows(table, book, skip)
+    rows = countable(table, by_part.get(part, []), gpu, grades, skip)
+    skipped = by_frequency(lines)
     if not rows:
-        found = ", ".join(sorted(by_part)) or "none that is known"
-        raise InputError(
-            Fault(
-                f"no row of {part} that can be predicted and has a grade of {', '.join(sorted(grades))};"
-                f" devices: {one_line(found, 200)}",
-                shown_as(file),
-            )
-        )
-    return table, rows
+        raise InputError(Fault(_none(part, grades, by_part, skipped), shown_as(file)))
+    return table, rows, skipped
+
+
+def _none(part: str, grades: set[str], by_part: Collection[str], skipped: Mapping[str, Sequence[int]]) -> str:
+    """Say that no row can be used, and why the rows that there are cannot."""
+    text = f"no row of {part} that can be predicted and has a grade of {', '.join(sorted(grades))}"
+    reasons = [
+        f"{reason} (line{'s' if len(lines) > 1 else ''} {ranges(lines)})"
+        for reason, lines in list(skipped.items())[:_REASONS]
+    ]
+    if others := sorted(set(by_part) - {part}):
+        reasons.append(f"other rows are of {one_line(', '.join(others), 200)}")
+    return f"{text}; {'; '.join(reasons) or 'there are no rows'}"
 
 
 def _summary(rows: list[AskedRow], fitted: Calibrated) -> str:

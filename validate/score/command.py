@@ -13,7 +13,7 @@ from simulator.console.progress import Progress
 from simulator.console.style import choose_style
 from simulator.errors import InputError, nearest, one_line
 from validate.score.csv_text import read_records
-from validate.score.document import ScoredTable, document
+from validate.score.document import ScoredTable, document, skipped_lines
 from validate.score.files import STDIN, read_bytes, same_file, shown_as
 from validate.score.kind import Kind, Scorer, recognise
 from validate.score.predictions import predictions_csv
@@ -24,13 +24,15 @@ from validate.score.table import Table, tabulate
 
 __all__ = ["score_command"]
 
+TRUSTED = "A,B"
+
 
 def score_command(
     files: Sequence[str],
     *,
     out: str | None = None,
     as_json: bool = False,
-    trust: str = "A,B",
+    trust: str = TRUSTED,
     by: str | None = None,
     quiet: bool = False,
     topology: str | None = None,
@@ -90,8 +92,26 @@ def score_command(
         text = report(scored, trust=grades, by=axes, style=choose_style(sys.stdout))
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
-    if out is not None and not quiet and sys.stderr is not None:
-        sys.stderr.write(f"wrote {one_line(out)}\n")
+    if not quiet and sys.stderr is not None:
+        said = _remarks(scored, grades, asked_for=trust != TRUSTED)
+        sys.stderr.writelines(f"{line}\n" for line in [*said, *([f"wrote {one_line(out)}"] if out is not None else [])])
+
+
+def _remarks(tables: Sequence[ScoredTable], grades: Sequence[str], *, asked_for: bool) -> list[str]:
+    """Return what a reader of the figures might not expect: that there are none, or a grade that no row has."""
+    rows = [row for table in tables for row in table.rows]
+    found = {row.labels["trust"].upper() for row in rows if "trust" in row.labels}
+    missing = [one_line(grade, 20) for grade in grades if grade not in found]
+    said = []
+    if asked_for and missing:
+        there = one_line(", ".join(sorted(found)), 60) or "none"
+        said.append(f"--trust: no row has the grade {', '.join(missing)}; grades there are: {there}")
+    if all(row.skipped for row in rows):
+        reasons = skipped_lines(rows)
+        said.append(f"no row was scored: {next(iter(reasons)) if reasons else 'there are none'}")
+        if len(reasons) > 1:
+            said[-1] += f", and {len(reasons) - 1} other reason{'s' if len(reasons) > 2 else ''}"
+    return said
 
 
 def _words(option: str, text: str, example: str) -> list[str]:

@@ -10,6 +10,7 @@ from simulator.errors import one_line
 from validate.score.baselines import ALPHA_BETA_RING, ALPHA_S
 from validate.score.groups import Group, group_rows, median_of, whole
 from validate.score.kind import Kind
+from validate.score.lines import by_frequency
 from validate.score.published import beside_published
 from validate.score.score import ScoredRow
 from validate.score.statistics import Errors
@@ -48,7 +49,7 @@ def skipped_lines(rows: Sequence[ScoredRow]) -> dict[str, list[int]]:
     for row in rows:
         if row.skipped:
             found.setdefault(row.skipped, []).append(row.record.line)
-    return dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0])))
+    return by_frequency(found)
 
 
 def _table(table: ScoredTable, by: tuple[str, ...]) -> dict[str, Any]:

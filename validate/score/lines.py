@@ -1,10 +1,12 @@
-"""Numbers of lines in a few words."""
+"""Numbers of lines in a few words, and which of them are left out why."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-__all__ = ["ranges"]
+from simulator.results.columns import lay_out
+
+__all__ = ["by_frequency", "ranges", "skipped_table"]
 
 
 def ranges(lines: Sequence[int], limit: int | None = 6) -> str:
@@ -17,3 +19,17 @@ def ranges(lines: Sequence[int], limit: int | None = 6) -> str:
             spans.append([line, line])
     shown = [f"{a}-{b}" if b > a else str(a) for a, b in spans[:limit]]
     return ", ".join(shown) + (", ..." if limit is not None and len(spans) > limit else "")
+
+
+def by_frequency(lines: Mapping[str, list[int]]) -> dict[str, list[int]]:
+    """Return lines by reason, the reason of most lines first."""
+    return dict(sorted(lines.items(), key=lambda item: (-len(item[1]), item[0])))
+
+
+def skipped_table(title: str, lines: Mapping[str, Sequence[int]]) -> list[str]:
+    """Return a table of how many rows, and which, are left out for each reason; nothing where none are."""
+    if not lines:
+        return []
+    rows = [[title, "rows", "lines"]]
+    rows += [[reason, str(len(found)), ranges(found)] for reason, found in lines.items()]
+    return lay_out(rows, [False, True, False])

@@ -14,7 +14,16 @@ from dataclasses import dataclass
 from simulator.errors import one_line
 from simulator.workload.collective import Collective
 
-__all__ = ["COLUMNS_ASKED", "MAX_RANKS", "NotScored", "Query", "collective_name", "number", "read_query"]
+__all__ = [
+    "COLUMNS_ASKED",
+    "MAX_RANKS",
+    "NotScored",
+    "Query",
+    "collective_name",
+    "measured_time",
+    "number",
+    "read_query",
+]
 
 # What read_query may look at.
 COLUMNS_ASKED = (
@@ -31,6 +40,7 @@ COLUMNS_ASKED = (
 )
 MAX_RANKS = 4096
 _MAX_BYTES = 1e15
+_MEASURABLE_S = (1e-9, 1e9)
 _COLLECTIVES: dict[str, tuple[str, Collective]] = {
     "allreduce": ("all_reduce", "all-reduce"),
     "allgather": ("all_gather", "all-gather"),
@@ -142,6 +152,13 @@ def number(column: str, text: str) -> float:
     if value <= 0:
         raise NotScored(f"{column} not positive")
     return value
+
+
+def measured_time(seconds: float) -> float:
+    """Return *seconds*; raises NotScored where nothing takes so little or so long."""
+    if not _MEASURABLE_S[0] <= seconds <= _MEASURABLE_S[1]:
+        raise NotScored(f"time_s outside {_MEASURABLE_S[0]:g} to {_MEASURABLE_S[1]:g} s")
+    return seconds
 
 
 def _count(column: str, text: str, default: int | None = None) -> int:

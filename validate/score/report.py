@@ -9,7 +9,7 @@ from simulator.errors import one_line
 from simulator.results.columns import lay_out
 from validate.score.document import ScoredTable, skipped_lines
 from validate.score.groups import Group, group_rows, median_of, whole
-from validate.score.lines import ranges
+from validate.score.lines import skipped_table
 from validate.score.published import beside_published
 
 __all__ = ["report"]
@@ -95,9 +95,5 @@ def _percent(value: float | None, sign: str = "") -> str:
 
 
 def _skipped(table: ScoredTable) -> list[str]:
-    found = skipped_lines(table.rows)
-    if not found:
-        return []
-    rows = [["not scored", "rows", "lines"]]
-    rows += [[reason, str(len(lines)), ranges(lines)] for reason, lines in found.items()]
-    return ["", *lay_out(rows, [False, True, False])]
+    found = skipped_table("not scored", skipped_lines(table.rows))
+    return ["", *found] if found else []

@@ -10,13 +10,11 @@ from typing import Any
 from simulator.errors import one_line
 from validate.score.csv_text import Record
 from validate.score.kind import Scorer
-from validate.score.query import NotScored
+from validate.score.query import NotScored, measured_time
 from validate.score.statistics import relative_error
 from validate.score.table import Table
 
 __all__ = ["ScoredRow", "score_table"]
-
-_MEASURABLE_S = (1e-9, 1e9)
 
 
 @dataclass(slots=True)
@@ -88,9 +86,7 @@ def _judge(table: Table, row: ScoredRow, scorer: Scorer, trust: Sequence[str]) -
     if row.predicted_s is None:
         return
     try:
-        measured_s = scorer.measured_s(lambda column: table.cell(row.record, column))
-        if not _MEASURABLE_S[0] <= measured_s <= _MEASURABLE_S[1]:
-            raise NotScored(f"time_s outside {_MEASURABLE_S[0]:g} to {_MEASURABLE_S[1]:g} s")
+        measured_s = measured_time(scorer.measured_s(lambda column: table.cell(row.record, column)))
     except NotScored as reason:
         row.skipped = str(reason)
         return
