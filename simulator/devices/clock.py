@@ -57,8 +57,10 @@ _FULL_VOLTAGE_HZ = {
 _TENSOR_GENERATIONS = frozenset(
     ("volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna1", "cdna2", "cdna3", "cdna4")
 )
-# Boards for gamers run above the boost clock that is advertised for them, as far as power allows.
+# Boards for gamers run above the boost clock that is advertised for them, as far as power allows.  Shown
+# for arithmetic in fp32; products on tensor cores are held to the peak of the data sheet.
 _GAMING = ("gtx-", "titan-x-pascal", "titan-xp", "titan-v", "titan-rtx", "rtx-20", "rtx-30", "rtx-40", "rtx-50")
+_ABOVE_BOOST = frozenset(("p4",))  # Tesla P4: 1531 MHz at most (general knowledge), where power allows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,14 +68,14 @@ class PowerCosts:
     """Constants of power, the same for all GPUs.
 
     ``multiply_add_J``, ``sm_lanes`` and ``headroom`` are fitted by ``validate.fit.operators.gemm``; the
-    others are general knowledge.
+    others are general knowledge, shares of idle power such that a V100 of 250 W holds its boost clock, as it does.
     """
 
-    multiply_add_J: float = 1.91e-11  # of a lane in fp32 at 16 nm and full voltage
-    sm_lanes: float = 63.5  # what an SM switches besides, in lanes
-    headroom: float = 1.12  # clock of boards for gamers, in boost clocks
-    idle_share: float = 0.15  # of the board's power: memory, regulators, fans
-    idle_W: float = 15.0  # besides
+    multiply_add_J: float = 1.3e-11  # of a lane in fp32 at 16 nm and full voltage
+    sm_lanes: float = 128.0  # what an SM switches besides, in lanes
+    headroom: float = 1.14  # clock of boards that run above it, in boost clocks
+    idle_share: float = 0.08  # of the board's power: memory, regulators, fans
+    idle_W: float = 18.0  # besides
     lowest_voltage: float = 0.55  # at a clock near zero, of the full voltage
     busy_share: float = 0.9  # of lanes, in a large product
     # Energy of one multiply-add of a tensor core against a lane's in fp32: operands are fetched once for many.
@@ -104,9 +106,13 @@ def computes_on_tensor_cores(gpu: Gpu, precision: Precision) -> bool:
 def sustained_clock(gpu: Gpu, precision: Precision, costs: PowerCosts = POWER) -> float:
     """Return the clock, in Hz, at which *gpu* multiplies matrices in *precision* for a long time.
 
-    The clock at which power meets the board's limit, at most the boost clock, at least the base clock.
+    The clock at which power meets the board's limit, at least the base clock, at most the boost clock or what the
+    board is known to run at above it.
     """
-    highest_Hz = gpu.boost_clock_Hz * (costs.headroom if gpu.name.startswith(_GAMING) else 1.0)
+    highest_Hz = gpu.boost_clock_Hz
+    above_boost = gpu.name.startswith(_GAMING) or gpu.name in _ABOVE_BOOST
+    if above_boost and not computes_on_tensor_cores(gpu, precision):
+        highest_Hz *= costs.headroom
     clock_Hz = highest_Hz
     if gpu.board_power_W > 0.0:
         available_W = gpu.board_power_W * (1.0 - costs.idle_share) - costs.idle_W

@@ -26,6 +26,7 @@ _MOST_PARTS = 64
 _LEAST_K = 64  # of a part
 _THIN = 16  # rows or columns, that dot products may compute
 _STEP_K = 8
+_VECTOR = 4  # elements that one instruction loads
 _SECTOR_BYTES = 32
 _WALK_SHARPNESS = 3.0
 _REDUCE_SPEED = 2.5  # partial sums of a split k are still in L2: so much faster than device memory
@@ -124,7 +125,8 @@ def matrix_product_time(
     product = _product(gpu, (m, n, k, batch), (left, right, written), precision, layout, constants)
     splits = tensor or batch == 1 or gpu.vendor != "nvidia"
     best: _Way | None = None
-    for tile in tiles_for(gpu, precision, layout, batch > 1, constants):
+    aligned = n % 2 == 0 and (layout != "NT" or k % _VECTOR == 0)
+    for tile in tiles_for(gpu, precision, layout, batch > 1, aligned, constants):
         tiles = batch * -(-m // tile.rows) * -(-n // tile.columns)
         # However k is split, arithmetic takes no less than spread evenly over all SMs.
         if (
@@ -161,6 +163,8 @@ def _product(
     far = 0.0
     if gpu.vendor == "nvidia":
         far = 1.0 / (1.0 + (c.walk_stride_bytes / (k * element)) ** _WALK_SHARPNESS)
+        operands = max(float((m + n) * k * element * batch), 1.0)
+        far *= c.walk_near + (1.0 - c.walk_near) / (1.0 + (c.walk_reach_bytes / operands) ** 2)
     clock_Hz = sustained_clock(gpu, precision, c.power)
     # Products that run one after the other on the same operands find them in L2, as far as it holds all.
     hits = resident_share(gpu, batch * (left + right + written))

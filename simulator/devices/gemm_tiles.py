@@ -36,30 +36,33 @@ class GemmConstants:
     remembered by them.
     """
 
-    fetch: float = 13.3  # with 128 lanes an SM, that share what shared memory delivers; of fewer lanes so much less
-    fetch_volta: float = 4.25  # Volta and Turing, whose kernels are tuned by hand
-    transpose: float = 12.5  # besides, where both operands are turned on their way to the SM
-    transpose_volta: float = 0.714
-    fetch_other: float = 9.49  # other makers
-    rate_other: float = 0.755  # of peak, at best
-    fetch_tensor: float = 2.84
-    rate_tensor_32_bit: float = 0.657  # tf32 against 16 bit: operands must lie along k, and are turned by the SM
-    narrow: float = 0.925  # tiles of fewer than 128 columns
-    alone: float = 14400.0  # elements of all tiles on an SM that hide each other's latencies
-    alone_tensor: float = 5790.0
-    tile_clocks: float = 542.0  # start and end of a tile
-    tile_clocks_tensor: float = 1080.0
-    overlap: float = 2.15  # exponent: arithmetic, memory and caches together take the norm of their times
-    bandwidth_share: float = 0.977  # of what streams reach
+    fetch: float = 15.5  # with 128 lanes an SM, that share what shared memory delivers; of fewer lanes so much less
+    fetch_volta: float = 3.07  # Volta and Turing, whose kernels are tuned by hand
+    transpose: float = 13.3  # besides, where both operands are turned on their way to the SM
+    straight_volta: float = 2.41  # those are written for operands along k: cost of any other layout
+    unaligned: float = 0.918  # before Ampere, of the rate: rows whose starts are not aligned to vectors of four
+    fetch_other: float = 8.88  # other makers
+    rate_other: float = 0.749  # of peak, at best
+    fetch_tensor: float = 3.75
+    rate_tensor_32_bit: float = 0.661  # tf32 against 16 bit: operands must lie along k, and are turned by the SM
+    narrow: float = 0.986  # tiles of fewer than 128 columns
+    alone: float = 1.45e04  # elements of all tiles on an SM that hide each other's latencies
+    alone_tensor: float = 5.9e03
+    tile_clocks: float = 476.0  # start and end of a tile
+    tile_clocks_tensor: float = 1180.0
+    overlap: float = 2.18  # exponent: arithmetic, memory and caches together take the norm of their times
+    bandwidth_share: float = 0.971  # of what streams reach
     l2_clock_bytes: float = 25.0  # from L2 to an SM, in a clock
-    thin_share: float = 0.04  # of peak, where a product of a few rows or columns runs as dot products
+    thin_share: float = 0.0385  # of peak, where a product of a few rows or columns runs as dot products
     l2_share: float = 0.5  # of L2, for operands
-    wave: float = 1.08  # tiles at once on an SM that share operands
-    walk_stride_bytes: float = 67900.0  # rows farther apart than this miss the translation of addresses
-    walks_early: float = 2.19  # translations in a clock of the whole GPU, to Pascal
-    walks_late: float = 16.3  # since Volta
-    start_s: float = 7.17e-06  # launch to first instruction, and end
-    reduce_early_s: float = 4.63e-05  # where k is split: the kernel that adds up, and how rarely libraries do it
+    wave: float = 1.02  # tiles at once on an SM that share operands
+    walk_stride_bytes: float = 5.51e04  # rows farther apart than this miss the translation of addresses
+    walk_reach_bytes: float = 9.33e08  # operands larger than this are beyond what the translations of the chip reach
+    walk_near: float = 0.333  # what a miss costs within that reach, against one beyond
+    walks_early: float = 1.72  # translations in a clock of the whole GPU, to Pascal
+    walks_late: float = 14.3  # since Volta
+    start_s: float = 7.03e-06  # launch to first instruction, and end
+    reduce_early_s: float = 4.79e-05  # where k is split: the kernel that adds up, and how rarely libraries do it
     reduce_s: float = 3.95e-06  # since Volta
     power: PowerCosts = POWER
 
@@ -107,13 +110,12 @@ def _lanes(gpu: Gpu) -> float:
 
 @lru_cache(maxsize=4096)
 def tiles_for(
-    gpu: Gpu, precision: Precision, layout: str, batched: bool, constants: GemmConstants = GEMM
+    gpu: Gpu, precision: Precision, layout: str, batched: bool, aligned: bool = True, constants: GemmConstants = GEMM
 ) -> tuple[Tile, ...]:
     """Return the tiles that a library has for products in *precision* of *layout*, the largest first."""
     tensor = computes_on_tensor_cores(gpu, precision)
     clock_Hz = sustained_clock(gpu, precision, constants.power)
     sm_rate = arithmetic_rate(gpu, precision) / gpu.sm_count * clock_Hz / gpu.boost_clock_Hz
-    both_turned = layout == "NT"
     clocks, elements = (
         (constants.tile_clocks_tensor, constants.alone_tensor) if tensor else (constants.tile_clocks, constants.alone)
     )
@@ -121,7 +123,7 @@ def tiles_for(
     for columns, rows in _SIDES:
         if not tensor and not _in_library(gpu, columns, rows, batched):
             continue
-        share = _busy_share(gpu, precision, tensor, columns, rows, both_turned, constants)
+        share = _busy_share(gpu, precision, tensor, columns, rows, layout, aligned, constants)
         alone = elements / (columns * rows)
         tiles.append(Tile(columns, rows, sm_rate * share, alone, clocks / clock_Hz * min(1.0, 1.0 / alone)))
     return tuple(tiles)
@@ -144,7 +146,14 @@ def _in_library(gpu: Gpu, columns: int, rows: int, batched: bool) -> bool:
 
 
 def _busy_share(
-    gpu: Gpu, precision: Precision, tensor: bool, columns: int, rows: int, both_turned: bool, c: GemmConstants
+    gpu: Gpu,
+    precision: Precision,
+    tensor: bool,
+    columns: int,
+    rows: int,
+    layout: str,
+    aligned: bool,
+    c: GemmConstants,
 ) -> float:
     fetches = 1.0 / columns + 1.0 / rows
     if tensor:
@@ -153,10 +162,13 @@ def _busy_share(
     if gpu.vendor != "nvidia":
         return c.rate_other / (1.0 + c.fetch_other * fetches)
     if gpu.generation in _HALF_RATE:
-        fetch, turn = c.fetch_volta, c.transpose_volta
+        fetch, turn = c.fetch_volta, 0.0 if layout == "NT" else c.straight_volta
     else:
         # GA100's schedulers have 16 lanes each and a free issue slot every other clock; all other ones have 32.
-        half_rate = gpu.generation == "ampere" and _lanes(gpu) < 96.0
-        fetch, turn = c.fetch, c.transpose * (0.5 if half_rate else 1.0)
-    cost = fetch * _lanes(gpu) / 128.0 + (turn if both_turned else 0.0)
-    return (c.narrow if columns < 128 else 1.0) / (1.0 + cost * fetches)
+        half_rate = gpu.generation == "ampere" or _lanes(gpu) > 96.0
+        fetch = c.fetch
+        turn = c.transpose * (0.5 if half_rate else 1.0) if layout == "NT" else 0.0
+    rate = c.narrow if columns < 128 else 1.0
+    if not aligned and (gpu.generation in EARLY or gpu.generation in _HALF_RATE):
+        rate *= c.unaligned
+    return rate / (1.0 + (fetch * _lanes(gpu) / 128.0 + turn) * fetches)

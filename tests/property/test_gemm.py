@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.devices.clock import sustained_clock
+from simulator.devices.clock import POWER, sustained_clock
 from simulator.devices.device import Gpu
 from simulator.devices.gemm import gemm_cost, matrix_product_time
 from simulator.devices.gemm_tiles import arithmetic_rate
@@ -62,7 +62,9 @@ def test_more_power_never_lowers_the_clock(gpu: Gpu, power_W: float, factor: flo
         sustained_clock(replace(gpu, board_power_W=watt, base_clock_Hz=0.0), "fp32")
         for watt in (power_W, power_W * factor)
     )
-    assert 0.0 < low <= high <= gpu.boost_clock_Hz
+    assert 0.0 < low <= high <= POWER.headroom * gpu.boost_clock_Hz
+    if gpu.name != "p4":  # the only board of these that runs above it
+        assert high <= gpu.boost_clock_Hz
 
 
 def test_a_small_card_of_many_lanes_does_not_hold_its_boost_clock() -> None:

@@ -98,6 +98,34 @@ def test_turning_both_operands_costs_time_where_issue_slots_are_short() -> None:
     assert turned < 1.05 * straight
 
 
+def test_kernels_of_volta_are_written_for_operands_along_k() -> None:
+    v100 = gpu("v100-pcie-32gb")
+    turned, straight = (matrix_product_time(v100, 4096, 4096, 1024, "fp32", layout=x).time_s for x in ("NT", "NN"))
+    assert turned < straight < 1.1 * turned
+
+
+def test_rows_that_vectors_do_not_fit_cost_time_before_ampere() -> None:
+    for name, slower in (("p100-pcie-16gb", True), ("v100-pcie-32gb", True), ("a100-pcie-40gb", False)):
+        whole, odd = (
+            matrix_product_time(gpu(name), 4096, 4096, k, "fp32", layout="NT").compute_s / k for k in (1024, 1022)
+        )
+        assert (odd > 1.05 * whole) == slower, name
+
+
+def test_operands_beyond_the_reach_of_translations_cost_more_to_walk() -> None:
+    device = gpu("p4")
+    small, large = (matrix_product_time(device, n, n, 32768, "fp32", layout="NT") for n in (1024, 8192))
+    assert small.walk_s / small.compute_s < 0.6 * large.walk_s / large.compute_s
+
+
+@pytest.mark.parametrize("name", ["rtx-4090", "rtx-3090"])
+def test_no_product_on_tensor_cores_beats_the_data_sheet_though_a_board_runs_above_its_boost_clock(name: str) -> None:
+    device = gpu(name)
+    assert sustained_clock(replace(device, board_power_W=1000.0), "fp32") > device.boost_clock_Hz
+    cost = gemm_cost(device, Gemm(16384, 16384, 16384, "fp16"))
+    assert cost.flop / cost.time_s < device.peak("fp16")
+
+
 def test_an_image_read_once_costs_less_than_the_matrix_of_its_windows() -> None:
     device = gpu("v100-sxm2-16gb")
     windows = matrix_product_time(device, 100352, 64, 576, "fp32")

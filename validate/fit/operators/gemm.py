@@ -42,9 +42,10 @@ class _Assumed:
 
 _ASSUMED: Mapping[str, _Assumed] = {
     "fetch": _Assumed(10.0, 0.6),
-    "fetch_volta": _Assumed(4.0, 0.6),
+    "fetch_volta": _Assumed(4.0, 0.3),
     "transpose": _Assumed(14.0, 1.0),
-    "transpose_volta": _Assumed(1.0),
+    "straight_volta": _Assumed(4.0),
+    "unaligned": _Assumed(0.95, 2.0),
     "fetch_other": _Assumed(10.0),
     "rate_other": _Assumed(0.85),
     "fetch_tensor": _Assumed(4.0),
@@ -58,6 +59,8 @@ _ASSUMED: Mapping[str, _Assumed] = {
     "bandwidth_share": _Assumed(0.95, 3.0),
     "wave": _Assumed(1.0, 1.0),
     "walk_stride_bytes": _Assumed(40e3),
+    "walk_reach_bytes": _Assumed(6e8),
+    "walk_near": _Assumed(0.4),
     "walks_early": _Assumed(1.7),
     "walks_late": _Assumed(8.0),
     "thin_share": _Assumed(0.1, 1.0),
@@ -65,7 +68,7 @@ _ASSUMED: Mapping[str, _Assumed] = {
     "reduce_early_s": _Assumed(15e-6, 4.0),
     "reduce_s": _Assumed(4e-6, 2.0),
     "power.multiply_add_J": _Assumed(22e-12),
-    "power.sm_lanes": _Assumed(64.0, 3.0),
+    "power.sm_lanes": _Assumed(106.0, 1.0),
     "power.headroom": _Assumed(1.12, 3.0),
 }
 
@@ -104,7 +107,7 @@ def fit_gemm(
     start: GemmConstants = GEMM,
     *,
     most: int = 100,
-    max_evaluations: int | None = 10,
+    max_evaluations: int | None = 20,
 ) -> Fitted[GemmConstants]:
     """Return *start* with its constants fitted to *rows* (of :data:`OPERATORS`; others are passed over)."""
     used = [r for r in rows if r.query.op in OPERATORS and _can(r)]
