@@ -12,7 +12,7 @@ import pytest
 
 pytestmark = pytest.mark.torch
 if importlib.util.find_spec("torch") is None:
-    pytest.skip("torch is not installed: pip install 'toposim[torch]'", allow_module_level=True)
+    pytest.skip("torch is not installed: pip install -e '.[torch]'", allow_module_level=True)
 
 MODELS = """
 import torch

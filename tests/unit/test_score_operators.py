@@ -260,7 +260,7 @@ def test_a_device_without_a_name_is_a_reason():
 
 def test_without_scipy_the_extra_is_named(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
-    with pytest.raises(MissingDependency, match=r"calibrating needs SciPy: pip install 'toposim\[fit\]'"):
+    with pytest.raises(MissingDependency, match=r"calibrating needs SciPy; in the clone: pip install -e '\.\[fit\]'"):
         document(capsys, table(tmp_path, *many(10)), calibrate="5")
     assert document(capsys, table(tmp_path, *many(10)))["scored"] == 10
 

@@ -29,7 +29,7 @@ from simulator.workload.operators import (
 from simulator.workload.torch_import import TracedNetwork, load_torch_workload
 
 pytestmark = pytest.mark.torch
-torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'toposim[torch]'")
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install -e '.[torch]'")
 nn, F = torch.nn, torch.nn.functional
 
 

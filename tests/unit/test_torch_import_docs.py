@@ -12,7 +12,7 @@ from simulator.cli import run
 
 pytestmark = pytest.mark.torch
 if importlib.util.find_spec("torch") is None:
-    pytest.skip("torch is not installed: pip install 'toposim[torch]'", allow_module_level=True)
+    pytest.skip("torch is not installed: pip install -e '.[torch]'", allow_module_level=True)
 
 TEXT = (Path(__file__).parents[2] / "docs" / "torch.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^simulate (.*)$", TEXT, re.MULTILINE)

@@ -12,7 +12,7 @@ from simulator.errors import InputError
 from simulator.workload.torch_import import load_torch_workload
 
 pytestmark = pytest.mark.torch
-torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'toposim[torch]'")
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install -e '.[torch]'")
 
 MODULE = """
 import sys

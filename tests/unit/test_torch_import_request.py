@@ -73,7 +73,7 @@ def test_without_torch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, broke
         words = r"cannot be imported \(libcudart.so"
     else:
         monkeypatch.setitem(sys.modules, "torch", None)
-        words = r"needs PyTorch, which is not installed; pip install 'toposim\[torch\]'"
+        words = r"needs PyTorch, which is not installed; in the clone: pip install -e '\.\[torch\]'"
     with pytest.raises(MissingDependency, match=words) as caught:
         load_torch_workload("torch:models:build", batch=2)
     assert caught.value.exit_status == 4

@@ -149,5 +149,5 @@ def _scipy() -> tuple[Any, Any]:
         import numpy as np
         from scipy.optimize import least_squares
     except ImportError:
-        raise MissingDependency("calibrating needs SciPy: pip install 'toposim[fit]'") from None
+        raise MissingDependency("calibrating needs SciPy; in the clone: pip install -e '.[fit]'") from None
     return np, least_squares

@@ -178,5 +178,5 @@ def _scipy() -> tuple[Any, Any]:
         import numpy as np
         from scipy.optimize import minimize
     except ImportError:
-        raise MissingDependency("fitting needs SciPy: pip install 'toposim[fit]'") from None
+        raise MissingDependency("fitting needs SciPy; in the clone: pip install -e '.[fit]'") from None
     return np, minimize

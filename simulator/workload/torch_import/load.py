@@ -41,7 +41,8 @@ def load_torch_workload(
             why = "PyTorch, which is not installed"
         else:
             why = f"PyTorch, which cannot be imported ({one_line(error)})"
-        raise MissingDependency(f"--workload {one_line(text, 80)} needs {why}; pip install 'toposim[torch]'") from None
+        how = "in the clone: pip install -e '.[torch]'"
+        raise MissingDependency(f"--workload {one_line(text, 80)} needs {why}; {how}") from None
     from simulator.workload.torch_import.factory import build_subject
     from simulator.workload.torch_import.trace import trace_subject
 
