@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
 
 from simulator.api import load_machine, simulate
 from simulator.cli import run
@@ -88,6 +89,10 @@ def test_the_readme_opens_with_the_two_commands() -> None:
 def test_a_command_runs(document: str, command: str, here, capsys) -> None:
     words = shlex.split(command)
     tables.write_files(DOCUMENTS[document], here)
+    for other, earlier in commands():  # what it would write, of the device that it names
+        calibrated = re.match(r"validate calibrate --device (\S+) .*--out (\S+)", earlier)
+        if other == document and calibrated is not None:
+            Path(calibrated[2]).write_text(f"schema_version: 1\ndevices:\n  {calibrated[1]}: {{compute: 1.02}}\n")
     if words[0] == "validate":  # needs a table: only that its options are there
         assert run_app(validate_app, "validate", [*words[1:2], "--help"]) == 0
         shown = capsys.readouterr().out
@@ -132,6 +137,27 @@ def test_a_yaml_file_of_a_document_loads_and_runs(document: str, name: str, here
     machine = load_machine(name)
     assert machine.name == name.removesuffix(".yaml")
     assert simulate(machine, "ring", 1e8).sync_time_s > 0
+
+
+def test_a_gpu_and_a_cpu_of_ones_own_run_steps_and_need_what_the_document_says(here) -> None:
+    document = DOCUMENTS["docs/topology.md"]
+    tables.write_files(document, here)
+    text = Path("own-gpu.yaml").read_text(encoding="utf-8")
+    parts = yaml.safe_load(text)["parts"]
+    # The table's second cell: what is needed; the third: what else counts.
+    rows = {row[0]: row[1:] for row in re.findall(r"^\| `([gc]pu)` \| (`[^|]*) \| ([^|]*) \|$", document, re.MULTILINE)}
+    for kind, device in (("gpu", "gpu0"), ("cpu", "cpu0")):
+        step = ["--topology", "own-gpu.yaml", "--workload", "resnet18", "--batch", "2", "--quiet", "--device", device]
+        assert run(step) == 0
+        for key in re.findall(r"`(\w+)`", rows[kind][0]):
+            if key in ("fp32", "nvidia"):
+                continue
+            less = re.sub(rf"(?m)^    {key}: .*\n", "", text)
+            assert key in parts[f"my-{kind}"]
+            assert less != text
+            Path("own-gpu.yaml").write_text(less, encoding="utf-8")
+            assert run(step) == 2, f"{kind} needs {key}"
+        Path("own-gpu.yaml").write_text(text, encoding="utf-8")
 
 
 @pytest.mark.parametrize("body", [body for _, name, body in named_blocks(["yaml"]) if not name])
