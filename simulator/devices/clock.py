@@ -71,9 +71,9 @@ class PowerCosts:
     others are general knowledge, shares of idle power such that a V100 of 250 W holds its boost clock, as it does.
     """
 
-    multiply_add_J: float = 1.3e-11  # of a lane in fp32 at 16 nm and full voltage
-    sm_lanes: float = 128.0  # what an SM switches besides, in lanes
-    headroom: float = 1.14  # clock of boards that run above it, in boost clocks
+    multiply_add_J: float = 1.48e-11  # of a lane in fp32 at 16 nm and full voltage
+    sm_lanes: float = 103.0  # what an SM switches besides, in lanes
+    headroom: float = 1.13  # clock of boards that run above it, in boost clocks
     idle_share: float = 0.08  # of the board's power: memory, regulators, fans
     idle_W: float = 18.0  # besides
     lowest_voltage: float = 0.55  # at a clock near zero, of the full voltage

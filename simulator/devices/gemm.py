@@ -26,7 +26,7 @@ _MOST_PARTS = 64
 _LEAST_K = 64  # of a part
 _THIN = 16  # rows or columns, that dot products may compute
 _STEP_K = 8
-_VECTOR = 4  # elements that one instruction loads
+_VECTOR = 2  # elements that one instruction loads, at least, where rows start on such a boundary
 _SECTOR_BYTES = 32
 _WALK_SHARPNESS = 3.0
 _REDUCE_SPEED = 2.5  # partial sums of a split k are still in L2: so much faster than device memory
@@ -125,7 +125,7 @@ def matrix_product_time(
     product = _product(gpu, (m, n, k, batch), (left, right, written), precision, layout, constants)
     splits = tensor or batch == 1 or gpu.vendor != "nvidia"
     best: _Way | None = None
-    aligned = n % 2 == 0 and (layout != "NT" or k % _VECTOR == 0)
+    aligned = n % _VECTOR == 0 and (layout != "NT" or k % _VECTOR == 0)
     for tile in tiles_for(gpu, precision, layout, batch > 1, aligned, constants):
         tiles = batch * -(-m // tile.rows) * -(-n // tile.columns)
         # However k is split, arithmetic takes no less than spread evenly over all SMs.

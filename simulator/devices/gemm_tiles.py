@@ -36,32 +36,31 @@ class GemmConstants:
     remembered by them.
     """
 
-    fetch: float = 15.5  # with 128 lanes an SM, that share what shared memory delivers; of fewer lanes so much less
-    fetch_volta: float = 3.07  # Volta and Turing, whose kernels are tuned by hand
-    transpose: float = 13.3  # besides, where both operands are turned on their way to the SM
-    straight_volta: float = 2.41  # those are written for operands along k: cost of any other layout
-    unaligned: float = 0.918  # before Ampere, of the rate: rows whose starts are not aligned to vectors of four
-    fetch_other: float = 8.88  # other makers
-    rate_other: float = 0.749  # of peak, at best
-    fetch_tensor: float = 3.75
-    rate_tensor_32_bit: float = 0.661  # tf32 against 16 bit: operands must lie along k, and are turned by the SM
-    narrow: float = 0.986  # tiles of fewer than 128 columns
-    alone: float = 1.45e04  # elements of all tiles on an SM that hide each other's latencies
-    alone_tensor: float = 5.9e03
-    tile_clocks: float = 476.0  # start and end of a tile
-    tile_clocks_tensor: float = 1180.0
-    overlap: float = 2.18  # exponent: arithmetic, memory and caches together take the norm of their times
-    bandwidth_share: float = 0.971  # of what streams reach
+    fetch: float = 14.7  # with 128 lanes an SM, that share what shared memory delivers; of fewer lanes so much less
+    fetch_volta: float = 4.02  # Volta and Turing, whose kernels are tuned by hand
+    transpose: float = 6.75  # besides, where both operands are turned on their way to the SM
+    straight_volta: float = 2.21  # those are written for operands along k: cost of any other layout
+    unaligned: float = 0.914  # before Ampere, of the rate: rows that start at odd elements, which vectors do not fit
+    fetch_other: float = 9.07  # other makers
+    rate_other: float = 0.753  # of peak, at best
+    fetch_tensor: float = 3.55
+    rate_tensor_32_bit: float = 0.662  # tf32 against 16 bit: operands must lie along k, and are turned by the SM
+    alone: float = 14500.0  # elements of all tiles on an SM that hide each other's latencies
+    alone_tensor: float = 5890.0
+    tile_clocks: float = 451.0  # start and end of a tile
+    tile_clocks_tensor: float = 1090.0
+    overlap: float = 2.1  # exponent: arithmetic, memory and caches together take the norm of their times
+    bandwidth_share: float = 0.987  # of what streams reach
     l2_clock_bytes: float = 25.0  # from L2 to an SM, in a clock
-    thin_share: float = 0.0385  # of peak, where a product of a few rows or columns runs as dot products
+    thin_share: float = 0.0389  # of peak, where a product of a few rows or columns runs as dot products
     l2_share: float = 0.5  # of L2, for operands
     wave: float = 1.02  # tiles at once on an SM that share operands
-    walk_stride_bytes: float = 5.51e04  # rows farther apart than this miss the translation of addresses
-    walk_reach_bytes: float = 9.33e08  # operands larger than this are beyond what the translations of the chip reach
-    walk_near: float = 0.333  # what a miss costs within that reach, against one beyond
-    walks_early: float = 1.72  # translations in a clock of the whole GPU, to Pascal
-    walks_late: float = 14.3  # since Volta
-    start_s: float = 7.03e-06  # launch to first instruction, and end
+    walk_stride_bytes: float = 50900.0  # rows farther apart than this miss the translation of addresses
+    walk_reach_bytes: float = 9e8  # operands larger than this are beyond what the translations of the chip reach
+    walk_near: float = 0.355  # what a miss costs within that reach, against one beyond
+    walks_early: float = 2.43  # translations in a clock of the whole GPU, to Pascal
+    walks_late: float = 15.2  # since Volta
+    start_s: float = 7.04e-06  # launch to first instruction, and end
     reduce_early_s: float = 4.79e-05  # where k is split: the kernel that adds up, and how rarely libraries do it
     reduce_s: float = 3.95e-06  # since Volta
     power: PowerCosts = POWER
@@ -121,7 +120,7 @@ def tiles_for(
     )
     tiles = []
     for columns, rows in _SIDES:
-        if not tensor and not _in_library(gpu, columns, rows, batched):
+        if not tensor and not _in_library(gpu, columns, rows, layout, batched):
             continue
         share = _busy_share(gpu, precision, tensor, columns, rows, layout, aligned, constants)
         alone = elements / (columns * rows)
@@ -129,11 +128,14 @@ def tiles_for(
     return tuple(tiles)
 
 
-def _in_library(gpu: Gpu, columns: int, rows: int, batched: bool) -> bool:
+def _in_library(gpu: Gpu, columns: int, rows: int, layout: str, batched: bool) -> bool:
     """Return whether there is a kernel with the tile for arithmetic without tensor cores."""
     if gpu.vendor != "nvidia":
         return max(columns, rows) < 256
     early, volta = gpu.generation in EARLY, gpu.generation in _HALF_RATE
+    if early and layout == "NT" and not batched and _lanes(gpu) < 96.0:
+        # P100: its times step with the size of the result as tiles of 128 x 64 do, not as larger ones would.
+        return (columns, rows) in ((128, 64), (64, 64))
     if batched and not volta:
         return (columns, rows) == (128, 128) or (early and (columns, rows) == (128, 64))
     if max(columns, rows) == 256:
@@ -164,11 +166,7 @@ def _busy_share(
     if gpu.generation in _HALF_RATE:
         fetch, turn = c.fetch_volta, 0.0 if layout == "NT" else c.straight_volta
     else:
-        # GA100's schedulers have 16 lanes each and a free issue slot every other clock; all other ones have 32.
-        half_rate = gpu.generation == "ampere" or _lanes(gpu) > 96.0
         fetch = c.fetch
-        turn = c.transpose * (0.5 if half_rate else 1.0) if layout == "NT" else 0.0
-    rate = c.narrow if columns < 128 else 1.0
-    if not aligned and (gpu.generation in EARLY or gpu.generation in _HALF_RATE):
-        rate *= c.unaligned
-    return rate / (1.0 + (fetch * _lanes(gpu) / 128.0 + turn) * fetches)
+        turn = c.transpose if layout == "NT" else 0.0
+    slow = not aligned and (gpu.generation in EARLY or gpu.generation in _HALF_RATE)
+    return (c.unaligned if slow else 1.0) / (1.0 + (fetch * _lanes(gpu) / 128.0 + turn) * fetches)
