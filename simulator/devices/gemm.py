@@ -161,7 +161,8 @@ def _product(
     left, right, written = moved
     element = ELEMENT_BYTES[precision]
     far = 0.0
-    if gpu.vendor == "nvidia":
+    # Tiles on tensor cores are wide, and fetched ahead of their use: translations are few and hidden.
+    if gpu.vendor == "nvidia" and not computes_on_tensor_cores(gpu, precision):
         far = 1.0 / (1.0 + (c.walk_stride_bytes / (k * element)) ** _WALK_SHARPNESS)
         operands = max(float((m + n) * k * element * batch), 1.0)
         far *= c.walk_near + (1.0 - c.walk_near) / (1.0 + (c.walk_reach_bytes / operands) ** 2)

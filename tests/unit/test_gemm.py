@@ -155,3 +155,14 @@ def test_there_is_a_tile_for_every_device_and_precision() -> None:
     for name in ("k80-die", "m40", "p4", "t4", "rtx-3090", "l4", "b200", "mi25", "mi300x", "knl-7250"):
         for batched in (False, True):
             assert tiles_for(gpu(name), "fp32", "NN", batched)
+
+
+@pytest.mark.parametrize("name", ["a100-sxm4-80gb", "h100-sxm5-80gb", "b200", "v100-sxm2-16gb"])
+def test_long_rows_do_not_slow_tensor_cores(name: str) -> None:
+    """Large products of equal FLOPs take alike whichever side is long: arithmetic bounds them all."""
+    gpu = find_gpu(name)
+    assert gpu is not None
+    wide = gemm_cost(gpu, Gemm(2048, 49152, 12288, "fp16", layout="NT"))
+    deep = gemm_cost(gpu, Gemm(2048, 12288, 49152, "fp16", layout="NT"))
+    assert deep.bound == wide.bound == "compute"
+    assert 1 / 1.3 < deep.time_s / wide.time_s < 1.3
