@@ -11,7 +11,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from simulator.api import load_machine, simulate_step
-from simulator.devices.device import Gpu
+from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import kernel_cost, operator_costs
 from simulator.step.options import StepOptions
 from simulator.step.place import find_place

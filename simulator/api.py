@@ -17,7 +17,7 @@ from simulator.workload.collective import Collective
 
 if TYPE_CHECKING:  # the models of devices are imported when a step is asked for
     from simulator.devices.calibration import Calibration
-    from simulator.devices.cpu import CpuLibrary
+    from simulator.devices.cpu.cpu import CpuLibrary
     from simulator.results.step import StepResult
     from simulator.step.options import StepOptions
     from simulator.workload.network import Network

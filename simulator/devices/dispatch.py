@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.devices.cpu import Cpu
-from simulator.devices.cpu_predict import cpu_dispatch_time
-from simulator.devices.device import Gpu
+from simulator.devices.cpu.cpu import Cpu
+from simulator.devices.cpu.predict import cpu_dispatch_time
+from simulator.devices.gpu.gpu import Gpu
 from simulator.workload.operators import (
     BatchNorm,
     Conv2d,

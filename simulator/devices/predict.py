@@ -7,14 +7,18 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from simulator.devices.attention import attention_cost
-from simulator.devices.convolution import convolution_cost
 from simulator.devices.cost import KernelCost
-from simulator.devices.cpu import Cpu
-from simulator.devices.cpu_predict import cpu_kernel_cost
-from simulator.devices.device import Gpu
-from simulator.devices.gather import gather_cost
-from simulator.devices.gemm import gemm_cost
+from simulator.devices.cpu.cpu import Cpu
+from simulator.devices.cpu.predict import cpu_kernel_cost
+from simulator.devices.gpu.attention import attention_cost
+from simulator.devices.gpu.convolution import convolution_cost
+from simulator.devices.gpu.gather import gather_cost
+from simulator.devices.gpu.gemm import gemm_cost
+from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.pooling import pooling_cost
+from simulator.devices.gpu.recurrence import recurrence_cost
+from simulator.devices.gpu.rowwise import rowwise_cost
+from simulator.devices.gpu.streaming import streaming_cost
 from simulator.devices.kernels import (
     Convolution,
     FusedAttention,
@@ -27,10 +31,6 @@ from simulator.devices.kernels import (
     Streaming,
 )
 from simulator.devices.lowering import lower_operator
-from simulator.devices.pooling import pooling_cost
-from simulator.devices.recurrence import recurrence_cost
-from simulator.devices.rowwise import rowwise_cost
-from simulator.devices.streaming import streaming_cost
 from simulator.workload.operators import Operator, Phase
 from simulator.workload.precision import Precision
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from simulator.devices.device import Gpu
+from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
 from simulator.step.memory import memory_need
 from simulator.step.options import Policy, StepOptions

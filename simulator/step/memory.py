@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.devices.device import Gpu
+from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
 from simulator.step.fusion import groups_of
 from simulator.step.options import StepOptions

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from simulator.devices.calibration import Calibration
-from simulator.devices.cpu import CpuLibrary, cpu_from_part
-from simulator.devices.device import gpu_from_part
+from simulator.devices.cpu.cpu import CpuLibrary, cpu_from_part
+from simulator.devices.gpu.gpu import gpu_from_part
 from simulator.devices.predict import Device
 from simulator.errors import InputError, nearest
 from simulator.network.machine import Machine, Node

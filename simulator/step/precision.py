@@ -9,7 +9,7 @@ nothing is set: fp32, but convolutions in TF32 where the device has it.
 
 from __future__ import annotations
 
-from simulator.devices.device import Gpu
+from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
 from simulator.step.options import Policy
 from simulator.workload.operators import (

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.devices.convolution import convolution_cost
-from simulator.devices.device import Gpu
+from simulator.devices.gpu.convolution import convolution_cost
+from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.kernels import Convolution
 from simulator.workload.operators import Conv2d
 from validate.operators.devices import find_gpu

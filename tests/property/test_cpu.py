@@ -8,8 +8,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.devices.cpu import Cache, Cpu
-from simulator.devices.cpu_memory import bandwidth
+from simulator.devices.cpu.cpu import Cache, Cpu
+from simulator.devices.cpu.memory import bandwidth
 from simulator.devices.kernels import Gemm, Streaming
 from simulator.devices.predict import kernel_cost, operator_costs
 from simulator.workload.operators import Conv2d, Linear, Operator, Pool, Recurrent, Softmax

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.devices.calibration import Calibration
-from simulator.devices.device import Gpu
+from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.kernels import Gather, Kernel, Pooling, Rowwise, Streaming
 from simulator.devices.predict import kernel_cost
 from simulator.workload.precision import ELEMENT_BYTES, Precision

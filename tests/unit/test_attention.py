@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.devices.attention import attention_cost
-from simulator.devices.device import Gpu
+from simulator.devices.gpu.attention import attention_cost
+from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.kernels import FusedAttention
 from simulator.errors import InputError
 from simulator.workload.precision import Precision

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from simulator.devices.blocks import Engine, blocks_time
 from simulator.devices.calibration import Calibration
-from simulator.devices.convolution import convolution_cost
-from simulator.devices.convolution_costs import CONVOLUTION
-from simulator.devices.device import Gpu
+from simulator.devices.gpu.blocks import Engine, blocks_time
+from simulator.devices.gpu.convolution import convolution_cost
+from simulator.devices.gpu.convolution_costs import CONVOLUTION
+from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.kernels import Convolution
 from simulator.errors import InputError
 from simulator.workload.operators import Conv2d

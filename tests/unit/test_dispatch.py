@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from simulator.devices.calibration import Calibration
-from simulator.devices.device import Gpu
 from simulator.devices.dispatch import DISPATCH, dispatch_time, isolated_time
+from simulator.devices.gpu.gpu import Gpu
 from simulator.workload.operators import Conv2d, CrossEntropy, Elementwise, LayerNorm, Linear, Recurrent, Softmax
 from validate.operators.devices import find_gpu
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.devices.gemm_tiles import GEMM
+from simulator.devices.gpu.gemm_tiles import GEMM
 from simulator.workload.operators import Linear, MatMul
 from validate.fit.operators.gemm import fit_gemm, predicted_gemm, spread_rows
 from validate.fit.operators.rows import Measured, read_measured

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from simulator.devices.calibration import Calibration
-from simulator.devices.device import Gpu
-from simulator.devices.memory import MEMORY, achieved_bandwidth, l2_bandwidth, memory_time, resident_share
+from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.memory import MEMORY, achieved_bandwidth, l2_bandwidth, memory_time, resident_share
 from validate.operators.devices import find_gpu
 
 

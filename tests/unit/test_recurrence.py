@@ -9,9 +9,9 @@ from typing import Literal
 
 import pytest
 
-from simulator.devices.device import Gpu
+from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.recurrence import RECURRENCE, recurrence_cost
 from simulator.devices.kernels import Recurrence
-from simulator.devices.recurrence import RECURRENCE, recurrence_cost
 from simulator.errors import InputError
 from validate.fit.operators.recurrence import predicted_s
 from validate.fit.operators.rows import read_measured

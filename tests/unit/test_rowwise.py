@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.devices.device import Gpu
+from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.memory import achieved_bandwidth
+from simulator.devices.gpu.rowwise import ROWWISE, _softmax_threads, rowwise_cost
 from simulator.devices.kernels import Rowwise
-from simulator.devices.memory import achieved_bandwidth
-from simulator.devices.rowwise import ROWWISE, _softmax_threads, rowwise_cost
 from validate.operators.devices import find_gpu
 
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from simulator.devices.calibration_file import load_calibration
-from simulator.devices.device import gpu_from_part
+from simulator.devices.gpu.gpu import gpu_from_part
 from simulator.errors import InputError, MissingDependency
 from simulator.topology.catalogue import load_part
 from validate.calibrate.command import calibrate_command

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from simulator.devices.calibration import Calibration
-from simulator.devices.device import Gpu
-from simulator.devices.gather import GATHER, gather_cost
+from simulator.devices.gpu.gather import GATHER, gather_cost
+from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.memory import MEMORY, achieved_bandwidth
+from simulator.devices.gpu.pooling import pooling_cost
+from simulator.devices.gpu.streaming import STREAMING, streaming_cost
 from simulator.devices.kernels import Gather, Pooling, Streaming
-from simulator.devices.memory import MEMORY, achieved_bandwidth
 from simulator.devices.optimizer import optimizer_kernels
-from simulator.devices.pooling import pooling_cost
-from simulator.devices.streaming import STREAMING, streaming_cost
 from validate.operators.devices import find_gpu
 
 N = 1 << 28

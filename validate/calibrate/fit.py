@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from simulator.devices.calibration import Calibration
-from simulator.devices.device import Gpu
+from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.lowering import lower_operator
 from simulator.devices.predict import kernel_class
 from simulator.errors import InputError, MissingDependency

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from simulator.devices.calibration import Calibration
-from simulator.devices.device import Gpu, gpu_from_part
+from simulator.devices.gpu.gpu import Gpu, gpu_from_part
 from simulator.errors import InputError, nearest, one_line
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import GpuPart

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from simulator.devices.device import Gpu
 from simulator.devices.dispatch import isolated_time
+from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.roofline import roofline_cost
 from simulator.devices.lowering import lower_operator
 from simulator.devices.predict import operator_costs
-from simulator.devices.roofline import roofline_cost
 from simulator.errors import InputError, one_line
 from validate.operators.query import OperatorQuery
 from validate.score.query import NotScored

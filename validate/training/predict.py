@@ -9,9 +9,9 @@ from typing import Any
 
 from simulator.api import simulate_step
 from simulator.devices.calibration import Calibration
-from simulator.devices.device import Gpu
+from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.roofline import roofline_cost
 from simulator.devices.lowering import lower_operator
-from simulator.devices.roofline import roofline_cost
 from simulator.errors import InputError, SimulationError, one_line
 from simulator.network.machine import Machine
 from simulator.step.backward import backward_steps

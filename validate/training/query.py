@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from simulator.devices.cpu import CpuLibrary
+from simulator.devices.cpu.cpu import CpuLibrary
 from simulator.errors import InputError, nearest, one_line
 from simulator.step.options import OPTIMIZERS, Mode, Optimizer, Policy, StepOptions
 from simulator.workload.zoo.registry import find_entry

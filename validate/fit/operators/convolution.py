@@ -11,9 +11,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 
-from simulator.devices.convolution import convolution_cost
-from simulator.devices.convolution_costs import CONVOLUTION, ConvolutionCosts
 from simulator.devices.dispatch import isolated_time
+from simulator.devices.gpu.convolution import convolution_cost
+from simulator.devices.gpu.convolution_costs import CONVOLUTION, ConvolutionCosts
 from simulator.devices.kernels import Convolution
 from simulator.devices.lowering import lower_operator
 from validate.fit.constants import fit_constants

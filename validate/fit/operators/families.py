@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
-from simulator.devices.gemm_tiles import GemmConstants
+from simulator.devices.gpu.gemm_tiles import GemmConstants
 from simulator.errors import InputError
 from validate.fit.operators.judge import Predict
 from validate.fit.operators.rows import Measured, read_measured

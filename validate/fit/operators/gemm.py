@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, make_dataclass, replace
 from typing import Any
 
-from simulator.devices.clock import PowerCosts
 from simulator.devices.dispatch import isolated_time
-from simulator.devices.gemm import gemm_cost
-from simulator.devices.gemm_tiles import GEMM, GemmConstants
+from simulator.devices.gpu.clock import PowerCosts
+from simulator.devices.gpu.gemm import gemm_cost
+from simulator.devices.gpu.gemm_tiles import GEMM, GemmConstants
 from simulator.devices.kernels import Gemm
 from simulator.devices.lowering import lower_operator
 from simulator.errors import InputError

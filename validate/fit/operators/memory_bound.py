@@ -18,11 +18,11 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from simulator.devices.dispatch import DISPATCH, DispatchCosts, isolated_time
+from simulator.devices.gpu.memory import MEMORY, MemoryCosts
+from simulator.devices.gpu.rowwise import ROWWISE, RowwiseCosts, rowwise_cost
+from simulator.devices.gpu.streaming import STREAMING, StreamingCosts, streaming_cost
 from simulator.devices.kernels import Rowwise, Streaming
 from simulator.devices.lowering import lower_operator
-from simulator.devices.memory import MEMORY, MemoryCosts
-from simulator.devices.rowwise import ROWWISE, RowwiseCosts, rowwise_cost
-from simulator.devices.streaming import STREAMING, StreamingCosts, streaming_cost
 from validate.fit.constants import fit_constants
 from validate.fit.operators.judge import Predict, balanced, calibrated, error_lines, left_out
 from validate.fit.operators.rows import Measured, read_measured

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 
+from simulator.devices.gpu.recurrence import RECURRENCE, RecurrenceCosts, recurrence_cost
 from simulator.devices.kernels import Recurrence
 from simulator.devices.lowering import lower_operator
-from simulator.devices.recurrence import RECURRENCE, RecurrenceCosts, recurrence_cost
 from validate.fit.constants import fit_constants
 from validate.fit.operators.judge import Predict, error_lines, left_out
 from validate.fit.operators.rows import Measured, read_measured

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulator.devices.device import Gpu
+from simulator.devices.gpu.gpu import Gpu
 from simulator.errors import Fault, InputError
 from validate.operators.devices import find_gpu
 from validate.operators.query import COLUMNS_ASKED, OperatorQuery, read_query

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.devices.cost import KernelCost
-from simulator.devices.device import Gpu
+from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.lanes import compute_time
+from simulator.devices.gpu.memory import MEMORY, MemoryCosts, memory_time
 from simulator.devices.kernels import Gather
-from simulator.devices.lanes import compute_time
-from simulator.devices.memory import MEMORY, MemoryCosts, memory_time
 from simulator.workload.precision import ELEMENT_BYTES
 
 __all__ = ["GATHER", "GatherCosts", "gather_cost"]

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 
 from simulator.devices.cost import Bound, KernelCost
-from simulator.devices.cpu import Cpu
-from simulator.devices.cpu_memory import transfer_time
-from simulator.devices.cpu_threads import region_time, scalar_rate, vector_rate
+from simulator.devices.cpu.cpu import Cpu
+from simulator.devices.cpu.memory import transfer_time
+from simulator.devices.cpu.threads import region_time, scalar_rate, vector_rate
 from simulator.devices.kernels import Gather, Pooling, Rowwise, Streaming
 
 __all__ = ["exp_cycles", "gather_pass", "pass_threads", "pooling_pass", "rowwise_pass", "streaming_pass"]

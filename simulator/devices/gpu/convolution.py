@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from simulator.devices.clock import computes_on_tensor_cores
-from simulator.devices.convolution_algorithms import Candidate, Problem, at_least, compute_rate, problem
-from simulator.devices.convolution_costs import CONVOLUTION, ConvolutionCosts
 from simulator.devices.cost import Bound, KernelCost
-from simulator.devices.device import Gpu
-from simulator.devices.implicit_gemm import direct, explicit_gemm, implicit_gemm, tensor_gemm
+from simulator.devices.gpu.clock import computes_on_tensor_cores
+from simulator.devices.gpu.convolution_algorithms import Candidate, Problem, at_least, compute_rate, problem
+from simulator.devices.gpu.convolution_costs import CONVOLUTION, ConvolutionCosts
+from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.implicit_gemm import direct, explicit_gemm, implicit_gemm, tensor_gemm
+from simulator.devices.gpu.winograd import fft_tiles, winograd, winograd_fused
 from simulator.devices.kernels import Convolution
-from simulator.devices.winograd import fft_tiles, winograd, winograd_fused
 from simulator.workload.precision import ELEMENT_BYTES
 
 __all__ = ["convolution_cost"]

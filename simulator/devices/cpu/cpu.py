@@ -43,7 +43,7 @@ class Cpu:
     not compute in.  ``memory_bandwidth_Bps`` is one socket's, ``memory_bytes`` of all of them
     (infinite where the part does not say).  ``library`` says whose kernels run: ``onednn`` as
     frameworks use since 2018, every pass over memory parallel and with vectors; ``blas`` as in those
-    of 2016, whose products alone are (:mod:`simulator.devices.cpu_gemm`).
+    of 2016, whose products alone are (:mod:`simulator.devices.cpu.gemm`).
     Two devices are the same only where they are one object, so that costs can be remembered.
     """
 

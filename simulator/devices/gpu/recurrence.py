@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simulator.devices.blocks import Engine, blocks_time
-from simulator.devices.clock import computes_on_tensor_cores
-from simulator.devices.convolution_algorithms import at_least, compute_rate, lane_share
-from simulator.devices.convolution_costs import CONVOLUTION, ConvolutionCosts
 from simulator.devices.cost import KernelCost
-from simulator.devices.device import Gpu
+from simulator.devices.gpu.blocks import Engine, blocks_time
+from simulator.devices.gpu.clock import computes_on_tensor_cores
+from simulator.devices.gpu.convolution_algorithms import at_least, compute_rate, lane_share
+from simulator.devices.gpu.convolution_costs import CONVOLUTION, ConvolutionCosts
+from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.devices.kernels import Recurrence
-from simulator.devices.memory import achieved_bandwidth
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 __all__ = ["RECURRENCE", "RecurrenceCosts", "recurrence_cost"]

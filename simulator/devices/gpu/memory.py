@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.devices.device import Gpu
+from simulator.devices.gpu.gpu import Gpu
 
 __all__ = [
     "MEMORY",

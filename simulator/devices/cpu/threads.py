@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from simulator.devices.cpu import Cpu
+from simulator.devices.cpu.cpu import Cpu
 from simulator.workload.precision import Precision
 
 __all__ = ["THREADS", "ThreadCosts", "compute_rate", "effective_cores", "region_time", "scalar_rate", "vector_rate"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from simulator.devices.cpu import Cpu
+from simulator.devices.cpu.cpu import Cpu
 
 __all__ = ["CACHES", "CacheCosts", "bandwidth", "cache_bytes", "transfer_time"]
 

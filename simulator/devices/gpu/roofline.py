@@ -6,7 +6,7 @@ Williams, Waterman, Patterson, "Roofline: an insightful visual performance model
 from __future__ import annotations
 
 from simulator.devices.cost import KernelCost
-from simulator.devices.device import Gpu
+from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.kernels import Kernel, Streaming
 
 __all__ = ["roofline_cost"]

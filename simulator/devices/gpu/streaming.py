@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.devices.cost import Bound, KernelCost
-from simulator.devices.device import Gpu
+from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.lanes import compute_time
+from simulator.devices.gpu.memory import MEMORY, MemoryCosts, memory_time
 from simulator.devices.kernels import Streaming
-from simulator.devices.lanes import compute_time
-from simulator.devices.memory import MEMORY, MemoryCosts, memory_time
 
 __all__ = ["STREAMING", "StreamingCosts", "streaming_cost"]
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from simulator.devices.clock import computes_on_tensor_cores, sustained_clock
 from simulator.devices.cost import Bound, KernelCost
-from simulator.devices.device import Gpu
-from simulator.devices.gemm_tiles import EARLY, GEMM, GemmConstants, Tile, arithmetic_rate, tiles_for
+from simulator.devices.gpu.clock import computes_on_tensor_cores, sustained_clock
+from simulator.devices.gpu.gemm_tiles import EARLY, GEMM, GemmConstants, Tile, arithmetic_rate, tiles_for
+from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.memory import achieved_bandwidth, l2_bandwidth, resident_share
 from simulator.devices.kernels import Gemm
-from simulator.devices.memory import achieved_bandwidth, l2_bandwidth, resident_share
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 __all__ = ["ProductTime", "gemm_cost", "matrix_product_time"]

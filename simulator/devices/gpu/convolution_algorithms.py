@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Literal, NamedTuple
 
-from simulator.devices.clock import sustained_clock
-from simulator.devices.convolution_costs import ConvolutionCosts
-from simulator.devices.device import Gpu
+from simulator.devices.gpu.clock import sustained_clock
+from simulator.devices.gpu.convolution_costs import ConvolutionCosts
+from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.devices.kernels import Convolution
-from simulator.devices.memory import achieved_bandwidth
 from simulator.workload.operators import Conv2d
 from simulator.workload.precision import Precision
 

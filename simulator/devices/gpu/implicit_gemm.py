@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from math import ceil
 
-from simulator.devices.blocks import Engine, blocks_time
-from simulator.devices.convolution_algorithms import SPLITS, Candidate, Problem, at_least
-from simulator.devices.memory import memory_time
+from simulator.devices.gpu.blocks import Engine, blocks_time
+from simulator.devices.gpu.convolution_algorithms import SPLITS, Candidate, Problem, at_least
+from simulator.devices.gpu.memory import memory_time
 
 __all__ = ["direct", "explicit_gemm", "implicit_gemm", "tensor_gemm"]
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 
 from simulator.devices.cost import Bound, KernelCost
-from simulator.devices.cpu import Cpu
-from simulator.devices.cpu_gemm import PRODUCTS, gemm_product
-from simulator.devices.cpu_memory import cache_bytes, transfer_time
-from simulator.devices.cpu_passes import START_CYCLES
-from simulator.devices.cpu_threads import compute_rate, region_time, scalar_rate
+from simulator.devices.cpu.cpu import Cpu
+from simulator.devices.cpu.gemm import PRODUCTS, gemm_product
+from simulator.devices.cpu.memory import cache_bytes, transfer_time
+from simulator.devices.cpu.passes import START_CYCLES
+from simulator.devices.cpu.threads import compute_rate, region_time, scalar_rate
 from simulator.devices.kernels import Convolution, Gemm
 from simulator.workload.precision import ELEMENT_BYTES
 

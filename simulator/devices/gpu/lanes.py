@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulator.devices.device import Gpu
+from simulator.devices.gpu.gpu import Gpu
 
 __all__ = ["compute_time", "lanes_per_sm"]
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from simulator.devices.cost import Bound, KernelCost
-from simulator.devices.cpu import Cpu
-from simulator.devices.cpu_memory import cache_bytes, transfer_time
-from simulator.devices.cpu_passes import SERIAL_FUNCTION_CYCLES, START_CYCLES, exp_cycles
-from simulator.devices.cpu_threads import compute_rate, region_time, scalar_rate, vector_rate
+from simulator.devices.cpu.cpu import Cpu
+from simulator.devices.cpu.memory import cache_bytes, transfer_time
+from simulator.devices.cpu.passes import SERIAL_FUNCTION_CYCLES, START_CYCLES, exp_cycles
+from simulator.devices.cpu.threads import compute_rate, region_time, scalar_rate, vector_rate
 from simulator.devices.kernels import FusedAttention, Gemm, Recurrence
 from simulator.workload.precision import ELEMENT_BYTES
 

@@ -16,7 +16,7 @@ __all__ = ["CONVOLUTION", "ConvolutionCosts"]
 class ConvolutionCosts:
     """Shares of the peak rate that inner loops reach, and what is lost around them."""
 
-    # Blocks on SMs (simulator.devices.blocks).
+    # Blocks on SMs (simulator.devices.gpu.blocks).
     tile_intensity: float = 10.5  # multiplications per element loaded at which loads take as long
     quantisation: float = 0.93  # of a last, part-filled wave of blocks: 1 costs a whole one
     residency: float = 0.11  # what one resident block of two loses, waiting for memory

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from simulator.devices.convolution_costs import ConvolutionCosts
+from simulator.devices.gpu.convolution_costs import ConvolutionCosts
 
 __all__ = ["Engine", "blocks_time"]
 

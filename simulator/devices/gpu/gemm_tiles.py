@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from simulator.devices.clock import POWER, PowerCosts, computes_on_tensor_cores, sustained_clock
-from simulator.devices.device import Gpu
+from simulator.devices.gpu.clock import POWER, PowerCosts, computes_on_tensor_cores, sustained_clock
+from simulator.devices.gpu.gpu import Gpu
 from simulator.workload.precision import Precision
 
 __all__ = ["EARLY", "GEMM", "GemmConstants", "Tile", "arithmetic_rate", "tiles_for"]

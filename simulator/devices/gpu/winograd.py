@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from math import ceil
 
-from simulator.devices.blocks import Engine, blocks_time
-from simulator.devices.convolution_algorithms import Candidate, Problem, at_least
+from simulator.devices.gpu.blocks import Engine, blocks_time
+from simulator.devices.gpu.convolution_algorithms import Candidate, Problem, at_least
 
 __all__ = ["fft_tiles", "winograd", "winograd_fused"]
 

@@ -15,12 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from simulator.devices.clock import computes_on_tensor_cores, sustained_clock
-from simulator.devices.convolution_algorithms import compute_rate
 from simulator.devices.cost import Bound, KernelCost
-from simulator.devices.device import Gpu
+from simulator.devices.gpu.clock import computes_on_tensor_cores, sustained_clock
+from simulator.devices.gpu.convolution_algorithms import compute_rate
+from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.memory import memory_time
 from simulator.devices.kernels import FusedAttention
-from simulator.devices.memory import memory_time
 from simulator.workload.precision import ELEMENT_BYTES
 
 __all__ = ["ATTENTION", "AttentionCosts", "attention_cost"]

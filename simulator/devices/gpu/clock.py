@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from simulator.devices.device import Gpu
+from simulator.devices.gpu.gpu import Gpu
 from simulator.workload.precision import Precision
 
 __all__ = ["POWER", "PowerCosts", "computes_on_tensor_cores", "process_nm", "sustained_clock"]

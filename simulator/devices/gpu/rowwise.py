@@ -13,16 +13,16 @@ import math
 from dataclasses import dataclass, replace
 
 from simulator.devices.cost import Bound, KernelCost
-from simulator.devices.device import Gpu
-from simulator.devices.kernels import Rowwise
-from simulator.devices.lanes import compute_time, lanes_per_sm
-from simulator.devices.memory import (
+from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.lanes import compute_time, lanes_per_sm
+from simulator.devices.gpu.memory import (
     MEMORY,
     MemoryCosts,
     achieved_bandwidth,
     l2_bandwidth,
     memory_time,
 )
+from simulator.devices.kernels import Rowwise
 from simulator.workload.precision import ELEMENT_BYTES
 
 __all__ = ["ROWWISE", "RowwiseCosts", "rowwise_cost"]

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from simulator.devices.cost import KernelCost
-from simulator.devices.cpu import Cpu
-from simulator.devices.cpu_convolution import convolution_products
-from simulator.devices.cpu_gemm import attention_products, gemm_product, recurrence_products
-from simulator.devices.cpu_passes import gather_pass, pooling_pass, rowwise_pass, streaming_pass
+from simulator.devices.cpu.convolution import convolution_products
+from simulator.devices.cpu.cpu import Cpu
+from simulator.devices.cpu.gemm import attention_products, gemm_product, recurrence_products
+from simulator.devices.cpu.passes import gather_pass, pooling_pass, rowwise_pass, streaming_pass
 from simulator.devices.kernels import (
     Convolution,
     FusedAttention,

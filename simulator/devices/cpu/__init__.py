@@ -1,0 +1,1 @@
+"""CPUs: what each class of kernels costs on them."""

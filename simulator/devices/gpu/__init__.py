@@ -1,0 +1,1 @@
+"""GPUs: what each class of kernels costs on them."""
