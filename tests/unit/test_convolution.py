@@ -12,8 +12,10 @@ import pytest
 from simulator.devices.calibration import Calibration
 from simulator.devices.gpu.blocks import Engine, blocks_time
 from simulator.devices.gpu.convolution import convolution_cost
+from simulator.devices.gpu.convolution_algorithms import problem
 from simulator.devices.gpu.convolution_costs import CONVOLUTION
 from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.winograd import winograd_fused
 from simulator.devices.kernels import Convolution
 from simulator.errors import InputError
 from simulator.workload.operators import Conv2d
@@ -199,3 +201,13 @@ def test_errors_against_measurements(corpus: Path) -> None:
     assert statistics.median(errors) < 0.17
     signed = [math.log(predicted_s(row, CONVOLUTION) / row.time_s) for row in rows]
     assert abs(statistics.median(signed)) < 0.1
+
+
+def test_fused_winograd_computes_past_the_edges_of_small_images() -> None:
+    def fused_s(side: int) -> float:
+        kernel = Convolution(Conv2d(64, 512, 256, side, side, 3, 3, 1, 1, 1, 1), "fwd", "fp32")
+        device = gpu("titan-xp")
+        return winograd_fused(problem(device, kernel, 4, CONVOLUTION)).compute_s
+
+    assert fused_s(16) == pytest.approx(fused_s(15), rel=0.02)
+    assert 1.9 < fused_s(17) / fused_s(16) < 2.5  # blocks of 4 images, 2 rows, 16 columns: 9 by 2 for 8 by 1

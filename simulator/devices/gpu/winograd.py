@@ -20,6 +20,9 @@ __all__ = ["fft_tiles", "winograd", "winograd_fused"]
 
 _FUSED = ((32, 32), (64, 32))  # channels by tiles of the image, each with 16 elements
 _FUSED_DEPTH = 16
+# cuDNN's kernels give a block 32 places, so many images by rows by columns of 2 x 2 (tile148n, tile228n, tile418n):
+# images that these do not divide are computed past their edges.
+_FUSED_PLACES = ((1, 4, 8), (2, 2, 8), (4, 1, 8))
 _ANY = ((128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128))
 _POINTS = 36  # of a transformed tile, 6 x 6
 _FFT_SIDE = 32
@@ -32,10 +35,9 @@ def winograd_fused(problem: Problem) -> Candidate:
     costs, shape = problem.costs, problem.shape
     if problem.gpu.vendor == "amd":
         parts = _parts(shape.kernel_h, shape.stride_h) * _parts(shape.kernel_w, shape.stride_w)
-        share, height, width = costs.amd_winograd, shape.h_out, shape.w_out
+        share, tiles = costs.amd_winograd, shape.batch * ceil(shape.h_out / 2) * ceil(shape.w_out / 2)
     else:
-        parts, share, height, width = 1, costs.winograd_fused, problem.height, problem.width
-    tiles = shape.batch * ceil(height / 2) * ceil(width / 2)
+        parts, share, tiles = 1, costs.winograd_fused, _fused_places(shape.batch, problem.height, problem.width)
     rate = problem.rate_flops_per_s * share
     engine = Engine(problem.gpu.sm_count, rate, costs.tile_intensity, costs.winograd_fused_prologue_k)
     k = problem.reduction * parts
@@ -44,6 +46,14 @@ def winograd_fused(problem: Problem) -> Candidate:
     filters_s = 0.0 if problem.gpu.vendor == "amd" else _filters_time(problem, _FUSED_DEPTH)
     time_s = at_least(compute_s, memory_s) + filters_s + costs.kernel_s + costs.next_kernel_s
     return Candidate(time_s, "Winograd 2x2, fused", compute_s, memory_s, problem.bytes)
+
+
+def _fused_places(batch: int, height: int, width: int) -> int:
+    """Return how many 2 x 2 places blocks compute, those past the images' edges too, cut in the best way."""
+    return min(
+        images * rows * columns * -(-batch // images) * -(-height // (2 * rows)) * -(-width // (2 * columns))
+        for images, rows, columns in _FUSED_PLACES
+    )
 
 
 def _filters_time(problem: Problem, points: int) -> float:
