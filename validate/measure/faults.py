@@ -1,0 +1,76 @@
+"""What may go wrong in the middle of a measurement, told apart: one case's fault, or the end."""
+
+from __future__ import annotations
+
+import errno
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from validate.measure.case import Unavailable
+
+__all__ = ["Fatal", "Stopped", "reason_of", "stop_on_signals"]
+
+_LENGTH = 200
+
+
+class Fatal(Exception):  # noqa: N818
+    """Nothing more can be measured; says why."""
+
+
+class Stopped(BaseException):
+    """A signal asked for the end."""
+
+
+def reason_of(error: Exception) -> str:
+    """Return in a few words why a case could not be measured.
+
+    Raises
+    ------
+    Fatal
+        Where the fault is not the case's own: the device is lost, or the disk is full.
+
+    """
+    text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, Unavailable):
+        return text
+    if isinstance(error, OSError):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise Fatal("the disk is full") from error
+        return f"{error.strerror or text}"
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or _says(text, "out of memory", "can't allocate memory"):
+        return "out of memory"
+    # What went wrong in one kernel leaves a context that no call works in again.
+    if _says(text, "cuda error", "cudnn_status_execution_failed", "device-side assert", "uncorrectable ecc", "nvml"):
+        raise Fatal(f"the device is lost: {text[:_LENGTH]}") from error
+    return f"{type(error).__name__}: {text}"[:_LENGTH]
+
+
+def _says(text: str, *words: str) -> bool:
+    return any(word in text.lower() for word in words)
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[None]:
+    """Raise Stopped where SIGTERM or SIGHUP arrives; SIGINT raises KeyboardInterrupt as ever."""
+
+    def stop(number: int, frame: Any) -> None:
+        del frame
+        raise Stopped(signal.Signals(number).name)
+
+    before: dict[int, Any] = {}
+    try:
+        for name in ("SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            if number is not None:
+                before[number] = signal.signal(number, stop)
+    except ValueError:  # not in the main thread: whoever started it minds the signals
+        pass
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,301 @@
+"""Measure the cases of groups within a budget, and keep what was measured whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from validate.measure.bench import Bench, GraphStopwatch, open_bench
+from validate.measure.case import Case, Unavailable, Work
+from validate.measure.environment import SAME, environment
+from validate.measure.faults import Fatal, Stopped, reason_of, stop_on_signals
+from validate.measure.groups import GROUPS, cases_of
+from validate.measure.sensors import Readings
+from validate.measure.statistics import Interval
+from validate.measure.table import COLUMNS, RowFile
+from validate.measure.timing import Effort, time_call
+
+__all__ = ["RECORD", "Settings", "run"]
+
+RECORD = "run.json"
+DATASET = "toposim_measure"
+DONE, FAILED, INTERRUPTED = 0, 1, 130
+_WELL_KNOWN = 0.03  # grade A: half the interval is at most this part of the median
+_OUT_OF_TIME = "no time left in the budget"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is measured, where to, and how long it may take.
+
+    Attributes
+    ----------
+    out : Path
+        The folder of the tables; what one there holds already is not measured again.
+    groups : tuple of str
+        Names of ``GROUPS``; all that suit the device where empty.
+    device : str
+        ``cuda:0`` or ``cpu``; the first GPU, or the CPU where there is none, where empty.
+    budget_s : float or None
+        No case is begun after so many seconds.
+    machine : str
+        The name that rows of steps, copies and collectives carry; the device's where empty.
+
+    """
+
+    out: Path
+    groups: tuple[str, ...] = ()
+    device: str = ""
+    budget_s: float | None = None
+    machine: str = ""
+    effort: Effort = field(default_factory=Effort)
+
+
+@dataclass(slots=True)
+class _Queue:
+    """The cases of a group that are still to be measured."""
+
+    name: str
+    share: float
+    cases: Iterator[Case]
+    used_s: float = 0.0
+    measured: int = 0
+
+
+@dataclass(slots=True)
+class _Run:
+    """What a run has to hand."""
+
+    settings: Settings
+    bench: Bench
+    tables: Mapping[str, RowFile]
+    say: Callable[[str], None]
+    started_s: float
+    left: list[dict[str, str]] = field(default_factory=list)
+
+    def leave(self, group: str, case: str, reason: str) -> None:
+        self.left.append({"group": group, "case": case, "reason": reason})
+
+    @property
+    def remaining_s(self) -> float:
+        budget_s = self.settings.budget_s
+        return float("inf") if budget_s is None else budget_s - (time.perf_counter() - self.started_s)
+
+
+def run(settings: Settings, say: Callable[[str], None] | None = None) -> int:
+    """Measure, and return the exit status: 0 all done or out of budget, 1 a fault ended it, 130 interrupted.
+
+    What was measured is on the disk row by row; ``run.json`` names what was not, and why.
+
+    Raises
+    ------
+    ValueError
+        Where the settings do not fit this machine, or the folder holds something else.
+    OSError
+        Where the folder cannot be written from the beginning.
+
+    """
+    say = say or _to_stderr
+    started_s = time.perf_counter()
+    for name in settings.groups:
+        if name not in GROUPS:
+            raise ValueError(f"--only: no group '{name}'; there is {', '.join(GROUPS)}")
+    bench = open_bench(settings.device or ("cuda:0" if torch.cuda.device_count() else "cpu"), settings.out)
+    settings.out.mkdir(parents=True, exist_ok=True)
+    facts = environment(bench)
+    _check_same(settings.out / RECORD, facts)
+    settings = replace(settings, machine=settings.machine or bench.name)
+    tables = {name: RowFile(settings.out / name, columns) for name, columns in COLUMNS.items()}
+    record: dict[str, Any] = {
+        "schema_version": 1,
+        "finished": False,
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": settings.machine,
+        "environment": facts,
+    }
+    _write(settings.out / RECORD, record)
+    this = _Run(settings, bench, tables, say, started_s)
+    queues: list[_Queue] = []
+    end, status = "all cases", DONE
+    try:
+        with stop_on_signals():
+            queues = _open(this)
+            _measure(this, queues)
+            if this.remaining_s <= 0:
+                end = _OUT_OF_TIME
+    except Fatal as fault:
+        end, status = str(fault), FAILED
+    except (KeyboardInterrupt, Stopped) as signal:
+        end, status = f"interrupted{f' by {signal}' if str(signal) else ''}", INTERRUPTED
+    for queue in queues:
+        for case in queue.cases:
+            if not tables[case.table].holds(_asked(this, case)):
+                this.leave(queue.name, case.title, end)
+    record |= {
+        "finished": status == DONE,
+        "end": end,
+        "seconds": round(time.perf_counter() - started_s, 1),
+        "rows": {name: len(table) for name, table in tables.items() if len(table)},
+        "left": this.left,
+    }
+    try:
+        _write(settings.out / RECORD, record)
+    except OSError as error:
+        say(f"{RECORD} could not be written: {error.strerror}")
+        status = FAILED
+    _report(this, queues, end)
+    return status
+
+
+def _open(this: _Run) -> list[_Queue]:
+    queues = []
+    for name in this.settings.groups or tuple(GROUPS):
+        try:
+            queues.append(_Queue(name, GROUPS[name].share, iter(cases_of(name, this.bench, this.settings.machine))))
+        except Unavailable as reason:
+            this.leave(name, "", str(reason))
+            if this.settings.groups:
+                this.say(f"{name}: {reason}")
+    return queues
+
+
+def _measure(this: _Run, queues: list[_Queue]) -> None:
+    """Measure until no case or no time is left; the group that is most behind its share comes next."""
+    waiting = list(queues)
+    while waiting and this.remaining_s > 0:
+        queue = min(waiting, key=lambda q: q.used_s / q.share)
+        case = next(queue.cases, None)
+        if case is None:
+            waiting.remove(queue)
+            continue
+        if this.tables[case.table].holds(_asked(this, case)):
+            continue
+        began_s = time.perf_counter()
+        try:
+            row = _row(this, case)
+            this.tables[case.table].add(row)
+            queue.measured += 1
+        except Exception as error:  # a case may fail in any way that torch knows
+            this.leave(case.group, case.title, reason_of(error))
+        finally:
+            with suppress(Exception):
+                this.bench.release()
+        queue.used_s += time.perf_counter() - began_s
+
+
+def _row(this: _Run, case: Case) -> dict[str, Any]:
+    bench = this.bench
+    if case.needs_bytes > bench.memory_bytes:
+        raise Unavailable(
+            f"needs {case.needs_bytes / 1e9:.3g} GB of memory; {bench.memory_bytes / 1e9:.3g} GB are free"
+        )
+    work = case.build(bench)
+    bench.settle()
+    bench.sensors.take()
+    interval, note = _time(this, work)
+    bench.settle()
+    readings = bench.sensors.take()
+    row = dict(_asked(this, case))
+    row |= work.figures(interval) if work.figures is not None else {"time_s": interval.median}
+    return row | _known(case, interval, readings, note)
+
+
+def _time(this: _Run, work: Work) -> tuple[Interval, str]:
+    if work.own is not None:
+        return work.own(), ""
+    effort = this.settings.effort
+    effort = replace(effort, longest_s=max(0.05, min(effort.longest_s, this.remaining_s)))
+    if work.mode == "graph" and this.bench.is_cuda:
+        try:
+            return time_call(GraphStopwatch(this.bench.sensors.look), work.call, effort), "captured graph"
+        except RuntimeError as error:
+            reason_of(error)  # a lost device ends the run; what cannot be captured is issued call by call
+            torch.cuda.synchronize()
+    return time_call(this.bench.stopwatch(), work.call, effort, one_by_one=work.mode == "single"), ""
+
+
+def _asked(this: _Run, case: Case) -> dict[str, Any]:
+    """Return the cells that say what a case is: its own, and where it runs."""
+    columns = COLUMNS[case.table]
+    where = {"machine": this.settings.machine, "device": this.bench.name, "dataset": DATASET}
+    return {name: value for name, value in where.items() if name in columns} | dict(case.columns)
+
+
+def _known(case: Case, interval: Interval, readings: Readings, note: str) -> dict[str, Any]:
+    """Return the cells that say how well a figure is known."""
+    relative = interval.relative
+    notes = [text for text in (str(case.columns.get("note", "")), note) if text]
+    return {
+        "interval": round(relative, 5) if relative != float("inf") else None,
+        "samples": interval.samples,
+        "sm_clock_MHz": readings.sm_clock_mhz,
+        "memory_clock_MHz": readings.memory_clock_mhz,
+        "power_W": readings.power_w,
+        "temperature_C": readings.temperature_c,
+        "throttled": readings.throttled,
+        "software": f"torch {torch.__version__}",
+        "source": "measured",
+        "trust": "A" if relative <= _WELL_KNOWN else "B",
+        "note": "; ".join(notes),
+    }
+
+
+def _check_same(path: Path, facts: Mapping[str, Any]) -> None:
+    """Refuse to add rows of another machine, driver or torch to those that are there."""
+    if not path.exists():
+        return
+    try:
+        before = json.loads(path.read_text(encoding="utf-8"))["environment"]
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"{path}: is no record of a run; name another folder with --out") from None
+    for name in SAME:
+        if before.get(name) != facts.get(name):
+            raise ValueError(
+                f"{path.parent}: holds measurements with {name} {before.get(name)}, and here it is "
+                f"{facts.get(name)}; name another folder with --out"
+            )
+
+
+def _write(path: Path, record: Mapping[str, Any]) -> None:
+    """Write *record* whole or not at all."""
+    new = path.with_name(path.name + ".new")
+    try:
+        with new.open("w", encoding="utf-8") as file:
+            json.dump(record, file, indent=1, ensure_ascii=False)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    except OSError:
+        with suppress(OSError):
+            new.unlink()
+        raise
+
+
+def _report(this: _Run, queues: list[_Queue], end: str) -> None:
+    for queue in queues:
+        left = [row for row in this.left if row["group"] == queue.name and row["reason"] != end]
+        waiting = sum(row["group"] == queue.name and row["reason"] == end for row in this.left)
+        text = f"{queue.name}: {queue.measured} measured in {queue.used_s:.0f} s"
+        text += f", {waiting} not begun" if waiting else ""
+        text += f", {len(left)} could not be" if left else ""
+        this.say(text)
+        for reason in sorted({row["reason"] for row in left}):
+            this.say(f"  {sum(row['reason'] == reason for row in left)} x {reason}")
+    if end != "all cases":
+        this.say(f"ended: {end}")
+
+
+def _to_stderr(text: str) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write(f"{text}\n")

@@ -1,0 +1,111 @@
+"""Clocks, power, temperature and throttling of an NVIDIA GPU, read through NVML and never changed.
+
+NVML comes with the driver (``libnvidia-ml.so.1``), so that no package is needed.  Where it is not
+there, or does not answer, the figures are absent.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from dataclasses import dataclass
+from statistics import median
+
+__all__ = ["Readings", "Sensors"]
+
+_SM, _MEMORY = 1, 2  # nvmlClockType_t: SM and memory
+_CORE_C = 0  # nvmlTemperatureSensors_t
+# nvmlClocksEventReasons: what holds the clock below what was asked for.
+_REASONS = {
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x20: "software thermal",
+    0x40: "hardware thermal",
+    0x80: "power brake",
+}
+_PERIOD_S = 0.02  # the driver renews its figures no more often
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """What the sensors said while a case ran: medians, and all reasons for throttling; None where nothing was said."""
+
+    sm_clock_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    throttled: str = ""
+
+
+class Sensors:
+    """The sensors of the GPU whose PCI address is *pci* (``0000:17:00.0``); of none where that is empty."""
+
+    def __init__(self, pci: str = "") -> None:
+        self._library: ctypes.CDLL | None = None
+        self._handle = ctypes.c_void_p()
+        self._rows: list[tuple[float | None, float | None, float | None, float | None]] = []
+        self._reasons: set[str] = set()
+        self._last_s = 0.0
+        if not pci:
+            return
+        try:
+            library = ctypes.CDLL("libnvidia-ml.so.1")
+        except OSError:
+            return
+        if library.nvmlInit_v2() or library.nvmlDeviceGetHandleByPciBusId_v2(pci.encode(), ctypes.byref(self._handle)):
+            return
+        self._library = library
+
+    @property
+    def there(self) -> bool:
+        """Whether there is anything to read."""
+        return self._library is not None
+
+    def look(self) -> None:
+        """Read once, at most every 20 ms; while the GPU works, not after it."""
+        if self._library is None or time.perf_counter() - self._last_s < _PERIOD_S:
+            return
+        power = self._unsigned("nvmlDeviceGetPowerUsage")
+        self._rows.append(
+            (
+                self._unsigned("nvmlDeviceGetClockInfo", _SM),
+                self._unsigned("nvmlDeviceGetClockInfo", _MEMORY),
+                None if power is None else power / 1000,
+                self._unsigned("nvmlDeviceGetTemperature", _CORE_C),
+            )
+        )
+        mask = ctypes.c_ulonglong()
+        if not self._library.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle, ctypes.byref(mask)):
+            self._reasons |= {text for bit, text in _REASONS.items() if mask.value & bit}
+        self._last_s = time.perf_counter()
+
+    def take(self) -> Readings:
+        """Return what was read since the last call of this."""
+        columns = [[v for v in column if v is not None] for column in zip(*self._rows, strict=True)] or [[]] * 4
+        clock, memory, power, heat = (median(column) if column else None for column in columns)
+        taken = Readings(clock, memory, power, heat, "; ".join(sorted(self._reasons)))
+        self._rows, self._reasons = [], set()
+        return taken
+
+    def limits(self) -> dict[str, float]:
+        """Return what the card may do: watts, and the greatest clocks in MHz."""
+        found = {
+            "power_limit_W": self._unsigned("nvmlDeviceGetEnforcedPowerLimit"),
+            "max_sm_clock_MHz": self._unsigned("nvmlDeviceGetMaxClockInfo", _SM),
+            "max_memory_clock_MHz": self._unsigned("nvmlDeviceGetMaxClockInfo", _MEMORY),
+            "application_sm_clock_MHz": self._unsigned("nvmlDeviceGetApplicationsClock", _SM),
+            "pcie_generation": self._unsigned("nvmlDeviceGetMaxPcieLinkGeneration"),
+            "pcie_width": self._unsigned("nvmlDeviceGetMaxPcieLinkWidth"),
+        }
+        if found["power_limit_W"] is not None:
+            found["power_limit_W"] /= 1000
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _unsigned(self, function: str, *arguments: int) -> float | None:
+        if self._library is None:
+            return None
+        value = ctypes.c_uint()
+        call = getattr(self._library, function, None)
+        if call is None or call(self._handle, *arguments, ctypes.byref(value)):
+            return None
+        return float(value.value)

@@ -1,0 +1,125 @@
+"""Tables that grow by a row at a time, so that what was measured stays whatever happens next."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["COLUMNS", "RowFile", "cell_text"]
+
+_COMMON = (
+    *("interval", "samples", "sm_clock_MHz", "memory_clock_MHz", "power_W", "temperature_C", "throttled"),
+    *("dataset", "source", "software", "trust", "note"),
+)
+_OPERATOR = (
+    *("device", "op", "variant", "phase", "dtype", "batch", "m", "n", "k", "c_in", "c_out", "h_in", "w_in"),
+    *("kernel_h", "kernel_w", "stride", "pad", "stride_w", "pad_w", "groups", "rows", "cols", "hidden", "timesteps"),
+    *("time_s", "includes_dispatch", "cache"),
+)
+_STEP = (
+    *("row_id", "machine", "fabric", "n_nodes", "n_gpus", "framework", "model", "phase", "dtype", "batch_per_gpu"),
+    *("global_batch", "seq_len", "hidden", "heads", "layers", "vocab", "image", "optimizer", "schedule", "sync"),
+    *("issue", "step_time_s", "throughput", "throughput_unit", "peak_bytes"),
+)
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "ops.csv": (*_OPERATOR, *_COMMON),
+    "training.csv": (*_STEP, *_COMMON),
+    "copies.csv": (
+        *("machine", "kind", "src", "dst", "bytes", "pinned", "engine", "GBps", "time_s", "latency_s"),
+        *_COMMON,
+    ),
+    "memory.csv": (
+        *("device", "bench", "kernel", "bytes", "threads", "dtype", "GBps", "latency_cycles", "latency_s"),
+        *("clock_MHz", "time_s"),
+        *_COMMON,
+    ),
+    "launch.csv": ("device", "metric", "mode", "time_s", *_COMMON),
+    "collectives.csv": (
+        *("machine", "fabric", "n_nodes", "n_gpus", "gpu_set", "group_size", "n_groups_concurrent", "collective"),
+        *("bytes", "dtype", "placement", "algorithm_forced", "time_s", "algbw_GBps", "busbw_GBps"),
+        *_COMMON,
+    ),
+}
+"""Columns of each table: those of published measurements (docs/scoring.md), and how well each figure is known.
+
+``interval`` is half the 95 % interval of the median as a fraction of it; ``cache`` warm or cold.
+"""
+
+
+def cell_text(value: Any) -> str:
+    """Return *value* as a cell: floats with the nine digits that matter, None empty."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    if isinstance(value, float):
+        return f"{value:.9g}"
+    return str(value)
+
+
+class RowFile:
+    """The table *path* with *columns*; rows that it holds already are kept.
+
+    Raises
+    ------
+    ValueError
+        Where the file is of other columns, or its last row was cut off in the middle of a cell.
+    OSError
+        Where it cannot be read.
+
+    """
+
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
+        self.path = path
+        self._columns = tuple(columns)
+        self._rows: list[dict[str, str]] = []
+        self._asked: dict[tuple[str, ...], set[tuple[str, ...]]] = {}  # by the names of the columns asked for
+        if not path.exists():
+            return
+        text = path.read_text(encoding="utf-8")
+        whole = text[: text.rfind("\n") + 1]  # a run that was killed in mid-row leaves a piece
+        if whole != text:
+            os.truncate(path, len(whole.encode()))
+        lines = list(csv.reader(io.StringIO(whole)))
+        if lines and tuple(lines[0]) != self._columns:
+            raise ValueError(f"{path}: is a table of other columns; name another folder")
+        self._rows = [dict(zip(self._columns, line, strict=False)) for line in lines[1:]]
+
+    def holds(self, asked: Mapping[str, Any]) -> bool:
+        """Return whether a row with the cells *asked* is there."""
+        names = tuple(asked)
+        if names not in self._asked:
+            self._asked[names] = {tuple(row.get(name, "") for name in names) for row in self._rows}
+        return tuple(cell_text(value) for value in asked.values()) in self._asked[names]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Write *row* and have it on the disk; raises OSError, and then the file is as before."""
+        unknown = set(row) - set(self._columns)
+        if unknown:
+            raise ValueError(f"{self.path.name} has no column {', '.join(sorted(unknown))}")
+        cells = {name: cell_text(row.get(name)) for name in self._columns}
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        before = self.path.stat().st_size if self.path.exists() else 0
+        if not before:
+            writer.writerow(self._columns)
+        writer.writerow(cells.values())
+        try:
+            with self.path.open("a", encoding="utf-8", newline="") as file:
+                file.write(text.getvalue())
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            if self.path.exists():
+                os.truncate(self.path, before)
+            raise
+        self._rows.append(cells)
+        for names, known in self._asked.items():
+            known.add(tuple(cells.get(name, "") for name in names))
