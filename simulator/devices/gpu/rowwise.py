@@ -3,8 +3,8 @@
 How PyTorch's kernels go about it decides how often memory is read.  Softmax of up to 1,024 columns:
 a warp holds a row in registers, one read and one write.  Longer rows: a block takes a row and reads
 it three times (largest, sum, result); layer normalisation twice.  What is read again is found in the
-last-level cache as long as the rows under way on all multiprocessors fit there.  Batch normalisation
-reads a channel twice, one block a channel: few channels do not fill the machine.
+last-level cache as long as the rows under way on all multiprocessors fit there.  Batch normalisation, whose
+rows are channels, is in :mod:`simulator.devices.gpu.batch_norm`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass, replace
 
 from simulator.devices.cost import Bound, KernelCost
+from simulator.devices.gpu.batch_norm import channel_pass
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.lanes import compute_time, lanes_per_sm
 from simulator.devices.gpu.memory import (
@@ -50,9 +51,6 @@ class RowwiseCosts:
     softmax_row_s: float = 6.04e-06  # of a block besides its loads: two reductions, start and end
     amd_wait: float = 2.08  # times what a block waits: AMD's caches answer later
     norm_row_s: float = 4.43e-06  # the same of layer normalisation
-    channel_Bps: float = 20e9  # one block's stream: the bytes that it keeps under way over their latency
-    channel_bwd_share: float = 0.75  # of that, the backward pass: two tensors at once
-    channels_share: float = 0.86  # of a long stream's bandwidth, where channels are many
     column_share: float = 0.8  # of bandwidth, sums down columns
     amd_column_share: float = 0.25  # the same on AMD, as MI100 and MI250 show for the weights of layer norms
 
@@ -85,7 +83,7 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise, costs: RowwiseCosts = ROWWISE, memor
         time_s = memory_time(gpu, 2.0 * n_bytes, 0.0, memory) / column_share
         return _cost(kernel, memory, time_s, 0.0, 2.0 * n_bytes)
     if name == "batch_norm":
-        return _channels(gpu, kernel, n_bytes, 2 if backward else 1, costs, memory)
+        return _channels(gpu, kernel, n_bytes * (2 if backward else 1), costs, memory)
     if name == "softmax" and kernel.cols <= WARP_ROW:
         read = 2.0 * n_bytes if backward else n_bytes
         padded = kernel.rows * max(32, 1 << (kernel.cols - 1).bit_length())
@@ -154,19 +152,10 @@ def _blocks(
     return _cost(kernel, memory, max(memory_s, cache_s), max(compute_s, waiting_s), moved, block_s)
 
 
-def _channels(
-    gpu: Gpu, kernel: Rowwise, n_bytes: float, first: int, costs: RowwiseCosts, memory: MemoryCosts
-) -> KernelCost:
-    """Cost batch normalisation: sums over the channels, then the result from a second reading.
-
-    One block has a channel to itself: where channels are few, they wait for memory rather than fill it.
-    """
-    missed = first * n_bytes * (1.0 - _found_again(gpu, first * n_bytes, costs))
-    memory_s = memory_time(gpu, first * n_bytes, n_bytes, memory) + missed / achieved_bandwidth(gpu, 1.0, memory)
-    streamed = (2 * first + 1) * n_bytes
-    channel_bps = costs.channel_Bps * (costs.channel_bwd_share if first > 1 else 1.0)
-    waiting_s = 0.0 if kernel.channels_last else streamed / (kernel.rows * channel_bps)
-    cost = _cost(kernel, memory, memory_s / costs.channels_share, waiting_s, streamed)
+def _channels(gpu: Gpu, kernel: Rowwise, read_bytes: float, costs: RowwiseCosts, memory: MemoryCosts) -> KernelCost:
+    """Cost batch normalisation, whose channels all are under way at once."""
+    done = channel_pass(gpu, kernel, _found_again(gpu, read_bytes, costs), memory=memory)
+    cost = _cost(kernel, memory, done.memory_s, done.threads_s, done.bytes)
     return replace(cost, bound="latency") if cost.bound == "compute" else cost
 
 

@@ -1,0 +1,80 @@
+"""Batch normalisation: against kernel profiles of a whole network, and its limits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from simulator.devices.gpu.batch_norm import BATCH_NORM
+from simulator.devices.gpu.gpu import Gpu, gpu_from_part
+from simulator.devices.gpu.memory import achieved_bandwidth
+from simulator.devices.gpu.rowwise import rowwise_cost
+from simulator.devices.kernels import Rowwise
+from simulator.devices.lowering import lower_operator
+from simulator.topology.catalogue import load_part
+from simulator.topology.parts import GpuPart
+from simulator.workload.operators import BatchNorm
+from simulator.workload.precision import Precision
+from simulator.workload.zoo.registry import build_network
+
+
+def gpu(name: str) -> Gpu:
+    part = load_part(name)
+    assert isinstance(part, GpuPart)
+    return gpu_from_part(name, part)
+
+
+def time_s(device: Gpu, channels: int, numbers: int, precision: Precision = "fp32", kind: str = "batch_norm") -> float:
+    return rowwise_cost(device, Rowwise(kind, channels, numbers, precision)).time_s
+
+
+@pytest.mark.parametrize(
+    ("phase", "channels_last", "profiled_s"),
+    [("fwd", False, 13.5e-3), ("bwd", False, 19.9e-3), ("fwd", True, 6.77e-3), ("bwd", True, 9.32e-3)],
+)
+def test_a_network_in_half_precision_takes_what_profiles_show(
+    phase: str, channels_last: bool, profiled_s: float
+) -> None:
+    """ResNet-50 at batch 128 in fp16 on an A100: all kernels of its batch normalisation together."""
+    a100 = gpu("a100-sxm4-40gb")
+    total_s = 0.0
+    for layer in build_network("resnet50", batch=128, training=True).layers:
+        if isinstance(layer.operator, BatchNorm):
+            for kernel in lower_operator(layer.operator, phase, "fp16"):  # type: ignore[arg-type]
+                assert isinstance(kernel, Rowwise)
+                total_s += rowwise_cost(a100, replace(kernel, channels_last=channels_last)).time_s
+    assert total_s == pytest.approx(profiled_s, rel=0.2)
+
+
+def test_few_channels_do_not_fill_the_machine() -> None:
+    h100 = gpu("h100-sxm5-80gb")
+    few, many = (time_s(h100, channels, (1 << 27) // channels) for channels in (64, 512))
+    assert few > 1.5 * many
+
+
+def test_half_precision_plane_by_plane_is_no_faster_than_its_threads() -> None:
+    a100 = gpu("a100-sxm4-40gb")
+    full, half = (time_s(a100, 512, 1 << 18, precision) for precision in ("fp32", "fp16"))  # type: ignore[arg-type]
+    assert half > 0.7 * full
+    by_pixels = rowwise_cost(a100, Rowwise("batch_norm", 512, 1 << 18, "fp16", channels_last=True)).time_s
+    assert by_pixels < 0.65 * half
+
+
+def test_channels_that_fit_registers_are_read_once() -> None:
+    """On a GPU whose memory is the bound, one number more a channel makes three passes of two."""
+    slow = replace(gpu("a100-sxm4-40gb"), memory_bandwidth_Bps=1e11, l2_bytes=0.0)
+    fits = int(BATCH_NORM.kept_bytes / 4)
+    once, twice = (time_s(slow, 1024, numbers) for numbers in (fits, fits + 1))
+    assert twice / once == pytest.approx(3 / 2, rel=0.05)
+    half_fits = fits // 2
+    once, twice = (time_s(slow, 1024, numbers, kind="batch_norm_bwd") for numbers in (half_fits, half_fits + 1))
+    assert twice / once == pytest.approx(5 / 3, rel=0.05)
+
+
+def test_pixel_by_pixel_memory_is_the_bound() -> None:
+    a100 = replace(gpu("a100-sxm4-40gb"), l2_bytes=0.0)
+    cost = rowwise_cost(a100, Rowwise("batch_norm", 64, 1 << 22, "fp16", channels_last=True))
+    passes = cost.time_s * achieved_bandwidth(a100, 1.0) / (64 * 2 * (1 << 22))
+    assert passes == pytest.approx(3, rel=0.05)
+    assert cost.bound == "memory"
