@@ -34,6 +34,8 @@ class Work:
         Further columns from what was measured, bandwidth for example; the time alone where None.
     own : function or None
         Measures by itself and returns the interval, where the loop of ``time_call`` does not fit.
+    at_least : int
+        Calls that a sample must hold, so that all buffers have their turn.
 
     """
 
@@ -41,6 +43,7 @@ class Work:
     mode: Mode = "stream"
     figures: Callable[[Interval], Mapping[str, Any]] | None = None
     own: Callable[[], Interval] | None = None
+    at_least: int = 1
 
 
 @dataclass(frozen=True, slots=True)

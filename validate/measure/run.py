@@ -217,11 +217,14 @@ def _time(this: _Run, work: Work) -> tuple[Interval, str]:
     effort = replace(effort, longest_s=max(0.05, min(effort.longest_s, this.remaining_s)))
     if work.mode == "graph" and this.bench.is_cuda:
         try:
-            return time_call(GraphStopwatch(this.bench.sensors.look), work.call, effort), "captured graph"
+            graph = GraphStopwatch(this.bench.sensors.look)
+            return time_call(graph, work.call, effort, at_least=work.at_least), "captured graph"
         except RuntimeError as error:
             reason_of(error)  # a lost device ends the run; what cannot be captured is issued call by call
             torch.cuda.synchronize()
-    return time_call(this.bench.stopwatch(), work.call, effort, one_by_one=work.mode == "single"), ""
+    watch = this.bench.stopwatch()
+    alone = work.mode == "single"
+    return time_call(watch, work.call, effort, one_by_one=alone, at_least=work.at_least), ""
 
 
 def _asked(this: _Run, case: Case) -> dict[str, Any]:

@@ -50,10 +50,11 @@ class Effort:
     most_samples: int = 200
 
 
-def time_call(watch: Stopwatch, call: Call, effort: Effort, *, one_by_one: bool = False) -> Interval:
+def time_call(watch: Stopwatch, call: Call, effort: Effort, *, one_by_one: bool = False, at_least: int = 1) -> Interval:
     """Return the seconds of one *call*: the median over samples, with its interval.
 
-    *one_by_one* times every call alone, so that each waits for what comes before it.
+    *one_by_one* times every call alone, so that each waits for what comes before it; otherwise a
+    sample holds *at_least* so many calls.
     """
     started = time.perf_counter()
     one_s = watch.sample(call, 1)  # the first call builds, compiles and chooses
@@ -62,7 +63,7 @@ def time_call(watch: Stopwatch, call: Call, effort: Effort, *, one_by_one: bool 
         one_s = min(one_s, watch.sample(call, max(1, _count(one_s, effort.sample_s))))
         if one_s > effort.warmup_s:
             break
-    calls = 1 if one_by_one else _count(one_s, effort.sample_s)
+    calls = 1 if one_by_one else max(at_least, _count(one_s, effort.sample_s))
     samples: list[float] = []
     look = FEWEST
     while True:

@@ -1,0 +1,279 @@
+"""Which operators are measured: shapes as networks have them, and shapes drawn between the extremes.
+
+Shapes are drawn from a generator with a fixed seed, so that every machine measures the same ones
+and two sets can be laid side by side.  They come class by class in turns, so that the beginning of
+the list is a fair sample of it.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+__all__ = ["Limits", "Shape", "shapes"]
+
+_SEED = 20160730
+_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
+# Two in a row of each: of products and convolutions there are more kinds to tell apart than of passes over memory.
+_TURNS = (
+    *("linear", "elementwise", "conv2d", "bmm", "layer_norm", "linear", "softmax", "conv2d", "matmul", "attention"),
+    *("linear", "batch_norm", "conv2d", "bmm", "elementwise", "linear", "embedding", "conv2d", "matmul", "lstm"),
+)
+# Widths of BERT, GPT-2, GPT-3 and Llama: what comes in, what goes out.
+_WIDTHS = (
+    *((768, 768), (768, 3072), (3072, 768), (1024, 4096), (4096, 1024), (1600, 6400), (4096, 4096), (4096, 11008)),
+    *((11008, 4096), (5120, 20480), (8192, 8192), (12288, 12288), (768, 50257), (2048, 1000)),
+)
+# Convolutions of AlexNet, VGG and ResNet: c_in, c_out, image, kernel, stride, pad.
+_CONVOLUTIONS = (
+    *((3, 64, 224, 7, 2, 3), (64, 64, 56, 1, 1, 0), (64, 64, 56, 3, 1, 1), (64, 256, 56, 1, 1, 0)),
+    *((256, 64, 56, 1, 1, 0), (128, 128, 56, 3, 2, 1), (128, 128, 28, 3, 1, 1), (512, 128, 28, 1, 1, 0)),
+    *((256, 512, 56, 1, 2, 0), (256, 256, 14, 3, 1, 1), (1024, 256, 14, 1, 1, 0), (512, 512, 7, 3, 1, 1)),
+    *((512, 2048, 7, 1, 1, 0), (3, 64, 224, 3, 1, 1), (64, 128, 112, 3, 1, 1), (256, 512, 28, 3, 1, 1)),
+    *((64, 192, 27, 5, 1, 2), (3, 64, 224, 11, 4, 2), (192, 64, 28, 1, 1, 0), (32, 32, 32, 3, 1, 1)),
+)
+_FUNCTIONS = ("add", "relu", "gelu", "mul_scalar", "tanh", "mul", "div", "add_scalar")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """An operator in a phase: the cells of its row that say so, and about what it computes and touches."""
+
+    cells: dict[str, str | int]
+    flop: float
+    bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a device gets to do at most in one call, and the precisions that it computes in."""
+
+    flop: float
+    bytes: float
+    precisions: tuple[str, ...]
+
+
+def shapes(limits: Limits, count: int) -> Iterator[Shape]:
+    """Yield *count* different operators within *limits*."""
+    draw = random.Random(_SEED)
+    seen: set[tuple[tuple[str, str | int], ...]] = set()
+    makers = {op: _MAKERS[op](draw, limits) for op in dict.fromkeys(_TURNS)}
+    tries = 0
+    while len(seen) < count and tries < 50 * count:
+        op = _TURNS[tries % len(_TURNS)]
+        tries += 1
+        shape = next(makers[op])
+        key = tuple(sorted(shape.cells.items()))
+        if key in seen or shape.flop > limits.flop or shape.bytes > limits.bytes:
+            continue
+        seen.add(key)
+        yield shape
+
+
+Maker = Callable[[random.Random, Limits], Iterator[Shape]]
+
+
+def _precision(draw: random.Random, limits: Limits, *but: str) -> str:
+    return draw.choice([p for p in limits.precisions if p not in but])
+
+
+def _log(draw: random.Random, low: float, high: float) -> int:
+    """Return a size between *low* and *high*, each decade as likely; half are multiples of 8 or a power of two."""
+    size = math.exp(draw.uniform(math.log(low), math.log(high)))
+    kind = draw.random()
+    if kind < 0.35:
+        return 1 << round(math.log2(size))
+    if kind < 0.7 and size >= 8:
+        return 8 * round(size / 8)
+    return max(1, round(size))
+
+
+def _product(draw: random.Random, limits: Limits, op: str, phase: str, dims: tuple[int, int, int, int]) -> Shape:
+    batch, m, n, k = dims
+    passes = ("fp8", "int8") if op != "matmul" else ()
+    precision = _precision(draw, limits, *passes)
+    if precision in ("fp8", "int8"):
+        m, n, k = (max(32, 16 * round(d / 16)) for d in (m, n, k))
+    cells: dict[str, str | int] = {"op": op, "phase": phase, "dtype": precision, "batch": batch, "m": m, "n": n, "k": k}
+    if op == "linear" and phase != "fwd":
+        cells["variant"] = "lm_head"  # the sum over the bias's gradients is a kernel of its own
+    return Shape(cells, 2.0 * batch * m * n * k, _BYTES[precision] * batch * (m * n + n * k + m * k))
+
+
+def _linears(draw: random.Random, limits: Limits) -> Iterator[Shape]:
+    phases = ("fwd", "fwd", "bwd_data", "fwd", "bwd_weight")
+    i = 0
+    while True:
+        phase = phases[i % len(phases)]
+        if i % 2:
+            k, n = _WIDTHS[(i // 2) % len(_WIDTHS)] if i % 4 == 1 else draw.choice(_WIDTHS)
+            m = 2 ** draw.randint(5, 14)
+        else:
+            m, n, k = _log(draw, 8, 16384), _log(draw, 16, 32768), _log(draw, 16, 16384)
+        i += 1
+        yield _product(draw, limits, "linear", phase, (1, m, n, k))
+
+
+def _matmuls(draw: random.Random, limits: Limits) -> Iterator[Shape]:
+    while True:
+        m, n, k = (_log(draw, 32, 16384) for _ in range(3))
+        yield _product(draw, limits, "matmul", "fwd", (1, m, n, k))
+
+
+def _batched(draw: random.Random, limits: Limits) -> Iterator[Shape]:
+    i = 0
+    while True:
+        if i % 2:
+            length, size = 2 ** draw.randint(6, 11), draw.choice((64, 64, 80, 128))
+            inner = (length, length, size) if i % 4 == 1 else (length, size, length)
+            dims = (12 * 2 ** draw.randint(0, 5), *inner)
+        else:
+            dims = (_log(draw, 2, 512), _log(draw, 16, 1024), _log(draw, 16, 1024), _log(draw, 16, 1024))
+        i += 1
+        yield _product(draw, limits, "bmm", "fwd", dims)
+
+
+def _convolutions(draw: random.Random, limits: Limits) -> Iterator[Shape]:
+    phases = ("fwd", "fwd", "bwd_data", "fwd", "bwd_weight")
+    order = list(_CONVOLUTIONS)
+    draw.shuffle(order)
+    i = 0
+    while True:
+        phase = phases[i % len(phases)]
+        if i % 3 < 2:
+            c_in, c_out, image, kernel, stride, pad = order[i % len(order)]
+        else:
+            kernel, stride = draw.choice((1, 3, 3, 5)), draw.choice((1, 1, 2))
+            c_in, c_out, image, pad = _log(draw, 3, 1024), _log(draw, 8, 1024), _log(draw, 7, 128), kernel // 2
+        batch = 2 ** draw.randint(0, 8)
+        precision = _precision(draw, limits, "fp8", "int8")
+        cells: dict[str, str | int] = {
+            "op": "conv2d",
+            "phase": phase,
+            "dtype": precision,
+            "batch": batch,
+            "c_in": c_in,
+            "c_out": c_out,
+            "h_in": image,
+            "w_in": image,
+            "kernel_h": kernel,
+            "kernel_w": kernel,
+            "stride": stride,
+            "pad": pad,
+            "stride_w": stride,
+            "pad_w": pad,
+            "groups": 1,
+        }
+        if precision in ("fp16", "bf16"):
+            cells["variant"] = "channels_last"  # as half precision is trained
+        i += 1
+        out = (image + 2 * pad - kernel) // stride + 1
+        if out < 1 or (phase == "bwd_data" and c_in == 3):
+            continue
+        flop = 2.0 * batch * c_out * out * out * c_in * kernel * kernel
+        held = batch * (c_in * image * image + c_out * out * out) + c_in * c_out * kernel * kernel
+        yield Shape(cells, flop, 3.0 * _BYTES[precision] * held)
+
+
+def _rows(op: str, passes: float) -> Maker:
+    phases = ("fwd", "fwd", "bwd")
+
+    def make(draw: random.Random, limits: Limits) -> Iterator[Shape]:
+        i = 0
+        while True:
+            cols = draw.choice((768, 1024, 2048, 4096, 12288)) if i % 2 else _log(draw, 32, 32768)
+            rows = _log(draw, 32, 131072)
+            precision = _precision(draw, limits, "tf32", "fp8", "int8")
+            cells: dict[str, str | int] = {"op": op, "phase": phases[i % 3], "dtype": precision}
+            i += 1
+            yield Shape(cells | {"rows": rows, "cols": cols}, 0.0, passes * _BYTES[precision] * rows * cols)
+
+    return make
+
+
+def _elementwise(draw: random.Random, limits: Limits) -> Iterator[Shape]:
+    i = 0
+    while True:
+        precision = _precision(draw, limits, "tf32", "fp8", "int8")
+        rows, cols = _log(draw, 16, 65536), _log(draw, 64, 16384)
+        cells: dict[str, str | int] = {
+            "op": "elementwise",
+            "variant": _FUNCTIONS[i % len(_FUNCTIONS)],
+            "phase": "fwd",
+            "dtype": precision,
+            "rows": rows,
+            "cols": cols,
+        }
+        i += 1
+        yield Shape(cells, 0.0, 3.0 * _BYTES[precision] * rows * cols)
+
+
+def _batch_norms(draw: random.Random, limits: Limits) -> Iterator[Shape]:
+    del limits  # statistics are kept in fp32 everywhere
+    i = 0
+    while True:
+        channels = 2 ** draw.randint(5, 11)
+        image = draw.choice((7, 14, 28, 56, 112))
+        batch = 2 ** draw.randint(0, 8)
+        cells: dict[str, str | int] = {"op": "batch_norm", "phase": "bwd" if i % 3 == 2 else "fwd", "dtype": "fp32"}
+        i += 1
+        cells |= {"batch": batch, "c_in": channels, "h_in": image, "w_in": image}
+        yield Shape(cells, 0.0, 4.0 * 4 * batch * channels * image * image)
+
+
+def _embeddings(draw: random.Random, limits: Limits) -> Iterator[Shape]:
+    while True:
+        precision = _precision(draw, limits, "tf32", "fp8", "int8")
+        rows, cols = _log(draw, 64, 65536), draw.choice((128, 768, 1024, 4096))
+        cells: dict[str, str | int] = {"op": "embedding", "phase": "fwd", "dtype": precision}
+        yield Shape(cells | {"rows": rows, "cols": cols}, 0.0, 2.0 * _BYTES[precision] * rows * cols)
+
+
+def _attentions(draw: random.Random, limits: Limits) -> Iterator[Shape]:
+    i = 0
+    while True:
+        precision = _precision(draw, limits, "tf32", "fp32", "fp8", "int8") if len(limits.precisions) > 2 else "fp32"
+        length, size = 2 ** draw.randint(7, 13), draw.choice((64, 128))
+        batch = 2 ** draw.randint(3, 8)
+        cells: dict[str, str | int] = {
+            "op": "attention",
+            "variant": "causal" if i % 2 else "",
+            "phase": "fwd",
+            "dtype": precision,
+            "batch": batch,
+            "m": length,
+            "n": length,
+            "k": size,
+        }
+        i += 1
+        yield Shape(cells, 4.0 * batch * length * length * size, 4.0 * _BYTES[precision] * batch * length * size)
+
+
+def _recurrents(draw: random.Random, limits: Limits) -> Iterator[Shape]:
+    i = 0
+    while True:
+        op, gates = (("lstm", 4), ("gru", 3))[i % 2]
+        precision = _precision(draw, limits, "tf32", "bf16", "fp8", "int8")
+        batch, hidden, steps = 2 ** draw.randint(4, 7), 2 ** draw.randint(8, 11), draw.choice((8, 25, 50))
+        i += 1
+        cells: dict[str, str | int] = {"op": op, "phase": "fwd", "dtype": precision, "batch": batch}
+        flop = 4.0 * steps * batch * gates * hidden * hidden
+        held = 2 * gates * hidden * hidden + (gates + 2) * steps * batch * hidden
+        yield Shape(cells | {"hidden": hidden, "timesteps": steps}, flop, _BYTES[precision] * held)
+
+
+_MAKERS: dict[str, Maker] = {
+    "linear": _linears,
+    "matmul": _matmuls,
+    "bmm": _batched,
+    "conv2d": _convolutions,
+    "layer_norm": _rows("layer_norm", 3.0),
+    "softmax": _rows("softmax", 3.0),
+    "elementwise": _elementwise,
+    "batch_norm": _batch_norms,
+    "embedding": _embeddings,
+    "attention": _attentions,
+    "lstm": _recurrents,
+}
