@@ -8,12 +8,13 @@ from typing import Literal
 
 from simulator.devices.cost import KernelCost
 from simulator.devices.dispatch import dispatch_time
-from simulator.devices.kernels import Convolution, Kernel, Rowwise, Streaming
+from simulator.devices.kernels import Kernel, Streaming
 from simulator.devices.lowering import lower_operator
 from simulator.devices.optimizer import optimizer_kernels
 from simulator.devices.predict import Device, kernel_class, kernel_cost
 from simulator.step.backward import backward_steps
 from simulator.step.fusion import Group, groups_of
+from simulator.step.layout import laid_out
 from simulator.step.options import StepOptions
 from simulator.step.precision import casts, precision_of, storage_of
 from simulator.workload.network import Layer, Network, block_name
@@ -79,10 +80,8 @@ class _Issuer:
         if isinstance(operator, BatchNorm) and not self.options.trains:  # by running statistics: one pass
             n = operator.output_elements
             kernels = (Streaming("batch_norm", n, n * self.element_bytes, n * self.element_bytes),)
-        if self.options.channels_last and isinstance(operator, Conv2d | BatchNorm):
-            kernels = tuple(
-                replace(k, channels_last=True) if isinstance(k, Convolution | Rowwise) else k for k in kernels
-            )
+        if isinstance(operator, Conv2d | BatchNorm):
+            kernels = laid_out(self.device, kernels, channels_last=self.options.channels_last)
         return (dispatch_time(self.device, operator, phase), self.work(kernels)) if kernels else None
 
     def casts(self, layer: Layer, part: Part) -> Iterator[Issue]:

@@ -40,6 +40,8 @@ _POLICIES: dict[str, Policy] = {"": "fp32", "fp32": "fp32", "tf32": "tf32", "fp1
 _AUTOCAST: dict[str, Policy] = {"fp16": "amp-fp16", "bf16": "amp-bf16"}
 # Frameworks whose half precision keeps parameters in fp32 and casts them at each step.
 _MIXED = re.compile(r"pytorch|tensorflow|oneflow|mxnet|mindspore", re.IGNORECASE)
+# Those that lay images out pixel by pixel themselves where matrix units compute in half precision.
+_CHANNELS_LAST = re.compile(r"tensorflow|oneflow|mindspore", re.IGNORECASE)
 _COMPILED = re.compile(r"torch\.compile|\bxla\b", re.IGNORECASE)
 # Software of before 2019, by what tables call it: cuDNN 4 to 7.0, no or new tensor cores, products of BLAS on CPUs.
 _EARLY = re.compile(
@@ -154,8 +156,14 @@ def _options(cell: Callable[[str], str]) -> StepOptions:
         precision=policy,
         compiled=_COMPILED.search(cell("software")) is not None,
         recompute=recompute == "full",
+        channels_last=dtype in _AUTOCAST and _is_by_pixels(cell),
     )
     return replace(options, optimizer=_optimizer(cell))
+
+
+def _is_by_pixels(cell: Callable[[str], str]) -> bool:
+    """Return whether the framework lays images out pixel by pixel where it computes in half precision."""
+    return _CHANNELS_LAST.search(cell("framework")) is not None and not is_early(cell("software"))
 
 
 def _optimizer(cell: Callable[[str], str]) -> Optimizer:

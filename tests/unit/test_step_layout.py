@@ -1,0 +1,72 @@
+"""Copies between layouts of images: where they are, and how long they take."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.devices.gpu.gpu import Gpu, gpu_from_part
+from simulator.devices.kernels import Convolution, Kernel, Rowwise, Streaming
+from simulator.devices.lowering import lower_operator
+from simulator.devices.predict import kernel_cost
+from simulator.step.layout import laid_out
+from simulator.topology.catalogue import load_part
+from simulator.topology.parts import GpuPart
+from simulator.workload.backward import backward_layers
+from simulator.workload.operators import BatchNorm, Conv2d
+from simulator.workload.precision import Precision
+from simulator.workload.zoo.registry import build_network
+
+SHAPE = Conv2d(batch=32, c_in=64, c_out=128, h_in=28, w_in=28, kernel_h=1, kernel_w=1)
+
+
+def gpu(name: str) -> Gpu:
+    part = load_part(name)
+    assert isinstance(part, GpuPart)
+    return gpu_from_part(name, part)
+
+
+def copies(
+    device: Gpu, phase: str, precision: Precision = "fp16", *, shape: Conv2d = SHAPE, channels_last: bool = False
+) -> list[Kernel]:
+    kernels = laid_out(device, lower_operator(shape, phase, precision), channels_last=channels_last)  # type: ignore[arg-type]
+    return [kernel for kernel in kernels if isinstance(kernel, Streaming)]
+
+
+def test_volta_copies_what_a_convolution_reads() -> None:
+    v100 = gpu("v100-sxm2-16gb")
+    read, written = SHAPE.input_elements, SHAPE.output_elements
+    assert [kernel.bytes for kernel in copies(v100, "fwd")] == [2 * 2 * read]
+    assert [kernel.bytes for kernel in copies(v100, "bwd_data")] == [2 * 2 * written]
+    assert [kernel.bytes for kernel in copies(v100, "bwd_weight")] == [2 * 2 * read, 2 * 2 * written]
+
+
+def test_where_nothing_is_copied() -> None:
+    v100 = gpu("v100-sxm2-16gb")
+    assert not copies(v100, "fwd", channels_last=True)
+    assert not copies(v100, "fwd", "fp32")  # no matrix units
+    assert not copies(gpu("a100-sxm4-40gb"), "fwd")  # in the cost of the convolution
+
+
+def test_layouts_reach_convolutions_and_normalisation() -> None:
+    a100 = gpu("a100-sxm4-40gb")
+    norm = lower_operator(BatchNorm(32, 64, 28, 28), "fwd", "fp16")
+    for kernels in (lower_operator(SHAPE, "fwd", "fp16"), norm):
+        for asked in (False, True):
+            found = laid_out(a100, kernels, channels_last=asked)
+            assert all(isinstance(kernel, Convolution | Rowwise) for kernel in found)
+            assert [kernel.channels_last for kernel in found] == [asked]  # type: ignore[union-attr]
+
+
+def test_copies_of_a_network_take_what_a_profile_shows() -> None:
+    """ResNet-50 at batch 128 in fp16 on a V100: nchwToNhwc, in PaddlePaddle issue 19425."""
+    v100 = gpu("v100-sxm2-16gb")
+    network = build_network("resnet50", batch=128, training=True)
+    asked = [(layer, "fwd") for layer in network.layers]
+    asked += [(network.layers[index], phase) for index, phase, _ in backward_layers(network)]
+    total_s = sum(
+        kernel_cost(v100, kernel).time_s
+        for layer, phase in asked
+        if isinstance(layer.operator, Conv2d)
+        for kernel in copies(v100, phase, shape=layer.operator)
+    )
+    assert total_s == pytest.approx(26.6e-3, rel=0.15)
