@@ -1,0 +1,80 @@
+"""Ranks that work together, and what happens where one of them does not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+ranks = pytest.importorskip("validate.measure.ranks")
+pytestmark = pytest.mark.torch
+
+
+def _sum(rank: int, count: int, more: float) -> float:
+    value = torch.full((3,), float(rank))
+    torch.distributed.all_reduce(value)
+    return float(value[0]) + more + count
+
+
+def _raise(rank: int, count: int) -> None:
+    if rank == 1:
+        raise ValueError("a reason to stop")
+    torch.distributed.all_reduce(torch.ones(1))
+
+
+def _die(rank: int, count: int) -> None:
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    torch.distributed.all_reduce(torch.ones(1))
+
+
+def _hang(rank: int, count: int) -> None:
+    if rank == 1:
+        time.sleep(1000)
+    torch.distributed.all_reduce(torch.ones(1))
+
+
+@pytest.fixture
+def two() -> Iterator[Any]:
+    with ranks.Ranks(2, cuda=False) as group:
+        yield group
+
+
+def test_results_come_back_in_the_order_of_ranks_and_a_group_is_used_again(two: Any) -> None:
+    looks: list[int] = []
+    assert two.run(_sum, 0.5) == [3.5, 3.5]
+    assert two.run(_sum, 1.5, look=lambda: looks.append(1)) == [4.5, 4.5]
+    assert looks
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (_raise, "rank 1 raised ValueError: a reason to stop"),
+        (_die, "rank 1 died of signal 9"),
+        (_hang, "no answer of rank 0, 1 within 1 s"),
+    ],
+)
+def test_a_rank_that_fails_is_named_and_ends_the_group_soon(two: Any, function: Any, words: str) -> None:
+    processes = [member.process for member in two._members]
+    began_s = time.monotonic()
+    with pytest.raises(ranks.RanksFailed) as failed:
+        two.run(function, timeout_s=1.0)
+    assert words in str(failed.value)
+    assert time.monotonic() - began_s < 10
+    assert not two.alive
+    assert not any(process.is_alive() for process in processes)
+    with pytest.raises(ranks.RanksFailed, match="ended already"):
+        two.run(_sum, 0.0)
+
+
+def test_all_leave_when_it_is_closed() -> None:
+    group = ranks.Ranks(2, cuda=False)
+    processes = [member.process for member in group._members]
+    group.close()
+    assert [process.exitcode for process in processes] == [0, 0]  # by themselves, not by force
