@@ -45,7 +45,7 @@ def _validate(
         typer.echo(f"validate {__version__}")
         raise typer.Exit
     if context.invoked_subcommand is None:
-        raise InputError("a command is needed: score, calibrate or fit (--help)")
+        raise InputError("a command is needed: run, compare, score, calibrate, cluster or fit (--help)")
 
 
 @app.command("score", epilog=_EPILOG)
@@ -204,6 +204,60 @@ def calibrate(
     from validate.calibrate.command import calibrate_command
 
     calibrate_command(table, device=device, out=out, trust=trust, quiet=quiet)
+
+
+@app.command("run", epilog=_EPILOG)
+def run(
+    topology: Annotated[
+        str | None,
+        typer.Option("--topology", metavar="FILE", help="What this machine is: a path or a built-in name."),
+    ] = None,
+    out: Annotated[
+        str, typer.Option("--out", metavar="DIR", help="The folder of the tables; what it holds already is kept.")
+    ] = "measured",
+    only: Annotated[
+        str | None,
+        typer.Option(
+            "--only", metavar="GROUP,...", help="ops, launch, memory, copies, overlap, steps, storage, collectives."
+        ),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", metavar="NAME", help="cuda:0 or cpu; the first GPU if not said.")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option("--budget", metavar="TIME", help="Begin no case after this time: 120s, 5min.")
+    ] = None,
+    machine: Annotated[
+        str | None, typer.Option("--machine", metavar="NAME", help="The machine's name in the tables.")
+    ] = None,
+    within: Annotated[
+        str | None,
+        typer.Option("--within", metavar="PART", help="Repeat until the median is known to this: 1% if not said."),
+    ] = None,
+    quiet: _Quiet = False,
+    debug: _Debug = False,
+) -> None:
+    """Measure this machine: operators, steps, copies, memory, launches, collectives.
+
+    Needs torch.  Every row is on the disk when it is measured; the same command goes on where an
+    interrupted one ended.  run.json holds what the machine reports of itself, and what was not
+    measured and why.  Where torch is all there is, python -m validate.measure does the same.
+    """
+    del debug  # read from the arguments where errors are shown
+    from validate.run.command import run_command
+
+    status = run_command(
+        out=out,
+        topology=topology,
+        only=only,
+        device=device,
+        budget=budget,
+        machine=machine,
+        within=within,
+        quiet=quiet,
+    )
+    if status:
+        raise typer.Exit(status)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -211,7 +211,7 @@ def _elementwise(draw: random.Random, limits: Limits) -> Iterator[Shape]:
 
 
 def _batch_norms(draw: random.Random, limits: Limits) -> Iterator[Shape]:
-    del limits  # statistics are kept in fp32 everywhere
+    del limits  # its statistics are kept in fp32 everywhere
     i = 0
     while True:
         channels = 2 ** draw.randint(5, 11)
