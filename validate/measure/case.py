@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from validate.measure.bench import Bench
 from validate.measure.statistics import Interval
-from validate.measure.timing import Call
+from validate.measure.timing import Call, Stopwatch
 
 __all__ = ["Case", "Mode", "Unavailable", "Work"]
 
@@ -34,6 +34,8 @@ class Work:
         Further columns from what was measured, bandwidth for example; the time alone where None.
     own : function or None
         Measures by itself and returns the interval, where the loop of ``time_call`` does not fit.
+    watch : Stopwatch or None
+        What times the calls, where the bench's own stopwatch does not fit; the mode tells how many at a time.
     at_least : int
         Calls that a sample must hold, so that all buffers have their turn.
 
@@ -43,6 +45,7 @@ class Work:
     mode: Mode = "stream"
     figures: Callable[[Interval], Mapping[str, Any]] | None = None
     own: Callable[[], Interval] | None = None
+    watch: Stopwatch | None = None
     at_least: int = 1
 
 

@@ -222,7 +222,7 @@ def _time(this: _Run, work: Work) -> tuple[Interval, str]:
         except RuntimeError as error:
             reason_of(error)  # a lost device ends the run; what cannot be captured is issued call by call
             torch.cuda.synchronize()
-    watch = this.bench.stopwatch()
+    watch = work.watch or this.bench.stopwatch()
     alone = work.mode == "single"
     return time_call(watch, work.call, effort, one_by_one=alone, at_least=work.at_least), ""
 
