@@ -27,20 +27,25 @@ from simulator.workload.operators import (
     Softmax,
 )
 
-__all__ = ["DISPATCH", "DispatchCosts", "dispatch_time", "isolated_time"]
+__all__ = ["DISPATCH", "DispatchCosts", "dispatch_time", "gradient_time", "isolated_time", "update_time"]
 
 
 @dataclass(frozen=True, slots=True)
 class DispatchCosts:
     """Constants of an eager framework (PyTorch 2) on a server's processor, the same for all hosts."""
 
-    # In a loop: estimates, such that ResNet-50 takes about 6 ms to issue forward.
-    forward_s: float = 15e-6  # an operator from Python, with what the tape remembers of it
-    backward_s: float = 10e-6  # a call of the backward pass, from C++
+    # In a loop.  Estimates between hosts, whose networks take no less at batch 1 than to issue: forward, ResNet-18
+    # 2.1 ms and ResNeXt-50 6.7 ms (pytorch/benchmark 549 and 550, three steps each), ResNet-50 10.4 ms on DGX-1's
+    # Xeons of 2.2 GHz (NVIDIA/DeepLearningExamples, ConvNets); a step of ResNet-50 about 20 ms, besides an Adam
+    # that goes from tensor to tensor (pytorch/benchmark 706).  Half and double of this are both common.
+    forward_s: float = 20e-6  # an operator from Python, with what the tape remembers of it
+    backward_s: float = 18e-6  # a call of the backward pass, from C++
     product_s: float = 8e-6  # besides, where cuBLAS picks its kernel
-    convolution_s: float = 18e-6  # besides, where cuDNN does
-    batch_norm_s: float = 20e-6  # besides, its checks and the count of batches
+    convolution_s: float = 25e-6  # besides, where cuDNN does
+    batch_norm_s: float = 35e-6  # besides, its checks and the count of batches
     recurrent_s: float = 100e-6  # besides, a recurrent layer: weights gathered, a descriptor made
+    gradient_s: float = 4e-6  # of each parameter, its gradient put where the optimiser looks for it
+    update_s: float = 5e-6  # of each parameter, put on the lists of the optimiser, and its gradient let go
     # Alone between two events, from the first to the kernel's start.  Elementwise, softmax, norm and the end are
     # fitted by validate.fit.operators.memory_bound; the others are the least that was measured, less the end.
     isolated_elementwise_s: float = 2.04e-05
@@ -86,11 +91,23 @@ def dispatch_time(gpu: Gpu | Cpu, operator: Operator, phase: Phase, costs: Dispa
     if phase == "fwd":
         time_s = costs.forward_s + besides_s
     else:
-        calls = 2 if phase == "bwd" and isinstance(operator, Linear | MatMul) else 1
-        time_s = calls * (costs.backward_s + besides_s)
+        both = phase == "bwd"
+        calls = 2 if both and isinstance(operator, Linear | MatMul) else 1
+        picks = 2 if both and isinstance(operator, Conv2d) else 1  # one call, but a kernel for each gradient
+        time_s = calls * (costs.backward_s + picks * besides_s)
     if isinstance(operator, CrossEntropy):
         time_s *= 2.0  # log-softmax, then the loss
     return time_s * gpu.calibration.dispatch
+
+
+def gradient_time(device: Gpu | Cpu, parameters: int, costs: DispatchCosts = DISPATCH) -> float:
+    """Return the seconds in which the host keeps the gradients of so many parameters, as tensors."""
+    return 0.0 if isinstance(device, Cpu) else parameters * costs.gradient_s * device.calibration.dispatch
+
+
+def update_time(device: Gpu | Cpu, parameters: int, costs: DispatchCosts = DISPATCH) -> float:
+    """Return the seconds in which the host gathers so many parameters, as tensors, for an update of all at once."""
+    return 0.0 if isinstance(device, Cpu) else parameters * costs.update_s * device.calibration.dispatch
 
 
 def isolated_time(

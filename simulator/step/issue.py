@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from simulator.devices.cost import KernelCost
-from simulator.devices.dispatch import dispatch_time
+from simulator.devices.dispatch import dispatch_time, gradient_time, update_time
 from simulator.devices.kernels import Kernel, Streaming
 from simulator.devices.lowering import lower_operator
 from simulator.devices.optimizer import optimizer_kernels
@@ -69,7 +69,10 @@ class _Issuer:
             self.known[key] = self.priced(layer.operator, phase)
         priced = self.known[key]
         if priced is not None:
-            yield Issue(layer.name, part, *priced)
+            host_s, work = priced
+            if part == "backward":
+                host_s += gradient_time(self.device, len(layer.parameters))
+            yield Issue(layer.name, part, host_s, work)
         if self.casts_parameters:
             yield from self.casts(layer, part)
 
@@ -208,5 +211,8 @@ def _update(issuer: _Issuer, network: Network, options: StepOptions) -> Iterator
     if options.precision == "amp-fp16":
         yield issuer.streamed("unscale gradients", "update", Streaming("mul_scalar", n, 4 * n, 4 * n))
     size = FP32_BYTES if casts(options.precision) else ELEMENT_BYTES[storage_of(options.precision)]
+    gathering_s = update_time(issuer.device, len(network.parameters))
     for kernel in optimizer_kernels(options.optimizer, n, size, fused=options.compiled):
-        yield issuer.streamed(f"{options.optimizer} step", "update", kernel)
+        issue = issuer.streamed(f"{options.optimizer} step", "update", kernel)
+        yield replace(issue, host_s=issue.host_s + gathering_s)
+        gathering_s = 0.0

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from simulator.api import load_machine, simulate_step
 from simulator.devices.cost import KernelCost
+from simulator.devices.dispatch import dispatch_time, gradient_time, update_time
 from simulator.engine.executor import execute
 from simulator.errors import InputError
 from simulator.step.backward import backward_steps, gradient_order
@@ -239,3 +240,16 @@ def test_the_largest_batch_that_fits(available_bytes: float) -> None:
     found = largest_batch(build, 10**7, options, device)
     assert found == 0 or memory_need(build(found), options, device).fits
     assert not memory_need(build(found + 1), options, device).fits
+
+
+def test_the_host_keeps_gradients_and_gathers_parameters_for_the_update() -> None:
+    device = find_place(MACHINE, None, {}).device
+    network = perceptron()
+    issues = issues_of(device, network, StepOptions(optimizer="momentum"))
+    (update,) = [each for each in issues if each.name == "momentum step"][:1]
+    plain_s = dispatch_time(device, Elementwise("momentum_step", network.parameter_count), "bwd_data")
+    assert update.host_s == pytest.approx(plain_s + update_time(device, 2))
+    (second,) = [each for each in issues if each.name == "second" and each.part == "backward"]
+    (layer,) = [layer for layer in network.layers if layer.name == "second"]
+    plain_s = dispatch_time(device, layer.operator, "bwd")
+    assert second.host_s == pytest.approx(plain_s + gradient_time(device, 1))
