@@ -260,6 +260,73 @@ def run(
         raise typer.Exit(status)
 
 
+@app.command("cluster", epilog=_EPILOG)
+def cluster(
+    nodes: Annotated[str, typer.Option("--nodes", metavar="N,...", help="Hosts: 4, 2,4 or 2-6.")] = "4",
+    rate: Annotated[
+        list[str] | None,
+        typer.Option("--rate", metavar="RATE,...", help="Of each link, one way: 100Mbit/s (if not said), 1Gbit/s."),
+    ] = None,
+    delay: Annotated[
+        str | None, typer.Option("--delay", metavar="TIME", help="From host to host, one way, on top: 1ms.")
+    ] = None,
+    sizes: Annotated[
+        str, typer.Option("--sizes", metavar="SIZE,...", help="Bytes that each host exchanges.")
+    ] = "1MB,4MB,16MB",
+    strategies: Annotated[
+        str,
+        typer.Option(
+            "--strategies",
+            metavar="NAME,...",
+            help="ring and broadcast (gloo), parameter-server (-N: N servers; -colocated: one on each host).",
+        ),
+    ] = "ring,parameter-server,parameter-server-colocated,broadcast",
+    repeat: Annotated[str, typer.Option("--repeat", metavar="COUNT", help="Times of each case, at most.")] = "15",
+    budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="Time to measure, about.")] = "10 min",
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Predict with the rate that a plain TCP stream reached.")
+    ] = False,
+    out: Annotated[
+        str | None,
+        typer.Option("--out", metavar="DIR", help="Write collectives.csv, cluster.json and a topology for each rate."),
+    ] = None,
+    topology: Annotated[
+        str | None, typer.Option("--topology", metavar="FILE", help="Write the topology, for simulate --topology.")
+    ] = None,
+    json: _Json = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands, and run none.")] = False,
+    clean: Annotated[bool, typer.Option("--clean", help="Remove what a crashed run has left, and do no more.")] = False,
+    quiet: _Quiet = False,
+    debug: _Debug = False,
+) -> None:
+    """Measure a real network of hosts on this machine, and predict the same.
+
+    Hosts are network namespaces of Linux, joined by veth pairs and a bridge, each link with a rate
+    (tc tbf). torch.distributed with gloo, and push and pull over TCP, run on them; the
+    simulator predicts the same from the rate alone. All of it is removed at the end.
+    Needs ip and tc, the right to make namespaces, and torch. docs/cluster.md explains it.
+    """
+    del debug  # read from the arguments where errors are shown
+    from validate.cluster.command import cluster_command
+
+    cluster_command(
+        nodes=nodes,
+        rates=rate or ["100Mbit/s"],
+        sizes=sizes,
+        strategies=strategies,
+        delay=delay,
+        repeat=repeat,
+        budget=budget,
+        calibrate=calibrate,
+        out=out,
+        topology=topology,
+        as_json=json,
+        dry_run=dry_run,
+        clean=clean,
+        quiet=quiet,
+    )
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
     sys.exit(run_app(app, "validate", arguments))

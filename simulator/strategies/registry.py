@@ -34,12 +34,15 @@ _BUILT_IN = {
     "parameter-server": "simulator.strategies.parameter_server:parameter_server",
     "nccl": "simulator.strategies.nccl.strategy:NCCL",
 }
+# Found by name; not among those that a comparison of all takes.
+_NAMED_ONLY = {"gloo": "simulator.strategies.gloo:GLOO"}
 _NUMBERED = {"gpu": "gpu0", "parameter-server-": "parameter-server"}  # gpu3, parameter-server-4
 
 
-def strategy_names() -> list[str]:
-    """Return the names of all strategies, built-in ones first."""
-    return [*_BUILT_IN, *sorted(set(_plugins()) - set(_BUILT_IN))]
+def strategy_names(*, named_only: bool = False) -> list[str]:
+    """Return the names of all strategies that fit most machines, built-in ones first; *named_only*: of the rest too."""
+    rest = _NAMED_ONLY if named_only else {}
+    return [*_BUILT_IN, *rest, *sorted(set(_plugins()) - set(_BUILT_IN) - set(_NAMED_ONLY))]
 
 
 def find_strategy(name: str) -> Strategy:
@@ -54,8 +57,9 @@ def find_strategy(name: str) -> Strategy:
         Where no strategy has that name; names the nearest.
 
     """
-    if name in _BUILT_IN:
-        return _load(_BUILT_IN[name], name)
+    for table in (_BUILT_IN, _NAMED_ONLY):
+        if name in table:
+            return _load(table[name], name)
     for stem, base in _NUMBERED.items():
         rest = name.removeprefix(stem) if name.startswith(stem) else ""
         if re.fullmatch(r"\d{1,5}", rest, re.ASCII) or (rest == "colocated" and base == "parameter-server"):
@@ -64,7 +68,7 @@ def find_strategy(name: str) -> Strategy:
     if name in plugins:
         found = plugins[name].load()
         return found() if isinstance(found, type) or not hasattr(found, "plan") else found  # type: ignore[no-any-return]
-    hint = nearest(name, strategy_names())
+    hint = nearest(name, strategy_names(named_only=True))
     raise InputError(f"--strategy: no strategy is called '{one_line(name, 60)}'; {hint} (--list-strategies)")
 
 

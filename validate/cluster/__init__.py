@@ -1,0 +1,1 @@
+"""A real network on one Linux machine: measured, predicted, compared."""

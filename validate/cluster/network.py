@@ -1,0 +1,48 @@
+"""The network while it stands: made on entering, shaped while in use, removed whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+from types import TracebackType
+
+from validate.cluster.commands import Shape, make_commands, remove_commands, shape_commands
+from validate.cluster.names import Names
+from validate.cluster.shell import CommandFailed, run
+
+__all__ = ["Network"]
+
+
+class Network:
+    """Hosts 0 to *n_hosts* - 1 on one switch, as a context manager.
+
+    Leaving removes the namespaces that entering made, also those of an entering that failed half way.
+    """
+
+    def __init__(self, names: Names, n_hosts: int) -> None:
+        self.names = names
+        self.n_hosts = n_hosts
+
+    def __enter__(self) -> Network:
+        try:
+            for command in make_commands(self.names, self.n_hosts):
+                run(command)
+        except BaseException:
+            self.remove()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.remove()
+
+    def shape(self, shape: Shape) -> None:
+        """Give all links the rate and the delay of *shape*."""
+        for command in shape_commands(self.names, self.n_hosts, shape):
+            run(command)
+
+    def remove(self) -> None:
+        """Remove all that was made; what was not made is no fault."""
+        for command in remove_commands(self.names, self.n_hosts):
+            with contextlib.suppress(CommandFailed):
+                run(command)

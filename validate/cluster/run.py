@@ -1,0 +1,63 @@
+"""Measure all cases on a network that stands only for that long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from validate.cluster.cases import Case
+from validate.cluster.commands import Shape
+from validate.cluster.crew import Crew
+from validate.cluster.measure import LEAST_REPEATS, Limits, measure_case, probe
+from validate.cluster.names import Names
+from validate.cluster.network import Network
+from validate.measure.statistics import Interval
+
+__all__ = ["Measured", "least_s", "run_cases"]
+
+
+@dataclass(slots=True)
+class Measured:
+    """What has been measured so far, and by which versions."""
+
+    times: dict[Case, Interval] = field(default_factory=dict)
+    probes: dict[Shape, float] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+def least_s(about_s: Sequence[float]) -> float:
+    """Return about how long the fewest repeats of all cases take, warming up included."""
+    return sum(about_s) * (LEAST_REPEATS + 1)
+
+
+def run_cases(
+    names: Names,
+    cases: Sequence[Case],
+    about_s: Sequence[float],
+    *,
+    repeats: int,
+    budget_s: float,
+    into: Measured,
+    advance: Callable[[str], None],
+) -> None:
+    """Measure *cases*, which take *about_s* each, into *into*; the network is gone afterwards, whatever happens.
+
+    Cases of one link stand together: it is shaped and probed before its first case.  Each case may spend the
+    part of the budget that its time is of all times.
+
+    Raises
+    ------
+    CommandFailed, WorkerFailed
+        Where the network cannot be made, or a host fails.
+
+    """
+    counts = sorted({case.n_nodes for case in cases})
+    share = budget_s / max(sum(about_s), 1e-9)
+    with Network(names, counts[-1]) as network, Crew(names, counts[-1], counts) as crew:
+        into.versions.update(crew.versions)
+        for case, about in zip(cases, about_s, strict=True):
+            if case.shape not in into.probes:
+                network.shape(case.shape)
+                into.probes[case.shape] = probe(crew, case.shape, counts[-1])
+            into.times[case] = measure_case(crew, case, Limits(repeats, share * about), about)
+            advance(f"{case.n_nodes} nodes, {case.strategy.name}")
