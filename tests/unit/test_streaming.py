@@ -91,10 +91,18 @@ def test_the_gradient_of_a_table_is_written_whole() -> None:
 
 def test_pooling_backward_writes_the_image() -> None:
     v100 = gpu("v100-pcie-32gb")
-    forward = pooling_cost(v100, Pooling("max", "fwd", 1 << 26, 1 << 24, 9, "fp32"))
-    backward = pooling_cost(v100, Pooling("max", "bwd", 1 << 26, 1 << 24, 9, "fp32"))
-    least_s = ((4 << 26) + (12 << 24)) / v100.memory_bandwidth_Bps
+    forward = pooling_cost(v100, Pooling("avg", "fwd", 1 << 26, 1 << 24, 9, "fp32"))
+    backward = pooling_cost(v100, Pooling("avg", "bwd", 1 << 26, 1 << 24, 9, "fp32"))
+    least_s = ((4 << 26) + (4 << 24)) / v100.memory_bandwidth_Bps
     assert least_s < forward.time_s <= backward.time_s < 3 * least_s
+
+
+def test_a_maximum_takes_what_profiles_show() -> None:
+    """Of ResNet-50 in fp16 at batch 128 on an A100: 0.65 and 0.77 ms forward, 2.3 and 1.5 ms backward."""
+    a100, written = gpu("a100-sxm4-40gb"), 128 * 64 * 56 * 56
+    for direction, least_s, most_s in (("fwd", 0.5e-3, 0.8e-3), ("bwd", 1.4e-3, 2.3e-3)):
+        kernel = Pooling("max", direction, 4 * written, written, 9, "fp16")  # type: ignore[arg-type]
+        assert least_s < pooling_cost(a100, kernel).time_s < most_s
 
 
 def test_an_optimiser_in_steps_moves_more_than_a_fused_one() -> None:
