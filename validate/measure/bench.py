@@ -58,6 +58,16 @@ class Bench:
         if self.is_cuda:
             torch.cuda.synchronize(self.device)
 
+    def alive(self) -> bool:
+        """Return whether the device still computes; a GPU that has failed fails every call from then on."""
+        if not self.is_cuda:
+            return True
+        try:
+            one = torch.ones(1, device=self.device)
+            return float(one + one) == 2.0
+        except RuntimeError:
+            return False
+
     def release(self) -> None:
         """Give memory back that the last case held."""
         if self.is_cuda:

@@ -15,6 +15,19 @@ from validate.measure.case import Unavailable
 __all__ = ["Fatal", "Stopped", "reason_of", "stop_on_signals"]
 
 _LENGTH = 200
+# Errors after which no call works in the process again (CUDA Runtime API, cudaError_t); of others, such as those
+# of a capture, it recovers.  Bench.alive tells what is not among them.
+_STICKY = (
+    *(
+        "illegal memory access",
+        "illegal instruction",
+        "illegal address",
+        "misaligned address",
+        "invalid program counter",
+    ),
+    *("unspecified launch failure", "launch timed out", "device-side assert", "hardware stack error"),
+    *("uncorrectable ecc", "device is lost", "fallen off the bus", "no longer accessible", "nvlink error"),
+)
 
 
 class Fatal(Exception):  # noqa: N818
@@ -43,8 +56,7 @@ def reason_of(error: Exception) -> str:
         return f"{error.strerror or text}"
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or _says(text, "out of memory", "can't allocate memory"):
         return "out of memory"
-    # What went wrong in one kernel leaves a context that no call works in again.
-    if _says(text, "cuda error", "cudnn_status_execution_failed", "device-side assert", "uncorrectable ecc", "nvml"):
+    if _says(text, *_STICKY):
         raise Fatal(f"the device is lost: {text[:_LENGTH]}") from error
     return f"{type(error).__name__}: {text}"[:_LENGTH]
 

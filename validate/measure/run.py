@@ -68,6 +68,7 @@ class _Queue:
     name: str
     share: float
     cases: Iterator[Case]
+    under_way: Case | None = None
     used_s: float = 0.0
     measured: int = 0
 
@@ -138,7 +139,7 @@ def run(settings: Settings, say: Callable[[str], None] | None = None) -> int:
     except (KeyboardInterrupt, Stopped) as signal:
         end, status = f"interrupted{f' by {signal}' if str(signal) else ''}", INTERRUPTED
     for queue in queues:
-        for case in queue.cases:
+        for case in (*filter(None, (queue.under_way,)), *queue.cases):
             if not tables[case.table].holds(_asked(this, case)):
                 this.leave(queue.name, case.title, end)
     record |= {
@@ -181,16 +182,21 @@ def _measure(this: _Run, queues: list[_Queue]) -> None:
         if this.tables[case.table].holds(_asked(this, case)):
             continue
         began_s = time.perf_counter()
+        queue.under_way = case
         try:
             row = _row(this, case)
             this.tables[case.table].add(row)
             queue.measured += 1
         except Exception as error:  # a case may fail in any way that torch knows
-            this.leave(case.group, case.title, reason_of(error))
+            reason = reason_of(error)
+            if not this.bench.alive():
+                raise Fatal(f"the device is lost: {reason}") from error
+            this.leave(case.group, case.title, reason)
         finally:
             with suppress(Exception):
                 this.bench.release()
         queue.used_s += time.perf_counter() - began_s
+        queue.under_way = None
 
 
 def _row(this: _Run, case: Case) -> dict[str, Any]:

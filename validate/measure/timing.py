@@ -57,13 +57,15 @@ def time_call(watch: Stopwatch, call: Call, effort: Effort, *, one_by_one: bool 
     sample holds *at_least* so many calls.
     """
     started = time.perf_counter()
-    one_s = watch.sample(call, 1)  # the first call builds, compiles and chooses
-    one_s = min(one_s, watch.sample(call, 1))
-    while time.perf_counter() - started < effort.warmup_s:
-        one_s = min(one_s, watch.sample(call, max(1, _count(one_s, effort.sample_s))))
-        if one_s > effort.warmup_s:
+    calls = 1 if one_by_one else at_least
+    one_s = watch.sample(call, calls) / calls  # the first call builds, compiles and chooses
+    one_s = min(one_s, watch.sample(call, calls) / calls)
+    while True:
+        if not one_by_one:
+            calls = max(at_least, _count(one_s, effort.sample_s))
+        if time.perf_counter() - started >= effort.warmup_s:
             break
-    calls = 1 if one_by_one else max(at_least, _count(one_s, effort.sample_s))
+        one_s = min(one_s, watch.sample(call, calls) / calls)
     samples: list[float] = []
     look = FEWEST
     while True:
@@ -81,4 +83,5 @@ def time_call(watch: Stopwatch, call: Call, effort: Effort, *, one_by_one: bool 
 
 
 def _count(one_s: float, sample_s: float) -> int:
-    return max(1, min(10_000, math.ceil(sample_s / max(one_s, 1e-8))))
+    """Return how many calls last *sample_s*: a power of two, so that few numbers of calls are captured in graphs."""
+    return 1 << max(0, min(13, math.ceil(math.log2(sample_s / max(one_s, 1e-8)))))
