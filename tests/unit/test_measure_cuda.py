@@ -1,0 +1,151 @@
+"""What times calls on a GPU, against a device of our own that keeps CUDA's rules of streams, events and capture."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from validate.measure import bench as benches  # noqa: E402  needs torch
+
+
+class Device:
+    """Kernels run when they are issued outside a capture; a replay runs those that were captured."""
+
+    KERNEL_S = 3e-6
+    LAUNCH_S = 10e-6  # what issuing one adds outside a graph
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.capturing: list[int] | None = None
+        self.synchronised = False
+        self.captures: list[int] = []
+
+    def kernel(self, _: int) -> None:
+        self.synchronised = False
+        if self.capturing is not None:
+            self.capturing.append(1)
+        else:
+            self.now_s += self.KERNEL_S + self.LAUNCH_S
+
+    def synchronize(self, *_: Any) -> None:
+        assert self.capturing is None, "synchronisation is not permitted while a stream is captured"
+        self.synchronised = True
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    found = Device()
+
+    class Event:
+        def __init__(self, *, enable_timing: bool) -> None:
+            assert enable_timing
+            self.at_s: float | None = None
+            self.waited = False
+
+        def record(self) -> None:
+            self.at_s, self.waited = found.now_s, False
+
+        def synchronize(self) -> None:
+            assert self.at_s is not None, "not recorded"
+            self.waited = True
+
+        def elapsed_time(self, end: Event) -> float:
+            assert end.waited, "the end is not reached yet"
+            assert self.at_s is not None
+            assert end.at_s is not None
+            return (end.at_s - self.at_s) * 1000
+
+    class Graph:
+        def __init__(self) -> None:
+            self.kernels: list[int] = []
+
+        def replay(self) -> None:
+            found.now_s += found.LAUNCH_S + found.KERNEL_S * len(self.kernels)
+
+    @contextmanager
+    def graph(one: Graph) -> Any:
+        assert found.synchronised, "work is under way on another stream"
+        found.capturing = []
+        yield
+        one.kernels, found.capturing = found.capturing, None
+        found.captures.append(len(one.kernels))
+
+    @contextmanager
+    def stream(_: Any) -> Any:
+        yield
+
+    waiting = SimpleNamespace(wait_stream=lambda _: None)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph", graph)
+    monkeypatch.setattr(torch.cuda, "stream", stream)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda: waiting)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: waiting)
+    monkeypatch.setattr(torch.cuda, "synchronize", found.synchronize)
+    return found
+
+
+def test_events_enclose_the_calls_and_sensors_look_meanwhile(device: Device) -> None:
+    looks: list[float] = []
+    watch = benches.CudaStopwatch(lambda: looks.append(device.now_s))
+    assert watch.sample(device.kernel, 4) == pytest.approx(4 * 13e-6)
+    assert len(looks) == 1
+
+
+def test_a_graph_has_the_host_once_and_is_captured_once(device: Device) -> None:
+    watch = benches.GraphStopwatch(lambda: None)
+    for _ in range(3):
+        assert watch.sample(device.kernel, 8) == pytest.approx(10e-6 + 8 * 3e-6)
+    assert device.captures == [8]
+    watch.sample(device.kernel, 16)
+    watch.sample(device.kernel, 32)
+    assert watch.sample(device.kernel, 8) == pytest.approx(34e-6)  # two graphs are kept: this one is made again
+    assert device.captures == [8, 16, 32, 8]
+
+
+def test_a_gpu_is_opened_with_what_it_says_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    properties = SimpleNamespace(
+        name="NVIDIA H100 80GB HBM3",
+        pci_domain_id=0,
+        pci_bus_id=0x17,
+        pci_device_id=0,
+        L2_cache_size=50 << 20,
+        total_memory=80 << 30,
+    )
+    asked: list[str] = []
+    monkeypatch.setattr(benches, "Sensors", asked.append)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (60 << 30, 80 << 30))
+    found = benches.open_bench("cuda", Path())
+    assert found.device == torch.device("cuda:0")
+    assert found.name == "nvidia-h100-80gb-hbm3"
+    assert (found.memory_bytes, found.cache_bytes) == (int((60 << 30) * 0.9), 50 << 20)
+    assert asked == ["0000:17:00.0"]
+    with pytest.raises(ValueError, match="no device 'cuda:2' here; there is cuda:0, cuda:1, cpu"):
+        benches.open_bench("cuda:2", Path())
+
+
+def test_names() -> None:
+    assert benches.slug("Intel(R) Xeon(R) CPU E5-2630 v3 @ 2.40GHz") == "intel-xeon-cpu-e5-2630-v3-2-40ghz"
+    assert benches.slug("Tesla V100-SXM2-16GB") == "tesla-v100-sxm2-16gb"
+
+
+def test_a_gpu_is_alive_while_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = benches.Bench(SimpleNamespace(type="cuda"), "d", 0, 0, Path())
+    monkeypatch.setattr(torch, "ones", lambda *_, device: 1.0)
+    assert bench.alive()
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("CUDA error: unknown error")
+
+    monkeypatch.setattr(torch, "ones", fail)
+    assert not bench.alive()
