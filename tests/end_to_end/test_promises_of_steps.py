@@ -48,6 +48,7 @@ def test_steps_from_the_data_sheet(corpus: Path) -> None:
     assert group(dataset="neusight_model_latency")["mean_ape"] <= 0.10
     best = group(processor="GPU", family="CNN", era="before 2019", framework_rank="best")
     assert best["median_ape"] <= 0.25
+    assert group(family="CNN", era="since 2019")["median_ape"] <= 0.15
 
 
 def test_a_step_where_its_arithmetic_fits_on_paper(tmp_path: Path) -> None:
