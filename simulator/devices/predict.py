@@ -57,8 +57,15 @@ def kernel_class(kernel: Kernel) -> str:
 
 
 @lru_cache(maxsize=65536)
-def kernel_cost(device: Device, kernel: Kernel) -> KernelCost:
+def kernel_cost(device: Device, kernel: Kernel, cold: float = 0.0) -> KernelCost:
     """Return the cost of *kernel* on *device*, from its start to its end on the device.
+
+    Parameters
+    ----------
+    cold : float
+        Share of the bytes it moves that no cache holds when it starts, though they would fit: parameters
+        last used a step ago, or operands of a measurement that turns through more buffers than caches
+        hold.  Between none (0) and all (1) the time is in proportion.
 
     Raises
     ------
@@ -66,9 +73,19 @@ def kernel_cost(device: Device, kernel: Kernel) -> KernelCost:
         Where the device has no figure for the kernel's precision.
 
     """
+    if cold > 0.0:
+        warm, whole = kernel_cost(device, kernel), kernel_cost(_cold(device), kernel)
+        if cold >= 1.0:
+            return whole
+        return replace(whole if cold > 0.5 else warm, time_s=warm.time_s + cold * (whole.time_s - warm.time_s))
     cost = cpu_kernel_cost(device, kernel) if isinstance(device, Cpu) else _COSTS[type(kernel)](device, kernel)
     factor = device.calibration.by_class.get(kernel_class(kernel), 1.0)
     return cost if factor == 1.0 else replace(cost, time_s=cost.time_s * factor)
+
+
+@lru_cache(maxsize=256)
+def _cold(device: Device) -> Device:
+    return replace(device, is_cold=True)
 
 
 def operator_costs(device: Device, operator: Operator, phase: Phase, precision: Precision) -> tuple[KernelCost, ...]:

@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from simulator.devices.calibration import Calibration
-from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.lowering import lower_operator
-from simulator.devices.predict import kernel_class
+from simulator.devices.predict import Device, kernel_class
 from simulator.errors import InputError, MissingDependency
 from validate.operators.predict import predict_operator
 from validate.operators.query import OperatorQuery
@@ -45,7 +44,7 @@ class Calibrated:
     errors: tuple[float, ...]
 
 
-def fit_calibration(gpu: Gpu, rows: Sequence[tuple[OperatorQuery, float]]) -> Calibrated:
+def fit_calibration(gpu: Device, rows: Sequence[tuple[OperatorQuery, float]]) -> Calibrated:
     """Return the factors of *gpu* that fit *rows*: what was asked, and the measured seconds.
 
     Raises
@@ -137,7 +136,7 @@ def _spread(np: Any, names: Sequence[str], found: Any) -> dict[str, float]:
     return {name: float(f"{value:.2g}") for name, value in zip(names, spread, strict=True)}
 
 
-def _predictable(gpu: Gpu, query: OperatorQuery) -> bool:
+def _predictable(gpu: Device, query: OperatorQuery) -> bool:
     try:
         return predict_operator(gpu, query) > 0
     except NotScored:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.predict import Device
 from simulator.errors import one_line
 from validate.calibrate.sample import digest
 from validate.operators.devices import DeviceBook
@@ -55,7 +55,7 @@ def device_rows(table: Table, book: DeviceBook, skip: Skip = _ignore) -> dict[st
 
 
 def countable(
-    table: Table, rows: Sequence[AskedRow], gpu: Gpu, trust: Collection[str], skip: Skip = _ignore
+    table: Table, rows: Sequence[AskedRow], gpu: Device, trust: Collection[str], skip: Skip = _ignore
 ) -> list[AskedRow]:
     """Return those of *rows* that *gpu* can do, with one of the grades *trust* or none, and a time that can be."""
     found = []

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from simulator.devices.cpu.cpu import Cpu
+from simulator.devices.cpu.predict import cpu_dispatch_time
 from simulator.devices.dispatch import isolated_time
-from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.roofline import roofline_cost
+from simulator.devices.kernels import Convolution, Kernel, Streaming
 from simulator.devices.lowering import lower_operator
-from simulator.devices.predict import operator_costs
+from simulator.devices.predict import Device, kernel_cost
 from simulator.errors import InputError, one_line
 from validate.operators.query import OperatorQuery
 from validate.score.query import NotScored
 
-__all__ = ["predict_operator", "roofline_operator"]
+__all__ = ["operator_kernels", "predict_operator", "roofline_operator"]
 
 
-def predict_operator(gpu: Gpu, query: OperatorQuery) -> float:
-    """Return the predicted seconds of *query* on *gpu*; raises NotScored where the device cannot do it."""
+def operator_kernels(query: OperatorQuery) -> tuple[Kernel, ...]:
+    """Return the kernels of *query*; raises TypeError where there is no model of it in its phase."""
+    kernels = lower_operator(query.operator, query.phase, query.precision)
+    if not query.channels_last:
+        return kernels
+    return tuple(
+        replace(kernel, channels_last=True) if isinstance(kernel, Convolution) else kernel for kernel in kernels
+    )
+
+
+def predict_operator(device: Device, query: OperatorQuery) -> float:
+    """Return the predicted seconds of *query* on *device*; raises NotScored where the device cannot do it."""
+    cold = 1.0 if query.is_cold else 0.0
     try:
-        costs = operator_costs(gpu, query.operator, query.phase, query.precision)
+        costs = [kernel_cost(device, kernel, cold) for kernel in operator_kernels(query)]
     except (InputError, TypeError) as error:
         raise NotScored(one_line(error)) from None
     if not costs:
@@ -25,16 +40,27 @@ def predict_operator(gpu: Gpu, query: OperatorQuery) -> float:
     kernels_s = sum(cost.time_s for cost in costs)
     if not query.includes_dispatch:
         return kernels_s
-    return isolated_time(gpu, query.operator, query.phase, kernels_s)
+    if isinstance(device, Cpu):
+        return cpu_dispatch_time(device, query.phase) + kernels_s
+    return isolated_time(device, query.operator, query.phase, kernels_s)
 
 
-def roofline_operator(gpu: Gpu, query: OperatorQuery) -> float:
+def roofline_operator(device: Device, query: OperatorQuery) -> float:
     """Return the roofline of the kernels of *query* at data sheet rates; raises as :func:`predict_operator`."""
     try:
-        kernels = lower_operator(query.operator, query.phase, query.precision)
-        time_s = sum(roofline_cost(gpu, kernel).time_s for kernel in kernels)
+        time_s = sum(_roofline(device, kernel) for kernel in operator_kernels(query))
     except (InputError, TypeError) as error:
         raise NotScored(one_line(error)) from None
     if not time_s:
         raise NotScored("the roofline is zero")
     return time_s
+
+
+def _roofline(device: Device, kernel: Kernel) -> float:
+    """Return the longer of FLOPs at the peak rate and bytes at the bandwidth of memory, of a CPU all sockets'."""
+    if not isinstance(device, Cpu):
+        return roofline_cost(device, kernel).time_s
+    compute_s = 0.0
+    if kernel.flop and not isinstance(kernel, Streaming):
+        compute_s = kernel.flop / device.peak(kernel.precision)
+    return max(compute_s, kernel.bytes / (device.memory_bandwidth_Bps * device.sockets))

@@ -6,12 +6,14 @@ the sizes, and includes_dispatch.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
 from simulator.errors import one_line
 from simulator.workload.operators import (
+    Attention,
     BatchNorm,
     Conv2d,
     Elementwise,
@@ -33,15 +35,24 @@ SIZES = (
     *("batch", "m", "n", "k", "c_in", "c_out", "h_in", "w_in", "kernel_h", "kernel_w", "stride", "pad", "stride_w"),
     *("pad_w", "groups", "rows", "cols", "hidden", "timesteps"),
 )
-COLUMNS_ASKED = ("device", "op", "variant", "phase", "dtype", *SIZES, "includes_dispatch", "software")
+COLUMNS_ASKED = (
+    *("device", "op", "variant", "phase", "dtype", *SIZES, "includes_dispatch", "software", "cache", "threads"),
+    "schedule",
+)
 _MAX_SIZE = 1e10
+_MAX_THREADS = 4096
+_THREADS = re.compile(r"cpu threads=([1-9][0-9]{0,3})", re.IGNORECASE | re.ASCII)
 _PHASES = ("fwd", "bwd_data", "bwd_weight", "bwd")
 _TWO_INPUTS = frozenset(("add", "mul", "div", "pow", "sub"))
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorQuery:
-    """An operator in a phase, on the device of that name."""
+    """An operator in a phase, on the device of that name.
+
+    ``channels_last``: images lie pixel by pixel.  ``is_cold``: nothing of what it reads and writes is in a
+    cache when it starts.  ``threads`` are those of a CPU, None one a core.
+    """
 
     device: str
     op: str
@@ -50,6 +61,9 @@ class OperatorQuery:
     precision: Precision
     includes_dispatch: bool
     software: str = ""
+    channels_last: bool = False
+    is_cold: bool = False
+    threads: int | None = None
 
 
 def read_query(cell: Callable[[str], str]) -> OperatorQuery:
@@ -68,6 +82,8 @@ def read_query(cell: Callable[[str], str]) -> OperatorQuery:
         raise NotScored(f"no such dtype: {one_line(precision, 20) or 'none'}")
     if op not in _READERS:
         raise NotScored(f"no model of {one_line(op, 30) or 'an operator without a name'}")
+    if cell("cache") not in ("", "warm", "cold"):
+        raise NotScored(f"no such cache: {one_line(cell('cache'), 20)}; warm or cold")
 
     def size(column: str, default: int | None = None) -> int:
         text = cell(column)
@@ -83,8 +99,30 @@ def read_query(cell: Callable[[str], str]) -> OperatorQuery:
         return int(value)
 
     operator = _READERS[op](size, cell)
-    dispatch = cell("includes_dispatch") == "1"
-    return OperatorQuery(cell("device"), op, operator, cast(Phase, phase), precision, dispatch, cell("software"))
+    return OperatorQuery(
+        device=cell("device"),
+        op=op,
+        operator=operator,
+        phase=cast(Phase, phase),
+        precision=precision,
+        includes_dispatch=cell("includes_dispatch") == "1",
+        software=cell("software"),
+        channels_last=op == "conv2d" and cell("variant") == "channels_last",
+        is_cold=cell("cache") == "cold",
+        threads=_threads(cell),
+    )
+
+
+def _threads(cell: Callable[[str], str]) -> int | None:
+    """Return the threads of a CPU, from a column of their own or as tables of steps say them."""
+    said = _THREADS.fullmatch(cell("schedule"))
+    text = cell("threads") or (said[1] if said else "")
+    if not text:
+        return None
+    value = number("threads", text)
+    if value != int(value) or value > _MAX_THREADS:
+        raise NotScored(f"threads is no whole number up to {_MAX_THREADS}")
+    return int(value)
 
 
 Size = Callable[..., int]
@@ -154,8 +192,19 @@ def _embedding(size: Size, cell: Cell) -> Operator:
 
 
 def _recurrent(size: Size, cell: Cell) -> Operator:
-    """Read a layer as DeepBench times it: what comes in is as wide as the state and added to it, no product."""
-    return Recurrent(cell("op"), size("batch"), size("timesteps"), 0, size("hidden"))  # type: ignore[arg-type]
+    """Read a layer as wide at its input as inside.
+
+    As DeepBench times it, what comes in is added to the state; a layer of torch multiplies it first.
+    """
+    hidden = size("hidden")
+    inputs = hidden if cell("software").startswith("torch") else 0
+    return Recurrent(cell("op"), size("batch"), size("timesteps"), inputs, hidden)  # type: ignore[arg-type]
+
+
+def _attention(size: Size, cell: Cell) -> Operator:
+    """Read attention of ``batch`` heads in all: ``m`` queries of ``k`` numbers each, ``n`` keys."""
+    causal = cell("variant") == "causal"
+    return Attention(size("batch"), 1, size("m"), size("n"), size("k"), causal=causal)
 
 
 _READERS: dict[str, Callable[[Size, Cell], Operator]] = {
@@ -171,4 +220,5 @@ _READERS: dict[str, Callable[[Size, Cell], Operator]] = {
     "rnn": _recurrent,
     "lstm": _recurrent,
     "gru": _recurrent,
+    "attention": _attention,
 }

@@ -101,14 +101,14 @@ class OperatorScorer:
 
     def predict_s(self, query: OperatorQuery) -> float:
         """Return the predicted time."""
-        time_s = predict_operator(self._book.get(query.device), query)
+        time_s = predict_operator(self._book.get(query.device, query.threads), query)
         if not 0 < time_s < float("inf"):
             raise NotScored("the predicted time is not positive")
         return time_s
 
     def baseline_s(self, query: OperatorQuery) -> float:
         """Return the roofline."""
-        return roofline_operator(self._book.get(query.device), query)
+        return roofline_operator(self._book.get(query.device, query.threads), query)
 
     def measured_s(self, cell: Cell) -> float:
         """Return ``time_s``."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from simulator.devices.calibration import Calibration
 from simulator.devices.calibration_file import read_calibration
 from simulator.errors import InputError, one_line
-from validate.operators.devices import DeviceBook, gpu_names
+from validate.operators.devices import DeviceBook
 from validate.operators.scorer import OPERATORS, OperatorScorer
 from validate.score.collectives import COLLECTIVES, CollectiveScorer
 from validate.score.kind import Kind, Scorer
@@ -30,6 +30,7 @@ class ScorerOptions:
     calibrate: int = 0
     calibration: str | None = None
     baselines: str | None = None
+    calibrations: Mapping[str, Calibration] = field(default_factory=dict)  # by part, where no file holds them
 
 
 class Scorers:
@@ -48,14 +49,15 @@ class Scorers:
         self._options = options
         self._book = MachineBook(options.topology, _named(options.machines))
         self._seen: frozenset[str] = frozenset()
-        self._calibrations: dict[str, Calibration] = {}
+        self._calibrations: dict[str, Calibration] = dict(options.calibrations)
         if options.calibrate and options.calibration:
             raise InputError("--calibrate fits what --calibration reads; one of the two")
         if options.calibration is not None:
-            read = read_calibration(options.calibration, gpu_names()).devices
-            self._calibrations = {gpu_names()[name]: device.calibration for name, device in read.items()}
+            known = DeviceBook(topology=options.topology).names
+            read = read_calibration(options.calibration, known).devices
+            self._calibrations = {known[name]: device.calibration for name, device in read.items()}
             self._seen = frozenset(key for device in read.values() for key in device.points.asked)
-        self._devices = DeviceBook(options.devices, self._calibrations)
+        self._devices = DeviceBook(options.devices, self._calibrations, options.topology)
         self._made: dict[str, Scorer] = {}
 
     def of(self, kind: Kind) -> Scorer:
@@ -81,7 +83,7 @@ class Scorers:
         options = self._options
         for option, value, read in (
             ("--strategy", options.strategy, ("collectives",)),
-            ("--topology", options.topology, ("collectives", "training")),
+            ("--topology", options.topology, ("collectives", "operators", "training")),
             ("--machine", options.machines, ("collectives", "training")),
             ("--device", options.devices, ("operators",)),
             ("--calibrate", options.calibrate, ("operators",)),

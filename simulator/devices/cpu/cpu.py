@@ -64,6 +64,7 @@ class Cpu:
     caches: tuple[Cache, ...] = ()
     library: CpuLibrary = "onednn"
     calibration: Calibration = field(default_factory=Calibration)
+    is_cold: bool = False  # no cache holds anything of what a kernel reads or writes when it starts
 
     @property
     def core_count(self) -> int:

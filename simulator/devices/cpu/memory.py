@@ -41,7 +41,10 @@ def cache_bytes(cpu: Cpu, level: int, cores: int) -> float:
 
 
 def bandwidth(cpu: Cpu, working_set_bytes: float, threads: int, costs: CacheCosts = CACHES) -> float:
-    """Return the B/s, read and written together, of *threads* that pass over so many bytes in turn."""
+    """Return the B/s, read and written together, of *threads* that pass over so many bytes in turn.
+
+    From memory whatever their number where the CPU is cold.
+    """
     cores = min(threads, cpu.core_count)
     clock_Hz = cpu.core_clock(cores)
     rate_Bps = math.inf
@@ -55,7 +58,7 @@ def bandwidth(cpu: Cpu, working_set_bytes: float, threads: int, costs: CacheCost
         rate_Bps = min(rate_Bps, level_Bps)
         size_bytes = cache.size_bytes * caches
         hit = (costs.none_hit - working_set_bytes / size_bytes) / (costs.none_hit - costs.all_hit)
-        hit = min(1.0, max(found, hit))
+        hit = 0.0 if cpu.is_cold else min(1.0, max(found, hit))
         seconds_per_byte += (hit - found) / rate_Bps
         found = hit
         if found >= 1.0:

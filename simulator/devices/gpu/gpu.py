@@ -35,6 +35,7 @@ class Gpu:
     board_power_W: float
     base_clock_Hz: float = 0.0  # guaranteed under any load; 0: not published
     calibration: Calibration = field(default_factory=Calibration)
+    is_cold: bool = False  # no cache holds anything of what a kernel reads or writes when it starts
 
     def peak(self, precision: Precision) -> float:
         """Return the peak rate in FLOP/s.

@@ -70,10 +70,13 @@ def l2_bandwidth(gpu: Gpu, costs: MemoryCosts = MEMORY) -> float:
 
 
 def resident_share(gpu: Gpu, working_set_bytes: float, costs: MemoryCosts = MEMORY) -> float:
-    """Return the share of accesses that the last-level cache serves when *working_set_bytes* are used in turns."""
+    """Return the share of accesses that the last-level cache serves when *working_set_bytes* are used in turns.
+
+    None where the device is cold: what is asked for here is what a kernel finds there when it starts.
+    """
     if not working_set_bytes:
         return 1.0
-    if not gpu.l2_bytes:
+    if not gpu.l2_bytes or gpu.is_cold:
         return 0.0
     return 1.0 / (1.0 + (working_set_bytes / (costs.l2_share * gpu.l2_bytes)) ** costs.l2_slope)
 

@@ -1,0 +1,177 @@
+"""Operators on CPUs, from cold caches, and those that only our own tables hold."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from simulator.devices.calibration import Calibration
+from simulator.devices.cpu.cpu import Cpu, cpu_from_part
+from simulator.devices.cpu.predict import FORWARD_S
+from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.kernels import Convolution, Gemm, Streaming
+from simulator.devices.predict import kernel_cost
+from simulator.errors import InputError
+from simulator.topology.catalogue import load_part
+from simulator.topology.parts import CpuPart
+from simulator.workload.operators import Attention, Recurrent
+from validate.operators.devices import DeviceBook
+from validate.operators.predict import operator_kernels, predict_operator, roofline_operator
+from validate.operators.query import OperatorQuery, read_query
+from validate.score.command import score_command
+from validate.score.query import NotScored
+
+XEON = "xeon-e5-2630-v3"
+LINEAR = {"device": XEON, "op": "linear", "phase": "fwd", "dtype": "fp32", "m": "512", "n": "1024", "k": "2048"}
+TOPOLOGY = """
+schema_version: 1
+name: two sockets
+parts:
+  my-cpu: {kind: cpu, aliases: [my-make-of-cpu], core_count: 4, clock: 2 GHz, flop_per_cycle: {fp32: 32},
+           memory_bandwidth: 20 GB/s}
+devices:
+  cpu[0-1]: {part: my-cpu}
+links:
+  - {between: [cpu0, cpu1], part: qpi-8.0}
+"""
+
+
+def query(**cells: str) -> OperatorQuery:
+    row = {**LINEAR, **cells}
+    return read_query(lambda column: row.get(column, ""))
+
+
+def predicted_s(book: DeviceBook | None = None, **cells: str) -> float:
+    asked = query(**cells)
+    return predict_operator((book or DeviceBook()).get(asked.device, asked.threads), asked)
+
+
+def test_a_row_of_a_cpu_is_what_its_kernel_costs_and_the_framework_before_it() -> None:
+    part = load_part(XEON)
+    assert isinstance(part, CpuPart)
+    kernel = Gemm(512, 1024, 2048, "fp32", layout="NT", epilogue_elements=1024)
+    alone_s = kernel_cost(cpu_from_part(XEON, part), kernel).time_s
+    assert predicted_s() == alone_s
+    assert predicted_s(includes_dispatch="1") == pytest.approx(alone_s + FORWARD_S)
+
+
+def test_threads_come_from_either_column() -> None:
+    one_s = predicted_s(threads="1")
+    assert one_s == predicted_s(schedule="cpu threads=1") > 3 * predicted_s(threads="8")
+    assert predicted_s(threads="8") == predicted_s()  # one a core
+    with pytest.raises(NotScored, match="threads is no whole number up to 4096"):
+        query(threads="1.5")
+
+
+def test_two_sockets_are_two_of_a_part() -> None:
+    book = DeviceBook([f"box=2 x {XEON}", f"one={XEON}"])
+    two, one = book.get("box"), book.get("one")
+    assert isinstance(two, Cpu)
+    assert isinstance(one, Cpu)
+    assert (two.sockets, two.threads, one.sockets, one.threads) == (2, 16, 1, 8)
+    with pytest.raises(InputError, match="several of a part are sockets of a CPU"):
+        DeviceBook(["box=2 x t4"])
+
+
+def test_a_topology_has_parts_and_sockets_of_its_own(tmp_path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(TOPOLOGY)
+    book = DeviceBook(topology=str(file), calibrations={"my-cpu": Calibration(compute=0.5)})
+    for name in ("my-cpu", "my-make-of-cpu"):
+        found = book.get(name)
+        assert isinstance(found, Cpu)
+        assert (found.name, found.sockets, found.core_count, found.calibration.compute) == ("my-cpu", 2, 8, 0.5)
+    assert isinstance(book.get("t4"), Gpu)  # what is built in stays
+    assert book.get("my-cpu") is book.get("my-make-of-cpu")
+
+
+def test_the_xeon_phi_is_the_cpu_of_its_name() -> None:
+    assert DeviceBook().part("knl-7250") == "knl-7250-cpu"
+    assert isinstance(DeviceBook().get("knl-7250"), Cpu)
+
+
+def test_a_cpu_that_lacks_the_precision_is_not_scored() -> None:
+    with pytest.raises(NotScored, match="this CPU does not compute in fp8"):
+        predicted_s(dtype="fp8")
+
+
+def test_the_roofline_of_a_cpu_is_that_of_all_its_sockets() -> None:
+    asked = query(op="elementwise", variant="add", rows="1024", cols="4096")
+    one, two = (roofline_operator(DeviceBook([part]).get(""), asked) for part in (XEON, f"2 x {XEON}"))
+    part = load_part(XEON)
+    assert isinstance(part, CpuPart)
+    assert one == pytest.approx(3 * 4 * 1024 * 4096 / part.memory_bandwidth)
+    assert two == pytest.approx(one / 2)
+
+
+@pytest.mark.parametrize("device", ["a100-sxm4-40gb", XEON])
+def test_what_would_fit_a_cache_comes_from_memory_where_caches_are_cold(device) -> None:
+    found = DeviceBook().get(device)
+    small = Streaming("add", 1 << 16, 1 << 19, 1 << 18)
+    warm, cold = kernel_cost(found, small), kernel_cost(found, small, 1.0)
+    half = kernel_cost(found, small, 0.5)
+    assert cold.time_s > warm.time_s
+    assert half.time_s == pytest.approx((warm.time_s + cold.time_s) / 2)
+    large = Streaming("add", 1 << 28, 1 << 31, 1 << 30)  # nothing of it was in a cache before
+    assert kernel_cost(found, large, 1.0).time_s == pytest.approx(kernel_cost(found, large).time_s, rel=1e-6)
+
+
+def test_cold_passes_take_what_memory_delivers() -> None:
+    found = DeviceBook().get(XEON)
+    assert isinstance(found, Cpu)
+    n = 1 << 20
+    moved = 12 * n
+    cold_s = kernel_cost(found, Streaming("add", n, 8 * n, 4 * n), 1.0).time_s
+    assert cold_s == pytest.approx(moved / found.memory_bandwidth_Bps, rel=0.2)
+
+
+def test_cold_rows_are_told_by_their_column() -> None:
+    cells = {"op": "elementwise", "variant": "add", "rows": "256", "cols": "1024", "device": "a100-sxm4-40gb"}
+    assert predicted_s(**cells, cache="cold") > predicted_s(**cells, cache="warm") == predicted_s(**cells)
+    with pytest.raises(NotScored, match="no such cache: tepid; warm or cold"):
+        query(cache="tepid")
+
+
+def test_attention_is_read_as_so_many_heads() -> None:
+    cells = {"op": "attention", "batch": "96", "m": "512", "n": "1024", "k": "64"}
+    assert query(**cells).operator == Attention(96, 1, 512, 1024, 64)
+    assert query(**cells, variant="causal").operator == Attention(96, 1, 512, 1024, 64, causal=True)
+    assert predicted_s(**cells) > 0
+
+
+@pytest.mark.parametrize(("software", "inputs"), [("torch 2.13.0", 256), ("CUDA 8.0;cuDNN 6", 0), ("", 0)])
+def test_a_layer_of_torch_multiplies_its_input(software, inputs) -> None:
+    cells = {"op": "lstm", "batch": "16", "timesteps": "25", "hidden": "256", "software": software}
+    assert query(**cells).operator == Recurrent("lstm", 16, 25, inputs, 256)
+
+
+def test_images_by_pixels_are_a_variant_of_convolutions() -> None:
+    cells = {"op": "conv2d", "batch": "8", "c_in": "64", "c_out": "64", "h_in": "28", "w_in": "28", "kernel_h": "3",
+             "kernel_w": "3", "pad": "1"}  # fmt: skip
+    plain, by_pixels = query(**cells), query(**cells, variant="channels_last")
+    (kernel,) = operator_kernels(plain)
+    assert isinstance(kernel, Convolution)
+    assert operator_kernels(by_pixels) == (replace(kernel, channels_last=True),)
+
+
+def test_a_table_of_a_cpu_is_scored_with_its_topology(tmp_path, capsys) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(TOPOLOGY)
+    table = tmp_path / "ops.csv"
+    row = {**LINEAR, "device": "my-make-of-cpu", "time_s": "0.01", "threads": "4"}
+    table.write_text(f"{','.join(row)}\n{','.join(row.values())}\n")
+    score_command([str(table)], as_json=True, topology=str(file))
+    scored = json.loads(capsys.readouterr().out)["tables"][0]
+    book = DeviceBook(topology=str(file))
+    expected_s = predicted_s(book, device="my-cpu", threads="4")
+    assert scored["overall"]["bias"] == pytest.approx(expected_s / 0.01 - 1)
+
+
+@pytest.mark.corpus
+def test_errors_on_the_xeon_phi(corpus, tmp_path, capsys) -> None:
+    lines = (corpus / "ops.csv").read_text(encoding="utf-8").splitlines(keepends=True)
+    (tmp_path / "phi.csv").write_text("".join([lines[0], *(line for line in lines if "knl-7250" in line)]))
+    score_command([str(tmp_path / "phi.csv")], as_json=True)
+    scored = json.loads(capsys.readouterr().out)["tables"][0]
+    assert scored["rows"] == scored["scored"] == 326
+    assert scored["overall"]["median_ape"] < 0.15 < scored["baselines"]["roofline"]["median_ape"]
