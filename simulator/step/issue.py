@@ -40,12 +40,16 @@ class DeviceWork:
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One operator as the host issues it: ``host_s`` to issue, then ``work`` on the device."""
+    """One operator as the host issues it: ``host_s`` to issue, then ``work`` on the device.
+
+    ``waits``: the host looks at what the device has computed before, and waits for it.
+    """
 
     name: str
     part: Part
     host_s: float
     work: DeviceWork
+    waits: bool = False
 
     @property
     def device_s(self) -> float:
@@ -214,5 +218,7 @@ def _update(issuer: _Issuer, network: Network, options: StepOptions) -> Iterator
     gathering_s = update_time(issuer.device, len(network.parameters))
     for kernel in optimizer_kernels(options.optimizer, n, size, fused=options.compiled):
         issue = issuer.streamed(f"{options.optimizer} step", "update", kernel)
-        yield replace(issue, host_s=issue.host_s + gathering_s)
+        # The scaler of gradients asks whether all are finite before it lets the optimiser step.
+        waits = gathering_s > 0.0 and options.precision == "amp-fp16"
+        yield replace(issue, host_s=issue.host_s + gathering_s, waits=waits)
         gathering_s = 0.0

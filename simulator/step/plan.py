@@ -16,19 +16,22 @@ def plan_step(issues: Sequence[Issue], *, device: str, host: str, cuda_graph: bo
     """Return the plan of *issues* on the nodes *device* and *host*.
 
     The host runs ahead of the device; a kernel starts once it has been issued and the one before has
-    ended.  With *cuda_graph* one call launches them all.  A CPU computes where it issues: *device*
-    equal to *host* is one stream.
+    ended.  An issue that waits begins on the host when the device is done with all before it.  With
+    *cuda_graph* one call launches them all, and the host looks at nothing.  A CPU computes where it
+    issues: *device* equal to *host* is one stream.
     """
     builder = PlanBuilder()
     launched: tuple[int, ...] = ()
     if cuda_graph and issues:
         launched = (builder.work("launch graph", host, GRAPH_LAUNCH_S, stream="host"),)
+    before: tuple[int, ...] = ()
     for issue in issues:
         if device == host:
             builder.work(issue.name, host, issue.host_s + issue.device_s, stream="host")
             continue
         after = launched
         if not cuda_graph:
-            after = (builder.work(issue.name, host, issue.host_s, stream="host"),)
-        builder.work(issue.name, device, issue.device_s, stream="compute", after=after)
+            waited = before if issue.waits else ()
+            after = (builder.work(issue.name, host, issue.host_s, stream="host", after=waited),)
+        before = (builder.work(issue.name, device, issue.device_s, stream="compute", after=after),)
     return builder.build()

@@ -45,29 +45,29 @@ def perceptron(rows: int = 64, width: int = 1000) -> Network:
     )
 
 
-def issue(host_s: float, device_s: float) -> Issue:
+def issue(host_s: float, device_s: float, waits: bool = False) -> Issue:
     work = DeviceWork(("gemm",), (KernelCost(device_s, "compute", 0.0, 0.0),), device_s)
-    return Issue("x", "forward", host_s, work)
+    return Issue("x", "forward", host_s, work, waits)
 
 
 def recurrence(issues: list[Issue]) -> float:
     """When the last kernel ends: each starts when it is issued and the one before has ended."""
     host_s = end_s = 0.0
     for each in issues:
-        host_s += each.host_s
+        host_s = max(host_s, end_s if each.waits else 0.0) + each.host_s
         end_s = max(end_s, host_s) + each.device_s
     return end_s
 
 
-@given(st.lists(st.tuples(st.floats(0, 1e-3), st.floats(0, 1e-3)), min_size=1, max_size=30))
-def test_the_device_runs_what_the_host_has_issued(times: list[tuple[float, float]]) -> None:
-    issues = [issue(host_s, device_s) for host_s, device_s in times]
+@given(st.lists(st.tuples(st.floats(0, 1e-3), st.floats(0, 1e-3), st.booleans()), min_size=1, max_size=30))
+def test_the_device_runs_what_the_host_has_issued(times: list[tuple[float, float, bool]]) -> None:
+    issues = [issue(host_s, device_s, waits) for host_s, device_s, waits in times]
     timeline = execute(MACHINE, plan_step(issues, device="gpu0", host="cpu0"))
     assert timeline.end_s == pytest.approx(recurrence(issues), rel=1e-9)
     graph = execute(MACHINE, plan_step(issues, device="gpu0", host="cpu0", cuda_graph=True))
-    assert graph.end_s == pytest.approx(GRAPH_LAUNCH_S + sum(device_s for _, device_s in times), rel=1e-9)
+    assert graph.end_s == pytest.approx(GRAPH_LAUNCH_S + sum(device_s for _, device_s, _ in times), rel=1e-9)
     alone = execute(MACHINE, plan_step(issues, device="cpu0", host="cpu0"))
-    assert alone.end_s == pytest.approx(sum(host_s + device_s for host_s, device_s in times), rel=1e-9, abs=1e-15)
+    assert alone.end_s == pytest.approx(sum(host_s + device_s for host_s, device_s, _ in times), rel=1e-9, abs=1e-15)
 
 
 def test_gradients_are_ready_from_the_last_layer_to_the_first() -> None:
@@ -253,3 +253,10 @@ def test_the_host_keeps_gradients_and_gathers_parameters_for_the_update() -> Non
     (layer,) = [layer for layer in network.layers if layer.name == "second"]
     plain_s = dispatch_time(device, layer.operator, "bwd")
     assert second.host_s == pytest.approx(plain_s + gradient_time(device, 1))
+
+
+def test_scaled_gradients_are_looked_at_before_the_update() -> None:
+    device = find_place(MACHINE, None, {}).device
+    for precision, looked_at in (("amp-fp16", ["momentum step"]), ("fp16", []), ("fp32", [])):
+        issues = issues_of(device, perceptron(), StepOptions(precision=precision))  # type: ignore[arg-type]
+        assert [each.name for each in issues if each.waits] == looked_at

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from simulator.api import load_machine, simulate_step
 from simulator.devices.gpu.gpu import Gpu, gpu_from_part
 from simulator.devices.kernels import Convolution, Kernel, Rowwise, Streaming
 from simulator.devices.lowering import lower_operator
 from simulator.devices.predict import kernel_cost
 from simulator.step.layout import laid_out
+from simulator.step.options import StepOptions
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import GpuPart
 from simulator.workload.backward import backward_layers
@@ -45,6 +47,28 @@ def test_where_nothing_is_copied() -> None:
     assert not copies(v100, "fwd", channels_last=True)
     assert not copies(v100, "fwd", "fp32")  # no matrix units
     assert not copies(gpu("a100-sxm4-40gb"), "fwd")  # in the cost of the convolution
+
+
+def test_lanes_read_planes_and_copy_pixels() -> None:
+    images = 4 * (SHAPE.input_elements + SHAPE.output_elements)
+    for phase in ("fwd", "bwd_data", "bwd_weight"):
+        found = copies(gpu("v100-sxm2-16gb"), phase, "fp32", channels_last=True)
+        assert sum(kernel.bytes for kernel in found) == 2 * images
+    assert not copies(gpu("a100-sxm4-40gb"), "fwd", "tf32", channels_last=True)
+    depthwise = Conv2d(batch=32, c_in=64, c_out=64, h_in=28, w_in=28, kernel_h=3, kernel_w=3, groups=64)
+    assert not copies(gpu("v100-sxm2-16gb"), "fwd", "fp32", shape=depthwise, channels_last=True)
+
+
+@pytest.mark.parametrize(
+    ("precision", "channels_last", "measured_s"),
+    [("fp32", False, 0.342), ("fp32", True, 0.413), ("amp-fp16", False, 0.152), ("amp-fp16", True, 0.111)],
+)
+def test_a_step_in_each_layout(precision: str, channels_last: bool, measured_s: float) -> None:
+    """ResNet-50 at batch 128 on a V100 (sandeepkumar-skb/pytorch_experiments, torchvision_exp)."""
+    network = build_network("resnet50", batch=128, training=True)
+    options = StepOptions(precision=precision, channels_last=channels_last)  # type: ignore[arg-type]
+    result = simulate_step(load_machine("p3.2xlarge"), network, options)
+    assert result.step_time_s == pytest.approx(measured_s, rel=0.2)
 
 
 def test_layouts_reach_convolutions_and_normalisation() -> None:
