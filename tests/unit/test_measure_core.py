@@ -522,8 +522,8 @@ def test_sensors_read_and_never_set(monkeypatch: pytest.MonkeyPatch) -> None:
         def nvmlInit_v2(self) -> int:  # noqa: N802
             return 0
 
-        def nvmlDeviceGetHandleByPciBusId_v2(self, pci: bytes, handle: Any) -> int:  # noqa: N802
-            return 0 if pci == b"0000:17:00.0" else 6
+        def nvmlDeviceGetHandleByUUID(self, uuid: bytes, handle: Any) -> int:  # noqa: N802
+            return 0 if uuid == b"GPU-6f1d" else 6
 
         def nvmlDeviceGetPowerUsage(self, handle: Any, value: Any) -> int:  # noqa: N802
             value._obj.value = 651_000
@@ -541,9 +541,9 @@ def test_sensors_read_and_never_set(monkeypatch: pytest.MonkeyPatch) -> None:
             return 0
 
     monkeypatch.setattr(ctypes, "CDLL", lambda _: Nvml())
-    found = module.Sensors("0000:17:00.0")
+    found = module.Sensors("6f1d")
     assert found.there
-    assert not module.Sensors("0000:18:00.0").there
+    assert not module.Sensors("7f1d").there
     found.look()
     readings = found.take()
     assert (readings.sm_clock_mhz, readings.memory_clock_mhz, readings.power_w) == (1755, 2619, 651)

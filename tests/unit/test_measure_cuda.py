@@ -113,9 +113,7 @@ def test_a_graph_has_the_host_once_and_is_captured_once(device: Device) -> None:
 def test_a_gpu_is_opened_with_what_it_says_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     properties = SimpleNamespace(
         name="NVIDIA H100 80GB HBM3",
-        pci_domain_id=0,
-        pci_bus_id=0x17,
-        pci_device_id=0,
+        uuid="6f1d5f0c-0000-0000-0000-0123456789ab",
         L2_cache_size=50 << 20,
         total_memory=80 << 30,
     )
@@ -129,7 +127,7 @@ def test_a_gpu_is_opened_with_what_it_says_of_itself(monkeypatch: pytest.MonkeyP
     assert found.device == torch.device("cuda:0")
     assert found.name == "nvidia-h100-80gb-hbm3"
     assert (found.memory_bytes, found.cache_bytes) == (int((60 << 30) * 0.9), 50 << 20)
-    assert asked == ["0000:17:00.0"]
+    assert asked == ["6f1d5f0c-0000-0000-0000-0123456789ab"]
     with pytest.raises(ValueError, match="no device 'cuda:2' here; there is cuda:0, cuda:1, cpu"):
         benches.open_bench("cuda:2", Path())
 

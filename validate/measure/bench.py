@@ -167,9 +167,10 @@ def open_bench(device: str, scratch: Path) -> Bench:
     torch.cuda.set_device(found)
     properties = torch.cuda.get_device_properties(found)
     free, _ = torch.cuda.mem_get_info(found)
-    pci = f"{getattr(properties, 'pci_domain_id', 0):04x}:{properties.pci_bus_id:02x}:{properties.pci_device_id:02x}.0"
     cache = int(getattr(properties, "L2_cache_size", 64 << 20))
-    return Bench(found, slug(properties.name), int(free * 0.9), cache, scratch, Sensors(pci))
+    return Bench(
+        found, slug(properties.name), int(free * 0.9), cache, scratch, Sensors(str(getattr(properties, "uuid", "")))
+    )
 
 
 def slug(name: str) -> str:

@@ -38,21 +38,23 @@ class Readings:
 
 
 class Sensors:
-    """The sensors of the GPU whose PCI address is *pci* (``0000:17:00.0``); of none where that is empty."""
+    """The sensors of the GPU with this *uuid*, as torch gives it; of none where that is empty."""
 
-    def __init__(self, pci: str = "") -> None:
+    def __init__(self, uuid: str = "") -> None:
         self._library: ctypes.CDLL | None = None
         self._handle = ctypes.c_void_p()
         self._rows: list[tuple[float | None, float | None, float | None, float | None]] = []
         self._reasons: set[str] = set()
         self._last_s = 0.0
-        if not pci:
+        if not uuid:
             return
         try:
             library = ctypes.CDLL("libnvidia-ml.so.1")
         except OSError:
             return
-        if library.nvmlInit_v2() or library.nvmlDeviceGetHandleByPciBusId_v2(pci.encode(), ctypes.byref(self._handle)):
+        if library.nvmlInit_v2() or library.nvmlDeviceGetHandleByUUID(
+            f"GPU-{uuid}".encode(), ctypes.byref(self._handle)
+        ):
             return
         self._library = library
 
