@@ -206,6 +206,72 @@ def calibrate(
     calibrate_command(table, device=device, out=out, trust=trust, quiet=quiet)
 
 
+@app.command("compare", epilog=_EPILOG)
+def compare(
+    folder: Annotated[
+        str | None, typer.Argument(metavar="MEASURED/", help="The folder that validate run wrote.")
+    ] = None,
+    topology: Annotated[
+        str | None,
+        typer.Option("--topology", metavar="FILE", help="The machine that was measured: a path or a built-in name."),
+    ] = None,
+    device: Annotated[
+        list[str] | None,
+        typer.Option("--device", metavar="[NAME=]PART", help="The part of a device of the tables; repeatable."),
+    ] = None,
+    calibration: Annotated[
+        str | None, typer.Option("--calibration", metavar="FILE", help="Use what validate calibrate wrote.")
+    ] = None,
+    calibrate: Annotated[
+        str | None,
+        typer.Option(
+            "--calibrate",
+            metavar="ROWS|TIME",
+            help="Fit to so many operators (50), or to what is measured in a time (120s); judge on the others.",
+        ),
+    ] = None,
+    calibrated_by: Annotated[
+        str | None,
+        typer.Option("--calibrated-by", metavar="SHORT/", help="Fit to this folder; judge on what it did not ask."),
+    ] = None,
+    again: Annotated[
+        str | None,
+        typer.Option("--with", metavar="AGAIN/", help="Show the drift to another measurement of the same machine."),
+    ] = None,
+    report: Annotated[
+        str | None, typer.Option("--report", metavar="FILE.html", help="Write all of it as one page, with plots.")
+    ] = None,
+    trust: Annotated[
+        str, typer.Option("--trust", metavar="A,B", help="Grades that count; others are predicted only.")
+    ] = "A,B",
+    json: _Json = False,
+    quiet: _Quiet = False,
+    debug: _Debug = False,
+) -> None:
+    """Set a folder of measurements beside its prediction.
+
+    Shows errors by class with how sure they are, beside the spread of the measurement; what stands out; the
+    rows that are furthest off and what the model leaves out there; and what calibrating would mend.
+    docs/compare.md explains it.
+    """
+    del debug  # read from the arguments where errors are shown
+    from validate.compare.command import compare_command
+
+    compare_command(
+        folder,
+        topology=topology,
+        devices=device or [],
+        calibration=calibration,
+        calibrate=calibrate,
+        calibrated_by=calibrated_by,
+        again=again,
+        report=report,
+        trust=trust,
+        as_json=json,
+        quiet=quiet,
+    )
+
+
 @app.command("run", epilog=_EPILOG)
 def run(
     topology: Annotated[

@@ -1,0 +1,77 @@
+"""What ``validate compare`` does, from its options to its output."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from simulator.console.files import OutputFile
+from simulator.console.style import choose_style
+from simulator.errors import InputError, one_line
+from validate.compare.comparison import Asked, Comparison, compare
+from validate.compare.document import comparison_document
+from validate.compare.folder import read_folder
+from validate.compare.text import comparison_text
+
+__all__ = ["compare_command"]
+
+
+def compare_command(
+    folder: str | None,
+    *,
+    topology: str | None = None,
+    devices: Sequence[str] = (),
+    calibration: str | None = None,
+    calibrate: str | None = None,
+    calibrated_by: str | None = None,
+    trust: str = "A,B",
+    again: str | None = None,
+    report: str | None = None,
+    as_json: bool = False,
+    quiet: bool = False,
+) -> None:
+    """Set the measurements in *folder* beside their prediction and print what is found.
+
+    Raises
+    ------
+    InputError
+        Where an option or the folder cannot be used.
+    MissingDependency
+        Where calibrating needs SciPy and it is not installed.
+
+    """
+    if folder is None:
+        raise InputError("a folder is needed, for example: validate compare measured/")
+    grades = tuple(dict.fromkeys(grade.strip().upper() for grade in trust.split(",")))
+    if not all(grades):
+        raise InputError(f"--trust: grades such as A,B are needed, with commas between; got '{one_line(trust, 60)}'")
+    measured = read_folder(folder)
+    second = read_folder(again, "--with") if again is not None else None
+    asked = Asked(topology, tuple(devices), calibration, grades)
+    with ExitStack() as stack:
+        output = stack.enter_context(OutputFile("--report", report)) if report is not None else None
+        found = compare(measured, asked, second)
+        document = comparison_document(found)
+        if output is not None:
+            from reports.compare import comparison_page
+
+            output.write(comparison_page(document).encode())
+    if as_json:
+        text = json.dumps(document, indent=2, allow_nan=False) + "\n"
+    else:
+        text = comparison_text(found, choose_style(sys.stdout))
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    if not quiet and sys.stderr is not None:
+        sys.stderr.writelines(f"{line}\n" for line in _remarks(found, report))
+
+
+def _remarks(found: Comparison, report: str | None) -> list[str]:
+    said = []
+    if not any(row.counts for row in found.rows):
+        said.append("no row was judged; the reasons are below the table")
+    if report is not None:
+        said.append(f"wrote {one_line(report)}")
+    return said

@@ -1,0 +1,176 @@
+"""Everything that is found of a folder, in one place: what texts, documents and reports are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from simulator.devices.calibration import Calibration
+from simulator.devices.calibration_file import read_calibration
+from simulator.devices.predict import Device
+from simulator.errors import InputError
+from simulator.network.machine import Machine
+from validate.calibrate.sample import digest
+from validate.compare.classes import ClassErrors, classes_of
+from validate.compare.drift import Drift, compare_runs
+from validate.compare.explain import Explanation, explain
+from validate.compare.facts import Facts, operator_facts, plain_facts, step_facts
+from validate.compare.folder import Folder
+from validate.compare.judge import Judged
+from validate.compare.outliers import Outlier, find_outliers, worst_rows
+from validate.compare.places import Places, find_places
+from validate.compare.rows import ComparedRow, compare_folder
+from validate.operators.devices import DeviceBook
+from validate.operators.query import OperatorQuery
+from validate.score.machines import MachineBook
+from validate.score.query import NotScored
+from validate.score.scorers import ScorerOptions, Scorers
+from validate.training.query import COLUMNS_ASKED, TrainingQuery
+
+__all__ = ["CALIBRATED_ON", "Asked", "Comparison", "Worst", "compare"]
+
+CALIBRATED_ON = "calibrated on"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the user asks of a comparison, as written; ``trust`` are the grades that count."""
+
+    topology: str | None = None
+    devices: tuple[str, ...] = ()
+    calibration: str | None = None
+    trust: tuple[str, ...] = ("A", "B")
+
+
+@dataclass(frozen=True, slots=True)
+class Worst:
+    """One of the rows that are furthest off, and what is known to have moved it there."""
+
+    row: ComparedRow
+    explanations: tuple[Explanation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A folder set beside its prediction."""
+
+    folder: Folder
+    places: Places
+    method: str
+    trust: tuple[str, ...]
+    rows: tuple[ComparedRow, ...]
+    classes: tuple[ClassErrors, ...]
+    outliers: tuple[Outlier, ...]
+    worst: tuple[Worst, ...]
+    judged: tuple[Judged, ...] = ()
+    judged_notes: tuple[str, ...] = ()
+    drift: Drift | None = None
+    notes: tuple[str, ...] = field(default=())
+
+
+def compare(folder: Folder, asked: Asked, again: Folder | None = None) -> Comparison:
+    """Return *folder* beside its prediction, and beside *again*, another measurement of the same machine.
+
+    Raises
+    ------
+    InputError
+        Where what the user names is not known.
+
+    """
+    places = find_places(folder, asked.topology, asked.devices)
+    options = scorer_options(folder, places, calibration=asked.calibration)
+    scorers = Scorers(options)
+    rows = compare_folder(folder, scorers, asked.trust)
+    calibrations: Mapping[str, Calibration] = {}
+    method = "data sheet and shared constants"
+    if asked.calibration is not None:
+        read = read_calibration(asked.calibration).devices
+        known = DeviceBook(topology=places.topology).names
+        seen = frozenset(key for device in read.values() for key in device.points.asked)
+        calibrations = {known.get(name, name): device.calibration for name, device in read.items()}
+        rows = [set_aside(row, seen) for row in rows]
+        method = f"calibration of {', '.join(sorted(calibrations))}"
+    looker = _Looker(options, calibrations)
+    worst = tuple(Worst(row, tuple(explain(looker.facts(row)))) for row in worst_rows(rows))
+    return Comparison(
+        folder,
+        places,
+        method,
+        asked.trust,
+        tuple(rows),
+        tuple(classes_of(rows)),
+        tuple(find_outliers(rows)),
+        worst,
+        drift=compare_runs(folder, again) if again is not None else None,
+        notes=tuple(_notes(folder, places)),
+    )
+
+
+def scorer_options(
+    folder: Folder,
+    places: Places,
+    *,
+    calibration: str | None = None,
+    calibrations: Mapping[str, Calibration] | None = None,
+) -> ScorerOptions:
+    """Return what the scorers are told of *folder*."""
+    del folder
+    return ScorerOptions(
+        topology=places.topology,
+        devices=places.devices,
+        calibration=calibration,
+        calibrations=calibrations or {},
+    )
+
+
+def set_aside(row: ComparedRow, seen: frozenset[str]) -> ComparedRow:
+    """Return *row*, not counted where it is a step that a calibration was fitted to; operators mind themselves."""
+    if row.counts and row.kind == "training" and seen and step_digest(row) in seen:
+        return replace(row, skipped=CALIBRATED_ON)
+    return row
+
+
+def step_digest(row: ComparedRow) -> str:
+    """Return the digest of what a row of steps asks."""
+    return digest({column: row.cells.get(column, "") for column in COLUMNS_ASKED})
+
+
+class _Looker:
+    """Finds the facts of rows: devices and machines are those of the scorers."""
+
+    def __init__(self, options: ScorerOptions, calibrations: Mapping[str, Calibration]) -> None:
+        self._devices = DeviceBook(options.devices, calibrations, options.topology)
+        self._machines = MachineBook(options.topology)
+        self._calibrations = calibrations
+
+    def facts(self, row: ComparedRow) -> Facts:
+        if isinstance(row.query, OperatorQuery):
+            return operator_facts(row, self._device(row.query))
+        if isinstance(row.query, TrainingQuery):
+            return step_facts(row, self._machine(row.query.machine), self._calibrations)
+        return Facts(**plain_facts(row))
+
+    def _device(self, query: OperatorQuery) -> Device | None:
+        try:
+            return self._devices.get(query.device, query.threads)
+        except NotScored:
+            return None
+
+    def _machine(self, name: str) -> Machine | None:
+        try:
+            return self._machines.get(name, 1).machine
+        except (NotScored, InputError):
+            return None
+
+
+def _notes(folder: Folder, places: Places) -> Sequence[str]:
+    said = []
+    record = folder.record
+    if not record:
+        said.append("no run.json: where and how this was measured is not known")
+    elif record.get("finished") is False:
+        said.append(f"the run did not finish: {record.get('end') or 'no reason is on record'}")
+    if not places.part and places.topology is None:
+        said.append("the device is none that is built in; --topology FILE or --device NAME=PART says what it is")
+    said += [f"{name}: not read: {reason}" for name, reason in folder.faults.items()]
+    return said

@@ -1,0 +1,135 @@
+"""A comparison as one JSON document: what ``--json`` prints, and all that the report is made of."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from simulator.errors import one_line
+from validate.compare.comparison import Comparison
+from validate.compare.drift import BOUND, Drift
+from validate.compare.explain import in_words
+from validate.compare.outliers import FAR
+from validate.compare.rows import MEASURED_ONLY, ComparedRow
+
+__all__ = ["SCHEMA_VERSION", "comparison_document", "skipped_of"]
+
+SCHEMA_VERSION = 1
+_SHOWN_CELLS = ("op", "dtype", "phase", "cache", "model", "issue", "bench", "kernel", "kind", "pinned", "bytes", "mode")
+
+
+def comparison_document(found: Comparison) -> dict[str, Any]:
+    """Return *found* as plain data; errors are fractions, times seconds."""
+    far = {(o.row.table, o.row.line): o.deviations for o in found.outliers}
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "folder": one_line(found.folder.path, 1000),
+        "machine": found.folder.machine,
+        "device": found.folder.device,
+        "part": found.places.part,
+        "part_known_by": found.places.how,
+        "topology": one_line(found.places.topology or "", 1000),
+        "method": found.method,
+        "trust": list(found.trust),
+        "run": {key: found.folder.record.get(key) for key in ("date", "finished", "end", "seconds", "rows")},
+        "environment": dict(found.folder.environment),
+        "notes": list(found.notes),
+        "rows_total": len(found.rows),
+        "rows_scored": sum(row.counts for row in found.rows),
+        "classes": [asdict(item) for item in found.classes],
+        "outliers": [
+            {
+                "table": o.row.table,
+                "line": o.row.line,
+                "name": o.row.name,
+                "error": o.row.error,
+                "deviations": o.deviations,
+            }
+            for o in found.outliers
+        ],
+        "outlier_bound_deviations": FAR,
+        "worst": [
+            {
+                "table": item.row.table,
+                "line": item.row.line,
+                "name": item.row.name,
+                "error": item.row.error,
+                "predicted_s": item.row.predicted_s,
+                "measured_s": item.row.measured_s,
+                "rules": [e.rule for e in item.explanations],
+                "explanation": in_words(item.explanations, item.row.log_ratio),
+            }
+            for item in found.worst
+        ],
+        "calibration": [
+            {
+                "fitted": item.fitted,
+                "judged": item.judged,
+                "points": item.points,
+                "before": asdict(item.before),
+                "after": asdict(item.after),
+            }
+            for item in found.judged
+        ],
+        "calibration_notes": list(found.judged_notes),
+        "drift": _drift(found.drift),
+        "skipped": skipped_of(found),
+        "left": [{key: one_line(text, 300) for key, text in row.items()} for row in found.folder.left],
+        "rows": [_row(row, far.get((row.table, row.line))) for row in found.rows],
+    }
+
+
+def skipped_of(found: Comparison) -> dict[str, dict[str, int]]:
+    """Return how many rows of each table do not count, by the reason, the most frequent first."""
+    reasons: dict[str, Counter[str]] = {}
+    for row in found.rows:
+        if row.skipped:
+            reasons.setdefault(row.table, Counter())[row.skipped] += 1
+    return {
+        table: dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+        for table, counts in sorted(reasons.items())
+    }
+
+
+def _row(row: ComparedRow, deviations: float | None) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "table": row.table,
+        "line": row.line,
+        "name": row.name,
+        "cells": {name: row.cells[name] for name in _SHOWN_CELLS if name in row.cells},
+        "interval": row.interval,
+    }
+    if row.value is not None:
+        shown["measured"] = {row.value[0]: row.value[1]}
+    if row.predicted_s is not None:
+        shown["predicted_s"] = row.predicted_s
+    if row.measured_s is not None:
+        shown["measured_s"] = row.measured_s
+    if row.counts:
+        shown["error"] = row.error
+    if deviations is not None:
+        shown["outlier"] = True
+    if row.skipped:
+        shown["skipped"] = "measured only" if row.skipped == MEASURED_ONLY else row.skipped
+    return {key: value for key, value in shown.items() if not _is_no_number(value)}
+
+
+def _is_no_number(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def _drift(drift: Drift | None) -> Mapping[str, Any] | None:
+    if drift is None:
+        return None
+    return {
+        "folder": one_line(drift.path, 1000),
+        "bound": BOUND,
+        "classes": [asdict(item) for item in drift.classes],
+        "beyond": [asdict(row) for row in drift.beyond],
+        "only_first": drift.only_first,
+        "only_second": drift.only_second,
+        "environment": [{"name": name, "first": first, "second": second} for name, first, second in drift.environment],
+    }

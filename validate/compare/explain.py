@@ -1,0 +1,218 @@
+"""Why a prediction is off: rules, each of which says what the model leaves out.
+
+A rule speaks only where the facts of the row show its cause and where that cause moves the time to the side
+to which the row is off: a low clock explains what took too long and never what was too quick.  Where it can
+say how much, it does, and what is left stays unexplained.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from simulator.units import format_duration, format_size
+from validate.compare.facts import Facts
+
+__all__ = ["NO_EXPLANATION", "Explanation", "explain", "in_words"]
+
+NO_EXPLANATION = "no explanation known"
+_MOST = 2  # that are told of one row
+_BUSY = 0.1  # half an interval that an idle machine does not show
+# By how much a cause may move a time, where it cannot be said exactly: a row further off has another one.
+_LIMIT = {"near the cache's size": 3.0, "odd alignment": 4.0, "few waves": 2.0, "algorithm": 3.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A cause in words; ``factor`` is by how much it moves the time (1.2: 20 %), None where it cannot be said."""
+
+    rule: str
+    text: str
+    factor: float | None = None
+
+
+Rule = Callable[[Facts], Explanation | None]
+
+
+def noise(facts: Facts) -> Explanation | None:
+    """The measurement itself is no better known than the error is large."""
+    if facts.interval and math.log1p(facts.interval) >= 0.5 * abs(facts.log_ratio):
+        return Explanation("noise", f"measured to within {_percent(facts.interval)} only", 1 + facts.interval)
+    return None
+
+
+def disturbed(facts: Facts) -> Explanation | None:
+    """Repeated timings differ: something else used the machine."""
+    if facts.is_slower and facts.interval >= _BUSY:
+        return Explanation(
+            "disturbed", f"repeated timings differ by {_percent(facts.interval)}: something else used the machine"
+        )
+    return None
+
+
+def memory_full(facts: Facts) -> Explanation | None:
+    """What is touched does not fit in memory."""
+    if facts.is_slower and facts.memory_bytes and facts.working_set_bytes > 0.9 * facts.memory_bytes:
+        return Explanation("memory full", "touches more than memory holds: pages are swapped")
+    return None
+
+
+def throttled(facts: Facts) -> Explanation | None:
+    """The device held its clock down."""
+    reasons = facts.cells.get("throttled", "")
+    if not (reasons and facts.is_slower):
+        return None
+    if facts.clock_Hz and facts.assumed_clock_Hz and facts.clock_Hz < facts.assumed_clock_Hz:
+        return Explanation("throttled", f"throttled ({reasons}): {_clocks(facts)}", _clock_factor(facts))
+    if facts.clock_Hz and facts.assumed_clock_Hz:
+        return None  # it was, and ran at the clock of the model all the same
+    return Explanation("throttled", f"throttled ({reasons})")
+
+
+def low_clock(facts: Facts) -> Explanation | None:
+    """The clock was lower than the model takes, where arithmetic is what takes the time."""
+    if not (facts.clock_Hz and facts.assumed_clock_Hz and facts.is_slower) or facts.bound == "memory":
+        return None
+    if facts.cells.get("throttled") or facts.clock_Hz > 0.97 * facts.assumed_clock_Hz:
+        return None
+    return Explanation("low clock", f"ran at a lower clock: {_clocks(facts)}", _clock_factor(facts))
+
+
+def high_clock(facts: Facts) -> Explanation | None:
+    """The clock was higher than the model takes."""
+    if not (facts.clock_Hz and facts.assumed_clock_Hz) or facts.is_slower or facts.bound == "memory":
+        return None
+    if facts.clock_Hz < 1.03 * facts.assumed_clock_Hz:
+        return None
+    return Explanation(
+        "high clock", f"ran at a higher clock: {_clocks(facts)}", facts.clock_Hz / facts.assumed_clock_Hz
+    )
+
+
+def host_bound(facts: Facts) -> Explanation | None:
+    """The device waits for the host, and how fast a host issues no data sheet says."""
+    if facts.waiting_share > 0.3:
+        return Explanation(
+            "host bound",
+            f"the device waits for the host {_percent(facts.waiting_share)} of the step;"
+            " this host's speed is not in a data sheet",
+        )
+    is_graph = "captured graph" in facts.cells.get("note", "")
+    with_host = facts.cells.get("includes_dispatch") == "1"
+    if not facts.host_s or is_graph or facts.cells.get("step_time_s"):
+        return None
+    if with_host and facts.host_s > 0.5 * min(facts.measured_s, facts.kernels_s + facts.host_s):
+        return Explanation(
+            "host bound",
+            f"the host's part is in it, about {_time(facts.host_s)} of {_time(facts.measured_s)}, as other hosts have it",
+        )
+    if not with_host and facts.is_slower and facts.kernels_s < facts.host_s and facts.measured_s < 2 * facts.host_s:
+        return Explanation(
+            "host bound",
+            f"shorter ({_time(facts.kernels_s)}) than the host takes to issue it, and so measured at the host's pace",
+        )
+    return None
+
+
+def near_cache(facts: Facts) -> Explanation | None:
+    """As large as the last cache: what of it stays there depends on what else is in it."""
+    if not facts.cache_bytes or facts.bound == "compute":
+        return None
+    share = facts.working_set_bytes / facts.cache_bytes
+    if 0.5 <= share <= 2.0:
+        return Explanation(
+            "near the cache's size",
+            f"touches {_size(facts.working_set_bytes)}, {share:.2g} times the last cache:"
+            " how much of it stays there is not modelled well",
+        )
+    return None
+
+
+def odd_alignment(facts: Facts) -> Explanation | None:
+    """Rows that vectors of 16 bytes do not fit."""
+    element_bytes = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}.get(facts.cells.get("dtype", ""))
+    if not (facts.is_slower and element_bytes):
+        return None
+    names = ("m", "n", "k", "c_in", "c_out", "cols")
+    odd = [f"{name}={facts.sizes[name]}" for name in names if facts.sizes.get(name, 0) * element_bytes % 16]
+    if not odd or facts.cells.get("op") == "elementwise":
+        return None
+    return Explanation("odd alignment", f"rows that vectors of 16 bytes do not fit ({', '.join(odd)})")
+
+
+def few_waves(facts: Facts) -> Explanation | None:
+    """Work that fills the device a few times at most: tiles and their order decide."""
+    if facts.bound == "compute" and 0 < facts.waves < 2:
+        return Explanation(
+            "few waves",
+            f"fills the device {facts.waves:.2g} times: which tile the library takes decides ({facts.detail or 'one'})",
+        )
+    return None
+
+
+def algorithm(facts: Facts) -> Explanation | None:
+    """The library chooses an algorithm by itself."""
+    if facts.cells.get("op") != "conv2d" or not facts.detail:
+        return None
+    if abs(facts.log_ratio) < math.log(1.15):
+        return None
+    return Explanation("algorithm", f"the library may have chosen another algorithm than '{facts.detail}'")
+
+
+def short_kernel(facts: Facts) -> Explanation | None:
+    """So short that starting and ending are most of it."""
+    if facts.bound == "latency" and facts.kernels_s:
+        return Explanation(
+            "short kernel", f"of {_time(facts.kernels_s)}, mostly start and end, which are the same constant everywhere"
+        )
+    return None
+
+
+RULES: Sequence[Rule] = (
+    *(noise, memory_full, throttled, low_clock, high_clock, disturbed, host_bound, near_cache),
+    *(odd_alignment, few_waves, algorithm, short_kernel),
+)
+
+
+def explain(facts: Facts) -> list[Explanation]:
+    """Return what is known to move the time to the side to which the row is off, the first rules first.
+
+    Empty where nothing is known: that is an answer.
+    """
+    found = [explanation for rule in RULES if (explanation := rule(facts)) is not None]
+    far = math.exp(abs(facts.log_ratio))
+    return [explanation for explanation in found if far <= _LIMIT.get(explanation.rule, math.inf)][:_MOST]
+
+
+def in_words(explanations: Sequence[Explanation], log_ratio: float) -> str:
+    """Return *explanations* as one text, with how much of an error of *log_ratio* they account for where known."""
+    if not explanations:
+        return NO_EXPLANATION
+    text = "; ".join(e.text for e in explanations)
+    known = [e.factor for e in explanations if e.factor is not None]
+    if len(known) == len(explanations) and known:
+        share = math.log(math.prod(known)) / abs(log_ratio) if log_ratio else 1.0
+        if share < 0.75:
+            text += f" (accounts for {_percent(max(share, 0.0))} of it)"
+    return text
+
+
+def _clock_factor(facts: Facts) -> float:
+    return facts.assumed_clock_Hz / facts.clock_Hz
+
+
+def _clocks(facts: Facts) -> str:
+    return f"{facts.clock_Hz / 1e6:.0f} MHz, and {facts.assumed_clock_Hz / 1e6:.0f} MHz are assumed"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+def _time(seconds: float) -> str:
+    return format_duration(seconds, digits=3)
+
+
+def _size(n_bytes: float) -> str:
+    return format_size(n_bytes, digits=3)

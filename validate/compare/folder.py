@@ -1,0 +1,170 @@
+"""A folder that ``validate run`` wrote: its record and its tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from simulator.errors import Fault, InputError, nearest, one_line
+from validate.score.csv_text import MAX_BYTES, Record, read_records
+from validate.score.table import Table, tabulate
+
+__all__ = ["RECORD", "Folder", "key_of", "read_folder", "row_name", "value_of"]
+
+RECORD = "run.json"
+
+VALUES = ("time_s", "step_time_s", "latency_s", "GBps", "algbw_GBps", "busbw_GBps", "throughput")
+"""Columns that hold what was measured, the most telling first; of bandwidths more is less time."""
+
+_NOT_ASKED = frozenset(
+    name.lower()
+    for name in (
+        *VALUES,
+        *("latency_cycles", "clock_MHz", "throughput_unit", "peak_bytes", "interval", "samples", "sm_clock_MHz"),
+        *("memory_clock_MHz", "power_W", "temperature_C", "throttled", "dataset", "source", "software", "trust"),
+        *("note", "row_id"),
+    )
+)
+_SAME_THROUGHOUT = frozenset(("device", "machine", "fabric", "framework", "n_nodes"))
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """What was measured in one folder.
+
+    ``record`` is the run's own account of itself, empty where there is none; ``tables`` by the name of
+    their file, those without rows left out; ``faults`` say which files could not be read.
+    """
+
+    path: str
+    record: Mapping[str, Any]
+    tables: Mapping[str, Table]
+    faults: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def environment(self) -> Mapping[str, Any]:
+        """What the machine reported of itself."""
+        found = self.record.get("environment")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def device(self) -> str:
+        """The name that the measured device goes by in the tables."""
+        return one_line(self.environment.get("device") or "", 100)
+
+    @property
+    def machine(self) -> str:
+        """The name that the machine goes by in the tables."""
+        return one_line(self.record.get("machine") or self.device, 100)
+
+    @property
+    def left(self) -> list[Mapping[str, str]]:
+        """What could not be measured: group, case, reason."""
+        found = self.record.get("left")
+        return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
+
+    @property
+    def rows(self) -> int:
+        """Rows of all tables."""
+        return sum(len(table.rows) for table in self.tables.values())
+
+
+def read_folder(path: str, option: str = "") -> Folder:
+    """Return what the folder *path* holds; *option* is how the user named it.
+
+    Raises
+    ------
+    InputError
+        Where it is no folder, holds no measurements, or its record is none.
+
+    """
+    shown = one_line(path, 1000)
+    prefix = f"{option} " if option else ""
+    folder = Path(path)
+    try:
+        if not folder.is_dir():
+            what = "is a file; a folder" if folder.exists() else _missing(folder)
+            raise InputError(f"{prefix}{shown}: {what} that validate run wrote is needed")
+        files = sorted(p for p in folder.iterdir() if p.suffix == ".csv" and p.is_file())
+        record = _record(folder / RECORD, shown)
+        tables, faults = {}, {}
+        for file in files:
+            with file.open("rb") as stream:
+                raw = stream.read(MAX_BYTES + 1)
+            try:
+                records = read_records(raw, f"{shown}/{file.name}")
+                table = tabulate(records, f"{shown}/{file.name}", (), (), "measurements")
+            except InputError as error:
+                faults[file.name] = one_line(error, 200)
+                continue
+            if table.rows:
+                tables[file.name] = table
+    except (OSError, ValueError) as error:
+        words = getattr(error, "strerror", None) or one_line(error)
+        raise InputError(f"{prefix}{shown}: cannot be read: {words}") from None
+    if not tables:
+        found = ", ".join(p.name for p in files) or "no table"
+        reason = next(iter(faults.values()), "")
+        raise InputError(f"{prefix}{shown}: holds no measurement; found {one_line(found)}{reason and f' ({reason})'}")
+    return Folder(path, record, tables, faults)
+
+
+def _missing(folder: Path) -> str:
+    beside = [p.name for p in folder.parent.iterdir() if p.is_dir()] if folder.parent.is_dir() else []
+    hint = nearest(folder.name, beside)
+    return f"is not there{f'; {hint}' if hint.startswith('did') else ''}; a folder"
+
+
+def _record(path: Path, shown: str) -> Mapping[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(Fault(f"is no JSON: {one_line(error)}", f"{shown}/{RECORD}")) from None
+    if not isinstance(found, dict):
+        raise InputError(Fault("is no record of a run: an object is needed", f"{shown}/{RECORD}"))
+    return found
+
+
+def key_of(table: Table, record: Record) -> tuple[tuple[str, str], ...]:
+    """Return what a row asks: all cells that say neither what was measured nor how well it is known."""
+    cells = ((name, table.cell(record, name)) for name in table.position if name not in _NOT_ASKED)
+    return tuple(sorted((name, text) for name, text in cells if text))
+
+
+def row_name(table: Table, record: Record) -> str:
+    """Return a row in a few words: what all rows share, or goes without saying, is left out."""
+    cells = {name: table.cell(record, name) for name in table.position}
+    words = []
+    for name, text in cells.items():
+        if not text or name in _NOT_ASKED or name in _SAME_THROUGHOUT or _goes_without_saying(name, text, cells):
+            continue
+        if name == "includes_dispatch":
+            words.append("with the host's part")
+            continue
+        is_number = text.replace(".", "", 1).lstrip("-").isdigit()
+        words.append(f"{name}={text}" if is_number else text)
+    return one_line(" ".join(words), 160)
+
+
+def _goes_without_saying(name: str, text: str, cells: Mapping[str, str]) -> bool:
+    if name in ("stride_w", "pad_w"):
+        return text == cells.get(name.removesuffix("_w"))
+    return (name, text) in (("groups", "1"), ("includes_dispatch", "0"), ("cache", "warm"), ("n_gpus", "1"))
+
+
+def value_of(table: Table, record: Record) -> tuple[str, float] | None:
+    """Return the column and the value of what was measured, None where the row has none."""
+    for name in VALUES:
+        text = table.cell(record, name.lower())
+        try:
+            value = float(text) if text else 0.0
+        except ValueError:
+            continue
+        if 0.0 < value < float("inf"):
+            return name, value
+    return None

@@ -1,0 +1,149 @@
+"""Each measured row with its prediction, whatever kind of table it is from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from simulator.errors import one_line
+from validate.compare.folder import Folder, key_of, row_name, value_of
+from validate.score.kind import Kind
+from validate.score.score import score_table
+from validate.score.scorers import Scorers
+from validate.score.table import Table
+
+__all__ = ["MEASURED_ONLY", "ComparedRow", "compare_folder", "kind_of"]
+
+MEASURED_ONLY = "measured only: no scorer predicts this table"
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRow:
+    """A row of a folder.
+
+    Attributes
+    ----------
+    table, line, name : str, int, str
+        Where it is, and what it asks in a few words.
+    kind : str
+        What predicts it: operators, training, ...; empty where nothing does.
+    cells : mapping of str to str
+        The cells that are not empty, and what the kind of table labels it with, by column in small letters.
+    key : tuple
+        What it asks, to find the same row in another folder.
+    value : tuple of (str, float) or None
+        The column that was measured and its value.
+    query : object
+        What the predictor was asked.
+    predicted_s, measured_s : float or None
+        The same figure in seconds from both.
+    interval : float or None
+        Half the 95 % interval of the measured median, as a fraction of it.
+    skipped : str
+        Why it does not count; empty where it does.
+
+    """
+
+    table: str
+    line: int
+    name: str
+    kind: str
+    cells: Mapping[str, str]
+    key: tuple[tuple[str, str], ...]
+    value: tuple[str, float] | None
+    query: Any = None
+    predicted_s: float | None = None
+    measured_s: float | None = None
+    interval: float | None = None
+    skipped: str = ""
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is part of the statistics."""
+        return not self.skipped and self.predicted_s is not None and self.measured_s is not None
+
+    @property
+    def error(self) -> float:
+        """(predicted - measured) / measured; of rows that count."""
+        assert self.predicted_s is not None
+        assert self.measured_s is not None
+        return self.predicted_s / self.measured_s - 1
+
+    @property
+    def log_ratio(self) -> float:
+        """log(predicted / measured): as far below 0 for half as above for twice; of rows that count."""
+        return math.log1p(self.error)
+
+
+def kind_of(table: Table, kinds: Sequence[Kind]) -> Kind | None:
+    """Return the kind that *table* has all needed columns of, the most particular one, None where there is none."""
+    fitting = [kind for kind in kinds if all(column in table.position for column in kind.needed)]
+    return max(fitting, key=lambda kind: len(kind.needed)) if fitting else None
+
+
+def compare_folder(folder: Folder, scorers: Scorers, trust: Collection[str] = ("A", "B")) -> list[ComparedRow]:
+    """Return every row of *folder* with its prediction, by table and line."""
+    rows: list[ComparedRow] = []
+    for name, table in folder.tables.items():
+        kind = kind_of(table, scorers.kinds)
+        rows += _unpredicted(name, table) if kind is None else _predicted(name, table, kind, scorers, trust)
+    return rows
+
+
+def _unpredicted(name: str, table: Table) -> list[ComparedRow]:
+    return [
+        ComparedRow(
+            name,
+            record.line,
+            row_name(table, record),
+            "",
+            _cells(table, record.fields),
+            key_of(table, record),
+            value_of(table, record),
+            interval=_interval(table.cell(record, "interval")),
+            skipped=MEASURED_ONLY,
+        )
+        for record in table.rows
+    ]
+
+
+def _predicted(name: str, table: Table, kind: Kind, scorers: Scorers, trust: Collection[str]) -> list[ComparedRow]:
+    scorer = scorers.of(kind)
+    rows = []
+    for scored in score_table(table, scorer, tuple(trust)):
+        record = scored.record
+        measured_s = None
+        if scored.predicted_s is not None and scored.error is not None:
+            measured_s = scored.predicted_s / (1 + scored.error)
+        rows.append(
+            ComparedRow(
+                name,
+                record.line,
+                row_name(table, record),
+                kind.name,
+                scored.labels,
+                key_of(table, record),
+                value_of(table, record),
+                scored.query,
+                scored.predicted_s,
+                measured_s,
+                _interval(table.cell(record, "interval")),
+                one_line(scored.skipped, 200),
+            )
+        )
+    return rows
+
+
+def _cells(table: Table, fields: Sequence[str]) -> dict[str, str]:
+    found = {name: fields[i].strip() for name, i in table.position.items() if i < len(fields)}
+    return {name: text for name, text in found.items() if text}
+
+
+def _interval(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 <= value < float("inf") else None

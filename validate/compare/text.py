@@ -1,0 +1,219 @@
+"""A comparison as text of at most 80 columns."""
+
+from __future__ import annotations
+
+import textwrap
+
+from simulator.console.style import PLAIN, Style
+from simulator.errors import one_line
+from simulator.results.columns import lay_out
+from validate.compare.classes import ClassErrors
+from validate.compare.comparison import Comparison
+from validate.compare.document import skipped_of
+from validate.compare.drift import BOUND, Drift
+from validate.compare.explain import in_words
+from validate.compare.judge import Judged
+from validate.compare.outliers import FAR
+
+__all__ = ["WIDTH", "comparison_text"]
+
+WIDTH = 80
+_MOST_OUTLIERS = 12
+_MOST_REASONS = 5
+_MOST_LEFT = 8
+_MOST_DRIFT = 10
+_LABEL = 26  # columns for the name of a class
+
+
+def comparison_text(found: Comparison, style: Style = PLAIN) -> str:
+    """Return what a reader wants to know first, then by class, by row, and what was left out."""
+    blocks = [
+        _head(found, style),
+        _classes(found, style),
+        _worst(found, style),
+        _outliers(found, style),
+        _judged(found, style),
+        _drift(found.drift, style),
+        _left(found, style),
+    ]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _head(found: Comparison, style: Style) -> str:
+    scored = sum(row.counts for row in found.rows)
+    title = f"{one_line(found.folder.path, 50)}: {scored} of {len(found.rows)} rows predicted and judged"
+    part = found.places.part
+    said = [f"machine {found.folder.machine or 'not named'}"]
+    if part:
+        said.append(f"device {part}, by {found.places.how}")
+    if found.places.topology:
+        said.append(f"topology {one_line(found.places.topology, 50)}")
+    said += [found.method, f"trust {', '.join(found.trust)}"]
+    date = found.folder.record.get("date")
+    if date:
+        said.append(f"measured {one_line(date, 20)}")
+    lines = [style.mark(title, "bold"), *_wrapped("; ".join(said))]
+    for note in found.notes:
+        lines += _wrapped(f"note: {note}")
+    return "\n".join(lines)
+
+
+def _classes(found: Comparison, style: Style) -> str:
+    head = ["error by class", "rows", "median", "95 % of it", "mean", "p90", "bias", "spread"]
+    body, heads = [head], {0}
+    for item in found.classes:
+        if not item.by:
+            if len(body) > 1:
+                body.append([""] * len(head))
+            heads.add(len(body))
+        body.append(_class(item))
+    laid = lay_out(body, [False] + [True] * 7)
+    lines = [style.mark(line, "bold") if i in heads else line for i, line in enumerate(laid)]
+    lines += [
+        "",
+        *_wrapped(
+            "error = (predicted - measured) / measured; median, its 95 % interval, mean and 90th percentile of"
+            " its absolute value; bias: median of predicted / measured, less 1, which calibration would mend;"
+            " spread: median half interval of what was measured"
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def _class(item: ClassErrors) -> list[str]:
+    label = item.table if not item.by else "  " + " ".join(item.by.values())
+    rows = f"{item.scored}" if item.scored == item.rows else f"{item.scored}/{item.rows}"
+    if not item.scored:
+        return [one_line(label, _LABEL), rows, *["-"] * 5, _percent(item.spread)]
+    interval = "-"
+    if item.median_low is not None and item.median_high is not None:
+        interval = f"{_number(item.median_low)}-{_number(item.median_high)}"
+    indent = len(label) - len(label.lstrip())
+    return [
+        " " * indent + one_line(label, _LABEL - indent),
+        rows,
+        _percent(item.median),
+        interval,
+        _percent(item.mean),
+        _percent(item.p90),
+        _percent(item.bias, "+"),
+        _percent(item.spread),
+    ]
+
+
+def _worst(found: Comparison, style: Style) -> str:
+    if not found.worst:
+        return ""
+    lines = [style.mark(f"the worst {len(found.worst)} rows", "bold")]
+    for item in found.worst:
+        row = item.row
+        lines += _hanging(f"{_percent(row.error, '+'):>9}  ", f"{row.table}:{row.line} {row.name}")
+        lines += _hanging(" " * 11, in_words(item.explanations, row.log_ratio))
+    return "\n".join(lines)
+
+
+def _outliers(found: Comparison, style: Style) -> str:
+    if not found.outliers:
+        return ""
+    count = len(found.outliers)
+    title = f"{count} outlier{'s' if count > 1 else ''}: more than {FAR:g} deviations from the middle of their class"
+    lines = [style.mark(line, "bold") for line in _wrapped(title)]
+    for outlier in found.outliers[:_MOST_OUTLIERS]:
+        row = outlier.row
+        lines += _hanging(
+            f"{outlier.deviations:+8.1f}  ", f"{row.table}:{row.line} {row.name} ({_percent(row.error, '+')})"
+        )
+    if count > _MOST_OUTLIERS:
+        lines.append(f"          and {count - _MOST_OUTLIERS} more (--json, --report)")
+    return "\n".join(lines)
+
+
+def _judged(found: Comparison, style: Style) -> str:
+    if not found.judged and not found.judged_notes:
+        return ""
+    lines = [style.mark("calibration, judged on what it has not seen", "bold")]
+    for item in found.judged:
+        lines += _wrapped(f"fitted to {item.fitted} ({item.points}); judged on {item.judged}:")
+        lines.append(f"  {_figures(item)}")
+    for note in found.judged_notes:
+        lines += _wrapped(f"note: {note}")
+    return "\n".join(lines)
+
+
+def _figures(item: Judged) -> str:
+    before, after = item.before, item.after
+    interval = ""
+    if after.median_low is not None and after.median_high is not None:
+        interval = f" [{_number(after.median_low)}-{_number(after.median_high)}]"
+    return (
+        f"{after.scored} rows: median {_percent(before.median)} -> {_percent(after.median)}{interval},"
+        f" p90 {_percent(before.p90)} -> {_percent(after.p90)}"
+    )
+
+
+def _drift(drift: Drift | None, style: Style) -> str:
+    if drift is None:
+        return ""
+    lines = [style.mark(f"drift against {one_line(drift.path, 60)}", "bold")]
+    if not drift.classes:
+        lines.append("no row of one is in the other")
+    else:
+        body = [["times of the second over the first", "rows", "median", "p90", "ratio", f"> {BOUND:.0%}"]]
+        for item in drift.classes:
+            cells = [_percent(item.median), _percent(item.p90), f"{item.ratio:.3f}", str(item.beyond)]
+            body.append([item.table or "all", str(item.matched), *cells])
+        lines += lay_out(body, [False] + [True] * 5)
+    if drift.only_first or drift.only_second:
+        lines.append(f"{drift.only_first} rows in the first alone, {drift.only_second} in the second alone")
+    for row in drift.beyond[:_MOST_DRIFT]:
+        lines += _hanging(f"{_percent(row.ratio - 1, '+'):>9}  ", f"{row.table} {row.name}")
+    if len(drift.beyond) > _MOST_DRIFT:
+        lines.append(f"           and {len(drift.beyond) - _MOST_DRIFT} more")
+    for name, first, second in drift.environment:
+        lines += _wrapped(f"{name}: {first} -> {second}")
+    if not drift.environment:
+        lines.append("the environments are the same")
+    return "\n".join(lines)
+
+
+def _left(found: Comparison, style: Style) -> str:
+    lines = []
+    for table, reasons in skipped_of(found).items():
+        for reason, count in list(reasons.items())[:_MOST_REASONS]:
+            lines += _hanging(f"{count:>6}  ", f"{table}: {reason}")
+        if len(reasons) > _MOST_REASONS:
+            lines.append(f"        {table}: {len(reasons) - _MOST_REASONS} more reasons (--json)")
+    if lines:
+        lines.insert(0, style.mark("rows that are not judged, and why", "bold"))
+    reasons_left: dict[str, int] = {}
+    for row in found.folder.left:
+        text = f"{row.get('group', '')}: {row.get('reason', '')}"
+        reasons_left[text] = reasons_left.get(text, 0) + 1
+    if reasons_left:
+        lines += [*([""] if lines else []), style.mark("not measured, and why", "bold")]
+        ordered = sorted(reasons_left.items(), key=lambda item: (-item[1], item[0]))
+        for text, count in ordered[:_MOST_LEFT]:
+            lines += _hanging(f"{count:>6}  ", one_line(text, 200))
+        if len(ordered) > _MOST_LEFT:
+            lines.append(f"        {len(ordered) - _MOST_LEFT} more reasons (--json)")
+    return "\n".join(lines)
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, break_on_hyphens=False) or [""]
+
+
+def _hanging(first: str, text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=" " * len(first), break_on_hyphens=False)
+
+
+def _percent(value: float | None, sign: str = "") -> str:
+    if value is None:
+        return "-"
+    if abs(value) >= 10:
+        return f"{value * 100:{sign}.2g} %" if abs(value) >= 100 else f"{value * 100:{sign}.0f} %"
+    return f"{value * 100:{sign}.1f} %"
+
+
+def _number(value: float) -> str:
+    return f"{value * 100:.1f}" if abs(value) < 10 else f"{value * 100:.3g}"
