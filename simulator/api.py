@@ -192,6 +192,7 @@ def simulate_step(
         cannot do what *options* ask.
 
     """
+    from simulator.devices.dispatch import graph_launch_time
     from simulator.results.step import make_step_result
     from simulator.step.backward import gradient_order
     from simulator.step.issue import issues_of
@@ -205,7 +206,13 @@ def simulate_step(
     if chosen.cuda_graph and place.name == place.host:
         raise InputError(f"{place.name} is a CPU; a CUDA graph is for GPUs")
     issues = issues_of(place.device, network, chosen)
-    plan = plan_step(issues, device=place.name, host=place.host, cuda_graph=chosen.cuda_graph)
+    plan = plan_step(
+        issues,
+        device=place.name,
+        host=place.host,
+        cuda_graph=chosen.cuda_graph,
+        graph_launch_s=graph_launch_time(place.device),
+    )
     return make_step_result(
         machine=machine.name,
         place=place,

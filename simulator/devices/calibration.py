@@ -14,10 +14,13 @@ class Calibration:
 
     ``compute`` multiplies the sustained rate of arithmetic, ``bandwidth`` that of device memory,
     ``dispatch`` the time in which the host issues an operator; ``by_class`` multiplies the time of
-    one class of kernels (``gemm``, ``convolution``, ``streaming``, ``rowwise``, ...).
+    one class of kernels (``gemm``, ``convolution``, ``streaming``, ``rowwise``, ...).  ``host`` holds
+    what a host was measured to take, in seconds, by the constants of
+    :class:`~simulator.devices.dispatch.DispatchCosts` in whose place it stands.
     """
 
     compute: float = 1.0
     bandwidth: float = 1.0
     dispatch: float = 1.0
     by_class: Mapping[str, float] = field(default_factory=dict)
+    host: Mapping[str, float] = field(default_factory=dict)

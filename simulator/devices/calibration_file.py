@@ -9,19 +9,23 @@
         bandwidth: 1.02
         dispatch: 1.1
         by_class: {gemm: 1.05}
+        host: {forward_s: 9.1e-06}
 
+``host`` are seconds, in place of constants of :class:`~simulator.devices.dispatch.DispatchCosts`.
 ``spread`` and ``points`` of a device say how sure its factors are and what they were fitted to.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from simulator.devices.calibration import Calibration
+from simulator.devices.dispatch import DISPATCH
 from simulator.devices.predict import KERNEL_CLASSES
 from simulator.errors import InputError, nearest, one_line
 from simulator.topology.validation import validate
@@ -32,6 +36,7 @@ __all__ = ["CalibrationFile", "DeviceCalibration", "Points", "load_calibration",
 SCHEMA_VERSION = 1
 # A factor beyond these is no calibration but another device, or a slip of a unit.
 _Factor = Annotated[float, Field(gt=0.02, lt=50)]
+_Seconds = Annotated[float, Field(ge=0, lt=0.1)]
 
 
 class _Strict(BaseModel):
@@ -58,13 +63,14 @@ class DeviceCalibration(_Strict):
     bandwidth: _Factor = Field(1.0, description="On the bandwidth of the device's memory")
     dispatch: _Factor = Field(1.0, description="On the time in which the host issues an operator")
     by_class: dict[str, _Factor] = Field({}, description="On the time of one class of kernels")
+    host: dict[str, _Seconds] = Field({}, description="Seconds of the host's calls, by name of DispatchCosts")
     spread: dict[str, float] = Field({}, description="Relative standard deviation of each factor")
     points: Points = Field(Points(), description="What the factors were fitted to")
 
     @property
     def calibration(self) -> Calibration:
         """The factors alone."""
-        return Calibration(self.compute, self.bandwidth, self.dispatch, dict(self.by_class))
+        return Calibration(self.compute, self.bandwidth, self.dispatch, dict(self.by_class), dict(self.host))
 
 
 class CalibrationFile(_Strict):
@@ -99,6 +105,7 @@ def read_calibration(path: str | Path, devices: Collection[str] | None = None) -
             faults.append(source.fault(("devices", name), message, key=True))
         for known, keys, place in (
             (KERNEL_CLASSES, device.by_class, "by_class"),
+            (_HOST, device.host, "host"),
             ((*_FACTORS, *(f"by_class.{c}" for c in KERNEL_CLASSES)), device.spread, "spread"),
         ):
             for key in keys:
@@ -116,3 +123,4 @@ def load_calibration(path: str | Path, devices: Collection[str] | None = None) -
 
 
 _FACTORS = ("compute", "bandwidth", "dispatch")
+_HOST = tuple(constant.name for constant in fields(DISPATCH))

@@ -8,7 +8,8 @@ before the host has come back and recorded the second event, however short the k
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 
 from simulator.devices.cpu.cpu import Cpu
 from simulator.devices.cpu.predict import cpu_dispatch_time
@@ -27,7 +28,16 @@ from simulator.workload.operators import (
     Softmax,
 )
 
-__all__ = ["DISPATCH", "DispatchCosts", "dispatch_time", "gradient_time", "isolated_time", "update_time"]
+__all__ = [
+    "DISPATCH",
+    "DispatchCosts",
+    "dispatch_time",
+    "gradient_time",
+    "graph_launch_time",
+    "host_costs",
+    "isolated_time",
+    "update_time",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +56,7 @@ class DispatchCosts:
     recurrent_s: float = 100e-6  # besides, a recurrent layer: weights gathered, a descriptor made
     gradient_s: float = 4e-6  # of each parameter, its gradient put where the optimiser looks for it
     update_s: float = 5e-6  # of each parameter, put on the lists of the optimiser, and its gradient let go
+    graph_launch_s: float = 10e-6  # one call that launches a captured graph
     # Alone between two events, from the first to the kernel's start.  Elementwise, softmax, norm and the end are
     # fitted by validate.fit.operators.memory_bound; the others are the least that was measured, less the end.
     isolated_elementwise_s: float = 2.04e-05
@@ -73,6 +84,18 @@ _ISOLATED: dict[type, str] = {
 }
 
 
+@lru_cache(maxsize=1024)
+def host_costs(device: Gpu | Cpu, costs: DispatchCosts = DISPATCH) -> DispatchCosts:
+    """Return *costs* with those of them in place that the calibration of *device* knows of its own host."""
+    known = {field.name for field in fields(costs)}
+    return replace(costs, **{name: value for name, value in device.calibration.host.items() if name in known})
+
+
+def graph_launch_time(device: Gpu | Cpu, costs: DispatchCosts = DISPATCH) -> float:
+    """Return the seconds of the one call that launches a captured graph."""
+    return host_costs(device, costs).graph_launch_s
+
+
 def dispatch_time(gpu: Gpu | Cpu, operator: Operator, phase: Phase, costs: DispatchCosts = DISPATCH) -> float:
     """Return the seconds for which the host is busy until an eager framework has issued *operator* in *phase*.
 
@@ -80,6 +103,7 @@ def dispatch_time(gpu: Gpu | Cpu, operator: Operator, phase: Phase, costs: Dispa
     """
     if isinstance(gpu, Cpu):
         return cpu_dispatch_time(gpu, phase)
+    costs = host_costs(gpu, costs)
     if isinstance(operator, Linear | MatMul):
         besides_s = costs.product_s
     elif isinstance(operator, Conv2d):
@@ -102,12 +126,20 @@ def dispatch_time(gpu: Gpu | Cpu, operator: Operator, phase: Phase, costs: Dispa
 
 def gradient_time(device: Gpu | Cpu, parameters: int, costs: DispatchCosts = DISPATCH) -> float:
     """Return the seconds in which the host keeps the gradients of so many parameters, as tensors."""
-    return 0.0 if isinstance(device, Cpu) else parameters * costs.gradient_s * device.calibration.dispatch
+    return (
+        0.0
+        if isinstance(device, Cpu)
+        else parameters * host_costs(device, costs).gradient_s * device.calibration.dispatch
+    )
 
 
 def update_time(device: Gpu | Cpu, parameters: int, costs: DispatchCosts = DISPATCH) -> float:
     """Return the seconds in which the host gathers so many parameters, as tensors, for an update of all at once."""
-    return 0.0 if isinstance(device, Cpu) else parameters * costs.update_s * device.calibration.dispatch
+    return (
+        0.0
+        if isinstance(device, Cpu)
+        else parameters * host_costs(device, costs).update_s * device.calibration.dispatch
+    )
 
 
 def isolated_time(
@@ -115,5 +147,6 @@ def isolated_time(
 ) -> float:
     """Return the seconds that two events around one operator show, whose kernels take *kernels_s*."""
     field = _ISOLATED.get(type(operator), "isolated_other_s") if phase == "fwd" else "isolated_backward_s"
+    costs = host_costs(gpu, costs)
     before_s: float = getattr(costs, field)
     return before_s * gpu.calibration.dispatch + max(kernels_s, costs.isolated_end_s * gpu.calibration.dispatch)

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from simulator.devices.dispatch import DISPATCH
 from simulator.plan.plan import Plan, PlanBuilder
 from simulator.step.issue import Issue
 
 __all__ = ["GRAPH_LAUNCH_S", "plan_step"]
 
-GRAPH_LAUNCH_S = 10e-6  # one call that launches a captured graph
+GRAPH_LAUNCH_S = DISPATCH.graph_launch_s
 
 
-def plan_step(issues: Sequence[Issue], *, device: str, host: str, cuda_graph: bool = False) -> Plan:
+def plan_step(
+    issues: Sequence[Issue],
+    *,
+    device: str,
+    host: str,
+    cuda_graph: bool = False,
+    graph_launch_s: float = GRAPH_LAUNCH_S,
+) -> Plan:
     """Return the plan of *issues* on the nodes *device* and *host*.
 
     The host runs ahead of the device; a kernel starts once it has been issued and the one before has
@@ -23,7 +31,7 @@ def plan_step(issues: Sequence[Issue], *, device: str, host: str, cuda_graph: bo
     builder = PlanBuilder()
     launched: tuple[int, ...] = ()
     if cuda_graph and issues:
-        launched = (builder.work("launch graph", host, GRAPH_LAUNCH_S, stream="host"),)
+        launched = (builder.work("launch graph", host, graph_launch_s, stream="host"),)
     before: tuple[int, ...] = ()
     for issue in issues:
         if device == host:

@@ -28,6 +28,7 @@ def calibration_yaml(part: str, table: str, rows: Sequence[AskedRow], fitted: Ca
         f"    bandwidth: {factors.bandwidth}",
         f"    dispatch: {factors.dispatch}",
         "    by_class: " + _flow({name: factors.by_class[name] for name in sorted(factors.by_class)}),
+        *(["    host: " + _flow(dict(factors.host))] if factors.host else []),
         "    spread: " + _flow(fitted.spread),
         "    points:",
         f"      table: {_quoted(table)}",
