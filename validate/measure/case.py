@@ -10,10 +10,11 @@ from validate.measure.bench import Bench
 from validate.measure.statistics import Interval
 from validate.measure.timing import Call, Stopwatch
 
-__all__ = ["Case", "Mode", "Unavailable", "Work"]
+__all__ = ["Case", "Columns", "Mode", "Unavailable", "Work"]
 
 Mode = Literal["stream", "single", "graph"]
 """How calls are issued: one after the other; each alone, the host's part in it; from a captured graph."""
+Columns = dict[str, str | int | float]
 
 
 class Unavailable(Exception):  # noqa: N818  no error: not every machine has everything

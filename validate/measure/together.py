@@ -11,8 +11,9 @@ import torch.distributed as dist
 
 from validate.measure.statistics import FEWEST, Interval, median_interval
 from validate.measure.timing import Effort
+from validate.measure.watches import hold_up
 
-__all__ = ["hold_up", "time_together"]
+__all__ = ["time_together"]
 
 _QUEUE = 64  # calls of a sample at most: what a GPU's queue takes without holding up the host
 _ISSUE_S = 100e-6  # more than the host needs to issue one call
@@ -86,10 +87,3 @@ def _sample_cuda(call: Callable[[int], object], calls: int, token: torch.Tensor)
     end.record()
     end.synchronize()
     return _greatest(start.elapsed_time(end) / 1000, token)
-
-
-def hold_up(seconds: float) -> None:
-    """Keep the current stream busy for about *seconds*, where torch knows how; what follows waits in its queue."""
-    sleep = getattr(torch.cuda, "_sleep", None)
-    if sleep is not None:
-        sleep(int(seconds * 1.5e9))  # cycles; clocks run between 1 and 2.5 GHz
