@@ -116,7 +116,7 @@ def run(settings: Settings, say: Callable[[str], None] | None = None) -> int:
     facts = environment(bench)
     _check_same(settings.out / RECORD, facts)
     settings = replace(settings, machine=settings.machine or bench.name)
-    tables = {name: RowFile(settings.out / name, columns) for name, columns in COLUMNS.items()}
+    tables = _tables(settings.out)
     record: dict[str, Any] = {
         "schema_version": 1,
         "finished": False,
@@ -138,6 +138,8 @@ def run(settings: Settings, say: Callable[[str], None] | None = None) -> int:
         end, status = str(fault), FAILED
     except (KeyboardInterrupt, Stopped) as signal:
         end, status = f"interrupted{f' by {signal}' if str(signal) else ''}", INTERRUPTED
+    with suppress(OSError):
+        tables = _tables(settings.out)  # as they are on the disk: a row may be whole there when a signal arrived
     for queue in queues:
         for case in (*filter(None, (queue.under_way,)), *queue.cases):
             if not tables[case.table].holds(_asked(this, case)):
@@ -156,6 +158,10 @@ def run(settings: Settings, say: Callable[[str], None] | None = None) -> int:
         status = FAILED
     _report(this, queues, end)
     return status
+
+
+def _tables(out: Path) -> dict[str, RowFile]:
+    return {name: RowFile(out / name, columns) for name, columns in COLUMNS.items()}
 
 
 def _open(this: _Run) -> list[_Queue]:
