@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from simulator.devices.cost import Bound, KernelCost
 from simulator.devices.gpu.clock import computes_on_tensor_cores, sustained_clock
-from simulator.devices.gpu.gemm_tiles import EARLY, GEMM, GemmConstants, Tile, arithmetic_rate, tiles_for
+from simulator.devices.gpu.gemm_tiles import EARLY, GEMM, HALF_RATE, GemmConstants, Tile, arithmetic_rate, tiles_for
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth, l2_bandwidth, resident_share
 from simulator.devices.kernels import Gemm
@@ -28,7 +28,7 @@ _THIN = 16  # rows or columns, that dot products may compute
 _STEP_K = 8
 _VECTOR = 2  # elements that one instruction loads, at least, where rows start on such a boundary
 _SECTOR_BYTES = 32
-_WALK_SHARPNESS = 3.0
+_PAGE_BYTES = 2 << 20  # that one translation covers, since Pascal
 _REDUCE_SPEED = 2.5  # partial sums of a split k are still in L2: so much faster than device memory
 _Way = tuple[float, Tile, int, float, float, float, float]  # the fields of ProductTime
 
@@ -73,7 +73,11 @@ class _Product:
     tiles_at_once: float
     memory_s_per_byte: float
     l2_Bps_per_sm: float
+    known_pages: float  # whose translations are at hand
+    page_sharpness: float
     walks_per_s: float
+    idle_share: float  # of what the last wave leaves idle, that is lost
+    split_share: float  # of the rate, where k is split
     reduce_s: float  # where k is split
     partial_s_per_byte: float  # of the sums of its parts
 
@@ -160,12 +164,15 @@ def _product(
     m, n, k, batch = sides
     left, right, written = moved
     element = ELEMENT_BYTES[precision]
-    far = 0.0
+    tensor = computes_on_tensor_cores(gpu, precision)
+    early, volta = gpu.generation in EARLY, gpu.generation in HALF_RATE
+    far, known_pages = 0.0, math.inf
     # Tiles on tensor cores are wide, and fetched ahead of their use: translations are few and hidden.
-    if gpu.vendor == "nvidia" and not computes_on_tensor_cores(gpu, precision):
-        far = 1.0 / (1.0 + (c.walk_stride_bytes / (k * element)) ** _WALK_SHARPNESS)
-        operands = max(float((m + n) * k * element * batch), 1.0)
-        far *= c.walk_near + (1.0 - c.walk_near) / (1.0 + (c.walk_reach_bytes / operands) ** 2)
+    if gpu.vendor == "nvidia" and not tensor:
+        # Rows of B are met again by every row of tiles; those of A once, when translations are for other rows.
+        operands = max((m + c.walk_again * n) * k * element * batch, 1.0)
+        far = c.walk_near + (1.0 - c.walk_near) / (1.0 + (c.walk_reach_bytes / operands) ** 2)
+        known_pages = (c.pages_early if early else c.pages_late) * (1.0 + c.walk_held_bytes / operands)
     clock_Hz = sustained_clock(gpu, precision, c.power)
     # Products that run one after the other on the same operands find them in L2, as far as it holds all.
     hits = resident_share(gpu, batch * (left + right + written))
@@ -187,9 +194,13 @@ def _product(
         tiles_at_once=gpu.sm_count * c.wave,
         memory_s_per_byte=hits / l2_bandwidth(gpu) + (1.0 - hits) / memory_Bps,
         # Tiles on tensor cores are fetched once for several SMs, or found in L1: memory bounds them, not L2.
-        l2_Bps_per_sm=math.inf if computes_on_tensor_cores(gpu, precision) else c.l2_clock_bytes * clock_Hz,
-        walks_per_s=(c.walks_early if gpu.generation in EARLY else c.walks_late) * gpu.boost_clock_Hz,
-        reduce_s=c.reduce_early_s if gpu.vendor != "nvidia" or gpu.generation in EARLY else c.reduce_s,
+        l2_Bps_per_sm=math.inf if tensor else c.l2_clock_bytes * clock_Hz,
+        known_pages=known_pages,
+        page_sharpness=c.page_sharpness_early if early else c.page_sharpness_late,
+        walks_per_s=(c.walks_early if early else c.walks_late) * gpu.boost_clock_Hz,
+        idle_share=1.0 if tensor or volta else c.idle_early if early else c.idle_late,
+        split_share=1.0 if tensor or volta or early or gpu.vendor != "nvidia" else c.split_share,
+        reduce_s=c.reduce_early_s if gpu.vendor != "nvidia" or early else c.reduce_s,
         partial_s_per_byte=1.0 / (_REDUCE_SPEED * memory_Bps),
     )
 
@@ -200,14 +211,28 @@ def _parts(product: _Product, tiles: int) -> set[int]:
     return {1, *(max(1, min(most, waves * product.sm_count // tiles)) for waves in _WAVES)}
 
 
+def _missed(rows: int, pitch_bytes: int, known_pages: float, sharpness: float) -> float:
+    """Return the share of accesses whose translation is not at hand, *rows* starting every *pitch_bytes*.
+
+    Rows within one page share one translation, which stays: what counts is how many pages there are besides.
+    Tiles follow one another, so where they start within a page goes by the greatest common divisor.
+    """
+    span = rows * pitch_bytes
+    besides = min(rows - 1.0, (span - math.gcd(span, _PAGE_BYTES)) / _PAGE_BYTES)
+    return 1.0 / (1.0 + (known_pages / besides) ** sharpness) if besides > 0.0 else 0.0
+
+
 def _way(p: _Product, tile: Tile, parts: int, c: GemmConstants) -> _Way:
     rows = -(-p.m // tile.rows)
     columns = -(-p.n // tile.columns)
     k = -(-p.k // (parts * _STEP_K)) * _STEP_K
     tiles = p.batch * rows * columns * parts
-    deep = -(-tiles // p.sm_count)
+    waves = tiles / p.sm_count
+    deep = waves + p.idle_share * (math.ceil(waves) - waves) if waves > 1.0 else 1.0
     flop_s = 2.0 * tile.rows * tile.columns * k / tile.sm_flops_per_s
     compute_s = flop_s * max(deep, tile.alone) + deep * tile.edge_s
+    if parts > 1:
+        compute_s /= p.split_share
 
     # A wave covers about as many rows as columns of C, each of which is read once for the wave.
     tall = min(max(math.sqrt(p.tiles_at_once * tile.columns / tile.rows), 1.0), rows)
@@ -219,8 +244,12 @@ def _way(p: _Product, tile: Tile, parts: int, c: GemmConstants) -> _Way:
 
     fetched = tiles * k * p.element_bytes
     l2_s = fetched * (tile.rows + tile.columns) / (p.l2_Bps_per_sm * min(tiles, p.sm_count))
-    walked = min(tile.rows, p.m) * p.left_walks + min(tile.columns, p.n) * p.right_walks
-    walk_s = fetched / _SECTOR_BYTES * walked / p.walks_per_s
+    walk_s = 0.0
+    if p.left_walks or p.right_walks:
+        tile_rows, tile_columns = min(tile.rows, p.m), min(tile.columns, p.n)
+        missed = _missed(min(tile_rows, tile_columns), p.k * p.element_bytes, p.known_pages, p.page_sharpness)
+        walked = (tile_rows * p.left_walks + tile_columns * p.right_walks) * missed
+        walk_s = fetched / _SECTOR_BYTES * walked / p.walks_per_s
 
     e = c.overlap
     time_s = c.start_s + (compute_s**e + memory_s**e + l2_s**e + walk_s**e) ** (1.0 / e)

@@ -14,9 +14,9 @@ from simulator.devices.gpu.clock import POWER, PowerCosts, computes_on_tensor_co
 from simulator.devices.gpu.gpu import Gpu
 from simulator.workload.precision import Precision
 
-__all__ = ["EARLY", "GEMM", "GemmConstants", "Tile", "arithmetic_rate", "tiles_for"]
+__all__ = ["EARLY", "GEMM", "HALF_RATE", "GemmConstants", "Tile", "arithmetic_rate", "tiles_for"]
 
-_HALF_RATE = frozenset(("volta", "turing"))
+HALF_RATE = frozenset(("volta", "turing"))
 EARLY = frozenset(("fermi", "kepler", "maxwell", "pascal"))
 _DOT_PRODUCT_LANES = 96.0  # Pascal's chips with 128 lanes an SM multiply four int8 at once (dp4a)
 
@@ -36,33 +36,41 @@ class GemmConstants:
     remembered by them.
     """
 
-    fetch: float = 14.7  # with 128 lanes an SM, that share what shared memory delivers; of fewer lanes so much less
-    fetch_volta: float = 4.02  # Volta and Turing, whose kernels are tuned by hand
-    transpose: float = 6.75  # besides, where both operands are turned on their way to the SM
-    straight_volta: float = 2.21  # those are written for operands along k: cost of any other layout
-    unaligned: float = 0.914  # before Ampere, of the rate: rows that start at odd elements, which vectors do not fit
-    fetch_other: float = 9.07  # other makers
-    rate_other: float = 0.753  # of peak, at best
-    fetch_tensor: float = 3.55
-    rate_tensor_32_bit: float = 0.662  # tf32 against 16 bit: operands must lie along k, and are turned by the SM
-    alone: float = 14500.0  # elements of all tiles on an SM that hide each other's latencies
-    alone_tensor: float = 5890.0
-    tile_clocks: float = 451.0  # start and end of a tile
-    tile_clocks_tensor: float = 1090.0
-    overlap: float = 2.1  # exponent: arithmetic, memory and caches together take the norm of their times
-    bandwidth_share: float = 0.987  # of what streams reach
+    fetch: float = 15.4  # with 128 lanes an SM, that share what shared memory delivers; of fewer lanes so much less
+    fetch_volta: float = 4.57  # Volta and Turing, whose kernels are tuned by hand
+    transpose: float = 6.13  # besides, where both operands are turned on their way to the SM
+    straight_volta: float = 1.78  # those are written for operands along k: cost of any other layout
+    unaligned: float = 0.909  # before Ampere, of the rate: rows that start at odd elements, which vectors do not fit
+    fetch_other: float = 9.59  # other makers
+    rate_other: float = 0.747  # of peak, at best
+    fetch_tensor: float = 3.66
+    rate_tensor_32_bit: float = 0.663  # tf32 against 16 bit: operands must lie along k, and are turned by the SM
+    alone: float = 1.42e04  # elements of all tiles on an SM that hide each other's latencies
+    alone_tensor: float = 5.88e03
+    tile_clocks: float = 452.0  # start and end of a tile
+    tile_clocks_tensor: float = 1.12e03
+    overlap: float = 2.09  # exponent: arithmetic, memory and caches together take the norm of their times
+    bandwidth_share: float = 0.989  # of what streams reach
     l2_clock_bytes: float = 25.0  # from L2 to an SM, in a clock
-    thin_share: float = 0.0389  # of peak, where a product of a few rows or columns runs as dot products
+    thin_share: float = 0.033  # of peak, where a product of a few rows or columns runs as dot products
     l2_share: float = 0.5  # of L2, for operands
-    wave: float = 1.02  # tiles at once on an SM that share operands
-    walk_stride_bytes: float = 50900.0  # rows farther apart than this miss the translation of addresses
-    walk_reach_bytes: float = 9e8  # operands larger than this are beyond what the translations of the chip reach
-    walk_near: float = 0.355  # what a miss costs within that reach, against one beyond
-    walks_early: float = 2.43  # translations in a clock of the whole GPU, to Pascal
-    walks_late: float = 15.2  # since Volta
-    start_s: float = 7.04e-06  # launch to first instruction, and end
-    reduce_early_s: float = 4.79e-05  # where k is split: the kernel that adds up, and how rarely libraries do it
-    reduce_s: float = 3.95e-06  # since Volta
+    wave: float = 1.04  # tiles at once on an SM that share operands
+    pages_early: float = 0.569  # of a tile's rows whose translations an SM holds: to Pascal
+    page_sharpness_early: float = 1.91
+    pages_late: float = 3.79  # since Volta
+    page_sharpness_late: float = 4.04
+    idle_early: float = 0.666  # share of what the last wave leaves idle, that is lost: to Pascal
+    idle_late: float = 0.302  # since Ampere, and other makers; all of it on Volta, Turing and tensor cores
+    split_share: float = 0.851  # of the rate, where k is split: from Ampere on, on fp32 lanes
+    walk_again: float = 0.225  # what an operand counts there whose rows every row of tiles meets again
+    walk_held_bytes: float = 1.11e08  # operands smaller than this have all their translations near by
+    walk_reach_bytes: float = 6.33e08  # operands larger than this are beyond what the translations of the chip reach
+    walk_near: float = 0.458  # what a miss costs within that reach, against one beyond
+    walks_early: float = 2.48  # translations in a clock of the whole GPU, to Pascal
+    walks_late: float = 12.7  # since Volta
+    start_s: float = 7e-06  # launch to first instruction, and end
+    reduce_early_s: float = 5.02e-05  # where k is split: the kernel that adds up, and how rarely libraries do it
+    reduce_s: float = 3.94e-06  # since Volta
     power: PowerCosts = POWER
 
 
@@ -132,7 +140,7 @@ def _in_library(gpu: Gpu, columns: int, rows: int, layout: str, batched: bool) -
     """Return whether there is a kernel with the tile for arithmetic without tensor cores."""
     if gpu.vendor != "nvidia":
         return max(columns, rows) < 256
-    early, volta = gpu.generation in EARLY, gpu.generation in _HALF_RATE
+    early, volta = gpu.generation in EARLY, gpu.generation in HALF_RATE
     if early and layout == "NT" and not batched and _lanes(gpu) < 96.0:
         # P100: its times step with the size of the result as tiles of 128 x 64 do, not as larger ones would.
         return (columns, rows) in ((128, 64), (64, 64))
@@ -163,10 +171,10 @@ def _busy_share(
         return rate / (1.0 + c.fetch_tensor * fetches)
     if gpu.vendor != "nvidia":
         return c.rate_other / (1.0 + c.fetch_other * fetches)
-    if gpu.generation in _HALF_RATE:
+    if gpu.generation in HALF_RATE:
         fetch, turn = c.fetch_volta, 0.0 if layout == "NT" else c.straight_volta
     else:
         fetch = c.fetch
         turn = c.transpose if layout == "NT" else 0.0
-    slow = not aligned and (gpu.generation in EARLY or gpu.generation in _HALF_RATE)
+    slow = not aligned and (gpu.generation in EARLY or gpu.generation in HALF_RATE)
     return (c.unaligned if slow else 1.0) / (1.0 + (fetch * _lanes(gpu) / 128.0 + turn) * fetches)
