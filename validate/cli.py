@@ -188,19 +188,34 @@ def fit(
 @app.command("calibrate", epilog=_EPILOG)
 def calibrate(
     table: Annotated[
-        str | None, typer.Argument(metavar="MEASUREMENTS.csv", help="Measured operators; - is standard input.")
+        str | None,
+        typer.Argument(
+            metavar="MEASUREMENTS", help="The folder of validate run, or a table of operators; - is standard input."
+        ),
     ] = None,
-    device: Annotated[str | None, typer.Option("--device", metavar="PART", help="The GPU that was measured.")] = None,
+    device: Annotated[
+        str | None,
+        typer.Option("--device", metavar="PART", help="What was measured; of a folder where it does not say itself."),
+    ] = None,
+    topology: Annotated[
+        str | None, typer.Option("--topology", metavar="FILE", help="Of a folder: the machine that was measured.")
+    ] = None,
     out: Annotated[str | None, typer.Option("--out", metavar="FILE", help="Write the YAML there.")] = None,
     trust: Annotated[str, typer.Option("--trust", metavar="A,B", help="Grades of the rows that are used.")] = "A,B",
     quiet: _Quiet = False,
     debug: _Debug = False,
 ) -> None:
-    """Fit the few constants of one device to measured operators.
+    """Fit the few constants of one device to what was measured of it.
 
-    Writes a YAML file for simulate --calibration, with the points that it came from.
+    Writes a YAML file for simulate --calibration, with the points that it came from.  A table gives the
+    constants of its operators; a folder those of its host too, from launches and steps.
     """
     del debug  # read from the arguments where errors are shown
+    from validate.compare.calibrate import calibrate_folder, is_folder
+
+    if is_folder(table) or topology is not None:
+        calibrate_folder(table, device=device, topology=topology, out=out, trust=trust, quiet=quiet)
+        return
     from validate.calibrate.command import calibrate_command
 
     calibrate_command(table, device=device, out=out, trust=trust, quiet=quiet)
@@ -391,6 +406,25 @@ def cluster(
         clean=clean,
         quiet=quiet,
     )
+
+
+@app.command("describe", epilog=_EPILOG)
+def describe(
+    out: Annotated[
+        str | None, typer.Option("--out", metavar="FILE", help="Write the draft there, not to standard output.")
+    ] = None,
+    quiet: _Quiet = False,
+    debug: _Debug = False,
+) -> None:
+    """Draft a topology of this machine from what the system and the driver report.
+
+    What they do not say, the bandwidth of the CPU's memory above all, is an estimate marked UNVERIFIED.
+    The draft is for simulate --topology, validate run --topology and validate compare --topology.
+    """
+    del debug  # read from the arguments where errors are shown
+    from validate.describe.command import describe_command
+
+    describe_command(out=out, quiet=quiet)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

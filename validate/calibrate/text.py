@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from validate.calibrate.fit import Calibrated
 from validate.calibrate.rows import AskedRow
@@ -13,8 +13,19 @@ from validate.score.statistics import summarise
 __all__ = ["calibration_yaml"]
 
 
-def calibration_yaml(part: str, table: str, rows: Sequence[AskedRow], fitted: Calibrated) -> str:
-    """Return the file that says *fitted* of the device *part*, and the *rows* of *table* that it came from."""
+def calibration_yaml(
+    part: str,
+    table: str,
+    rows: Sequence[AskedRow],
+    fitted: Calibrated,
+    *,
+    others: Mapping[str, int] | None = None,
+    asked: Iterable[str] = (),
+) -> str:
+    """Return the file that says *fitted* of the device *part*, and the *rows* of *table* that it came from.
+
+    *others* counts what it came from besides, by name, and *asked* are digests of what those asked.
+    """
     factors = fitted.calibration
     left = summarise(fitted.errors)
     assert left.median_ape is not None
@@ -32,12 +43,12 @@ def calibration_yaml(part: str, table: str, rows: Sequence[AskedRow], fitted: Ca
         "    spread: " + _flow(fitted.spread),
         "    points:",
         f"      table: {_quoted(table)}",
-        "      count: " + _flow(dict(sorted(Counter(row.query.op for row in rows).items()))),
+        "      count: " + _flow(dict(sorted({**Counter(row.query.op for row in rows), **(others or {})}.items()))),
         f"      median_error: {left.median_ape:.4f}",
         f"      mean_error: {left.mean_ape:.4f}",
         f"      lines: {_quoted(ranges(sorted(row.record.line for row in rows), limit=None))}",
         "      asked:",
-        *(f"        - {_quoted(key)}" for key in sorted({row.digest for row in rows})),
+        *(f"        - {_quoted(key)}" for key in sorted({*(row.digest for row in rows), *asked})),
     ]
     return "\n".join(lines) + "\n"
 

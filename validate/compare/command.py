@@ -49,10 +49,13 @@ def compare_command(
         raise InputError(f"--trust: grades such as A,B are needed, with commas between; got '{one_line(trust, 60)}'")
     measured = read_folder(folder)
     second = read_folder(again, "--with") if again is not None else None
-    asked = Asked(topology, tuple(devices), calibration, grades)
+    if calibrate is not None and calibrated_by is not None:
+        raise InputError("--calibrate fits to a part of this folder, --calibrated-by to another; one of the two")
+    short = read_folder(calibrated_by, "--calibrated-by") if calibrated_by is not None else None
+    asked = Asked(topology, tuple(devices), calibration, calibrate, grades)
     with ExitStack() as stack:
         output = stack.enter_context(OutputFile("--report", report)) if report is not None else None
-        found = compare(measured, asked, second)
+        found = compare(measured, asked, second, short)
         document = comparison_document(found)
         if output is not None:
             from reports.compare import comparison_page

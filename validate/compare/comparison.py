@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from simulator.devices.calibration import Calibration
 from simulator.devices.calibration_file import read_calibration
 from simulator.devices.predict import Device
-from simulator.errors import InputError
+from simulator.errors import InputError, one_line
 from simulator.network.machine import Machine
 from validate.calibrate.sample import digest
+from validate.compare.calibrating import Bench as CalibratingBench
+from validate.compare.calibrating import Fitted
 from validate.compare.classes import ClassErrors, classes_of
 from validate.compare.drift import Drift, compare_runs
 from validate.compare.explain import Explanation, explain
 from validate.compare.facts import Facts, operator_facts, plain_facts, step_facts
 from validate.compare.folder import Folder
-from validate.compare.judge import Judged
+from validate.compare.judge import Judged, judge_by, judge_within, question
 from validate.compare.outliers import Outlier, find_outliers, worst_rows
 from validate.compare.places import Places, find_places
 from validate.compare.rows import ComparedRow, compare_folder
+from validate.measure.duration import duration_s
 from validate.operators.devices import DeviceBook
 from validate.operators.query import OperatorQuery
 from validate.score.machines import MachineBook
@@ -27,7 +31,7 @@ from validate.score.query import NotScored
 from validate.score.scorers import ScorerOptions, Scorers
 from validate.training.query import COLUMNS_ASKED, TrainingQuery
 
-__all__ = ["CALIBRATED_ON", "Asked", "Comparison", "Worst", "compare"]
+__all__ = ["CALIBRATED_ON", "Asked", "Comparison", "Worst", "compare", "fit_folder"]
 
 CALIBRATED_ON = "calibrated on"
 
@@ -39,6 +43,7 @@ class Asked:
     topology: str | None = None
     devices: tuple[str, ...] = ()
     calibration: str | None = None
+    calibrate: str | None = None
     trust: tuple[str, ...] = ("A", "B")
 
 
@@ -68,19 +73,22 @@ class Comparison:
     notes: tuple[str, ...] = field(default=())
 
 
-def compare(folder: Folder, asked: Asked, again: Folder | None = None) -> Comparison:
+def compare(folder: Folder, asked: Asked, again: Folder | None = None, short: Folder | None = None) -> Comparison:
     """Return *folder* beside its prediction, and beside *again*, another measurement of the same machine.
+
+    With *short* a calibration on that folder is judged on what it did not ask.
 
     Raises
     ------
     InputError
         Where what the user names is not known.
+    MissingDependency
+        Where calibrating needs SciPy and it is not installed.
 
     """
     places = find_places(folder, asked.topology, asked.devices)
-    options = scorer_options(folder, places, calibration=asked.calibration)
-    scorers = Scorers(options)
-    rows = compare_folder(folder, scorers, asked.trust)
+    options = ScorerOptions(topology=places.topology, devices=places.devices, calibration=asked.calibration)
+    rows = compare_folder(folder, Scorers(options), asked.trust)
     calibrations: Mapping[str, Calibration] = {}
     method = "data sheet and shared constants"
     if asked.calibration is not None:
@@ -90,6 +98,15 @@ def compare(folder: Folder, asked: Asked, again: Folder | None = None) -> Compar
         calibrations = {known.get(name, name): device.calibration for name, device in read.items()}
         rows = [set_aside(row, seen) for row in rows]
         method = f"calibration of {', '.join(sorted(calibrations))}"
+    judged: list[Judged] = []
+    judged_notes: list[str] = []
+    if short is not None or asked.calibrate is not None:
+        bench = CalibratingBench(places.part, replace(options, calibration=None))
+        if short is not None:
+            judged, judged_notes = _by_another(bench, folder, short, rows, asked)
+        else:
+            share = share_of(asked.calibrate or "", folder, rows)
+            judged = judge_within(bench, folder, rows, share)
     looker = _Looker(options, calibrations)
     worst = tuple(Worst(row, tuple(explain(looker.facts(row)))) for row in worst_rows(rows))
     return Comparison(
@@ -101,26 +118,60 @@ def compare(folder: Folder, asked: Asked, again: Folder | None = None) -> Compar
         tuple(classes_of(rows)),
         tuple(find_outliers(rows)),
         worst,
-        drift=compare_runs(folder, again) if again is not None else None,
-        notes=tuple(_notes(folder, places)),
+        tuple(judged),
+        tuple(judged_notes),
+        compare_runs(folder, again) if again is not None else None,
+        tuple(_notes(folder, places)),
     )
 
 
-def scorer_options(
-    folder: Folder,
-    places: Places,
-    *,
-    calibration: str | None = None,
-    calibrations: Mapping[str, Calibration] | None = None,
-) -> ScorerOptions:
-    """Return what the scorers are told of *folder*."""
-    del folder
-    return ScorerOptions(
-        topology=places.topology,
-        devices=places.devices,
-        calibration=calibration,
-        calibrations=calibrations or {},
-    )
+def _by_another(
+    bench: CalibratingBench, folder: Folder, short: Folder, rows: Sequence[ComparedRow], asked: Asked
+) -> tuple[list[Judged], list[str]]:
+    fitted, fitted_rows = fit_folder(bench, short, asked)
+    notes = []
+    seconds = short.record.get("seconds")
+    if isinstance(seconds, int | float):
+        notes.append(f"{one_line(short.path, 60)} was measured in {seconds:.0f} s")
+    if short.device != folder.device:
+        notes.append(f"the two are of different devices: {short.device or 'not said'}, {folder.device or 'not said'}")
+    asked_too = {question(row) for row in fitted_rows}
+    left = sum(row.counts and question(row) in asked_too for row in rows)
+    notes.append(f"{left} rows ask what it asked too and are not judged")
+    return judge_by(bench, fitted, fitted_rows, rows), notes
+
+
+def fit_folder(bench: CalibratingBench, folder: Folder, asked: Asked) -> tuple[Fitted, list[ComparedRow]]:
+    """Return what all of *folder* says of its device and host, and its rows; raises as :meth:`fit`."""
+    places = find_places(folder, asked.topology, asked.devices)
+    rows = compare_folder(folder, Scorers(ScorerOptions(topology=places.topology, devices=places.devices)), asked.trust)
+    operators = [row for row in rows if row.kind == "operators"]
+    steps = [row for row in rows if row.kind == "training"]
+    return bench.fit(operators, folder, steps), rows
+
+
+def share_of(text: str, folder: Folder, rows: Sequence[ComparedRow]) -> float:
+    """Return which share of the rows *text* means: ``50`` operators, or what is measured in ``120s`` on average.
+
+    Raises
+    ------
+    InputError
+        Where it is neither, or the record does not say how long the folder took.
+
+    """
+    count = sum(row.counts and row.kind == "operators" for row in rows)
+    plain = text.strip()
+    if re.fullmatch(r"0*[1-9][0-9]{0,5}", plain, re.ASCII):
+        return min(0.5, int(plain) / count) if count else 0.5
+    try:
+        wanted_s = duration_s(plain)
+    except ValueError:
+        shown = one_line(text, 60)
+        raise InputError(f"--calibrate: a number of rows such as 50, or a time such as 120s; got '{shown}'") from None
+    took_s = folder.record.get("seconds")
+    if not isinstance(took_s, int | float) or took_s <= 0:
+        raise InputError("--calibrate: run.json does not say how long this took; name a number of rows such as 50")
+    return min(0.5, wanted_s / took_s)
 
 
 def set_aside(row: ComparedRow, seen: frozenset[str]) -> ComparedRow:

@@ -105,7 +105,7 @@ def host_bound(facts: Facts) -> Explanation | None:
     if with_host and facts.host_s > 0.5 * min(facts.measured_s, facts.kernels_s + facts.host_s):
         return Explanation(
             "host bound",
-            f"the host's part is in it, about {_time(facts.host_s)} of {_time(facts.measured_s)}, as other hosts have it",
+            f"the host's part is in it: of {_time(facts.measured_s)} about {_time(facts.host_s)}, as on other hosts",
         )
     if not with_host and facts.is_slower and facts.kernels_s < facts.host_s and facts.measured_s < 2 * facts.host_s:
         return Explanation(

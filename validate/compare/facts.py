@@ -12,16 +12,18 @@ from simulator.devices.calibration import Calibration
 from simulator.devices.dispatch import dispatch_time
 from simulator.devices.gpu.clock import sustained_clock
 from simulator.devices.gpu.gpu import Gpu
-from simulator.devices.predict import Device, operator_costs
+from simulator.devices.predict import Device, kernel_cost
 from simulator.errors import ToposimError
 from simulator.network.machine import Machine
 from simulator.results.step import StepResult
+from simulator.workload.network import Network
 from simulator.workload.zoo.registry import build_network
 from validate.compare.rows import ComparedRow
+from validate.operators.predict import operator_kernels
 from validate.operators.query import OperatorQuery
 from validate.training.query import TrainingQuery
 
-__all__ = ["Facts", "operator_facts", "step_facts"]
+__all__ = ["Facts", "network_of", "operator_facts", "plain_facts", "step_facts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ def operator_facts(row: ComparedRow, device: Device | None) -> Facts:
     if not isinstance(query, OperatorQuery) or device is None:
         return Facts(**known)
     with contextlib.suppress(ToposimError, TypeError):
-        costs = operator_costs(device, query.operator, query.phase, query.precision)
+        costs = [kernel_cost(device, kernel, 1.0 if query.is_cold else 0.0) for kernel in operator_kernels(query)]
         if costs:
             longest = max(costs, key=lambda cost: cost.time_s)
             known |= {
@@ -156,8 +158,8 @@ def step_facts(row: ComparedRow, machine: Machine | None, calibrations: Mapping[
     return Facts(**known)
 
 
-def simulated(query: TrainingQuery, machine: Machine, calibrations: Mapping[str, Calibration]) -> StepResult:
-    """Return the simulated step that *query* asks for, of one micro-batch."""
+def network_of(query: TrainingQuery) -> Network:
+    """Return the network that *query* asks for; raises InputError where the zoo has none such."""
     named = {
         "image": query.image,
         "sequence_length": query.sequence_length,
@@ -167,10 +169,14 @@ def simulated(query: TrainingQuery, machine: Machine, calibrations: Mapping[str,
         "vocabulary": query.vocabulary,
     }
     sizes: dict[str, Any] = {name: size for name, size in named.items() if size is not None}
-    network = build_network(query.model, batch=query.batch, training=query.options.trains, **sizes)
+    return build_network(query.model, batch=query.batch, training=query.options.trains, **sizes)
+
+
+def simulated(query: TrainingQuery, machine: Machine, calibrations: Mapping[str, Calibration]) -> StepResult:
+    """Return the simulated step that *query* asks for, of one micro-batch."""
     return simulate_step(
         machine,
-        network,
+        network_of(query),
         query.options,
         threads=None if machine.gpus else query.threads,
         cpu_library=query.cpu_library,

@@ -1,12 +1,28 @@
-"""What a calibration is worth: fitted on one part of a folder, judged on what it has not seen."""
+"""What a calibration is worth: fitted on one part of what was measured, judged on what it has not seen.
+
+Four questions, each harder than the one before: other rows; other shapes; other operators; whole networks,
+which no operator's constants were fitted to.  Which rows are fitted to is decided by the SHA-256 of what they
+ask, so neither their times nor their order has a say.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from validate.compare.classes import ClassErrors
+from simulator.devices.calibration import Calibration
+from validate.calibrate.sample import digest
+from validate.compare.calibrating import Bench, Fitted
+from validate.compare.classes import ClassErrors, errors_of
+from validate.compare.folder import Folder
+from validate.compare.rows import ComparedRow
 
-__all__ = ["Judged"]
+__all__ = ["Judged", "judge_by", "judge_within", "question"]
+
+# What a row asks apart from how it is run: the same shape cold, alone or under another version is no new question.
+_HOW = frozenset(("device", "machine", "includes_dispatch", "cache", "threads", "schedule", "issue"))
+_WHICH = frozenset((*_HOW, "phase", "dtype", "variant"))
+_ENOUGH = 5  # rows that are judged at the least
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +37,113 @@ class Judged:
     points: int
     before: ClassErrors
     after: ClassErrors
+
+
+def question(row: ComparedRow, without: Collection[str] = _HOW) -> str:
+    """Return the digest of what *row* asks, whatever is said of the columns *without*."""
+    return digest({"table": row.table} | {name: text for name, text in row.key if name not in without})
+
+
+def judge_within(bench: Bench, folder: Folder, rows: Sequence[ComparedRow], share: float) -> list[Judged]:
+    """Return what calibrations on *share* of *rows* of *folder* are worth on the others."""
+    operators = [row for row in rows if row.counts and row.kind == "operators"]
+    steps = [row for row in rows if row.counts and row.kind == "training"]
+    count = max(1, round(share * len(operators)))
+    found = []
+    fitted: Fitted | None = None
+    if len(operators) >= _ENOUGH:
+        first, others = _split(operators, question, count)
+        fitted = bench.fit(first)
+        found.append(_judged(bench, fitted.calibration, others, "operators", "other operators", len(first)))
+        first, others = _split(operators, lambda row: question(row, _WHICH), max(count, len(operators) // 2))
+        first = _some(first, count)
+        alone = bench.fit(first)
+        found.append(
+            _judged(
+                bench, alone.calibration, others, "operators", "operators of shapes that it has not seen", len(first)
+            )
+        )
+        found += _other_operators(bench, operators, count)
+    if steps and fitted is not None:
+        found.append(_judged(bench, fitted.calibration, steps, "operators", "steps", len(fitted.rows)))
+        known = bench.fit(fitted.rows, folder)
+        if known.launches:
+            found.append(_judged(bench, known.calibration, steps, "operators and launches", "steps", known.points))
+        mine, theirs = _split(steps, lambda row: row.cells.get("model", ""), max(1, round(share * len(steps))))
+        whole = bench.fit(fitted.rows, folder, mine)
+        if whole.steps and theirs:
+            words = "operators, launches and steps" if whole.launches else "operators and steps"
+            found.append(
+                _judged(bench, whole.calibration, theirs, words, "steps of networks that it has not seen", whole.points)
+            )
+    return [item for item in found if item.after.scored]
+
+
+def judge_by(bench: Bench, fitted: Fitted, short: Sequence[ComparedRow], rows: Sequence[ComparedRow]) -> list[Judged]:
+    """Return what *fitted*, a calibration on the rows *short* of another folder, is worth on *rows*."""
+    asked = {question(row) for row in short}
+    networks = {row.cells.get("model", "") for row in fitted.steps}
+    shapes = {question(row, _WHICH) for row in short}
+    new = [row for row in rows if row.counts and question(row) not in asked]
+    operators = [row for row in new if row.kind == "operators"]
+    steps = [row for row in new if row.kind == "training"]
+    parts = [
+        ("operators that it did not ask", operators),
+        ("operators of shapes that it did not ask", [r for r in operators if question(r, _WHICH) not in shapes]),
+        ("steps that it did not ask", steps),
+        ("steps of networks that it did not ask", [r for r in steps if r.cells.get("model", "") not in networks]),
+    ]
+    words = _said(fitted)
+    return [_judged(bench, fitted.calibration, part, words, judged, fitted.points) for judged, part in parts if part]
+
+
+def _said(fitted: Fitted) -> str:
+    words = [f"{len(fitted.rows)} operators"] if fitted.rows else []
+    words += [f"{fitted.launches} launches"] if fitted.launches else []
+    words += [f"{len(fitted.steps)} steps"] if fitted.steps else []
+    return ", ".join(words) or "nothing"
+
+
+def _other_operators(bench: Bench, operators: Sequence[ComparedRow], count: int) -> list[Judged]:
+    """Return one judgement over all operators, each with constants fitted to the others alone."""
+    names = sorted({row.cells.get("op", "") for row in operators})
+    before: list[ComparedRow] = []
+    after: list[ComparedRow] = []
+    for name in names:
+        mine = [row for row in operators if row.cells.get("op", "") == name]
+        others = [row for row in operators if row.cells.get("op", "") != name]
+        if len(others) < _ENOUGH:
+            continue
+        before += mine
+        after += bench.again(mine, bench.fit(_some(others, count)).calibration)
+    if not after:
+        return []
+    judged = "each operator by a fit to the others"
+    return [Judged("operators", judged, min(count, len(operators)), errors_of(before), errors_of(after))]
+
+
+def _judged(
+    bench: Bench, calibration: Calibration, rows: Sequence[ComparedRow], fitted: str, judged: str, points: int
+) -> Judged:
+    return Judged(fitted, judged, points, errors_of(rows), errors_of(bench.again(rows, calibration)))
+
+
+def _split(
+    rows: Sequence[ComparedRow], key: Callable[[ComparedRow], str], count: int
+) -> tuple[list[ComparedRow], list[ComparedRow]]:
+    """Return about *count* rows, at most half of the keys, and the rows of all other keys."""
+    keyed = [(digest({"key": key(row)}), row) for row in rows]
+    ordered = sorted({name for name, _ in keyed})
+    chosen: set[str] = set()
+    taken = 0
+    for name in ordered[: max(1, len(ordered) // 2)]:
+        if taken >= count:
+            break
+        chosen.add(name)
+        taken += sum(1 for other, _ in keyed if other == name)
+    return [row for name, row in keyed if name in chosen], [row for name, row in keyed if name not in chosen]
+
+
+def _some(rows: Sequence[ComparedRow], count: int) -> list[ComparedRow]:
+    """Return *count* of *rows*, those of the lowest digests."""
+    return sorted(rows, key=lambda row: (question(row), row.table, row.line))[:count]

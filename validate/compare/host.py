@@ -1,0 +1,102 @@
+"""What a host takes for its calls: from ``launch.csv``, and from steps that wait for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from statistics import median
+
+from simulator.devices.dispatch import DISPATCH
+from simulator.step.issue import Issue
+from validate.compare.folder import Folder
+
+__all__ = ["host_seconds", "scale_of_steps", "step_time"]
+
+LAUNCH = "launch.csv"
+_PLAIN = ("relu", "gelu", "softmax", "dropout", "max_pool", "layer_norm")  # nothing but the call itself
+_BESIDES = {"linear": "product_s", "conv2d": "convolution_s", "batch_norm": "batch_norm_s", "lstm": "recurrent_s"}
+_PARAMETERS = 64  # of the measured optimisers
+_TWO = 2  # parameters of a layer norm
+# How far the speed of a host is from what is known of it before any step is seen: one standard deviation of the
+# logarithm; and what a step that is predicted well scatters by.
+_PRIOR, _SCATTER = 0.5, 0.05
+_FURTHEST = math.log(8.0)
+
+
+def host_seconds(folder: Folder) -> dict[str, float]:
+    """Return the constants of dispatch that ``launch.csv`` of *folder* shows; empty where it shows none.
+
+    An operator forward is what plain layers take in the middle; a product, a convolution, ... what theirs take
+    beyond it.  Backward is what a layer takes with its backward pass beyond forward alone.
+    """
+    table = folder.tables.get(LAUNCH)
+    if table is None:
+        return {}
+    times: dict[str, float] = {}
+    for record in table.rows:
+        try:
+            times.setdefault(table.cell(record, "metric"), float(table.cell(record, "time_s")))
+        except ValueError:
+            continue
+    forward = {name: times.get(f"host time of {name}, forward, recorded", 0.0) for name in (*_PLAIN, *_BESIDES)}
+    whole = {name: times.get(f"host time of {name}, forward and backward", 0.0) for name in (*_PLAIN, *_BESIDES)}
+    found: dict[str, float] = {}
+    plain = [forward[name] for name in _PLAIN if forward[name] > 0]
+    if plain:
+        found["forward_s"] = median(plain)
+        for name, constant in _BESIDES.items():
+            if forward[name] > 0:
+                found[constant] = max(0.0, forward[name] - found["forward_s"])
+    bare = [whole[name] - forward[name] for name in _PLAIN[:-1] if whole[name] > forward[name] > 0]
+    if bare:
+        found["backward_s"] = median(bare)
+        norm_s = whole["layer_norm"] - forward["layer_norm"]
+        if norm_s > 0:
+            found["gradient_s"] = max(0.0, (norm_s - found["backward_s"]) / _TWO)
+    update_s = times.get("host time of a step of SGD with momentum, foreach", 0.0)
+    if update_s > 0:
+        found["update_s"] = update_s / _PARAMETERS
+    graph_s = times.get("host time of a graph of 1 kernel", 0.0)
+    if graph_s > 0:
+        found["graph_launch_s"] = graph_s
+    return found
+
+
+def step_time(issues: Sequence[Issue], scale: float = 1.0) -> float:
+    """Return the seconds of a step whose host takes *scale* times as long: it runs ahead, the device follows."""
+    host_s = device_s = 0.0
+    for issue in issues:
+        host_s += issue.host_s * scale
+        device_s = max(device_s, host_s) + issue.device_s
+    return max(host_s, device_s)
+
+
+def scale_of_steps(steps: Sequence[tuple[Sequence[Issue], float]]) -> float:
+    """Return by how much the host takes longer than said, from issues of steps and their measured seconds.
+
+    The least of soft errors of log(predicted / measured), drawn to 1; by golden section, as it has one valley
+    where the errors of all steps have one.
+    """
+
+    def loss(x: float) -> float:
+        misses = [math.log(step_time(issues, math.exp(x)) / measured_s) / _SCATTER for issues, measured_s in steps]
+        return sum(2.0 * (math.sqrt(1.0 + miss * miss) - 1.0) for miss in misses) + (x / _PRIOR) ** 2
+
+    grid = [_FURTHEST * i / 12 for i in range(-12, 13)]
+    best = min(range(len(grid)), key=lambda i: loss(grid[i]))
+    low, high = grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)]
+    golden = (math.sqrt(5.0) - 1.0) / 2.0
+    while high - low > 1e-4:
+        left, right = high - golden * (high - low), low + golden * (high - low)
+        low, high = (low, right) if loss(left) < loss(right) else (left, high)
+    return math.exp((low + high) / 2)
+
+
+def scaled(measured: Mapping[str, float], scale: float, isolated: float) -> dict[str, float]:
+    """Return all constants of dispatch: as *measured* or shared, times *scale*; those of a call alone *isolated*."""
+    constants = {**asdict(DISPATCH), **measured}
+    return {
+        name: float(f"{value * (isolated if name.startswith('isolated_') else scale):.4g}")
+        for name, value in constants.items()
+    }
