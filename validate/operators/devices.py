@@ -18,7 +18,7 @@ from simulator.topology.load import load_topology
 from simulator.topology.parts import CpuPart, GpuPart
 from validate.score.query import NotScored
 
-__all__ = ["DeviceBook", "device_names", "find_gpu", "gpu_names", "near_gpu"]
+__all__ = ["DeviceBook", "device_names", "find_cpu", "find_gpu", "gpu_names", "near_gpu"]
 
 _SOCKETS = re.compile(r"([1-9][0-9]?)\s*x\s+(.+)", re.IGNORECASE | re.ASCII)
 
@@ -42,6 +42,17 @@ def device_names() -> dict[str, str]:
         as_cpu = f"{part}-cpu"
         found[name] = as_cpu if as_cpu in cpus and _is_other(part) else part
     return found
+
+
+@lru_cache(maxsize=1024)
+def find_cpu(name: str) -> str | None:
+    """Return the CPU part that a system's own name of its processor means, None where there is none.
+
+    All words of a part's name stand in it: ``xeon-e5-2686-v4`` in ``intel-xeon-cpu-e5-2686-v4-2-30ghz``.
+    """
+    words = set(name.split("-"))
+    found = [part for part in part_names("cpu") if words.issuperset(part.split("-"))]
+    return max(found, key=len) if found else None
 
 
 def _names(kind: str) -> dict[str, str]:
@@ -179,7 +190,7 @@ class DeviceBook:
                 raise InputError(f"--device: no row is of device '{one_line(name, 60)}'; {nearest(name, seen)}")
 
     def _of(self, name: str) -> _Named | None:
-        return self._named.get(name) or self._all or self._known.get(name)
+        return self._named.get(name) or self._all or self._known.get(name) or self._known.get(find_cpu(name) or "")
 
     def _made(self, named: _Named, threads: int | None, library: CpuLibrary) -> Device:
         part = self._own.get(named.part) or load_part(named.part)

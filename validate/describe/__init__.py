@@ -1,0 +1,1 @@
+"""A draft of a topology: what the machine reports of itself, and estimates where it says nothing."""

@@ -1,0 +1,165 @@
+"""The processor as the system reports it: model, sockets, cores, vectors, clocks, caches, memory."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["CacheFacts", "Processor", "read_processor"]
+
+_VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
+_IN_NAME = re.compile(r"@\s*([0-9.]+)\s*GHz", re.IGNORECASE | re.ASCII)
+_SCALES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFacts:
+    """A level of the cache, for data: the size of one, and how many of the usable cores share it."""
+
+    level: int
+    size_bytes: int
+    shared_by_cores: int
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """What the system says; None, 0 or empty where it says nothing.
+
+    ``cores`` and ``threads`` are those of one socket that the process may use.  ``socket_of`` gives the
+    socket of each logical processor, usable or not, counted from 0.
+    """
+
+    model: str
+    vendor: str
+    family: int
+    flags: frozenset[str]
+    sockets: int
+    cores: int
+    threads: int
+    clock_Hz: float | None
+    turbo_Hz: float | None
+    caches: tuple[CacheFacts, ...]
+    memory_bytes: int | None
+    socket_of: Mapping[int, int]
+
+
+def read_processor(root: Path = Path("/"), usable: Collection[int] | None = None) -> Processor:
+    """Return the processor of the system whose files lie under *root*.
+
+    *usable* are the logical processors that the process may use; all where None.
+    """
+    blocks = _cpuinfo(root)
+    first = next(iter(blocks.values()), {})
+    said = {number: _place(root, number, block) for number, block in blocks.items()}
+    packages = sorted({package for package, _ in said.values()})
+    mine = {number: said[number] for number in said if usable is None or number in usable} or said
+    cores = {package: {core for p, core in mine.values() if p == package} for package, _ in mine.values()}
+    sockets = max(1, len(cores))
+    n_cores = max((len(found) for found in cores.values()), default=os.cpu_count() or 1)
+    quota = _quota(root)
+    if quota is not None and quota < n_cores * sockets:
+        sockets, n_cores = 1, quota
+    threads_per_core = max(1, len(mine) // max(1, sum(len(found) for found in cores.values()))) if mine else 1
+    model = first.get("model name") or first.get("Model name") or ""
+    family = first.get("cpu family", "")
+    clock_Hz, turbo_Hz = _clocks(root, model, first)
+    return Processor(
+        model=model,
+        vendor=_VENDORS.get(first.get("vendor_id", ""), "arm" if "CPU implementer" in first else "other"),
+        family=int(family) if family.isdigit() else 0,
+        flags=frozenset((first.get("flags") or first.get("Features") or "").split()),
+        sockets=sockets,
+        cores=n_cores,
+        threads=n_cores * threads_per_core,
+        clock_Hz=clock_Hz,
+        turbo_Hz=turbo_Hz,
+        caches=_caches(root, set(mine), threads_per_core, n_cores),
+        memory_bytes=_memory(root),
+        socket_of={number: packages.index(package) for number, (package, _) in said.items()},
+    )
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _cpuinfo(root: Path) -> dict[int, dict[str, str]]:
+    """Return what ``/proc/cpuinfo`` says of each logical processor."""
+    found: dict[int, dict[str, str]] = {}
+    for block in _text(root / "proc/cpuinfo").split("\n\n"):
+        pairs = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in block.splitlines())}
+        number = pairs.get("processor", "")
+        if number.isdigit():
+            found[int(number)] = pairs
+    return found
+
+
+def _place(root: Path, number: int, block: Mapping[str, str]) -> tuple[int, int]:
+    """Return the package and the core of a logical processor; each its own core where nothing is said."""
+    folder = root / f"sys/devices/system/cpu/cpu{number}/topology"
+    package = _text(folder / "physical_package_id") or block.get("physical id", "0")
+    core = _text(folder / "core_id") or block.get("core id", str(number))
+    return _integer(package, 0), _integer(core, number)
+
+
+def _integer(text: str, default: int) -> int:
+    return int(text) if re.fullmatch(r"\d{1,9}", text, re.ASCII) else default
+
+
+def _quota(root: Path) -> int | None:
+    """Return how many processors a container's share of time amounts to, at least one."""
+    words = _text(root / "sys/fs/cgroup/cpu.max").split()
+    if len(words) != 2 or not all(re.fullmatch(r"[1-9]\d{0,12}", word, re.ASCII) for word in words):
+        return None
+    return max(1, int(words[0]) // int(words[1]))
+
+
+def _clocks(root: Path, model: str, first: Mapping[str, str]) -> tuple[float | None, float | None]:
+    """Return the base clock and the highest: of the driver, of the model's name, what runs now."""
+    folder = root / "sys/devices/system/cpu/cpu0/cpufreq"
+    base_kHz, most_kHz = (_integer(_text(folder / name), 0) for name in ("base_frequency", "cpuinfo_max_freq"))
+    named = _IN_NAME.search(model)
+    now = re.fullmatch(r"\d{2,5}(?:\.\d+)?", first.get("cpu MHz", ""), re.ASCII)
+    clock_Hz = base_kHz * 1e3 or (float(named[1]) * 1e9 if named else 0.0)
+    if not clock_Hz and now:
+        clock_Hz = float(now[0]) * 1e6
+    turbo_Hz = most_kHz * 1e3
+    return clock_Hz or turbo_Hz or None, turbo_Hz if turbo_Hz > clock_Hz > 0 else None
+
+
+def _caches(root: Path, usable: set[int], threads_per_core: int, n_cores: int) -> tuple[CacheFacts, ...]:
+    found: dict[int, CacheFacts] = {}
+    first = min(usable, default=0)
+    for folder in sorted((root / f"sys/devices/system/cpu/cpu{first}/cache").glob("index*")):
+        level = _integer(_text(folder / "level"), 0)
+        size = re.fullmatch(r"(\d{1,9})([KMG]?)", _text(folder / "size"), re.ASCII)
+        if not level or size is None or not int(size[1]) or _text(folder / "type") == "Instruction":
+            continue
+        sharing = _numbers(_text(folder / "shared_cpu_list")) & usable
+        cores = max(1, min(n_cores, len(sharing) // threads_per_core))
+        found[level] = CacheFacts(level, int(size[1]) * _SCALES.get(size[2], 1), cores)
+    return tuple(found[level] for level in sorted(found))
+
+
+def _numbers(text: str) -> set[int]:
+    """Return the numbers of a list such as ``0-3,8``."""
+    found: set[int] = set()
+    for low, high in re.findall(r"(\d{1,5})(?:-(\d{1,5}))?", text, re.ASCII):
+        found.update(range(int(low), int(high or low) + 1))
+    return found
+
+
+def _memory(root: Path) -> int | None:
+    """Return the bytes of memory, or what a container may have of it."""
+    total = re.search(r"^MemTotal:\s+(\d{1,15}) kB", _text(root / "proc/meminfo"), re.MULTILINE | re.ASCII)
+    sizes = [int(total[1]) * 1024] if total else []
+    limit = _text(root / "sys/fs/cgroup/memory.max")
+    if re.fullmatch(r"[1-9]\d{0,17}", limit, re.ASCII):
+        sizes.append(int(limit))
+    return min(sizes, default=None)

@@ -1,0 +1,81 @@
+"""What ``nvidia-smi topo -m`` prints: how each pair of GPUs, and of GPU and adapter, is joined."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["Matrix", "parse_topo"]
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_GPU = re.compile(r"GPU(\d{1,4})", re.ASCII)
+_NVLINK = re.compile(r"NV(\d{1,3})", re.ASCII)
+_WORDS = frozenset(("X", "SYS", "SOC", "NODE", "PHB", "PXB", "PIX"))
+_RANGE = re.compile(r"\d{1,5}(?:-\d{1,5})?(?:,\d{1,5}(?:-\d{1,5})?)*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """``between[a, b]`` is the word for two names (``GPU0``, ``mlx5_0``), both ways about.
+
+    ``affinity`` gives the first processor that the system names beside a GPU.
+    """
+
+    gpus: int
+    nics: tuple[str, ...]
+    between: Mapping[tuple[str, str], str]
+    affinity: Mapping[int, int]
+
+    def nvlinks(self, a: int, b: int) -> int:
+        """Return how many NVLinks join two GPUs."""
+        found = _NVLINK.fullmatch(self.between.get((f"GPU{a}", f"GPU{b}"), ""))
+        return int(found[1]) if found else 0
+
+
+def parse_topo(text: str) -> Matrix:
+    """Return the matrix in *text*.
+
+    Raises
+    ------
+    ValueError
+        Where it is none; says what is wrong with it.
+
+    """
+    columns: list[str] = []
+    rows: dict[str, list[str]] = {}
+    for line in _ANSI.sub("", text).splitlines():
+        words = line.split()
+        if not words:
+            continue
+        if not columns:
+            if _GPU.fullmatch(words[0]) and (len(words) == 1 or words[1] not in _WORDS):
+                stop = words.index("CPU") if "CPU" in words else len(words)
+                columns = words[:stop]
+        elif words[0] in columns and words[0] not in rows:
+            rows[words[0]] = words[1:]
+    if not columns:
+        raise ValueError("no line names the GPUs (GPU0 GPU1 ...)")
+    gpus = [name for name in columns if _GPU.fullmatch(name)]
+    if gpus != [f"GPU{i}" for i in range(len(gpus))]:
+        raise ValueError("the GPUs are not numbered from 0")
+    between: dict[tuple[str, str], str] = {}
+    affinity: dict[int, int] = {}
+    for name, cells in rows.items():
+        if len(cells) < len(columns):
+            raise ValueError(f"the row of {name} has {len(cells)} cells for {len(columns)} columns")
+        for other, cell in zip(columns, cells, strict=False):
+            if cell not in _WORDS and not _NVLINK.fullmatch(cell):
+                raise ValueError(f"'{cell[:20]}' between {name} and {other} is no word of nvidia-smi's")
+            between[name, other] = cell
+        said = cells[len(columns) :]
+        if name in gpus and said and _RANGE.fullmatch(said[0]):
+            affinity[gpus.index(name)] = int(re.split("[-,]", said[0])[0])
+    missing = [name for name in gpus if name not in rows]
+    if missing:
+        raise ValueError(f"there is no row of {missing[0]}")
+    for (a, b), cell in between.items():
+        if between.get((b, a), cell) != cell:
+            raise ValueError(f"{a} to {b} is {cell}, but {b} to {a} is {between[b, a]}")
+    nics = tuple(name for name in columns if name not in gpus)
+    return Matrix(len(gpus), nics, {**{(b, a): cell for (a, b), cell in between.items()}, **between}, affinity)
