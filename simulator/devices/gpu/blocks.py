@@ -12,7 +12,7 @@ __all__ = ["Engine", "blocks_time"]
 
 _FULL_TILE = 64.0  # multiplications per element loaded of the largest usual tile on fp32 lanes, 128 x 128
 _STEP = 8  # a block goes through the reduction in steps of so many
-_SHORTEST_SPLIT = 64  # a reduction is not split into parts shorter than this
+_SHORTEST_SPLIT = 64  # a reduction is not split further into parts shorter than this
 _ENOUGH_BLOCKS = 4  # per SM: more splits do not help
 
 
@@ -63,7 +63,7 @@ def blocks_time(
         most = max(1.0, 2.0 / size)
         blocks = -(-m // tm) * -(-n // tn) * batch
         for split in splits:
-            if split > 1 and steps < split * _SHORTEST_SPLIT:
+            if split > splits[0] and steps < split * _SHORTEST_SPLIT:
                 break
             per_sm = split * blocks / engine.sm_count
             rounds = ceil(per_sm)

@@ -15,14 +15,15 @@ from simulator.workload.precision import ELEMENT_BYTES
 __all__ = ["convolution_cost"]
 
 _LARGEST_FFT_FILTER = 16
+_BEFORE_PASCAL = frozenset(("kepler", "maxwell"))
 _VECTOR = 16  # channels that a processor computes at once
 
 
 def convolution_cost(gpu: Gpu, kernel: Convolution, costs: ConvolutionCosts = CONVOLUTION) -> KernelCost:
     """Return the cost of *kernel* on *gpu*.
 
-    In less than fp32, where the device has matrix units, these compete with fp32 lanes; where it has
-    none, only the bytes are fewer.
+    In less than fp32, where the device has matrix units, libraries take these, and fp32 lanes only for
+    groups; where it has none, only the bytes are fewer.
 
     Raises
     ------
@@ -31,9 +32,10 @@ def convolution_cost(gpu: Gpu, kernel: Convolution, costs: ConvolutionCosts = CO
 
     """
     asked = problem(gpu, kernel, ELEMENT_BYTES[kernel.precision], costs)
-    candidates = _on_lanes(asked)
     gpu.peak(kernel.precision)  # a device that does not know the precision refuses it
-    if computes_on_tensor_cores(gpu, kernel.precision):
+    on_tensor_cores = computes_on_tensor_cores(gpu, kernel.precision)
+    candidates = [] if on_tensor_cores and kernel.shape.groups == 1 else _on_lanes(asked)
+    if on_tensor_cores:
         candidates.append(tensor_gemm(asked, compute_rate(gpu, kernel.precision), kernel.channels_last))
     best = min(candidates)
     time_s = best.time_s if kernel.autotuned else costs.heuristic * best.time_s
@@ -67,7 +69,7 @@ def _on_lanes(asked: Problem) -> list[Candidate]:
         square = shape.kernel_h == shape.kernel_w
         if square and asked.taps == 9 and not weight and asked.gpu.generation != "kepler":
             found.append(winograd_fused(asked))
-        if square and asked.taps in (9, 25) and not (weight and asked.gpu.generation == "kepler"):
+        if square and asked.taps in (9, 25) and not (weight and asked.gpu.generation in _BEFORE_PASCAL):
             found.append(winograd(asked))  # for weights since cuDNN 5.1
         if max(shape.kernel_h, shape.kernel_w) <= _LARGEST_FFT_FILTER:
             found.append(fft_tiles(asked))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import ceil
 from typing import Literal, NamedTuple
 
-from simulator.devices.gpu.clock import sustained_clock
+from simulator.devices.gpu.clock import POWER, PowerCosts, sustained_clock
 from simulator.devices.gpu.convolution_costs import ConvolutionCosts
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth
@@ -38,7 +39,8 @@ class Problem:
 
     ``rows`` and ``reduction`` are channels of one group: of the result, and those summed over; for
     ``bwd_weight`` those of the result's gradient and of the images.  ``height`` and ``width`` are of
-    what is written (``bwd_weight``: of the result's gradient).
+    what is written (``bwd_weight``: of the result's gradient).  ``hot_rate_flops_per_s`` is that of kernels
+    which burn as much as a large product; ``bytes`` are moved once, without what a stride steps over.
     """
 
     gpu: Gpu
@@ -47,12 +49,14 @@ class Problem:
     direction: Literal["fwd", "bwd_data", "bwd_weight"]
     element_bytes: int
     rate_flops_per_s: float
+    hot_rate_flops_per_s: float
     bandwidth_Bps: float
     c_in: int
     c_out: int
     taps: int
     pixels_in: int
     pixels_out: int
+    pixels_touched: int
     rows: int
     reduction: int
     height: int
@@ -76,15 +80,21 @@ def at_least(compute_s: float, memory_s: float) -> float:
     return float((compute_s**4 + memory_s**4) ** 0.25)
 
 
-def compute_rate(gpu: Gpu, precision: Precision) -> float:
-    """Return the peak rate, in FLOP/s, at the clock that is held."""
-    return gpu.peak(precision) * sustained_clock(gpu, precision) / gpu.boost_clock_Hz
+def compute_rate(gpu: Gpu, precision: Precision, energy: float = 1.0) -> float:
+    """Return the peak rate, in FLOP/s, at the clock that is held; *energy*: of a clock, against a large product's."""
+    return gpu.peak(precision) * sustained_clock(gpu, precision, _power(energy)) / gpu.boost_clock_Hz
 
 
-def lane_share(gpu: Gpu, costs: ConvolutionCosts) -> float:
+@lru_cache(maxsize=64)
+def _power(energy: float) -> PowerCosts:
+    return replace(POWER, multiply_add_J=energy * POWER.multiply_add_J) if energy != 1.0 else POWER
+
+
+def lane_share(gpu: Gpu, costs: ConvolutionCosts, direction: str = "fwd") -> float:
     """Return what the generation's fp32 lanes reach of what Pascal's do."""
     if gpu.generation in _EARLY:
-        return costs.early * (costs.kepler if gpu.generation == "kepler" else 1.0)
+        share = costs.kepler if gpu.generation == "kepler" else 1.0
+        return share if direction == "bwd_weight" else costs.early * share
     if gpu.generation in _SEPARATE_INTEGERS:
         return costs.separate_integers
     if gpu.generation == "ampere":
@@ -97,27 +107,32 @@ def lane_share(gpu: Gpu, costs: ConvolutionCosts) -> float:
 def problem(gpu: Gpu, kernel: Convolution, element_bytes: int, costs: ConvolutionCosts) -> Problem:
     """Return *kernel* on the fp32 lanes of *gpu*."""
     shape, direction = kernel.shape, kernel.direction
-    rate = compute_rate(gpu, "fp32")
-    if gpu.vendor == "nvidia":
-        rate *= lane_share(gpu, costs)
+    share = lane_share(gpu, costs, direction) if gpu.vendor == "nvidia" else 1.0
     c_in, c_out = shape.c_in // shape.groups, shape.c_out // shape.groups
     backward = direction == "bwd_data"
+    taps = shape.kernel_h * shape.kernel_w
+    pixels_in, pixels_out = shape.batch * shape.h_in * shape.w_in, shape.batch * shape.h_out * shape.w_out
+    touched = pixels_in
+    if taps == 1 and not backward:  # whole rows, as sectors hold what lies between
+        touched = min(pixels_in, pixels_out * shape.stride_w)
     return Problem(
         gpu=gpu,
         costs=costs,
         shape=shape,
         direction=direction,
         element_bytes=element_bytes,
-        rate_flops_per_s=rate,
+        rate_flops_per_s=share * compute_rate(gpu, "fp32", costs.energy),
+        hot_rate_flops_per_s=share * compute_rate(gpu, "fp32"),
         bandwidth_Bps=achieved_bandwidth(gpu),
         c_in=c_in,
         c_out=c_out,
-        taps=shape.kernel_h * shape.kernel_w,
-        pixels_in=shape.batch * shape.h_in * shape.w_in,
-        pixels_out=shape.batch * shape.h_out * shape.w_out,
+        taps=taps,
+        pixels_in=pixels_in,
+        pixels_out=pixels_out,
+        pixels_touched=touched,
         rows=c_in if backward else c_out,
         reduction=c_out if backward else c_in,
         height=shape.h_in if backward else shape.h_out,
         width=shape.w_in if backward else shape.w_out,
-        bytes=element_bytes * (shape.input_elements + shape.weight_elements + shape.output_elements),
+        bytes=element_bytes * (touched * shape.c_in + shape.weight_elements + shape.output_elements),
     )

@@ -22,6 +22,7 @@ __all__ = ["direct", "explicit_gemm", "implicit_gemm", "tensor_gemm"]
 _FORWARD_EARLY = ((128, 128), (64, 128), (32, 128))
 _FORWARD = (*_FORWARD_EARLY, (64, 64))
 _STRIDED_EARLY = ((128, 128), (128, 64))
+_FEW_CHANNELS = 16
 _ANY = ((128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128))
 _TENSOR = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))
 # For the gradient of the filters: columns by channels of the result.
@@ -35,6 +36,9 @@ _TENSOR_BLOCK, _TENSOR_INTENSITY = 256 * 128, 256 * 128 / (256 + 128)
 _EARLY_TENSOR = frozenset(("volta", "turing"))
 _WARPGROUPS = frozenset(("hopper", "blackwell"))  # whose peak needs instructions of four warps
 _CHANNELS = 8  # tensor cores take channels in multiples of so many
+_TAP_CHANNELS = 32  # a step of the reduction holds so many of one tap
+_ONCE = (1,)
+_WEIGHT_SPLITS = (8, 16, 32, 64)  # of cuDNN's gradients of filters: at least so many, however few the places
 
 
 def _engine(problem: Problem, share: float) -> Engine:
@@ -49,6 +53,8 @@ def implicit_gemm(problem: Problem) -> Candidate:
     c_in, c_out, taps = problem.c_in, problem.c_out, problem.taps
     n_bytes: float = problem.bytes
     columns = amd and (taps > 1 or not problem.unit_stride)
+    if problem.direction == "fwd" and taps > 1 and c_in <= _FEW_CHANNELS:
+        columns = False  # MIOpen's direct kernels
     if problem.direction == "bwd_weight":
         by_hand = amd and problem.unit_stride and taps in (9, 25)
         columns = columns and not by_hand
@@ -70,7 +76,7 @@ def implicit_gemm(problem: Problem) -> Candidate:
             problem.pixels_out,
             tiles,
             batch=groups,
-            splits=SPLITS,
+            splits=SPLITS if amd else _WEIGHT_SPLITS,
             split_s=_split_s(problem),
         )
     elif problem.direction == "fwd":
@@ -103,7 +109,8 @@ def explicit_gemm(problem: Problem) -> Candidate:
     engine = _engine(problem, share)
     compute_s = blocks_time(costs, engine, rows, problem.pixels_out, problem.c_out, _ANY, batch=shape.groups)
     memory_s = (problem.bytes + column_bytes) / problem.bandwidth_Bps
-    spread_s = (column_bytes + image_bytes) / (problem.bandwidth_Bps * costs.spread)
+    spread = costs.amd_spread if problem.gpu.vendor == "amd" else costs.spread
+    spread_s = (column_bytes + image_bytes) / (problem.bandwidth_Bps * spread)
     time_s = at_least(compute_s, memory_s) + spread_s + costs.kernel_s + 2 * costs.next_kernel_s
     n_bytes = problem.bytes + 2 * column_bytes + image_bytes
     return Candidate(time_s, "GEMM and col2im", compute_s, memory_s + spread_s, n_bytes)
@@ -113,7 +120,7 @@ def tensor_gemm(problem: Problem, rate_flops_per_s: float, channels_last: bool) 
     """Return the implicit product on tensor cores, with copies to channels-last and back unless it is one tap."""
     costs, groups, generation = problem.costs, problem.shape.groups, problem.gpu.generation
     c_in, c_out = (_CHANNELS * ceil(c / _CHANNELS) for c in (problem.c_in, problem.c_out))
-    images = c_in * groups * problem.pixels_in
+    images = c_in * groups * problem.pixels_touched
     result = c_out * groups * problem.pixels_out
     filters = c_in * c_out * groups * problem.taps
     n_bytes: float = problem.element_bytes * (images + result + filters)
@@ -122,24 +129,35 @@ def tensor_gemm(problem: Problem, rate_flops_per_s: float, channels_last: bool) 
     rate = rate_flops_per_s * costs.tensor * share
     sms = problem.gpu.sm_count
     engine = Engine(sms, rate, costs.tensor_tile_intensity, costs.tensor_prologue_k, _TENSOR_BLOCK, _TENSOR_INTENSITY)
+    splits: tuple[int, ...] = SPLITS
     if problem.direction == "fwd":
-        m, n, k = c_out, problem.pixels_out, c_in * problem.taps
+        m, n, k = c_out, problem.pixels_out, _of_taps(c_in, problem.taps)
     elif problem.direction == "bwd_data":
-        m, n, k = c_in, problem.pixels_in, c_out * problem.taps_of_a_place
+        places = min(problem.pixels_in, problem.pixels_out * problem.taps)
+        m, n, k = c_in, places, _of_taps(c_out, problem.taps_of_a_place)
+        if generation in _EARLY_TENSOR:
+            splits = _ONCE
     else:
-        m, n, k = c_in * problem.taps, c_out, problem.pixels_out
+        m, n, k = _of_taps(c_in, problem.taps), c_out, problem.pixels_out
     split_s = _split_s(problem, m * n * groups)
-    compute_s = blocks_time(costs, engine, m, n, k, _TENSOR, batch=groups, splits=SPLITS, split_s=split_s)
+    compute_s = blocks_time(costs, engine, m, n, k, _TENSOR, batch=groups, splits=splits, split_s=split_s)
     memory_s = n_bytes / problem.bandwidth_Bps
-    kept = channels_last or (problem.taps == 1 and problem.unit_stride)
+    kept = channels_last or problem.taps == 1
     copied = 0.0 if kept else costs.layout if generation in _EARLY_TENSOR else costs.layout_late
     copies = 2 * copied * n_bytes
     copies_s = 0.0
     if copied:
         once_s = sum(memory_time(problem.gpu, size, size) for size in (read_bytes, written_bytes))
         copies_s = copied * once_s / costs.transform
-    time_s = at_least(compute_s, memory_s) + copies_s + costs.kernel_s + 2 * costs.next_kernel_s
+    helpers = 0 if problem.direction == "fwd" else 2  # filters turned about, or results set to zero
+    fixed_s = costs.tensor_kernel_s + helpers * costs.next_kernel_s
+    time_s = at_least(compute_s, memory_s) + copies_s + fixed_s
     return Candidate(time_s, "tensor cores", compute_s, memory_s + copies_s, n_bytes + copies)
+
+
+def _of_taps(channels: int, taps: int) -> int:
+    """Return the reduction over *channels* of each tap, in steps that hold channels of one tap only."""
+    return channels if taps == 1 else taps * _TAP_CHANNELS * ceil(channels / _TAP_CHANNELS)
 
 
 def direct(problem: Problem) -> Candidate:

@@ -38,7 +38,7 @@ def winograd_fused(problem: Problem) -> Candidate:
         share, tiles = costs.amd_winograd, shape.batch * ceil(shape.h_out / 2) * ceil(shape.w_out / 2)
     else:
         parts, share, tiles = 1, costs.winograd_fused, _fused_places(shape.batch, problem.height, problem.width)
-    rate = problem.rate_flops_per_s * share
+    rate = problem.hot_rate_flops_per_s * share
     engine = Engine(problem.gpu.sm_count, rate, costs.tile_intensity, costs.winograd_fused_prologue_k)
     k = problem.reduction * parts
     compute_s = blocks_time(costs, engine, problem.rows, tiles, k, _FUSED, depth=_FUSED_DEPTH)
@@ -91,8 +91,10 @@ def _transformed(problem: Problem, engine: Engine, tiles: int, points: int, work
     """Return *points* products over channels (``bwd_weight``: over tiles), with transforms before and after."""
     costs = problem.costs
     m, n, k = problem.rows, tiles, problem.reduction
+    share = costs.transform
     if problem.direction == "bwd_weight":
         n, k = k, n
+        share = costs.weight_transform
     compute_s = blocks_time(costs, engine, m, n, k, _ANY, batch=points * work)
     values = 2 if work == _COMPLEX else 1
     channels = problem.rows + problem.reduction
@@ -100,7 +102,7 @@ def _transformed(problem: Problem, engine: Engine, tiles: int, points: int, work
     image_bytes = problem.element_bytes * points * tiles * channels
     filter_bytes = problem.element_bytes * points * problem.rows * problem.reduction
     memory_s = (image_bytes + filter_bytes) / problem.bandwidth_Bps
-    passes_s = (problem.bytes + image_bytes) / (problem.bandwidth_Bps * costs.transform)
+    passes_s = (problem.bytes + image_bytes) / (problem.bandwidth_Bps * share)
     passes_s += _filters_time(problem, points)
     time_s = at_least(compute_s, memory_s) + passes_s + costs.kernel_s + 3 * costs.next_kernel_s
     n_bytes = problem.bytes + 2 * (image_bytes + filter_bytes)
