@@ -36,7 +36,15 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
         threads = sorted({usable_threads(), 1}, reverse=True)
         for size in spread(ladder(_LEAST, min(_CPU_MOST, _part(bench)))):
             for count in threads:
-                yield _case("h2h", "host", "host", size, "", partial(_within_host, size, count), f"{count} threads")
+                yield _case(
+                    "h2h",
+                    "host",
+                    "host",
+                    size,
+                    "",
+                    partial(_within_host, size, count),
+                    f"{count} thread{'s' * (count > 1)}",
+                )
         return
     here = str(bench.device)
     for size in spread(ladder(_LEAST, min(_MOST, _part(bench)))):

@@ -37,6 +37,10 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         *("clock_MHz", "time_s"),
         *_COMMON,
     ),
+    "storage.csv": (
+        *("machine", "kind", "bytes", "block_bytes", "threads", "cache", "GBps", "latency_s", "time_s"),
+        *_COMMON,
+    ),
     "launch.csv": ("device", "metric", "mode", "time_s", *_COMMON),
     "collectives.csv": (
         *("machine", "fabric", "n_nodes", "n_gpus", "gpu_set", "group_size", "n_groups_concurrent", "collective"),
