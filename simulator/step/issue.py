@@ -88,8 +88,12 @@ class _Issuer:
             n = operator.output_elements
             kernels = (Streaming("batch_norm", n, n * self.element_bytes, n * self.element_bytes),)
         if isinstance(operator, Conv2d | BatchNorm):
-            kernels = laid_out(self.device, kernels, channels_last=self.options.channels_last)
+            kernels = laid_out(self.device, kernels, channels_last=self.is_by_pixels(operator))
         return (dispatch_time(self.device, operator, phase), self.work(kernels)) if kernels else None
+
+    def is_by_pixels(self, operator: Operator) -> bool:
+        """Return whether kernels of *operator* share pixels: as images lie, or as compilers divide sums."""
+        return self.options.channels_last or (self.options.compiled and isinstance(operator, BatchNorm))
 
     def casts(self, layer: Layer, part: Part) -> Iterator[Issue]:
         """Autocast's conversions: of weights and their gradients, and around what stays in fp32."""
@@ -111,7 +115,8 @@ class _Issuer:
         reducing = group.reduction
         if reducing is not None:
             precision = precision_of(self.options.precision, reducing.operator, self.device)
-            kernel = lower_operator(reducing.operator, "fwd" if part == "forward" else "bwd_data", precision)[0]
+            kernels = lower_operator(reducing.operator, "fwd" if part == "forward" else "bwd_data", precision)
+            kernel = laid_out(self.device, kernels, channels_last=self.is_by_pixels(reducing.operator))[0]
             alone = kernel_cost(self.device, kernel)
             stretched_s = alone.time_s * max(1.0, (read + written) / alone.bytes) if alone.bytes else alone.time_s
             cost = replace(alone, time_s=stretched_s, bytes=max(alone.bytes, read + written))

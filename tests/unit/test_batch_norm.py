@@ -53,9 +53,15 @@ def test_few_channels_do_not_fill_the_machine() -> None:
     assert few > 1.5 * many
 
 
+def test_a_channel_waits_for_its_own_block() -> None:
+    a100 = gpu("a100-sxm4-40gb")
+    one, hundred = (time_s(a100, channels, 12_544) for channels in (1, 100))  # kept, an SM each
+    assert hundred == pytest.approx(one, rel=0.1)
+
+
 def test_half_precision_plane_by_plane_is_no_faster_than_its_threads() -> None:
     a100 = gpu("a100-sxm4-40gb")
-    full, half = (time_s(a100, 512, 1 << 18, precision) for precision in ("fp32", "fp16"))  # type: ignore[arg-type]
+    full, half = (time_s(a100, 512, 1 << 18, precision) for precision in ("fp32", "fp16"))
     assert half > 0.7 * full
     by_pixels = rowwise_cost(a100, Rowwise("batch_norm", 512, 1 << 18, "fp16", channels_last=True)).time_s
     assert by_pixels < 0.65 * half
