@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -12,6 +13,7 @@ from simulator.errors import one_line
 from validate.compare.comparison import Comparison
 from validate.compare.drift import BOUND, Drift
 from validate.compare.explain import in_words
+from validate.compare.folder import VALUES
 from validate.compare.outliers import FAR
 from validate.compare.rows import MEASURED_ONLY, ComparedRow
 
@@ -102,8 +104,7 @@ def _row(row: ComparedRow, deviations: float | None) -> dict[str, Any]:
         "cells": {name: row.cells[name] for name in _SHOWN_CELLS if name in row.cells},
         "interval": row.interval,
     }
-    if row.value is not None:
-        shown["measured"] = {row.value[0]: row.value[1]}
+    shown["measured"] = _measured(row)
     if row.predicted_s is not None:
         shown["predicted_s"] = row.predicted_s
     if row.measured_s is not None:
@@ -115,6 +116,17 @@ def _row(row: ComparedRow, deviations: float | None) -> dict[str, Any]:
     if row.skipped:
         shown["skipped"] = "measured only" if row.skipped == MEASURED_ONLY else row.skipped
     return {key: value for key, value in shown.items() if not _is_no_number(value)}
+
+
+def _measured(row: ComparedRow) -> dict[str, float]:
+    """Return all that was measured of *row*, by column."""
+    found: dict[str, float] = {}
+    for name in VALUES:
+        with suppress(ValueError):
+            value = float(row.cells.get(name.lower(), ""))
+            if 0 < value < float("inf"):
+                found[name] = value
+    return found
 
 
 def _is_no_number(value: Any) -> bool:

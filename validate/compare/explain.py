@@ -107,7 +107,8 @@ def host_bound(facts: Facts) -> Explanation | None:
             "host bound",
             f"the host's part is in it: of {_time(facts.measured_s)} about {_time(facts.host_s)}, as on other hosts",
         )
-    if not with_host and facts.is_slower and facts.kernels_s < facts.host_s and facts.measured_s < 2 * facts.host_s:
+    at_its_pace = 0.3 * facts.host_s < facts.measured_s < 2 * facts.host_s
+    if not with_host and facts.is_slower and facts.kernels_s < facts.host_s and at_its_pace:
         return Explanation(
             "host bound",
             f"shorter ({_time(facts.kernels_s)}) than the host takes to issue it, and so measured at the host's pace",

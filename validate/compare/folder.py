@@ -12,7 +12,7 @@ from simulator.errors import Fault, InputError, nearest, one_line
 from validate.score.csv_text import MAX_BYTES, Record, read_records
 from validate.score.table import Table, tabulate
 
-__all__ = ["RECORD", "Folder", "key_of", "read_folder", "row_name", "value_of"]
+__all__ = ["RECORD", "VALUES", "Folder", "key_of", "read_folder", "row_name", "value_of"]
 
 RECORD = "run.json"
 
@@ -154,6 +154,8 @@ def row_name(table: Table, record: Record) -> str:
 def _goes_without_saying(name: str, text: str, cells: Mapping[str, str]) -> bool:
     if name in ("stride_w", "pad_w"):
         return text == cells.get(name.removesuffix("_w"))
+    if name == "batch" and "m" in cells and cells["m"]:
+        return text == "1"
     return (name, text) in (("groups", "1"), ("includes_dispatch", "0"), ("cache", "warm"), ("n_gpus", "1"))
 
 

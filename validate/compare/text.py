@@ -62,6 +62,8 @@ def _classes(found: Comparison, style: Style) -> str:
     head = ["error by class", "rows", "median", "95 % of it", "mean", "p90", "bias", "spread"]
     body, heads = [head], {0}
     for item in found.classes:
+        if len(item.by) > 1:  # classes of classes are in documents and reports
+            continue
         if not item.by:
             if len(body) > 1:
                 body.append([""] * len(head))

@@ -1,0 +1,158 @@
+"""A comparison of measurements with their prediction as one HTML page that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from reports.compare_plots import drift_figure, errors_figure, scatter_figure, staircase_figure, staircases
+from reports.compare_tables import (
+    class_table,
+    environment_part,
+    judged_table,
+    left_part,
+    list_of_worst,
+    outlier_table,
+    percent,
+    table,
+)
+from reports.svg import inline_svg
+
+__all__ = ["comparison_page"]
+
+Document = Mapping[str, Any]
+_FEWEST_SCATTERED = 3
+
+
+def comparison_page(document: Document) -> str:
+    """Return the page of *document*, what ``validate compare --json`` prints; the same document, the same bytes."""
+    folder = files("reports") / "html"
+    parts = [
+        _summary(document),
+        _scatter(document),
+        _errors(document),
+        _staircases(document),
+        _section("The rows that are furthest off", list_of_worst(document["worst"])),
+        _section("Outliers", outlier_table(document["outliers"], document["outlier_bound_deviations"])),
+        _section("Calibration, judged on what it has not seen", judged_table(document)),
+        _drift(document["drift"]),
+        _section("What was left out, and why", left_part(document)),
+        _section("Environment", environment_part(document["environment"])),
+    ]
+    title = f"{document['machine'] or document['folder']}: measured and predicted"
+    return Template((folder / "page.html").read_text(encoding="utf-8")).substitute(
+        title=escape(title),
+        style=(folder / "page.css").read_text(encoding="utf-8").strip(),
+        body="\n".join(part for part in parts if part),
+    )
+
+
+def _section(title: str, content: str) -> str:
+    return f"<section>\n<h2>{escape(title)}</h2>\n{content}\n</section>" if content else ""
+
+
+def _summary(document: Document) -> str:
+    name = escape(document["machine"] or document["folder"])
+    run = document["run"]
+    said = [f"Device {escape(document['part'] or document['device'] or 'not known')}"]
+    if document["topology"]:
+        said.append(f"topology {escape(document['topology'])}")
+    said.append(escape(document["method"]))
+    if run.get("date"):
+        said.append(f"measured {escape(str(run['date']))}")
+    if isinstance(run.get("seconds"), int | float):
+        said.append(f"in {run['seconds']:.0f} s")
+    tiles = [_tile(f"{document['rows_scored']}", f"of {document['rows_total']} rows predicted and judged")]
+    for item in document["classes"]:
+        if not item["by"] and item["median"] is not None:
+            interval = ""
+            if item["median_low"] is not None:
+                interval = f", {percent(item['median_low'])} to {percent(item['median_high'])}"
+            label = f"median error of {item['table'].removesuffix('.csv')}{interval}"
+            tiles.append(_tile(percent(item["median"]), label))
+    tiles.append(_tile(str(len(document["outliers"])), "outliers"))
+    notes = "".join(f"<li>{escape(note)}</li>" for note in document["notes"])
+    return (
+        f"<h1>{name}: measured and predicted</h1>\n<p class='muted'>{'; '.join(said)}</p>\n"
+        f"<div class='tiles'>{''.join(tiles)}</div>{f'<ul>{notes}</ul>' if notes else ''}"
+    )
+
+
+def _tile(figure: str, label: str) -> str:
+    return f"<div class='tile'><b>{escape(figure)}</b><span>{escape(label)}</span></div>"
+
+
+def _figure(name: str, caption: str, make: Callable[[], Figure]) -> str:
+    return f"<figure>{inline_svg(name, caption, make)}<figcaption>{escape(caption)}</figcaption></figure>"
+
+
+def _scatter(document: Document) -> str:
+    figures = []
+    for i, name in enumerate(_tables(document["rows"])):
+        rows = [row for row in document["rows"] if row["table"] == name and "error" in row]
+        if len(rows) >= _FEWEST_SCATTERED:
+            caption = f"{name}: each point a row; on the line both are equal, in the band within 25 %"
+            figures.append(_figure(f"scatter{i}", caption, lambda rows=rows: scatter_figure(rows)))  # type: ignore[misc]
+    return _section("Predicted against measured", f"<div class='figures'>{''.join(figures)}</div>" if figures else "")
+
+
+def _errors(document: Document) -> str:
+    figures = []
+    for i, name in enumerate(_tables(document["classes"])):
+        classes = [item for item in document["classes"] if item["table"] == name and item["median"] is not None]
+        classes = [item for item in classes if len(item["by"]) <= 1]
+        if classes:
+            caption = f"{name}: absolute error by class"
+            figures.append(_figure(f"errors{i}", caption, lambda shown=classes: errors_figure(shown)))  # type: ignore[misc]
+    legend = (
+        "<p class='muted'>error = (predicted - measured) / measured. Bias: the median of predicted / measured, less 1,"
+        " which a calibration would mend. Spread: the median half interval of what was measured; an error below it"
+        " is noise.</p>"
+    )
+    single = [item for item in document["classes"] if len(item["by"]) <= 1]
+    both = [item for item in document["classes"] if len(item["by"]) > 1]
+    more = f"<details><summary>By two at once</summary>{class_table(both)}</details>" if both else ""
+    return _section("Error by class", "".join(figures) + class_table(single) + legend + more)
+
+
+def _staircases(document: Document) -> str:
+    figures = []
+    for i, (name, series) in enumerate(staircases(document["rows"]).items()):
+        caption = f"{name} by size: measured, and dashed what is predicted"
+        figures.append(_figure(f"stairs{i}", caption, lambda series=series: staircase_figure(series)))  # type: ignore[misc]
+    return _section("Staircases", f"<div class='figures'>{''.join(figures)}</div>" if figures else "")
+
+
+def _drift(drift: Document | None) -> str:
+    if drift is None:
+        return ""
+    title = f"Drift against {drift['folder']}"
+    if not drift["classes"]:
+        return _section(title, "<p>No row of one is in the other.</p>")
+    bound = drift["bound"]
+    figure = _figure(
+        "drift",
+        f"How far the second time is from the first: median (dot) and 90th percentile, and {percent(bound)} dotted",
+        lambda: drift_figure(drift["classes"], bound),
+    )
+    beyond = table(
+        [f"beyond {percent(bound)}", "second / first"],
+        [[f"{row['table']} {row['name']}", f"{row['ratio']:.3f}"] for row in drift["beyond"]],
+    )
+    environment = table(
+        ["environment", "first", "second"],
+        [[row["name"], row["first"], row["second"]] for row in drift["environment"]],
+        figures=False,
+    )
+    same = "" if drift["environment"] else "<p>The environments are the same.</p>"
+    alone = f"<p class='muted'>{drift['only_first']} rows in the first alone, {drift['only_second']} in the second.</p>"
+    return _section(title, figure + (beyond if drift["beyond"] else "") + (environment or same) + alone)
+
+
+def _tables(items: Sequence[Document]) -> list[str]:
+    return list(dict.fromkeys(item["table"] for item in items))

@@ -1,0 +1,216 @@
+"""The plots of a comparison, from its document: predicted against measured, errors, staircases, drift."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentFormatter
+
+from reports.svg import GRID, MUTED, PAGE_INK, SERIES
+from simulator.units import format_duration, format_size
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+
+__all__ = ["drift_figure", "errors_figure", "scatter_figure", "staircase_figure", "staircases"]
+
+Row = Mapping[str, Any]
+_CLASS = ("op", "model", "collective", "bench", "kind", "mode")
+_MOST_SERIES = len(SERIES)
+_WITHIN = 0.25  # the band beside the line of equal times
+_MOST_CLASSES = 36  # of the plot of errors
+_FEW_DECADES = 200.0
+
+
+def class_of(row: Row) -> str:
+    """Return the operator, network, bench or kind of *row*."""
+    cells: Mapping[str, str] = row.get("cells", {})
+    return next((cells[column] for column in _CLASS if column in cells), str(row["table"]))
+
+
+def scatter_figure(rows: Sequence[Row]) -> Figure:
+    """Draw predicted over measured seconds of *rows*, which are scored, by class."""
+    figure = Figure(figsize=(6.4, 5.4))
+    axes = _axes(figure)
+    times = [row[name] for row in rows for name in ("predicted_s", "measured_s")]
+    low, high = min(times) / 1.6, max(times) * 1.6
+    line = [low, high]
+    axes.fill_between(
+        line, [t * (1 - _WITHIN) for t in line], [t * (1 + _WITHIN) for t in line], color=GRID, alpha=0.7, lw=0
+    )
+    axes.plot(line, line, color=MUTED, lw=1)
+    for (name, members), (colour, mark) in zip(_series(rows), SERIES, strict=False):
+        axes.plot(
+            [row["measured_s"] for row in members],
+            [row["predicted_s"] for row in members],
+            mark,
+            color=colour,
+            ms=4.5,
+            alpha=0.75,
+            mew=0,
+            label=f"{name} ({len(members)})",
+        )
+    axes.set(xscale="log", yscale="log", xlim=line, ylim=line, xlabel="measured", ylabel="predicted")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value, digits=3)))
+        _ticks(axis, low, high)
+    _legend(axes)
+    return figure
+
+
+def errors_figure(classes: Sequence[Row]) -> Figure:
+    """Draw the median error of each of *classes* with its interval, and the 90th percentile."""
+    shown = classes[:_MOST_CLASSES]
+    figure = Figure(figsize=(6.4, 0.9 + 0.24 * len(shown)))
+    axes = _axes(figure)
+    colour = SERIES[0][0]
+    for i, item in enumerate(shown):
+        if item["median_low"] is not None:
+            axes.plot([item["median_low"], item["median_high"]], [i, i], color=colour, lw=5, alpha=0.35)
+        axes.plot([item["median"], item["p90"]], [i, i], color=MUTED, lw=0.8, zorder=1)
+        axes.plot([item["median"]], [i], "o", color=colour, ms=6)
+        axes.plot([item["p90"]], [i], "|", color=MUTED, ms=9)
+        if item["spread"] is not None:
+            axes.plot([item["spread"]], [i], "x", color=SERIES[1][0], ms=5)
+    labels = [" ".join(item["by"].values()) or item["table"] for item in shown]
+    axes.set_yticks(range(len(shown)), labels)
+    for tick, item in zip(axes.get_yticklabels(), shown, strict=True):
+        tick.set_fontweight("normal" if item["by"] else "bold")
+    axes.set_ylim(len(shown) - 0.4, -0.6)
+    axes.set_xlim(left=0)
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+    axes.xaxis.tick_top()
+    axes.grid(visible=False, axis="y")
+    for marks, label in (("o", "median"), ("|", "90th percentile")):
+        axes.plot([], [], marks, color=colour if marks == "o" else MUTED, label=label)
+    axes.plot([], [], "x", color=SERIES[1][0], ms=5, label="spread of the measurement")
+    axes.plot([], [], color=colour, lw=5, alpha=0.35, label="95 % interval of the median")
+    axes.legend(
+        loc="upper center", bbox_to_anchor=(0.4, -0.01), ncols=2, frameon=False, fontsize=9, labelcolor=PAGE_INK
+    )
+    return figure
+
+
+def staircases(rows: Iterable[Row]) -> dict[str, dict[str, list[Row]]]:
+    """Return rows of bandwidths or latencies by size, as lists in rising size, by plot and by series.
+
+    Series of fewer than three sizes are none.
+    """
+    found: dict[str, dict[str, list[Row]]] = {}
+    for row in rows:
+        cells = row.get("cells", {})
+        value = next((name for name in ("GBps", "latency_s") if name in row.get("measured", {})), "")
+        if row["table"] not in ("memory.csv", "copies.csv", "storage.csv") or not value:
+            continue
+        try:
+            size = float(cells.get("bytes", ""))
+        except ValueError:
+            continue
+        words = [cells[name] for name in ("bench", "kernel", "kind", "mode", "dtype", "cache") if name in cells]
+        if cells.get("pinned"):
+            words.append("pinned" if cells["pinned"] == "1" else "pageable")
+        plot = f"{row['table'].removesuffix('.csv')}, {'bandwidth' if value == 'GBps' else 'latency'}"
+        series = found.setdefault(plot, {}).setdefault(" ".join(words) or "all", [])
+        series.append({**row, "size_bytes": size, "value": row["measured"][value], "unit": value})
+    plots = {}
+    for plot, by_name in found.items():
+        long = {
+            name: sorted(members, key=lambda row: row["size_bytes"])
+            for name, members in by_name.items()
+            if len({row["size_bytes"] for row in members}) >= 3
+        }
+        if long:
+            plots[plot] = long
+    return plots
+
+
+def staircase_figure(series: Mapping[str, Sequence[Row]]) -> Figure:
+    """Draw measured values over sizes, and beside them (dashed) what is predicted, where it is."""
+    figure = Figure(figsize=(6.4, 3.9))
+    axes = _axes(figure)
+    is_latency = False
+    for (name, members), (colour, mark) in zip(series.items(), SERIES, strict=False):
+        sizes = [row["size_bytes"] for row in members]
+        axes.plot(sizes, [row["value"] for row in members], mark + "-", color=colour, ms=4, lw=1.2, label=name)
+        is_latency = members[0]["unit"] == "latency_s"
+        known = [row for row in members if "predicted_s" in row and row.get("measured_s")]
+        if known:
+            ratios = [row["predicted_s"] / row["measured_s"] for row in known]
+            values = [
+                row["value"] * ratio if is_latency else row["value"] / ratio
+                for row, ratio in zip(known, ratios, strict=True)
+            ]
+            axes.plot([row["size_bytes"] for row in known], values, "--", color=colour, lw=1.4, alpha=0.8)
+    axes.set(xscale="log", yscale="log", xlabel="size", ylabel="latency" if is_latency else "GB/s")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_size(value, digits=3)))
+    if is_latency:
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value, digits=3)))
+    else:
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    for axis, name in ((axes.xaxis, "size_bytes"), (axes.yaxis, "value")):
+        values = [row[name] for members in series.values() for row in members]
+        _ticks(axis, min(values), max(values))
+    axes.plot([], [], "--", color=MUTED, label="predicted")
+    _legend(axes)
+    return figure
+
+
+def drift_figure(classes: Sequence[Row], bound: float) -> Figure:
+    """Draw the median and 90th percentile of abs(ratio - 1) of each table, and the *bound* that is asked for."""
+    figure = Figure(figsize=(6.4, 0.9 + 0.3 * len(classes)))
+    axes = _axes(figure)
+    for i, item in enumerate(classes):
+        axes.plot([item["median"], item["p90"]], [i, i], color=MUTED, lw=0.8, zorder=1)
+        axes.plot([item["median"]], [i], "o", color=SERIES[0][0], ms=6)
+        axes.plot([item["p90"]], [i], "|", color=MUTED, ms=9)
+    axes.axvline(bound, color=SERIES[1][0], lw=1, ls=":")
+    axes.set_yticks(range(len(classes)), [f"{item['table'] or 'all'} ({item['matched']})" for item in classes])
+    axes.set_ylim(len(classes) - 0.5, -0.5)
+    axes.set_xlim(left=0)
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+    axes.grid(visible=False, axis="y")
+    return figure
+
+
+def _series(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    """Return *rows* by class, the largest first; what is beyond the last colour is together."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(class_of(row), []).append(row)
+    ordered = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
+    if len(ordered) > _MOST_SERIES:
+        rest = [row for _, members in ordered[_MOST_SERIES - 1 :] for row in members]
+        ordered = [*ordered[: _MOST_SERIES - 1], ("others", rest)]
+    return ordered
+
+
+def _axes(figure: Figure) -> Axes:
+    figure.patch.set_alpha(0.0)
+    figure.set_layout_engine("constrained")
+    axes = figure.add_subplot()
+    axes.patch.set_alpha(0.0)
+    axes.grid(visible=True, color=GRID, lw=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=PAGE_INK, which="both", labelsize=9, length=3)
+    for name, spine in axes.spines.items():
+        spine.set_visible(name in ("left", "bottom"))
+        spine.set_color(MUTED)
+    for label in (axes.xaxis.label, axes.yaxis.label):
+        label.set_color(PAGE_INK)
+    return axes
+
+
+def _ticks(axis: Axis, low: float, high: float) -> None:
+    """Label decades; 1, 2 and 5 of each where there are few."""
+    few = high < _FEW_DECADES * low
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,), numticks=9))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _legend(axes: Axes) -> None:
+    axes.legend(
+        loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=3, frameon=False, fontsize=9, labelcolor=PAGE_INK
+    )

@@ -1,0 +1,159 @@
+"""The tables of a comparison's page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from simulator.units import format_duration
+
+__all__ = [
+    "class_table",
+    "environment_part",
+    "judged_table",
+    "left_part",
+    "list_of_worst",
+    "outlier_table",
+    "percent",
+    "table",
+]
+
+Document = Mapping[str, Any]
+_MOST = 200  # rows of one table; the others are in the JSON document
+_ENORMOUS = 10.0  # errors from here on are shown without a decimal
+
+
+def percent(value: float | None, sign: str = "") -> str:
+    """Return the fraction *value* in percent."""
+    if value is None:
+        return "-"
+    return f"{value * 100:{sign}.3g} %" if abs(value) >= _ENORMOUS else f"{value * 100:{sign}.1f} %"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, figures: bool = True, marked: str = "") -> str:
+    """Return a table; all columns but the first are figures unless said otherwise.
+
+    Rows whose first cell starts with *marked* stand out.
+    """
+    if not rows:
+        return ""
+
+    def cells(tag: str, row: Sequence[str]) -> str:
+        classes = ["name", *["n" if figures else "name"] * (len(row) - 1)]
+        return "".join(f"<{tag} class='{name}'>{escape(text)}</{tag}>" for name, text in zip(classes, row, strict=True))
+
+    body = "".join(
+        f"<tr{' class=all' if marked and row[0].endswith(marked) else ''}>{cells('td', row)}</tr>\n"
+        for row in rows[:_MOST]
+    )
+    more = f"<p class='muted'>and {len(rows) - _MOST} more</p>" if len(rows) > _MOST else ""
+    heads = f"<thead><tr>{cells('th', head)}</tr></thead>"
+    return f"<div class='wide'><table>{heads}\n<tbody>{body}</tbody></table></div>{more}"
+
+
+def class_table(classes: Sequence[Document]) -> str:
+    """Return errors by class."""
+    rows = []
+    for item in classes:
+        interval = "-"
+        if item["median_low"] is not None:
+            interval = f"{100 * item['median_low']:.1f} - {100 * item['median_high']:.1f} %"
+        figures = [percent(item["median"]), interval, percent(item["mean"]), percent(item["p90"])]
+        label = " ".join(item["by"].values()) or item["table"]
+        count = f"{item['scored']}" if item["scored"] == item["rows"] else f"{item['scored']} of {item['rows']}"
+        rows.append([label, count, *figures, percent(item["bias"], "+"), percent(item["spread"])])
+    head = ["class", "rows", "median", "95 % interval", "mean", "p90", "bias", "spread"]
+    return table(head, rows, marked=".csv")
+
+
+def list_of_worst(worst: Sequence[Document]) -> str:
+    """Return the worst rows, each with what is known to have moved it."""
+    items = [
+        f"<li><span class='off'>{percent(item['error'], '+')}</span> "
+        f"<span class='name'>{escape(item['table'])}:{item['line']} {escape(item['name'])}</span><br>"
+        f"<span class='muted'>predicted {format_duration(item['predicted_s'])}, "
+        f"measured {format_duration(item['measured_s'])}: {escape(item['explanation'])}</span></li>"
+        for item in worst
+    ]
+    return f"<ol class='worst'>{''.join(items)}</ol>" if items else ""
+
+
+def outlier_table(outliers: Sequence[Document], bound: float) -> str:
+    """Return the rows that are far from their class."""
+    if not outliers:
+        return ""
+    rows = [
+        [f"{o['table']}:{o['line']} {o['name']}", f"{o['deviations']:+.1f}", percent(o["error"], "+")] for o in outliers
+    ]
+    said = (
+        f"<p class='muted'>More than {bound:g} deviations (1.4826 times the median absolute deviation) from the"
+        " median of log(predicted / measured) of their class.</p>"
+    )
+    return table(["row", "deviations", "error"], rows) + said
+
+
+def judged_table(document: Document) -> str:
+    """Return errors before and after calibrations."""
+    rows = []
+    for item in document["calibration"]:
+        before, after = item["before"], item["after"]
+        interval = "-"
+        if after["median_low"] is not None:
+            interval = f"{100 * after['median_low']:.1f} - {100 * after['median_high']:.1f} %"
+        label = f"{item['judged']}, fitted to {item['fitted']} ({item['points']})"
+        figures = [percent(before["median"]), percent(after["median"]), interval]
+        rows.append([label, str(after["scored"]), *figures, percent(before["p90"]), percent(after["p90"])])
+    head = ["judged on", "rows", "median before", "after", "95 % interval", "p90 before", "after"]
+    notes = "".join(f"<p class='muted'>{escape(note)}</p>" for note in document["calibration_notes"])
+    return table(head, rows) + notes
+
+
+def left_part(document: Document) -> str:
+    """Return what is not judged, and what was not measured, by reason."""
+    skipped = [
+        [f"{name}: {reason}", str(count)]
+        for name, reasons in document["skipped"].items()
+        for reason, count in reasons.items()
+    ]
+    counts: dict[str, int] = {}
+    for row in document["left"]:
+        text = f"{row.get('group', '')}: {row.get('reason', '')}"
+        counts[text] = counts.get(text, 0) + 1
+    left = [[text, str(count)] for text, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+    return table(["not judged", "rows"], skipped) + table(["not measured", "cases"], left)
+
+
+def environment_part(environment: Document) -> str:
+    """Return what the machine reported: short facts as a table, lists of lines as they are."""
+    rows, blocks = _facts(environment, "")
+    return table(["", ""], rows, figures=False) + "".join(
+        f"<h3>{escape(name)}</h3><pre>{escape(text)}</pre>" for name, text in blocks
+    )
+
+
+def _facts(facts: Document, prefix: str) -> tuple[list[list[str]], list[tuple[str, str]]]:
+    rows: list[list[str]] = []
+    blocks: list[tuple[str, str]] = []
+    for key, value in facts.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            inner, more = _facts(value, f"{name}.")
+            rows += inner
+            blocks += more
+        elif isinstance(value, list) and value and all(isinstance(line, str) for line in value) and len(value) > 1:
+            if max(map(len, value)) > 20:
+                blocks.append((name, "\n".join(value)))
+            else:
+                rows.append([name, ", ".join(value)])
+        elif isinstance(value, list):
+            rows.append([name, "; ".join(_said(line) for line in value)])
+        elif value not in (None, ""):
+            rows.append([name, str(value)])
+    return rows, blocks
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return " ".join(f"{key} {inner}" for key, inner in value.items())
+    return str(value)

@@ -1,0 +1,35 @@
+"""Figures as SVG inside a page: colours of the page, names that no other figure has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from html import escape
+
+from matplotlib.figure import Figure
+
+from reports.file import figure_file
+
+__all__ = ["GRID", "MUTED", "PAGE_INK", "SERIES", "inline_svg"]
+
+# Colours that stand for the page's own, which differ by day and by night.
+PAGE_INK, MUTED, GRID = "#010203", "#010204", "#010205"
+_OF_PAGE = {PAGE_INK: "currentColor", MUTED: "var(--muted)", GRID: "var(--grid)"}
+# Colours and marks of series, seen on white and on black, and told apart in grey by their marks.
+SERIES = (
+    *(("#2f86c4", "o"), ("#d9641e", "s"), ("#1f9d78", "^"), ("#b765a7", "D"), ("#b08a00", "v"), ("#7a6fd0", "P")),
+    *(("#c0504d", "X"), ("#4d9aa8", "<"), ("#8a8f3c", ">"), ("#8d8d8d", "h")),
+)
+
+
+def inline_svg(name: str, label: str, make: Callable[[], Figure]) -> str:
+    """Return what *make* draws as an ``svg`` element; *label* says to those who do not see it what it shows."""
+    text = figure_file(make, "svg").decode()
+    text = text[text.index("<svg") :]
+    for colour, of_page in _OF_PAGE.items():
+        text = text.replace(colour, of_page)
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = re.sub(r"url\(#", f"url(#{name}-", text)
+    text = re.sub(r'href="#', f'href="#{name}-', text)
+    return text.replace("<svg ", f'<svg role="img" aria-label="{escape(label)}" ', 1).rstrip()
