@@ -4,13 +4,15 @@ Least squares of log(predicted / measured) with a soft loss: what is off by much
 its operator usually are counts by its size rather than the square.  Every factor is drawn to 1: one that
 few rows depend on stays near 1, one that many rows agree on goes where they want it.  Fitted twice: the
 second time each operator's rows weigh as the errors that the first fit left of them allow, so that operators
-whose model is good are not bent by those whose model is not.
+whose model is good are not bent by those whose model is not; and errors are taken to be Student's, with
+two degrees of freedom: what is far off then counts hardly more the farther it is.  Cards that throttled in
+part of a measurement, and shapes whose kernel is not the expected one, are errors of that kind.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +27,9 @@ from validate.score.statistics import percentile
 
 __all__ = ["Calibrated", "fit_calibration"]
 
+Loss = Callable[[Any, Any, int], Any]
+"""Of NumPy, squared residuals, and how many of these are of rows: the loss of each and its two derivatives."""
+
 # How far from 1 a factor is before any row is seen, one standard deviation of its logarithm:
 # what leaving devices out shows of the shared constants.
 # Classes less than rates: what all classes share belongs to the rate.
@@ -33,6 +38,9 @@ _BOUND = 3.0
 # What rows of an operator scatter by, before any is seen (one standard deviation of the logarithm),
 # how many rows that opinion is worth, and what no operator falls below.
 _SCATTER, _OPINION_ROWS, _LEAST_SCATTER = 0.15, 3.0, 0.02
+# Of Student's distribution.  Of 1.5, 2, 4 and a soft loss, on eight draws of 50 rows of each device: 1.5 and 2 leave
+# least error of linear layers, products and convolutions, 0.2 points less than a soft loss.
+_DEGREES = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,35 +76,40 @@ def fit_calibration(gpu: Device, rows: Sequence[tuple[OperatorQuery, float]]) ->
         trial = replace(bare, calibration=_calibration(names, x))
         return np.array([math.log(predict_operator(trial, query) / time_s) for query, time_s in usable])
 
-    def fitted(start: Any, scatter: Any) -> Any:
+    def fitted(start: Any, scatter: Any, loss: Loss) -> Any:
         return least_squares(
             lambda x: np.concatenate([log_errors(x) / scatter, x / sigma]),
             start,
             bounds=(-bound, bound),
-            loss=lambda z: _loss(np, z, len(usable)),
+            loss=lambda z: loss(np, z, len(usable)),
             diff_step=1e-3,
         )
 
-    found = fitted(np.zeros(len(names)), np.full(len(usable), _SCATTER))
+    found = fitted(np.zeros(len(names)), np.full(len(usable), _SCATTER), _soft)
     scatter = _scatter([query.op for query, _ in usable], log_errors(found.x))
-    found = fitted(found.x, np.array(scatter))
+    found = fitted(found.x, np.array(scatter), _student)
     calibration = _calibration(names, found.x, digits=4)
     trial = replace(bare, calibration=calibration)
     errors = tuple(predict_operator(trial, query) / time_s - 1 for query, time_s in usable)
     return Calibrated(calibration, _spread(np, names, found), errors)
 
 
-def _loss(np: Any, squares: Any, n_rows: int) -> Any:
+def _soft(np: Any, squares: Any, n_rows: int) -> Any:
     """Return the loss of squared residuals with its derivatives: soft for rows, plain for what draws to 1."""
     rows = np.sqrt(1.0 + squares[:n_rows])
-    plain = squares[n_rows:]
-    return np.array(
-        [
-            np.concatenate([2.0 * (rows - 1.0), plain]),
-            np.concatenate([1.0 / rows, np.ones_like(plain)]),
-            np.concatenate([-0.5 / rows**3, np.zeros_like(plain)]),
-        ]
-    )
+    return _with_plain(np, (2.0 * (rows - 1.0), 1.0 / rows, -0.5 / rows**3), squares[n_rows:])
+
+
+def _student(np: Any, squares: Any, n_rows: int) -> Any:
+    """Return as :func:`_soft` the loss of Student's distribution: (d + 1) log(1 + z / d), twice its logarithm."""
+    weights = (_DEGREES + 1.0) / (_DEGREES + squares[:n_rows])
+    losses = (_DEGREES + 1.0) * np.log1p(squares[:n_rows] / _DEGREES)
+    return _with_plain(np, (losses, weights, -(weights**2) / (_DEGREES + 1.0)), squares[n_rows:])
+
+
+def _with_plain(np: Any, rows: tuple[Any, Any, Any], plain: Any) -> Any:
+    besides = (plain, np.ones_like(plain), np.zeros_like(plain))
+    return np.array([np.concatenate(pair) for pair in zip(rows, besides, strict=True)])
 
 
 def _scatter(ops: Sequence[str], log_errors: Sequence[float]) -> list[float]:

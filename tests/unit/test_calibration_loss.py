@@ -1,0 +1,52 @@
+"""What one row that is far off does to the factors of a calibration."""
+
+import math
+from itertools import pairwise
+
+import pytest
+
+np = pytest.importorskip("numpy")
+pytest.importorskip("scipy")
+
+from validate.calibrate.fit import _soft, _student, fit_calibration  # noqa: E402  after what they need
+from validate.operators.devices import find_gpu  # noqa: E402
+from validate.operators.predict import predict_operator  # noqa: E402
+from validate.operators.query import read_query  # noqa: E402
+
+
+def linear(m: int, n: int, k: int):
+    cells = {"device": "p100-pcie-16gb", "op": "linear", "dtype": "fp32", "m": str(m), "n": str(n), "k": str(k)}
+    return read_query(lambda column: cells.get(column, ""))
+
+
+@pytest.mark.parametrize("loss", [_soft, _student])
+def test_derivatives_of_a_loss_are_those_of_its_values(loss) -> None:
+    squares = np.linspace(0.0, 30.0, 3001)
+    value, slope, bend = loss(np, squares, len(squares))
+    assert value[0] == 0.0
+    assert np.allclose(np.gradient(value, squares)[1:-1], slope[1:-1], atol=1e-4)
+    assert np.allclose(np.gradient(slope, squares)[1:-1], bend[1:-1], atol=1e-4)
+    assert all(a <= b for a, b in pairwise(value))
+
+
+def test_what_draws_to_one_is_not_softened() -> None:
+    value, slope, bend = _student(np, np.array([4.0, 9.0, 16.0]), 1)
+    assert value[0] < 4.0
+    assert list(value[1:]) == [9.0, 16.0]
+    assert list(slope[1:]) == [1.0, 1.0]
+    assert list(bend[1:]) == [0.0, 0.0]
+
+
+def test_rows_of_a_card_that_throttled_do_not_bend_the_others() -> None:
+    device = find_gpu("p100-pcie-16gb")
+    queries = [linear(1024 * m, 1024 * n, 1024) for m in range(1, 5) for n in range(1, 5)]
+    clean = [(query, 1.1 * predict_operator(device, query) * (1.0 + 0.01 * (i % 3))) for i, query in enumerate(queries)]
+    throttled = [(query, time_s * (2.5 if i % 5 == 0 else 1.0)) for i, (query, time_s) in enumerate(clean)]
+
+    def shift(rows) -> float:
+        errors = fit_calibration(device, rows).errors
+        off = sorted(errors[i] for i in range(len(rows)) if i % 5)
+        return math.log1p(off[len(off) // 2])
+
+    assert abs(shift(clean)) < 0.02
+    assert abs(shift(throttled) - shift(clean)) < 0.03
