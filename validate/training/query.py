@@ -32,11 +32,13 @@ COLUMNS_ASKED = (
         "global_batch",
     ),
     *("micro_batch", "grad_accum", "seq_len", "hidden", "heads", "layers", "vocab", "image", "recompute"),
-    *("optimizer", "schedule", "dataset"),
+    *("optimizer", "schedule", "dataset", "issue"),
 )
 _MAX_SIZE = 1e7
 _MODES: dict[str, Mode] = {"": "train", "train": "train", "inference": "inference", "fwd": "forward", "bwd": "backward"}
 _POLICIES: dict[str, Policy] = {"": "fp32", "fp32": "fp32", "tf32": "tf32", "fp16": "fp16", "bf16": "bf16"}
+_POLICIES |= {"amp-fp16": "amp-fp16", "amp-bf16": "amp-bf16"}
+_ISSUES = ("", "eager", "graph", "compile")
 _AUTOCAST: dict[str, Policy] = {"fp16": "amp-fp16", "bf16": "amp-bf16"}
 # Frameworks whose half precision keeps parameters in fp32 and casts them at each step.
 _MIXED = re.compile(r"pytorch|tensorflow|oneflow|mxnet|mindspore", re.IGNORECASE)
@@ -120,7 +122,7 @@ def read_query(cell: Callable[[str], str]) -> TrainingQuery:
         if whole is None or whole % micro_batches:
             raise NotScored("batch_per_gpu missing")
         batch = whole // micro_batches
-    threads = _THREADS.fullmatch(cell("schedule"))
+    threads = next(filter(None, map(_THREADS.fullmatch, _words(cell("schedule")))), None)
     return TrainingQuery(
         machine=cell("machine"),
         model=cell("model"),
@@ -138,6 +140,11 @@ def read_query(cell: Callable[[str], str]) -> TrainingQuery:
     )
 
 
+def _words(text: str) -> list[str]:
+    """Return what ``schedule`` says: several things with semicolons between."""
+    return [word.strip() for word in text.split(";")]
+
+
 def _options(cell: Callable[[str], str]) -> StepOptions:
     mode = _MODES.get(cell("phase"))
     if mode is None:
@@ -151,12 +158,17 @@ def _options(cell: Callable[[str], str]) -> StepOptions:
     recompute = cell("recompute")
     if recompute not in ("", "none", "full"):
         raise NotScored(f"recompute '{one_line(recompute, 20)}' is not modelled")
+    issue = cell("issue")
+    if issue not in _ISSUES:
+        raise NotScored(f"issue '{one_line(issue, 20)}' is not modelled; {', '.join(filter(None, _ISSUES))}")
+    by_pixels = "channels last" in _words(cell("schedule"))
     options = StepOptions(
         mode=mode,
         precision=policy,
-        compiled=_COMPILED.search(cell("software")) is not None,
+        compiled=issue == "compile" or _COMPILED.search(cell("software")) is not None,
+        cuda_graph=issue == "graph",
         recompute=recompute == "full",
-        channels_last=dtype in _AUTOCAST and _is_by_pixels(cell),
+        channels_last=by_pixels or (dtype in _AUTOCAST and _is_by_pixels(cell)),
     )
     return replace(options, optimizer=_optimizer(cell))
 
