@@ -58,7 +58,7 @@ def group_cases(bench: Bench, counts: Sequence[int], most_bytes: int = _MOST) ->
     algorithm = os.environ.get("NCCL_ALGO", "") if bench.is_cuda else ""
     try:
         for count in counts:
-            largest = min(most_bytes, bench.memory_bytes // 4)
+            largest = min(most_bytes, 1 << (bench.memory_bytes // 4).bit_length() - 1)
             for size in spread(sorted({*ladder(_LEAST, largest, _FACTOR), largest})):
                 for name in _COLLECTIVES if count == counts[0] else _FEWER:
                     whole = _whole(size, count)
@@ -158,7 +158,8 @@ Numbers = Callable[..., Any]
 
 def _newest(*names: str) -> Callable[..., Any]:
     """Return the function that this version of torch has, by its newest name."""
-    return next(getattr(dist, name) for name in names if hasattr(dist, name))
+    found: Callable[..., Any] = next(getattr(dist, name) for name in names if hasattr(dist, name))
+    return found
 
 
 def _all_reduce(rank: int, count: int, numbers: Numbers) -> Callable[[int], object]:

@@ -1,0 +1,149 @@
+"""Collectives: sizes and bandwidths as in nccl-tests, measured with gloo; what happens to a group that fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from tests.fake_cuda import fake_gpu  # noqa: E402
+from validate.measure import collectives, together  # noqa: E402
+from validate.measure.bench import Bench  # noqa: E402
+from validate.measure.case import Unavailable  # noqa: E402
+from validate.measure.ranks import RanksFailed  # noqa: E402
+from validate.measure.statistics import median_interval  # noqa: E402
+from validate.measure.timing import Effort  # noqa: E402
+
+pytestmark = pytest.mark.torch
+QUICK = Effort(interval=0.5, warmup_s=0.0, longest_s=0.02)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(torch.device("cpu"), "cpu", 1 << 30, 1 << 20, tmp_path)
+
+
+def test_without_two_gpus_there_are_none(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Unavailable, match="here is none"):
+        collectives.cases(bench, "m")
+    with pytest.raises(Unavailable, match="there is one GPU"):
+        collectives.cases(fake_gpu(monkeypatch, tmp_path), "m")
+
+
+def test_all_gpus_come_first_and_sizes_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = [case.columns for case in collectives.cases(fake_gpu(monkeypatch, tmp_path, count=6), "m")]
+    assert len({tuple(columns.items()) for columns in cases}) == len(cases)
+    groups = [int(columns["group_size"]) for columns in cases]
+    assert list(dict.fromkeys(groups)) == [6, 2, 4]
+    assert {columns["gpu_set"] for columns in cases if columns["group_size"] == 4} == {"0-3"}
+    for columns in cases:
+        if columns["collective"] in ("all_gather", "reduce_scatter", "all_to_all"):
+            assert int(columns["bytes"]) % (4 * int(columns["group_size"])) == 0
+            assert int(columns["bytes"]) > 0
+    most = max(int(columns["bytes"]) for columns in cases if columns["collective"] == "all_reduce")
+    assert most == 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "factor"),
+    [("all_reduce", 2, 1.0), ("all_reduce", 8, 1.75), ("all_gather", 4, 0.75), ("broadcast", 8, 1.0)],
+)
+def test_bandwidths_are_those_of_nccl_tests(name: str, count: int, factor: float) -> None:
+    found = collectives._figures(name, 1_000_000, count, median_interval([1e-3] * 6))
+    assert found["algbw_GBps"] == pytest.approx(1.0)
+    assert found["busbw_GBps"] == pytest.approx(factor)
+
+
+def test_all_collectives_run_between_two_ranks(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collectives, "_EFFORT", QUICK)
+    measured = {}
+    for case in collectives.group_cases(bench, [2], most_bytes=1024):
+        if case.columns["bytes"] != 1024:
+            continue
+        work = case.build(bench)
+        assert work.own is not None
+        measured[case.columns["collective"]] = work.own()
+    assert set(measured) == set(collectives._COLLECTIVES)
+    assert all(0 < interval.median < 1 and interval.samples >= 6 for interval in measured.values())
+
+
+def test_a_collective_moves_what_it_says() -> None:
+    """Closed forms for two ranks, by a group of two that exchange within this process."""
+    made: list[Any] = []
+
+    def numbers(share: int = 1) -> Any:
+        made.append(torch.ones(24 // share))
+        return made[-1]
+
+    for name, shapes in {
+        "all_reduce": [24],
+        "all_gather": [6, 24],
+        "reduce_scatter": [24, 6],
+        "all_to_all": [24, 24],
+        "broadcast": [24],
+        "sendrecv": [24, 24],
+        "reduce": [24],
+    }.items():
+        made.clear()
+        collectives._COLLECTIVES[name](0, 4, numbers)
+        assert [len(x) for x in made] == shapes, name
+
+
+class _FailingRanks:
+    started = 0
+
+    def __init__(self, count: int, *, cuda: bool) -> None:
+        type(self).started += 1
+        self.count, self.alive = count, True
+
+    def run(self, *_: Any, **__: Any) -> list[Any]:
+        self.alive = False
+        raise RanksFailed(f"time_on_rank: rank 1 died of signal {8 + self.started}")
+
+    def close(self) -> None:
+        self.alive = False
+
+
+def test_a_group_that_fails_is_started_anew_and_given_up_at_the_third_fault(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collectives, "Ranks", _FailingRanks)
+    monkeypatch.setattr(_FailingRanks, "started", 0)
+    reasons = []
+    for case in collectives.group_cases(bench, [2], most_bytes=32):
+        work = case.build(bench)
+        assert work.own is not None
+        with pytest.raises(Unavailable) as reason:
+            work.own()
+        reasons.append(str(reason.value))
+    assert _FailingRanks.started == 3
+    assert reasons[0] == "time_on_rank: rank 1 died of signal 9"
+    assert len(reasons) > 4
+    assert all(reason.startswith("given up after 3 faults") for reason in reasons[3:])
+
+
+def test_how_long_is_measured_follows_from_the_slowest_rank_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No clock of one rank decides: with the same greatest times, the same calls."""
+    asked: list[int] = []
+
+    def sample(call: Any, calls: int, token: Any) -> float:
+        asked.append(calls)
+        return calls * 50e-6
+
+    monkeypatch.setattr(together, "_sample_cpu", sample)
+    effort = Effort(interval=0.01, sample_s=200e-6, warmup_s=1e-3, longest_s=1.0)
+    interval = together.time_together(lambda _: None, effort, cuda=False)
+    assert interval.median == pytest.approx(50e-6)
+    assert asked[:2] == [1, 1]
+    assert set(asked[2:]) == {4}
+    assert len(asked) == 2 + 5 + 6  # two to look, 1 ms to warm up, six that agree
+
+
+def test_a_noisy_collective_ends_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([1e-3, 1e-3] + [1e-3, 3e-3] * 1000)
+    monkeypatch.setattr(together, "_sample_cpu", lambda call, calls, token: calls * next(times))
+    effort = Effort(interval=0.01, sample_s=0.0, warmup_s=0.0, longest_s=0.05, most_samples=1000)
+    interval = together.time_together(lambda _: None, effort, cuda=False)
+    assert 20 <= interval.samples <= 30

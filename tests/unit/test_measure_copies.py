@@ -1,0 +1,96 @@
+"""Copies: what is copied where, how often it is counted, and which pairs of devices there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from tests.fake_cuda import fake_gpu  # noqa: E402
+from validate.measure import copies  # noqa: E402
+from validate.measure.bench import Bench  # noqa: E402
+from validate.measure.sizes import ladder, spread  # noqa: E402
+from validate.measure.statistics import median_interval  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+def _keys(cases: list[Any]) -> list[tuple[Any, ...]]:
+    return [tuple(case.columns.items()) for case in cases]
+
+
+def test_a_cpu_copies_within_the_host(tmp_path: Path) -> None:
+    bench = Bench(torch.device("cpu"), "cpu", 64 << 20, 1 << 20, tmp_path)
+    cases = list(copies.cases(bench, "m"))
+    assert len(set(_keys(cases))) == len(cases)
+    assert {case.columns["kind"] for case in cases} == {"h2h"}
+    assert max(int(case.columns["bytes"]) for case in cases) <= 8 << 20
+    work = cases[-1].build(bench)
+    assert work.watch is not None
+    assert work.watch.sample(work.call, 2) > 0
+
+
+def test_every_kind_of_copy_runs_and_pairs_are_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = fake_gpu(monkeypatch, tmp_path, count=3)
+    monkeypatch.setattr(copies, "_MOST", 64 << 10)
+    monkeypatch.setattr(copies, "_PAIRS_MOST", 64 << 10)
+    cases = list(copies.cases(bench, "m"))
+    assert len(set(_keys(cases))) == len(cases)
+    for case in cases:
+        work = case.build(bench)
+        assert work.watch is not None
+        assert work.watch.sample(work.call, 1) > 0
+    largest = [case.columns for case in cases if case.columns["bytes"] == 64 << 10]
+    ways = {(c["src"], c["dst"]) for c in largest if c["kind"] == "p2p"}
+    assert ways == {(f"cuda:{a}", f"cuda:{b}") for a in range(3) for b in range(3) if a != b}
+    assert sum(c["kind"] == "p2p_bidir" for c in largest) == 3
+    kinds = {(c["kind"], c["pinned"]) for c in largest}
+    assert kinds >= {("h2d", 1), ("h2d", 0), ("d2h", 1), ("d2h", 0), ("d2d", ""), ("bidir", 1)}
+
+
+@pytest.mark.parametrize("name", ["_with_host", "_within_device", "_within_host", "_between"])
+def test_what_is_timed_is_a_copy_of_the_bytes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = fake_gpu(monkeypatch, tmp_path)
+    made: list[Any] = []
+
+    def fresh(size: int, device: Any, *, pinned: bool = False) -> Any:
+        made.append(torch.full((size,), len(made) + 1, dtype=torch.uint8))
+        return made[-1]
+
+    monkeypatch.setattr(copies, "_bytes", fresh)
+    arguments: dict[str, tuple[Any, ...]] = {
+        "_with_host": (4096, 1, False),  # from the device: the second is the source
+        "_within_device": (4096,),
+        "_within_host": (4096, 1),
+        "_between": (4096, 0, 1),
+    }
+    work = getattr(copies, name)(*arguments[name], bench)
+    work.call(0)
+    assert [int(x[0]) for x in made] == ([2, 2] if name == "_with_host" else [1, 1])
+    assert all(len(x) == 4096 and bool((x == x[0]).all()) for x in made)
+
+
+def test_rates_count_each_byte_once_and_both_ways_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = fake_gpu(monkeypatch, tmp_path)
+    took = median_interval([1e-3] * 6)
+    one, both = copies._within_device(1 << 20, bench), copies._both_ways_with_host(1 << 20, bench)
+    assert one.figures is not None
+    assert both.figures is not None
+    assert one.figures(took)["GBps"] == pytest.approx(1.048576)
+    assert both.figures(took)["GBps"] == pytest.approx(2 * 1.048576)
+    assert one.figures(took)["latency_s"] is None
+    least = copies._within_device(4096, bench)
+    assert least.figures is not None
+    assert least.figures(took)["latency_s"] == 1e-3
+
+
+def test_a_ladder_s_order_shows_its_ends_first_and_leaves_nothing_out() -> None:
+    for last in (4, 100, 1 << 14, 1 << 22):
+        sizes = ladder(4, last)
+        order = spread(sizes)
+        assert sorted(order) == sizes
+        assert order[:2] == ([sizes[-1], sizes[0]] if len(sizes) > 1 else sizes)
+    assert spread(list(range(5))) == [4, 0, 2, 1, 3]
+    assert spread([]) == []

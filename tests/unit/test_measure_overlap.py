@@ -1,0 +1,63 @@
+"""Copies beside work: three rows a case, the same work in each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from tests.fake_cuda import fake_gpu  # noqa: E402
+from validate.measure import overlap  # noqa: E402
+from validate.measure.bench import Bench  # noqa: E402
+from validate.measure.case import Unavailable  # noqa: E402
+from validate.measure.statistics import median_interval  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+def test_a_cpu_says_at_once_that_it_has_none(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="cores that compute"):
+        overlap.cases(Bench(torch.device("cpu"), "cpu", 1 << 30, 1 << 20, tmp_path), "m")
+
+
+def test_the_work_is_repeated_to_last_as_long_as_the_copy() -> None:
+    assert overlap._repeats(10e-3, 1e-3) == 10
+    assert overlap._repeats(1e-6, 1e-3) == 1
+    assert overlap._repeats(1.0, 1e-9) == overlap._MOST_REPEATS
+
+
+def test_each_case_has_the_work_the_copy_and_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overlap, "_SIZES", (1 << 20, 64 << 10))
+    for name, value in (("_SIDE", 32), ("_SMALL_SIDE", 16), ("_VECTOR", 1024), ("_SMALL_VECTOR", 256)):
+        monkeypatch.setattr(overlap, name, value)
+    bench = fake_gpu(monkeypatch, tmp_path)
+    cases = list(overlap.cases(bench, "m"))
+    keys = [tuple(case.columns.items()) for case in cases]
+    assert len(set(keys)) == len(keys)
+    notes = [str(case.columns["note"]) for case in cases if case.columns["bytes"] == 1 << 20]
+    assert sorted(notes) == sorted(
+        2
+        * [
+            *("copy alone", "matrix products alone", "copy and matrix products"),
+            *("sums alone", "copy and sums"),
+        ]
+    )
+    for case in cases:
+        work = case.build(bench)
+        assert work.watch is not None
+        assert work.watch.sample(work.call, 1) > 0
+        assert work.figures is not None
+        rate = work.figures(median_interval([1e-3] * 6))["GBps"]
+        copies = "copy" in str(case.columns["note"])
+        assert rate == (pytest.approx(int(case.columns["bytes"]) / 1e6) if copies else None)
+
+
+def test_both_does_what_each_does_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = fake_gpu(monkeypatch, tmp_path)
+    done: list[str] = []
+    monkeypatch.setitem(overlap._WORK, "counted", lambda size, bench: lambda: done.append("work"))
+    counted = overlap._build(4096, "counted", True, "both", {"repeats": 7}, bench)
+    done.clear()
+    counted.call(0)
+    assert done == ["work"] * 7
