@@ -177,26 +177,26 @@ def _shape(model: str, batches: tuple[int, int, int], sizes: Sizes, way: _Way) -
     )
 
 
-_TINY = {"gpt2": Sizes(64, 256, 4, 2, 5000), "bert-base": Sizes(64, 256, 4, 2, 5000), "mpt-125m": Sizes(64, 256, 4, 2)}
+_TINY = {name: Sizes(64, 256, 4, 2, 5000) for name in ("gpt2", "bert-base", "mpt-125m")}
 CPU_STEPS: tuple[StepShape, ...] = (
     StepShape("lenet", 64),
-    StepShape("resnet18-28x28", 8),
+    StepShape("resnet18-28x28", 4),
     StepShape("gpt2", 2, optimizer="adam", sizes=_TINY["gpt2"]),
     StepShape("mlp", 256),
     StepShape("lenet", 256, phase="inference"),
-    StepShape("resnet18-28x28", 8, phase="fwd"),
+    StepShape("resnet18-28x28", 4, phase="fwd"),
     StepShape("bert-base", 2, optimizer="adam", sizes=_TINY["bert-base"]),
-    StepShape("resnet18-28x28", 8, phase="bwd"),
+    StepShape("resnet18-28x28", 2, phase="bwd"),
     StepShape("gpt2", 2, phase="fwd", sizes=_TINY["gpt2"]),
-    StepShape("lstm-shi2016", 2, optimizer="adam", sizes=Sizes(32)),
+    StepShape("lstm-shi2016", 2, optimizer="adam"),
     StepShape("lenet", 64, phase="bwd"),
-    StepShape("resnet18-28x28", 16, phase="inference"),
+    StepShape("resnet18-28x28", 8, phase="inference"),
     StepShape("gpt2", 2, phase="bwd", sizes=_TINY["gpt2"]),
     StepShape("mlp", 2048, optimizer="sgd"),
-    StepShape("resnet18-28x28", 2, each=True),
+    StepShape("mpt-125m", 2, optimizer="adam", sizes=_TINY["mpt-125m"]),
+    StepShape("resnet18-28x28", 1, each=True),
     StepShape("lenet", 1024, optimizer="adam"),
     StepShape("bert-base", 4, phase="inference", sizes=_TINY["bert-base"]),
-    StepShape("alexnet", 2, phase="inference"),
 )
 """Steps of a fraction of a second on two cores."""
 

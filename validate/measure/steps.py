@@ -23,7 +23,7 @@ __all__ = ["cases", "policies_of"]
 
 _FIRST = 10  # steps on one GPU before those on all
 _LENGTH = 160
-_ON_CPU = Patience(interval=0.02, longest_s=0.5, warmup_s=0.02)
+_ON_CPU = Patience(interval=0.02, longest_s=0.4, warmup_s=0.0)
 
 
 def policies_of(bench: Bench) -> tuple[Policy, ...]:
