@@ -199,6 +199,21 @@ def test_channels_last_saves_copies() -> None:
     assert convolution_cost(gpu("t4"), pointwise[0]) == convolution_cost(gpu("t4"), pointwise[1])
 
 
+def test_strided_single_taps_are_copied_first_from_ampere_on() -> None:
+    first, last = (Convolution(STRIDED, "fwd", "fp16", channels_last=c) for c in (False, True))
+    assert convolution_cost(gpu("v100-sxm2-16gb"), first) == convolution_cost(gpu("v100-sxm2-16gb"), last)
+    assert (
+        convolution_cost(gpu("a100-sxm4-80gb"), first).time_s
+        > 1.2 * convolution_cost(gpu("a100-sxm4-80gb"), last).time_s
+    )
+
+
+def test_places_that_a_stride_steps_over_are_set_to_zero_by_a_pass_of_their_own() -> None:
+    device = gpu("v100-sxm2-16gb")
+    forward_s, backward_s = (cost_s(device, STRIDED, direction, "fp16") for direction in ("fwd", "bwd_data"))
+    assert backward_s > forward_s + 2 * STRIDED.input_elements / device.memory_bandwidth_Bps
+
+
 def test_an_unknown_precision_is_refused() -> None:
     with pytest.raises(InputError, match="no peak rate for bf16"):
         cost_s(gpu("p4"), MIDDLE, precision="bf16")

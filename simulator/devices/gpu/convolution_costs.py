@@ -17,30 +17,30 @@ class ConvolutionCosts:
     """Shares of the peak rate that inner loops reach, and what is lost around them."""
 
     # Blocks on SMs (simulator.devices.gpu.blocks).
-    tile_intensity: float = 12  # multiplications per element loaded at which loads take as long
-    quantisation: float = 0.866  # of a last, part-filled wave of blocks: 1 costs a whole one
-    residency: float = 0.0675  # what one resident block of two loses, waiting for memory
-    prologue_k: float = 12.2  # steps of the reduction that filling and draining a block costs
+    tile_intensity: float = 11.6  # multiplications per element loaded at which loads take as long
+    quantisation: float = 0.885  # of a last, part-filled wave of blocks: 1 costs a whole one
+    residency: float = 0.0755  # what one resident block of two loses, waiting for memory
+    prologue_k: float = 13.3  # steps of the reduction that filling and draining a block costs
 
     # Implicit GEMM on fp32 lanes, NVIDIA.
-    gemm: float = 0.726  # share of peak: Pascal, whose lanes compute the addresses too
-    early: float = 0.825  # before Pascal, of that, but for gradients of filters: cuDNN 5
+    gemm: float = 0.746  # share of peak: Pascal, whose lanes compute the addresses too
+    early: float = 0.83  # before Pascal, of that, but for gradients of filters: cuDNN 5
     kepler: float = 0.667  # of that besides: four schedulers feed 128 of its 192 lanes in a clock
     separate_integers: float = 1.2  # Volta, Turing, GA100: addresses have lanes of their own
-    backward_data: float = 0.987
-    backward_weight: float = 0.905
-    backward_weight_1x1: float = 0.694
-    split_share: float = 0.644  # of a split reduction's partial sums, what goes to memory and back
+    backward_data: float = 0.925
+    backward_weight: float = 0.879
+    backward_weight_1x1: float = 0.677
+    split_share: float = 0.625  # of a split reduction's partial sums, what goes to memory and back
 
     # Other algorithms.
     winograd_fused: float = 0.772
-    winograd_fused_prologue_k: float = 24.5
-    winograd: float = 0.745  # its batched products
-    fft: float = 0.311
-    transform: float = 0.568  # share of bandwidth that transforms reach
-    weight_transform: float = 0.628  # likewise, for gradients of filters
-    filter_transform: float = 0.566  # likewise, of filters: their reads are scattered
-    spread: float = 0.31  # share of bandwidth that col2im reaches
+    winograd_fused_prologue_k: float = 24.7
+    winograd: float = 0.754  # its batched products
+    fft: float = 0.321
+    transform: float = 0.56  # share of bandwidth that transforms reach
+    weight_transform: float = 0.632  # likewise, for gradients of filters
+    filter_transform: float = 0.559  # likewise, of filters: their reads are scattered
+    spread: float = 0.32  # share of bandwidth that col2im reaches
     # Energy of a clock of all but fused Winograd, against a large product's, where power limits the clock: lanes
     # multiply about three quarters of the time; assumed.
     energy: float = 0.75
@@ -50,7 +50,7 @@ class ConvolutionCosts:
     # Tensor cores.
     tensor: float = 0.95
     tensor_tile_intensity: float = 100
-    tensor_prologue_k: float = 39.7
+    tensor_prologue_k: float = 19.1
     tensor_kernel_s: float = 8e-06  # of a kernel, its ramp included
     layout: float = 0.1  # Volta, Turing: of copies to channels-last and back, what is not hidden
     layout_late: float = 1  # from Ampere on: kernels of their own (profiles of ResNet-50 in TF32 on an H100)
@@ -58,19 +58,20 @@ class ConvolutionCosts:
     amd_tensor: float = 0.6  # of the above; assumed
 
     # AMD: MIOpen.
-    amd_gemm: float = 0.601
-    amd_winograd: float = 0.693
-    amd_backward_weight: float = 0.599
+    amd_gemm: float = 0.542
+    amd_backward_data: float = 0.721  # its products for gradients of images
+    amd_winograd: float = 0.695
+    amd_backward_weight: float = 0.595
     amd_backward_weight_direct: float = 0.874  # its assembly kernels, 3x3 and 5x5, stride 1
-    amd_spread: float = 1  # share of bandwidth that its col2im reaches
-    amd_image_s: float = 3.7e-06  # im2col goes image by image, a launch each
+    amd_spread: float = 0.976  # share of bandwidth that its col2im reaches
+    amd_image_s: float = 3.1e-06  # im2col goes image by image, a launch each
 
     # Knights Landing: direct convolution of MKL-DNN and LIBXSMM.
     cpu: float = 0.75
 
     # Launches.
     kernel_s: float = 1.2e-05  # of the first kernel, its ramp included
-    next_kernel_s: float = 2.01e-06  # of each that follows
+    next_kernel_s: float = 2.27e-06  # of each that follows
     heuristic: float = 1.08  # what a choice by heuristics loses to one by trial; assumed
 
 

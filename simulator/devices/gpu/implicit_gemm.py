@@ -46,6 +46,12 @@ def _engine(problem: Problem, share: float) -> Engine:
     return Engine(problem.gpu.sm_count, problem.rate_flops_per_s * share, costs.tile_intensity, costs.prologue_k)
 
 
+def _backward_data_share(problem: Problem) -> float:
+    """Return the share of the lanes' peak that products for the gradient of the images reach."""
+    costs = problem.costs
+    return costs.amd_backward_data if problem.gpu.vendor == "amd" else costs.backward_data * costs.gemm
+
+
 def implicit_gemm(problem: Problem) -> Candidate:
     """Return the product of matrices that never leave the chip as such (AMD: that do, for more than one tap)."""
     costs, shape, groups = problem.costs, problem.shape, problem.shape.groups
@@ -88,7 +94,7 @@ def implicit_gemm(problem: Problem) -> Candidate:
         tiles = _ANY if amd else _FORWARD_EARLY if few_tiles else _FORWARD
         if few_tiles and not problem.unit_stride:
             tiles = _STRIDED_EARLY
-        share = costs.backward_data * (costs.amd_gemm if amd else costs.gemm)
+        share = _backward_data_share(problem)
         k = c_out * problem.taps_of_a_place
         compute_s = blocks_time(costs, _engine(problem, share), c_in, problem.pixels_in, k, tiles, batch=groups)
     fixed_s = costs.kernel_s
@@ -102,11 +108,10 @@ def implicit_gemm(problem: Problem) -> Candidate:
 def explicit_gemm(problem: Problem) -> Candidate:
     """Return the gradient of the images as a product into columns, which are added up in a second kernel (col2im)."""
     costs, shape = problem.costs, problem.shape
-    share = costs.backward_data * (costs.amd_gemm if problem.gpu.vendor == "amd" else costs.gemm)
     rows = problem.c_in * problem.taps
     column_bytes = problem.element_bytes * shape.groups * rows * problem.pixels_out
     image_bytes = problem.element_bytes * shape.input_elements
-    engine = _engine(problem, share)
+    engine = _engine(problem, _backward_data_share(problem))
     compute_s = blocks_time(costs, engine, rows, problem.pixels_out, problem.c_out, _ANY, batch=shape.groups)
     memory_s = (problem.bytes + column_bytes) / problem.bandwidth_Bps
     spread = costs.amd_spread if problem.gpu.vendor == "amd" else costs.spread
@@ -130,6 +135,7 @@ def tensor_gemm(problem: Problem, rate_flops_per_s: float, channels_last: bool) 
     sms = problem.gpu.sm_count
     engine = Engine(sms, rate, costs.tensor_tile_intensity, costs.tensor_prologue_k, _TENSOR_BLOCK, _TENSOR_INTENSITY)
     splits: tuple[int, ...] = SPLITS
+    zeros_s = 0.0
     if problem.direction == "fwd":
         m, n, k = c_out, problem.pixels_out, _of_taps(c_in, problem.taps)
     elif problem.direction == "bwd_data":
@@ -137,13 +143,16 @@ def tensor_gemm(problem: Problem, rate_flops_per_s: float, channels_last: bool) 
         m, n, k = c_in, places, _of_taps(c_out, problem.taps_of_a_place)
         if generation in _EARLY_TENSOR:
             splits = _ONCE
+        if places < problem.pixels_in:
+            zeros_s = problem.element_bytes * images / problem.bandwidth_Bps
     else:
         m, n, k = _of_taps(c_in, problem.taps), c_out, problem.pixels_out
     split_s = _split_s(problem, m * n * groups)
     compute_s = blocks_time(costs, engine, m, n, k, _TENSOR, batch=groups, splits=splits, split_s=split_s)
     memory_s = n_bytes / problem.bandwidth_Bps
-    kept = channels_last or problem.taps == 1
-    copied = 0.0 if kept else costs.layout if generation in _EARLY_TENSOR else costs.layout_late
+    early = generation in _EARLY_TENSOR
+    kept = channels_last or (problem.taps == 1 and (problem.unit_stride or early))
+    copied = 0.0 if kept else costs.layout if early else costs.layout_late
     copies = 2 * copied * n_bytes
     copies_s = 0.0
     if copied:
@@ -151,7 +160,7 @@ def tensor_gemm(problem: Problem, rate_flops_per_s: float, channels_last: bool) 
         copies_s = copied * once_s / costs.transform
     helpers = 0 if problem.direction == "fwd" else 2  # filters turned about, or results set to zero
     fixed_s = costs.tensor_kernel_s + helpers * costs.next_kernel_s
-    time_s = at_least(compute_s, memory_s) + copies_s + fixed_s
+    time_s = at_least(compute_s, memory_s) + zeros_s + copies_s + fixed_s
     return Candidate(time_s, "tensor cores", compute_s, memory_s + copies_s, n_bytes + copies)
 
 

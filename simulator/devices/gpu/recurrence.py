@@ -57,6 +57,8 @@ class RecurrenceCosts:
     amd_backward: float = 1.16  # above 1: what was timed may not hold the gradients of weights
     all_steps: float = 0.792  # share of peak of a product over all steps
     tensor: float = 0.775  # of tensor cores
+    tensor_tile_intensity: float = 26.7  # as in ConvolutionCosts; held
+    tensor_prologue_k: float = 8  # likewise, for products over all steps
     tile_intensity: float = 9.15  # as in ConvolutionCosts, for a step's product
     prologue_k: float = 150
     residency: float = 0.218
@@ -134,7 +136,7 @@ def _step_compute(gpu: Gpu, kernel: Recurrence, m: int, k: int, costs: Recurrenc
     engine = Engine(sms, lanes * _step_share(gpu, kernel, costs), costs.tile_intensity, costs.prologue_k)
     time_s = blocks_time(blocks, engine, m, n, k, tiles, splits=splits, split_s=split_s)
     if tensor:
-        intensity = CONVOLUTION.tensor_tile_intensity
+        intensity = costs.tensor_tile_intensity
         engine = Engine(sms, tensor * costs.tensor, intensity, costs.prologue_k, _TENSOR_BLOCK, _TENSOR_INTENSITY)
         time_s = min(time_s, blocks_time(blocks, engine, m, n, k, tiles, splits=splits, split_s=split_s))
     most = _MOST_OF_PEAK * max(compute_rate(gpu, "fp32"), tensor)
@@ -152,7 +154,7 @@ def _all_steps(gpu: Gpu, kernel: Recurrence, m: int, n: int, k: int, costs: Recu
     if tensor:
         rate = tensor * costs.tensor
         engine = Engine(
-            gpu.sm_count, rate, base.tensor_tile_intensity, base.tensor_prologue_k, _TENSOR_BLOCK, _TENSOR_INTENSITY
+            gpu.sm_count, rate, costs.tensor_tile_intensity, costs.tensor_prologue_k, _TENSOR_BLOCK, _TENSOR_INTENSITY
         )
         tiles = _ALL_TENSOR
     split_s = 2 * _ACCUMULATOR_BYTES * m * n / bandwidth

@@ -48,6 +48,7 @@ LANES = {
     "filter_transform": (0.05, 1.0),
     "spread": (0.1, 1.0),
     "amd_gemm": (0.3, 1.2),
+    "amd_backward_data": (0.3, 1.2),
     "amd_winograd": (0.3, 1.0),
     "amd_backward_weight": (0.3, 1.2),
     "amd_backward_weight_direct": (0.3, 1.2),
