@@ -122,3 +122,13 @@ def test_spellings_of_a_collective(text):
 def test_nothing_that_was_measured_is_asked():
     assert not {"time_s", "algbw_GBps", "busbw_GBps"} & set(COLUMNS_ASKED)
     assert not {name for name in Query.__dataclass_fields__ if "time" in name or "bw" in name}
+
+
+@pytest.mark.parametrize("name", ["gloo", "parameter-server", "parameter-server-2", "parameter-server-colocated"])
+def test_a_row_may_name_a_strategy_in_place_of_nccl(name):
+    found = query(algorithm_forced=name)
+    assert (found.algorithm, found.strategy) == (None, name)
+
+
+def test_nccls_algorithms_are_no_strategies():
+    assert query(algorithm_forced="ring").strategy is None

@@ -18,8 +18,8 @@ Command = tuple[str, ...]
 BRIDGE = "br0"
 # A bucket lets its content pass at once: small, so that it hides little of a message; large enough for what
 # passes while a timer fires late.
-_BUCKET_S = 0.25e-3
-_LEAST_BUCKET_BYTES = 8 * 1514
+_BUCKET_S = 1e-3
+_LEAST_BUCKET_BYTES = 16 * 1514
 _QUEUE_BYTES = 8_000_000  # TCP keeps far less in a queue of its own machine; nothing is lost for want of room
 _LARGEST_PACKET_BYTES = 65_536
 
@@ -39,7 +39,7 @@ class Shape:
     @property
     def packet_bytes(self) -> int:
         """The longest that the kernel hands to the interface in one piece (it is counted as the frames in it)."""
-        return min(_LARGEST_PACKET_BYTES, self.bucket_bytes * 7 // 8)
+        return min(_LARGEST_PACKET_BYTES, self.bucket_bytes // 2)
 
 
 def make_commands(names: Names, n_hosts: int) -> list[Command]:

@@ -107,7 +107,7 @@ def _exchange(stream: socket.socket, share: memoryview) -> None:
 
 def _receive(stream: socket.socket, into: memoryview) -> None:
     while len(into):
-        count = stream.recv_into(into)
+        count = stream.recv_into(into, len(into), socket.MSG_WAITALL)  # one call, and not one for each packet
         if not count:
             raise ConnectionError("the other end has closed the connection")
         into = into[count:]

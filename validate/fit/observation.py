@@ -54,6 +54,8 @@ class Observation:
 
 def observe(query: Query, measured_s: float, book: MachineBook) -> Observation:
     """Return the row of *query* as an observation; raises NotScored where it cannot be planned."""
+    if query.strategy is not None:
+        raise NotScored(f"{query.strategy} ran, and not NCCL")
     compiled = book.get(query.machine, query.n_nodes)
     check_hardware(compiled, groups_of(query, compiled))
     strategy = Nccl(query.algorithm, costs=_NOTHING)

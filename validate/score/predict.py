@@ -60,7 +60,7 @@ class Predictor:
     def baseline_s(self, query: Query) -> float:
         """Return what a bare alpha-beta ring says of *query*; raises as :meth:`predict_s`."""
         compiled = self._book.get(query.machine, query.n_nodes)
-        key = (compiled.topology, replace(query, machine="", algorithm=None, n_groups=1))
+        key = (compiled.topology, replace(query, machine="", algorithm=None, strategy=None, n_groups=1))
         if key not in self._baselines:
             try:
                 ranks = [compiled.machine.gpus[g] for g in groups_of(query, compiled)[0]]
@@ -73,9 +73,9 @@ class Predictor:
 
     def _run(self, query: Query, compiled: Compiled) -> float:
         groups = groups_of(query, compiled)
-        if self._name == _NCCL:
+        if self._name == _NCCL and query.strategy is None:
             check_hardware(compiled, groups)
-        strategy = self._strategy(query.algorithm)
+        strategy = self._strategy(query.strategy or query.algorithm, is_strategy=query.strategy is not None)
         try:
             end_s = execute(compiled.machine, plan_query(query, compiled, strategy)).end_s
         except Unsuitable as error:
@@ -86,13 +86,16 @@ class Predictor:
             raise NotScored("the simulated time is not positive")
         return end_s
 
-    def _strategy(self, algorithm: str | None) -> Strategy:
-        """Return the strategy made to use *algorithm*."""
+    def _strategy(self, algorithm: str | None, *, is_strategy: bool) -> Strategy:
+        """Return the strategy made to use *algorithm*, or the one that the row names."""
         if algorithm == self._name:
             return self._strategies[None]
         if algorithm not in self._strategies:
             if self._name != _NCCL:
                 raise NotScored(f"forced algorithm '{algorithm}' is not what {self._name} does")
+            if is_strategy:
+                self._strategies[algorithm] = find_strategy(str(algorithm))
+                return self._strategies[algorithm]
             module = importlib.import_module("simulator.strategies.nccl.strategy")
             self._strategies[algorithm] = module.nccl(algorithm)
         return self._strategies[algorithm]

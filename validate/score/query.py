@@ -10,8 +10,10 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
-from simulator.errors import one_line
+from simulator.errors import InputError, one_line
+from simulator.strategies.registry import find_strategy
 from simulator.workload.collective import Collective
 
 __all__ = [
@@ -69,7 +71,7 @@ class Query:
     ``local_gpus`` are the GPUs used of each node, None for the first
     ``n_gpus / n_nodes``.  Ranks count through the nodes; each group takes ``group_size``
     consecutive ones.  ``pairs`` are ranks of a group.  ``algorithm`` is None where the
-    library chose it itself.  ``gpus_per_process`` is how many GPUs one host thread launches
+    library chose it itself; ``strategy`` is one of the simulator's, where the row names that.  ``gpus_per_process`` is how many GPUs one host thread launches
     for.
     """
 
@@ -84,6 +86,7 @@ class Query:
     pairs: tuple[tuple[int, int], ...] = ()
     algorithm: str | None = None
     gpus_per_process: int = 1
+    strategy: str | None = None
 
 
 def read_query(cell: Callable[[str], str]) -> Query:
@@ -113,6 +116,7 @@ def read_query(cell: Callable[[str], str]) -> Query:
         raise NotScored("the groups have more ranks than n_gpus")
     if group_size < 2:
         raise NotScored("a group of one rank exchanges nothing")
+    algorithm, strategy = _algorithm(cell("algorithm_forced"))
     local_gpus, pairs = _gpu_set(cell("gpu_set"), collective[1], n_gpus // n_nodes, group_size)
     return Query(
         machine=cell("machine"),
@@ -124,8 +128,9 @@ def read_query(cell: Callable[[str], str]) -> Query:
         collective=collective[1],
         size_bytes=size_bytes,
         pairs=pairs,
-        algorithm=_algorithm(cell("algorithm_forced")),
+        algorithm=algorithm,
         gpus_per_process=_gpus_per_process(cell("software"), n_nodes, group_size),
+        strategy=strategy,
     )
 
 
@@ -200,13 +205,25 @@ def _gpu_set(
     return tuple(gpus), ()
 
 
-def _algorithm(text: str) -> str | None:
+def _algorithm(text: str) -> tuple[str | None, str | None]:
+    """Return one of NCCL's algorithms, or else one of the simulator's strategies that a row names."""
     if not text:
-        return None
+        return None, None
     match = _ALGORITHM.fullmatch(text.lower())
-    if match is None:
+    if match is not None:
+        return match.group(1), None
+    if not _is_strategy(text):
         raise NotScored(f"forced algorithm '{one_line(text, 40)}' is not modelled")
-    return match.group(1)
+    return None, text
+
+
+@lru_cache(maxsize=256)
+def _is_strategy(name: str) -> bool:
+    try:
+        find_strategy(name)
+    except InputError:
+        return False
+    return True
 
 
 def _gpus_per_process(software: str, n_nodes: int, group_size: int) -> int:
