@@ -45,9 +45,18 @@ def steps(networks: Sequence[str] = ("resnet18", "resnet50", "vgg16", "alexnet")
     """Return training steps without a time."""
     return [
         {
-            "row_id": f"{name}-{size}", "machine": DEVICE, "n_nodes": 1, "n_gpus": 1, "framework": "pytorch",
-            "model": name, "phase": "train", "dtype": "fp32", "batch_per_gpu": size, "global_batch": size,
-            "optimizer": "momentum", "trust": "A",
+            "row_id": f"{name}-{size}",
+            "machine": DEVICE,
+            "n_nodes": 1,
+            "n_gpus": 1,
+            "framework": "pytorch",
+            "model": name,
+            "phase": "train",
+            "dtype": "fp32",
+            "batch_per_gpu": size,
+            "global_batch": size,
+            "optimizer": "momentum",
+            "trust": "A",
         }
         for name in networks
         for size in (batch, 2 * batch)

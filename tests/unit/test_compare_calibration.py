@@ -1,0 +1,233 @@
+"""Calibrating on a folder: what was put in is found, and nothing that is judged is fitted to."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.console.run import run_app
+from simulator.devices.calibration import Calibration
+from simulator.devices.calibration_file import load_calibration
+from simulator.devices.cost import KernelCost
+from simulator.devices.dispatch import DISPATCH
+from simulator.step.issue import DeviceWork, Issue
+from tests.measured_folders import DEVICE, PART, TOPOLOGY, constant, operators, scattered, steps, timed, write
+from validate.cli import app
+from validate.compare.calibrating import Bench
+from validate.compare.comparison import Asked, compare
+from validate.compare.folder import read_folder
+from validate.compare.host import host_seconds, scale_of_steps, step_time
+from validate.compare.judge import judge_by, judge_within, question
+from validate.score.scorers import ScorerOptions
+
+pytest.importorskip("scipy")
+TRUE = Calibration(0.85, 0.9, 1.0, {"gemm": 1.0, "convolution": 1.1})
+
+
+def launches(forward_us=9.0, backward_us=7.0):
+    def row(metric, micros):
+        return {"device": DEVICE, "metric": metric, "mode": "torch eager", "time_s": micros * 1e-6, "trust": "A"}
+
+    plain = ("relu", "gelu", "softmax", "dropout", "max_pool", "layer_norm")
+    found = [row(f"host time of {name}, forward, recorded", forward_us) for name in plain]
+    found += [row(f"host time of {name}, forward and backward", forward_us + backward_us) for name in plain[:-1]]
+    found.append(row("host time of layer_norm, forward and backward", forward_us + backward_us + 6.0))
+    found += [
+        row("host time of linear, forward, recorded", forward_us + 4.0),
+        row("host time of conv2d, forward, recorded", forward_us + 12.0),
+        row("host time of batch_norm, forward, recorded", forward_us + 11.0),
+        row("host time of a step of SGD with momentum, foreach", 64 * 2.5),
+        row("host time of a graph of 1 kernel", 6.0),
+    ]
+    return found
+
+
+def rows_of(folder):
+    return list(compare(read_folder(str(folder)), Asked(topology=TOPOLOGY)).rows)
+
+
+def bench():
+    return Bench(PART, ScorerOptions(topology=TOPOLOGY, devices=(f"{DEVICE}={PART}",)))
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    tables = {
+        "ops.csv": timed("ops.csv", operators(80), scattered(0.03), calibration=TRUE),
+        "training.csv": timed("training.csv", steps(), scattered(0.02), calibration=TRUE),
+        "launch.csv": launches(),
+    }
+    return write(tmp_path_factory.mktemp("measured"), tables)
+
+
+def test_constants_put_in_are_found(measured):
+    fitted = bench().fit([row for row in rows_of(measured) if row.kind == "operators"])
+    assert fitted.calibration.compute == pytest.approx(TRUE.compute, rel=0.05)
+    assert fitted.calibration.bandwidth == pytest.approx(TRUE.bandwidth, rel=0.05)
+    assert fitted.points == 80
+
+
+def test_the_host_s_constants_are_those_of_launches(measured):
+    found = host_seconds(read_folder(str(measured)))
+    expected = {"forward_s": 9.0, "backward_s": 7.0, "product_s": 4.0, "convolution_s": 12.0, "batch_norm_s": 11.0,
+                "gradient_s": 3.0, "update_s": 2.5, "graph_launch_s": 6.0}  # fmt: skip
+    assert found == pytest.approx({name: micros * 1e-6 for name, micros in expected.items()})
+
+
+def test_a_folder_without_launches_says_nothing_of_the_host(tmp_path):
+    ops = timed("ops.csv", operators(5), constant(1.0))
+    assert host_seconds(read_folder(str(write(tmp_path, {"ops.csv": ops})))) == {}
+
+
+def issues(*times):
+    return [
+        Issue("x", "forward", host_s, DeviceWork(("gemm",), (KernelCost(device_s, "compute", 0, 0),), device_s))
+        for host_s, device_s in times
+    ]
+
+
+def test_a_step_is_the_longer_of_its_two_streams():
+    assert step_time(issues((1.0, 3.0), (1.0, 3.0))) == 7.0
+    assert step_time(issues((3.0, 1.0), (3.0, 1.0))) == 7.0
+    assert step_time(issues((3.0, 1.0), (3.0, 1.0)), 0.1) == pytest.approx(2.3)
+    assert step_time([]) == 0.0
+
+
+@given(st.floats(0.2, 5.0))
+def test_the_scale_of_a_host_is_found(scale):
+    steps_of = [issues(*[(20e-6, 2e-6)] * n) for n in (10, 40, 100, 30, 60, 80)]
+    found = scale_of_steps([(step, step_time(step, scale)) for step in steps_of])
+    assert found == pytest.approx(scale, rel=0.04)  # drawn a little to 1
+
+
+def test_steps_that_do_not_wait_for_the_host_say_nothing_of_it():
+    busy = [issues(*[(1e-6, 2e-3)] * n) for n in (10, 20)]
+    assert scale_of_steps([(step, step_time(step)) for step in busy]) == pytest.approx(1.0, abs=0.02)
+
+
+def test_calibrating_a_folder_writes_what_simulate_reads(measured, tmp_path, capsys):
+    file = tmp_path / "mine.yaml"
+    assert run_app(app, "validate", ["calibrate", str(measured), "--out", str(file)]) == 0
+    said = capsys.readouterr().err
+    assert "80 operators" in said
+    found = load_calibration(file)[PART]
+    scale = found.host["forward_s"] / 9e-6
+    assert found.host["backward_s"] == pytest.approx(7e-6 * scale, rel=1e-3)
+    assert found.dispatch == 1.0
+    text = file.read_text()
+    assert yaml.safe_load(text)["devices"][PART]["points"]["count"]["launches"] == 8
+    assert run_app(app, "validate", ["calibrate", str(measured), "--out", str(file), "-q"]) == 0
+    assert file.read_text() == text
+
+
+def test_steps_use_the_host_of_the_calibration(measured):
+    step = [row for row in rows_of(measured) if row.kind == "training"][:1]
+    plain = bench().again(step, Calibration())[0].predicted_s
+    slow = Calibration(host={name: 20 * getattr(DISPATCH, name) for name in ("forward_s", "backward_s")})
+    assert bench().again(step, slow)[0].predicted_s > 2 * plain
+
+
+def test_calibrations_mend_what_they_have_not_seen(measured):
+    rows = rows_of(measured)
+    judged = {item.judged: item for item in judge_within(bench(), read_folder(str(measured)), rows, 0.4)}
+    for name in ("other operators", "operators of shapes that it has not seen"):
+        assert judged[name].after.median < min(0.04, 0.7 * judged[name].before.median)
+    assert judged["each operator by a fit to the others"].after.scored == 80
+    assert judged["steps"].after.median < judged["steps"].before.median
+
+
+def test_what_is_judged_has_no_say_in_what_is_fitted(measured, monkeypatch):
+    """Falsify every row that is judged: the constants stay the same to the bit."""
+    rows = [row for row in rows_of(measured) if row.kind == "operators"]
+    seen = []
+    original = Bench.fit
+
+    def spy(self, operators, folder=None, steps=()):
+        fitted = original(self, operators, folder, steps)
+        seen.append(({(row.table, row.line) for row in operators}, fitted.calibration))
+        return fitted
+
+    monkeypatch.setattr(Bench, "fit", spy)
+    folder = read_folder(str(measured))
+    judge_within(bench(), folder, rows, 0.3)
+    chosen, before = seen[0]
+    false = [row if (row.table, row.line) in chosen else replace(row, measured_s=row.measured_s * 7) for row in rows]
+    seen.clear()
+    judge_within(bench(), folder, list(reversed(false)), 0.3)
+    assert seen[0] == (chosen, before)
+
+
+def test_shapes_and_operators_judged_are_not_among_those_fitted_to(measured, monkeypatch):
+    rows = [row for row in rows_of(measured) if row.kind == "operators"]
+    pairs = []
+    fit, again = Bench.fit, Bench.again
+
+    def spy_fit(self, operators, folder=None, steps=()):
+        pairs.append([list(operators), None])
+        return fit(self, operators, folder, steps)
+
+    def spy_again(self, judged, calibration):
+        pairs[-1][1] = list(judged)
+        return again(self, judged, calibration)
+
+    monkeypatch.setattr(Bench, "fit", spy_fit)
+    monkeypatch.setattr(Bench, "again", spy_again)
+    judge_within(bench(), read_folder(str(measured)), rows, 0.3)
+
+    def shape(row):
+        return tuple(item for item in row.key if item[0] not in ("phase", "dtype", "variant", "cache", "device"))
+
+    assert not {question(r) for r in pairs[0][0]} & {question(r) for r in pairs[0][1]}
+    assert not {shape(r) for r in pairs[1][0]} & {shape(r) for r in pairs[1][1]}
+    for fitted, judged in pairs[2:]:
+        assert not {r.cells["op"] for r in fitted} & {r.cells["op"] for r in judged}
+
+
+def test_judging_by_another_folder_leaves_out_what_it_asked(measured, tmp_path, capsys):
+    rows = rows_of(measured)
+    ops = [row for row in rows if row.kind == "operators"]
+    short = ops[:30]
+    fitted = bench().fit(short)
+    again = [replace(row, table="ops.csv", line=row.line + 1000) for row in short]
+    judged = judge_by(bench(), fitted, short, [*again, *ops])
+    assert judged[0].judged == "operators that it did not ask"
+    assert judged[0].after.scored == len(ops) - 30
+    assert judged[0].after.median < judged[0].before.median
+
+
+def test_how_a_row_is_run_is_no_new_question(measured):
+    row = next(row for row in rows_of(measured) if row.kind == "operators")
+    cold = replace(row, key=tuple((k, "cold" if k == "cache" else v) for k, v in row.key))
+    other = replace(row, key=tuple((k, "999" if k in ("m", "c_in", "rows", "hidden") else v) for k, v in row.key))
+    assert question(row) == question(cold) != question(other)
+
+
+def test_the_command_judges_a_long_folder_by_a_short_one(measured, tmp_path, capsys):
+    few = timed("ops.csv", operators(30), scattered(0.03, 1.0), seed=2, calibration=TRUE)
+    short = write(tmp_path, {"ops.csv": few, "launch.csv": launches()}, seconds=110.0)
+    status = run_app(app, "validate", ["compare", str(measured), "--calibrated-by", str(short), "--json"])
+    assert status == 0
+    found = json.loads(capsys.readouterr().out)
+    assert any("was measured in 110 s" in note for note in found["calibration_notes"])
+    first = found["calibration"][0]
+    assert first["after"]["scored"] == 50
+    assert first["after"]["median"] < first["before"]["median"]
+
+
+def test_a_time_to_calibrate_in_is_a_share_of_the_run(measured, tmp_path, capsys):
+    status = run_app(app, "validate", ["compare", str(measured), "--calibrate", "120s", "--json"])
+    assert status == 0
+    found = json.loads(capsys.readouterr().out)["calibration"]
+    assert found[0]["points"] == 16  # a fifth of 80 operators: the run took 600 s
+
+
+def test_too_few_rows_are_one_line(tmp_path, capsys):
+    ops = timed("ops.csv", operators(3), constant(1.0))
+    folder = write(tmp_path, {"ops.csv": ops})
+    assert run_app(app, "validate", ["calibrate", str(folder)]) == 2
+    assert "too few rows to calibrate on: 3 operators" in capsys.readouterr().err

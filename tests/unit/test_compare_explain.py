@@ -1,0 +1,194 @@
+"""Each rule speaks where its cause is in the facts and moves the time to that side, and is silent otherwise."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.measured_folders import ENVIRONMENT, TOPOLOGY, constant, operators, steps, timed, write
+from validate.compare.comparison import Asked, compare
+from validate.compare.drift import compare_runs, differences
+from validate.compare.explain import NO_EXPLANATION, explain, in_words
+from validate.compare.facts import Facts
+from validate.compare.folder import read_folder
+
+SLOWER, FASTER = math.log(1 / 1.5), math.log(1.5)
+
+
+def facts(log_ratio=SLOWER, **known):
+    plain = {"cells": {}, "measured_s": 1e-3, "kernels_s": 1e-3}
+    return Facts(log_ratio=log_ratio, **{**plain, **known})
+
+
+def rules(**known):
+    return [e.rule for e in explain(facts(**known))]
+
+
+CASES = {
+    "noise": ({"interval": 0.6}, {"interval": 0.05}),
+    "memory full": (
+        {"working_set_bytes": 80e9, "memory_bytes": 80e9},
+        {"working_set_bytes": 80e9, "memory_bytes": 80e9, "log_ratio": FASTER},
+    ),
+    "throttled": (
+        {"cells": {"throttled": "power cap"}, "clock_Hz": 1.2e9, "assumed_clock_Hz": 1.8e9},
+        {"cells": {"throttled": "power cap"}, "clock_Hz": 1.8e9, "assumed_clock_Hz": 1.8e9},
+    ),
+    "low clock": (
+        {"clock_Hz": 1.2e9, "assumed_clock_Hz": 1.8e9, "bound": "compute"},
+        {"clock_Hz": 1.2e9, "assumed_clock_Hz": 1.8e9, "bound": "memory"},
+    ),
+    "high clock": (
+        {"clock_Hz": 1.98e9, "assumed_clock_Hz": 1.5e9, "log_ratio": FASTER},
+        {"clock_Hz": 1.98e9, "assumed_clock_Hz": 1.5e9},
+    ),
+    "disturbed": ({"interval": 0.15}, {"interval": 0.15, "log_ratio": FASTER}),
+    "host bound": ({"waiting_share": 0.6}, {"waiting_share": 0.1}),
+    "near the cache's size": (
+        {"working_set_bytes": 40e6, "cache_bytes": 50e6, "bound": "memory"},
+        {"working_set_bytes": 400e6, "cache_bytes": 50e6, "bound": "memory"},
+    ),
+    "odd alignment": (
+        {"cells": {"dtype": "fp16", "op": "linear"}, "sizes": {"m": 64, "n": 1001}},
+        {"cells": {"dtype": "fp16", "op": "linear"}, "sizes": {"m": 64, "n": 1000}},
+    ),
+    "few waves": (
+        {"bound": "compute", "waves": 0.9},
+        {"bound": "compute", "waves": 9.0},
+    ),
+    "algorithm": (
+        {"cells": {"op": "conv2d"}, "detail": "winograd"},
+        {"cells": {"op": "linear"}, "detail": "tiles 128x128"},
+    ),
+    "short kernel": ({"bound": "latency"}, {"bound": "memory"}),
+}
+
+
+@pytest.mark.parametrize("rule", CASES)
+def test_each_rule_speaks_and_is_silent(rule):
+    yes, no = CASES[rule]
+    assert rule in rules(**yes)
+    assert rule not in rules(**no)
+
+
+@pytest.mark.parametrize("rule", ["throttled", "low clock", "odd alignment"])
+def test_what_slows_explains_nothing_that_was_too_quick(rule):
+    assert rule not in rules(**{**CASES[rule][0], "log_ratio": FASTER})
+
+
+def test_a_cause_of_little_effect_does_not_explain_a_tenfold_error():
+    assert "odd alignment" in rules(**CASES["odd alignment"][0])
+    assert rules(**CASES["odd alignment"][0], log_ratio=math.log(0.1)) == []
+    assert rules(**CASES["algorithm"][0], log_ratio=math.log(0.1)) == []
+
+
+def test_the_host_in_single_calls_and_at_its_pace():
+    alone = {"cells": {"includes_dispatch": "1"}, "host_s": 40e-6, "kernels_s": 3e-6, "measured_s": 60e-6}
+    assert "host bound" in rules(**alone)
+    pace = {"cells": {"includes_dispatch": "0"}, "host_s": 20e-6, "kernels_s": 3e-6, "measured_s": 16e-6}
+    assert "host bound" in rules(**pace)
+    assert "host bound" not in rules(**{**pace, "cells": {"note": "captured graph"}})
+    assert "host bound" not in rules(**{**pace, "measured_s": 200e-6})
+    assert "host bound" not in rules(**{**pace, "kernels_s": 100e-6, "measured_s": 120e-6})
+
+
+def test_nothing_known_is_said():
+    assert explain(facts()) == []
+    assert in_words([], SLOWER) == NO_EXPLANATION
+
+
+def test_what_a_clock_accounts_for_is_said_where_it_is_not_all():
+    partly = facts(log_ratio=math.log(1 / 3), clock_Hz=1.2e9, assumed_clock_Hz=1.8e9, bound="compute")
+    assert "accounts for 36.9 % of it" in in_words(explain(partly), partly.log_ratio)
+    wholly = facts(log_ratio=math.log(1 / 1.5), clock_Hz=1.2e9, assumed_clock_Hz=1.8e9, bound="compute")
+    text = in_words(explain(wholly), wholly.log_ratio)
+    assert text == "ran at a lower clock: 1200 MHz, and 1800 MHz are assumed"
+
+
+@given(
+    st.floats(-3, 3).filter(lambda x: abs(x) > 1e-6),
+    st.floats(0, 2),
+    st.floats(0, 3e9),
+    st.floats(0, 3e9),
+    st.sampled_from(["", "compute", "memory", "latency"]),
+)
+def test_any_facts_give_at_most_two_causes_in_words(log_ratio, interval, clock, assumed, bound):
+    given_facts = facts(
+        log_ratio=log_ratio, interval=interval, clock_Hz=clock, assumed_clock_Hz=assumed, bound=bound, detail="x"
+    )
+    found = explain(given_facts)
+    assert len(found) <= 2
+    assert in_words(found, log_ratio)
+    for explanation in found:
+        if explanation.rule in ("throttled", "low clock", "disturbed"):
+            assert given_facts.is_slower
+
+
+def test_a_throttled_row_of_a_folder_is_explained_by_its_clock(tmp_path):
+    rows = timed("ops.csv", operators(40), constant(1.0))
+    large = next(i for i, row in enumerate(rows) if row["op"] == "linear" and row["time_s"] > 2e-4)
+    rows[large] |= {"time_s": rows[large]["time_s"] * 1.6, "sm_clock_MHz": 1100, "throttled": "power cap"}
+    found = compare(read_folder(str(write(tmp_path, {"ops.csv": rows}))), Asked())
+    worst = found.worst[0]
+    assert worst.row.line == large + 2
+    assert worst.explanations[0].rule == "throttled"
+    assert "1100 MHz" in worst.explanations[0].text
+
+
+def test_a_step_that_waits_for_its_host_is_explained(tmp_path):
+    rows = timed("training.csv", steps(("resnet18",), batch=1), constant(0.6))
+    found = compare(read_folder(str(write(tmp_path, {"training.csv": rows}))), Asked(topology=TOPOLOGY))
+    assert found.worst[0].explanations[0].rule == "host bound"
+
+
+# -- drift ---------------------------------------------------------------------------
+
+
+def _two(tmp_path, factor=1.0, **record):
+    rows = timed("ops.csv", operators(30), constant(1.0))
+    first = write(tmp_path / "first", {"ops.csv": rows})
+    later = [{**row, "time_s": row["time_s"] * factor} for row in rows]
+    later[3]["time_s"] *= 1.2
+    second = write(tmp_path / "second", {"ops.csv": later[:-2]}, **record)
+    return compare_runs(read_folder(str(first)), read_folder(str(second)))
+
+
+def test_drift_is_the_factor_put_in(tmp_path):
+    drift = _two(tmp_path, 1.01)
+    whole = drift.classes[0]
+    assert (whole.table, whole.matched, whole.beyond) == ("", 28, 1)
+    assert whole.median == pytest.approx(0.01, rel=1e-6)
+    assert whole.ratio == pytest.approx(1.01, rel=1e-6)
+    assert [row.ratio for row in drift.beyond] == [pytest.approx(1.212, rel=1e-6)]
+    assert (drift.only_first, drift.only_second, drift.environment) == (2, 0, ())
+
+
+def test_drift_names_what_differs_in_the_environment(tmp_path):
+    changed = {**ENVIRONMENT, "driver": "575.2", "gpu": {**ENVIRONMENT["gpu"], "power_limit_W": 600.0}}
+    drift = _two(tmp_path, environment=changed)
+    assert drift.environment == (("driver", "570.1", "575.2"), ("gpu.power_limit_W", "not said", "600.0"))
+
+
+def test_a_higher_bandwidth_is_a_shorter_time(tmp_path):
+    def folder(name, rate):
+        row = {"machine": "m", "kind": "h2d", "bytes": 1000, "GBps": rate, "trust": "A"}
+        return read_folder(str(write(tmp_path / name, {"copies.csv": [row]})))
+
+    drift = compare_runs(folder("a", 10.0), folder("b", 12.5))
+    assert drift.beyond[0].ratio == pytest.approx(0.8)
+
+
+def test_folders_of_nothing_in_common_are_no_fault(tmp_path):
+    ops = timed("ops.csv", operators(6), constant(1.0))
+    first = read_folder(str(write(tmp_path / "a", {"ops.csv": ops[:3]})))
+    second = read_folder(str(write(tmp_path / "b", {"ops.csv": ops[3:]})))
+    drift = compare_runs(first, second)
+    assert (drift.classes, drift.only_first, drift.only_second) == ((), 3, 3)
+
+
+@given(st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5) | st.none(), max_size=5))
+def test_an_environment_does_not_differ_from_itself(environment):
+    assert differences(environment, environment) == []
