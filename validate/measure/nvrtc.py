@@ -7,6 +7,7 @@ Execution Control), which are the same in all versions.
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -63,7 +64,9 @@ def find_nvrtc() -> ctypes.CDLL:
     """Return NVRTC: one that the loader knows, or one beside torch in its packages."""
     major = str(torch.version.cuda or "12").split(".", maxsplit=1)[0]
     names = [f"libnvrtc.so.{major}", "libnvrtc.so"]
-    for name in names + _packaged(major, [Path(torch.__file__).parent, *map(Path, sys.path)]):
+    toolkits = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    folders = [Path(torch.__file__).parent, *map(Path, sys.path), Path(sys.prefix), *toolkits, Path("/usr/local/cuda")]
+    for name in names + _packaged(major, folders):
         try:
             return ctypes.CDLL(name)
         except OSError:
@@ -72,10 +75,10 @@ def find_nvrtc() -> ctypes.CDLL:
 
 
 def _packaged(major: str, folders: Sequence[Path]) -> list[str]:
-    """Return the paths of NVRTC in wheels of torch and NVIDIA below *folders*."""
-    patterns = (f"nvidia/*/lib/libnvrtc.so.{major}*", f"lib/libnvrtc*.so.{major}*")
+    """Return the paths of NVRTC below *folders*: wheels of torch and NVIDIA, environments, toolkits."""
+    patterns = (f"nvidia/*/lib/libnvrtc.so.{major}*", f"lib/libnvrtc*.so.{major}*", f"lib64/libnvrtc.so.{major}*")
     found = (path for folder in folders if folder.is_dir() for pattern in patterns for path in folder.glob(pattern))
-    return sorted({str(path) for path in found if "builtins" not in path.name and ".alt." not in path.name})
+    return list(dict.fromkeys(str(p) for p in found if "builtins" not in p.name and ".alt." not in p.name))
 
 
 def compile_binary(nvrtc: Any, source: str, architecture: str) -> bytes:

@@ -11,8 +11,8 @@ from validate.measure.timing import Call
 
 __all__ = ["HostStopwatch", "QueuedStopwatch", "ThreadsStopwatch", "WallStopwatch", "hold_up"]
 
-_ISSUE_S = 50e-6  # more than the host needs to issue a call, at the first try
-_TRIES = 4
+_ISSUE_S = 15e-6  # what the host may need to issue a call, at the first try
+_TRIES = 5
 _CLOCK_Hz = 1.5e9  # clocks run between 1 and 2.5 GHz
 
 
