@@ -74,12 +74,16 @@ class Servers:
         parts = shares(len(buffer) // element_bytes, n_servers)
         own = [buffer[a * element_bytes : b * element_bytes] for a, b in parts]
         waiting: list[Future[None]] = [
-            self._pool.submit(_exchange, self._to[j], own[j]) for j in range(n_servers) if j != self.rank
+            self._pool.submit(_exchange, self._to[j], own[j]) for j in self._others(n) if j < n_servers
         ]
         if self.rank < n_servers:
-            self._serve(own[self.rank], [r for r in range(n) if r != self.rank], add)
+            self._serve(own[self.rank], self._others(n), add)
         for future in waiting:
             future.result()
+
+    def _others(self, n: int) -> list[int]:
+        """Return the other hosts, the next one first: so not all begin with the same one."""
+        return [(self.rank + i) % n for i in range(1, n)]
 
     def _serve(self, share: memoryview, workers: Sequence[int], add: Callable[..., Any]) -> None:
         received = [bytearray(len(share)) for _ in workers]

@@ -71,8 +71,8 @@ class Query:
     ``local_gpus`` are the GPUs used of each node, None for the first
     ``n_gpus / n_nodes``.  Ranks count through the nodes; each group takes ``group_size``
     consecutive ones.  ``pairs`` are ranks of a group.  ``algorithm`` is None where the
-    library chose it itself; ``strategy`` is one of the simulator's, where the row names that.  ``gpus_per_process`` is how many GPUs one host thread launches
-    for.
+    library chose it itself; ``strategy`` is one of the simulator's, where the row names that.
+    ``gpus_per_process`` is how many GPUs one host thread launches for.
     """
 
     machine: str
