@@ -178,6 +178,14 @@ class DeviceBook:
                 raise NotScored(one_line(error)) from None
         return self._found[key]
 
+    def described(self, name: str) -> GpuPart | CpuPart:
+        """Return the part itself of the tables' device *name*; raises NotScored where it is not known."""
+        self.get(name)
+        part = self.part(name) or ""
+        found = self._own.get(part) or load_part(part)
+        assert isinstance(found, GpuPart | CpuPart)
+        return found
+
     def calibrate(self, part: str, calibration: Calibration) -> None:
         """Use *calibration* of *part* from now on."""
         self._calibrations[part] = calibration

@@ -8,6 +8,10 @@ from dataclasses import dataclass, field
 from simulator.devices.calibration import Calibration
 from simulator.devices.calibration_file import read_calibration
 from simulator.errors import InputError, one_line
+from validate.microbench.copies import COPIES, copy_scorer
+from validate.microbench.launch import LAUNCH, launch_scorer
+from validate.microbench.memory import MEMORY, memory_scorer
+from validate.microbench.storage import STORAGE, storage_scorer
 from validate.operators.devices import DeviceBook
 from validate.operators.scorer import OPERATORS, OperatorScorer
 from validate.score.collectives import COLLECTIVES, CollectiveScorer
@@ -43,7 +47,7 @@ class Scorers:
 
     """
 
-    kinds: tuple[Kind, ...] = (COLLECTIVES, OPERATORS, TRAINING)
+    kinds: tuple[Kind, ...] = (COLLECTIVES, OPERATORS, TRAINING, COPIES, MEMORY, LAUNCH, STORAGE)
 
     def __init__(self, options: ScorerOptions) -> None:
         self._options = options
@@ -75,6 +79,10 @@ class Scorers:
 
             published = read_published(self._options.baselines) if self._options.baselines is not None else {}
             return TrainingScorer(self._book, self._calibrations, published)
+        if kind in (COPIES, STORAGE):
+            return copy_scorer(self._book) if kind is COPIES else storage_scorer(self._book)
+        if kind in (MEMORY, LAUNCH):
+            return memory_scorer(self._devices) if kind is MEMORY else launch_scorer(self._devices)
         return CollectiveScorer(self._book, self._options.strategy or "nccl")
 
     def check(self, tables: Sequence[tuple[Table, Scorer]]) -> None:
@@ -83,18 +91,20 @@ class Scorers:
         options = self._options
         for option, value, read in (
             ("--strategy", options.strategy, ("collectives",)),
-            ("--topology", options.topology, ("collectives", "operators", "training")),
-            ("--machine", options.machines, ("collectives", "training")),
-            ("--device", options.devices, ("operators",)),
+            ("--topology", options.topology, tuple(kind.name for kind in self.kinds)),
+            ("--machine", options.machines, ("collectives", "training", "copies", "storage")),
+            ("--device", options.devices, ("operators", "memory", "launch")),
             ("--calibrate", options.calibrate, ("operators",)),
-            ("--calibration", options.calibration, ("operators", "training")),
+            ("--calibration", options.calibration, ("operators", "training", "memory", "launch")),
             ("--baselines", options.baselines, ("training",)),
         ):
             if value and not kinds.intersection(read):
                 given = " and ".join(sorted(kinds))
-                raise InputError(f"{option} is for tables of {' and '.join(read)}; {given} are given")
+                known = " and ".join([*([", ".join(read[:-1])] if read[1:] else []), read[-1]])
+                raise InputError(f"{option} is for tables of {known}; {given} are given")
+        # A name that the user explains may be in one of several tables.
         for scorer in self._made.values():
-            scorer.check([table for table, made in tables if made is scorer])
+            scorer.check([table for table, _ in tables])
 
 
 def _named(machines: Sequence[str]) -> dict[str, str]:

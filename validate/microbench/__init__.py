@@ -1,0 +1,1 @@
+"""Tables of copies, memory, launches and disks: what each row asks, and its prediction."""
