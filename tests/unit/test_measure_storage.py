@@ -41,8 +41,8 @@ def _descriptors() -> int:
 
 def test_a_file_takes_a_tenth_of_what_is_free_in_whole_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert storage.file_bytes(1 << 40) == 512 << 20
-    assert storage.file_bytes(1000 * BLOCK + 5) == 100 * BLOCK
+    assert storage.file_bytes(1 << 40) == 256 << 20
+    assert storage.file_bytes(500 * BLOCK + 5) == 50 * BLOCK
     assert storage.file_bytes(20 * BLOCK) == 2 * BLOCK
     assert storage.file_bytes(20 * BLOCK - 1) == 0
     assert storage.file_bytes(0) == 0

@@ -149,7 +149,11 @@ def _time_on_rank(rank: int, count: int, name: str, size: int, effort: Effort) -
     def numbers(share: int = 1) -> torch.Tensor:
         return torch.ones(size // share // _FLOAT_BYTES, device=device)
 
-    return time_together(_COLLECTIVES[name](rank, count, numbers), effort, cuda=cuda)
+    try:
+        return time_together(_COLLECTIVES[name](rank, count, numbers), effort, cuda=cuda)
+    finally:
+        if cuda:  # what is measured besides these ranks may need the memory
+            torch.cuda.empty_cache()
 
 
 Numbers = Callable[..., Any]

@@ -42,14 +42,13 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
     largest = _largest(bench)
     sizes = spread(ladder(_LEAST if bench.is_cuda else 4 * _LEAST, largest))
     threads = ("",) if bench.is_cuda else tuple(sorted({usable_threads(), 1}, reverse=True))
-    streams = [_stream_case(k, size, t) for size in sizes for k in _STREAMS for t in threads]
+    streams = [_stream_case(k, size, t) for size in sizes for t in threads for k in _STREAMS]
     table = min(largest, 1 << 30)
     rows = spread(ladder(_ROW_LEAST, _ROW_MOST))
     gathers = [_gather_case(row, size, threads[0]) for size in _tables(bench, table) for row in rows]
     chases = list(chase_cases(bench, largest))
-    first = len(_STREAMS) * len(threads)
-    yield from streams[:first]
-    yield from _in_turn(streams[first:], chases, gathers)
+    yield from streams[:2]
+    yield from _in_turn(streams[2:], chases, gathers)
     if bench.is_cuda:  # the steps between, where time is left
         between = spread(ladder(2 * _LEAST, largest))
         yield from (_stream_case(kernel, size, "") for size in between for kernel in _STREAMS)
@@ -82,7 +81,13 @@ def _in_turn(*queues: list[Case]) -> Iterator[Case]:
 
 def _buffers(parts: int, size: int, bench: Bench) -> list[Any]:
     """Return *parts* tensors of *size* bytes together, written already: untouched pages would all be one."""
-    return list(torch.full((parts, _elements(parts, size)), 1.0, device=bench.device))
+    return list(_written((parts, _elements(parts, size)), bench))
+
+
+def _written(shape: tuple[int, ...], bench: Bench) -> Any:
+    """Return numbers by chance on a GPU, whose power depends on them; equal ones, which are made sooner, on a CPU."""
+    numbers = torch.empty(shape, device=bench.device)
+    return numbers.uniform_() if bench.is_cuda else numbers.fill_(1.0)
 
 
 def _elements(parts: int, size: int) -> int:
@@ -142,7 +147,7 @@ def _gather_case(row_bytes: int, table_bytes: int, threads: int | str) -> Case:
 def _gather(row_bytes: int, table_bytes: int, threads: int | str, bench: Bench) -> Work:
     rows = table_bytes // row_bytes
     count = min(rows, (_GATHERED if bench.is_cuda else _CPU_GATHERED) // row_bytes)
-    table = torch.full((rows, row_bytes // _FLOAT_BYTES), 1.0, device=bench.device)
+    table = _written((rows, row_bytes // _FLOAT_BYTES), bench)
     chance = torch.Generator(device="cpu").manual_seed(row_bytes)
     index = torch.randint(rows, (count,), generator=chance).to(bench.device)
     out = torch.empty((count, row_bytes // _FLOAT_BYTES), device=bench.device)

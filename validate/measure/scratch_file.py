@@ -31,7 +31,7 @@ class ScratchFile:
 
     """
 
-    def __init__(self, folder: Path, size: int, longest_s: float = 3.0) -> None:
+    def __init__(self, folder: Path, size: int, longest_s: float = 1.5) -> None:
         descriptor, name = tempfile.mkstemp(prefix=".toposim-", dir=folder)
         self._plain, self._direct = descriptor, -1
         try:

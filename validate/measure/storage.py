@@ -28,7 +28,7 @@ from validate.measure.statistics import FEWEST, Interval, median_interval
 
 __all__ = ["cases", "file_bytes"]
 
-_MOST_BYTES, _LEAST_BYTES = 512 << 20, 2 * BLOCK
+_MOST_BYTES, _LEAST_BYTES = 256 << 20, 2 * BLOCK
 _SHARE = 10  # the file takes at most this part of what is free
 _CACHED_BYTES = 64 << 20  # of it, for reads that memory serves
 _PAGE = 4096
