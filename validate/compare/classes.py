@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from validate.compare.rows import ComparedRow
 from validate.measure.statistics import FEWEST, median_interval
+from validate.score.scorers import Scorers
 from validate.score.statistics import percentile, summarise
 
 __all__ = ["ClassErrors", "axes_of", "classes_of", "errors_of"]
@@ -16,10 +17,8 @@ _AXES: dict[str, tuple[tuple[str, ...], ...]] = {
     "operators": (("op",), ("dtype",), ("op", "dtype"), ("cache",), ("phase",)),
     "training": (("model",), ("dtype",), ("issue",), ("phase",)),
     "collectives": (("collective",), ("size",), ("n_gpus",)),
-    "memory": (("bench",), ("kernel",), ("dtype",)),
-    "copies": (("kind",), ("pinned",)),
-    "launch": (("mode",), ("metric",)),
 }
+_PLACES = frozenset(("device", "machine", "dataset", "fit"))  # one folder is of one
 _MOST_LABELS = 40  # of an axis: more are no classes
 
 
@@ -71,15 +70,23 @@ def errors_of(rows: Sequence[ComparedRow], table: str = "", by: dict[str, str] |
 
 
 def axes_of(rows: Sequence[ComparedRow]) -> list[tuple[str, ...]]:
-    """Return the axes along which *rows* of one table differ."""
+    """Return the axes along which *rows* of one table differ, and several are alike."""
     kinds = {row.kind for row in rows}
     kind = next(iter(kinds)) if len(kinds) == 1 else ""
     found = []
-    for axes in _AXES.get(kind, (("op",), ("bench",), ("kind",), ("mode",), ("dtype",))):
+    for axes in _AXES.get(kind) or _shown(kind):
         counts = [len({row.cells.get(axis, "") for row in rows}) for axis in axes]
-        if all(1 < count <= _MOST_LABELS for count in counts):
+        if all(1 < count <= min(_MOST_LABELS, max(2, len(rows) // 2)) for count in counts):
             found.append(axes)
     return found
+
+
+def _shown(name: str) -> tuple[tuple[str, ...], ...]:
+    """Return what texts group rows of the kind *name* by; columns that say what a row is of where none has it."""
+    kind = next((kind for kind in Scorers.kinds if kind.name == name), None)
+    if kind is None:
+        return (("op",), ("bench",), ("kind",), ("mode",))
+    return tuple(axes for axes in kind.shown if not _PLACES.intersection(axes))
 
 
 def classes_of(rows: Sequence[ComparedRow]) -> list[ClassErrors]:

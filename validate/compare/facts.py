@@ -74,6 +74,7 @@ class Facts:
     cache_bytes: float = 0.0
     memory_bytes: float = 0.0
     waves: float = 0.0
+    kind: str = ""  # what predicts the row
     sizes: Mapping[str, int] = field(default_factory=dict)  # of the operator, by column
 
     @property
@@ -90,6 +91,7 @@ def plain_facts(row: ComparedRow) -> dict[str, Any]:
             sizes[name] = int(text)
     return {
         "cells": row.cells,
+        "kind": row.kind,
         "log_ratio": row.log_ratio,
         "measured_s": row.measured_s or 0.0,
         "interval": row.interval or 0.0,

@@ -17,6 +17,7 @@ LAUNCH = "launch.csv"
 _PLAIN = ("relu", "gelu", "softmax", "dropout", "max_pool", "layer_norm")  # nothing but the call itself
 _BESIDES = {"linear": "product_s", "conv2d": "convolution_s", "batch_norm": "batch_norm_s", "lstm": "recurrent_s"}
 _PARAMETERS = 64  # of the measured optimisers
+_WORST_KNOWN = 0.25  # half an interval beyond which a row says nothing
 _TWO = 2  # parameters of a layer norm
 # How far the speed of a host is from what is known of it before any step is seen: one standard deviation of the
 # logarithm; and what a step that is predicted well scatters by.
@@ -36,6 +37,8 @@ def host_seconds(folder: Folder) -> dict[str, float]:
     times: dict[str, float] = {}
     for record in table.rows:
         try:
+            if float(table.cell(record, "interval") or 0) > _WORST_KNOWN:
+                continue
             times.setdefault(table.cell(record, "metric"), float(table.cell(record, "time_s")))
         except ValueError:
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -57,7 +58,16 @@ def class_of(row: ComparedRow) -> tuple[str, ...]:
     return (row.table,)
 
 
-def worst_rows(rows: Sequence[ComparedRow], count: int = 10) -> list[ComparedRow]:
-    """Return the *count* rows of the largest abs(log(predicted / measured)), the worst first."""
+def worst_rows(rows: Sequence[ComparedRow], count: int = 10, of_one_class: int = 3) -> list[ComparedRow]:
+    """Return the *count* rows of the largest abs(log(predicted / measured)), the worst first.
+
+    At most *of_one_class* of one operator, network, bench or kind: more of them say the same again.
+    """
     counted = [row for row in rows if row.counts]
-    return sorted(counted, key=lambda row: (-abs(row.log_ratio), row.table, row.line))[:count]
+    taken: Counter[tuple[str, ...]] = Counter()
+    found = []
+    for row in sorted(counted, key=lambda row: (-abs(row.log_ratio), row.table, row.line)):
+        taken[class_of(row)] += 1
+        if taken[class_of(row)] <= of_one_class:
+            found.append(row)
+    return found[:count]

@@ -22,7 +22,8 @@ _MOST_OUTLIERS = 12
 _MOST_REASONS = 5
 _MOST_LEFT = 8
 _MOST_DRIFT = 10
-_LABEL = 26  # columns for the name of a class
+_LEAST_LABEL = 12  # columns for the name of a class
+_HUGE = 100.0  # errors from here on are written with an exponent
 
 
 def comparison_text(found: Comparison, style: Style = PLAIN) -> str:
@@ -69,6 +70,9 @@ def _classes(found: Comparison, style: Style) -> str:
                 body.append([""] * len(head))
             heads.add(len(body))
         body.append(_class(item))
+    widths = [max(len(row[i]) for row in body) for i in range(1, len(head))]
+    room = WIDTH - sum(widths) - 2 * len(widths)
+    body = [[_cut(row[0], room), *row[1:]] for row in body]
     laid = lay_out(body, [False] + [True] * 7)
     lines = [style.mark(line, "bold") if i in heads else line for i, line in enumerate(laid)]
     lines += [
@@ -86,13 +90,12 @@ def _class(item: ClassErrors) -> list[str]:
     label = item.table if not item.by else "  " + " ".join(item.by.values())
     rows = f"{item.scored}" if item.scored == item.rows else f"{item.scored}/{item.rows}"
     if not item.scored:
-        return [one_line(label, _LABEL), rows, *["-"] * 5, _percent(item.spread)]
+        return [label, rows, *["-"] * 5, _percent(item.spread)]
     interval = "-"
     if item.median_low is not None and item.median_high is not None:
         interval = f"{_number(item.median_low)}-{_number(item.median_high)}"
-    indent = len(label) - len(label.lstrip())
     return [
-        " " * indent + one_line(label, _LABEL - indent),
+        label,
         rows,
         _percent(item.median),
         interval,
@@ -101,6 +104,12 @@ def _class(item: ClassErrors) -> list[str]:
         _percent(item.bias, "+"),
         _percent(item.spread),
     ]
+
+
+def _cut(label: str, room: int) -> str:
+    """Return *label* with its indentation, in at most *room* columns."""
+    indent = len(label) - len(label.lstrip())
+    return " " * indent + one_line(label, max(_LEAST_LABEL, room - indent))
 
 
 def _worst(found: Comparison, style: Style) -> str:
@@ -210,12 +219,10 @@ def _hanging(first: str, text: str) -> list[str]:
 
 
 def _percent(value: float | None, sign: str = "") -> str:
-    if value is None:
-        return "-"
-    if abs(value) >= 10:
-        return f"{value * 100:{sign}.2g} %" if abs(value) >= 100 else f"{value * 100:{sign}.0f} %"
-    return f"{value * 100:{sign}.1f} %"
+    return "-" if value is None else f"{_number(value, sign)} %"
 
 
-def _number(value: float) -> str:
-    return f"{value * 100:.1f}" if abs(value) < 10 else f"{value * 100:.3g}"
+def _number(value: float, sign: str = "") -> str:
+    """Return the fraction *value* in percent, in about five characters however large."""
+    decimals = 1 if abs(value) < 1 else 0
+    return f"{value * 100:{sign}.{decimals}f}" if abs(value) < _HUGE else f"{value * 100:{sign}.1e}"

@@ -1,0 +1,72 @@
+"""Measure this machine for a moment, and set what was measured beside its prediction."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.torch
+pytest.importorskip("torch")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def validate(*arguments, cwd):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "-m", "validate", *arguments],
+        cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("loop")
+    assert validate("describe", "--out", "mine.yaml", cwd=folder).returncode == 0
+    common = ["--topology", "mine.yaml", "--device", "cpu", "--within", "30%"]
+    for name in ("first", "second"):
+        done = validate("run", *common, "--only", "launch,ops", "--budget", "6s", "--out", name, cwd=folder)
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_what_was_measured_is_predicted_and_reported(measured):
+    done = validate("compare", "first", "--with", "second", "--report", "r.html", "--json", cwd=measured)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["rows_scored"] > 0
+    assert found["part"]
+    assert found["drift"]["classes"]
+    assert found["environment"]["torch"]
+    page = (measured / "r.html").read_text()
+    assert page.rstrip().endswith("</html>")
+    assert "Error by class" in page
+
+
+def test_text_through_a_pipe_fits_80_columns(measured):
+    done = validate("compare", "first", cwd=measured)
+    assert done.returncode == 0
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "error by class" in done.stdout
+
+
+def test_a_calibration_of_it_is_read_by_simulate(measured):
+    pytest.importorskip("scipy")
+    done = validate("calibrate", "first", "--out", "mine.calibration.yaml", cwd=measured)
+    assert done.returncode == 0, done.stderr
+    again = validate("compare", "second", "--calibration", "mine.calibration.yaml", "--json", cwd=measured)
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["method"].startswith("calibration of")
+    step = subprocess.run(
+        [sys.executable, "-c", "from simulator.cli import main; main()", "--topology", "mine.yaml", "--workload",
+         "resnet18", "--batch", "1", "--calibration", "mine.calibration.yaml", "--json"],
+        cwd=measured, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+    assert step.returncode == 0, step.stderr
+    assert json.loads(step.stdout)["calibrated"] is True

@@ -1,0 +1,173 @@
+"""The page of a comparison: whole in itself, the same twice, nothing of a table's text taken for markup."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from reports.compare import comparison_page
+from reports.compare_plots import staircases
+from simulator.console.run import run_app
+from tests.measured_folders import ENVIRONMENT, bandwidths, constant, operators, scattered, steps, timed, write
+from validate.cli import app
+from validate.compare.comparison import Asked, compare
+from validate.compare.document import comparison_document
+from validate.compare.folder import read_folder
+
+VOID = {"meta", "br", "link", "img", "hr", "input"}
+
+
+class Reader(HTMLParser):
+    """Remembers what is open, all names, and what is fetched from elsewhere."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.ids, self.fetched, self.tags, self.text = [], [], [], set(), []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value)
+            if name in ("src", "href", "xlink:href") and not value.startswith("#"):
+                self.fetched.append(value)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    rows = timed("ops.csv", operators(40), scattered(0.1))
+    rows[0] |= {"note": "captured graph"}
+    tables = {
+        "ops.csv": rows,
+        "training.csv": timed("training.csv", steps(("resnet18", "alexnet")), constant(1.1)),
+        "memory.csv": bandwidths(),
+    }
+    first = write(
+        tmp_path_factory.mktemp("first"),
+        tables,
+        machine="<b>mine</b> & co",
+        left=[{"group": "collectives", "case": "", "reason": "<script>one GPU</script>"}],
+    )
+    later = [{**row, "time_s": row["time_s"] * 1.05} for row in rows]
+    second = write(tmp_path_factory.mktemp("second"), {"ops.csv": later}, environment={**ENVIRONMENT, "driver": "575"})
+    return first, second
+
+
+@pytest.fixture(scope="module")
+def found(folders):
+    first, second = (read_folder(str(folder)) for folder in folders)
+    return comparison_document(compare(first, Asked(topology="dgx-h200"), second))
+
+
+@pytest.fixture(scope="module")
+def page(found):
+    return comparison_page(found)
+
+
+def test_the_page_is_whole_and_needs_nothing_else(page):
+    reader = Reader()
+    reader.feed(page)
+    assert reader.open == []
+    assert reader.fetched == []
+    assert "script" not in reader.tags
+    assert len(reader.ids) == len(set(reader.ids))
+    assert not re.search(r"url\((?!#)", page)
+    assert "@import" not in page
+
+
+def test_every_reference_inside_leads_somewhere(page):
+    reader = Reader()
+    reader.feed(page)
+    wanted = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', page))
+    assert wanted
+    assert wanted <= set(reader.ids)
+
+
+def test_text_of_tables_is_no_markup(page):
+    assert "<b>mine</b>" not in page
+    assert "&lt;b&gt;mine&lt;/b&gt; &amp; co: measured and predicted" in page
+    assert "&lt;script&gt;one GPU&lt;/script&gt;" in page
+
+
+def test_it_holds_what_was_found(page, found):
+    reader = Reader()
+    reader.feed(page)
+    text = " ".join(reader.text)
+    for title in ("Predicted against measured", "Error by class", "Staircases", "The rows that are furthest off",
+                  "Drift against", "What was left out, and why", "Environment"):  # fmt: skip
+        assert title in text
+    for item in found["worst"]:
+        assert item["name"] in text
+        assert item["explanation"] in text
+    assert "575" in text
+    assert page.count("<figure>") == page.count("</svg>") >= 2 + 2 + 2 + 1
+
+
+def test_the_same_document_gives_the_same_bytes(page, found):
+    assert comparison_page(found) == page
+    assert comparison_page(json.loads(json.dumps(found))) == page
+
+
+def test_colours_are_the_page_s_own(page):
+    assert "currentColor" in page
+    assert "var(--grid)" in page
+    assert "#010203" not in page
+    assert "prefers-color-scheme: dark" in page
+
+
+def test_a_document_of_nothing_scored_has_a_page_too(tmp_path):
+    rows = [{**row, "device": "no-such-thing"} for row in timed("ops.csv", operators(3), constant(1.0))]
+    folder = write(tmp_path, {"ops.csv": rows}, environment={"device": "no-such-thing"}, machine="x")
+    document = comparison_document(compare(read_folder(str(folder)), Asked()))
+    assert document["rows_scored"] == 0
+    reader = Reader()
+    reader.feed(comparison_page(document))
+    assert reader.open == []
+    assert "no part of device" in " ".join(reader.text)
+
+
+def test_staircases_hold_what_was_measured_in_rising_size(found):
+    plots = staircases(found["rows"])
+    assert set(plots) == {"memory, bandwidth", "memory, latency"}
+    series = plots["memory, bandwidth"]
+    assert len(series) == 2
+    for members in series.values():
+        sizes = [row["size_bytes"] for row in members]
+        assert sizes == sorted(sizes)
+        assert len(sizes) == 17
+
+
+def test_the_option_writes_it_beside_the_text(folders, tmp_path, capsys):
+    file = tmp_path / "r.html"
+    arguments = ["compare", str(folders[0]), "--with", str(folders[1]), "--report", str(file)]
+    assert run_app(app, "validate", arguments) == 0
+    out, err = capsys.readouterr()
+    assert file.read_text().startswith("<!DOCTYPE html>")
+    assert err == f"wrote {file}\n"
+    assert "times of the second over the first" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_one_document_without_numbers_that_json_has_not(folders, capsys):
+    assert run_app(app, "validate", ["compare", str(folders[0]), "--json", "-q"]) == 0
+    out = capsys.readouterr().out
+    document = json.loads(out, parse_constant=pytest.fail)
+    assert document["schema_version"] == 1
+    assert len(document["rows"]) == document["rows_total"]
+    assert document["rows"][0]["measured"]["time_s"] > 0
