@@ -94,7 +94,7 @@ def test_a_collective_moves_what_it_says() -> None:
 class _FailingRanks:
     started = 0
 
-    def __init__(self, count: int, *, cuda: bool) -> None:
+    def __init__(self, count: int, *, cuda: bool, start_s: float) -> None:
         type(self).started += 1
         self.count, self.alive = count, True
 
@@ -121,7 +121,23 @@ def test_a_group_that_fails_is_started_anew_and_given_up_at_the_third_fault(
     assert _FailingRanks.started == 3
     assert reasons[0] == "time_on_rank: rank 1 died of signal 9"
     assert len(reasons) > 4
-    assert all(reason.startswith("given up after 3 faults") for reason in reasons[3:])
+    assert all(reason.startswith("given up after faults") for reason in reasons[3:])
+
+
+def test_a_group_that_does_not_start_is_given_up_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    starts: list[int] = []
+
+    def never(count: int, **_: Any) -> Any:
+        starts.append(count)
+        raise RanksFailed("start: no answer of rank 1 within 120 s")
+
+    monkeypatch.setattr(collectives, "Ranks", never)
+    for case in collectives.group_cases(bench, [2, 3], most_bytes=32):
+        work = case.build(bench)
+        assert work.own is not None
+        with pytest.raises(Unavailable, match="no answer of rank 1"):
+            work.own()
+    assert starts == [2, 3]
 
 
 def test_how_long_is_measured_follows_from_the_slowest_rank_alone(monkeypatch: pytest.MonkeyPatch) -> None:

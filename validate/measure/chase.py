@@ -47,7 +47,7 @@ unsigned long spin(unsigned long x, unsigned long y, long turns) {
 }
 """
 _GPU_SOURCE = """
-#define NEXT asm volatile("ld.global.ca.u64 %0, [%0];" : "+l"(p) :: "memory");
+#define NEXT asm volatile("ld.global.u64 %0, [%0];" : "+l"(p) :: "memory");
 #define READ(value, what) asm volatile("mov.u64 %0, %%" what ";" : "=l"(value) :: "memory");
 extern "C" __global__ void chase(unsigned long long *state, unsigned long long warm, unsigned long long steps) {
     unsigned long long p = state[0], began, ended, began_ns, ended_ns;

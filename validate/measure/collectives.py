@@ -28,7 +28,7 @@ __all__ = ["bus_factor", "cases", "group_cases"]
 
 _LEAST, _MOST, _FACTOR = 8, 1 << 30, 4
 _EFFORT = Effort(longest_s=0.5, warmup_s=0.01)
-_TIMEOUT_S = 60.0
+_START_S, _TIMEOUT_S = 120.0, 40.0
 _MOST_FAULTS = 3
 _FLOAT_BYTES = 4
 _FEWER = ("all_reduce", "sendrecv")  # what is measured of groups of fewer than all
@@ -113,9 +113,14 @@ class _Groups:
     def _measure(self, name: str, size: int, count: int) -> Interval:
         faults = self._faults.setdefault(count, [])
         if len(faults) >= _MOST_FAULTS:
-            raise Unavailable(f"given up after {_MOST_FAULTS} faults, the last of them: {faults[-1]}")
+            raise Unavailable(f"given up after faults, the last of them: {faults[-1]}")
         try:
-            intervals = self._group(count).run(
+            ranks = self._group(count)
+        except RanksFailed as fault:  # a start takes long: no second one
+            faults += [str(fault)] * _MOST_FAULTS
+            raise
+        try:
+            intervals = ranks.run(
                 _time_on_rank, name, size, _EFFORT, timeout_s=_TIMEOUT_S, look=self._bench.sensors.look
             )
         except RanksFailed as fault:
@@ -127,7 +132,7 @@ class _Groups:
     def _group(self, count: int) -> Ranks:
         if self._ranks is None or self._ranks.count != count or not self._ranks.alive:
             self.close()
-            self._ranks = Ranks(count, cuda=self._bench.is_cuda)
+            self._ranks = Ranks(count, cuda=self._bench.is_cuda, start_s=_START_S)
         return self._ranks
 
     def close(self) -> None:
