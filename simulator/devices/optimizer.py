@@ -11,7 +11,7 @@ from typing import Literal
 
 from simulator.devices.kernels import Streaming
 
-__all__ = ["Optimizer", "optimizer_kernels"]
+__all__ = ["Optimizer", "first_reads", "optimizer_kernels"]
 
 Optimizer = Literal["sgd", "momentum", "adam"]
 # Tensors read and written in each pass.
@@ -22,6 +22,13 @@ _FOREACH = {
     # mean; scale and add the square; root, correct, add epsilon; step
     "adam": ((2, 1), (1, 1), (2, 1), (1, 1), (1, 1), (1, 1), (3, 1)),
 }
+# Of the tensors that a pass reads, those that no pass before has read or written.
+_FIRST = {"sgd": (2,), "momentum": (1, 1, 1), "adam": (2, 1, 0, 0, 0, 0, 1)}
+
+
+def first_reads(optimizer: Optimizer, *, fused: bool = False) -> tuple[int, ...]:
+    """Return how many tensors each pass reads that none before it has touched, in the order of the kernels."""
+    return tuple(reads for reads, _ in _FUSED[optimizer]) if fused else _FIRST[optimizer]
 
 
 def optimizer_kernels(

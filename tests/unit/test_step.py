@@ -152,7 +152,7 @@ def test_modes_are_parts_of_a_training_step() -> None:
     def busy_s(mode: str) -> float:
         return simulate_step(MACHINE, perceptron(2048, 2048), StepOptions(mode=mode)).busy_s  # type: ignore[arg-type]
 
-    assert busy_s("inference") == busy_s("forward")
+    assert busy_s("inference") == pytest.approx(busy_s("forward"), rel=1e-3)
     assert busy_s("train") > busy_s("forward") + busy_s("backward")
 
 

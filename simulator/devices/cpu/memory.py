@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from simulator.devices.cpu.cpu import Cpu
 
-__all__ = ["CACHES", "CacheCosts", "bandwidth", "cache_bytes", "transfer_time"]
+__all__ = ["CACHES", "CacheCosts", "bandwidth", "cache_bytes", "held_share", "transfer_time"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,14 @@ def cache_bytes(cpu: Cpu, level: int, cores: int) -> float:
         return 0.0
     cache = cpu.caches[level]
     return cache.size_bytes * math.ceil(cores / cache.shared_by_cores)
+
+
+def held_share(cpu: Cpu, n_bytes: float, costs: CacheCosts = CACHES) -> float:
+    """Return the share of *n_bytes*, passed over again and again by all threads, that the last cache serves."""
+    size_bytes = cache_bytes(cpu, len(cpu.caches) - 1, min(cpu.threads, cpu.core_count)) if cpu.caches else 0.0
+    if not size_bytes or cpu.is_cold:
+        return 0.0
+    return min(1.0, max(0.0, (costs.none_hit - n_bytes / size_bytes) / (costs.none_hit - costs.all_hit)))
 
 
 def bandwidth(cpu: Cpu, working_set_bytes: float, threads: int, costs: CacheCosts = CACHES) -> float:

@@ -1,0 +1,151 @@
+"""Which kernels a step runs: those of each operator, and what the framework or a compiler makes of them.
+
+:func:`simulator.devices.lowering.lower_operator` says what a library runs for one operator.  Here is what a step
+adds: batch normalisation by running statistics, copies between layouts, autocast's casts, gradients added, fused
+groups, the update; and of each kernel what it does not find in a cache (:mod:`simulator.step.cold`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from simulator.devices.cost import KernelCost
+from simulator.devices.kernels import Kernel, Rowwise, Streaming
+from simulator.devices.lowering import lower_operator
+from simulator.devices.optimizer import first_reads, optimizer_kernels
+from simulator.devices.predict import Device, kernel_cost
+from simulator.step.cold import forgotten_share, old_bytes
+from simulator.step.fusion import Group
+from simulator.step.layout import laid_out
+from simulator.step.memory import memory_need
+from simulator.step.options import StepOptions
+from simulator.step.precision import casts, precision_of, storage_of
+from simulator.workload.network import Layer, Network
+from simulator.workload.operators import BatchNorm, Conv2d, Operator, Phase
+from simulator.workload.precision import ELEMENT_BYTES
+
+__all__ = ["UNSCALE", "Lowering", "Run"]
+
+UNSCALE = "unscale gradients"
+FP32_BYTES = ELEMENT_BYTES["fp32"]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A kernel as a step runs it.
+
+    ``cold``: share of its bytes that no cache holds.  ``moved_bytes``: of a reduction that others are fused with,
+    what all of them move together; 0: its own bytes.
+    """
+
+    kernel: Kernel
+    cold: float = 0.0
+    moved_bytes: float = 0.0
+
+    def cost(self, device: Device) -> KernelCost:
+        """Return the cost on *device*; more bytes take longer at the kernel's own pace."""
+        alone = kernel_cost(device, self.kernel, self.cold)
+        if not self.moved_bytes:
+            return alone
+        stretch = max(1.0, self.moved_bytes / alone.bytes) if alone.bytes else 1.0
+        return replace(alone, time_s=alone.time_s * stretch, bytes=max(alone.bytes, self.moved_bytes))
+
+
+class Lowering:
+    """The kernels of a step of *network* with *options* on *device*."""
+
+    def __init__(self, device: Device, network: Network, options: StepOptions) -> None:
+        self._device = device
+        self._network = network
+        self._options = options
+        self._element_bytes = ELEMENT_BYTES[storage_of(options.precision)]
+        need = memory_need(network, options, device)
+        self._forgotten = forgotten_share(device, need.total_bytes - need.context_bytes)
+
+    def layer(self, operator: Operator, phase: Phase, *, has_parameters: bool) -> tuple[Run, ...]:
+        """Return the kernels of one operator in *phase*."""
+        precision = precision_of(self._options.precision, operator, self._device)
+        kernels = lower_operator(operator, phase, precision)
+        if self._is_pointwise(operator):
+            n = operator.output_elements
+            kernels = (Streaming("batch_norm", n, n * self._element_bytes, n * self._element_bytes),)
+        if isinstance(operator, Conv2d | BatchNorm):
+            kernels = laid_out(self._device, kernels, channels_last=self._is_by_pixels(operator))
+        just_cast = phase == "fwd" and casts(self._options.precision)
+        return tuple(
+            self._run(kernel, 0.0 if just_cast else old_bytes(kernel, phase, has_parameters)) for kernel in kernels
+        )
+
+    def casts(self, layer: Layer, *, forward: bool) -> Iterator[Run]:
+        """Yield autocast's conversions: of weights or of their gradients, and around what stays in fp32."""
+        if not casts(self._options.precision):
+            return
+        half, elements = self._element_bytes, self._network.elements
+        if precision_of(self._options.precision, layer.operator, self._device) == "fp32":
+            sizes = [elements[layer.inputs[0]], elements[layer.output]] if layer.inputs else []
+            for n in sizes:
+                yield Run(Streaming("copy", n, n * half, n * FP32_BYTES))
+            return
+        for n in (parameter.elements for parameter in layer.parameters if parameter.elements > 0):
+            yield self._run(Streaming("copy", n, n * half, n * FP32_BYTES), n * FP32_BYTES if forward else 0.0)
+
+    def added(self, elements: int) -> Run:
+        """Return the kernel that adds one gradient to another."""
+        size = elements * self._element_bytes
+        return Run(Streaming("add", elements, 2 * size, size))
+
+    def group(self, group: Group, *, forward: bool, added_elements: int = 0) -> tuple[Run, ...]:
+        """Return the kernels of a fused group: one by what it moves; a reduction over rows keeps its own pace.
+
+        Backward the group is computed again from what it read; what sums over rows for parameters runs alone.
+        """
+        elements = self._network.elements
+        read, written = (sum(elements[t] for t in tensors) for tensors in (group.reads, group.writes))
+        old = 0
+        if not forward:
+            old, read, written = read, read + written + added_elements, read
+        read_bytes, written_bytes = read * self._element_bytes, written * self._element_bytes
+        old_share_bytes = old * self._element_bytes
+        reducing = group.reduction
+        if reducing is None or self._is_pointwise(reducing.operator):
+            most = max(elements[layer.output] for layer in group.layers)
+            return (self._run(Streaming("fused", most, read_bytes, written_bytes), old_share_bytes),)
+        moved = float(read_bytes + written_bytes)
+        cold = self._forgotten * old_share_bytes / moved if moved else 0.0
+        over_rows, others = self._reduction(reducing, forward=forward)
+        return (Run(over_rows, cold, moved), *(Run(kernel) for kernel in others))
+
+    def _reduction(self, layer: Layer, *, forward: bool) -> tuple[Kernel, Sequence[Kernel]]:
+        """Return the kernel of a reduction that others can be fused with, and those of its parameters' gradients."""
+        operator = layer.operator
+        precision = precision_of(self._options.precision, operator, self._device)
+        phase: Phase = "fwd" if forward else "bwd"
+        kernels = lower_operator(operator, phase, precision)
+        if isinstance(operator, BatchNorm):
+            kernels = laid_out(self._device, kernels, channels_last=self._is_by_pixels(operator))
+        by_rows = [kernel for kernel in kernels if isinstance(kernel, Rowwise)]
+        return by_rows[0], by_rows[1:] if layer.parameters else ()
+
+    def update(self) -> Iterator[tuple[str, Run]]:
+        """Yield the passes over all parameters, as multi-tensor kernels do them, each with its name."""
+        options, n = self._options, self._network.parameter_count
+        if not n or options.optimizer == "none":
+            return
+        if options.precision == "amp-fp16":
+            yield UNSCALE, self._run(Streaming("mul_scalar", n, 4 * n, 4 * n), 4.0 * n)
+        size = FP32_BYTES if casts(options.precision) else self._element_bytes
+        kernels = optimizer_kernels(options.optimizer, n, size, fused=options.compiled)
+        for kernel, first in zip(kernels, first_reads(options.optimizer, fused=options.compiled), strict=True):
+            yield f"{options.optimizer} step", self._run(kernel, float(first * n * size))
+
+    def _is_pointwise(self, operator: Operator) -> bool:
+        """Return whether *operator* normalises by statistics that are there: one pass."""
+        return isinstance(operator, BatchNorm) and not self._options.trains
+
+    def _is_by_pixels(self, operator: Operator) -> bool:
+        """Return whether kernels of *operator* share pixels: as images lie, or as compilers divide sums."""
+        return self._options.channels_last or (self._options.compiled and isinstance(operator, BatchNorm))
+
+    def _run(self, kernel: Kernel, old: float) -> Run:
+        return Run(kernel, self._forgotten * min(1.0, old / kernel.bytes) if kernel.bytes else 0.0)
