@@ -8,6 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.errors import InputError
+from validate.microbench.copies import COPIES, copy_scorer
+from validate.microbench.launch import LAUNCH, launch_scorer
+from validate.microbench.memory import MEMORY, memory_scorer
+from validate.microbench.storage import STORAGE, storage_scorer
 from validate.operators.devices import DeviceBook
 from validate.operators.scorer import OPERATORS, OperatorScorer
 from validate.score.document import ScoredTable, document
@@ -22,11 +26,21 @@ from validate.training.scorer import TrainingScorer
 NUMBERS = ["", "0", "1", "2", "7", "64", "-1", "1e3", "1e18", "1e300", "1e400", "nan", "inf", "0.5", "1e-320", "١"]
 WORDS = ["t4", "v100-pcie-32gb", "mi100", "knl-7250", "linear", "bmm", "conv2d", "elementwise", "softmax", "lstm",
          "fwd", "bwd", "bwd_weight", "fp32", "fp16", "int8", "relu", "add", "NT", "A", "C", "p3.2xlarge", "alexnet",
-         "gpt2", "train", "inference", "images/s", "adam", "full", "\x1b[31m", "a,b", '"', "\n", "\u2028"]  # fmt: skip
+         "gpt2", "train", "inference", "images/s", "adam", "full", "h2d", "d2d", "p2p", "bidir",
+         "cuda:0", "host", "torch stream", "copy", "gather rows of 64 B", "pointer chase", "read_random", "direct",
+         "host time of linear, forward, recorded", "time of a graph of 9 kernels", "from a captured graph",
+         "xeon-e5-2630-v3", "2x-gtx1080-desktop", "\x1b[31m", "a,b", '"', "\n", "\u2028"]  # fmt: skip
 CELL = st.one_of(
     st.sampled_from(NUMBERS), st.sampled_from(WORDS), st.text(st.characters(exclude_characters="\0\ud800"), max_size=6)
 )
-SCORERS = [(OPERATORS, lambda: OperatorScorer(DeviceBook())), (TRAINING, lambda: TrainingScorer(MachineBook()))]
+SCORERS = [
+    (OPERATORS, lambda: OperatorScorer(DeviceBook())),
+    (TRAINING, lambda: TrainingScorer(MachineBook())),
+    (COPIES, lambda: copy_scorer(MachineBook())),
+    (MEMORY, lambda: memory_scorer(DeviceBook())),
+    (LAUNCH, lambda: launch_scorer(DeviceBook())),
+    (STORAGE, lambda: storage_scorer(MachineBook())),
+]
 
 
 def check(kind, make, rows):

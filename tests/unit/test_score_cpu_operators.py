@@ -7,7 +7,7 @@ import pytest
 
 from simulator.devices.calibration import Calibration
 from simulator.devices.cpu.cpu import Cpu, cpu_from_part
-from simulator.devices.cpu.predict import FORWARD_S
+from simulator.devices.cpu.predict import CALL_S
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.kernels import Convolution, Gemm, Streaming
 from simulator.devices.predict import kernel_cost
@@ -52,7 +52,7 @@ def test_a_row_of_a_cpu_is_what_its_kernel_costs_and_the_framework_before_it() -
     kernel = Gemm(512, 1024, 2048, "fp32", layout="NT", epilogue_elements=1024)
     alone_s = kernel_cost(cpu_from_part(XEON, part), kernel).time_s
     assert predicted_s() == alone_s
-    assert predicted_s(includes_dispatch="1") == pytest.approx(alone_s + FORWARD_S)
+    assert predicted_s(includes_dispatch="1") == pytest.approx(alone_s + CALL_S)
 
 
 def test_threads_come_from_either_column() -> None:

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 
 from simulator.console.files import OutputFile
 from simulator.errors import one_line
+from validate.describe.disk import disk_part
 from validate.describe.draft import draft
 from validate.describe.graphics import Card, ask_driver
 from validate.describe.processor import Processor, read_processor
@@ -27,7 +28,7 @@ def describe_command(*, out: str | None = None, quiet: bool = False) -> None:
     """
     with OutputFile("--out", out) if out is not None else nullcontext() as output:
         usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-        text, remarks = described(read_processor(usable=usable), *ask_driver())
+        text, remarks = described(read_processor(usable=usable), *ask_driver(), disk_part())
         if output is not None:
             output.write(text.encode())
     if out is None:
@@ -46,7 +47,9 @@ def describe_command(*, out: str | None = None, quiet: bool = False) -> None:
         sys.stderr.writelines(f"{line}\n" for line in said)
 
 
-def described(processor: Processor, cards: tuple[Card, ...], topo: str) -> tuple[str, list[str]]:
+def described(
+    processor: Processor, cards: tuple[Card, ...], topo: str, disk: tuple[str, str] | None = None
+) -> tuple[str, list[str]]:
     """Return the draft, and what a reader should know of how it came about."""
     matrix: Matrix | None = None
     remarks = []
@@ -64,4 +67,4 @@ def described(processor: Processor, cards: tuple[Card, ...], topo: str) -> tuple
         remarks.append(f"adapters that are left out, as nothing says how fast they are: {names}")
     if not cards:
         remarks.append("nvidia-smi lists no GPU; GPUs of another make are to be added by hand")
-    return draft(processor, cards, matrix, remarks), remarks
+    return draft(processor, cards, matrix, remarks, disk), remarks

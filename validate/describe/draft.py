@@ -22,8 +22,17 @@ _CACHE_NS = {1: 1.5, 2: 5.0, 3: 16.0}
 _SYSTEM = "the system: /proc/cpuinfo and /sys/devices/system/cpu"
 
 
-def draft(processor: Processor, cards: Sequence[Card], matrix: Matrix | None, remarks: Sequence[str] = ()) -> str:
-    """Return the topology of a machine of *processor* and *cards*; *remarks* stand at its head."""
+def draft(
+    processor: Processor,
+    cards: Sequence[Card],
+    matrix: Matrix | None,
+    remarks: Sequence[str] = (),
+    disk: tuple[str, str] | None = None,
+) -> str:
+    """Return the topology of a machine of *processor*, *cards* and *disk* (its part, and its link's).
+
+    *remarks* stand at its head.
+    """
     part, cpu_lines, own = _cpu(processor)
     parts, gpus = _gpus(cards)
     title = _title(processor, cards)
@@ -43,6 +52,9 @@ def draft(processor: Processor, cards: Sequence[Card], matrix: Matrix | None, re
     links, switches = _links(processor, part, cards, placement)
     mesh, nvswitch = _nvlinks(cards, matrix)
     devices = [*_ranges(gpus), *nvswitch, *cpu_lines, *switches]
+    if disk is not None:
+        devices.append(f'disk0: {{part: {disk[0]}, source: "UNVERIFIED: its figures; the system says its kind"}}')
+        links.append(f"- {{between: [disk0, cpu0], part: {disk[1]}}}")
     lines = [*head]
     if own:
         lines += ["parts:", *own, ""]

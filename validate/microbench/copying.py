@@ -13,7 +13,7 @@ from typing import Literal
 
 from simulator.devices.cpu.cpu import Cpu, cpu_from_part
 from simulator.devices.cpu.memory import bandwidth
-from simulator.devices.cpu.predict import cpu_dispatch_time
+from simulator.devices.cpu.predict import cpu_call_time
 from simulator.devices.gpu.gpu import Gpu, gpu_from_part
 from simulator.devices.kernels import Streaming
 from simulator.devices.predict import kernel_cost
@@ -160,7 +160,7 @@ class CopyPredictor:
             raise NotScored("the machine has no CPU")
         cpu = _cpu(machine, hosts[0], len(hosts), query.threads)
         size = int(query.bytes)
-        return cpu_dispatch_time(cpu, "fwd") + kernel_cost(cpu, Streaming("copy", max(1, size // 4), size, size)).time_s
+        return cpu_call_time(cpu) + kernel_cost(cpu, Streaming("copy", max(1, size // 4), size, size)).time_s
 
     def _gpu(self, compiled: Compiled, number: int) -> Gpu:
         key = compiled.topology, number

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from simulator.devices.cpu.cpu import Cpu
-from simulator.devices.cpu.predict import cpu_dispatch_time
+from simulator.devices.cpu.predict import cpu_call_time, cpu_dispatch_time
 from simulator.devices.dispatch import dispatch_time, gradient_time, graph_launch_time, isolated_time, update_time
 from simulator.devices.kernels import Streaming
 from simulator.devices.lowering import lower_operator
@@ -95,7 +95,8 @@ _FLOOR = re.compile(r"per-kernel time floor, 64 KiB SCALE kernel")
 class LaunchQuery:
     """What is issued, and how.
 
-    ``operator`` by the framework; without one, a captured graph of ``count`` small kernels, or (0) a kernel of 64 KiB.
+    ``operator`` by the framework, which keeps its tape where ``is_taped``.  Without one, a captured graph of
+    ``count`` small kernels, or, of 0, a kernel of 64 KiB.
     """
 
     device: str
@@ -104,6 +105,7 @@ class LaunchQuery:
     count: int = 1
     parameters: int = 0
     is_update: bool = False
+    is_taped: bool = False
 
 
 def read_launch(cell: Cell) -> LaunchQuery:
@@ -135,7 +137,9 @@ def _layer(device: str, found: re.Match[str], mode: str) -> LaunchQuery:
     if found[1] not in _LAYERS:
         raise NotScored(f"no model of {one_line(found[0], 50)}")
     operator, parameters = _LAYERS[found[1]]
-    return LaunchQuery(device, "both" if "backward" in found[2] else "host", operator, parameters=parameters)
+    return LaunchQuery(
+        device, "both" if "backward" in found[2] else "host", operator, parameters=parameters, is_taped=True
+    )
 
 
 def _graph(device: str, found: re.Match[str], mode: str) -> LaunchQuery:
@@ -232,6 +236,8 @@ def _time(device: Device, query: LaunchQuery) -> float:
 
 def _on_cpu(device: Cpu, query: LaunchQuery) -> float:
     """Return the time of a call where the host is the device: its kernels are in it."""
+    if not query.is_taped:
+        return cpu_call_time(device) + _kernels(device, query, "fwd")
     phases: tuple[Phase, ...] = ("fwd", "bwd") if query.way == "both" else ("fwd",)
     return sum(cpu_dispatch_time(device, phase) + _kernels(device, query, phase) for phase in phases)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from simulator.devices.cpu.cpu import Cpu
-from simulator.devices.cpu.predict import cpu_dispatch_time
+from simulator.devices.cpu.predict import cpu_call_time
 from simulator.devices.kernels import Gather, Kernel, Streaming
 from simulator.devices.predict import Device, kernel_cost
 from simulator.errors import InputError, one_line
@@ -125,7 +125,7 @@ def memory_scorer(book: DeviceBook) -> FunctionScorer:
         except InputError as error:
             raise NotScored(one_line(error)) from None
         if isinstance(device, Cpu):
-            return cpu_dispatch_time(device, "fwd") + time_s
+            return cpu_call_time(device) + time_s
         return in_graph(device, time_s) if query.in_graph else time_s
 
     def data_sheet_s(query: MemoryQuery) -> float:

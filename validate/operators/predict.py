@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.devices.cpu.cpu import Cpu
-from simulator.devices.cpu.predict import cpu_dispatch_time
+from simulator.devices.cpu.predict import cpu_call_time
 from simulator.devices.dispatch import isolated_time
 from simulator.devices.gpu.roofline import roofline_cost
 from simulator.devices.kernels import Convolution, Kernel, Streaming
@@ -41,7 +41,7 @@ def predict_operator(device: Device, query: OperatorQuery) -> float:
     if not query.includes_dispatch:
         return kernels_s
     if isinstance(device, Cpu):
-        return cpu_dispatch_time(device, query.phase) + kernels_s
+        return cpu_call_time(device) + kernels_s
     return isolated_time(device, query.operator, query.phase, kernels_s)
 
 

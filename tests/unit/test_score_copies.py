@@ -1,0 +1,172 @@
+"""Tables of copies: closed forms on a machine of round figures, what rates count, what is not modelled."""
+
+import json
+
+import pytest
+
+from validate.microbench.copies import copy_scorer, read_copy
+from validate.microbench.copying import COPYING, CopyQuery
+from validate.score.command import score_command
+from validate.score.machines import MachineBook
+from validate.score.query import NotScored
+
+MACHINE = """
+schema_version: 1
+name: round figures
+parts:
+  card: {kind: gpu, vendor: nvidia, architecture: Ampere GA100, sm_count: 100, boost_clock: 1 GHz,
+         memory_size: 40 GiB, memory_bandwidth: 1000 GB/s, l2_size: 4 MiB}
+  host: {kind: cpu, core_count: 8, clock: 2 GHz, flop_per_cycle: {fp32: 32}, memory_bandwidth: 100 GB/s,
+         core_bandwidth: 12 GB/s}
+devices:
+  gpu[0-3]: {part: card}
+  cpu[0-1]: {part: host}
+links:
+  - {between: ["gpu[0-3]", "cpu[0,0,1,1]"], kind: pcie, bandwidth: 20 GB/s, efficiency: 0.5, latency: 1 us}
+  - {between: [cpu0, cpu1], kind: socket, bandwidth: 8 GB/s, efficiency: 0.25}
+  - {between: [gpu0, gpu2], kind: nvlink, bandwidth: 50 GB/s, latency: 1 us}
+"""
+MIB = 1 << 20
+ENGINE_S = COPYING.engine_s
+
+
+@pytest.fixture
+def scorer(tmp_path):
+    file = tmp_path / "round.yaml"
+    file.write_text(MACHINE)
+    return copy_scorer(MachineBook(str(file)))
+
+
+def query(**cells) -> CopyQuery:
+    row = {"kind": "h2d", "bytes": str(16 * MIB), "pinned": "1", **cells}
+    return read_copy(lambda column: row.get(column, ""))
+
+
+def seconds(scorer, **cells) -> float:
+    return scorer.predict_s(query(**cells))
+
+
+@pytest.mark.parametrize("kind", ["h2d", "d2h"])
+def test_pinned_memory_takes_the_link_its_latency_and_the_engine(scorer, kind) -> None:
+    assert seconds(scorer, kind=kind) == pytest.approx(ENGINE_S + 1e-6 + 16 * MIB / 10e9)
+    assert seconds(scorer, kind=kind, bytes="4") == pytest.approx(ENGINE_S + 1e-6, rel=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["h2d", "d2h"])
+def test_pageable_memory_is_copied_by_a_thread_of_the_host_meanwhile(scorer, kind) -> None:
+    rate_Bps = 12e9 / 2  # read and written
+    piece_s = COPYING.piece_bytes / rate_Bps
+    expected_s = COPYING.waited_s + piece_s + ENGINE_S + 1e-6 + 16 * MIB / rate_Bps
+    assert seconds(scorer, kind=kind, pinned="0") == pytest.approx(expected_s)
+
+
+def test_both_ways_at_once_do_not_slow_each_other_on_a_link_of_two_directions(scorer) -> None:
+    assert seconds(scorer, kind="bidir") == pytest.approx(seconds(scorer))
+    assert query(kind="bidir").counted_bytes == 2 * query().counted_bytes
+
+
+def test_both_ways_at_once_share_a_link_of_one(tmp_path) -> None:
+    file = tmp_path / "half.yaml"
+    file.write_text(MACHINE.replace("efficiency: 0.5, latency", "efficiency: 0.5, duplex: half, latency"))
+    halves = copy_scorer(MachineBook(str(file)))
+    one_s, both_s = seconds(halves), seconds(halves, kind="bidir")
+    assert both_s - one_s == pytest.approx(16 * MIB / 10e9, rel=1e-6)
+
+
+def test_between_gpus_by_their_own_links(scorer) -> None:
+    time_s = seconds(scorer, kind="p2p", src="cuda:0", dst="cuda:2")
+    assert time_s == pytest.approx(ENGINE_S + 1e-6 + 16 * MIB / 50e9)
+    assert seconds(scorer, kind="p2p_bidir", src="0", dst="2") == pytest.approx(time_s)
+
+
+def test_through_host_memory_an_engine_begins_again_and_again(scorer) -> None:
+    per_byte = 1 / 10e9 + ENGINE_S / COPYING.staged_piece_bytes
+    staged_s = seconds(scorer, kind="p2p", src="cuda:0", dst="cuda:1")
+    assert staged_s == pytest.approx(2 * ENGINE_S + 2e-6 + 16 * MIB * per_byte)
+    # Between sockets the buffer is memory to both; and it may be forced where there are better ways.
+    assert seconds(scorer, kind="p2p", src="0", dst="3") == pytest.approx(staged_s)
+    forced_s = seconds(scorer, kind="p2p", src="0", dst="2", note="P2P disabled or unavailable (host staged)")
+    assert forced_s == pytest.approx(staged_s)
+
+
+def test_within_a_gpu_bytes_are_read_and_written(scorer) -> None:
+    size = 1 << 30
+    time_s = seconds(scorer, kind="d2d", bytes=str(size))
+    assert time_s == pytest.approx(2 * size / 1000e9, rel=0.1)
+    assert scorer.baseline_s(query(kind="d2d", bytes=str(size))) == pytest.approx(2 * size / 1000e9)
+    assert query(kind="d2d").counted_bytes == 16 * MIB
+    assert query(kind="d2d", software="p2pBandwidthLatencyTest").counted_bytes == 32 * MIB
+
+
+def test_within_the_host_by_so_many_threads(scorer) -> None:
+    size = 1 << 30
+    one_s, all_s = (seconds(scorer, kind="h2h", bytes=str(size), note=n) for n in ("1 thread", "all threads"))
+    assert one_s == pytest.approx(2 * size / 12e9, rel=0.01)
+    assert all_s < one_s / 8
+    assert query(kind="h2h", note="2 threads").threads == 2
+
+
+def test_the_data_sheet_knows_no_efficiency(scorer) -> None:
+    assert scorer.baseline_s(query()) == pytest.approx(16 * MIB / 20e9)
+
+
+def test_without_a_size_only_the_rate_counts(scorer) -> None:
+    cells = {"kind": "h2d", "bytes": "", "gbps": "10"}
+    asked = read_copy(lambda column: cells.get(column, ""))
+    measured_s = scorer.measured_s(lambda column: cells.get(column, ""))
+    assert scorer.predict_s(asked) == pytest.approx(measured_s, rel=1e-3)
+    with pytest.raises(NotScored, match="a latency, and no size"):
+        scorer.measured_s(lambda column: {**cells, "gbps": "", "latency_s": "1e-5"}.get(column, ""))
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        ({"kind": "teleport"}, "no model of copies of kind teleport"),
+        ({"kind": ""}, "no model of copies of kind none"),
+        ({"kind": "p2p", "src": "cuda:0"}, "p2p needs two GPUs"),
+        ({"kind": "p2p", "src": "cuda:x", "dst": "cuda:1"}, "src 'cuda:x' is neither host nor a GPU such as cuda:0"),
+        ({"kind": "p2p", "src": "1", "dst": "1"}, "a copy between a GPU and itself is one within it"),
+        ({"src": "host", "dst": "cuda:9"}, "round figures has 4 GPUs; there is no GPU 9"),
+        ({"kind": "d2h", "engine": "sm"}, "a kernel that writes to host memory"),
+        ({"kind": "overlap_h2d", "note": "copy and sums"}, "work beside a copy, made as long as the copy"),
+        ({"note": "gpu0_to_gpu_all_write_by_sm", "kind": "p2p"}, "copies between one GPU and all others at once"),
+        ({"bytes": "1e16"}, "bytes is more than 1e"),
+        ({"bytes": "-1"}, "bytes not positive"),
+    ],
+)
+def test_what_is_not_modelled(scorer, cells, reason) -> None:
+    with pytest.raises(NotScored, match=reason.replace("(", r"\(")):
+        seconds(scorer, **cells)
+
+
+def test_names_of_published_rows_tell_the_ends() -> None:
+    asked = query(kind="p2p", note="gpu1_to_gpu0_read_by_dma")
+    assert (asked.kind, asked.src, asked.dst) == ("p2p", 1, 0)
+    both = query(kind="bidir", note="gpu0_and_gpu1_write_by_dma")
+    assert (both.kind, both.src, both.dst, both.both_ways) == ("p2p", 0, 1, True)
+    assert query(kind="overlap_h2d", note="copy alone").kind == "h2d"
+
+
+def test_a_table_is_known_by_its_columns(tmp_path, capsys) -> None:
+    (tmp_path / "round.yaml").write_text(MACHINE)
+    table = tmp_path / "copies.csv"
+    rate = 16 * MIB / (ENGINE_S + 1e-6 + 16 * MIB / 10e9) / 1e9
+    table.write_text(f"machine,kind,src,dst,bytes,pinned,GBps\nbox,h2d,host,cuda:1,{16 * MIB},1,{rate!r}\n")
+    score_command([str(table)], as_json=True, machines=[f"box={tmp_path / 'round.yaml'}"])
+    scored = json.loads(capsys.readouterr().out)["tables"][0]
+    assert (scored["kind"], scored["scored"]) == ("copies", 1)
+    assert scored["overall"]["median_ape"] == pytest.approx(0, abs=1e-9)
+    assert {"decade": "1e7"} in [group["by"] for group in scored["groups"]]
+
+
+@pytest.mark.corpus
+def test_errors_of_published_copies(corpus, capsys) -> None:
+    score_command([str(corpus / "copies.csv")], as_json=True, by="kind,pinned")
+    scored = json.loads(capsys.readouterr().out)["tables"][0]
+    assert scored["scored"] > 450
+    assert scored["overall"]["median_ape"] < 0.08 < scored["baselines"]["data sheet"]["median_ape"]
+    errors = {group["by"]["kind"]: group["median_ape"] for group in scored["groups"] if set(group["by"]) == {"kind"}}
+    assert errors["h2d"] < 0.05
+    assert errors["d2h"] < 0.1
+    assert errors["p2p"] < 0.06

@@ -1,0 +1,169 @@
+"""Tables of launches, by way of issuing and by what is issued; tables of disks."""
+
+import json
+
+import pytest
+
+from simulator.devices.cpu.predict import BACKWARD_S, CALL_S, FORWARD_S
+from simulator.devices.dispatch import DISPATCH, dispatch_time, gradient_time, isolated_time
+from simulator.devices.lowering import lower_operator
+from simulator.devices.predict import kernel_cost, operator_costs
+from simulator.topology.parts import StoragePart
+from simulator.workload.operators import Elementwise, LayerNorm, Linear
+from validate.microbench.issuing import GRAPH_SAVES_S
+from validate.microbench.launch import launch_scorer, read_launch
+from validate.microbench.storage import StorageQuery, block_time, read_storage
+from validate.operators.devices import DeviceBook
+from validate.score.command import score_command
+from validate.score.query import NotScored
+
+BOOK = DeviceBook()
+SCORER = launch_scorer(BOOK)
+GPU, CPU = "a100-sxm4-40gb", "xeon-e5-2630-v3"
+RELU = "time of one relu in place of 64 numbers"
+DISK = StoragePart(
+    kind="storage",
+    read_bandwidth="2 GB/s",
+    write_bandwidth="1 GB/s",
+    read_latency="100 us",
+    write_latency="30 us",
+    operation_rate="50 kIOP/s",
+)
+
+
+def seconds(metric: str, mode: str = "torch eager", device: str = GPU) -> float:
+    cells = {"device": device, "metric": metric, "mode": mode}
+    return SCORER.predict_s(read_launch(lambda column: cells.get(column, "")))
+
+
+def kernels_s(operator, phase="fwd", device: str = GPU) -> float:
+    return sum(cost.time_s for cost in operator_costs(BOOK.get(device), operator, phase, "fp32"))
+
+
+def test_ways_of_issuing_one_operator() -> None:
+    gpu, relu = BOOK.get(GPU), Elementwise("relu", 64)
+    (kernel,) = lower_operator(relu, "fwd", "fp32")
+    kernel_s = kernel_cost(gpu, kernel).time_s
+    assert seconds(RELU, "torch eager, one after the other") == dispatch_time(gpu, relu, "fwd")
+    assert seconds(RELU, "torch eager, alone, waiting for it") == isolated_time(gpu, relu, "fwd", kernel_s)
+    assert seconds(RELU, "torch eager, from a captured graph") == pytest.approx(kernel_s - GRAPH_SAVES_S)
+    assert seconds("host time of one relu in place") == dispatch_time(gpu, relu, "fwd")
+
+
+def test_what_the_host_pays_for_layers() -> None:
+    gpu, norm = BOOK.get(GPU), LayerNorm(4, 16)
+    forward_s = seconds("host time of layer_norm, forward, recorded")
+    assert forward_s == dispatch_time(gpu, norm, "fwd")
+    backward_s = seconds("host time of layer_norm, forward and backward") - forward_s
+    assert backward_s == pytest.approx(dispatch_time(gpu, norm, "bwd") + gradient_time(gpu, 2))
+    assert seconds("host time of a step of Adam, foreach") == pytest.approx(64 * DISPATCH.update_s)
+
+
+def test_on_a_cpu_kernels_are_in_it() -> None:
+    relu, linear = Elementwise("relu", 64), Linear(4, 16, 16)
+    assert seconds(RELU, "torch eager, one after the other", CPU) == pytest.approx(CALL_S + kernels_s(relu, device=CPU))
+    whole_s = FORWARD_S + BACKWARD_S + kernels_s(linear, device=CPU) + kernels_s(linear, "bwd", CPU)
+    assert seconds("host time of linear, forward and backward", device=CPU) == pytest.approx(whole_s)
+
+
+def test_graphs_of_kernels() -> None:
+    ten, hundred = (seconds(f"time of a graph of {n} kernels", "captured graph, replay alone") for n in (10, 100))
+    assert hundred - ten == pytest.approx(90 * (ten - seconds("time of a graph of 9 kernels", "replay alone")))
+    assert seconds("host time of a graph of 100 kernels", "captured graph, replay") == DISPATCH.graph_launch_s
+    one_s = seconds("time of a graph of 1 kernel", "captured graph, replays one after the other")
+    assert one_s == DISPATCH.graph_launch_s  # the host is slower than a kernel of nothing
+
+
+def test_floors_of_small_kernels() -> None:
+    metric = "per-kernel time floor, 64 KiB SCALE kernel"
+    stream_s, graph_s = seconds(metric, "stream launches (back to back)"), seconds(metric, "CUDA graph replay")
+    assert stream_s - graph_s == pytest.approx(GRAPH_SAVES_S)
+    with pytest.raises(NotScored, match="one kernel that stays"):
+        seconds(metric, "persistent kernel + cooperative grid sync")
+
+
+@pytest.mark.parametrize(
+    ("metric", "mode", "device", "reason"),
+    [
+        ("host time of one view, no kernel", "", GPU, "no model of host time of one view, no kernel"),
+        ("", "", GPU, "no model of a launch without a name"),
+        (RELU, "by pigeon", GPU, "no model of launches by by pigeon"),
+        ("host time of quux, forward, recorded", "", GPU, "no model of host time of quux, forward, recorded"),
+        ("time of a graph of 2 kernels", "replay alone", CPU, "a CPU has no graphs"),
+        ("host time of a step of Adam, foreach", "", CPU, "the host's part of an update, of a CPU"),
+        (RELU, "alone", "abacus", "no part of device 'abacus'"),
+    ],
+)
+def test_what_has_no_model(metric, mode, device, reason) -> None:
+    with pytest.raises(NotScored, match=reason):
+        seconds(metric, mode, device)
+
+
+def test_a_table_of_launches_is_known_by_its_columns(tmp_path, capsys) -> None:
+    table = tmp_path / "launch.csv"
+    table.write_text(f"device,metric,mode,time_s\n{GPU},{RELU},from a captured graph,1.5e-6\n")
+    score_command([str(table)], as_json=True)
+    scored = json.loads(capsys.readouterr().out)["tables"][0]
+    assert (scored["kind"], scored["scored"]) == ("launch", 1)
+    assert {"issue": "graph"} in [group["by"] for group in scored["groups"]]
+
+
+def test_a_name_may_be_in_one_of_several_tables(tmp_path, capsys) -> None:
+    launches, operators = tmp_path / "launch.csv", tmp_path / "ops.csv"
+    launches.write_text(f"device,metric,mode,time_s\nmine,{RELU},from a captured graph,1.5e-6\n")
+    operators.write_text("device,op,dtype,time_s,m,n,k\nt4,linear,fp32,1e-3,512,512,512\n")
+    score_command([str(launches), str(operators)], as_json=True, devices=["mine=t4"])
+    assert [table["scored"] for table in json.loads(capsys.readouterr().out)["tables"]] == [1, 1]
+
+
+# -- disks -------------------------------------------------------------------------------------------------------------
+
+
+def block(**cells) -> StorageQuery:
+    row = {"machine": "box", "kind": "read_random", "block_bytes": "4096", "threads": "1", "cache": "direct", **cells}
+    return read_storage(lambda column: row.get(column, ""))
+
+
+def test_small_reads_wait_for_the_disk_and_large_ones_for_their_bytes() -> None:
+    assert block_time(DISK, block()) == DISK.read_latency
+    assert block_time(DISK, block(threads="2")) == 50e-6
+    assert block_time(DISK, block(threads="100")) == 1 / 5e4  # as many as it does
+    assert block_time(DISK, block(kind="read_sequential", block_bytes="4000000")) == pytest.approx(2e-3)
+    assert block_time(DISK, block(kind="write_sequential", block_bytes="4000000")) == pytest.approx(4e-3)
+    with pytest.raises(NotScored, match="the disk has no write_latency"):
+        block_time(StoragePart(kind="storage"), block(kind="write_sequential"))
+
+
+def test_a_table_of_disks(tmp_path, capsys) -> None:
+    table = tmp_path / "storage.csv"
+    rows = [
+        "box,read_sequential,4194304,1,direct,0.0014",
+        "box,read_random,4096,1,direct,0.00012",
+        "box,read_sequential,4194304,1,page cache,0.0007",
+        "box,read_random,4096,1,tape,0.00012",
+        "box,seek,4096,1,direct,0.00012",
+    ]
+    table.write_text("\n".join(["machine,kind,block_bytes,threads,cache,time_s", *rows]) + "\n")
+    machine = tmp_path / "box.yaml"
+    machine.write_text(
+        "schema_version: 1\nname: box\ndevices:\n  cpu0: {part: generic-desktop-cpu}\n  ssd0: {part: nvme-gen3}\n"
+        "links: [{between: [ssd0, cpu0], part: pcie3-x4}]\n"
+    )
+    score_command([str(table)], as_json=True, topology=str(machine))
+    scored = json.loads(capsys.readouterr().out)["tables"][0]
+    assert (scored["kind"], scored["scored"], scored["rows"]) == ("storage", 3, 5)
+    assert set(scored["skipped"]) == {
+        "cache is tape; it may be direct, dropped, page cache",
+        "no model of accesses of kind seek",
+    }
+    score_command([str(table)], as_json=True, topology="cpu-i7-3820")
+    skipped = json.loads(capsys.readouterr().out)["tables"][0]["skipped"]
+    assert "the machine has no disk; devices needs for example ssd0: {part: nvme-gen4}" in skipped
+
+
+@pytest.mark.corpus
+def test_errors_of_published_launches(corpus, capsys) -> None:
+    score_command([str(corpus / "launch.csv")], as_json=True)
+    scored = json.loads(capsys.readouterr().out)["tables"][0]
+    assert scored["scored"] == 41
+    assert scored["overall"]["median_ape"] < 0.2 < scored["baselines"]["kernel"]["median_ape"]

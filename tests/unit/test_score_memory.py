@@ -1,0 +1,148 @@
+"""Tables of memory: staircases, gathers, walks along pointers; what published benchmarks call things."""
+
+import json
+
+import pytest
+
+from simulator.devices.kernels import Streaming
+from simulator.devices.predict import kernel_cost
+from simulator.topology.catalogue import load_part
+from simulator.topology.parts import CacheLevel, CpuPart
+from validate.microbench.issuing import GRAPH_SAVES_S, in_graph
+from validate.microbench.memory import MemoryQuery, chase_latency, memory_scorer, read_memory
+from validate.operators.devices import DeviceBook
+from validate.score.command import score_command
+from validate.score.query import NotScored
+
+BOOK = DeviceBook()
+SCORER = memory_scorer(BOOK)
+GPU, CPU, MIB = "a100-sxm4-40gb", "xeon-e5-2630-v3", 1 << 20
+PHASES = CpuPart(
+    kind="cpu",
+    memory_latency="100 ns",
+    caches={
+        "l1": CacheLevel(size="32 KiB", latency="1 ns"),
+        "l2": CacheLevel(size="1 MiB", latency="4 ns"),
+        "l3": CacheLevel(size="32 MiB", latency="16 ns"),
+    },
+)
+
+
+def query(**cells) -> MemoryQuery:
+    row = {"device": GPU, "bench": "torch stream", "kernel": "copy", "bytes": str(64 * MIB), "dtype": "fp32", **cells}
+    return read_memory(lambda column: row.get(column, ""))
+
+
+def rate(**cells) -> float:
+    asked = query(**cells)
+    return asked.bytes / SCORER.predict_s(asked)
+
+
+@pytest.mark.parametrize("device", [GPU, CPU])
+@pytest.mark.parametrize("kernel", ["read", "copy", "triad", "write"])
+def test_large_sets_come_at_the_pace_of_memory_and_small_ones_of_caches(device, kernel) -> None:
+    found = BOOK.get(device)
+    large = rate(device=device, kernel=kernel, bytes=str(1 << 32))
+    assert 0.6 * found.memory_bandwidth_Bps < large < 1.01 * found.memory_bandwidth_Bps
+    fits = str(16 * MIB if device == GPU else 2 * MIB)
+    assert rate(device=device, kernel=kernel, bytes=fits) > large
+
+
+def test_the_least_sets_take_what_a_kernel_takes() -> None:
+    asked = query(bytes="1024")
+    kernel = Streaming("copy", 128, 512, 512)
+    time_s = kernel_cost(BOOK.get(GPU), kernel).time_s
+    assert SCORER.predict_s(asked) == pytest.approx(time_s - GRAPH_SAVES_S)
+    assert SCORER.predict_s(query(bytes="1024", bench="other")) == pytest.approx(time_s)
+
+
+def test_graphs_save_nothing_on_gpus_of_amd_and_on_cpus() -> None:
+    for device in ("mi210", CPU):
+        assert in_graph(BOOK.get(device), 5e-6) == 5e-6
+
+
+def test_threads_draw_together() -> None:
+    assert rate(device=CPU, threads="1") < rate(device=CPU, threads="8") == rate(device=CPU)
+
+
+def test_a_gather_moves_rows_twice_and_is_slower_than_a_stream() -> None:
+    table = str(1 << 30)
+    gathered = query(bench="torch index_select", kernel="gather rows of 1024 B", bytes=table)
+    assert (gathered.work, gathered.row_bytes) == ("gather", 1024)
+    rows_bytes = 2 * (64 << 20)
+    measured_s = SCORER.measured_s(lambda column: {"device": GPU, "bench": "torch index_select", "dtype": "fp32",
+                                                   "kernel": "gather rows of 1024 B", "bytes": table,
+                                                   "gbps": "500"}.get(column, ""))  # fmt: skip
+    assert measured_s == pytest.approx(rows_bytes / 500e9)
+    assert rows_bytes / SCORER.predict_s(gathered) < rate(bytes=table)
+
+
+def test_a_walk_waits_for_the_level_that_holds_it() -> None:
+    assert chase_latency(PHASES, 1 << 14) == pytest.approx(1e-9)
+    assert chase_latency(PHASES, 1 << 15) == pytest.approx(1e-9)
+    assert chase_latency(PHASES, 1 << 16) == pytest.approx((1e-9 + 4e-9) / 2)
+    assert chase_latency(PHASES, 1 << 40) == pytest.approx(100e-9, rel=1e-3)
+    half = (1 / 2) * 100e-9 + (1 << 15) / (1 << 26) * 1e-9 + ((1 << 20) - (1 << 15)) / (1 << 26) * 4e-9
+    half += ((1 << 25) - (1 << 20)) / (1 << 26) * 16e-9
+    assert chase_latency(PHASES, 1 << 26) == pytest.approx(half)
+
+
+@pytest.mark.parametrize("size", [1 << n for n in range(12, 32)])
+def test_walks_over_more_are_never_faster(size) -> None:
+    assert chase_latency(PHASES, 2 * size) >= chase_latency(PHASES, size)
+
+
+def test_walks_are_measured_in_seconds_or_in_cycles() -> None:
+    cells = {"device": CPU, "bench": "pointer chase", "kernel": "load after load", "bytes": "4096"}
+    part = load_part(CPU)
+    assert isinstance(part, CpuPart)
+    assert SCORER.predict_s(read_memory(lambda c: cells.get(c, ""))) == pytest.approx(part.caches["l1"].latency)
+    seconds = SCORER.measured_s(lambda c: {**cells, "latency_s": "2e-9"}.get(c, ""))
+    cycles = SCORER.measured_s(lambda c: {**cells, "latency_cycles": "4", "clock_mhz": "2000"}.get(c, ""))
+    assert seconds == pytest.approx(cycles)
+
+
+def test_babelstream_tells_the_size_of_one_array() -> None:
+    assert query(bench="BabelStream 3.3", kernel="Triad", dtype="double").bytes == 3 * 64 * MIB
+    assert query(bench="gpu-benches dram_stream", kernel="triad(2L1S)", dtype="fp64").bytes == 64 * MIB
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        ({"kernel": "dance"}, "no model of dance"),
+        ({"kernel": ""}, "no model of a kernel without a name"),
+        ({"dtype": "fp31"}, "no such dtype: fp31"),
+        ({"note": "occupancy 12.5 %"}, "fewer threads than fill the device"),
+        ({"note": "variant 3 of 9"}, "fewer blocks than fill the device"),
+        ({"kernel": "scale(1L1S) gsync/persistent"}, "one kernel that stays"),
+        ({"kernel": "gather rows of 4096 B", "bytes": "64"}, "rows that are no part of their table"),
+        ({"bench": "pointer chase"}, "the parts of GPUs have no latencies of their caches and memory"),
+        ({"device": "nobody"}, "no part of device 'nobody'"),
+        ({"threads": "0"}, "threads not positive"),
+        ({"threads": "1e9"}, "threads is no whole number up to 4096"),
+    ],
+)
+def test_what_is_not_modelled(cells, reason) -> None:
+    with pytest.raises(NotScored, match=reason):
+        SCORER.predict_s(query(**cells))
+
+
+def test_a_table_is_grouped_by_what_holds_its_sets(tmp_path, capsys) -> None:
+    table = tmp_path / "memory.csv"
+    rows = [f"{GPU},torch stream,copy,{size},fp32,1000" for size in (MIB, 1 << 32)]
+    table.write_text("\n".join(["device,bench,kernel,bytes,dtype,GBps", *rows]) + "\n")
+    score_command([str(table)], as_json=True)
+    scored = json.loads(capsys.readouterr().out)["tables"][0]
+    assert (scored["kind"], scored["scored"]) == ("memory", 2)
+    groups = [group["by"] for group in scored["groups"]]
+    assert {"work": "stream", "level": "cache"} in groups
+    assert {"work": "stream", "level": "memory"} in groups
+
+
+@pytest.mark.corpus
+def test_errors_of_published_streams(corpus, capsys) -> None:
+    score_command([str(corpus / "memory.csv")], as_json=True)
+    scored = json.loads(capsys.readouterr().out)["tables"][0]
+    assert scored["scored"] > 400
+    assert scored["overall"]["median_ape"] < 0.1 < scored["baselines"]["data sheet"]["median_ape"]
