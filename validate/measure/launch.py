@@ -11,8 +11,8 @@ from torch import nn
 
 from validate.measure.bench import Bench, capture
 from validate.measure.case import Case, Mode, Work
-from validate.measure.timing import Call
-from validate.measure.watches import HostStopwatch
+from validate.measure.timing import Call, Stopwatch
+from validate.measure.watches import HostStopwatch, ThreadsStopwatch
 
 __all__ = ["cases"]
 
@@ -25,6 +25,7 @@ _MODES: dict[Mode, str] = {
     "graph": "from a captured graph",
 }
 _HOST = "host time"
+_AUTOCAST = "linear under autocast to bf16"
 
 
 def cases(bench: Bench, machine: str) -> Iterator[Case]:
@@ -57,12 +58,17 @@ def _case(metric: str, mode: str, build: Callable[[Bench], Work]) -> Case:
     return Case("launch", "launch.csv", {"metric": metric, "mode": mode}, build)
 
 
+def _host(bench: Bench) -> Stopwatch:
+    """Return what times the host's part: on a CPU, where issuing and computing are one, that of one thread."""
+    return HostStopwatch(bench) if bench.is_cuda else ThreadsStopwatch(1)
+
+
 def _timed(build: Callable[[Bench], Call], mode: Mode, bench: Bench) -> Work:
     return Work(build(bench), mode)
 
 
 def _hosted(build: Callable[[Bench], Call], bench: Bench) -> Work:
-    return Work(build(bench), watch=HostStopwatch(bench))
+    return Work(build(bench), watch=_host(bench))
 
 
 def _relu(bench: Bench) -> Call:
@@ -148,6 +154,9 @@ _LAYERS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "gelu": (nn.GELU, (4, 16)),
     "dropout": (lambda: nn.Dropout(0.1), (4, 16)),
     "max_pool": (lambda: nn.MaxPool2d(3, 1, 1), (2, 4, 8, 8)),
+    "sum of two": (lambda: _Function(lambda x: x + x), (4, 16)),
+    "attention": (lambda: _Function(lambda x: nn.functional.scaled_dot_product_attention(x, x, x)), (2, 2, 8, 16)),
+    _AUTOCAST: (lambda: nn.Linear(16, 16), (4, 16)),
     "lstm": (lambda: _Sequence(nn.LSTM(16, 16, batch_first=True)), (2, 4, 16)),
 }
 
@@ -164,6 +173,18 @@ class _Sequence(nn.Module):  # type: ignore[misc]  # torch is Any where it is no
         return self._layer(x)[0]
 
 
+class _Function(nn.Module):  # type: ignore[misc]  # torch is Any where it is not installed
+    """A function as a layer."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self._function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return what the function makes of *x*."""
+        return self._function(x)
+
+
 def _chain(name: str, backward: bool, bench: Bench) -> Work:
     """Return one layer of a chain as its network issues it, the tape kept and, where *backward*, run back."""
     make, shape = _LAYERS[name]
@@ -171,16 +192,18 @@ def _chain(name: str, backward: bool, bench: Bench) -> Work:
     parameters = list(network.parameters())
     x = torch.zeros(shape, device=bench.device, requires_grad=True)
     seed = torch.ones(shape, device=bench.device)
+    kind, casts = bench.device.type, name == _AUTOCAST
 
     def call(_: int) -> None:
-        y = network(x)
+        with torch.autocast(kind, torch.bfloat16, enabled=casts):
+            y = network(x)
         if backward:
-            torch.autograd.backward(y, seed)
+            torch.autograd.backward(y, seed.to(y.dtype))
             x.grad = None
             for parameter in parameters:  # as optimizer.zero_grad() does
                 parameter.grad = None
 
-    return Work(call, watch=HostStopwatch(bench), figures=lambda interval: {"time_s": interval.median / _CHAIN})
+    return Work(call, watch=_host(bench), figures=lambda interval: {"time_s": interval.median / _CHAIN})
 
 
 _OPTIMISERS: dict[str, Callable[[list[Any]], Any]] = {
@@ -195,7 +218,7 @@ def _optimiser(name: str, bench: Bench) -> Work:
     for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter)
     optimiser = _OPTIMISERS[name](parameters)
-    return Work(lambda _: optimiser.step(), watch=HostStopwatch(bench))
+    return Work(lambda _: optimiser.step(), watch=_host(bench))
 
 
 def _replay(count: int, mode: Mode | None, bench: Bench) -> Work:
@@ -205,4 +228,4 @@ def _replay(count: int, mode: Mode | None, bench: Bench) -> Work:
     def call(_: int) -> None:
         graph.replay()
 
-    return Work(call, watch=HostStopwatch(bench)) if mode is None else Work(call, mode)
+    return Work(call, watch=_host(bench)) if mode is None else Work(call, mode)
