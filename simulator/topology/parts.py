@@ -72,6 +72,12 @@ class GpuPart(Part):
     sm_count: int | None = Field(None, gt=0, description="Streaming multiprocessors or compute units")
     base_clock: Frequency | None = Field(None, description="Guaranteed clock")
     boost_clock: Frequency | None = Field(None, description="Clock that the peak rates assume")
+    max_clock: Frequency | None = Field(
+        None, description="Highest clock where power allows; left out: boost_clock, or as above_boost says"
+    )
+    above_boost: bool = Field(
+        False, description="A board, for gamers most often, that runs above the boost clock as far as power allows"
+    )
     peak: dict[str, FlopRate] = Field(
         {}, description="Dense peak rate by precision: fp64, fp32, tf32, fp16, bf16, fp8, int8"
     )

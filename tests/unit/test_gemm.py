@@ -206,3 +206,36 @@ def test_long_rows_do_not_slow_tensor_cores(name: str) -> None:
     deep = gemm_cost(gpu, Gemm(2048, 12288, 49152, "fp16", layout="NT"))
     assert deep.bound == wide.bound == "compute"
     assert 1 / 1.3 < deep.time_s / wide.time_s < 1.3
+
+
+# STAS MAMF (stas00/ml-engineering@744d01e1 compute/accelerator/README.md): the fastest product of any shape, TFLOP/s.
+FASTEST = [
+    *[("a100-sxm4-80gb", "bf16", 271.2), ("h100-sxm5-80gb", "bf16", 794.5), ("b200", "bf16", 1745.0)],
+    *[("h100-sxm5-80gb", "fp8", 1403.0), ("h200-sxm", "fp8", 1453.0), ("b200", "fp8", 3433.0)],
+    *[("mi300x", "bf16", 668.4), ("mi325x", "bf16", 784.9), ("mi355x", "bf16", 1565.2)],
+]
+
+
+@pytest.mark.parametrize(("name", "precision", "best"), FASTEST)
+def test_no_large_product_beats_the_fastest_that_was_ever_measured(name: str, precision: str, best: float) -> None:
+    sides = ((8192, 8192, 8192), (4096, 12288, 4096), (16384, 8192, 4096))
+    kernels = [Gemm(m, n, k, precision) for m, n, k in sides]  # type: ignore[arg-type]
+    rates = [1e-12 * kernel.flop / gemm_cost(gpu(name), kernel).time_s for kernel in kernels]
+    assert 0.85 * best < max(rates) < 1.1 * best
+
+
+def test_a_small_product_is_not_held_to_the_power_of_a_large_one() -> None:
+    """Since Hopper a board of little power slows what fills the chip, and not what leaves most of it idle."""
+    board = gpu("h100-sxm5-80gb")
+    weak = replace(board, board_power_W=0.6 * board.board_power_W)
+    small, large = Gemm(512, 512, 512, "bf16"), Gemm(8192, 8192, 8192, "bf16")
+    assert gemm_cost(weak, small).time_s == pytest.approx(gemm_cost(board, small).time_s, rel=1e-3)
+    assert gemm_cost(weak, large).time_s > 1.5 * gemm_cost(board, large).time_s
+
+
+def test_the_clock_follows_the_figures_of_a_part_and_not_its_name() -> None:
+    kernel = Gemm(4096, 4096, 4096, "fp32")
+    known = gpu("gtx-1080-ti")
+    mine = replace(known, name="my-card")
+    assert gemm_cost(mine, kernel).time_s == gemm_cost(known, kernel).time_s
+    assert gemm_cost(replace(mine, above_boost=False), kernel).time_s > 1.05 * gemm_cost(mine, kernel).time_s

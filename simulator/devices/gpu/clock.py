@@ -15,7 +15,7 @@ from functools import lru_cache
 from simulator.devices.gpu.gpu import Gpu
 from simulator.workload.precision import Precision
 
-__all__ = ["POWER", "PowerCosts", "computes_on_tensor_cores", "process_nm", "sustained_clock"]
+__all__ = ["ASYNC", "POWER", "PowerCosts", "computes_on_tensor_cores", "energy_time", "process_nm", "sustained_clock"]
 
 # Feature size in nm, by the makers' announcements.  TSMC's 12 nm is a variant of its 16 nm with the same wires,
 # and counted as that; "4N" counts as 5 nm.
@@ -57,10 +57,10 @@ _FULL_VOLTAGE_HZ = {
 _TENSOR_GENERATIONS = frozenset(
     ("volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna1", "cdna2", "cdna3", "cdna4")
 )
-# Boards for gamers run above the boost clock that is advertised for them, as far as power allows.  Shown
-# for arithmetic in fp32; products on tensor cores are held to the peak of the data sheet.
-_GAMING = ("gtx-", "titan-x-pascal", "titan-xp", "titan-v", "titan-rtx", "rtx-20", "rtx-30", "rtx-40", "rtx-50")
-_ABOVE_BOOST = frozenset(("p4",))  # Tesla P4: 1531 MHz at most (general knowledge), where power allows
+# Since Hopper a warp of its own fetches operands, asynchronously, and tensor cores read them from shared memory.
+ASYNC = frozenset(("hopper", "blackwell"))
+# Energy of the same product on tensor cores, against Hopper's: STAS MAMF, 1,745 TFLOP/s in bf16 at 1,000 W.
+_ASYNC_ENERGY = {"hopper": 1.0, "blackwell": 0.65}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,6 +83,11 @@ class PowerCosts:
     tensor_16_bit: float = 0.2
     tensor_8_bit: float = 0.1
     packed: float = 0.3  # several narrow numbers in one lane
+    # Since Hopper products on tensor cores run at the highest clock until they have used what power there is:
+    # energy of one operation, all of the chip's included.  Assumed from the fastest products known of an H100.
+    async_32_bit_J: float = 1.34e-12
+    async_16_bit_J: float = 7.93e-13
+    async_8_bit_J: float = 4.34e-13
 
 
 POWER = PowerCosts()
@@ -110,14 +115,30 @@ def sustained_clock(gpu: Gpu, precision: Precision, costs: PowerCosts = POWER) -
     board is known to run at above it.
     """
     highest_Hz = gpu.boost_clock_Hz
-    above_boost = gpu.name.startswith(_GAMING) or gpu.name in _ABOVE_BOOST
-    if above_boost and not computes_on_tensor_cores(gpu, precision):
+    # Shown for arithmetic in fp32; products on tensor cores are held to the peak of the data sheet.
+    if gpu.above_boost and not computes_on_tensor_cores(gpu, precision):
         highest_Hz *= costs.headroom
     clock_Hz = highest_Hz
     if gpu.board_power_W > 0.0:
         available_W = gpu.board_power_W * (1.0 - costs.idle_share) - costs.idle_W
         clock_Hz = min(highest_Hz, _clock_of_power(gpu, precision, available_W, costs))
     return max(clock_Hz, gpu.base_clock_Hz) * gpu.calibration.compute
+
+
+def energy_time(gpu: Gpu, precision: Precision, flop: float, costs: PowerCosts = POWER) -> float:
+    """Return the seconds in which the board may spend the energy of *flop* on tensor cores; 0 before Hopper.
+
+    A small product leaves most of the chip idle and so runs at the highest clock; a large one is held to what
+    the board's power gives in its time.
+    """
+    if gpu.generation not in ASYNC or gpu.board_power_W <= 0.0 or not computes_on_tensor_cores(gpu, precision):
+        return 0.0
+    if precision == "tf32":
+        joule = costs.async_32_bit_J
+    else:
+        joule = costs.async_16_bit_J if precision in ("fp16", "bf16") else costs.async_8_bit_J
+    available_W = gpu.board_power_W * (1.0 - costs.idle_share) - costs.idle_W
+    return flop * joule * _ASYNC_ENERGY[gpu.generation] / max(available_W, 1.0) / gpu.calibration.compute
 
 
 def _clock_of_power(gpu: Gpu, precision: Precision, available_W: float, costs: PowerCosts) -> float:

@@ -3,7 +3,8 @@
 A way is a tile and a number of parts that k is split into.  Its time is the norm of four, which overlap
 in part: arithmetic, in whole waves of tiles over the SMs; device memory, where each wave reads its
 operands anew unless L2 still has them; L2, from which every tile fetches its rows and columns; and the
-translation of addresses, where rows lie far apart and operands lie along k.
+translation of addresses, where rows lie far apart and operands lie along k.  Since Hopper a large product
+takes as long as its energy lasts at the board's power, if that is longer.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 from dataclasses import dataclass
 
 from simulator.devices.cost import Bound, KernelCost
-from simulator.devices.gpu.clock import computes_on_tensor_cores, sustained_clock
+from simulator.devices.gpu.clock import ASYNC, computes_on_tensor_cores, energy_time, sustained_clock
 from simulator.devices.gpu.gemm_tiles import EARLY, GEMM, HALF_RATE, GemmConstants, Tile, arithmetic_rate, tiles_for
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth, l2_bandwidth, resident_share
@@ -30,6 +31,7 @@ _VECTOR = 2  # elements that one instruction loads, at least, where rows start o
 _SECTOR_BYTES = 32
 _PAGE_BYTES = 2 << 20  # that one translation covers, since Pascal
 _REDUCE_SPEED = 2.5  # partial sums of a split k are still in L2: so much faster than device memory
+_HELD = 12.0  # exponent: the clock gives way over the last tenth below the power limit
 _Way = tuple[float, Tile, int, float, float, float, float]  # the fields of ProductTime
 
 
@@ -80,6 +82,8 @@ class _Product:
     split_share: float  # of the rate, where k is split
     reduce_s: float  # where k is split
     partial_s_per_byte: float  # of the sums of its parts
+    start_s: float
+    energy_s: float  # in which the board may spend its energy
 
 
 def gemm_cost(gpu: Gpu, kernel: Gemm, constants: GemmConstants = GEMM) -> KernelCost:
@@ -147,7 +151,7 @@ def matrix_product_time(
         rate = arithmetic_rate(gpu, precision) * sustained_clock(gpu, precision, constants.power) / gpu.boost_clock_Hz
         compute_s = 2.0 * m * n * k / (constants.thin_share * rate)
         memory_s = (left + right + written) * product.memory_s_per_byte
-        time_s = constants.start_s + math.hypot(compute_s, memory_s)
+        time_s = product.start_s + math.hypot(compute_s, memory_s)
         if time_s < best[0]:
             return ProductTime(time_s, Tile(n, m, rate / gpu.sm_count, 1.0, 0.0), 1, compute_s, memory_s, 0.0, 0.0)
     return ProductTime(*best)
@@ -202,6 +206,8 @@ def _product(
         split_share=1.0 if tensor or volta or early or gpu.vendor != "nvidia" else c.split_share,
         reduce_s=c.reduce_early_s if gpu.vendor != "nvidia" or early else c.reduce_s,
         partial_s_per_byte=1.0 / (_REDUCE_SPEED * memory_Bps),
+        start_s=c.start_async_s if tensor and gpu.generation in ASYNC else c.start_s,
+        energy_s=energy_time(gpu, precision, 2.0 * m * n * k * batch, c.power),
     )
 
 
@@ -252,7 +258,9 @@ def _way(p: _Product, tile: Tile, parts: int, c: GemmConstants) -> _Way:
         walk_s = fetched / _SECTOR_BYTES * walked / p.walks_per_s
 
     e = c.overlap
-    time_s = c.start_s + (compute_s**e + memory_s**e + l2_s**e + walk_s**e) ** (1.0 / e)
+    time_s = p.start_s + (compute_s**e + memory_s**e + l2_s**e + walk_s**e) ** (1.0 / e)
+    if p.energy_s:
+        time_s = (time_s**_HELD + p.energy_s**_HELD) ** (1.0 / _HELD)
     if parts > 1:
         time_s += p.reduce_s + p.batch * p.m * p.n * 4.0 * (parts + 1) * p.partial_s_per_byte
     return time_s, tile, parts, compute_s, memory_s, l2_s, walk_s

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from simulator.devices.gpu.clock import POWER, PowerCosts, computes_on_tensor_cores, sustained_clock
+from simulator.devices.gpu.clock import ASYNC, POWER, PowerCosts, computes_on_tensor_cores, sustained_clock
 from simulator.devices.gpu.gpu import Gpu
 from simulator.workload.precision import Precision
 
@@ -43,12 +43,14 @@ class GemmConstants:
     unaligned: float = 0.909  # before Ampere, of the rate: rows that start at odd elements, which vectors do not fit
     fetch_other: float = 9.59  # other makers
     rate_other: float = 0.747  # of peak, at best
+    rate_matrix_other: float = 0.645  # on matrix cores: the best products known of MI300X, MI325X and MI355X
     fetch_tensor: float = 3.66
-    rate_tensor_32_bit: float = 0.663  # tf32 against 16 bit: operands must lie along k, and are turned by the SM
+    rate_tensor_32_bit: float = 0.673  # tf32 against 16 bit: operands must lie along k, and are turned by the SM
     alone: float = 1.42e04  # elements of all tiles on an SM that hide each other's latencies
     alone_tensor: float = 5.88e03
     tile_clocks: float = 452.0  # start and end of a tile
     tile_clocks_tensor: float = 1.12e03
+    tile_clocks_async: float = 4.62e03  # since Hopper, operands of 16 bit; of 32 bit twice that: its buffers are deep
     overlap: float = 2.09  # exponent: arithmetic, memory and caches together take the norm of their times
     bandwidth_share: float = 0.989  # of what streams reach
     l2_clock_bytes: float = 25.0  # from L2 to an SM, in a clock
@@ -69,6 +71,7 @@ class GemmConstants:
     walks_early: float = 2.48  # translations in a clock of the whole GPU, to Pascal
     walks_late: float = 12.7  # since Volta
     start_s: float = 7e-06  # launch to first instruction, and end
+    start_async_s: float = 4.38e-06  # since Hopper, on tensor cores
     reduce_early_s: float = 5.02e-05  # where k is split: the kernel that adds up, and how rarely libraries do it
     reduce_s: float = 3.94e-06  # since Volta
     power: PowerCosts = POWER
@@ -122,10 +125,14 @@ def tiles_for(
     """Return the tiles that a library has for products in *precision* of *layout*, the largest first."""
     tensor = computes_on_tensor_cores(gpu, precision)
     clock_Hz = sustained_clock(gpu, precision, constants.power)
+    if tensor and gpu.generation in ASYNC:  # energy_time holds large products to the board's power
+        clock_Hz = max(gpu.max_clock_Hz, gpu.boost_clock_Hz) * gpu.calibration.compute
     sm_rate = arithmetic_rate(gpu, precision) / gpu.sm_count * clock_Hz / gpu.boost_clock_Hz
     clocks, elements = (
         (constants.tile_clocks_tensor, constants.alone_tensor) if tensor else (constants.tile_clocks, constants.alone)
     )
+    if tensor and gpu.generation in ASYNC:
+        clocks = constants.tile_clocks_async * (2.0 if precision == "tf32" else 1.0)
     tiles = []
     for columns, rows in _SIDES:
         if not tensor and not _in_library(gpu, columns, rows, layout, batched):
@@ -168,6 +175,8 @@ def _busy_share(
     fetches = 1.0 / columns + 1.0 / rows
     if tensor:
         rate = c.rate_tensor_32_bit if precision == "tf32" else 1.0
+        if gpu.vendor != "nvidia":
+            rate = c.rate_matrix_other
         return rate / (1.0 + c.fetch_tensor * fetches)
     if gpu.vendor != "nvidia":
         return c.rate_other / (1.0 + c.fetch_other * fetches)

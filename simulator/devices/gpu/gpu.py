@@ -34,6 +34,8 @@ class Gpu:
     shared_memory_per_sm_bytes: float
     board_power_W: float
     base_clock_Hz: float = 0.0  # guaranteed under any load; 0: not published
+    max_clock_Hz: float = 0.0  # where power allows; 0: not published
+    above_boost: bool = False  # runs above the boost clock as far as power allows
     calibration: Calibration = field(default_factory=Calibration)
     is_cold: bool = False  # no cache holds anything of what a kernel reads or writes when it starts
 
@@ -85,5 +87,7 @@ def gpu_from_part(name: str, part: GpuPart, calibration: Calibration | None = No
         shared_memory_per_sm_bytes=part.shared_memory_per_sm or 0.0,
         board_power_W=part.board_power or 0.0,
         base_clock_Hz=part.base_clock or 0.0,
+        max_clock_Hz=part.max_clock or 0.0,
+        above_boost=part.above_boost,
         calibration=calibration or Calibration(),
     )
