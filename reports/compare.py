@@ -93,7 +93,7 @@ def _figure(name: str, caption: str, make: Callable[[], Figure]) -> str:
 
 def _scatter(document: Document) -> str:
     figures = []
-    for i, name in enumerate(_tables(document["rows"])):
+    for i, name in enumerate(_tables(document["classes"])):
         rows = [row for row in document["rows"] if row["table"] == name and "error" in row]
         if len(rows) >= _FEWEST_SCATTERED:
             caption = f"{name}: each point a row; on the line both are equal, in the band within 25 %"
@@ -106,7 +106,7 @@ def _errors(document: Document) -> str:
     for i, name in enumerate(_tables(document["classes"])):
         classes = [item for item in document["classes"] if item["table"] == name and item["median"] is not None]
         classes = [item for item in classes if len(item["by"]) <= 1]
-        if classes:
+        if len(classes) > 1:
             caption = f"{name}: absolute error by class"
             figures.append(_figure(f"errors{i}", caption, lambda shown=classes: errors_figure(shown)))  # type: ignore[misc]
     legend = (

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 __all__ = ["drift_figure", "errors_figure", "scatter_figure", "staircase_figure", "staircases"]
 
 Row = Mapping[str, Any]
-_CLASS = ("op", "model", "collective", "bench", "kind", "mode")
+_CLASS = ("op", "model", "collective", "bench", "kind", "issue", "mode")
 _MOST_SERIES = len(SERIES)
 _WITHIN = 0.25  # the band beside the line of equal times
 _MOST_CLASSES = 36  # of the plot of errors
 _FEW_DECADES = 200.0
+_LONGEST = 24  # letters of a label, so that three stand side by side
 
 
 def class_of(row: Row) -> str:
@@ -51,7 +52,7 @@ def scatter_figure(rows: Sequence[Row]) -> Figure:
             ms=4.5,
             alpha=0.75,
             mew=0,
-            label=f"{name} ({len(members)})",
+            label=f"{name[:_LONGEST]} ({len(members)})",
         )
     axes.set(xscale="log", yscale="log", xlim=line, ylim=line, xlabel="measured", ylabel="predicted")
     for axis in (axes.xaxis, axes.yaxis):
@@ -75,7 +76,7 @@ def errors_figure(classes: Sequence[Row]) -> Figure:
         axes.plot([item["p90"]], [i], "|", color=MUTED, ms=9)
         if item["spread"] is not None:
             axes.plot([item["spread"]], [i], "x", color=SERIES[1][0], ms=5)
-    labels = [" ".join(item["by"].values()) or item["table"] for item in shown]
+    labels = [item["label"] for item in shown]
     axes.set_yticks(range(len(shown)), labels)
     for tick, item in zip(axes.get_yticklabels(), shown, strict=True):
         tick.set_fontweight("normal" if item["by"] else "bold")
@@ -134,7 +135,9 @@ def staircase_figure(series: Mapping[str, Sequence[Row]]) -> Figure:
     is_latency = False
     for (name, members), (colour, mark) in zip(series.items(), SERIES, strict=False):
         sizes = [row["size_bytes"] for row in members]
-        axes.plot(sizes, [row["value"] for row in members], mark + "-", color=colour, ms=4, lw=1.2, label=name)
+        axes.plot(
+            sizes, [row["value"] for row in members], mark + "-", color=colour, ms=4, lw=1.2, label=name[:_LONGEST]
+        )
         is_latency = members[0]["unit"] == "latency_s"
         known = [row for row in members if "predicted_s" in row and row.get("measured_s")]
         if known:

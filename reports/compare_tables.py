@@ -60,7 +60,7 @@ def class_table(classes: Sequence[Document]) -> str:
         if item["median_low"] is not None:
             interval = f"{100 * item['median_low']:.1f} - {100 * item['median_high']:.1f} %"
         figures = [percent(item["median"]), interval, percent(item["mean"]), percent(item["p90"])]
-        label = " ".join(item["by"].values()) or item["table"]
+        label = item["label"]
         count = f"{item['scored']}" if item["scored"] == item["rows"] else f"{item['scored']} of {item['rows']}"
         rows.append([label, count, *figures, percent(item["bias"], "+"), percent(item["spread"])])
     head = ["class", "rows", "median", "95 % interval", "mean", "p90", "bias", "spread"]

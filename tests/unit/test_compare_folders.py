@@ -177,6 +177,7 @@ def test_wrong_folders_are_one_line(tmp_path, capsys, make, words):
         (("--trust", "A,"), "--trust: grades such as A,B"),
         (("--calibrate", "some"), "--calibrate: a number of rows such as 50, or a time such as 120s; got 'some'"),
         (("--calibrate", "9", "--calibrated-by", "."), "one of the two"),
+        (("--calibrate", "9", "--calibration", "x"), "--calibration is predicted with"),
         (("--with", "nowhere"), "--with nowhere: is not there"),
         (("--report", "nowhere/r.html"), "there is no folder"),
     ],

@@ -19,6 +19,7 @@ _AXES: dict[str, tuple[tuple[str, ...], ...]] = {
     "collectives": (("collective",), ("size",), ("n_gpus",)),
 }
 _PLACES = frozenset(("device", "machine", "dataset", "fit"))  # one folder is of one
+_FIRST = ("ops.csv", "training.csv", "collectives.csv")  # what most readers come for
 _MOST_LABELS = 40  # of an axis: more are no classes
 
 
@@ -42,6 +43,12 @@ class ClassErrors:
     p90: float | None = None
     bias: float | None = None
     spread: float | None = None
+
+    @property
+    def label(self) -> str:
+        """The class in words; labels that are numbers have their column's name."""
+        words = [text if text[:1].isalpha() else f"{name} {text}" for name, text in self.by.items()]
+        return " ".join(words) or self.table
 
 
 def errors_of(rows: Sequence[ComparedRow], table: str = "", by: dict[str, str] | None = None) -> ClassErrors:
@@ -81,6 +88,10 @@ def axes_of(rows: Sequence[ComparedRow]) -> list[tuple[str, ...]]:
     return found
 
 
+def _order(table: str) -> tuple[int, str]:
+    return (_FIRST.index(table) if table in _FIRST else len(_FIRST), table)
+
+
 def _shown(name: str) -> tuple[tuple[str, ...], ...]:
     """Return what texts group rows of the kind *name* by; columns that say what a row is of where none has it."""
     kind = next((kind for kind in Scorers.kinds if kind.name == name), None)
@@ -92,7 +103,7 @@ def _shown(name: str) -> tuple[tuple[str, ...], ...]:
 def classes_of(rows: Sequence[ComparedRow]) -> list[ClassErrors]:
     """Return each table of *rows* as one class, then its classes by each axis along which its rows differ."""
     found = []
-    for table in sorted({row.table for row in rows}):
+    for table in sorted({row.table for row in rows}, key=_order):
         mine = [row for row in rows if row.table == table]
         found.append(errors_of(mine, table))
         if not any(row.counts for row in mine):

@@ -51,6 +51,8 @@ def compare_command(
     second = read_folder(again, "--with") if again is not None else None
     if calibrate is not None and calibrated_by is not None:
         raise InputError("--calibrate fits to a part of this folder, --calibrated-by to another; one of the two")
+    if calibration is not None and (calibrate is not None or calibrated_by is not None):
+        raise InputError("--calibration is predicted with; what would be fitted here is judged from the data sheet on")
     short = read_folder(calibrated_by, "--calibrated-by") if calibrated_by is not None else None
     asked = Asked(topology, tuple(devices), calibration, calibrate, grades)
     with ExitStack() as stack:

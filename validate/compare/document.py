@@ -41,7 +41,7 @@ def comparison_document(found: Comparison) -> dict[str, Any]:
         "notes": list(found.notes),
         "rows_total": len(found.rows),
         "rows_scored": sum(row.counts for row in found.rows),
-        "classes": [asdict(item) for item in found.classes],
+        "classes": [{"label": item.label, **asdict(item)} for item in found.classes],
         "outliers": [
             {
                 "table": o.row.table,

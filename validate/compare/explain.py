@@ -99,9 +99,7 @@ def host_bound(facts: Facts) -> Explanation | None:
             " this host's speed is not in a data sheet",
         )
     if facts.kind == "launch":
-        return Explanation(
-            "host bound", "this host's own speed, which no data sheet says; a calibration takes it from here"
-        )
+        return Explanation("host bound", "this host's own speed, which no data sheet says")
     is_graph = "captured graph" in facts.cells.get("note", "")
     with_host = facts.cells.get("includes_dispatch") == "1"
     if not facts.host_s or is_graph or facts.cells.get("step_time_s"):

@@ -171,7 +171,7 @@ def network_of(query: TrainingQuery) -> Network:
         "vocabulary": query.vocabulary,
     }
     sizes: dict[str, Any] = {name: size for name, size in named.items() if size is not None}
-    return build_network(query.model, batch=query.batch, training=query.options.trains, **sizes)
+    return build_network(query.model, batch=query.batch, training=query.options.trains, loss=query.loss, **sizes)
 
 
 def simulated(query: TrainingQuery, machine: Machine, calibrations: Mapping[str, Calibration]) -> StepResult:

@@ -87,7 +87,7 @@ def _classes(found: Comparison, style: Style) -> str:
 
 
 def _class(item: ClassErrors) -> list[str]:
-    label = item.table if not item.by else "  " + " ".join(item.by.values())
+    label = f"  {item.label}" if item.by else item.label
     rows = f"{item.scored}" if item.scored == item.rows else f"{item.scored}/{item.rows}"
     if not item.scored:
         return [label, rows, *["-"] * 5, _percent(item.spread)]
