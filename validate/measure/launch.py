@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ __all__ = ["cases"]
 _ELEMENTS = 64  # so few that the kernel itself takes no time that counts
 _CHAIN = 16  # operators one after the other, so that what a call costs once hardly counts
 _PARAMETERS = 64
+_COMMON = 4  # of the layers, those that most networks have most of come first
 _MODES: dict[Mode, str] = {
     "stream": "one after the other",
     "single": "alone, waiting for it",
@@ -35,23 +36,27 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
         for mode, words in _MODES.items():
             if bench.is_cuda or mode != "graph":  # a CPU has no graphs
                 yield _case(f"time of {metric}", f"torch eager, {words}", partial(_timed, build, mode))
-    for name in _LAYERS:
-        for backward in (False, True):
-            metric = f"{_HOST} of {name}, forward{' and backward' if backward else ', recorded'}"
-            yield _case(metric, f"torch eager, chain of {_CHAIN}", partial(_chain, name, backward))
-    for metric, build in _ON_HOST.items():
-        yield _case(f"{_HOST} of {metric}", "torch eager", partial(_hosted, build))
+    names = list(_LAYERS)
+    yield from _layer_cases(names[:_COMMON])
     for name in _OPTIMISERS:
         yield _case(f"{_HOST} of a step of {name}", f"{_PARAMETERS} parameters", partial(_optimiser, name))
-    if not bench.is_cuda:
-        return
-    for count in (1, 10, 100):
+    for count in (1, 10, 100) if bench.is_cuda else ():
         of = f"of a graph of {count} kernel{'s' if count > 1 else ''}"
         yield _case(f"{_HOST} {of}", "captured graph, replay", partial(_replay, count, None))
         yield _case(f"time {of}", "captured graph, replays one after the other", partial(_replay, count, "stream"))
         yield _case(f"time {of}", "captured graph, replay alone", partial(_replay, count, "single"))
-    for metric, build in _ON_QUEUE.items():
+    yield from _layer_cases(names[_COMMON:])
+    for metric, build in _ON_HOST.items():
+        yield _case(f"{_HOST} of {metric}", "torch eager", partial(_hosted, build))
+    for metric, build in _ON_QUEUE.items() if bench.is_cuda else ():
         yield _case(f"{_HOST} of {metric}", "CUDA", partial(_hosted, build))
+
+
+def _layer_cases(names: Sequence[str]) -> Iterator[Case]:
+    for name in names:
+        for backward in (False, True):
+            metric = f"{_HOST} of {name}, forward{' and backward' if backward else ', recorded'}"
+            yield _case(metric, f"torch eager, chain of {_CHAIN}", partial(_chain, name, backward))
 
 
 def _case(metric: str, mode: str, build: Callable[[Bench], Work]) -> Case:
