@@ -74,9 +74,7 @@ def test_constants_put_in_are_found(measured):
 
 def test_the_host_s_constants_are_those_of_launches(measured):
     found = host_seconds(read_folder(str(measured)))
-    expected = {"forward_s": 9.0, "backward_s": 7.0, "product_s": 4.0, "convolution_s": 12.0, "batch_norm_s": 11.0,
-                "gradient_s": 3.0, "update_s": 2.5, "graph_launch_s": 6.0}  # fmt: skip
-    assert found == pytest.approx({name: micros * 1e-6 for name, micros in expected.items()})
+    assert found == pytest.approx(host_seconds_put_in())
 
 
 def test_a_folder_without_launches_says_nothing_of_the_host(tmp_path):
@@ -130,6 +128,28 @@ def test_steps_use_the_host_of_the_calibration(measured):
     plain = bench().again(step, Calibration())[0].predicted_s
     slow = Calibration(host={name: 20 * getattr(DISPATCH, name) for name in ("forward_s", "backward_s")})
     assert bench().again(step, slow)[0].predicted_s > 2 * plain
+
+
+def test_a_host_of_half_the_speed_in_steps_is_found_and_predicted(tmp_path):
+    """Launches say one thing and steps take half of it: what is fitted predicts the steps."""
+    half = {name: value / 2 for name, value in host_seconds_put_in().items()}
+    rows = steps(("resnet18", "resnet50", "densenet121", "mobilenet-v2"), batch=1)
+    tables = {
+        "training.csv": timed("training.csv", rows, constant(1.0), calibration=Calibration(host=half)),
+        "launch.csv": launches(),
+    }
+    folder = read_folder(str(write(tmp_path, tables)))
+    found = [row for row in rows_of(tmp_path) if row.kind == "training"]
+    fitted = bench().fit([], folder, found)
+    assert fitted.host_scale == pytest.approx(0.5, rel=0.05)
+    errors = [abs(row.error) for row in bench().again(found, fitted.calibration)]
+    assert max(errors) < 0.04
+
+
+def host_seconds_put_in():
+    micros = {"forward_s": 9.0, "backward_s": 7.0, "product_s": 4.0, "convolution_s": 12.0, "batch_norm_s": 11.0,
+              "gradient_s": 3.0, "update_s": 2.5, "graph_launch_s": 6.0}  # fmt: skip
+    return {name: value * 1e-6 for name, value in micros.items()}
 
 
 def test_calibrations_mend_what_they_have_not_seen(measured):

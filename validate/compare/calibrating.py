@@ -136,7 +136,9 @@ class Bench:
     def _issues(self, row: ComparedRow, calibration: Calibration) -> list[Issue] | None:
         """Return what the host issues in the step of *row*; None where it says nothing of the host."""
         query = row.query
-        if not isinstance(query, TrainingQuery) or query.options.cuda_graph or query.micro_batches > 1:
+        if not isinstance(query, TrainingQuery) or query.micro_batches > 1:
+            return None
+        if query.options.cuda_graph or query.options.compiled:  # hardly anything is issued one by one
             return None
         try:
             device = self._gpu(self._machines.get(query.machine, 1).machine, calibration)

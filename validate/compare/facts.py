@@ -16,6 +16,8 @@ from simulator.devices.predict import Device, kernel_cost
 from simulator.errors import ToposimError
 from simulator.network.machine import Machine
 from simulator.results.step import StepResult
+from simulator.step.place import find_place
+from simulator.step.precision import product_precision
 from simulator.workload.network import Network
 from simulator.workload.zoo.registry import build_network
 from validate.compare.rows import ComparedRow
@@ -157,6 +159,10 @@ def step_facts(row: ComparedRow, machine: Machine | None, calibrations: Mapping[
                 "working_set_bytes": result.memory.total_bytes,
                 "memory_bytes": result.memory.available_bytes or 0.0,
             }
+            device = find_place(machine, None, calibrations).device
+            if isinstance(device, Gpu):
+                precision = product_precision(row.query.options.precision, device)
+                known["assumed_clock_Hz"] = sustained_clock(device, precision)
     return Facts(**known)
 
 
