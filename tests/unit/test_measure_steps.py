@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +14,21 @@ import pytest
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
 
-import torch.distributed as dist  # noqa: E402  torch is there
-
-from validate.measure import step_ranks, stepping, steps  # noqa: E402  they import torch
+from simulator.step.options import StepOptions  # noqa: E402
+from simulator.workload.zoo.registry import build_network  # noqa: E402
+from validate.measure import stepping, steps  # noqa: E402  they import torch
 from validate.measure.bench import Bench, open_bench  # noqa: E402
 from validate.measure.case import Unavailable  # noqa: E402
 from validate.measure.faults import Fatal  # noqa: E402
 from validate.measure.networks.catalogue import ENTRIES, Sizes  # noqa: E402
 from validate.measure.run import DONE, Settings, run  # noqa: E402
-from validate.measure.statistics import FEWEST  # noqa: E402
-from validate.measure.steady import CpuClock, Patience, Step, agreed_samples, steady_interval  # noqa: E402
+from validate.measure.steady import Patience, Step  # noqa: E402
 from validate.measure.step_shapes import CPU_STEPS, StepShape, gpu_steps, parallel_steps  # noqa: E402
 from validate.measure.stepping import Stepper, make_step  # noqa: E402
-from validate.measure.table import COLUMNS, RowFile  # noqa: E402
+from validate.measure.table import COLUMNS, RowFile, cell_text  # noqa: E402
+from validate.score.machines import MachineBook  # noqa: E402
+from validate.training.predict import StepPredictor  # noqa: E402
+from validate.training.query import TrainingQuery, read_query  # noqa: E402
 
 CPU = torch.device("cpu")
 HOPPER = ("fp32", "fp16", "amp-fp16", "bf16", "amp-bf16", "tf32")
@@ -101,6 +104,58 @@ def test_the_table_tells_what_is_measured() -> None:
     many = StepShape("resnet50", 4, channels_last=True, n_gpus=8).cells()
     assert (many["n_gpus"], many["global_batch"], many["sync"]) == (8, 32, "ddp")
     assert many["schedule"] == "cross-entropy; channels last"
+
+
+# -- what is predicted is what is measured ---------------------------------------------
+
+
+def read(shape: StepShape, threads: int = 0) -> TrainingQuery:
+    cells = {name: cell_text(value) for name, value in shape.cells(threads).items()}
+    cells |= {"machine": "m", "software": "torch 2.11.0+cu128", "dataset": "toposim_measure"}
+    return read_query(lambda column: cells.get(column, ""))
+
+
+_MODES = {"train": "train", "inference": "inference", "fwd": "forward", "bwd": "backward"}
+
+
+@pytest.mark.parametrize(("shapes", "threads"), [(list(gpu_steps(HOPPER)), 0), (list(CPU_STEPS), 2)])
+def test_a_prediction_is_asked_for_what_was_measured(shapes: list[StepShape], threads: int) -> None:
+    for shape in shapes:
+        query = read(shape, threads)
+        assert query.options == StepOptions(
+            mode=_MODES[shape.phase],
+            precision=shape.policy,
+            optimizer=shape.optimizer if shape.phase == "train" else "none",
+            compiled=shape.issue == "compile",
+            cuda_graph=shape.issue == "graph",
+            channels_last=shape.channels_last,
+        )
+        assert (query.model, query.batch, query.micro_batches) == (shape.model, shape.batch, 1)
+        assert query.loss == (shape.phase != "inference")
+        assert query.threads == (threads or None)
+        own = shape.sizes.over(ENTRIES[shape.model].own)
+        assert query.sequence_length == (own.length or None)
+        assert [query.hidden, query.heads, query.layers, query.vocabulary] == [
+            size or None for size in (shape.sizes.hidden, shape.sizes.heads, shape.sizes.layers, shape.sizes.vocabulary)
+        ]
+
+
+@pytest.mark.parametrize("shape", [shape for shape in CPU_STEPS if shape.model in ("gpt2", "lenet", "bert-base")])
+def test_the_network_of_a_row_is_the_one_that_ran(shape: StepShape) -> None:
+    query = read(shape, 2)
+    sizes = {"sequence_length": query.sequence_length, "hidden": query.hidden, "heads": query.heads}
+    sizes |= {"layers": query.layers, "vocabulary": query.vocabulary, "image": query.image}
+    network = build_network(query.model, batch=1, training=query.options.trains, **sizes)
+    module = Stepper(shape, torch.device("meta")).example.module
+    assert sum(p.numel() for p in module.parameters()) == network.parameter_count
+
+
+def test_the_loss_takes_time_where_a_row_says_that_it_was_timed() -> None:
+    predictor = StepPredictor(MachineBook(named={"m": "dgx-h100"}), {})
+    plain = StepShape("gpt2", 4, "tf32", optimizer="adam")
+    query = read(plain)
+    with_loss, without = (predictor.predict_s(replace(query, loss=loss)) for loss in (True, False))
+    assert 1.02 < with_loss / without < 1.2  # logits of 50257 words, read and written some times in fp32
 
 
 # -- what a step does ------------------------------------------------------------------
@@ -310,127 +365,6 @@ def test_a_failed_capture_is_one_cases_fault_and_a_lost_device_is_not(
     case = next(steps._alone(iter([StepShape("lenet", 2, issue="graph")]), "m", 0))
     with pytest.raises(expected):
         case.build(here)
-
-
-# -- how the time is taken -------------------------------------------------------------
-
-
-class _Device:
-    """A device beside a host: each step takes the host ``host_s`` to issue and the device ``device_s``."""
-
-    def __init__(self, host_s: float, device_s: float, transient: int = 2) -> None:
-        self.host_s, self.device_s, self.transient = host_s, device_s, transient
-        self.now_s = self.free_s = 0.0
-        self.settled = self.runs = 0
-
-    def run(self) -> None:
-        self.now_s += self.host_s
-        self.free_s = max(self.free_s, self.now_s) + self.device_s
-        self.runs += 1
-
-    def mark(self) -> float:
-        return max(self.free_s, 0.0) or self.now_s
-
-    def between_s(self, earlier: float, later: float) -> float:
-        return later - earlier
-
-    def settle(self) -> None:
-        self.now_s = max(self.now_s, self.free_s)
-        self.settled += 1
-
-    def look(self) -> None:
-        pass
-
-
-@pytest.mark.parametrize(("host_s", "device_s"), [(0.001, 0.010), (0.010, 0.001), (0.003, 0.003)])
-def test_a_steady_step_takes_the_longer_of_host_and_device(host_s: float, device_s: float) -> None:
-    device = _Device(host_s, device_s)
-    found = steady_interval(device, Step(device.run), Patience(warmup_s=0.0))
-    assert found.median == pytest.approx(max(host_s, device_s))
-    assert found.relative == pytest.approx(0, abs=1e-9)
-    assert found.samples >= FEWEST
-
-
-def test_what_is_prepared_is_not_timed() -> None:
-    device = _Device(0.0, 0.002, transient=0)
-
-    def prepare() -> None:
-        device.free_s += 5.0
-
-    assert steady_interval(device, Step(device.run, prepare), Patience(warmup_s=0.0)).median == pytest.approx(0.002)
-
-
-def test_a_step_of_many_seconds_is_run_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = _Device(0.0, 60.0)
-    monkeypatch.setattr("validate.measure.steady.time.perf_counter", lambda: device.free_s)
-    found = steady_interval(device, Step(device.run), Patience())
-    assert found.median == 60.0
-    assert device.runs <= 2 + 3 + device.transient
-
-
-def test_ranks_run_as_many_steps_whatever_each_of_them_takes() -> None:
-    counts = []
-    for device_s in (0.001, 0.5):
-        device = _Device(0.0, device_s)
-        counts.append(len(agreed_samples(device, Step(device.run), Patience(), lambda _: 0.1)))
-        assert device.runs == 3 + counts[-1] + device.transient
-    assert counts[0] == counts[1] >= FEWEST
-
-
-def test_a_cpu_is_timed_by_its_clock() -> None:
-    clock = CpuClock()
-    assert clock.between_s(clock.mark(), clock.mark()) >= 0
-    found = steady_interval(clock, Step(lambda: sum(range(10000))), Patience(longest_s=0.05, warmup_s=0.0))
-    assert 0 < found.low <= found.median <= found.high
-
-
-# -- several ranks ---------------------------------------------------------------------
-
-
-def test_a_parallel_step_is_as_long_as_on_the_slowest_rank() -> None:
-    assert step_ranks.slowest([[1.0, 5.0, 1.0], [2.0, 2.0, 2.0]]).median == 2.0
-
-
-def test_a_rank_measures_a_step_of_a_wrapped_module(tmp_path: Path) -> None:
-    store = dist.FileStore(str(tmp_path / "store"), 1)
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    try:
-        samples, peak = step_ranks.rank_step(0, 1, StepShape("lenet", 2, n_gpus=2), False)
-    finally:
-        dist.destroy_process_group()
-    assert len(samples) >= FEWEST
-    assert min(samples) > 0
-    assert peak is None
-
-
-def test_ranks_are_started_when_asked_and_ended_with_the_last_case(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Any] = []
-
-    class Fake:
-        def __init__(self, count: int, *, cuda: bool) -> None:
-            told.append(("start", count, cuda))
-            self.alive = True
-
-        def run(self, function: Any, *arguments: Any, **_: Any) -> list[Any]:
-            told.append(("run", arguments[0].model))
-            return [([0.1, 0.3, 0.2], 5), ([0.2, 0.1, 0.2], 7)]
-
-        def close(self) -> None:
-            told.append("close")
-
-    monkeypatch.setattr(step_ranks, "Ranks", Fake)
-    shapes = tuple(parallel_steps(2, HOPPER))[:2]
-    cases = step_ranks.parallel_cases(shapes, "m")
-    first = next(cases)
-    assert not told
-    work = first.build(bench(Path()))
-    assert work.own is not None
-    assert work.figures is not None
-    found = work.own()
-    assert (found.median, work.figures(found)["peak_bytes"]) == (0.2, 7)
-    assert work.figures(found)["throughput"] == pytest.approx(2 * shapes[0].batch / 0.2)
-    assert len(list(cases)) == 1
-    assert told == [("start", 2, True), ("run", "resnet50"), "close"]
 
 
 # -- as a group ------------------------------------------------------------------------

@@ -63,6 +63,7 @@ class TrainingQuery:
 
     Where a machine has no GPU its CPUs compute, with ``threads`` (None: one a core) and kernels of ``cpu_library``.
     ``micro_batches`` of ``batch`` samples go through the network before the update.
+    ``loss``: the cross-entropy was timed too, as the row says.
     """
 
     machine: str
@@ -78,6 +79,7 @@ class TrainingQuery:
     vocabulary: int | None = None
     threads: int | None = None
     cpu_library: CpuLibrary = "onednn"
+    loss: bool = False
 
 
 def is_early(software: str) -> bool:
@@ -137,6 +139,7 @@ def read_query(cell: Callable[[str], str]) -> TrainingQuery:
         vocabulary=size("vocab"),
         threads=int(threads[1]) if threads else None,
         cpu_library="blas" if is_early(cell("software")) else "onednn",
+        loss="cross-entropy" in _words(cell("schedule")),
     )
 
 

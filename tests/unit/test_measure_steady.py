@@ -1,0 +1,179 @@
+"""How the time of a step is taken, on one device and on several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
+
+import torch.distributed as dist  # noqa: E402  torch is there
+
+from validate.measure import step_ranks, steps  # noqa: E402  they import torch
+from validate.measure.bench import Bench, open_bench  # noqa: E402
+from validate.measure.statistics import FEWEST  # noqa: E402
+from validate.measure.steady import CpuClock, Patience, Step, agreed_samples, steady_interval  # noqa: E402
+from validate.measure.step_shapes import StepShape, parallel_steps  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _settings_as_before() -> Iterator[None]:
+    yield
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.benchmark = False
+
+
+# -- how the time is taken -------------------------------------------------------------
+
+
+class _Device:
+    """A device beside a host: each step takes the host ``host_s`` to issue and the device ``device_s``."""
+
+    def __init__(self, host_s: float, device_s: float, transient: int = 2) -> None:
+        self.host_s, self.device_s, self.transient = host_s, device_s, transient
+        self.now_s = self.free_s = 0.0
+        self.settled = self.runs = 0
+
+    def run(self) -> None:
+        self.now_s += self.host_s
+        self.free_s = max(self.free_s, self.now_s) + self.device_s
+        self.runs += 1
+
+    def mark(self) -> float:
+        return max(self.free_s, 0.0) or self.now_s
+
+    def between_s(self, earlier: float, later: float) -> float:
+        return later - earlier
+
+    def settle(self) -> None:
+        self.now_s = max(self.now_s, self.free_s)
+        self.settled += 1
+
+    def look(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("host_s", "device_s"), [(0.001, 0.010), (0.010, 0.001), (0.003, 0.003)])
+def test_a_steady_step_takes_the_longer_of_host_and_device(host_s: float, device_s: float) -> None:
+    device = _Device(host_s, device_s)
+    found = steady_interval(device, Step(device.run), Patience(warmup_s=0.0))
+    assert found.median == pytest.approx(max(host_s, device_s))
+    assert found.relative == pytest.approx(0, abs=1e-9)
+    assert found.samples >= FEWEST
+
+
+def test_what_is_prepared_is_not_timed() -> None:
+    device = _Device(0.0, 0.002, transient=0)
+
+    def prepare() -> None:
+        device.free_s += 5.0
+
+    assert steady_interval(device, Step(device.run, prepare), Patience(warmup_s=0.0)).median == pytest.approx(0.002)
+
+
+def test_a_step_of_many_seconds_is_run_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = _Device(0.0, 60.0)
+    monkeypatch.setattr("validate.measure.steady.time.perf_counter", lambda: device.free_s)
+    found = steady_interval(device, Step(device.run), Patience())
+    assert found.median == 60.0
+    assert device.runs <= 2 + 3 + device.transient
+
+
+def test_ranks_run_as_many_steps_whatever_each_of_them_takes() -> None:
+    counts = []
+    for device_s in (0.001, 0.5):
+        device = _Device(0.0, device_s)
+        counts.append(len(agreed_samples(device, Step(device.run), Patience(), lambda _: 0.1)))
+        assert device.runs == 3 + counts[-1] + device.transient
+    assert counts[0] == counts[1] >= FEWEST
+
+
+def test_a_cpu_is_timed_by_its_clock() -> None:
+    clock = CpuClock()
+    assert clock.between_s(clock.mark(), clock.mark()) >= 0
+    found = steady_interval(clock, Step(lambda: sum(range(10000))), Patience(longest_s=0.05, warmup_s=0.0))
+    assert 0 < found.low <= found.median <= found.high
+
+
+# -- several ranks ---------------------------------------------------------------------
+
+
+def test_a_parallel_step_is_as_long_as_on_the_slowest_rank() -> None:
+    assert step_ranks.slowest([[1.0, 5.0, 1.0], [2.0, 2.0, 2.0]]).median == 2.0
+
+
+def test_a_rank_measures_a_step_of_a_wrapped_module(tmp_path: Path) -> None:
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        samples, peak = step_ranks.rank_step(0, 1, StepShape("lenet", 2, n_gpus=2), False)
+    finally:
+        dist.destroy_process_group()
+    assert len(samples) >= FEWEST
+    assert min(samples) > 0
+    assert peak is None
+
+
+def test_ranks_are_started_when_asked_and_ended_with_the_last_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+
+    class Fake:
+        def __init__(self, count: int, *, cuda: bool) -> None:
+            told.append(("start", count, cuda))
+            self.alive = True
+
+        def run(self, function: Any, *arguments: Any, **_: Any) -> list[Any]:
+            told.append(("run", arguments[0].model))
+            return [([0.1, 0.3, 0.2], 5), ([0.2, 0.1, 0.2], 7)]
+
+        def close(self) -> None:
+            told.append("close")
+
+    monkeypatch.setattr(step_ranks, "Ranks", Fake)
+    shapes = tuple(parallel_steps(2, ("fp32", "tf32")))[:2]
+    cases = step_ranks.parallel_cases(shapes, "m")
+    first = next(cases)
+    assert not told
+    work = first.build(open_bench("cpu", Path()))
+    assert work.own is not None
+    assert work.figures is not None
+    found = work.own()
+    assert (found.median, work.figures(found)["peak_bytes"]) == (0.2, 7)
+    assert work.figures(found)["throughput"] == pytest.approx(2 * shapes[0].batch / 0.2)
+    assert len(list(cases)) == 1
+    assert told == [("start", 2, True), ("run", "resnet50"), "close"]
+
+
+# -- which of both ---------------------------------------------------------------------
+
+
+def gpus(monkeypatch: pytest.MonkeyPatch, count: int, major: int) -> Bench:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(major=major))
+    return Bench(torch.device("cuda", 0), "gpu", 1 << 36, 1 << 26, Path())
+
+
+@pytest.mark.parametrize("count", [1, 8])
+def test_steps_on_all_gpus_come_before_long_and_once(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    numbers = [case.columns["n_gpus"] for case in steps.cases(gpus(monkeypatch, count, 9), "m")]
+    if count == 1:
+        assert set(numbers) == {1}
+        return
+    first = numbers.index(count)
+    assert 5 <= first <= 20
+    assert numbers[first : first + numbers.count(count)] == [count] * numbers.count(count)
+    assert numbers.count(count) < numbers.count(1)
+
+
+@pytest.mark.parametrize(
+    ("major", "expected"), [(7, {"fp32", "amp-fp16"}), (9, {"fp32", "amp-fp16", "bf16", "amp-bf16", "tf32"})]
+)
+def test_a_gpu_is_asked_for_formats_that_it_has(
+    monkeypatch: pytest.MonkeyPatch, major: int, expected: set[str]
+) -> None:
+    assert {case.columns["dtype"] for case in steps.cases(gpus(monkeypatch, 1, major), "m")} == expected
