@@ -90,7 +90,8 @@ def cluster_command(
             )
         check_machine()
         check_torch()
-        check_rights(names, delay=any(shape.delay_s for shape in shapes))
+        with removed_on_signals():
+            check_rights(names, delay=any(shape.delay_s for shape in shapes))
         files = _Files(stack, out, shapes)
         facts = environment()
         measured = Measured()

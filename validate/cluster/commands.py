@@ -8,6 +8,7 @@ link of the rate to a switch that queues and does not lose.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from validate.cluster.names import HOST_INTERFACE, Names
@@ -20,7 +21,7 @@ BRIDGE = "br0"
 # passes while a timer fires late.
 _BUCKET_S = 1e-3
 _LEAST_BUCKET_BYTES = 16 * 1514
-_QUEUE_BYTES = 8_000_000  # TCP keeps far less in a queue of its own machine; nothing is lost for want of room
+_QUEUE_BYTES = 64_000_000  # more than TCP keeps under way (4 MB a connection): nothing is lost for want of room
 _LARGEST_PACKET_BYTES = 65_536
 
 
@@ -42,8 +43,8 @@ class Shape:
         return min(_LARGEST_PACKET_BYTES, self.bucket_bytes // 2)
 
 
-def make_commands(names: Names, n_hosts: int) -> list[Command]:
-    """Return what makes hosts, bridge and wires, without rates."""
+def make_commands(names: Names, n_hosts: int, cpus: Sequence[int] = (0,)) -> list[Command]:
+    """Return what makes hosts, bridge and wires, without rates; packets are received on *cpus*."""
     commands: list[Command] = [
         ("ip", "netns", "add", names.switch),
         ("ip", "-n", names.switch, "link", "add", BRIDGE, "type", "bridge", "stp_state", "0", "mcast_snooping", "0"),
@@ -59,8 +60,23 @@ def make_commands(names: Names, n_hosts: int) -> list[Command]:
             ("ip", "-n", host, "address", "add", f"{names.address(i)}/24", "dev", HOST_INTERFACE),
             ("ip", "-n", host, "link", "set", "lo", "up"),
             ("ip", "-n", host, "link", "set", HOST_INTERFACE, "up"),
+            _steer(host, HOST_INTERFACE, cpus[i % len(cpus)]),
+            _steer(names.switch, port, cpus[i % len(cpus)]),
         ]
     return commands
+
+
+def _steer(namespace: str, interface: str, cpu: int) -> Command:
+    """Return what lets one processor receive all packets of *interface*.
+
+    Otherwise each is received where it was sent from, and a token bucket sends now from one processor and now
+    from another: packets would overtake each other, and TCP would take that for loss.
+    """
+    digits = f"{1 << cpu:x}"
+    digits = digits.rjust(-(-len(digits) // 8) * 8, "0")
+    mask = ",".join(digits[i : i + 8] for i in range(0, len(digits), 8))
+    file = f"/sys/class/net/{interface}/queues/rx-0/rps_cpus"
+    return ("ip", "netns", "exec", namespace, "sh", "-c", f"echo {mask} > {file}")
 
 
 def shape_commands(names: Names, n_hosts: int, shape: Shape) -> list[Command]:

@@ -20,7 +20,7 @@ __all__ = ["Crew", "WorkerFailed", "worker_command"]
 
 _STORE_PORT = 29600
 _START_S = 180.0
-_END_S = 5.0
+_DIES_WITHIN_S = 5.0
 
 
 class WorkerFailed(ToposimError):  # noqa: N818  the name says the fault
@@ -65,14 +65,14 @@ class Crew:
                 )
             self._start()
         except BaseException:
-            self._end()
+            self.end()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end()
+        self.end()
 
     def ask(self, question: dict[str, Any], within_s: float) -> list[dict[str, Any]]:
         """Ask all workers the same and return their answers, by host."""
@@ -120,14 +120,14 @@ class Crew:
         last = errors.read().decode("utf-8", "replace").strip().splitlines()[-1:]
         return WorkerFailed(f"the worker of host {host} {what}" + (f": {one_line(last[0], 200)}" if last else ""))
 
-    def _end(self) -> None:
-        """Close the pipes, at which workers end; kill those that do not."""
+    def end(self) -> None:
+        """Kill the workers and forget them."""
         for worker in self._workers:
             with contextlib.suppress(OSError):
                 worker.kill()
         for worker in self._workers:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                worker.wait(_END_S)
+                worker.wait(_DIES_WITHIN_S)
             for stream in (worker.stdin, worker.stdout):
                 if stream is not None:
                     with contextlib.suppress(OSError):

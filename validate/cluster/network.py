@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from types import TracebackType
 
 from validate.cluster.commands import Shape, make_commands, remove_commands, shape_commands
@@ -21,10 +22,12 @@ class Network:
     def __init__(self, names: Names, n_hosts: int) -> None:
         self.names = names
         self.n_hosts = n_hosts
+        self._is_there = False
 
     def __enter__(self) -> Network:
+        self._is_there = True
         try:
-            for command in make_commands(self.names, self.n_hosts):
+            for command in make_commands(self.names, self.n_hosts, sorted(os.sched_getaffinity(0))):
                 run(command)
         except BaseException:
             self.remove()
@@ -42,7 +45,9 @@ class Network:
             run(command)
 
     def remove(self) -> None:
-        """Remove all that was made; what was not made is no fault."""
-        for command in remove_commands(self.names, self.n_hosts):
-            with contextlib.suppress(CommandFailed):
-                run(command)
+        """Remove all that was made, once; what was not made is no fault."""
+        if self._is_there:
+            for command in remove_commands(self.names, self.n_hosts):
+                with contextlib.suppress(CommandFailed):
+                    run(command)
+            self._is_there = False

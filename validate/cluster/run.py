@@ -53,11 +53,16 @@ def run_cases(
     """
     counts = sorted({case.n_nodes for case in cases})
     share = budget_s / max(sum(about_s), 1e-9)
-    with Network(names, counts[-1]) as network, Crew(names, counts[-1], counts) as crew:
-        into.versions.update(crew.versions)
-        for case, about in zip(cases, about_s, strict=True):
-            if case.shape not in into.probes:
-                network.shape(case.shape)
-                into.probes[case.shape] = probe(crew, case.shape, counts[-1])
-            into.times[case] = measure_case(crew, case, Limits(repeats, share * about), about)
-            advance(f"{case.n_nodes} nodes, {case.strategy.name}")
+    network, crew = Network(names, counts[-1]), Crew(names, counts[-1], counts)
+    try:
+        with network, crew:
+            into.versions.update(crew.versions)
+            for case, about in zip(cases, about_s, strict=True):
+                if case.shape not in into.probes:
+                    network.shape(case.shape)
+                    into.probes[case.shape] = probe(crew, case.shape, counts[-1])
+                into.times[case] = measure_case(crew, case, Limits(repeats, share * about), about)
+                advance(f"{case.n_nodes} nodes, {case.strategy.name}")
+    finally:  # where an interrupt has cut leaving them short; there is one at most (signals.py)
+        crew.end()
+        network.remove()
