@@ -30,7 +30,7 @@ TINY = Sizes(16, 32, 4, 2, 96)
 def sizes_of(name: str) -> Sizes | None:
     if ENTRIES[name].sample != "sequences":
         return None
-    return TINY if name in FUSED else Sizes(64, layers=2)
+    return TINY if name in FUSED else Sizes(16 if name.startswith("lstm") else 64, layers=2)
 
 
 def place_of(name: str) -> str:
