@@ -58,7 +58,7 @@ def _cases(here: str) -> Iterator[Case]:
                         "note": words.format(work=work),
                     }
                     build = partial(_build, size, work, to_device, part, shared)
-                    yield Case("overlap", "copies.csv", columns, build, needs_bytes=size + (1 << 30))
+                    yield Case("overlap", "copies.csv", columns, build, needs_bytes=size + 16 * max(_SIDE**2, _VECTOR))
 
 
 def _products(size: int, bench: Bench) -> Callable[[], object]:
