@@ -150,7 +150,7 @@ def test_json_is_one_document(capsys, good):
         (["score", "OPS", "--calibrate", "5", "--calibration", "OPS"], "--calibrate fits what --calibration reads"),
         (["calibrate"], "a table is needed, for example: validate calibrate --device v100-pcie-32gb ops.csv"),
         (["calibrate", "OPS"], "--device is needed"),
-        (["calibrate", "OPS", "--device", "t44"], "--device: no GPU part 't44'; did you mean 't4'?"),
+        (["calibrate", "OPS", "--device", "t44"], "--device: no GPU or CPU part 't44'; did you mean 't4'?"),
         (["calibrate", "OPS", "--device", "l4"], "no row of l4 that can be predicted and has a grade of A, B"),
         (["calibrate", "OPS", "--device", "t4", "--trust", ","], "--trust: grades such as A,B are needed"),
         (["calibrate", "nope.csv", "--device", "t4"], "nope.csv: cannot be read: No such file or directory"),

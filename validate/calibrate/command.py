@@ -13,7 +13,7 @@ from simulator.errors import Fault, InputError, one_line
 from validate.calibrate.fit import Calibrated, fit_calibration
 from validate.calibrate.rows import AskedRow, calibrating_rows, countable, device_rows
 from validate.calibrate.text import calibration_yaml
-from validate.operators.devices import DeviceBook, gpu_names, near_gpu
+from validate.operators.devices import DeviceBook, device_names, near_device
 from validate.operators.scorer import OPERATORS
 from validate.score.csv_text import Record
 from validate.score.files import STDIN, read_bytes, same_file, shown_as
@@ -43,14 +43,14 @@ def calibrate_command(
         raise InputError("a table is needed, for example: validate calibrate --device v100-pcie-32gb ops.csv")
     if not device:
         raise InputError("--device is needed: the GPU part that was measured (simulate --list-parts)")
-    if device not in gpu_names():
-        raise InputError(f"--device: no GPU part '{one_line(device, 60)}'; {near_gpu(device)}")
+    if device not in device_names():
+        raise InputError(f"--device: no GPU or CPU part '{one_line(device, 60)}'; {near_device(device)}")
     grades = {grade.strip().upper() for grade in trust.split(",")}
     if not all(grades):
         raise InputError(f"--trust: grades such as A,B are needed, with commas between; got '{one_line(trust, 60)}'")
     if out is not None and same_file(file, out):
         raise InputError(f"--out {one_line(out)}: is the table; name another file")
-    part = gpu_names()[device]
+    part = device_names()[device]
     with OutputFile("--out", out) if out is not None else nullcontext() as output:
         table, found, skipped = _rows(file, part, grades)
         points = calibrating_rows(table, found, {row.digest for row in found})

@@ -18,7 +18,7 @@ from simulator.topology.load import load_topology
 from simulator.topology.parts import CpuPart, GpuPart
 from validate.score.query import NotScored
 
-__all__ = ["DeviceBook", "device_names", "find_cpu", "find_gpu", "gpu_names", "near_gpu"]
+__all__ = ["DeviceBook", "device_names", "find_cpu", "find_gpu", "gpu_names", "near_device"]
 
 _SOCKETS = re.compile(r"([1-9][0-9]?)\s*x\s+(.+)", re.IGNORECASE | re.ASCII)
 
@@ -77,9 +77,9 @@ def find_gpu(name: str) -> Gpu | None:
     return gpu_from_part(name, part) if isinstance(part, GpuPart) else None
 
 
-def near_gpu(name: str) -> str:
-    """Say what GPU would have been right in place of *name*: a near name or alias, otherwise the parts."""
-    return _near(name, gpu_names())
+def near_device(name: str) -> str:
+    """Say what part would have been right in place of *name*: a near name or alias, otherwise the parts."""
+    return _near(name, device_names())
 
 
 def _near(name: str, names: Mapping[str, str]) -> str:
