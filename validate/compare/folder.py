@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,7 +128,16 @@ def _record(path: Path, shown: str) -> Mapping[str, Any]:
         raise InputError(Fault(f"is no JSON: {one_line(error)}", f"{shown}/{RECORD}")) from None
     if not isinstance(found, dict):
         raise InputError(Fault("is no record of a run: an object is needed", f"{shown}/{RECORD}"))
-    return found
+    return {str(name): _finite(value) for name, value in found.items()}
+
+
+def _finite(value: Any) -> Any:
+    """Return *value* without numbers that JSON has not: a figure without a value is none."""
+    if isinstance(value, dict):
+        return {str(name): _finite(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def key_of(table: Table, record: Record) -> tuple[tuple[str, str], ...]:
@@ -154,6 +164,8 @@ def row_name(table: Table, record: Record) -> str:
 def _goes_without_saying(name: str, text: str, cells: Mapping[str, str]) -> bool:
     if name in ("stride_w", "pad_w"):
         return text == cells.get(name.removesuffix("_w"))
+    if name == "global_batch":
+        return text == cells.get("batch_per_gpu")
     if name == "batch" and "m" in cells and cells["m"]:
         return text == "1"
     return (name, text) in (("groups", "1"), ("includes_dispatch", "0"), ("cache", "warm"), ("n_gpus", "1"))

@@ -53,7 +53,7 @@ def _head(found: Comparison, style: Style) -> str:
     date = found.folder.record.get("date")
     if date:
         said.append(f"measured {one_line(date, 20)}")
-    lines = [style.mark(title, "bold"), *_wrapped("; ".join(said))]
+    lines = [*(style.mark(line, "bold") for line in _wrapped(title)), *_wrapped("; ".join(said))]
     for note in found.notes:
         lines += _wrapped(f"note: {note}")
     return "\n".join(lines)
@@ -165,7 +165,7 @@ def _figures(item: Judged) -> str:
 def _drift(drift: Drift | None, style: Style) -> str:
     if drift is None:
         return ""
-    lines = [style.mark(f"drift against {one_line(drift.path, 60)}", "bold")]
+    lines = [style.mark(line, "bold") for line in _wrapped(f"drift against {one_line(drift.path, 60)}")]
     if not drift.classes:
         lines.append("no row of one is in the other")
     else:
