@@ -219,6 +219,8 @@ def test_a_listing_is_read_by_its_columns() -> None:
         Card("NVIDIA H200", 143771 << 20, 5, 16),
         Card("Tesla T4", 15360 << 20, 0, 0),
     )
+    assert parse_cards("No devices were found") == ()
+    assert pcie_part(Card("NVIDIA GH200 480GB", 0, 4, 16)) == ("nvlink-c2c", True)
     assert pcie_part(Card("NVIDIA H200", 0, 5, 16)) == ("pcie5-x16", True)
     assert pcie_part(Card("NVIDIA H200")) == ("pcie5-x16", False)
     assert pcie_part(Card("Tesla T4", 0, 3, 12)) == ("pcie4-x16", False)

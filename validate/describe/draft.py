@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from simulator.topology.catalogue import load_part
@@ -11,7 +10,7 @@ from validate.describe.estimates import flop_per_cycle, nearest_cpu, vector_bits
 from validate.describe.graphics import Card, part_of, pcie_part
 from validate.describe.links import Placement, nvlink_parts, place_gpus
 from validate.describe.processor import Processor
-from validate.describe.slug import slug
+from validate.describe.slug import quoted, slug
 from validate.describe.topo import Matrix
 from validate.operators.devices import find_cpu
 
@@ -41,7 +40,7 @@ def draft(
         *(f"# {remark}" for remark in remarks),
         "schema_version: 1",
         "name: this-machine",
-        f"description: {json.dumps(title)}",
+        f"description: {quoted(title)}",
         'source: "drafted by validate describe from what the system and the driver report"',
         "",
     ]
@@ -81,7 +80,7 @@ def _cpu(processor: Processor) -> tuple[CpuPart, list[str], list[str]]:
     part = load_part(like)
     assert isinstance(part, CpuPart)
     name = builtin or slug(processor.model) or "cpu"
-    figures = [f"part: {json.dumps(name) if builtin is None else name}"]
+    figures = [f"part: {quoted(name) if builtin is None else name}"]
     if processor.memory_bytes:
         figures.append(f"memory_size: {_size(processor.memory_bytes // processor.sockets)}")
     if builtin is not None:
@@ -100,9 +99,9 @@ def _own_cpu(name: str, processor: Processor, like: str, part: CpuPart) -> list[
     clock_Hz = processor.clock_Hz or part.clock
     bandwidth_Bps, latency_s = part.memory_bandwidth, part.memory_latency
     lines = [
-        f"  {json.dumps(name)}:",
+        f"  {quoted(name)}:",
         "    kind: cpu",
-        f"    description: {json.dumps((processor.model or 'a processor that gives no name')[:100])}",
+        f"    description: {quoted((processor.model or 'a processor that gives no name')[:100])}",
         f"    vendor: {processor.vendor}",
         f"    core_count: {processor.cores}",
         f"    thread_count: {processor.threads}",
@@ -162,8 +161,8 @@ def _gpus(cards: Sequence[Card]) -> tuple[list[str], list[str]]:
         name = part_of(card)
         if name is None:
             name = slug(card.name) or "gpu"
-            if f'  "{name}":' not in lines:
-                lines += [f'  "{name}":', "    kind: gpu", f"    description: {json.dumps(card.name[:100])}"]
+            if f"  {quoted(name)}:" not in lines:
+                lines += [f"  {quoted(name)}:", "    kind: gpu", f"    description: {quoted(card.name[:100])}"]
                 lines += [f"    memory_size: {card.memory_bytes >> 20} MiB"] if card.memory_bytes else []
                 lines += [
                     "    # fill in for what compute costs: sm_count, boost_clock, peak, memory_bandwidth, l2_size",
@@ -180,7 +179,7 @@ def _ranges(names: Sequence[str]) -> list[str]:
     for i, name in enumerate(names):
         if i + 1 == len(names) or names[i + 1] != name:
             key = f"gpu{start}" if start == i else f"gpu[{start}-{i}]"
-            lines.append(f'{key}: {{part: "{name}"}}')
+            lines.append(f"{key}: {{part: {quoted(name)}}}")
             start = i + 1
     return lines
 

@@ -15,6 +15,8 @@ from validate.operators.devices import gpu_names
 __all__ = ["Card", "ask_driver", "parse_cards", "part_of", "pcie_part"]
 
 _FIELDS = "name,memory.total,pcie.link.gen.max,pcie.link.width.max"
+_FIGURES = 3  # beside the name
+_BESIDE_CPU = frozenset(("gh200-480gb", "gb200", "gb300"))  # joined with their CPU by NVLink-C2C
 _MAKERS = ("nvidia-", "amd-", "tesla-", "geforce-")
 _WAIT_S = 30
 
@@ -41,7 +43,7 @@ def parse_cards(text: str) -> tuple[Card, ...]:
     found = []
     for line in text.splitlines():
         name, *figures = (cell.strip() for cell in line.split(","))
-        if not name:
+        if not name or len(figures) < _FIGURES:  # "No devices were found"
             continue
         numbers = [int(cell) if re.fullmatch(r"\d{1,7}", cell, re.ASCII) else 0 for cell in figures]
         memory, generation, lanes = [*numbers, 0, 0, 0][:3]
@@ -62,7 +64,9 @@ def part_of(card: Card) -> str | None:
 
 
 def pcie_part(card: Card) -> tuple[str, bool]:
-    """Return the link part of a card's slot, and whether the driver named it."""
+    """Return the link part between a card and its CPU, and whether it is certain."""
+    if part_of(card) in _BESIDE_CPU:
+        return "nvlink-c2c", True
     name = f"pcie{card.pcie_generation}-x{card.pcie_lanes}"
     if card.pcie_generation and load_part(name) is not None:
         return name, True
