@@ -111,6 +111,8 @@ def staircases(rows: Iterable[Row]) -> dict[str, dict[str, list[Row]]]:
         except ValueError:
             continue
         words = [cells[name] for name in ("bench", "kernel", "kind", "mode", "dtype", "cache") if name in cells]
+        words += [f"{cells['threads']} threads"] if "threads" in cells else []
+        words += [cells["note"]] if row["table"] == "copies.csv" and "note" in cells else []
         if cells.get("pinned"):
             words.append("pinned" if cells["pinned"] == "1" else "pageable")
         plot = f"{row['table'].removesuffix('.csv')}, {'bandwidth' if value == 'GBps' else 'latency'}"

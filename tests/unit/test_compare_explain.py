@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.measured_folders import ENVIRONMENT, TOPOLOGY, constant, operators, steps, timed, write
+from tests.measured_folders import DEVICE, ENVIRONMENT, TOPOLOGY, constant, operators, steps, timed, write
 from validate.compare.comparison import Asked, compare
 from validate.compare.drift import compare_runs, differences
 from validate.compare.explain import NO_EXPLANATION, explain, in_words
@@ -142,6 +142,18 @@ def test_a_step_that_waits_for_its_host_is_explained(tmp_path):
     rows = timed("training.csv", steps(("resnet18",), batch=1), constant(0.6))
     found = compare(read_folder(str(write(tmp_path, {"training.csv": rows}))), Asked(topology=TOPOLOGY))
     assert found.worst[0].explanations[0].rule == "host bound"
+
+
+def test_a_pass_over_memory_near_the_caches_size_is_explained(tmp_path):
+    rows = [
+        {"device": DEVICE, "bench": "stream", "kernel": "copy", "bytes": size, "dtype": "fp32", "GBps": rate,
+         "time_s": size / rate / 1e9, "trust": "A"}
+        for size, rate in ((50_000_000, 2500.0), (4_000_000_000, 2500.0))
+    ]  # fmt: skip
+    found = compare(read_folder(str(write(tmp_path, {"memory.csv": rows}))), Asked(topology=TOPOLOGY))
+    said = {item.row.line: [e.rule for e in item.explanations] for item in found.worst}
+    assert "near the cache's size" in said.get(2, [])
+    assert "near the cache's size" not in said.get(3, [])
 
 
 # -- drift ---------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from validate.compare.calibrating import Fitted
 from validate.compare.classes import ClassErrors, classes_of
 from validate.compare.drift import Drift, compare_runs
 from validate.compare.explain import Explanation, explain
-from validate.compare.facts import Facts, operator_facts, plain_facts, step_facts
+from validate.compare.facts import Facts, memory_facts, operator_facts, plain_facts, step_facts
 from validate.compare.folder import Folder
 from validate.compare.judge import Judged, judge_by, judge_within, question
 from validate.compare.outliers import Outlier, find_outliers, worst_rows
@@ -196,14 +196,16 @@ class _Looker:
 
     def facts(self, row: ComparedRow) -> Facts:
         if isinstance(row.query, OperatorQuery):
-            return operator_facts(row, self._device(row.query))
+            return operator_facts(row, self._device(row.query.device, row.query.threads))
         if isinstance(row.query, TrainingQuery):
             return step_facts(row, self._machine(row.query.machine), self._calibrations)
+        if row.kind == "memory":
+            return memory_facts(row, self._device(row.cells.get("device", "")))
         return Facts(**plain_facts(row))
 
-    def _device(self, query: OperatorQuery) -> Device | None:
+    def _device(self, name: str, threads: int | None = None) -> Device | None:
         try:
-            return self._devices.get(query.device, query.threads)
+            return self._devices.get(name, threads)
         except NotScored:
             return None
 

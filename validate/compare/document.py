@@ -20,7 +20,10 @@ from validate.compare.rows import MEASURED_ONLY, ComparedRow
 __all__ = ["SCHEMA_VERSION", "comparison_document", "skipped_of"]
 
 SCHEMA_VERSION = 1
-_SHOWN_CELLS = ("op", "dtype", "phase", "cache", "model", "issue", "bench", "kernel", "kind", "pinned", "bytes", "mode")
+_SHOWN_CELLS = (
+    *("op", "dtype", "phase", "cache", "model", "issue", "bench", "kernel", "kind", "pinned", "bytes", "mode"),
+    *("threads", "engine", "src", "dst", "note"),
+)
 
 
 def comparison_document(found: Comparison) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from validate.operators.predict import operator_kernels
 from validate.operators.query import OperatorQuery
 from validate.training.query import TrainingQuery
 
-__all__ = ["Facts", "network_of", "operator_facts", "plain_facts", "step_facts"]
+__all__ = ["Facts", "memory_facts", "network_of", "operator_facts", "plain_facts", "step_facts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +123,8 @@ def operator_facts(row: ComparedRow, device: Device | None) -> Facts:
                 "working_set_bytes": max(cost.bytes for cost in costs),
                 "host_s": dispatch_time(device, query.operator, query.phase),
             }
+    known |= _sizes_of(device)
     if isinstance(device, Gpu):
-        known |= {"cache_bytes": device.l2_bytes, "memory_bytes": device.memory_bytes}
         with contextlib.suppress(ToposimError):
             is_product = known.get("bound") == "compute"
             known["assumed_clock_Hz"] = (
@@ -134,13 +134,23 @@ def operator_facts(row: ComparedRow, device: Device | None) -> Facts:
         if m and n:
             batch = _number(row.cells.get("batch", "")) or 1.0
             known["waves"] = batch * m * n / _TILE_ELEMENTS / device.sm_count
-    else:
-        with contextlib.suppress(AttributeError, ValueError):
-            known |= {
-                "cache_bytes": device.caches[-1].size_bytes if device.caches else 0.0,
-                "memory_bytes": device.memory_bytes if device.memory_bytes < float("inf") else 0.0,
-            }
     return Facts(**known)
+
+
+def memory_facts(row: ComparedRow, device: Device | None) -> Facts:
+    """Return the facts of a row of passes over memory of *device*: what is touched, and what could hold it."""
+    known = plain_facts(row) | {"bound": "memory", "working_set_bytes": _number(row.cells.get("bytes", ""))}
+    if device is not None:
+        known |= _sizes_of(device)
+    return Facts(**known)
+
+
+def _sizes_of(device: Device) -> dict[str, float]:
+    """Return the sizes of the last cache and of the memory of *device*, 0 where they are not known."""
+    memory_bytes = device.memory_bytes if device.memory_bytes < float("inf") else 0.0
+    if isinstance(device, Gpu):
+        return {"cache_bytes": device.l2_bytes, "memory_bytes": memory_bytes}
+    return {"cache_bytes": device.caches[-1].size_bytes if device.caches else 0.0, "memory_bytes": memory_bytes}
 
 
 def step_facts(row: ComparedRow, machine: Machine | None, calibrations: Mapping[str, Calibration]) -> Facts:

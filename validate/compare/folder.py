@@ -142,8 +142,15 @@ def _finite(value: Any) -> Any:
 
 def key_of(table: Table, record: Record) -> tuple[tuple[str, str], ...]:
     """Return what a row asks: all cells that say neither what was measured nor how well it is known."""
-    cells = ((name, table.cell(record, name)) for name in table.position if name not in _NOT_ASKED)
+    cells = ((name, table.cell(record, name)) for name in table.position if _is_asked(table, name))
     return tuple(sorted((name, text) for name, text in cells if text))
+
+
+def _is_asked(table: Table, name: str) -> bool:
+    """Return whether the column *name* says what was measured; notes do where no other column can."""
+    if name == "note":
+        return "op" not in table.position and "model" not in table.position
+    return name not in _NOT_ASKED
 
 
 def row_name(table: Table, record: Record) -> str:
@@ -151,7 +158,12 @@ def row_name(table: Table, record: Record) -> str:
     cells = {name: table.cell(record, name) for name in table.position}
     words = []
     for name, text in cells.items():
-        if not text or name in _NOT_ASKED or name in _SAME_THROUGHOUT or _goes_without_saying(name, text, cells):
+        if (
+            not text
+            or not _is_asked(table, name)
+            or name in _SAME_THROUGHOUT
+            or _goes_without_saying(name, text, cells)
+        ):
             continue
         if name == "includes_dispatch":
             words.append("with the host's part")
