@@ -271,6 +271,8 @@ def test_a_run_measures_all_and_says_so(tmp_path: Path, groups: dict[str, list[C
     assert found["rows"] == {"launch.csv": 2}
     assert found["left"] == [{"group": "ops", "case": "", "reason": "nothing to measure of ops"}]
     assert found["environment"]["torch"] == torch.__version__
+    assert found["load_at_start"] >= 0
+    assert found["load_at_end"] >= 0
     assert any(text.startswith("launch: 2 measured") for text in said)
 
 

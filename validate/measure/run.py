@@ -123,6 +123,7 @@ def run(settings: Settings, say: Callable[[str], None] | None = None) -> int:
         "date": datetime.now(UTC).date().isoformat(),
         "machine": settings.machine,
         "environment": facts,
+        "load_at_start": _load(),
     }
     _write(settings.out / RECORD, record)
     this = _Run(settings, bench, tables, say, started_s)
@@ -148,6 +149,7 @@ def run(settings: Settings, say: Callable[[str], None] | None = None) -> int:
         "finished": status == DONE,
         "end": end,
         "seconds": round(time.perf_counter() - started_s, 1),
+        "load_at_end": _load(),
         "rows": {name: len(table) for name, table in tables.items() if len(table)},
         "left": this.left,
     }
@@ -263,6 +265,14 @@ def _known(case: Case, interval: Interval, readings: Readings, note: str) -> dic
         "trust": "A" if relative <= _WELL_KNOWN else "B",
         "note": "; ".join(notes),
     }
+
+
+def _load() -> float | None:
+    """Return how many processes wanted a core in the last minute, these ones too; None where nobody counts."""
+    try:
+        return round(os.getloadavg()[0], 2)
+    except (AttributeError, OSError):
+        return None
 
 
 def _check_same(path: Path, facts: Mapping[str, Any]) -> None:
