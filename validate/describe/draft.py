@@ -33,7 +33,7 @@ def draft(
     *remarks* stand at its head.
     """
     part, cpu_lines, own = _cpu(processor)
-    parts, gpus = _gpus(cards)
+    parts, gpus = _gpus(cards, slug(processor.model) or "cpu")
     title = _title(processor, cards)
     head = [
         "# Drafted by validate describe. What starts with UNVERIFIED is an estimate: replace it by what you know.",
@@ -153,7 +153,7 @@ def _hertz(clock_Hz: float) -> str:
 # -- GPUs ------------------------------------------------------------------------------
 
 
-def _gpus(cards: Sequence[Card]) -> tuple[list[str], list[str]]:
+def _gpus(cards: Sequence[Card], taken: str) -> tuple[list[str], list[str]]:
     """Return the lines of parts for GPUs that are not built in, and the name of each GPU's part."""
     lines: list[str] = []
     names = []
@@ -161,6 +161,7 @@ def _gpus(cards: Sequence[Card]) -> tuple[list[str], list[str]]:
         name = part_of(card)
         if name is None:
             name = slug(card.name) or "gpu"
+            name += "-gpu" if name == taken else ""
             if f"  {quoted(name)}:" not in lines:
                 lines += [f"  {quoted(name)}:", "    kind: gpu", f"    description: {quoted(card.name[:100])}"]
                 lines += [f"    memory_size: {card.memory_bytes >> 20} MiB"] if card.memory_bytes else []
