@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from simulator.api import compare
 from simulator.cli import text
 from simulator.cli.machines import machine_of
-from simulator.cli.options import check_outputs, parse_collective, parse_count, parse_gpus, parse_strategies
+from simulator.cli.options import check_outputs, look_here, parse_collective, parse_count, parse_gpus, parse_strategies
 from simulator.console.files import OutputFile
 from simulator.console.progress import Progress
 from simulator.console.style import choose_style
@@ -81,6 +81,7 @@ def run_command(settings: Settings) -> None:
         raise InputError("--topology is needed, for example --topology p3.16xlarge.yaml (--list-topologies)")
     collective = parse_collective(settings.collective)
     strategies = parse_strategies(settings.strategy)
+    look_here(settings.workload)
     payload = parse_workload(settings.workload)
     check_outputs({"--topology": settings.topology, "--trace": settings.trace, "--plot": settings.plot})
     if settings.trace is not None and payload.is_sweep:
@@ -174,7 +175,7 @@ def _print(job: _Job, runs: _Runs, settings: Settings) -> None:
             _tell(settings, line)
         return
     if len(job.gpus) == 1:
-        network = payload.text if ":" not in payload.text else "resnet50"
+        network = "resnet50" if payload.text.startswith(("bytes:", "sweep:")) else payload.text
         _tell(settings, f"one GPU exchanges nothing; --workload {network} --batch 32 simulates a step on it")
     lines = text.title(results[0], payload, len(machine.gpus), style)
     lines += ["", *text.comparison(results, style)]

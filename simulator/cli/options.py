@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 
@@ -12,7 +13,7 @@ from simulator.network.machine import Machine
 from simulator.strategies.registry import find_strategy, strategy_names
 from simulator.workload.collective import COLLECTIVES, Collective
 
-__all__ = ["check_outputs", "parse_collective", "parse_count", "parse_gpus", "parse_strategies", "refuse"]
+__all__ = ["check_outputs", "look_here", "parse_collective", "parse_count", "parse_gpus", "parse_strategies", "refuse"]
 
 _MAX_DIGITS = 18
 PLOT_SUFFIXES = (".svg", ".png", ".pdf")
@@ -25,6 +26,12 @@ def refuse(given: Mapping[str, bool], why: str) -> None:
         raise InputError(faults)
 
 
+def look_here(workload: str) -> None:
+    """Let the module of *workload* be found in the current folder, where it mostly is and no console script looks."""
+    if workload.startswith("torch:") and "" not in sys.path:
+        sys.path.insert(0, "")
+
+
 def check_outputs(files: Mapping[str, str | None]) -> None:
     """Check the files that options name: no two the same, and a ``--plot`` that can be drawn."""
     places: dict[str, str] = {}
@@ -32,6 +39,8 @@ def check_outputs(files: Mapping[str, str | None]) -> None:
         other = places.setdefault(os.path.realpath(path), option) if path else option
         if other != option:
             raise InputError(f"{option} {one_line(path)}: is the file of {other} too")
+    if files.get("--trace") == "-":
+        raise InputError("--trace -: standard output has the result; name a file, for example --trace trace.json")
     plot = files.get("--plot")
     if plot is None:
         return

@@ -61,6 +61,9 @@ def topology_from_text(text: str, *, n_nodes: int | None = None, fabric: str | N
 
 
 def _resolve(source: YamlSource, folder: Path | None, n_nodes: int | None, fabric: str | None) -> Topology:
+    if isinstance(source.data, dict) and "layers" in source.data and not {"devices", "cluster"} & set(source.data):
+        fault = "these are layers of a network; --workload names a network, --topology a machine"
+        raise InputError(source.fault(("layers",), fault, key=True))
     spec, faults = validate_in_part(source, TopologyFile, ("parts", "devices", "links", "meshes"))
     if spec is None or (faults and spec.cluster is not None):
         raise InputError(faults)

@@ -1,4 +1,4 @@
-"""What is exchanged, as the command line writes it: ``resnet50``, ``bytes:160MB``, ``sweep:8B-8GB``."""
+"""What is exchanged, as the command line writes it: ``resnet50``, ``mine.yaml``, ``bytes:160MB``, ``sweep:8B-8GB``."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ __all__ = ["DEFAULT_WORKLOAD", "Payload", "parse_workload"]
 
 DEFAULT_WORKLOAD = "resnet50"
 _MAX_SIZES = 10_000
+_ANY_BATCH = 2  # parameters do not depend on it; normalisation over a batch needs more than one sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,12 @@ def parse_workload(text: str) -> Payload:
             return _SCHEMES[scheme](text, rest)
         except ValueError as error:
             raise InputError(f"--workload {one_line(text, 60)}: {error}") from None
-    count = None if colon else gradient_count(text)
+    if (colon and scheme == "torch") or (not colon and text.endswith((".yaml", ".yml"))):
+        from simulator.workload.find import find_network
+
+        count: int | None = find_network(text).build(_ANY_BATCH).parameter_count
+    else:
+        count = None if colon else gradient_count(text)
     if count is not None:
         return Payload(text, (count * FP32_BYTES,), f"{count:,} gradients in fp32")
     allowed = [f"{name}:" for name in _SCHEMES] if colon else known_networks()

@@ -53,6 +53,15 @@ def simulate(directory: Path, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
 
 
+def test_gradients_of_a_module_are_exchanged(tmp_path: Path) -> None:
+    arguments = ["--workload", "torch:models:words", "--strategy", "ring", "--json"]
+    done = simulate(tmp_path, *arguments)
+    assert done.returncode == 0, done.stderr
+    exchanged = json.loads(done.stdout)["results"][0]["bytes"]
+    step = simulate(tmp_path, "--workload", "torch:models:words", "--batch", "8", "--json")
+    assert exchanged == 4 * json.loads(step.stdout)["parameter_count"]
+
+
 def test_a_module_in_the_current_directory_is_simulated(tmp_path: Path) -> None:
     done = simulate(tmp_path, "--workload", "torch:models:words", "--batch", "8", "--seq-len", "32", "--json")
     assert done.returncode == 0, done.stderr
@@ -76,7 +85,7 @@ def test_inference_is_shorter_than_training(tmp_path: Path) -> None:
     [
         (["--workload", "torch:models:wrong", "--batch", "2"], 2, "the forward pass failed in 1: RuntimeError"),
         (["--workload", "torch:model:words", "--batch", "2"], 2, "no module 'model'; did you mean 'models'?"),
-        (["--workload", "torch:models:words"], 2, "needs --batch"),
+        (["--workload", "torch:models:words", "--mode", "inference"], 2, "is about a step of a network; add --batch"),
     ],
 )  # fmt: skip
 def test_mistakes_are_one_line_and_status_2(tmp_path: Path, args: list[str], status: int, words: str) -> None:

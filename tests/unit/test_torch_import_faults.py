@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import linecache
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,9 @@ def test_packed_sequences_are_refused() -> None:
 def test_modules_that_cannot_be_imported(faulty: Path) -> None:
     (fault,) = faults_of("torch:faultx:item")
     assert "no module 'faultx'; did you mean 'faulty'? Otherwise the directory that holds it must be" in fault.message
+    if importlib.util.find_spec("timm") is None:
+        (fault,) = faults_of("torch:timm.models:resnet50")
+        assert fault.message.endswith("no module 'timm'; pip install timm")
     (fault,) = faults_of("torch:broken:build")
     assert "importing broken failed: SyntaxError" in fault.message
     assert (fault.file, fault.line) == (str(faulty.with_name("broken.py")), 2)

@@ -105,7 +105,12 @@ def _find(request: TorchRequest, what: str) -> Callable[..., Any]:
     return factory
 
 
+_PACKAGES = frozenset(("torchvision", "torchaudio", "timm", "transformers", "diffusers"))  # that factories come from
+
+
 def _nearest_module(name: str) -> str:
+    if name in _PACKAGES:
+        return f"pip install {name}"
     parent, _, last = name.rpartition(".")
     path = getattr(sys.modules.get(parent), "__path__", None) if parent else None
     hint = nearest(last, [found.name for found in pkgutil.iter_modules(path)], listed=0)
