@@ -201,22 +201,25 @@ def step_tables(folder: Path) -> dict[str, str]:
 
 
 def trust_json(rows: Sequence[ScoredRow]) -> str:
-    """Return the errors of steps on GPUs by family and format, of software since 2019 or the best before."""
+    """Return the errors of steps by processor, family and format, of software since 2019 or the best before."""
     formats = {"fp32": "fp32", "tf32": "tf32", "fp16": "half", "bf16": "half"}
-    groups: dict[tuple[str, str], list[ScoredRow]] = {}
+    groups: dict[tuple[str, str, str], list[ScoredRow]] = {}
     for row in rows:
         labels = row.labels
         counts = labels.get("era") == "since 2019" or labels.get("framework_rank") == "best"
-        if row.skipped or labels.get("processor") != "GPU" or not counts or labels.get("dtype") not in formats:
+        if row.skipped or not labels.get("processor") or not counts or labels.get("dtype") not in formats:
             continue
         if labels["family"] in ("CNN", "transformer"):
-            groups.setdefault((labels["family"], formats[labels["dtype"]]), []).append(row)
+            key = labels["processor"], labels["family"], formats[labels["dtype"]]
+            groups.setdefault(key, []).append(row)
     entries = []
-    for (family, form), members in sorted(groups.items()):
+    for (processor, family, form), members in sorted(groups.items(), key=lambda item: (item[0][0] != "GPU", item[0])):
         errors = whole(members).errors
         figures = {"median": errors.median_ape, "p90": errors.p90_ape, "bias": errors.bias}
         rounded = {name: round(value, 3) for name, value in figures.items()}
-        entries.append({"family": family, "format": form, "rows": errors.n, **rounded})
+        early = sum(row.labels.get("era") == "before 2019" for row in members)
+        what = {"processor": processor, "family": family, "format": form}
+        entries.append({**what, "rows": errors.n, "early_rows": early, **rounded})
     return "[\n" + ",\n".join(f"  {json.dumps(entry)}" for entry in entries) + "\n]\n"
 
 

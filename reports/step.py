@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from reports.file import figure_file
 from reports.machine import BEST, INK
 from simulator.results.step import StepResult
-from simulator.results.words import BOUND_WORDS, KIND_WORDS, MODE_WORDS
+from simulator.results.words import BOUND_WORDS, KIND_WORDS, MODE_WORDS, change_words, precision_words
 from simulator.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def draw_step(result: StepResult, kind: str) -> bytes:
 def _figure(result: StepResult) -> Figure:
     figure = Figure(figsize=(_WIDTH, _HEIGHT))
     options = result.options
-    how = f"batch {result.samples}, {options.precision}"
+    how = f"batch {result.samples}, {precision_words(result)}"
     head = (
         f"{MODE_WORDS[options.mode]} of {result.workload}, {how}, on {result.machine} {result.device} ({result.part})"
     )
@@ -105,7 +105,7 @@ def _draw_memory(axes: Axes, result: StepResult) -> None:
 def _draw_alternatives(axes: Axes, result: StepResult) -> None:
     """Draw the step's time beside that of the changes that make it faster."""
     rows = [("as it is", result.step_time_s, True)]
-    rows += [(other.change, other.step_time_s, other.fits) for other in result.alternatives[:5]]
+    rows += [(change_words(other, result), other.step_time_s, other.fits) for other in result.alternatives[:5]]
     colours = [INK, *(BEST if fits else _GREY for _, _, fits in rows[1:])]
     axes.barh([name for name, _, _ in rows], [time_s for _, time_s, _ in rows], color=colours, height=0.62)
     for row, (_, time_s, fits) in enumerate(rows):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from simulator.engine.executor import execute
@@ -20,9 +21,10 @@ if TYPE_CHECKING:  # the models of devices are imported when a step is asked for
     from simulator.devices.cpu.cpu import CpuLibrary
     from simulator.results.step import StepResult
     from simulator.step.options import StepOptions
+    from simulator.workload.find import NetworkSource
     from simulator.workload.network import Network
 
-__all__ = ["compare", "load_machine", "make_request", "simulate", "simulate_step"]
+__all__ = ["advise_step", "compare", "load_machine", "make_request", "simulate", "simulate_step"]
 
 
 def load_machine(topology: str, *, n_nodes: int | None = None, fabric: str | None = None) -> Machine:
@@ -174,7 +176,7 @@ def simulate_step(
     Parameters
     ----------
     options : StepOptions, optional
-        What a step does; a training step in fp32 otherwise.
+        What a step does; a training step as PyTorch runs it when nothing is set otherwise.
     device : str, optional
         The machine's name of a GPU or a CPU, or ``cpu`` for all sockets; its first GPU otherwise, or its
         CPUs where it has none.
@@ -223,3 +225,56 @@ def simulate_step(
         timeline=execute(machine, plan),
         gradient_order=gradient_order(network) if chosen.mode in ("train", "backward") else (),
     )
+
+
+def advise_step(
+    machine: Machine,
+    source: NetworkSource,
+    batch: int,
+    options: StepOptions | None = None,
+    *,
+    device: str | None = None,
+    threads: int | None = None,
+    cpu_library: CpuLibrary = "onednn",
+    calibrations: Mapping[str, Calibration] | None = None,
+) -> StepResult:
+    """Simulate one step as :func:`simulate_step`, and what would be faster, or make it fit into memory.
+
+    *source* is what :func:`simulator.workload.find.find_network` returns, so that other batches can be tried.  The
+    result's ``alternatives`` are simulated changes that are faster, its ``remedies`` changes that would each make
+    a step fit that does not.  Raises as :func:`simulate_step`.
+    """
+    from functools import partial
+
+    from simulator.results.alternatives import with_alternatives
+    from simulator.step.changes import changes_of
+    from simulator.step.fitting import larger_device, what_would_fit
+    from simulator.step.options import StepOptions
+    from simulator.step.place import find_place
+
+    def step(network: Network, changed: StepOptions) -> StepResult:
+        return simulate_step(
+            machine,
+            network,
+            changed,
+            device=device,
+            threads=threads,
+            cpu_library=cpu_library,
+            calibrations=calibrations,
+        )
+
+    chosen = options or StepOptions()
+    result = step(source.build(batch), chosen)
+    where = find_place(machine, device, calibrations or {}, threads=threads, library=cpu_library).device
+    others = {words: partial(lambda build: step(build(batch), chosen), build) for words, build in source.variants}
+    result = with_alternatives(
+        result,
+        batch,
+        changes_of(chosen, where),
+        lambda changed, size: step(source.build(size), changed),
+        others,
+    )
+    if result.memory.fits:
+        return result
+    remedies = what_would_fit(source.build, batch, chosen, where, source.variants)
+    return replace(result, remedies=(*remedies, larger_device(result.memory.total_bytes)))

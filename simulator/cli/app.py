@@ -43,8 +43,12 @@ def simulate(
     ] = "train",
     precision: Annotated[
         str,
-        typer.Option(metavar="NAME", help="Of a step: fp32, tf32, fp16, bf16, amp-fp16, amp-bf16, torch, fp64."),
-    ] = "fp32",
+        typer.Option(
+            metavar="NAME",
+            help="Of a step: torch (fp32, convolutions in TF32 where the GPU has it), fp32, tf32, fp16, bf16, "
+            "amp-fp16, amp-bf16, fp64.",
+        ),
+    ] = "torch",
     optimizer: Annotated[
         str | None,
         typer.Option(
@@ -72,6 +76,9 @@ def simulate(
     ] = False,
     channels_last: Annotated[
         bool, typer.Option("--channels-last", help="Images pixel by pixel in memory, as tensor cores read them.")
+    ] = False,
+    fused_optimizer: Annotated[
+        bool, typer.Option("--fused-optimizer", help="Update all parameters by one kernel (fused=True).")
     ] = False,
     calibration: Annotated[
         str | None, typer.Option(metavar="FILE", help="Constants of single devices, as validate calibrate writes them.")
@@ -134,10 +141,9 @@ def simulate(
             json_wanted=json,
         )
         return
-    is_step = batch is not None or workload.startswith("torch:") or workload.endswith((".yaml", ".yml"))
     of_a_step = {
         "--mode": mode != "train",
-        "--precision": precision != "fp32",
+        "--precision": precision != "torch",
         "--optimizer": optimizer is not None,
         "--seq-len": seq_len is not None,
         "--image": image is not None,
@@ -148,6 +154,7 @@ def simulate(
         "--cuda-graph": cuda_graph,
         "--recompute": recompute,
         "--channels-last": channels_last,
+        "--fused-optimizer": fused_optimizer,
         "--calibration": calibration is not None,
     }
     of_an_exchange = {
@@ -162,7 +169,7 @@ def simulate(
     }
     from simulator.cli.options import refuse
 
-    if is_step:
+    if batch is not None:
         from simulator.cli.step_command import StepSettings, run_step_command
 
         refuse(of_an_exchange, "is about an exchange of gradients; with --batch one device runs a step alone")
@@ -181,6 +188,7 @@ def simulate(
                 cuda_graph=cuda_graph,
                 recompute=recompute,
                 channels_last=channels_last,
+                fused_optimizer=fused_optimizer,
                 device=device,
                 threads=threads,
                 calibration=calibration,

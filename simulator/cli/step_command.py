@@ -6,24 +6,21 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TypeVar
 
-from simulator.api import simulate_step
+from simulator.api import advise_step
 from simulator.cli.machines import machine_of
-from simulator.cli.options import check_outputs, parse_count
+from simulator.cli.options import check_outputs, look_here, parse_count, refuse
 from simulator.console.files import OutputFile
 from simulator.console.style import choose_style
 from simulator.devices.calibration import Calibration
 from simulator.errors import Fault, InputError, SimulationError, nearest, one_line
 from simulator.network.machine import Machine
-from simulator.results.alternatives import with_alternatives
 from simulator.results.document import to_json
 from simulator.results.step import StepResult
 from simulator.step.options import MODES, OPTIMIZERS, POLICIES, StepOptions
 from simulator.topology.parts import CpuPart, GpuPart
 from simulator.workload.find import NetworkSource, find_network
-from simulator.workload.network import Network
 
 __all__ = ["StepSettings", "run_step_command"]
 
@@ -37,7 +34,7 @@ class StepSettings:
 
     topology: str | None
     workload: str
-    batch: str | None
+    batch: str
     sequence_length: str | None
     image: str | None
     sizes: Sequence[str]
@@ -48,6 +45,7 @@ class StepSettings:
     cuda_graph: bool
     recompute: bool
     channels_last: bool
+    fused_optimizer: bool
     device: str | None
     threads: str | None
     calibration: str | None
@@ -69,8 +67,6 @@ def run_step_command(settings: StepSettings) -> None:
     """
     if not settings.topology:
         raise InputError("--topology is needed, for example --topology p3.2xlarge.yaml (--list-topologies)")
-    if settings.batch is None:
-        raise InputError(f"--workload {one_line(settings.workload, 60)}: a step needs --batch, for example --batch 32")
     batch = _size("--batch", settings.batch)
     options = StepOptions(
         mode=_choice("--mode", settings.mode, MODES),
@@ -80,11 +76,12 @@ def run_step_command(settings: StepSettings) -> None:
         cuda_graph=settings.cuda_graph,
         recompute=settings.recompute,
         channels_last=settings.channels_last,
+        fused_optimizer=settings.fused_optimizer,
     )
+    _check_mode(options, settings)
     sequence_length = None if settings.sequence_length is None else _size("--seq-len", settings.sequence_length)
     image = None if settings.image is None else _size("--image", settings.image)
-    if settings.workload.startswith("torch:") and "" not in sys.path:
-        sys.path.insert(0, "")  # the user's module is mostly here, where a console script does not look
+    look_here(settings.workload)
     source = find_network(
         settings.workload,
         training=options.trains,
@@ -112,25 +109,26 @@ def run_step_command(settings: StepSettings) -> None:
             _tell(settings, f"wrote the plot to {plot.shown}")
         _print(result, settings)
     if not result.memory.fits:
-        raise SimulationError(_out_of_memory(result, source, batch, machine))
+        raise SimulationError(_out_of_memory(result))
+
+
+def _check_mode(options: StepOptions, settings: StepSettings) -> None:
+    """Refuse options that the mode leaves without effect."""
+    if options.mode != "train":
+        updates = {"--optimizer": settings.optimizer is not None, "--fused-optimizer": settings.fused_optimizer}
+        refuse(updates, f"updates parameters, and --mode {options.mode} updates none")
+    if options.mode == "inference":
+        refuse({"--recompute": options.recompute}, "is for the backward pass, and --mode inference has none")
 
 
 def _simulate(
     machine: Machine, source: NetworkSource, batch: int, options: StepOptions, settings: StepSettings
 ) -> StepResult:
-    calibrations = _calibrations(settings.calibration, machine)
     threads = None if settings.threads is None else _size("--threads", settings.threads)
-
-    def step(network: Network, changed: StepOptions) -> StepResult:
-        return simulate_step(
-            machine, network, changed, device=settings.device, threads=threads, calibrations=calibrations
-        )
-
-    def run(changed: StepOptions, size: int) -> StepResult:
-        return step(source.build(size), changed)
-
-    others = {words: partial(lambda build: step(build(batch), options), build) for words, build in source.variants}
-    return with_alternatives(run(options, batch), batch, run, others)
+    calibrations = _calibrations(settings.calibration, machine)
+    return advise_step(
+        machine, source, batch, options, device=settings.device, threads=threads, calibrations=calibrations
+    )
 
 
 def _calibrations(path: str | None, machine: Machine) -> dict[str, Calibration]:
@@ -165,34 +163,15 @@ def _print(result: StepResult, settings: StepSettings) -> None:
     sys.stdout.write("\n".join(step_lines(result, choose_style(sys.stdout))) + "\n")
 
 
-def _out_of_memory(result: StepResult, source: NetworkSource, batch: int, machine: Machine) -> str:
-    from simulator.step.fitting import what_would_fit
-    from simulator.step.place import find_place
+def _out_of_memory(result: StepResult) -> str:
     from simulator.units import format_size
 
-    place = find_place(machine, result.device, {})
-    changes = what_would_fit(source.build, batch, result.options, place.device, source.variants)
-    changes.append(_larger_device(result.memory.total_bytes))
     need = result.memory
     return (
-        f"out of memory: {result.workload} at batch {batch} needs {format_size(need.total_bytes, 3)}, "
+        f"out of memory: {result.workload} at batch {result.samples} needs {format_size(need.total_bytes, 3)}, "
         f"{result.part} has {format_size(need.available_bytes, 3)}, {format_size(need.missing_bytes, 3)} too little; "
-        f"what would fit: {' or '.join(changes)}"
+        f"what would fit: {' or '.join(result.remedies)}"
     )
-
-
-def _larger_device(needed_bytes: float) -> str:
-    """Return in words a device that has *needed_bytes*: the smallest of the catalogue."""
-    from simulator.topology.catalogue import load_part, part_names
-    from simulator.units import format_size
-
-    text = f"a device with {needed_bytes / 1e9:.0f} GB"
-    sizes = {name: part.memory_size for name in part_names("gpu") if isinstance(part := load_part(name), GpuPart)}
-    large = [(size, name) for name, size in sizes.items() if size is not None and size >= needed_bytes]
-    if not large:
-        return f"{text}, which no GPU of the catalogue has"
-    size, name = min(large)
-    return f"{text}, such as {name} ({format_size(size, 3)})"
 
 
 def _size(option: str, text: str) -> int:

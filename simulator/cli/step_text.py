@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from simulator.console.style import Style
 from simulator.results.columns import lay_out, percent
 from simulator.results.step import KindTime, LayerTime, StepResult
-from simulator.results.words import BOUND_WORDS, FORMAT_WORDS, KIND_WORDS, MODE_WORDS
+from simulator.results.words import BOUND_WORDS, FORMAT_WORDS, KIND_WORDS, MODE_WORDS, change_words, precision_words
 from simulator.units import format_duration, format_size
 
 __all__ = ["step_lines"]
@@ -27,10 +27,6 @@ def step_lines(result: StepResult, style: Style) -> list[str]:
     lines += ["", *_memory(result, style)]
     if result.alternatives:
         lines += ["", *_alternatives(result, style)]
-    if result.notes:
-        lines += ["", style.mark("notes", "bold")]
-        for note in result.notes:
-            lines += _wrapped(f"  {note}", style, hang=4)
     return lines
 
 
@@ -39,9 +35,10 @@ def _title(result: StepResult) -> str:
     batch = f"batch {result.samples}"
     if result.tokens:
         batch += f" x {result.tokens // result.samples:,} tokens"
-    how = [batch, options.precision]
+    how = [batch, precision_words(result)]
     if options.mode == "train":
-        how.append(options.optimizer if options.optimizer != "none" else "no optimiser")
+        fused = "fused " if options.fused_optimizer and options.optimizer != "none" else ""
+        how.append(fused + options.optimizer if options.optimizer != "none" else "no optimiser")
     how += [word for word, on in (("compiled", options.compiled), ("CUDA graph", options.cuda_graph)) if on]
     how += [word for word, on in (("recompute", options.recompute), ("channels last", options.channels_last)) if on]
     how += ["calibrated"] if result.calibrated else []
@@ -87,6 +84,8 @@ def _times(result: StepResult, style: Style) -> list[str]:
     rate = result.model_flop / result.step_time_s if result.step_time_s > 0 else 0.0
     peak = _digits(result.peak_flops_per_s / 1e12)
     used = f"{_digits(rate / 1e12)} of {peak} TFLOP/s, {percent(result.utilisation)} of the peak"
+    if result.utilisation > 1.0:
+        used += "; Winograd's algorithm multiplies less than is counted"
     width = max(len(row[0]) for row in rows)
     facts = [("arithmetic", used), ("bound by", BOUND_WORDS[result.bound])]
     facts += [("trust", text)] if (text := _trust(result)) else []
@@ -99,8 +98,10 @@ def _trust(result: StepResult) -> str:
     """Return in words how good predictions of such steps were."""
     trust = result.trust
     if trust is None:
-        return "" if result.on_host else "no such step has been scored against measurements"
+        return "no such step has been scored against measurements"
     what = f"{trust.rows} measured steps of {trust.family}s in {FORMAT_WORDS[trust.format]}"
+    what += " on CPUs" if trust.processor == "CPU" else ""
+    what += ", of software before 2019 the fastest alone," if trust.early_rows else ""
     if trust.bias < -trust.median / 2:
         way = ", mostly too fast"
     else:
@@ -119,7 +120,7 @@ def _kinds(result: StepResult, style: Style) -> list[str]:
         [_bound_of(kind) for kind in kinds],
     ]
     header = ["where the time goes", "time", "share", "kernels", "bound by"]
-    return _table(header, columns, [False, True, True, True, False], style)
+    return _table(header, columns, [False, True, True, True, False], style, spare=(3, 4))
 
 
 def _bound_of(kind: KindTime) -> str:
@@ -139,7 +140,8 @@ def _layers(result: StepResult, style: Style) -> list[str]:
     rows = []
     for name, layers in alike.items():
         shown = f"{name} ({len(layers)})" if len(layers) > 1 else layers[0].name
-        rows.append((sum(layer.time_s for layer in layers), shown, layers[0].detail))
+        how = f"{layers[0].detail} ({layers[0].part})" if layers[0].detail else ""
+        rows.append((sum(layer.time_s for layer in layers), shown, how))
     rows.sort(key=lambda row: -round(row[0], 12))
     columns = [
         [name for _, name, _ in rows[:_SHOWN_LAYERS]],
@@ -147,22 +149,37 @@ def _layers(result: StepResult, style: Style) -> list[str]:
         [percent(time_s / busy) for time_s, _, _ in rows[:_SHOWN_LAYERS]],
         [detail for _, _, detail in rows[:_SHOWN_LAYERS]],
     ]
-    lines = _table(["slowest layers", "time", "share", "how"], columns, [False, True, True, False], style)
+    lines = _table(["slowest layers", "time", "share", "how"], columns, [False, True, True, False], style, spare=(3,))
     rest = len(rows) - _SHOWN_LAYERS
     if rest > 0:
         lines.append(f"and {rest} more (--json lists all)")
     return lines
 
 
-def _table(header: Sequence[str], columns: Sequence[Sequence[str]], right: Sequence[bool], style: Style) -> list[str]:
-    rows = [list(header), *(list(row) for row in zip(*columns, strict=True))]
-    lines = lay_out(rows, right)
-    if style.width is not None and max(len(line) for line in lines) > style.width:
+def _table(
+    header: Sequence[str],
+    columns: Sequence[Sequence[str]],
+    right: Sequence[bool],
+    style: Style,
+    spare: Sequence[int] = (),
+) -> list[str]:
+    """Return a table; where it is too wide, without the columns *spare*, the first of them first, or as a list."""
+    shown = list(range(len(header)))
+    left_out = iter(spare)
+    while True:
+        rows = [[header[i] for i in shown], *([row[i] for i in shown] for row in zip(*columns, strict=True))]
+        lines = lay_out(rows, [right[i] for i in shown])
+        if style.width is None or max(len(line) for line in lines) <= style.width:
+            break
+        if (spared := next(left_out, None)) is not None:
+            shown.remove(spared)
+            continue
         lines = [header[0]]
         for name, *rest in rows[1:]:
             lines += textwrap.wrap(
                 f"  {name}: {', '.join(t for t in rest if t)}", style.width, subsequent_indent="    "
             )
+        break
     lines[0] = style.mark(lines[0], "bold")
     return lines
 
@@ -188,7 +205,7 @@ def _memory(result: StepResult, style: Style) -> list[str]:
 def _alternatives(result: StepResult, style: Style) -> list[str]:
     found = result.alternatives
     columns = [
-        [other.change for other in found],
+        [change_words(other, result) for other in found],
         [format_duration(other.step_time_s) for other in found],
         [f"{result.step_time_s / other.step_time_s:.2f} x" for other in found],
         ["" if other.fits else "does not fit in memory" for other in found],

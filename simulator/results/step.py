@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from simulator.devices.calibration import Calibration
+from simulator.devices.cost import Bound, KernelCost
 from simulator.engine.timeline import Timeline
-from simulator.results.trust import Family, Trust, trust_in
+from simulator.plan.plan import Work
+from simulator.results.trust import Family, Trust, format_of, trust_in
 from simulator.step.issue import Issue, Part
 from simulator.step.memory import MemoryNeed
 from simulator.step.options import StepOptions
@@ -20,7 +22,6 @@ from simulator.workload.precision import Precision
 __all__ = ["Alternative", "KindTime", "LayerTime", "StepResult", "make_step_result"]
 
 _PARTS: tuple[Part, ...] = ("forward", "backward", "update")
-_BOUND_PLACE = {"compute": 4, "memory": 5, "latency": 6}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +41,23 @@ class KindTime:
 
 @dataclass(frozen=True, slots=True)
 class LayerTime:
-    """Seconds of one layer on the device, all parts together."""
+    """Seconds of one layer on the device, all parts together; the rest is of its longest kernel."""
 
     name: str
     time_s: float
     bound: str
     detail: str
+    part: str
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """What else could be done, and the time for as many samples as the step has."""
+    """What else could be done, with a batch of ``batch``, and the time for as many samples as the step has."""
 
     change: str
     step_time_s: float
     fits: bool
+    batch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,9 @@ class StepResult:
 
     ``busy_s`` is how long the device computes, ``host_s`` how long the host issues; what is left of
     ``step_time_s`` the device waits for the host.  ``model_flop`` are the FLOPs of products as torch
-    counts them, forward and backward.
+    counts them, forward and backward; ``flop_by_format`` are those of the forward pass, by number format.
+    ``alternatives`` are what would be faster, ``remedies`` what would each make it fit, in words; both are
+    empty unless they were asked for.
     """
 
     machine: str
@@ -81,6 +86,7 @@ class StepResult:
     host_s: float
     model_flop: float
     peak_flops_per_s: float
+    flop_by_format: dict[Precision, int]
     kinds: tuple[KindTime, ...]
     layers: tuple[LayerTime, ...]
     memory: MemoryNeed
@@ -88,9 +94,10 @@ class StepResult:
     parameter_count: int
     simulation_events: int
     timeline: Timeline
+    issues: tuple[Issue, ...]
     on_host: bool  # a CPU, which computes where it issues
-    notes: tuple[str, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
+    remedies: tuple[str, ...] = ()
 
     @property
     def throughput(self) -> float:
@@ -110,16 +117,17 @@ class StepResult:
 
     @property
     def family(self) -> Family | None:
-        """What kind of network it is: by convolutions, or by tokens without them."""
-        of_convolutions = sum(kind.flop for kind in self.kinds if kind.kind == "convolution")
-        if of_convolutions > 0.5 * sum(kind.flop for kind in self.kinds):
+        """What kind of network it is: by convolutions, or by tokens without them and without recurrent layers."""
+        flop = {kind.kind: kind.flop for kind in self.kinds}
+        if flop.get("convolution", 0.0) > 0.5 * sum(flop.values()):
             return "CNN"
-        return "transformer" if self.tokens and not of_convolutions else None
+        return "transformer" if self.tokens and not {"convolution", "recurrence"}.intersection(flop) else None
 
     @property
     def trust(self) -> Trust | None:
         """How good predictions of such steps were, where others have measured them."""
-        return None if self.on_host else trust_in(self.family, self.options.precision)
+        main = max(self.flop_by_format, key=lambda name: self.flop_by_format[name], default=None)
+        return trust_in("CPU" if self.on_host else "GPU", self.family, None if main is None else format_of(main))
 
     @property
     def bound(self) -> str:
@@ -146,6 +154,7 @@ def make_step_result(
     model_flop = float(training_flop(network) if options.mode in ("train", "backward") else network.flop)
     if options.mode == "backward":
         model_flop -= network.flop
+    flop_by_format = _flop_by_format(network, options, place)
     return StepResult(
         machine=machine,
         device=place.name,
@@ -159,9 +168,10 @@ def make_step_result(
         step_time_s=timeline.end_s,
         parts_s=_parts(issues, timeline, place.name),
         busy_s=sum(issue.device_s for issue in issues),
-        host_s=sum(issue.host_s for issue in issues),
+        host_s=_host(issues, timeline, place),
         model_flop=model_flop,
-        peak_flops_per_s=_peak(network, options, place),
+        peak_flops_per_s=_peak(flop_by_format, options, place),
+        flop_by_format=flop_by_format,
         kinds=_kinds(issues),
         layers=_layers(issues),
         memory=memory,
@@ -169,20 +179,34 @@ def make_step_result(
         parameter_count=network.parameter_count,
         simulation_events=timeline.simulation_events,
         timeline=timeline,
+        issues=tuple(issues),
         on_host=place.name == place.host,
     )
 
 
-def _peak(network: Network, options: StepOptions, place: Place) -> float:
-    """Return the device's peak in FLOP/s, of formats mixed as the network's FLOPs are."""
+def _flop_by_format(network: Network, options: StepOptions, place: Place) -> dict[Precision, int]:
+    """Return the FLOPs of products and convolutions, forward, by the number format that they are done in."""
     flop: dict[Precision, int] = {}
     for layer in network.layers:
         if layer.operator.flop:
             precision = precision_of(options.precision, layer.operator, place.device)
             flop[precision] = flop.get(precision, 0) + layer.operator.flop
+    return flop
+
+
+def _peak(flop: dict[Precision, int], options: StepOptions, place: Place) -> float:
+    """Return the device's peak in FLOP/s, of formats mixed as the network's FLOPs are."""
     if not flop:
         return place.device.peak(product_precision(options.precision, place.device))
     return sum(flop.values()) / sum(count / place.device.peak(precision) for precision, count in flop.items())
+
+
+def _host(issues: Sequence[Issue], timeline: Timeline, place: Place) -> float:
+    """Return how long the host issues: where a graph is launched, by one call; a CPU, all that is not a kernel."""
+    if place.name == place.host:
+        return sum(issue.host_s for issue in issues)
+    spans = zip(timeline.plan.tasks, timeline.spans, strict=True)
+    return sum(span.end_s - span.start_s for task, span in spans if isinstance(task, Work) and task.stream == "host")
 
 
 def _parts(issues: Sequence[Issue], timeline: Timeline, device: str) -> dict[str, float]:
@@ -204,31 +228,51 @@ def _parts(issues: Sequence[Issue], timeline: Timeline, device: str) -> dict[str
     return lengths
 
 
+@dataclass(slots=True)
+class _Sums:
+    """What is added up of one class of kernels."""
+
+    count: int = 0
+    flop: float = 0.0
+    bytes: float = 0.0
+    by_bound_s: dict[Bound, float] = field(default_factory=lambda: {"compute": 0.0, "memory": 0.0, "latency": 0.0})
+    by_part_s: dict[str, float] = field(default_factory=dict)
+
+    def add(self, cost: KernelCost, part: Part) -> None:
+        self.count += 1
+        self.flop += cost.flop
+        self.bytes += cost.bytes
+        self.by_bound_s[cost.bound] += cost.time_s
+        self.by_part_s[part] = self.by_part_s.get(part, 0.0) + cost.time_s
+
+    def made(self, kind: str) -> KindTime:
+        bounds = self.by_bound_s
+        time_s = sum(bounds.values())
+        shares = bounds["compute"], bounds["memory"], bounds["latency"]
+        return KindTime(kind, time_s, self.count, self.flop, self.bytes, *shares, self.by_part_s)
+
+
 def _kinds(issues: Sequence[Issue]) -> tuple[KindTime, ...]:
-    found: dict[str, list[float]] = {}
-    parts: dict[str, dict[str, float]] = {}
+    found: dict[str, _Sums] = {}
     for issue in issues:
         for kind, cost in zip(issue.work.kinds, issue.work.costs, strict=True):
-            sums = found.setdefault(kind, [0.0] * 7)
-            sums[0] += cost.time_s
-            sums[1] += 1
-            sums[2] += cost.flop
-            sums[3] += cost.bytes
-            sums[_BOUND_PLACE[cost.bound]] += cost.time_s
-            of_part = parts.setdefault(kind, {})
-            of_part[issue.part] = of_part.get(issue.part, 0.0) + cost.time_s
-    kinds = [KindTime(kind, s[0], int(s[1]), s[2], s[3], s[4], s[5], s[6], parts[kind]) for kind, s in found.items()]
+            found.setdefault(kind, _Sums()).add(cost, issue.part)
+    kinds = [sums.made(kind) for kind, sums in found.items()]
     return tuple(sorted(kinds, key=lambda kind: -round(kind.time_s, 12)))
 
 
 def _layers(issues: Sequence[Issue]) -> tuple[LayerTime, ...]:
     times: dict[str, float] = {}
-    longest: dict[str, tuple[float, str, str]] = {}
+    longest: dict[str, tuple[KernelCost, Part]] = {}
     for issue in issues:
         name = issue.name.partition(" (")[0]
         times[name] = times.get(name, 0.0) + issue.device_s
         for cost in issue.work.costs:
-            if cost.time_s > longest.get(name, (-1.0, "", ""))[0]:
-                longest[name] = (cost.time_s, cost.bound, cost.detail)
-    layers = [LayerTime(name, time_s, *longest.get(name, (0.0, "", ""))[1:]) for name, time_s in times.items()]
+            if name not in longest or cost.time_s > longest[name][0].time_s:
+                longest[name] = cost, issue.part
+    layers = []
+    for name, time_s in times.items():
+        if name in longest:
+            cost, part = longest[name]
+            layers.append(LayerTime(name, time_s, cost.bound, cost.detail, part))
     return tuple(sorted(layers, key=lambda layer: -round(layer.time_s, 12)))

@@ -12,38 +12,43 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Literal
 
-from simulator.step.options import Policy
+from simulator.workload.precision import Precision
 
-__all__ = ["Family", "Format", "Trust", "format_of", "trust_in"]
+__all__ = ["Family", "Format", "Processor", "Trust", "format_of", "trust_in"]
 
+Processor = Literal["GPU", "CPU"]
 Family = Literal["CNN", "transformer"]
 Format = Literal["fp32", "tf32", "half"]
+_FORMATS: dict[Precision, Format] = {"fp32": "fp32", "tf32": "tf32", "fp16": "half", "bf16": "half"}
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Errors of ``rows`` measured steps: median and 90th percentile of the size, and the mean with its sign."""
+    """Errors of ``rows`` measured steps: median and 90th percentile of the size, and the mean with its sign.
 
+    ``early_rows`` of them ran software of before 2019, of which the fastest framework counts alone: others took
+    several times as long for the same.
+    """
+
+    processor: Processor
     family: Family
     format: Format
     rows: int
+    early_rows: int
     median: float
     p90: float
     bias: float
 
 
-def format_of(policy: Policy) -> Format | None:
-    """Return the format under which steps of *policy* were scored, None for those that nobody measured."""
-    if policy in ("fp32", "tf32"):
-        return "tf32" if policy == "tf32" else "fp32"
-    return "half" if policy in ("fp16", "bf16", "amp-fp16", "amp-bf16") else None
+def format_of(precision: Precision) -> Format | None:
+    """Return the format under which steps that compute in *precision* were scored, None where nobody measured."""
+    return _FORMATS.get(precision)
 
 
-def trust_in(family: Family | None, policy: Policy) -> Trust | None:
-    """Return the errors of measured steps of that family and precision on GPUs, None where there are none."""
-    wanted = format_of(policy)
+def trust_in(processor: Processor, family: Family | None, form: Format | None) -> Trust | None:
+    """Return the errors of measured steps of that family and format on *processor*, None where there are none."""
     entries = json.loads(files("simulator.results").joinpath("trust.json").read_text(encoding="utf-8"))
     for entry in entries:
-        if entry["family"] == family and entry["format"] == wanted:
+        if (entry["processor"], entry["family"], entry["format"]) == (processor, family, form):
             return Trust(**entry)
     return None

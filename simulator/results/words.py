@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["BOUND_WORDS", "FORMAT_WORDS", "KIND_WORDS", "MODE_WORDS"]
+from simulator.results.step import Alternative, StepResult
+
+__all__ = ["BOUND_WORDS", "FORMAT_WORDS", "KIND_WORDS", "MODE_WORDS", "change_words", "precision_words"]
 
 KIND_WORDS = {
     "gemm": "matrix products",
@@ -27,3 +29,15 @@ MODE_WORDS = {
     "backward": "backward pass",
 }
 FORMAT_WORDS = {"fp32": "fp32", "tf32": "TF32", "half": "half precision"}
+
+
+def precision_words(result: StepResult) -> str:
+    """Return the precision of a step; of what PyTorch does when nothing is set, what that is on the device."""
+    if result.options.precision != "torch":
+        return result.options.precision
+    return "fp32, convolutions in TF32" if result.flop_by_format.get("tf32") else "fp32"
+
+
+def change_words(other: Alternative, result: StepResult) -> str:
+    """Return what is changed; of another batch, that its time is for as many samples as the step has."""
+    return other.change if other.batch == result.samples else f"{other.change}, per {result.samples}"

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 
-from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
+from simulator.step.changes import changes_of
 from simulator.step.memory import memory_need
-from simulator.step.options import Policy, StepOptions
+from simulator.step.options import StepOptions
+from simulator.topology.catalogue import load_part, part_names
+from simulator.topology.parts import GpuPart
+from simulator.units import format_size
 from simulator.workload.network import Network
 
-__all__ = ["Saving", "largest_batch", "what_would_fit"]
+__all__ = ["Saving", "larger_device", "largest_batch", "what_would_fit"]
 
 Build = Callable[[int], Network]
 
@@ -63,7 +66,8 @@ def what_would_fit(
     *variants* are other ways to build the network that save memory.  As few changes as do it come
     first; then the largest batch that fits as things are; where nothing does, all changes with a smaller batch.
     """
-    savings = [*(Saving(words, build=other) for words, other in variants), *_savings(options, device)]
+    of_options = [Saving(each.words, each.applied) for each in changes_of(options, device) if each.memory]
+    savings = [*(Saving(words, build=other) for words, other in variants), *of_options]
     found: list[str] = []
     for count in (1, 2, 3):
         found = [
@@ -79,6 +83,17 @@ def what_would_fit(
     if not found:
         found += _smallest(savings, build, batch, options, device)
     return found
+
+
+def larger_device(needed_bytes: float) -> str:
+    """Return in words a device that has *needed_bytes*: the smallest of the catalogue."""
+    text = f"a device with {needed_bytes / 1e9:.0f} GB"
+    sizes = {name: part.memory_size for name in part_names("gpu") if isinstance(part := load_part(name), GpuPart)}
+    large = [(size, name) for name, size in sizes.items() if size is not None and size >= needed_bytes]
+    if not large:
+        return f"{text}, which no GPU of the catalogue has"
+    size, name = min(large)
+    return f"{text}, such as {name} ({format_size(size, 3)})"
 
 
 def _applied(chosen: Sequence[Saving], build: Build, options: StepOptions) -> tuple[Build, StepOptions]:
@@ -101,21 +116,3 @@ def _smallest(
     size = largest_batch(changed_build, batch, changed, device)
     if size:
         yield " ".join([*(saving.words for saving in savings), f"--batch {size}"])
-
-
-def _savings(options: StepOptions, device: Device) -> Iterator[Saving]:
-    """Yield the changes of *options* that save memory, the gentlest first."""
-    if options.trains and not options.recompute:
-        yield Saving("--recompute", lambda o: replace(o, recompute=True))
-    if options.precision in ("fp32", "tf32", "torch") and isinstance(device, Gpu):
-        peaks = device.peak_flops_per_s
-        half = "bf16" if "bf16" in peaks else "fp16" if "fp16" in peaks else ""
-        policy = f"amp-{half}" if options.trains else half  # without gradients the parameters themselves can be cast
-        if half:
-            yield Saving(f"--precision {policy}", _with_policy(policy))  # type: ignore[arg-type]
-    if options.mode == "train" and options.optimizer == "adam":
-        yield Saving("--optimizer momentum", lambda o: replace(o, optimizer="momentum"))
-
-
-def _with_policy(policy: Policy) -> Callable[[StepOptions], StepOptions]:
-    return lambda options: replace(options, precision=policy)

@@ -135,8 +135,9 @@ class Lowering:
         if options.precision == "amp-fp16":
             yield UNSCALE, self._run(Streaming("mul_scalar", n, 4 * n, 4 * n), 4.0 * n)
         size = FP32_BYTES if casts(options.precision) else self._element_bytes
-        kernels = optimizer_kernels(options.optimizer, n, size, fused=options.compiled)
-        for kernel, first in zip(kernels, first_reads(options.optimizer, fused=options.compiled), strict=True):
+        fused = options.fused_optimizer
+        kernels = optimizer_kernels(options.optimizer, n, size, fused=fused)
+        for kernel, first in zip(kernels, first_reads(options.optimizer, fused=fused), strict=True):
             yield f"{options.optimizer} step", self._run(kernel, float(first * n * size))
 
     def _is_pointwise(self, operator: Operator) -> bool:

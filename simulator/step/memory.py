@@ -73,7 +73,7 @@ def memory_need(network: Network, options: StepOptions, device: Device) -> Memor
     moments = _backward_moments(network, options, element, kept)
     if options.mode == "train":
         # At the update the activations are gone, and so are casts; a pass over all parameters writes one copy more.
-        copy = n * kept if options.optimizer == "adam" and not options.compiled else 0
+        copy = n * kept if options.optimizer == "adam" and not options.fused_optimizer else 0
         moments.append((0, n * kept, max(0, copy - (parameters - n * kept))))
     activations, gradients, working = max(moments, key=sum)
     return MemoryNeed(parameters, gradients, optimizer, activations, working, context, device.memory_bytes)

@@ -21,20 +21,24 @@ class StepOptions:
 
     ``mode``: ``train`` is forward, backward and update; ``forward`` and ``backward`` are these parts
     of it alone (what forward saves is counted in both); ``inference`` is forward with nothing saved.
-    ``precision`` is a policy (:mod:`simulator.step.precision`).  ``compiled``: pointwise operators are
-    fused as compilers do.  ``cuda_graph``: all kernels are launched by one call.  ``recompute``: of
-    repeated blocks only the inputs are kept, and their forward pass runs again.
+    ``precision`` is a policy (:mod:`simulator.step.precision`): ``torch`` is what PyTorch does when nothing is
+    set.  ``compiled``: pointwise operators are fused as compilers do.  ``cuda_graph``: all kernels are
+    launched by one call.  ``recompute``: of repeated blocks only the inputs are kept, and their forward
+    pass runs again.
     ``channels_last``: images lie in memory pixel by pixel, as tensor cores read them, and are not copied
     around each convolution (TensorFlow's way in half precision; PyTorch's ``memory_format``).
+    ``fused_optimizer``: the update is one kernel over all parameters (PyTorch's ``fused=True``), not one for each
+    of its operations; a compiled model leaves it as it is.
     """
 
     mode: Mode = "train"
-    precision: Policy = "fp32"
+    precision: Policy = "torch"
     optimizer: Optimizer = "momentum"
     compiled: bool = False
     cuda_graph: bool = False
     recompute: bool = False
     channels_last: bool = False
+    fused_optimizer: bool = False
 
     @property
     def trains(self) -> bool:

@@ -74,6 +74,8 @@ def test_a_plain_row():
         ({"software": "torch2.1.0 eager fused(torch.compile)"}, "compiled", True),
         ({"software": "NGC TensorFlow 1.x w/XLA"}, "compiled", True),
         ({"software": "TensorFlow"}, "compiled", False),
+        ({"issue": "compile"}, "fused_optimizer", False),
+        ({"schedule": "seed 3; fused optimizer"}, "fused_optimizer", True),
         ({"recompute": "full"}, "recompute", True),
         ({"optimizer": "Adam"}, "optimizer", "adam"),
         ({"seq_len": "128", "model": "bert-base"}, "optimizer", "adam"),

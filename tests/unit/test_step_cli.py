@@ -81,11 +81,33 @@ ERRORS = {
         [*P3, "--workload", "resnet51", "--batch", "4"],
         "simulate: --workload: no network is called 'resnet51'; did you mean 'resnet56'? (--list-networks)",
     ),
-    "layers without a batch": (
-        [*P3, "--workload", "mine.yaml"],
-        "simulate: --workload mine.yaml: a step needs --batch, for example --batch 32",
+    "step option with layers and no batch": (
+        [*P3, "--workload", "mine.yaml", "--precision", "fp16"],
+        "simulate: --precision: is about a step of a network; add --batch, for example --batch 32",
+    ),
+    "recompute without a backward pass": (
+        [*STEP, "--mode", "inference", "--recompute"],
+        "simulate: --recompute: is for the backward pass, and --mode inference has none",
+    ),
+    "optimiser without an update": (
+        [*STEP, "--mode", "inference", "--optimizer", "adam"],
+        "simulate: --optimizer: updates parameters, and --mode inference updates none",
+    ),
+    "fused optimiser without an update": (
+        [*STEP, "--mode", "backward", "--fused-optimizer"],
+        "simulate: --fused-optimizer: updates parameters, and --mode backward updates none",
+    ),
+    "trace to standard output": (
+        [*STEP, "--trace", "-"],
+        "simulate: --trace -: standard output has the result; name a file, for example --trace trace.json",
     ),
 }
+
+
+def _json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
+    capsys.readouterr()
+    assert run([*arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("name", ERRORS)
@@ -177,12 +199,18 @@ def test_how_far_to_trust_it(capsys: pytest.CaptureFixture[str]) -> None:
         assert run([*arguments, "--quiet"]) == 0
         return next((x for x in capsys.readouterr().out.splitlines() if x.startswith("trust")), "")
 
-    assert "measured steps of CNNs in fp32 within" in said(*STEP)
-    assert "measured steps of CNNs in half precision within" in said(*STEP, "--precision", "amp-fp16")
+    assert "measured steps of CNNs in fp32, of software before 2019 the fastest alone, within" in said(*STEP)
+    assert "measured steps of CNNs in half precision, of" in said(*STEP, "--precision", "amp-fp16")
+    a100 = ["--topology", "dgx-a100-80gb", "--workload", "resnet50", "--batch", "16"]
+    assert "measured steps of CNNs in TF32 within" in said(*a100)
+    assert said(*STEP, "--precision", "torch") == said(*STEP, "--precision", "fp32")
+    assert "no such step has been scored" in said(*STEP, "--precision", "fp64")
     bert = ["--workload", "bert-base", "--batch", "4", "--seq-len", "128"]
     assert "measured steps of transformers in fp32 within" in said(*P3, *bert)
     assert "no such step has been scored" in said(*P3, "--workload", "mlp", "--batch", "64")
-    assert said(*STEP, "--device", "cpu0") == ""
+    assert "measured steps of CNNs in fp32 on CPUs, of software before 2019" in said(*STEP, "--device", "cpu0")
+    lstm = ["--workload", "lstm-shi2016", "--batch", "4"]
+    assert "no such step has been scored" in said(*P3, *lstm)
 
 
 def test_a_trace_of_a_step(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,8 +219,18 @@ def test_a_trace_of_a_step(tmp_path, capsys: pytest.CaptureFixture[str]) -> None
     events = json.loads(file.read_text())["traceEvents"]
     kernels = [event for event in events if event.get("cat") == "kernel"]
     issued = [event for event in events if event.get("cat") == "cpu_op"]
-    assert len(kernels) == len(issued) > 300
-    assert f"wrote the trace to {file}" in capsys.readouterr().err
+    assert len(kernels) > len(issued) > 300  # of a convolution's backward pass, one for each gradient
+    names = [event["name"] for event in kernels]
+    assert "layer1.0.conv1, forward" in names
+    assert names.count("layer1.0.conv1, backward") == 2
+    told = next(event["args"] for event in kernels if event["name"] == "layer1.0.conv1, forward")
+    assert (told["part"], told["class"], told["algorithm"]) == ("forward", "convolution", "implicit GEMM")
+    assert told["bound by"] in ("compute", "memory", "latency")
+    assert told["FLOP"] == 2 * 16 * 56 * 56 * 64 * 64
+    assert told["bytes"] > 0
+    document = json.loads(file.read_text())
+    assert sum(event["dur"] for event in kernels) * 1e-6 == pytest.approx(_json(capsys, *STEP)["busy_s"], rel=1e-3)
+    assert document["deviceProperties"]
 
 
 @pytest.mark.parametrize("kind", ["svg", "png", "pdf"])
@@ -206,6 +244,25 @@ def test_a_figure_of_a_step_is_the_same_each_time(kind: str, tmp_path, capsys: p
         for words in ("Training step of resnet50", "where the time goes", "convolutions", "as it is"):
             assert words in drawn
     capsys.readouterr()
+
+
+def test_a_trace_says_where_it_is(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "step.json"
+    for more in ([], ["--cuda-graph"], ["--device", "cpu0"]):
+        assert run([*STEP, *more, "--trace", str(file)]) == 0
+        assert f"wrote the trace to {file}" in capsys.readouterr().err
+        assert json.loads(file.read_text())["traceEvents"]
+
+
+def test_narrow_tables_are_without_what_says_least(monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert run([*STEP, "--quiet"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (head,) = [line for line in lines if line.startswith("where the time goes")]
+    assert head.split()[-2:] == ["time", "share"]
+    (row,) = [line for line in lines if line.startswith("convolutions")]
+    assert row.endswith("%")
+    assert len(row) == len(head)
 
 
 @pytest.mark.parametrize("columns", [40, 80])
@@ -232,3 +289,92 @@ def test_a_calibration_is_of_a_device_that_is_there(tmp_path, capsys: pytest.Cap
     assert run([*STEP, "--calibration", str(file)]) == 2
     assert f"{file}:3:3: " in (err := capsys.readouterr().err)
     assert "did you mean 'v100-sxm2-16gb'?" in err
+
+
+def test_a_graph_is_issued_by_one_call(capsys: pytest.CaptureFixture[str]) -> None:
+    eager, graph = _json(capsys, *STEP), _json(capsys, *STEP, "--cuda-graph")
+    assert graph["host_s"] < 20e-6
+    assert eager["host_s"] > 1e-3
+
+
+def test_a_fused_optimiser_is_one_kernel_and_no_part_of_compiling(capsys: pytest.CaptureFixture[str]) -> None:
+    def update_s(*more: str) -> float:
+        return _json(capsys, *STEP, "--optimizer", "adam", *more)["parts_s"]["update"]
+
+    plain, compiled, fused = (
+        update_s("--cuda-graph"),
+        update_s("--compile", "--cuda-graph"),
+        update_s("--fused-optimizer"),
+    )
+    assert compiled == pytest.approx(plain, rel=1e-6)
+    assert fused < 0.5 * plain
+    large = ["--topology", "dgx-h100", "--workload", "gpt2", "--batch", "1", "--precision", "bf16"]
+    assert "--fused-optimizer" in [other["change"] for other in _json(capsys, *large)["alternatives"]]
+    assert run([*large, "--fused-optimizer", "--quiet"]) == 0
+    assert "fused adam" in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_plain_half_precision_is_offered_for_inference(capsys: pytest.CaptureFixture[str]) -> None:
+    inference = ["--topology", "dgx-a100-80gb", "--workload", "bert-large", "--batch", "8", "--mode", "inference"]
+    changes = [other["change"] for other in _json(capsys, *inference)["alternatives"]]
+    assert {"--precision fp16", "--precision bf16"} <= set(changes)
+    assert not any("amp" in change for change in changes)
+    changes = [other["change"] for other in _json(capsys, *STEP)["alternatives"]]
+    assert "--precision amp-fp16" in changes
+    assert "--precision fp16" not in changes
+
+
+def test_what_would_fit_is_in_the_document(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*P3, "--workload", "resnet50", "--batch", "1024", "--json"]) == 1
+    captured = capsys.readouterr()
+    document = json.loads(captured.out)
+    assert document["memory"]["fits"] is False
+    assert f"what would fit: {' or '.join(document['remedies'])}" in captured.err
+    assert any(remedy.startswith("--batch ") for remedy in document["remedies"])
+    assert _json(capsys, *STEP)["remedies"] == []
+
+
+def test_unset_pytorch_computes_convolutions_in_tf32(capsys: pytest.CaptureFixture[str]) -> None:
+    a100 = ["--topology", "dgx-a100-80gb", "--workload", "resnet50", "--batch", "64"]
+    unset, fp32 = _json(capsys, *a100), _json(capsys, *a100, "--precision", "fp32")
+    assert unset["options"]["precision"] == "torch"
+    assert unset["step_time_s"] < 0.7 * fp32["step_time_s"]
+    assert run([*a100, "--quiet"]) == 0
+    assert "batch 64, fp32, convolutions in TF32, momentum" in capsys.readouterr().out
+    assert run([*STEP, "--quiet"]) == 0
+    assert "batch 16, fp32, momentum" in capsys.readouterr().out  # a V100 has no TF32
+
+
+def test_words_of_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    vgg = [*P3, "--workload", "vgg16", "--batch", "32", "--quiet"]
+    assert run(vgg) == 0
+    out = capsys.readouterr().out
+    assert "of the peak; Winograd's algorithm multiplies less than is counted" in out
+    assert "(backward)" in out or "(forward)" in out
+    assert run([*STEP, "--quiet"]) == 0
+    out = capsys.readouterr().out
+    assert "Winograd's algorithm multiplies" not in out
+    small = [*P3, "--workload", "resnet50", "--batch", "2", "--quiet"]
+    assert run(small) == 0
+    assert "--batch 4, per 2" in capsys.readouterr().out
+
+
+def test_a_network_of_ones_own_is_exchanged(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "schema_version: 1\nname: mine\ninput: {features: 1000}\n"
+        "layers:\n  - {kind: linear, outputs: 500, bias: false}\n"
+    )
+    machine = ["--topology", "p3.16xlarge", "--strategy", "ring"]
+    (result,) = _json(capsys, *machine, "--workload", str(file))["results"]
+    assert result["bytes"] == 4 * 1000 * 500
+    assert run([*machine, "--workload", str(tmp_path / "none.yaml")]) == 2
+    assert "none.yaml" in capsys.readouterr().err
+
+
+def test_a_network_is_no_machine(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("schema_version: 1\nname: mine\ninput: {features: 8}\nlayers:\n  - {kind: linear, outputs: 8}\n")
+    assert run(["--topology", str(file), "--batch", "4"]) == 2
+    err = capsys.readouterr().err
+    assert err == f"{file}:4:1: these are layers of a network; --workload names a network, --topology a machine\n"

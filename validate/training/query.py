@@ -44,6 +44,7 @@ _AUTOCAST: dict[str, Policy] = {"fp16": "amp-fp16", "bf16": "amp-bf16"}
 _MIXED = re.compile(r"pytorch|tensorflow|oneflow|mxnet|mindspore", re.IGNORECASE)
 # Those that lay images out pixel by pixel themselves where matrix units compute in half precision.
 _CHANNELS_LAST = re.compile(r"tensorflow|oneflow|mindspore", re.IGNORECASE)
+_WHOLE_STEP = re.compile(r"\bxla\b", re.IGNORECASE)  # compiles the update along
 _COMPILED = re.compile(r"torch\.compile|\bxla\b", re.IGNORECASE)
 # Software of before 2019, by what tables call it: cuDNN 4 to 7.0, no or new tensor cores, products of BLAS on CPUs.
 _EARLY = re.compile(
@@ -171,6 +172,8 @@ def _options(cell: Callable[[str], str]) -> StepOptions:
         compiled=issue == "compile" or _COMPILED.search(cell("software")) is not None,
         cuda_graph=issue == "graph",
         recompute=recompute == "full",
+        fused_optimizer="fused optimizer" in _words(cell("schedule"))
+        or _WHOLE_STEP.search(cell("software")) is not None,
         channels_last=by_pixels or (dtype in _AUTOCAST and _is_by_pixels(cell)),
     )
     return replace(options, optimizer=_optimizer(cell))

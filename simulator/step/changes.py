@@ -1,0 +1,58 @@
+"""What could be done otherwise in a step: one list, for what would be faster and for what would make it fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.predict import Device
+from simulator.step.options import Policy, StepOptions
+
+__all__ = ["Change", "changes_of"]
+
+_OF_32_BITS: tuple[Policy, ...] = ("fp32", "tf32", "torch")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of options, in the words of the command line: whether it may save time, and whether memory."""
+
+    words: str
+    options: Mapping[str, Any]
+    time: bool
+    memory: bool
+
+    def applied(self, options: StepOptions) -> StepOptions:
+        """Return *options* changed."""
+        return replace(options, **self.options)
+
+
+def changes_of(options: StepOptions, device: Device) -> Iterator[Change]:
+    """Yield what *options* on *device* could be changed to, the gentlest first.
+
+    In training half precision is autocast's; without gradients the parameters themselves can be cast.
+    """
+    on_gpu = isinstance(device, Gpu)
+    updates = options.mode == "train" and options.optimizer != "none"
+    if updates and not options.fused_optimizer:
+        yield Change("--fused-optimizer", {"fused_optimizer": True}, time=True, memory=options.optimizer == "adam")
+    if options.trains and not options.recompute:
+        yield Change("--recompute", {"recompute": True}, time=False, memory=True)
+    if options.precision in _OF_32_BITS:
+        peaks = device.peak_flops_per_s
+        if options.precision != "tf32" and "tf32" in peaks:
+            yield Change("--precision tf32", {"precision": "tf32"}, time=True, memory=False)
+        halves = [name for name in ("bf16", "fp16") if name in peaks]
+        for half in halves:
+            policy = f"amp-{half}" if options.trains else half
+            yield Change(f"--precision {policy}", {"precision": policy}, time=True, memory=half == halves[0])
+    if not options.channels_last and on_gpu:
+        yield Change("--channels-last", {"channels_last": True}, time=True, memory=False)
+    if not options.compiled:
+        yield Change("--compile", {"compiled": True}, time=True, memory=False)
+    if not options.cuda_graph and on_gpu:
+        yield Change("--cuda-graph", {"cuda_graph": True}, time=True, memory=False)
+    if options.mode == "train" and options.optimizer == "adam":
+        yield Change("--optimizer momentum", {"optimizer": "momentum"}, time=False, memory=True)
