@@ -10,12 +10,16 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simulator.api import load_machine, simulate_step
 from simulator.console.run import run_app
 from simulator.devices.calibration import Calibration
 from simulator.devices.calibration_file import load_calibration
 from simulator.devices.cost import KernelCost
 from simulator.devices.dispatch import DISPATCH
+from simulator.errors import InputError
 from simulator.step.issue import DeviceWork, Issue
+from simulator.step.options import StepOptions
+from simulator.workload.zoo.registry import build_network
 from tests.measured_folders import DEVICE, PART, TOPOLOGY, constant, operators, scattered, steps, timed, write
 from validate.cli import app
 from validate.compare.calibrating import Bench
@@ -251,3 +255,27 @@ def test_too_few_rows_are_one_line(tmp_path, capsys):
     folder = write(tmp_path, {"ops.csv": ops})
     assert run_app(app, "validate", ["calibrate", str(folder)]) == 2
     assert "too few rows to calibrate on: 3 operators" in capsys.readouterr().err
+
+
+def test_host_constants_of_a_file_are_checked(tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_text("schema_version: 1\ndevices:\n  t4: {host: {forwrd_s: 1e-5}}\n")
+    with pytest.raises(InputError, match=r"c\.yaml:3:\d+: there is no 'forwrd_s'; did you mean 'forward_s'"):
+        load_calibration(file)
+    file.write_text("schema_version: 1\ndevices:\n  t4: {host: {forward_s: 12.0}}\n")
+    with pytest.raises(InputError, match=r"c\.yaml:3:"):
+        load_calibration(file)
+    file.write_text("schema_version: 1\ndevices:\n  t4: {host: {forward_s: 12.0e-6}}\n")
+    assert load_calibration(file)["t4"].host == {"forward_s": 12e-6}
+
+
+def test_a_captured_step_takes_the_calibrated_launch_longer():
+    machine, network = load_machine("1x-t4"), build_network("alexnet", batch=8, training=True)
+    options = StepOptions(cuda_graph=True)
+
+    def step_s(**host):
+        calibrations = {"t4": Calibration(host=host)}
+        return simulate_step(machine, network, options, calibrations=calibrations).step_time_s
+
+    assert step_s(graph_launch_s=5e-3) - step_s(graph_launch_s=1e-3) == pytest.approx(4e-3, rel=1e-9)
+    assert step_s() == pytest.approx(step_s(graph_launch_s=DISPATCH.graph_launch_s), rel=1e-12)
