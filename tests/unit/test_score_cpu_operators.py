@@ -8,6 +8,7 @@ import pytest
 from simulator.devices.calibration import Calibration
 from simulator.devices.cpu.cpu import Cpu, cpu_from_part
 from simulator.devices.cpu.predict import CALL_S
+from simulator.devices.dispatch import dispatch_time
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.kernels import Convolution, Gemm, Streaming
 from simulator.devices.predict import kernel_cost
@@ -16,6 +17,7 @@ from simulator.topology.catalogue import load_part
 from simulator.topology.parts import CpuPart
 from simulator.workload.operators import Attention, Recurrent
 from validate.operators.devices import DeviceBook
+from validate.operators.issuing import GRAPH_SAVES_S
 from validate.operators.predict import operator_kernels, predict_operator, roofline_operator
 from validate.operators.query import OperatorQuery, read_query
 from validate.score.command import score_command
@@ -165,6 +167,24 @@ def test_a_table_of_a_cpu_is_scored_with_its_topology(tmp_path, capsys) -> None:
     book = DeviceBook(topology=str(file))
     expected_s = predicted_s(book, device="my-cpu", threads="4")
     assert scored["overall"]["bias"] == pytest.approx(expected_s / 0.01 - 1)
+
+
+def test_rows_of_validate_run_come_from_graphs() -> None:
+    cells = {"op": "elementwise", "variant": "relu", "rows": "64", "cols": "64", "device": "a100-sxm4-40gb"}
+    ours = {"software": "torch 2.11.0", "cache": "warm", "includes_dispatch": "0"}
+    assert predicted_s(**cells) - predicted_s(**cells, **ours) == pytest.approx(GRAPH_SAVES_S)
+    assert predicted_s(**cells, **{**ours, "includes_dispatch": "1"}) == predicted_s(**cells, includes_dispatch="1")
+    assert predicted_s(**{**cells, "device": XEON}, **ours) == predicted_s(**{**cells, "device": XEON})
+
+
+def test_what_cannot_be_captured_waits_for_its_host() -> None:
+    cells = {"op": "lstm", "batch": "1", "timesteps": "2", "hidden": "16", "device": "a100-sxm4-40gb"}
+    ours = {"software": "torch 2.11.0", "cache": "warm"}
+    asked = query(**cells, **ours)
+    host_s = dispatch_time(DeviceBook().get(asked.device), asked.operator, "fwd")
+    assert predicted_s(**cells, **ours) == max(host_s, predicted_s(**cells, software="torch 2.11.0")) >= host_s
+    norm = {"op": "batch_norm", "batch": "8", "c_in": "64", "h_in": "7", "w_in": "7", **ours}
+    assert (query(**norm).issued, query(**norm, phase="bwd").issued) == ("graph", "stream")
 
 
 @pytest.mark.corpus

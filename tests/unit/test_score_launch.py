@@ -10,10 +10,10 @@ from simulator.devices.lowering import lower_operator
 from simulator.devices.predict import kernel_cost, operator_costs
 from simulator.topology.parts import StoragePart
 from simulator.workload.operators import Elementwise, LayerNorm, Linear
-from validate.microbench.issuing import GRAPH_SAVES_S
 from validate.microbench.launch import launch_scorer, read_launch
 from validate.microbench.storage import StorageQuery, block_time, read_storage
 from validate.operators.devices import DeviceBook
+from validate.operators.issuing import GRAPH_SAVES_S
 from validate.score.command import score_command
 from validate.score.query import NotScored
 

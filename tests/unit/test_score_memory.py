@@ -8,9 +8,9 @@ from simulator.devices.kernels import Streaming
 from simulator.devices.predict import kernel_cost
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import CacheLevel, CpuPart
-from validate.microbench.issuing import GRAPH_SAVES_S, in_graph
 from validate.microbench.memory import MemoryQuery, chase_latency, memory_scorer, read_memory
 from validate.operators.devices import DeviceBook
+from validate.operators.issuing import GRAPH_SAVES_S, in_graph
 from validate.score.command import score_command
 from validate.score.query import NotScored
 

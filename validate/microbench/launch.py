@@ -32,9 +32,9 @@ from simulator.workload.operators import (
     Softmax,
 )
 from validate.microbench.cells import Cell, measured_s
-from validate.microbench.issuing import in_graph
 from validate.microbench.scorer import FunctionScorer
 from validate.operators.devices import DeviceBook
+from validate.operators.issuing import in_graph
 from validate.score.kind import Kind
 from validate.score.query import NotScored
 

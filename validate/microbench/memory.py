@@ -18,9 +18,9 @@ from simulator.devices.predict import Device, kernel_cost
 from simulator.errors import InputError, one_line
 from simulator.topology.parts import CpuPart
 from validate.microbench.cells import Cell, measured_s, size_bytes, threads_of
-from validate.microbench.issuing import in_graph
 from validate.microbench.scorer import FunctionScorer
 from validate.operators.devices import DeviceBook
+from validate.operators.issuing import in_graph
 from validate.score.kind import Kind
 from validate.score.query import NotScored, number
 

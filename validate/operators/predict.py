@@ -6,12 +6,13 @@ from dataclasses import replace
 
 from simulator.devices.cpu.cpu import Cpu
 from simulator.devices.cpu.predict import cpu_call_time
-from simulator.devices.dispatch import isolated_time
+from simulator.devices.dispatch import dispatch_time, isolated_time
 from simulator.devices.gpu.roofline import roofline_cost
 from simulator.devices.kernels import Convolution, Kernel, Streaming
 from simulator.devices.lowering import lower_operator
 from simulator.devices.predict import Device, kernel_cost
 from simulator.errors import InputError, one_line
+from validate.operators.issuing import in_graph
 from validate.operators.query import OperatorQuery
 from validate.score.query import NotScored
 
@@ -37,9 +38,11 @@ def predict_operator(device: Device, query: OperatorQuery) -> float:
         raise NotScored(one_line(error)) from None
     if not costs:
         raise NotScored(f"{query.op} has no kernels in phase {query.phase}")
-    kernels_s = sum(cost.time_s for cost in costs)
+    times_s = [in_graph(device, cost.time_s) if query.issued == "graph" else cost.time_s for cost in costs]
+    kernels_s = sum(times_s)
     if not query.includes_dispatch:
-        return kernels_s
+        is_ahead = query.issued != "stream" or isinstance(device, Cpu)
+        return kernels_s if is_ahead else max(kernels_s, dispatch_time(device, query.operator, query.phase))
     if isinstance(device, Cpu):
         return cpu_call_time(device) + kernels_s
     return isolated_time(device, query.operator, query.phase, kernels_s)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import Literal, cast
 
 from simulator.errors import one_line
 from simulator.workload.operators import (
@@ -46,12 +46,16 @@ _PHASES = ("fwd", "bwd_data", "bwd_weight", "bwd")
 _TWO_INPUTS = frozenset(("add", "mul", "div", "pow", "sub"))
 
 
+Issued = Literal["", "graph", "stream"]
+
+
 @dataclass(frozen=True, slots=True)
 class OperatorQuery:
     """An operator in a phase, on the device of that name.
 
     ``channels_last``: images lie pixel by pixel.  ``is_cold``: nothing of what it reads and writes is in a
-    cache when it starts.  ``threads`` are those of a CPU, None one a core.
+    cache when it starts.  ``threads`` are those of a CPU, None one a core.  ``issued`` says how a GPU's kernels
+    come where it is known: from a captured graph, or one call after the other, the host running ahead.
     """
 
     device: str
@@ -64,6 +68,7 @@ class OperatorQuery:
     channels_last: bool = False
     is_cold: bool = False
     threads: int | None = None
+    issued: Issued = ""
 
 
 def read_query(cell: Callable[[str], str]) -> OperatorQuery:
@@ -110,7 +115,16 @@ def read_query(cell: Callable[[str], str]) -> OperatorQuery:
         channels_last=op == "conv2d" and cell("variant") == "channels_last",
         is_cold=cell("cache") == "cold",
         threads=_threads(cell),
+        issued=_issued(cell),
     )
+
+
+def _issued(cell: Callable[[str], str]) -> Issued:
+    """Return how ``validate run`` issues: from a captured graph what torch lets it capture; it tells caches too."""
+    if not cell("software").startswith("torch") or not cell("cache") or cell("includes_dispatch") == "1":
+        return ""
+    is_taped = cell("op") == "batch_norm" and cell("phase").startswith("bwd")
+    return "stream" if is_taped or cell("op") in ("rnn", "lstm", "gru") else "graph"
 
 
 def _threads(cell: Callable[[str], str]) -> int | None:

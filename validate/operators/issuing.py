@@ -17,4 +17,4 @@ def in_graph(device: Device, kernel_s: float) -> float:
     """Return the seconds of a kernel of *kernel_s* where it comes from a captured graph."""
     if isinstance(device, Cpu) or device.vendor != "nvidia":
         return kernel_s
-    return kernel_s - GRAPH_SAVES_S
+    return max(kernel_s - GRAPH_SAVES_S, GRAPH_SAVES_S)
