@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from simulator.api import load_machine, simulate_step
 from simulator.devices.cost import KernelCost
 from simulator.devices.dispatch import dispatch_time, gradient_time, update_time
+from simulator.devices.kernels import Rowwise
+from simulator.devices.predict import kernel_cost
 from simulator.engine.executor import execute
 from simulator.errors import InputError
 from simulator.step.backward import backward_steps, gradient_order
@@ -23,7 +25,7 @@ from simulator.step.place import find_place
 from simulator.step.plan import GRAPH_LAUNCH_S, plan_step
 from simulator.workload.backward import training_flop
 from simulator.workload.network import Layer, Network, Parameter, block_name
-from simulator.workload.operators import Elementwise, LayerNorm, Linear, MatMul
+from simulator.workload.operators import BatchNorm, Elementwise, LayerNorm, Linear, MatMul, Operator, Softmax
 
 MACHINE = load_machine("p3.2xlarge")
 
@@ -197,6 +199,55 @@ def test_compiled_is_faster_where_memory_bounds_it() -> None:
     eager = simulate_step(MACHINE, network, StepOptions(mode="forward"))
     compiled = simulate_step(MACHINE, network, StepOptions(mode="forward", compiled=True))
     assert compiled.busy_s == pytest.approx(eager.busy_s / 8, rel=0.02)
+
+
+def grouped(operator: Operator, *parameters: Parameter) -> Network:
+    """A linear layer, then a gelu and *operator* that compilers make one kernel of."""
+    n = operator.output_elements  # type: ignore[attr-defined]
+    return Network(
+        "grouped",
+        (
+            Layer("linear", Linear(n // 512, 512, 512), (0,), 1, (Parameter("w", 512 * 512),)),
+            Layer("gelu", Elementwise("gelu", n), (1,), 2),
+            Layer("last", operator, (2,), 3, parameters),
+        ),
+        (n,) * 4,
+        1,
+    )
+
+
+def compiled_backward(network: Network) -> DeviceWork:
+    """What the fused group of *network* runs backward."""
+    issues = issues_of(find_place(MACHINE, None, {}).device, network, StepOptions(compiled=True, mode="backward"))
+    (issue,) = [each for each in issues if each.name.startswith("last")]
+    return issue.work
+
+
+def test_a_fused_softmax_reduces_over_rows_backward() -> None:
+    """What PyTorch multiplies before is pointwise, and goes into the kernel; the reduction is what stays."""
+    rows, cols = 8192, 4096  # rows that a block takes one by one, slower than a stream
+    work = compiled_backward(grouped(Softmax(rows, cols)))
+    assert work.kinds == ("rowwise",)
+    device = find_place(MACHINE, None, {}).device
+    assert work.time_s >= kernel_cost(device, Rowwise("softmax_bwd", rows, cols, "fp32")).time_s
+
+
+def test_a_fused_normalisation_sums_the_gradients_of_its_weights() -> None:
+    rows, cols = 8192, 512
+    plain = compiled_backward(grouped(LayerNorm(rows, cols)))
+    trained = compiled_backward(grouped(LayerNorm(rows, cols), Parameter("norm.weight", 2 * cols)))
+    assert plain.kinds == ("rowwise",)
+    assert trained.kinds == ("rowwise", "rowwise")
+    assert trained.time_s > 1.3 * plain.time_s
+
+
+def test_running_statistics_are_pointwise_in_a_group() -> None:
+    network = grouped(BatchNorm(16, 32, 32, 32), Parameter("norm.weight", 64))
+    device = find_place(MACHINE, None, {}).device
+    options = StepOptions(compiled=True, mode="inference")
+    (issue,) = [each for each in issues_of(device, network, options) if each.name.startswith("last")]
+    assert issue.work.kinds == ("streaming",)
+    assert issue.work.costs[0].bytes == 2 * 4 * 16 * 32 * 32 * 32
 
 
 def test_recompute_runs_each_block_forward_again() -> None:
