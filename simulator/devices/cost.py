@@ -1,4 +1,4 @@
-"""The time of a kernel on a device: which file knows which class."""
+"""What a kernel costs: seconds on the device, and what bounds them."""
 
 from __future__ import annotations
 

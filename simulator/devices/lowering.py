@@ -20,6 +20,7 @@ from simulator.devices.kernels import (
     Rowwise,
     Streaming,
 )
+from simulator.errors import InputError
 from simulator.workload.operators import (
     Attention,
     BatchNorm,
@@ -40,9 +41,13 @@ from simulator.workload.operators import (
 )
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
-__all__ = ["lower_operator"]
+__all__ = ["NoKernels", "lower_operator"]
 
 Kernels = tuple[Kernel, ...]
+
+
+class NoKernels(InputError):
+    """An operator that no kernels are known of."""
 
 
 @singledispatch
@@ -51,8 +56,14 @@ def lower_operator(operator: Operator, phase: Phase, precision: Precision) -> Ke
 
     ``fwd`` is the forward pass, ``bwd_data`` the gradients of what comes in, ``bwd_weight`` those of
     parameters, ``bwd`` both.  An operator without parameters has no kernels in ``bwd_weight``.
+
+    Raises
+    ------
+    NoKernels
+        Where none are known of such an operator.
+
     """
-    raise TypeError(f"no kernels for {type(operator).__name__} {phase} {precision}")
+    raise NoKernels(f"no kernels are known of {type(operator).__name__} ({phase}, {precision})")
 
 
 def _in(phase: Phase, part: Phase) -> bool:

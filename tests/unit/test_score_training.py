@@ -7,11 +7,14 @@ import random
 import pytest
 
 from simulator.api import load_machine, simulate_step
+from simulator.devices.lowering import NoKernels, lower_operator
 from simulator.errors import InputError
 from simulator.step.options import StepOptions
 from simulator.workload.zoo.registry import build_network
 from validate.score.command import score_command
+from validate.score.machines import MachineBook
 from validate.score.query import NotScored
+from validate.training import predict
 from validate.training.published import read_published
 from validate.training.query import COLUMNS_ASKED, TrainingQuery, read_query
 
@@ -45,6 +48,30 @@ def document(capsys, file, **options):
 def group(scored, **by):
     (found,) = [g for g in scored["groups"] if g["by"] == by]
     return found
+
+
+def test_faults_of_the_program_are_no_rows_that_cannot_be_scored(monkeypatch):
+    book = MachineBook()
+    query = asked()
+
+    def broken(*arguments):
+        raise TypeError("a fault of the program")
+
+    monkeypatch.setattr(predict, "roofline_cost", broken)
+    with pytest.raises(TypeError, match="a fault of the program"):
+        predict.StepPredictor(book, {}).roofline_s(query)
+
+    def unknown(*arguments):
+        raise NoKernels("no kernels are known of Sort")
+
+    monkeypatch.setattr(predict, "lower_operator", unknown)
+    with pytest.raises(NotScored, match="no kernels are known of Sort"):
+        predict.StepPredictor(book, {}).roofline_s(query)
+
+
+def test_an_operator_without_kernels_is_named():
+    with pytest.raises(NoKernels, match=r"no kernels are known of object \(fwd, fp32\)"):
+        lower_operator(object(), "fwd", "fp32")
 
 
 # -- what is asked ---------------------------------------------------------------------

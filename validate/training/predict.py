@@ -60,7 +60,7 @@ class StepPredictor:
             if not isinstance(device, Gpu):
                 raise NotScored("no roofline of a CPU")
             time_s = _roofline(device, network, query.options)
-        except (InputError, TypeError) as error:
+        except InputError as error:
             raise NotScored(one_line(error)) from None
         return time_s * query.micro_batches
 
