@@ -129,6 +129,7 @@ def test_a_prediction_is_asked_for_what_was_measured(shapes: list[StepShape], th
             compiled=shape.issue == "compile",
             cuda_graph=shape.issue == "graph",
             channels_last=shape.channels_last,
+            fused_optimizer=shape.fused,
         )
         assert (query.model, query.batch, query.micro_batches) == (shape.model, shape.batch, 1)
         assert query.loss == (shape.phase != "inference")
@@ -156,6 +157,7 @@ def test_the_loss_takes_time_where_a_row_says_that_it_was_timed() -> None:
     query = read(plain)
     with_loss, without = (predictor.predict_s(replace(query, loss=loss)) for loss in (True, False))
     assert 1.02 < with_loss / without < 1.2  # logits of 50257 words, read and written some times in fp32
+    assert predictor.predict_s(read(replace(plain, fused=True))) < with_loss
 
 
 # -- what a step does ------------------------------------------------------------------
