@@ -26,6 +26,7 @@ from validate.compare.comparison import Asked, compare
 from validate.compare.folder import read_folder
 from validate.compare.outliers import find_outliers
 from validate.compare.places import part_by_facts, topology_with
+from validate.measure.statistics import median_interval
 
 
 def run(capsys, *arguments):
@@ -114,6 +115,23 @@ def test_a_topology_in_the_folder_is_used_and_the_option_goes_before(tmp_path, c
     assert rows["part"] == "t4"
     assert rows["topology"].endswith("topology.yaml")
     assert document(capsys, tmp_path, "--topology", "dgx-h200")["part"] == PART
+
+
+def test_a_folder_of_several_devices_and_machines_mixes_none_of_them(tmp_path):
+    """Tables of others, without a record: rows of a device that is not known stay that."""
+    ops = timed("ops.csv", operators(6), constant(1.0))
+    for row, name in zip(ops, ("t4", "t4", "v100-pcie-32gb", "no-such", "t4", "no-such"), strict=True):
+        row |= {"device": name, "dtype": "fp32"}
+    training = timed("training.csv", steps(("alexnet",)), constant(1.0))
+    training[0]["machine"], training[1]["machine"] = "1x-t4", "p3.2xlarge"
+    write(tmp_path, {"ops.csv": ops, "training.csv": training})
+    (tmp_path / "run.json").unlink()
+    found = compare(read_folder(str(tmp_path)), Asked())
+    assert found.places.topology is None
+    assert [row.cells["device"] for row in found.rows if row.kind == "operators" and not row.counts] == ["no-such"] * 2
+    steps_found = [row for row in found.rows if row.kind == "training"]
+    assert len({row.predicted_s for row in steps_found}) == 2
+    assert all(row.counts for row in steps_found)
 
 
 def test_rows_of_grade_c_do_not_count(tmp_path, capsys):
@@ -229,6 +247,14 @@ def test_the_interval_of_the_median_covers_it_as_often_as_it_says(slow_by_a_quar
         hits += found.median_low <= true <= found.median_high
     assert hits >= 190 - 4 * math.sqrt(200 * 0.95 * 0.05)
     assert errors_of(rows[:5]).median_low is None
+
+
+@pytest.mark.parametrize("n", [900, 1000, 1001, 5000, 100_000])
+def test_thousands_of_rows_have_an_interval_too(n):
+    """Ranks of the sign test tend to n/2 -+ 0.98 sqrt(n), and where the one takes over from the other none jumps."""
+    found = median_interval([float(i) for i in range(n)])
+    assert found.low == pytest.approx(n / 2 - 0.98 * math.sqrt(n), abs=1.5)
+    assert found.low + found.high == n - 1
 
 
 def test_text_fits_80_columns_and_is_the_same_twice(slow_by_a_quarter, capsys):

@@ -66,15 +66,20 @@ def find_places(folder: Folder, topology: str | None, devices: Sequence[str]) ->
         how = "what it reports" if part else ""
     if not book.needs_names:
         known = names
-    given += [f"{name}={part}" for name in names if part and name not in known and name == (folder.device or name)]
-    if chosen is None and part and folder.machine not in _machines():
+    alone = folder.device or (names[0] if len(names) == 1 else "")
+    given += [f"{name}={part}" for name in names if part and name not in known and name == alone]
+    machines = _named(folder, "machine") or {folder.machine}
+    if chosen is None and part and len(machines) == 1 and not machines & _machines():
         chosen = topology_with(part, _gpu_count(folder.environment))
     return Places(chosen, tuple(given), part, how)
 
 
 def _device_names(folder: Folder) -> list[str]:
-    found = {table.cell(row, "device") for table in folder.tables.values() for row in table.rows}
-    return sorted((found | {folder.device}) - {""})
+    return sorted((_named(folder, "device") | {folder.device}) - {""})
+
+
+def _named(folder: Folder, column: str) -> set[str]:
+    return {table.cell(row, column) for table in folder.tables.values() for row in table.rows} - {""}
 
 
 def part_by_facts(name: str, environment: Mapping[str, Any]) -> str:

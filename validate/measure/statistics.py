@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import comb
+from math import comb, sqrt
+from statistics import NormalDist
 
 __all__ = ["FEWEST", "Interval", "median_interval"]
 
 CONFIDENCE = 0.95
+_MANY = 1000  # samples from which coins are not counted one by one
 FEWEST = 6  # samples of which the interval from least to greatest covers the median with CONFIDENCE
 
 
@@ -56,6 +58,8 @@ def median_interval(samples: Sequence[float]) -> Interval:
 @lru_cache(maxsize=1024)
 def _rank(n: int) -> int:
     """Return how many samples lie outside on each side: the most that miss in (1 - CONFIDENCE) / 2 of cases."""
+    if n > _MANY:  # the normal distribution that coins tend to, half a coin on the safe side
+        return int(n / 2 - NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * sqrt(n) / 2 - 0.5)
     limit = (1 - CONFIDENCE) / 2 * 2**n
     tail, outside = 1, 0  # of one sample, of 2^n cases, all lie above the median
     while outside < (n - 1) // 2:
