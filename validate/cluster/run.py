@@ -42,8 +42,9 @@ def run_cases(
 ) -> None:
     """Measure *cases*, which take *about_s* each, into *into*; the network is gone afterwards, whatever happens.
 
-    Cases of one link stand together: it is shaped and probed before its first case.  Each case may spend the
-    part of the budget that its time is of all times.
+    For each rate the links are shaped first, since a connection keeps the length of packets that it began
+    with, then the hosts start, and a probe says what plain TCP reaches.  Each case may spend the part of the
+    budget that its time is of all times.
 
     Raises
     ------
@@ -55,14 +56,16 @@ def run_cases(
     share = budget_s / max(sum(about_s), 1e-9)
     network, crew = Network(names, counts[-1]), Crew(names, counts[-1], counts)
     try:
-        with network, crew:
-            into.versions.update(crew.versions)
-            for case, about in zip(cases, about_s, strict=True):
-                if case.shape not in into.probes:
-                    network.shape(case.shape)
-                    into.probes[case.shape] = probe(crew, case.shape, counts[-1])
-                into.times[case] = measure_case(crew, case, Limits(repeats, share * about), about)
-                advance(f"{case.n_nodes} nodes, {case.strategy.name}")
+        with network:
+            for shape in dict.fromkeys(case.shape for case in cases):
+                network.shape(shape)
+                with crew:
+                    into.versions.update(crew.versions)
+                    into.probes[shape] = probe(crew, shape, counts[-1])
+                    for case, about in zip(cases, about_s, strict=True):
+                        if case.shape == shape:
+                            into.times[case] = measure_case(crew, case, Limits(repeats, share * about), about)
+                            advance(f"{case.n_nodes} nodes, {case.strategy.name}")
     finally:  # where an interrupt has cut leaving them short; there is one at most (signals.py)
         crew.end()
         network.remove()
