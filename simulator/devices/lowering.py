@@ -46,7 +46,7 @@ __all__ = ["NoKernels", "lower_operator"]
 Kernels = tuple[Kernel, ...]
 
 
-class NoKernels(InputError):
+class NoKernels(InputError):  # noqa: N818  the name says the fault
     """An operator that no kernels are known of."""
 
 

@@ -1,0 +1,52 @@
+"""What is written about a step's document and its functions, against what there is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from simulator.api import advise_step, load_machine, simulate_step
+from simulator.results.step_document import step_document
+from simulator.step.options import StepOptions
+from simulator.workload.find import find_network
+
+ROOT = Path(__file__).resolve().parents[2]
+MACHINE = load_machine("p3.2xlarge")
+
+
+def keys_of(data: Any) -> set[str]:
+    """Return the keys of *data* and of what is in it, but for those that are names of parts and formats."""
+    if isinstance(data, list):
+        return {key for each in data for key in keys_of(each)}
+    if not isinstance(data, dict):
+        return set()
+    found = set(data)
+    for name, value in data.items():
+        if name not in ("flop_by_format", "parts_s"):
+            found |= keys_of(value)
+    return found
+
+
+def test_every_key_of_a_step_is_explained() -> None:
+    document = step_document(advise_step(MACHINE, find_network("alexnet"), 32))
+    section = (ROOT / "docs" / "results.md").read_text(encoding="utf-8").split("## A step", 1)[1].split("\n## ", 1)[0]
+    explained = set(re.findall(r"`(\w+)`", section))
+    assert keys_of(document) <= explained
+    table = section.split("A step that", 1)[0]
+    named = set(re.findall(r"`(\w+)`", "".join(line for line in table.splitlines() if line.startswith("| `"))))
+    words = {"forward", "backward", "update", "compute", "memory", "latency", "host"}
+    assert named - words <= keys_of(document)
+
+
+def test_advice_is_what_the_command_line_prints() -> None:
+    source = find_network("resnet50")
+    large = advise_step(MACHINE, source, 512)
+    assert not large.memory.fits
+    assert any(words.startswith("--batch ") for words in large.remedies)
+    small = advise_step(MACHINE, source, 8, StepOptions(mode="inference"))
+    assert small.remedies == ()
+    assert [other.change for other in small.alternatives if other.batch == 16] == ["--batch 16"]
+    plain = simulate_step(MACHINE, source.build(8), StepOptions(mode="inference"))
+    assert plain.step_time_s == small.step_time_s
+    assert plain.alternatives == plain.remedies == ()
