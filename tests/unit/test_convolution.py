@@ -85,7 +85,6 @@ def test_small_tiles_serve_small_problems_only() -> None:
         ("a100-sxm4-40gb", POINTWISE, "bwd_weight", "tf32", "tensor cores"),
         ("rtx-4090", POINTWISE, "fwd", "fp16", "tensor cores"),
         ("v100-sxm2-16gb", Conv2d(32, 96, 96, 112, 112, 3, 3, 1, 1, 1, 1, groups=96), "fwd", "fp32", "direct"),
-        ("knl-7250", MIDDLE, "fwd", "fp32", "direct, vectors"),
     ],
 )
 def test_which_algorithm(device: str, shape: Conv2d, direction: str, precision: Precision, algorithm: str) -> None:

@@ -192,7 +192,7 @@ def test_calibration_scales_arithmetic_and_memory_apart() -> None:
 
 
 def test_there_is_a_tile_for_every_device_and_precision() -> None:
-    for name in ("k80-die", "m40", "p4", "t4", "rtx-3090", "l4", "b200", "mi25", "mi300x", "knl-7250"):
+    for name in ("k80-die", "m40", "p4", "t4", "rtx-3090", "l4", "b200", "mi25", "mi300x", "mi355x"):
         for batched in (False, True):
             assert tiles_for(gpu(name), "fp32", "NN", batched)
 

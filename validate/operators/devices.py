@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from simulator.devices.calibration import Calibration
 from simulator.devices.cpu.cpu import CpuLibrary, cpu_from_part
+from simulator.devices.gpu.generation import MAKERS
 from simulator.devices.gpu.gpu import Gpu, gpu_from_part
 from simulator.devices.predict import Device
 from simulator.errors import InputError, nearest, one_line
@@ -67,14 +68,14 @@ def _names(kind: str) -> dict[str, str]:
 
 def _is_other(name: str) -> bool:
     part = load_part(name)
-    return isinstance(part, GpuPart) and part.vendor == "other"
+    return isinstance(part, GpuPart) and part.vendor not in MAKERS
 
 
 @lru_cache(maxsize=256)
 def find_gpu(name: str) -> Gpu | None:
-    """Return the device that *name* stands for, uncalibrated, or None."""
+    """Return the device that *name* stands for, uncalibrated; None where there is no GPU, or no model, of it."""
     part = load_part(gpu_names().get(name, ""))
-    return gpu_from_part(name, part) if isinstance(part, GpuPart) else None
+    return gpu_from_part(name, part) if isinstance(part, GpuPart) and part.vendor in MAKERS else None
 
 
 def near_device(name: str) -> str:
@@ -160,7 +161,7 @@ class DeviceBook:
         Raises
         ------
         NotScored
-            Where it is not known, is a GPU of neither NVIDIA nor AMD, or lacks a figure.
+            Where it is not known, is a GPU of a maker without models, or lacks a figure.
 
         """
         found = self._of(name)
@@ -206,8 +207,6 @@ class DeviceBook:
         if isinstance(part, CpuPart):
             return cpu_from_part(named.part, part, named.sockets, threads, library=library, calibration=calibration)
         assert isinstance(part, GpuPart)
-        if part.vendor == "other":
-            raise NotScored(f"{named.part} is no GPU of NVIDIA or AMD")
         return gpu_from_part(named.part, part, calibration)
 
     def _read(self, topology: str) -> None:

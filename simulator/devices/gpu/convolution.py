@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulator.devices.cost import Bound, KernelCost
 from simulator.devices.gpu.clock import computes_on_tensor_cores
-from simulator.devices.gpu.convolution_algorithms import Candidate, Problem, at_least, compute_rate, problem
+from simulator.devices.gpu.convolution_algorithms import Candidate, Problem, compute_rate, problem
 from simulator.devices.gpu.convolution_costs import CONVOLUTION, ConvolutionCosts
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.implicit_gemm import direct, explicit_gemm, implicit_gemm, tensor_gemm
@@ -16,7 +16,6 @@ __all__ = ["convolution_cost"]
 
 _LARGEST_FFT_FILTER = 16
 _BEFORE_PASCAL = frozenset(("kepler", "maxwell"))
-_VECTOR = 16  # channels that a processor computes at once
 
 
 def convolution_cost(gpu: Gpu, kernel: Convolution, costs: ConvolutionCosts = CONVOLUTION) -> KernelCost:
@@ -51,9 +50,7 @@ def _bound(best: Candidate) -> Bound:
 
 def _on_lanes(asked: Problem) -> list[Candidate]:
     """Return what the library has without matrix units."""
-    shape, vendor = asked.shape, asked.gpu.vendor
-    if vendor not in ("nvidia", "amd"):
-        return [_cpu(asked)]
+    shape = asked.shape
     found = [implicit_gemm(asked)]
     if shape.groups > 1:
         found.append(direct(asked))
@@ -62,7 +59,7 @@ def _on_lanes(asked: Problem) -> list[Candidate]:
     if shape.groups > 1 or asked.taps == 1 or shape.dilation_h > 1 or shape.dilation_w > 1:
         return found
     weight = asked.direction == "bwd_weight"
-    if vendor == "amd":
+    if asked.gpu.vendor == "amd":
         if not weight:
             found.append(winograd_fused(asked))
     elif asked.unit_stride:
@@ -74,13 +71,3 @@ def _on_lanes(asked: Problem) -> list[Candidate]:
         if max(shape.kernel_h, shape.kernel_w) <= _LARGEST_FFT_FILTER:
             found.append(fft_tiles(asked))
     return found
-
-
-def _cpu(asked: Problem) -> Candidate:
-    """Return the direct convolution of a processor with wide vectors, channel by channel of the result."""
-    costs, shape = asked.costs, asked.shape
-    waste = max(1.0, _VECTOR / asked.rows)
-    compute_s = waste * shape.flop / (asked.rate_flops_per_s * costs.cpu)
-    memory_s = asked.bytes / asked.bandwidth_Bps
-    time_s = at_least(compute_s, memory_s) + costs.kernel_s
-    return Candidate(time_s, "direct, vectors", compute_s, memory_s, asked.bytes)

@@ -66,9 +66,6 @@ class ConvolutionCosts:
     amd_spread: float = 0.976  # share of bandwidth that its col2im reaches
     amd_image_s: float = 3.1e-06  # im2col goes image by image, a launch each
 
-    # Knights Landing: direct convolution of MKL-DNN and LIBXSMM.
-    cpu: float = 0.75
-
     # Launches.
     kernel_s: float = 1.2e-05  # of the first kernel, its ramp included
     next_kernel_s: float = 2.27e-06  # of each that follows

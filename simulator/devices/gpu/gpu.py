@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from simulator.devices.calibration import Calibration
+from simulator.devices.gpu.generation import Traits, traits_of
 from simulator.errors import InputError
 from simulator.topology.parts import GpuPart
 from simulator.workload.precision import Precision
@@ -17,8 +18,8 @@ __all__ = ["Gpu", "gpu_from_part"]
 class Gpu:
     """A GPU.  ``peak_flops_per_s`` by precision are the data sheet's, dense, at ``boost_clock_Hz``.
 
-    ``generation`` is the maker's word for the architecture in lower case: kepler, maxwell,
-    pascal, volta, turing, ampere, ada, hopper, blackwell; gcn, cdna1, cdna2, cdna3, rdna2.
+    ``generation`` is the maker's word for the architecture in lower case
+    (:mod:`simulator.devices.gpu.generation` has those that are known).
     Two devices are the same only where they are one object, so that costs can be remembered.
     """
 
@@ -38,6 +39,22 @@ class Gpu:
     above_boost: bool = False  # runs above the boost clock as far as power allows
     calibration: Calibration = field(default_factory=Calibration)
     is_cold: bool = False  # no cache holds anything of what a kernel reads or writes when it starts
+
+    @property
+    def lanes_per_sm(self) -> float:
+        """The fp32 lanes of one SM: its peak rate counts two FLOPs a lane and clock; 64 where that is not known."""
+        peak = self.peak_flops_per_s.get("fp32")
+        return peak / (2.0 * self.sm_count * self.boost_clock_Hz) if peak else 64.0
+
+    @property
+    def light_clock_Hz(self) -> float:  # noqa: N802  units keep their case
+        """The clock of kernels that mostly wait for memory, and so do not meet the board's power limit."""
+        return self.boost_clock_Hz * self.calibration.compute
+
+    @property
+    def traits(self) -> Traits:
+        """What its generation is like."""
+        return traits_of(self.vendor, self.generation, self.lanes_per_sm)
 
     def peak(self, precision: Precision) -> float:
         """Return the peak rate in FLOP/s.
@@ -63,7 +80,8 @@ def gpu_from_part(name: str, part: GpuPart, calibration: Calibration | None = No
     Raises
     ------
     InputError
-        Where the part lacks a figure that costs need; names all of them.
+        Where the part lacks a figure that costs need; names all of them.  Where there is no model of its
+        maker's GPUs.
 
     """
     needed = ("sm_count", "boost_clock", "memory_bandwidth", "memory_size")
@@ -74,7 +92,7 @@ def gpu_from_part(name: str, part: GpuPart, calibration: Calibration | None = No
     assert part.boost_clock is not None
     assert part.memory_bandwidth is not None
     assert part.memory_size is not None
-    return Gpu(
+    gpu = Gpu(
         name=name,
         vendor=part.vendor,
         generation=part.architecture.split()[0].lower() if part.architecture else "",
@@ -91,3 +109,8 @@ def gpu_from_part(name: str, part: GpuPart, calibration: Calibration | None = No
         above_boost=part.above_boost,
         calibration=calibration or Calibration(),
     )
+    try:
+        _ = gpu.traits
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
+    return gpu

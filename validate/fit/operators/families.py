@@ -87,10 +87,6 @@ def constant_lines(constants: Any) -> list[str]:
     return found
 
 
-def _makers(row: Measured) -> bool:
-    return row.gpu.vendor in ("nvidia", "amd")
-
-
 def _has_rate(row: Measured) -> bool:
     try:
         return row.gpu.peak(row.query.precision) > 0
@@ -106,7 +102,7 @@ def _convolution() -> Family:
         ("conv2d",),
         "A",
         "",
-        lambda row: _makers(row) and _has_rate(row),
+        _has_rate,
         lambda row: row.query.precision in ("fp32", "fp16"),
         lambda material, _short: module.fit_convolution(material.fitted),
         lambda costs: lambda row: module.predicted_s(row, costs),
@@ -125,7 +121,7 @@ def _memory_bound() -> Family:
         module.OPS,
         "AB",
         "C",
-        _makers,
+        lambda _row: True,
         module.usable,
         lambda material, _short: module.fit_memory_bound(material.fitted, material.short),
         predictor,
@@ -144,7 +140,7 @@ def _gemm() -> Family:
         module.OPERATORS,
         "A",
         "",
-        lambda row: _makers(row) and _has_rate(row),
+        _has_rate,
         lambda _row: True,
         fit,
         lambda constants: lambda row: module.predicted_gemm(row, constants),
@@ -159,7 +155,7 @@ def _recurrence() -> Family:
         ("rnn", "lstm", "gru"),
         "A",
         "",
-        lambda row: _makers(row) and _has_rate(row),
+        _has_rate,
         lambda _row: True,
         lambda material, _short: module.fit_recurrence(material.fitted),
         lambda costs: lambda row: module.predicted_s(row, costs),

@@ -171,7 +171,7 @@ def _unflatten(start: GemmConstants, candidate: Any) -> GemmConstants:
 
 def main(argv: Sequence[str]) -> None:
     """Print the constants, and the errors in sample, of each device left out, and after one factor from 50 rows."""
-    rows = [r for r in read_measured(argv[0], ops=OPERATORS) if r.gpu.vendor in ("nvidia", "amd") and _can(r)]
+    rows = [r for r in read_measured(argv[0], ops=OPERATORS) if _can(r)]
     fitted = fit_gemm(rows)
     for name in _ASSUMED:
         print(f"    {name}: float = {_get(fitted.constants, name):.3g}  # +- {fitted.spread[name]:.0%}")  # noqa: T201
