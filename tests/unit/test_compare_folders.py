@@ -127,7 +127,7 @@ def test_a_folder_of_several_devices_and_machines_mixes_none_of_them(tmp_path):
     write(tmp_path, {"ops.csv": ops, "training.csv": training})
     (tmp_path / "run.json").unlink()
     found = compare(read_folder(str(tmp_path)), Asked())
-    assert found.places.topology is None
+    assert (found.places.part, found.places.topology) == ("", None)
     assert [row.cells["device"] for row in found.rows if row.kind == "operators" and not row.counts] == ["no-such"] * 2
     steps_found = [row for row in found.rows if row.kind == "training"]
     assert len({row.predicted_s for row in steps_found}) == 2

@@ -18,10 +18,13 @@ from validate.compare.folder import Folder
 from validate.operators.devices import DeviceBook, gpu_names
 from validate.run.command import TOPOLOGY
 
-__all__ = ["Places", "find_places", "part_by_facts"]
+__all__ = ["SEVERAL", "Places", "find_places", "part_by_facts"]
 
 _MAKERS = ("nvidia-", "amd-", "tesla-", "quadro-", "geforce-", "instinct-")
 _MEMORY_TOLERANCE = 0.12  # what a driver keeps for itself, and GB against GiB
+
+
+SEVERAL = "several devices"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +58,11 @@ def find_places(folder: Folder, topology: str | None, devices: Sequence[str]) ->
     known = [name for name in names if book.part(name)]
     given = list(devices)
     part, how = "", ""
-    if known:
-        part = book.part(known[0]) or ""
+    mine = [name for name in known if name == folder.device] or known
+    if len({book.part(name) for name in mine}) > 1:  # tables of several devices: each row by its own name
+        how = SEVERAL
+    elif mine:
+        part = book.part(mine[0]) or ""
         how = "--device" if devices else "its name"
     elif chosen is not None:
         part, how = _part_of_topology(chosen), "the topology"
