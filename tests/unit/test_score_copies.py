@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from simulator.devices.calibration import Calibration
 from validate.microbench.copies import copy_scorer, read_copy
 from validate.microbench.copying import COPYING, CopyQuery
 from validate.score.command import score_command
@@ -104,6 +105,17 @@ def test_within_the_host_by_so_many_threads(scorer) -> None:
     assert one_s == pytest.approx(2 * size / 12e9, rel=0.01)
     assert all_s < one_s / 8
     assert query(kind="h2h", note="2 threads").threads == 2
+
+
+def test_a_calibration_of_the_memory_counts_within_a_device(tmp_path) -> None:
+    file = tmp_path / "round.yaml"
+    file.write_text(MACHINE)
+    halves = {"card": Calibration(bandwidth=0.5), "host": Calibration(bandwidth=0.5)}
+    plain, slow = copy_scorer(MachineBook(str(file))), copy_scorer(MachineBook(str(file)), halves)
+    for kind in ("d2d", "h2h"):
+        cells = {"kind": kind, "bytes": str(1 << 30)}
+        assert seconds(slow, **cells) == pytest.approx(2 * seconds(plain, **cells), rel=0.01)
+    assert seconds(slow) == seconds(plain)  # the link's rate is not the memory's
 
 
 def test_the_data_sheet_knows_no_efficiency(scorer) -> None:

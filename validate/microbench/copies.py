@@ -7,9 +7,11 @@ count memory that is read and written within one device twice.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
 
+from simulator.devices.calibration import Calibration
 from simulator.errors import one_line
 from validate.microbench.cells import Cell, measured_s, size_bytes
 from validate.microbench.copying import CopyKind, CopyPredictor, CopyQuery
@@ -108,9 +110,9 @@ def _ends(cell: Cell, kind: CopyKind, kind_text: str, note: str) -> tuple[int, i
     return found[0], found[-1]
 
 
-def copy_scorer(book: MachineBook) -> FunctionScorer:
-    """Return the scorer of tables of copies on the machines of *book*."""
-    predictor = CopyPredictor(book)
+def copy_scorer(book: MachineBook, calibrations: Mapping[str, Calibration] | None = None) -> FunctionScorer:
+    """Return the scorer of tables of copies on the machines of *book*, with *calibrations* by part."""
+    predictor = CopyPredictor(book, calibrations)
     needed = tuple(column for column in COPIES.needed if column != "machine" or book.needs_names)
     return FunctionScorer(
         kind=replace(COPIES, needed=needed),

@@ -8,9 +8,11 @@ other bytes go through host memory in the same way, by two engines.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from simulator.devices.calibration import Calibration
 from simulator.devices.cpu.cpu import Cpu, cpu_from_part
 from simulator.devices.cpu.memory import bandwidth
 from simulator.devices.cpu.predict import cpu_call_time
@@ -75,10 +77,13 @@ COPYING = CopyCosts()
 
 
 class CopyPredictor:
-    """Predicts copies on the machines of *book*; equal ones once."""
+    """Predicts copies on the machines of *book*, with *calibrations* by part; equal ones once."""
 
-    def __init__(self, book: MachineBook, costs: CopyCosts = COPYING) -> None:
+    def __init__(
+        self, book: MachineBook, calibrations: Mapping[str, Calibration] | None = None, costs: CopyCosts = COPYING
+    ) -> None:
         self._book = book
+        self._calibrations = calibrations or {}
         self._costs = costs
         self._gpus: dict[tuple[str, int], Gpu] = {}
         self._kept: dict[tuple[str, CopyQuery], float | str] = {}
@@ -150,7 +155,7 @@ class CopyPredictor:
         """Return at what rate one thread copies within the memory of the host at an end of *way*, in B/s."""
         nodes = compiled.machine.nodes
         host = next(end for end in (way.src, way.dst) if nodes[end].kind == "cpu")
-        cpu = _cpu(compiled.machine, host, 1)
+        cpu = self._cpu(compiled.machine, host, 1)
         return bandwidth(cpu, float("inf"), 1) / 2.0
 
     def _within_host(self, compiled: Compiled, query: CopyQuery) -> float:
@@ -158,16 +163,23 @@ class CopyPredictor:
         hosts = [node.index for node in machine.nodes if node.kind == "cpu" and node.host == 0]
         if not hosts:
             raise NotScored("the machine has no CPU")
-        cpu = _cpu(machine, hosts[0], len(hosts), query.threads)
+        cpu = self._cpu(machine, hosts[0], len(hosts), query.threads)
         size = int(query.bytes)
         return cpu_call_time(cpu) + kernel_cost(cpu, Streaming("copy", max(1, size // 4), size, size)).time_s
+
+    def _cpu(self, machine: Machine, index: int, sockets: int, threads: int | None = None) -> Cpu:
+        node = machine.nodes[index]
+        assert isinstance(node.part, CpuPart)
+        calibration = self._calibrations.get(node.part_name)
+        return cpu_from_part(node.part_name or node.name, node.part, sockets, threads, calibration=calibration)
 
     def _gpu(self, compiled: Compiled, number: int) -> Gpu:
         key = compiled.topology, number
         if key not in self._gpus:
             node = compiled.machine.nodes[_gpu_node(compiled.machine, number)]
             assert isinstance(node.part, GpuPart)
-            self._gpus[key] = gpu_from_part(node.part_name or node.name, node.part)
+            calibration = self._calibrations.get(node.part_name)
+            self._gpus[key] = gpu_from_part(node.part_name or node.name, node.part, calibration)
         return self._gpus[key]
 
     def _memory_rate(self, compiled: Compiled, query: CopyQuery) -> float:
@@ -184,12 +196,6 @@ def _gpu_node(machine: Machine, number: int) -> int:
     if number >= len(machine.gpus):
         raise NotScored(f"{machine.name} has {len(machine.gpus)} GPUs; there is no GPU {number}")
     return machine.gpus[number]
-
-
-def _cpu(machine: Machine, index: int, sockets: int, threads: int | None = None) -> Cpu:
-    node = machine.nodes[index]
-    assert isinstance(node.part, CpuPart)
-    return cpu_from_part(node.part_name or node.name, node.part, sockets, threads)
 
 
 def _route(compiled: Compiled, query: CopyQuery) -> Route:

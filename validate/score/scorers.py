@@ -80,7 +80,7 @@ class Scorers:
             published = read_published(self._options.baselines) if self._options.baselines is not None else {}
             return TrainingScorer(self._book, self._calibrations, published)
         if kind in (COPIES, STORAGE):
-            return copy_scorer(self._book) if kind is COPIES else storage_scorer(self._book)
+            return copy_scorer(self._book, self._calibrations) if kind is COPIES else storage_scorer(self._book)
         if kind in (MEMORY, LAUNCH):
             return memory_scorer(self._devices) if kind is MEMORY else launch_scorer(self._devices)
         return CollectiveScorer(self._book, self._options.strategy or "nccl")
@@ -95,7 +95,7 @@ class Scorers:
             ("--machine", options.machines, ("collectives", "training", "copies", "storage")),
             ("--device", options.devices, ("operators", "memory", "launch")),
             ("--calibrate", options.calibrate, ("operators",)),
-            ("--calibration", options.calibration, ("operators", "training", "memory", "launch")),
+            ("--calibration", options.calibration, ("operators", "training", "copies", "memory", "launch")),
             ("--baselines", options.baselines, ("training",)),
         ):
             if value and not kinds.intersection(read):
