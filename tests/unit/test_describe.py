@@ -1,7 +1,6 @@
 """Drafts of topologies: what a system's files, a driver's listing and its matrix of links amount to."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,7 @@ from validate.describe.command import described
 from validate.describe.estimates import flop_per_cycle, nearest_cpu, vector_bits
 from validate.describe.graphics import Card, ask_driver, parse_cards, part_of, pcie_part
 from validate.describe.links import place_gpus
-from validate.describe.processor import CacheFacts, Processor, read_processor
+from validate.describe.processor import CacheFacts, Processor
 from validate.describe.slug import slug
 from validate.describe.topo import parse_topo
 from validate.operators.devices import find_cpu
@@ -56,80 +55,6 @@ def machine_of(processor: Processor, boards: tuple[Card, ...] = (), topo: str = 
 def transports(machine: Machine, first: int = 0) -> list[str]:
     router = Router(machine)
     return [router.route(machine.gpus[first], gpu).transport for gpu in machine.gpus if gpu != machine.gpus[first]]
-
-
-def system(root: Path, packages: int = 2, cores: int = 3, threads: int = 2) -> Path:
-    """Write the files of a system whose logical processors go through cores first, as Linux numbers them."""
-    count = packages * cores * threads
-    blocks = []
-    for i in range(count):
-        core, package = i % (packages * cores) % cores, i % (packages * cores) // cores
-        blocks.append(
-            f"processor\t: {i}\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel name\t: Intel(R) Xeon(R) @ 2.50GHz\n"
-            f"cpu MHz\t\t: 1200.000\nphysical id\t: {package}\ncore id\t\t: {core}\nflags\t\t: sse2 avx fma\n"
-        )
-    (root / "proc").mkdir(parents=True)
-    (root / "proc/cpuinfo").write_text("\n".join(blocks) + "\n")
-    (root / "proc/meminfo").write_text("MemTotal:       16777216 kB\nMemFree: 1 kB\n")
-    every = ",".join(str(i) for i in range(count) if i % (packages * cores) < cores)
-    for index, level, kind, size, shared in (
-        (0, 1, "Data", "48K", f"0,{packages * cores}"),
-        (1, 1, "Instruction", "32K", "0"),
-        (2, 3, "Unified", "30M", every),
-    ):
-        folder = root / f"sys/devices/system/cpu/cpu0/cache/index{index}"
-        folder.mkdir(parents=True)
-        for name, text in (("level", level), ("type", kind), ("size", size), ("shared_cpu_list", shared)):
-            (folder / name).write_text(f"{text}\n")
-    return root
-
-
-def test_a_system_says_its_sockets_cores_threads_clock_caches_and_memory(tmp_path) -> None:
-    found = read_processor(system(tmp_path))
-    assert (found.vendor, found.family, found.sockets, found.cores, found.threads) == ("intel", 6, 2, 3, 6)
-    assert (found.clock_Hz, found.turbo_Hz, found.memory_bytes) == (2.5e9, None, 16 << 30)
-    assert found.caches == (CacheFacts(1, 48 << 10, 1), CacheFacts(3, 30 << 20, 3))
-    assert [found.socket_of[i] for i in (0, 2, 3, 5, 6, 9)] == [0, 0, 1, 1, 0, 1]
-
-
-def test_a_process_has_the_cores_that_it_may_use(tmp_path) -> None:
-    root = system(tmp_path)
-    one_socket = read_processor(root, usable={0, 1, 6, 7})
-    assert (one_socket.sockets, one_socket.cores, one_socket.threads) == (1, 2, 4)
-    assert one_socket.caches[-1].shared_by_cores == 2
-    single_threads = read_processor(root, usable=range(6))
-    assert (single_threads.sockets, single_threads.cores, single_threads.threads) == (2, 3, 3)
-
-
-def test_a_container_has_its_share(tmp_path) -> None:
-    root = system(tmp_path)
-    (root / "sys/fs/cgroup").mkdir(parents=True)
-    (root / "sys/fs/cgroup/cpu.max").write_text("400000 100000\n")
-    (root / "sys/fs/cgroup/memory.max").write_text("2147483648\n")
-    found = read_processor(root)
-    assert (found.sockets, found.cores, found.memory_bytes) == (1, 4, 2 << 30)
-    (root / "sys/fs/cgroup/cpu.max").write_text("max 100000\n")
-    (root / "sys/fs/cgroup/memory.max").write_text("max\n")
-    found = read_processor(root)
-    assert (found.sockets, found.cores, found.memory_bytes) == (2, 3, 16 << 30)
-
-
-def test_the_driver_of_the_clock_goes_before_the_name(tmp_path) -> None:
-    folder = system(tmp_path) / "sys/devices/system/cpu/cpu0/cpufreq"
-    folder.mkdir()
-    (folder / "base_frequency").write_text("2100000\n")
-    (folder / "cpuinfo_max_freq").write_text("3700000\n")
-    found = read_processor(tmp_path)
-    assert (found.clock_Hz, found.turbo_Hz) == (2.1e9, 3.7e9)
-
-
-def test_a_system_that_says_nothing_has_a_draft_too(tmp_path) -> None:
-    found = read_processor(tmp_path)
-    assert found.cores >= 1
-    text, _ = described(found, (), "")
-    assert 'clock: "UNVERIFIED' in text
-    load_part("generic-desktop-cpu")
-    assert topology_from_text(text).devices[0].name == "cpu0"
 
 
 @pytest.mark.parametrize(
@@ -228,7 +153,7 @@ def test_a_listing_is_read_by_its_columns() -> None:
 
 def test_without_a_driver_there_is_no_gpu(monkeypatch) -> None:
     monkeypatch.setenv("PATH", "")
-    assert ask_driver() == ((), "")
+    assert ask_driver() == ((), "", "")
 
 
 def test_a_driver_that_fails_is_none(monkeypatch, tmp_path) -> None:
@@ -236,7 +161,7 @@ def test_a_driver_that_fails_is_none(monkeypatch, tmp_path) -> None:
     program.write_text("#!/bin/sh\necho 'NVIDIA-SMI has failed'\nexit 9\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    assert ask_driver() == ((), "")
+    assert ask_driver() == ((), "", "")
 
 
 def test_a_matrix_says_links_and_sockets() -> None:
@@ -298,6 +223,24 @@ def test_switches_behind_a_switch() -> None:
     router = Router(machine)
     classes = [router.route(machine.gpus[0], gpu).path_class for gpu in machine.gpus[1:]]
     assert classes == ["pix", "pxb", "pxb"]
+
+
+def test_what_the_driver_keeps_apart_goes_through_the_host() -> None:
+    matrix = "GPU0 GPU1 GPU2\nGPU0 X PIX SYS\nGPU1 PIX X SYS\nGPU2 SYS SYS X"
+    closed = " \tGPU0\tGPU1\tGPU2\n GPU0\tX\tCNS\tNS\n GPU1\tCNS\tX\tNS\n GPU2\tNS\tNS\tX\n\nLegend:\n"
+    for peers, expected in (
+        (closed, "host-staged"),
+        (closed.replace("CNS", "OK"), "peer-to-peer"),
+        ("?", "peer-to-peer"),
+    ):
+        text, _ = described(XEONS, cards("NVIDIA GeForce RTX 4090", 3, 4), matrix, peers)
+        assert transports(compile_machine(topology_from_text(text))) == [expected, "host-staged"]
+
+
+def test_links_of_their_own_are_no_matter_of_peers() -> None:
+    matrix = "GPU0 GPU1\nGPU0 X NV2\nGPU1 NV2 X"
+    text, _ = described(XEONS, cards("NVIDIA GeForce RTX 2080 Ti", 2), matrix, "GPU0 X NS\nGPU1 NS X")
+    assert "transport" not in text
 
 
 def test_a_gpu_that_is_not_built_in_is_a_part_to_fill_in() -> None:

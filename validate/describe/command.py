@@ -12,7 +12,7 @@ from validate.describe.disk import disk_part
 from validate.describe.draft import draft
 from validate.describe.graphics import Card, ask_driver
 from validate.describe.processor import Processor, read_processor
-from validate.describe.topo import Matrix, parse_topo
+from validate.describe.topo import Matrix, parse_topo, without_peers
 
 __all__ = ["describe_command", "described"]
 
@@ -28,7 +28,7 @@ def describe_command(*, out: str | None = None, quiet: bool = False) -> None:
     """
     with OutputFile("--out", out) if out is not None else nullcontext() as output:
         usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-        text, remarks = described(read_processor(usable=usable), *ask_driver(), disk_part())
+        text, remarks = described(read_processor(usable=usable), *ask_driver(), disk=disk_part())
         if output is not None:
             output.write(text.encode())
     if out is None:
@@ -48,7 +48,7 @@ def describe_command(*, out: str | None = None, quiet: bool = False) -> None:
 
 
 def described(
-    processor: Processor, cards: tuple[Card, ...], topo: str, disk: tuple[str, str] | None = None
+    processor: Processor, cards: tuple[Card, ...], topo: str, peers: str = "", disk: tuple[str, str] | None = None
 ) -> tuple[str, list[str]]:
     """Return the draft, and what a reader should know of how it came about."""
     matrix: Matrix | None = None
@@ -67,4 +67,5 @@ def described(
         remarks.append(f"adapters that are left out, as nothing says how fast they are: {names}")
     if not cards:
         remarks.append("nvidia-smi lists no GPU; GPUs of another make are to be added by hand")
-    return draft(processor, cards, matrix, remarks, disk), remarks
+    isolated = matrix is not None and without_peers(matrix, peers)
+    return draft(processor, cards, matrix, remarks, disk, isolated=isolated), remarks

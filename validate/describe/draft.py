@@ -27,10 +27,12 @@ def draft(
     matrix: Matrix | None,
     remarks: Sequence[str] = (),
     disk: tuple[str, str] | None = None,
+    *,
+    isolated: bool = False,
 ) -> str:
     """Return the topology of a machine of *processor*, *cards* and *disk* (its part, and its link's).
 
-    *remarks* stand at its head.
+    *remarks* stand at its head.  *isolated*: no GPUs copy directly over PCIe.
     """
     part, cpu_lines, own = _cpu(processor)
     parts, gpus = _gpus(cards, slug(processor.model) or "cpu")
@@ -61,6 +63,8 @@ def draft(
     if links or nvswitch:
         lines += ["", "links:", *(f"  {line}" for line in [*links, *_switched(cards, matrix, nvswitch)])]
     lines += mesh
+    if isolated:
+        lines += ["", 'transport: {peer_to_peer: none, source: "nvidia-smi topo -p2p r"}']
     return "\n".join(lines) + "\n"
 
 

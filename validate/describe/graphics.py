@@ -31,11 +31,12 @@ class Card:
     pcie_lanes: int = 0
 
 
-def ask_driver() -> tuple[tuple[Card, ...], str]:
-    """Return the GPUs and the text of ``nvidia-smi topo -m``; none and empty where there is no driver."""
+def ask_driver() -> tuple[tuple[Card, ...], str, str]:
+    """Return the GPUs and the texts of ``nvidia-smi topo -m`` and ``-p2p r``; none and empty without a driver."""
     listed = _nvidia_smi(f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits")
     cards = parse_cards(listed)
-    return cards, _nvidia_smi("topo", "-m") if cards else ""
+    matrix = _nvidia_smi("topo", "-m") if cards else ""
+    return cards, matrix, _nvidia_smi("topo", "-p2p", "r") if len(cards) > 1 else ""
 
 
 def parse_cards(text: str) -> tuple[Card, ...]:

@@ -6,12 +6,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["Matrix", "parse_topo"]
+__all__ = ["Matrix", "parse_topo", "without_peers"]
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _GPU = re.compile(r"GPU(\d{1,4})", re.ASCII)
 _NVLINK = re.compile(r"NV(\d{1,3})", re.ASCII)
 _WORDS = frozenset(("X", "SYS", "SOC", "NODE", "PHB", "PXB", "PIX"))
+_STATES = frozenset(("X", "OK", "CNS", "GNS", "TNS", "NS", "DR", "U"))
 _RANGE = re.compile(r"\d{1,5}(?:-\d{1,5})?(?:,\d{1,5}(?:-\d{1,5})?)*", re.ASCII)
 
 
@@ -79,3 +80,16 @@ def parse_topo(text: str) -> Matrix:
             raise ValueError(f"{a} to {b} is {cell}, but {b} to {a} is {between[b, a]}")
     nics = tuple(name for name in columns if name not in gpus)
     return Matrix(len(gpus), nics, {**{(b, a): cell for (a, b), cell in between.items()}, **between}, affinity)
+
+
+def without_peers(matrix: Matrix, text: str) -> bool:
+    """Return whether the driver lets no pair of GPUs copy directly over PCIe: ``nvidia-smi topo -p2p r`` in *text*.
+
+    False where it lets one, has no such pair, or *text* is something else.
+    """
+    rows = [line.split() for line in _ANSI.sub("", text).splitlines()]
+    states = {row[0]: row[1:] for row in rows if len(row) == matrix.gpus + 1 and _STATES.issuperset(row[1:])}
+    if len(states) != matrix.gpus:
+        return False
+    pairs = [(a, b) for a in range(matrix.gpus) for b in range(matrix.gpus) if a != b and not matrix.nvlinks(a, b)]
+    return bool(pairs) and all(states.get(f"GPU{a}", ["OK"] * matrix.gpus)[b] != "OK" for a, b in pairs)

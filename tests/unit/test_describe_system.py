@@ -1,0 +1,103 @@
+"""The processor as the files of a system tell it."""
+
+from pathlib import Path
+
+from simulator.topology.load import topology_from_text
+from validate.describe.command import described
+from validate.describe.disk import disk_part
+from validate.describe.processor import CacheFacts, read_processor
+
+
+def system(root: Path, packages: int = 2, cores: int = 3, threads: int = 2) -> Path:
+    """Write the files of a system whose logical processors go through cores first, as Linux numbers them."""
+    count = packages * cores * threads
+    blocks = []
+    for i in range(count):
+        core, package = i % (packages * cores) % cores, i % (packages * cores) // cores
+        blocks.append(
+            f"processor\t: {i}\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel name\t: Intel(R) Xeon(R) @ 2.50GHz\n"
+            f"cpu MHz\t\t: 1200.000\nphysical id\t: {package}\ncore id\t\t: {core}\nflags\t\t: sse2 avx fma\n"
+        )
+    (root / "proc").mkdir(parents=True)
+    (root / "proc/cpuinfo").write_text("\n".join(blocks) + "\n")
+    (root / "proc/meminfo").write_text("MemTotal:       16777216 kB\nMemFree: 1 kB\n")
+    every = ",".join(str(i) for i in range(count) if i % (packages * cores) < cores)
+    for index, level, kind, size, shared in (
+        (0, 1, "Data", "48K", f"0,{packages * cores}"),
+        (1, 1, "Instruction", "32K", "0"),
+        (2, 3, "Unified", "30M", every),
+    ):
+        folder = root / f"sys/devices/system/cpu/cpu0/cache/index{index}"
+        folder.mkdir(parents=True)
+        for name, text in (("level", level), ("type", kind), ("size", size), ("shared_cpu_list", shared)):
+            (folder / name).write_text(f"{text}\n")
+    return root
+
+
+def test_a_system_says_its_sockets_cores_threads_clock_caches_and_memory(tmp_path) -> None:
+    found = read_processor(system(tmp_path))
+    assert (found.vendor, found.family, found.sockets, found.cores, found.threads) == ("intel", 6, 2, 3, 6)
+    assert (found.clock_Hz, found.turbo_Hz, found.memory_bytes) == (2.5e9, None, 16 << 30)
+    assert found.caches == (CacheFacts(1, 48 << 10, 1), CacheFacts(3, 30 << 20, 3))
+    assert [found.socket_of[i] for i in (0, 2, 3, 5, 6, 9)] == [0, 0, 1, 1, 0, 1]
+
+
+def test_a_process_has_the_cores_that_it_may_use(tmp_path) -> None:
+    root = system(tmp_path)
+    one_socket = read_processor(root, usable={0, 1, 6, 7})
+    assert (one_socket.sockets, one_socket.cores, one_socket.threads) == (1, 2, 4)
+    assert one_socket.caches[-1].shared_by_cores == 2
+    single_threads = read_processor(root, usable=range(6))
+    assert (single_threads.sockets, single_threads.cores, single_threads.threads) == (2, 3, 3)
+
+
+def test_a_container_has_its_share(tmp_path) -> None:
+    root = system(tmp_path)
+    (root / "sys/fs/cgroup").mkdir(parents=True)
+    (root / "sys/fs/cgroup/cpu.max").write_text("400000 100000\n")
+    (root / "sys/fs/cgroup/memory.max").write_text("2147483648\n")
+    found = read_processor(root)
+    assert (found.sockets, found.cores, found.memory_bytes) == (1, 4, 2 << 30)
+    (root / "sys/fs/cgroup/cpu.max").write_text("max 100000\n")
+    (root / "sys/fs/cgroup/memory.max").write_text("max\n")
+    found = read_processor(root)
+    assert (found.sockets, found.cores, found.memory_bytes) == (2, 3, 16 << 30)
+
+
+def test_the_driver_of_the_clock_goes_before_the_name(tmp_path) -> None:
+    folder = system(tmp_path) / "sys/devices/system/cpu/cpu0/cpufreq"
+    folder.mkdir()
+    (folder / "base_frequency").write_text("2100000\n")
+    (folder / "cpuinfo_max_freq").write_text("3700000\n")
+    found = read_processor(tmp_path)
+    assert (found.clock_Hz, found.turbo_Hz) == (2.1e9, 3.7e9)
+
+
+def test_a_system_that_says_nothing_has_a_draft_too(tmp_path) -> None:
+    found = read_processor(tmp_path)
+    assert found.cores >= 1
+    text, _ = described(found, (), "")
+    assert 'clock: "UNVERIFIED' in text
+    assert topology_from_text(text).devices[0].name == "cpu0"
+
+
+def test_the_first_disk_is_told_by_its_name_and_whether_it_turns(tmp_path) -> None:
+    for name, size, turns in (("loop0", 100, 0), ("sda", 0, 0), ("sdb", 500, 1), ("zram0", 9, 0)):
+        folder = tmp_path / "sys/block" / name / "queue"
+        folder.mkdir(parents=True)
+        (folder / "rotational").write_text(f"{turns}\n")
+        (folder.parent / "size").write_text(f"{size}\n")
+    assert disk_part(tmp_path) == ("hdd-7200", "sata-600")
+    (tmp_path / "sys/block/sdb/queue/rotational").write_text("0\n")
+    assert disk_part(tmp_path) == ("sata-ssd", "sata-600")
+    (tmp_path / "sys/block/nvme0n1").mkdir()
+    (tmp_path / "sys/block/nvme0n1/size").write_text("500\n")
+    assert disk_part(tmp_path) == ("nvme-gen3", "pcie3-x4")
+    assert disk_part(tmp_path / "nowhere") is None
+
+
+def test_a_disk_hangs_at_the_first_processor(tmp_path) -> None:
+    text, _ = described(read_processor(system(tmp_path)), (), "", disk=("sata-ssd", "sata-600"))
+    topology = topology_from_text(text)
+    assert [device.part_name for device in topology.devices if device.kind == "storage"] == ["sata-ssd"]
+    assert ("disk0", "cpu0") in [(wire.a, wire.b) for wire in topology.wires]
