@@ -13,7 +13,7 @@ from typing import Any
 
 from simulator.devices.calibration import Calibration
 from validate.compare.rows import kind_of
-from validate.measure.shapes import Limits, shapes
+from validate.measure.cases.shapes import Limits, shapes
 from validate.measure.table import COLUMNS
 from validate.score.query import NotScored
 from validate.score.scorers import ScorerOptions, Scorers

@@ -9,9 +9,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from tests.fake_cuda import fake_gpu  # noqa: E402
-from validate.measure import collectives, together  # noqa: E402
+from validate.measure import together  # noqa: E402
 from validate.measure.bench import Bench  # noqa: E402
 from validate.measure.case import Unavailable  # noqa: E402
+from validate.measure.cases import collectives  # noqa: E402
 from validate.measure.ranks import RanksFailed  # noqa: E402
 from validate.measure.statistics import median_interval  # noqa: E402
 from validate.measure.timing import Effort  # noqa: E402

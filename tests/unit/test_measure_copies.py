@@ -9,9 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from tests.fake_cuda import fake_gpu  # noqa: E402
-from validate.measure import copies  # noqa: E402
 from validate.measure.bench import Bench  # noqa: E402
-from validate.measure.sizes import ladder, spread  # noqa: E402
+from validate.measure.cases import copies  # noqa: E402
+from validate.measure.cases.sizes import ladder, spread  # noqa: E402
 from validate.measure.statistics import median_interval  # noqa: E402
 
 pytestmark = pytest.mark.torch

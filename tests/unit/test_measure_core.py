@@ -30,11 +30,11 @@ pytestmark = pytest.mark.torch
 from validate.measure import bench as benches  # noqa: E402  needs torch
 from validate.measure import run as runs  # noqa: E402
 from validate.measure.case import Case, Unavailable, Work  # noqa: E402
+from validate.measure.cases.operators import cases as operator_cases  # noqa: E402
+from validate.measure.cases.shapes import Limits, shapes  # noqa: E402
 from validate.measure.faults import Fatal, reason_of  # noqa: E402
 from validate.measure.groups import GROUPS, Group  # noqa: E402
-from validate.measure.operators import cases as operator_cases  # noqa: E402
 from validate.measure.run import Settings, run  # noqa: E402
-from validate.measure.shapes import Limits, shapes  # noqa: E402
 from validate.measure.table import COLUMNS, RowFile, cell_text  # noqa: E402
 
 # -- statistics ------------------------------------------------------------------------

@@ -13,8 +13,9 @@ import pytest
 torch = pytest.importorskip("torch")
 from tests.fake_cuda import FakeGpu, FakeGraph, fake_gpu  # noqa: E402
 from validate.measure import bench as benches  # noqa: E402
-from validate.measure import chase, copies, launch, memory, overlap, run  # noqa: E402
+from validate.measure import run  # noqa: E402
 from validate.measure.case import Unavailable  # noqa: E402
+from validate.measure.cases import chase, copies, launch, memory, overlap  # noqa: E402
 from validate.measure.table import COLUMNS  # noqa: E402
 from validate.measure.timing import Effort  # noqa: E402
 

@@ -11,8 +11,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from tests.fake_cuda import FakeEvent, FakeGraph, fake_gpu  # noqa: E402
-from validate.measure import launch, watches  # noqa: E402
+from validate.measure import watches  # noqa: E402
 from validate.measure.bench import Bench, GraphStopwatch  # noqa: E402
+from validate.measure.cases import launch  # noqa: E402
 from validate.measure.sensors import Sensors  # noqa: E402
 from validate.measure.statistics import median_interval  # noqa: E402
 

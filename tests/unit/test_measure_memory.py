@@ -12,9 +12,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from tests.fake_cuda import fake_gpu  # noqa: E402
-from validate.measure import chase, memory, nvrtc, watches  # noqa: E402
+from validate.measure import watches  # noqa: E402
 from validate.measure.bench import Bench  # noqa: E402
 from validate.measure.case import Unavailable  # noqa: E402
+from validate.measure.cases import chase, memory, nvrtc  # noqa: E402
 from validate.measure.statistics import median_interval  # noqa: E402
 
 pytestmark = pytest.mark.torch

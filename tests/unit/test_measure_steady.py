@@ -14,11 +14,11 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 
 import torch.distributed as dist  # noqa: E402  torch is there
 
-from validate.measure import step_ranks, steps  # noqa: E402  they import torch
 from validate.measure.bench import Bench, open_bench  # noqa: E402
+from validate.measure.cases import step_ranks, steps  # noqa: E402  they import torch
+from validate.measure.cases.steady import CpuClock, Patience, Step, agreed_samples, steady_interval  # noqa: E402
+from validate.measure.cases.step_shapes import StepShape, parallel_steps  # noqa: E402
 from validate.measure.statistics import FEWEST  # noqa: E402
-from validate.measure.steady import CpuClock, Patience, Step, agreed_samples, steady_interval  # noqa: E402
-from validate.measure.step_shapes import StepShape, parallel_steps  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +78,7 @@ def test_what_is_prepared_is_not_timed() -> None:
 
 def test_a_step_of_many_seconds_is_run_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
     device = _Device(0.0, 60.0)
-    monkeypatch.setattr("validate.measure.steady.time.perf_counter", lambda: device.free_s)
+    monkeypatch.setattr("validate.measure.cases.steady.time.perf_counter", lambda: device.free_s)
     found = steady_interval(device, Step(device.run), Patience())
     assert found.median == 60.0
     assert device.runs <= 2 + 3 + device.transient

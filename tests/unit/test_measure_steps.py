@@ -16,15 +16,15 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 
 from simulator.step.options import StepOptions  # noqa: E402
 from simulator.workload.zoo.registry import build_network  # noqa: E402
-from validate.measure import stepping, steps  # noqa: E402  they import torch
 from validate.measure.bench import Bench, open_bench  # noqa: E402
 from validate.measure.case import Unavailable  # noqa: E402
+from validate.measure.cases import stepping, steps  # noqa: E402  they import torch
+from validate.measure.cases.networks.catalogue import ENTRIES, Sizes  # noqa: E402
+from validate.measure.cases.steady import Patience, Step  # noqa: E402
+from validate.measure.cases.step_shapes import CPU_STEPS, StepShape, gpu_steps, parallel_steps  # noqa: E402
+from validate.measure.cases.stepping import Stepper, make_step  # noqa: E402
 from validate.measure.faults import Fatal  # noqa: E402
-from validate.measure.networks.catalogue import ENTRIES, Sizes  # noqa: E402
 from validate.measure.run import DONE, Settings, run  # noqa: E402
-from validate.measure.steady import Patience, Step  # noqa: E402
-from validate.measure.step_shapes import CPU_STEPS, StepShape, gpu_steps, parallel_steps  # noqa: E402
-from validate.measure.stepping import Stepper, make_step  # noqa: E402
 from validate.measure.table import COLUMNS, RowFile, cell_text  # noqa: E402
 from validate.score.machines import MachineBook  # noqa: E402
 from validate.training.predict import StepPredictor  # noqa: E402

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from validate.measure import storage  # noqa: E402
 from validate.measure.bench import Bench  # noqa: E402
 from validate.measure.case import Unavailable  # noqa: E402
-from validate.measure.scratch_file import BLOCK, ScratchFile  # noqa: E402
+from validate.measure.cases import storage  # noqa: E402
+from validate.measure.cases.scratch_file import BLOCK, ScratchFile  # noqa: E402
 from validate.measure.statistics import median_interval  # noqa: E402
 
 pytestmark = pytest.mark.torch

@@ -16,7 +16,7 @@ __all__ = ["GROUPS", "Group", "cases_of"]
 class Group:
     """Cases of one kind.
 
-    ``module`` has a function ``cases(bench, machine)`` that yields them, the most telling first, so that any
+    ``module``, in ``cases``, has a function ``cases(bench, machine)`` that yields them, the most telling first: any
     beginning of them is a fair sample; it raises Unavailable where the machine has nothing to measure.
     ``share`` is its part of a budget, relative to those of the others.
     """
@@ -40,6 +40,6 @@ GROUPS: dict[str, Group] = {
 
 def cases_of(name: str, bench: Bench, machine: str) -> Iterator[Case]:
     """Return the cases of group *name*, none of them built yet; may raise Unavailable."""
-    module = importlib.import_module(f"validate.measure.{GROUPS[name].module}")
+    module = importlib.import_module(f"validate.measure.cases.{GROUPS[name].module}")
     found: Iterator[Case] = module.cases(bench, machine)
     return found

@@ -10,11 +10,11 @@ from typing import Any, Literal
 import torch
 from torch.nn import functional as F  # noqa: N812  torch's own short name
 
-from validate.measure.networks.decoder import Gpt, Llama
-from validate.measure.networks.encoder import Encoder
-from validate.measure.networks.joined import densenet121, inception3
-from validate.measure.networks.plain import Words, alexnet, lenet, perceptron, vgg
-from validate.measure.networks.residual import resnet, resnet_small_image
+from validate.measure.cases.networks.decoder import Gpt, Llama
+from validate.measure.cases.networks.encoder import Encoder
+from validate.measure.cases.networks.joined import densenet121, inception3
+from validate.measure.cases.networks.plain import Words, alexnet, lenet, perceptron, vgg
+from validate.measure.cases.networks.residual import resnet, resnet_small_image
 
 __all__ = ["ENTRIES", "Entry", "Example", "Sizes", "build_example"]
 

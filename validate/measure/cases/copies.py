@@ -17,8 +17,8 @@ import torch
 
 from validate.measure.bench import Bench
 from validate.measure.case import Case, Columns, Work
-from validate.measure.memory import usable_threads
-from validate.measure.sizes import ladder, spread
+from validate.measure.cases.memory import usable_threads
+from validate.measure.cases.sizes import ladder, spread
 from validate.measure.statistics import Interval
 from validate.measure.timing import Stopwatch
 from validate.measure.watches import QueuedStopwatch, ThreadsStopwatch, WallStopwatch

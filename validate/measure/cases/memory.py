@@ -19,8 +19,8 @@ import torch
 
 from validate.measure.bench import Bench
 from validate.measure.case import Case, Columns, Work
-from validate.measure.chase import chase_cases
-from validate.measure.sizes import ladder, spread
+from validate.measure.cases.chase import chase_cases
+from validate.measure.cases.sizes import ladder, spread
 from validate.measure.statistics import Interval
 from validate.measure.timing import Call, Stopwatch
 from validate.measure.watches import ThreadsStopwatch

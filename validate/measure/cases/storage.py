@@ -23,7 +23,7 @@ from typing import Literal
 
 from validate.measure.bench import Bench
 from validate.measure.case import Case, Columns, Unavailable, Work
-from validate.measure.scratch_file import BLOCK, Cache, ScratchFile
+from validate.measure.cases.scratch_file import BLOCK, Cache, ScratchFile
 from validate.measure.statistics import FEWEST, Interval, median_interval
 
 __all__ = ["cases", "file_bytes"]

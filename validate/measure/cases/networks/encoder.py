@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from validate.measure.networks.attention import SelfAttention
+from validate.measure.cases.networks.attention import SelfAttention
 
 __all__ = ["Encoder"]
 

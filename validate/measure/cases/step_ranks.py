@@ -11,11 +11,11 @@ import torch.distributed as dist
 
 from validate.measure.bench import Bench
 from validate.measure.case import Case, Work
+from validate.measure.cases.steady import CpuClock, CudaClock, Patience, agreed_samples
+from validate.measure.cases.step_shapes import StepShape
+from validate.measure.cases.stepping import make_step, step_figures
 from validate.measure.ranks import Ranks
 from validate.measure.statistics import Interval, median_interval
-from validate.measure.steady import CpuClock, CudaClock, Patience, agreed_samples
-from validate.measure.step_shapes import StepShape
-from validate.measure.stepping import make_step, step_figures
 
 __all__ = ["LazyRanks", "parallel_cases", "rank_step", "slowest"]
 

@@ -21,8 +21,8 @@ import torch
 
 from validate.measure.bench import Bench
 from validate.measure.case import Case, Columns, Unavailable, Work
-from validate.measure.nvrtc import Kernel
-from validate.measure.sizes import ladder, spread
+from validate.measure.cases.nvrtc import Kernel
+from validate.measure.cases.sizes import ladder, spread
 from validate.measure.statistics import Interval
 from validate.measure.timing import Call
 

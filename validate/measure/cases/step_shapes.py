@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Literal
 
-from validate.measure.networks.catalogue import ENTRIES, Sizes
+from validate.measure.cases.networks.catalogue import ENTRIES, Sizes
 
 __all__ = ["CPU_STEPS", "StepShape", "gpu_steps", "parallel_steps"]
 

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from validate.measure.case import Unavailable
-from validate.measure.networks.catalogue import ENTRIES, Example, build_example
+from validate.measure.cases.networks.catalogue import ENTRIES, Example, build_example
+from validate.measure.cases.steady import Step
+from validate.measure.cases.step_shapes import StepShape
 from validate.measure.statistics import Interval
-from validate.measure.steady import Step
-from validate.measure.step_shapes import StepShape
 
 __all__ = ["Stepper", "make_step", "set_precision", "step_figures"]
 

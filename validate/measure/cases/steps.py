@@ -12,12 +12,12 @@ import torch
 
 from validate.measure.bench import Bench
 from validate.measure.case import Case, Unavailable, Work
+from validate.measure.cases.steady import Clock, CpuClock, CudaClock, Patience, Step, steady_interval
+from validate.measure.cases.step_ranks import parallel_cases
+from validate.measure.cases.step_shapes import CPU_STEPS, Policy, StepShape, gpu_steps, parallel_steps
+from validate.measure.cases.stepping import make_step, step_figures
 from validate.measure.faults import reason_of
 from validate.measure.statistics import Interval
-from validate.measure.steady import Clock, CpuClock, CudaClock, Patience, Step, steady_interval
-from validate.measure.step_ranks import parallel_cases
-from validate.measure.step_shapes import CPU_STEPS, Policy, StepShape, gpu_steps, parallel_steps
-from validate.measure.stepping import make_step, step_figures
 
 __all__ = ["cases", "policies_of"]
 

@@ -18,8 +18,8 @@ import torch.distributed as dist
 
 from validate.measure.bench import Bench
 from validate.measure.case import Case, Columns, Unavailable, Work
+from validate.measure.cases.sizes import ladder, spread
 from validate.measure.ranks import Ranks, RanksFailed
-from validate.measure.sizes import ladder, spread
 from validate.measure.statistics import Interval
 from validate.measure.timing import Effort
 from validate.measure.together import time_together

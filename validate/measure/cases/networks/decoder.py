@@ -7,7 +7,7 @@ import math
 import torch
 from torch import nn
 
-from validate.measure.networks.attention import Rotation, SelfAttention
+from validate.measure.cases.networks.attention import Rotation, SelfAttention
 
 __all__ = ["Gpt", "Llama"]
 

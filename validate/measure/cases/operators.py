@@ -13,7 +13,7 @@ from torch.nn import functional as F  # noqa: N812  torch's own short name
 
 from validate.measure.bench import Bench
 from validate.measure.case import Case, Mode, Unavailable, Work
-from validate.measure.shapes import Limits, Shape, shapes
+from validate.measure.cases.shapes import Limits, Shape, shapes
 
 __all__ = ["cases", "limits_of"]
 
