@@ -66,9 +66,7 @@ class Bench:
         self._options = options
         self._machines = MachineBook(options.topology)
         if not part:
-            raise InputError(
-                "one device is calibrated, and this is of none that is known, or of several: --topology FILE or --device NAME=PART says what it is"
-            )
+            raise InputError("which device to calibrate is not known: --topology FILE or --device NAME=PART says it")
 
     def fit(
         self, operators: Sequence[ComparedRow], folder: Folder | None = None, steps: Sequence[ComparedRow] = ()
