@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from simulator.devices.gpu.clock import POWER, sustained_clock
 from simulator.devices.gpu.gemm import gemm_cost, matrix_product_time
-from simulator.devices.gpu.gemm_tiles import arithmetic_rate
 from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.rates import arithmetic_rate
 from simulator.devices.kernels import Gemm
 from validate.operators.devices import find_gpu
 

@@ -12,9 +12,10 @@ import pytest
 from simulator.devices.calibration import Calibration
 from simulator.devices.gpu.blocks import Engine, blocks_time
 from simulator.devices.gpu.convolution import convolution_cost
-from simulator.devices.gpu.convolution_algorithms import compute_rate, problem
+from simulator.devices.gpu.convolution_algorithms import problem
 from simulator.devices.gpu.convolution_costs import CONVOLUTION
 from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.rates import compute_rate
 from simulator.devices.gpu.winograd import winograd_fused
 from simulator.devices.kernels import Convolution
 from simulator.errors import InputError

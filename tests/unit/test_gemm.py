@@ -9,8 +9,9 @@ import pytest
 from simulator.devices.calibration import Calibration
 from simulator.devices.gpu.clock import sustained_clock
 from simulator.devices.gpu.gemm import gemm_cost, matrix_product_time
-from simulator.devices.gpu.gemm_tiles import GEMM, arithmetic_rate, tiles_for
+from simulator.devices.gpu.gemm_tiles import GEMM, tiles_for
 from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.rates import arithmetic_rate
 from simulator.devices.kernels import Gemm
 from simulator.errors import InputError
 from validate.operators.devices import find_gpu

@@ -17,9 +17,9 @@ from math import ceil
 
 from simulator.devices.cost import Bound, KernelCost
 from simulator.devices.gpu.clock import computes_on_tensor_cores, sustained_clock
-from simulator.devices.gpu.convolution_algorithms import compute_rate
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import memory_time
+from simulator.devices.gpu.rates import compute_rate
 from simulator.devices.kernels import FusedAttention
 from simulator.workload.precision import ELEMENT_BYTES
 
@@ -27,8 +27,6 @@ __all__ = ["ATTENTION", "AttentionCosts", "attention_cost"]
 
 _ROWS = 128  # of a block
 _MANY_WAVES = 4  # beyond so many, blocks of unlike length fill the last
-_WARPGROUPS = frozenset(("hopper", "blackwell"))
-_EARLY = frozenset(("volta", "turing"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +89,14 @@ def _rate(gpu: Gpu, kernel: FusedAttention, costs: AttentionCosts) -> float:
     """Return the rate of the products, in FLOP/s, with heads of 128."""
     if not _on_matrix_units(gpu, kernel):
         return compute_rate(gpu, "fp32") * costs.lanes
-    forward = kernel.direction == "fwd"
-    if gpu.generation in _WARPGROUPS:
+    forward, operands = kernel.direction == "fwd", gpu.traits.operands
+    if operands == "warps":
         share = costs.hopper_forward if forward else costs.hopper_backward
     else:
         share = costs.forward if forward else costs.backward
     if gpu.vendor == "amd":
         share *= costs.amd
-    elif gpu.generation in _EARLY:
+    elif operands == "registers":
         share *= costs.early
     return compute_rate(gpu, kernel.precision) * share
 

@@ -69,18 +69,17 @@ def channel_pass(
     memory_s = memory_time(gpu, first * n_bytes, n_bytes, memory)
     memory_s += again * (1.0 - found_again) / achieved_bandwidth(gpu, 1.0, memory)
     moved = (first + 1) * n_bytes + again
-    clock_hz = gpu.boost_clock_Hz * gpu.calibration.compute
     if kernel.channels_last:
         return ChannelPass(memory_s / share, 0.0, moved)
     on_an_sm = kernel.rows / gpu.sm_count
     if kept:
         words = moved / ELEMENT_BYTES["fp32"] / kernel.rows
         clocks = words * max(1.0, on_an_sm) / costs.kept_words_per_clock
-        return ChannelPass(memory_s / share, clocks / clock_hz, moved)
+        return ChannelPass(memory_s / share, clocks / gpu.light_clock_Hz, moved)
     if backward:
         block_per_clock = costs.block_bwd_per_clock
     else:
         block_per_clock = costs.block_per_clock if size >= ELEMENT_BYTES["fp32"] else costs.block_half_per_clock
     looked_at = moved / size / kernel.rows  # by the block of one channel
     clocks = looked_at * max(1.0 / block_per_clock, on_an_sm / costs.sm_per_clock)
-    return ChannelPass(memory_s / share, clocks / clock_hz, moved)
+    return ChannelPass(memory_s / share, clocks / gpu.light_clock_Hz, moved)

@@ -15,52 +15,7 @@ from functools import lru_cache
 from simulator.devices.gpu.gpu import Gpu
 from simulator.workload.precision import Precision
 
-__all__ = ["ASYNC", "POWER", "PowerCosts", "computes_on_tensor_cores", "energy_time", "process_nm", "sustained_clock"]
-
-# Feature size in nm, by the makers' announcements.  TSMC's 12 nm is a variant of its 16 nm with the same wires,
-# and counted as that; "4N" counts as 5 nm.
-_PROCESS_NM = {
-    "kepler": 28.0,
-    "maxwell": 28.0,
-    "pascal": 16.0,
-    "volta": 16.0,
-    "turing": 16.0,
-    "ampere": 8.0,
-    "ada": 5.0,
-    "hopper": 5.0,
-    "blackwell": 5.0,
-    "gcn": 28.0,
-    "vega": 14.0,
-    "cdna1": 7.0,
-    "cdna2": 6.0,
-    "cdna3": 5.0,
-    "cdna4": 3.0,
-    "rdna2": 7.0,
-}
-_GA100_NM = 7.0
-# Energy of the same work against 16 nm: from the makers' announcements (TSMC: 16 nm takes 60 % less than 28 nm,
-# 10 nm 40 % less again, 5 nm 30 % less than 7 nm), halved in the steps after 16 nm, as boards show: RTX 3090 and
-# 4090 hold their clocks in fp32 at 350 and 450 W, A100 at 400 W holds its own in fp16.
-_ENERGY = {28.0: 2.5, 16.0: 1.0, 14.0: 1.0, 8.0: 0.6, 7.0: 0.5, 6.0: 0.45, 5.0: 0.35, 3.0: 0.27}
-# Clock at which a chip of the process needs its full voltage: where the fastest boards of the process end
-# (general knowledge, to 10 %).
-_FULL_VOLTAGE_HZ = {
-    28.0: 1.15e9,
-    16.0: 1.75e9,
-    14.0: 1.6e9,
-    8.0: 1.85e9,
-    7.0: 1.6e9,
-    6.0: 1.7e9,
-    5.0: 2.3e9,
-    3.0: 2.4e9,
-}
-_TENSOR_GENERATIONS = frozenset(
-    ("volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna1", "cdna2", "cdna3", "cdna4")
-)
-# Since Hopper a warp of its own fetches operands, asynchronously, and tensor cores read them from shared memory.
-ASYNC = frozenset(("hopper", "blackwell"))
-# Energy of the same product on tensor cores, against Hopper's: STAS MAMF, 1,745 TFLOP/s in bf16 at 1,000 W.
-_ASYNC_ENERGY = {"hopper": 1.0, "blackwell": 0.65}
+__all__ = ["POWER", "PowerCosts", "computes_on_tensor_cores", "energy_time", "sustained_clock"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,18 +48,11 @@ class PowerCosts:
 POWER = PowerCosts()
 
 
-def process_nm(gpu: Gpu) -> float:
-    """Return the feature size of the chip's manufacturing process; 16 nm where the generation is unknown."""
-    if gpu.generation == "ampere" and _fp32_lanes_per_sm(gpu) < 96.0:
-        return _GA100_NM
-    return _PROCESS_NM.get(gpu.generation, 16.0)
-
-
 def computes_on_tensor_cores(gpu: Gpu, precision: Precision) -> bool:
     """Return whether products of matrices in *precision* run on tensor (matrix) cores."""
     if precision in ("fp32", "fp64"):
         return False
-    return gpu.generation in _TENSOR_GENERATIONS and precision in gpu.peak_flops_per_s
+    return gpu.traits.has_tensor_cores and precision in gpu.peak_flops_per_s
 
 
 @lru_cache(maxsize=1024)
@@ -120,8 +68,7 @@ def sustained_clock(gpu: Gpu, precision: Precision, costs: PowerCosts = POWER) -
         highest_Hz *= costs.headroom
     clock_Hz = highest_Hz
     if gpu.board_power_W > 0.0:
-        available_W = gpu.board_power_W * (1.0 - costs.idle_share) - costs.idle_W
-        clock_Hz = min(highest_Hz, _clock_of_power(gpu, precision, available_W, costs))
+        clock_Hz = min(highest_Hz, _clock_of_power(gpu, precision, _available_W(gpu, costs), costs))
     return max(clock_Hz, gpu.base_clock_Hz) * gpu.calibration.compute
 
 
@@ -131,25 +78,30 @@ def energy_time(gpu: Gpu, precision: Precision, flop: float, costs: PowerCosts =
     A small product leaves most of the chip idle and so runs at the highest clock; a large one is held to what
     the board's power gives in its time.
     """
-    if gpu.generation not in ASYNC or gpu.board_power_W <= 0.0 or not computes_on_tensor_cores(gpu, precision):
+    by_warps = gpu.traits.operands == "warps" and computes_on_tensor_cores(gpu, precision)
+    if not by_warps or gpu.board_power_W <= 0.0:
         return 0.0
     if precision == "tf32":
         joule = costs.async_32_bit_J
     else:
         joule = costs.async_16_bit_J if precision in ("fp16", "bf16") else costs.async_8_bit_J
-    available_W = gpu.board_power_W * (1.0 - costs.idle_share) - costs.idle_W
-    return flop * joule * _ASYNC_ENERGY[gpu.generation] / max(available_W, 1.0) / gpu.calibration.compute
+    return flop * joule * gpu.traits.tensor_energy / max(_available_W(gpu, costs), 1.0) / gpu.calibration.compute
+
+
+def _available_W(gpu: Gpu, costs: PowerCosts) -> float:  # noqa: N802  units keep their case
+    """Return what the board's limit leaves for switching."""
+    return gpu.board_power_W * (1.0 - costs.idle_share) - costs.idle_W
 
 
 def _clock_of_power(gpu: Gpu, precision: Precision, available_W: float, costs: PowerCosts) -> float:
     """Solve n E f v(f)^2 = available_W for f, with v falling linearly with f, by Newton's method."""
-    nm = process_nm(gpu)
+    process = gpu.traits.process
     peak = gpu.peak_flops_per_s.get(precision, gpu.peak_flops_per_s.get("fp32", 0.0))
     lanes = peak / (2.0 * gpu.boost_clock_Hz) * costs.busy_share * _relative_energy(gpu, precision, costs)
     lanes += costs.sm_lanes * gpu.sm_count
-    joule_per_clock = lanes * costs.multiply_add_J * _ENERGY[nm]
+    joule_per_clock = lanes * costs.multiply_add_J * process.energy
     low = costs.lowest_voltage
-    slope = (1.0 - low) / _FULL_VOLTAGE_HZ[nm]
+    slope = (1.0 - low) / process.full_voltage_Hz
     clock_Hz = gpu.boost_clock_Hz
     for _ in range(20):
         volt = low + slope * clock_Hz
@@ -166,7 +118,3 @@ def _relative_energy(gpu: Gpu, precision: Precision, costs: PowerCosts) -> float
     if precision == "tf32":
         return costs.tensor_32_bit
     return costs.tensor_16_bit if precision in ("fp16", "bf16") else costs.tensor_8_bit
-
-
-def _fp32_lanes_per_sm(gpu: Gpu) -> float:
-    return gpu.peak_flops_per_s.get("fp32", 0.0) / (2.0 * gpu.sm_count * gpu.boost_clock_Hz)

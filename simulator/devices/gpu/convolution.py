@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from simulator.devices.cost import Bound, KernelCost
 from simulator.devices.gpu.clock import computes_on_tensor_cores
-from simulator.devices.gpu.convolution_algorithms import Candidate, Problem, compute_rate, problem
+from simulator.devices.gpu.convolution_algorithms import Candidate, Problem, problem
 from simulator.devices.gpu.convolution_costs import CONVOLUTION, ConvolutionCosts
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.implicit_gemm import direct, explicit_gemm, implicit_gemm, tensor_gemm
+from simulator.devices.gpu.rates import compute_rate
 from simulator.devices.gpu.winograd import fft_tiles, winograd, winograd_fused
 from simulator.devices.kernels import Convolution
 from simulator.workload.precision import ELEMENT_BYTES
@@ -15,7 +16,6 @@ from simulator.workload.precision import ELEMENT_BYTES
 __all__ = ["convolution_cost"]
 
 _LARGEST_FFT_FILTER = 16
-_BEFORE_PASCAL = frozenset(("kepler", "maxwell"))
 
 
 def convolution_cost(gpu: Gpu, kernel: Convolution, costs: ConvolutionCosts = CONVOLUTION) -> KernelCost:
@@ -64,9 +64,9 @@ def _on_lanes(asked: Problem) -> list[Candidate]:
             found.append(winograd_fused(asked))
     elif asked.unit_stride:
         square = shape.kernel_h == shape.kernel_w
-        if square and asked.taps == 9 and not weight and asked.gpu.generation != "kepler":
+        if square and asked.taps == 9 and not weight and asked.gpu.traits.fused_winograd:
             found.append(winograd_fused(asked))
-        if square and asked.taps in (9, 25) and not (weight and asked.gpu.generation in _BEFORE_PASCAL):
+        if square and asked.taps in (9, 25) and not (weight and asked.gpu.traits.cudnn == 5):
             found.append(winograd(asked))  # for weights since cuDNN 5.1
         if max(shape.kernel_h, shape.kernel_w) <= _LARGEST_FFT_FILTER:
             found.append(fft_tiles(asked))

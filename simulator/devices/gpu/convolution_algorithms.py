@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
 from math import ceil
 from typing import Literal, NamedTuple
 
-from simulator.devices.gpu.clock import POWER, PowerCosts, sustained_clock
 from simulator.devices.gpu.convolution_costs import ConvolutionCosts
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth
+from simulator.devices.gpu.rates import compute_rate
 from simulator.devices.kernels import Convolution
 from simulator.workload.operators import Conv2d
-from simulator.workload.precision import Precision
 
-__all__ = ["SPLITS", "Candidate", "Problem", "at_least", "compute_rate", "problem"]
+__all__ = ["SPLITS", "Candidate", "Problem", "at_least", "lane_share", "problem"]
 
 SPLITS = (1, 2, 4, 8, 16, 32, 64)
-_EARLY = frozenset(("fermi", "kepler", "maxwell"))
-_SEPARATE_INTEGERS = frozenset(("volta", "turing"))
-_GA100_LANES = 64
 
 
 class Candidate(NamedTuple):
@@ -80,34 +75,19 @@ def at_least(compute_s: float, memory_s: float) -> float:
     return float((compute_s**4 + memory_s**4) ** 0.25)
 
 
-def compute_rate(gpu: Gpu, precision: Precision, energy: float = 1.0) -> float:
-    """Return the peak rate, in FLOP/s, at the clock that is held; *energy*: of a clock, against a large product's."""
-    return gpu.peak(precision) * sustained_clock(gpu, precision, _power(energy)) / gpu.boost_clock_Hz
-
-
-@lru_cache(maxsize=64)
-def _power(energy: float) -> PowerCosts:
-    return replace(POWER, multiply_add_J=energy * POWER.multiply_add_J) if energy != 1.0 else POWER
-
-
 def lane_share(gpu: Gpu, costs: ConvolutionCosts, direction: str = "fwd") -> float:
-    """Return what the generation's fp32 lanes reach of what Pascal's do."""
-    if gpu.generation in _EARLY:
-        share = costs.kepler if gpu.generation == "kepler" else 1.0
+    """Return what the fp32 lanes reach of what Pascal's do; AMD's have constants of their own."""
+    traits = gpu.traits
+    if traits.cudnn == 5:
+        share = costs.kepler if traits.unfed_lanes else 1.0
         return share if direction == "bwd_weight" else costs.early * share
-    if gpu.generation in _SEPARATE_INTEGERS:
-        return costs.separate_integers
-    if gpu.generation == "ampere":
-        lanes = gpu.peak("fp32") / (2.0 * gpu.sm_count * gpu.boost_clock_Hz)
-        if lanes < 1.5 * _GA100_LANES:  # GA10x has twice as many, half of which take integers too
-            return costs.separate_integers
-    return 1.0
+    return costs.separate_integers if traits.integers == "own" else 1.0
 
 
 def problem(gpu: Gpu, kernel: Convolution, element_bytes: int, costs: ConvolutionCosts) -> Problem:
     """Return *kernel* on the fp32 lanes of *gpu*."""
     shape, direction = kernel.shape, kernel.direction
-    share = lane_share(gpu, costs, direction) if gpu.vendor == "nvidia" else 1.0
+    share = lane_share(gpu, costs, direction)
     c_in, c_out = shape.c_in // shape.groups, shape.c_out // shape.groups
     backward = direction == "bwd_data"
     taps = shape.kernel_h * shape.kernel_w

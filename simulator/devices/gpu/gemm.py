@@ -13,10 +13,11 @@ import math
 from dataclasses import dataclass
 
 from simulator.devices.cost import Bound, KernelCost
-from simulator.devices.gpu.clock import ASYNC, computes_on_tensor_cores, energy_time, sustained_clock
-from simulator.devices.gpu.gemm_tiles import EARLY, GEMM, HALF_RATE, GemmConstants, Tile, arithmetic_rate, tiles_for
+from simulator.devices.gpu.clock import computes_on_tensor_cores, energy_time, sustained_clock
+from simulator.devices.gpu.gemm_tiles import GEMM, GemmConstants, Tile, tiles_for
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth, l2_bandwidth, resident_share
+from simulator.devices.gpu.rates import arithmetic_rate, held
 from simulator.devices.kernels import Gemm
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
@@ -131,7 +132,7 @@ def matrix_product_time(
     written = float(m * n * element) if written_bytes is None else written_bytes
     tensor = computes_on_tensor_cores(gpu, precision)
     product = _product(gpu, (m, n, k, batch), (left, right, written), precision, layout, constants)
-    splits = tensor or batch == 1 or gpu.vendor != "nvidia"
+    splits = tensor or batch == 1 or gpu.traits.kernels == "amd"
     best: _Way | None = None
     aligned = n % _VECTOR == 0 and (layout != "NT" or k % _VECTOR == 0)
     for tile in tiles_for(gpu, precision, layout, batch > 1, aligned, constants):
@@ -148,7 +149,7 @@ def matrix_product_time(
                 best = way
     assert best is not None
     if batch == 1 and min(m, n) <= _THIN:
-        rate = arithmetic_rate(gpu, precision) * sustained_clock(gpu, precision, constants.power) / gpu.boost_clock_Hz
+        rate = held(gpu, arithmetic_rate(gpu, precision), precision, constants.power)
         compute_s = 2.0 * m * n * k / (constants.thin_share * rate)
         memory_s = (left + right + written) * product.memory_s_per_byte
         time_s = product.start_s + math.hypot(compute_s, memory_s)
@@ -169,14 +170,14 @@ def _product(
     left, right, written = moved
     element = ELEMENT_BYTES[precision]
     tensor = computes_on_tensor_cores(gpu, precision)
-    early, volta = gpu.generation in EARLY, gpu.generation in HALF_RATE
+    kernels, few = gpu.traits.kernels, gpu.traits.few_translations
     far, known_pages = 0.0, math.inf
     # Tiles on tensor cores are wide, and fetched ahead of their use: translations are few and hidden.
-    if gpu.vendor == "nvidia" and not tensor:
+    if kernels != "amd" and not tensor:
         # Rows of B are met again by every row of tiles; those of A once, when translations are for other rows.
         operands = max((m + c.walk_again * n) * k * element * batch, 1.0)
         far = c.walk_near + (1.0 - c.walk_near) / (1.0 + (c.walk_reach_bytes / operands) ** 2)
-        known_pages = (c.pages_early if early else c.pages_late) * (1.0 + c.walk_held_bytes / operands)
+        known_pages = (c.pages_early if few else c.pages_late) * (1.0 + c.walk_held_bytes / operands)
     clock_Hz = sustained_clock(gpu, precision, c.power)
     # Products that run one after the other on the same operands find them in L2, as far as it holds all.
     hits = resident_share(gpu, batch * (left + right + written))
@@ -200,13 +201,13 @@ def _product(
         # Tiles on tensor cores are fetched once for several SMs, or found in L1: memory bounds them, not L2.
         l2_Bps_per_sm=math.inf if tensor else c.l2_clock_bytes * clock_Hz,
         known_pages=known_pages,
-        page_sharpness=c.page_sharpness_early if early else c.page_sharpness_late,
-        walks_per_s=(c.walks_early if early else c.walks_late) * gpu.boost_clock_Hz,
-        idle_share=1.0 if tensor or volta else c.idle_early if early else c.idle_late,
-        split_share=1.0 if tensor or volta or early or gpu.vendor != "nvidia" else c.split_share,
-        reduce_s=c.reduce_early_s if gpu.vendor != "nvidia" or early else c.reduce_s,
+        page_sharpness=c.page_sharpness_early if few else c.page_sharpness_late,
+        walks_per_s=(c.walks_early if few else c.walks_late) * gpu.boost_clock_Hz,
+        idle_share=1.0 if tensor or kernels == "volta" else c.idle_early if kernels == "maxwell" else c.idle_late,
+        split_share=c.split_share if kernels == "ampere" and not tensor else 1.0,
+        reduce_s=c.reduce_early_s if kernels in ("maxwell", "amd") else c.reduce_s,
         partial_s_per_byte=1.0 / (_REDUCE_SPEED * memory_Bps),
-        start_s=c.start_async_s if tensor and gpu.generation in ASYNC else c.start_s,
+        start_s=c.start_async_s if tensor and gpu.traits.operands == "warps" else c.start_s,
         energy_s=energy_time(gpu, precision, 2.0 * m * n * k * batch, c.power),
     )
 

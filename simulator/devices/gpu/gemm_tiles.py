@@ -10,15 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from simulator.devices.gpu.clock import ASYNC, POWER, PowerCosts, computes_on_tensor_cores, sustained_clock
+from simulator.devices.gpu.clock import POWER, PowerCosts, computes_on_tensor_cores, sustained_clock
 from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.rates import arithmetic_rate
 from simulator.workload.precision import Precision
 
-__all__ = ["EARLY", "GEMM", "HALF_RATE", "GemmConstants", "Tile", "arithmetic_rate", "tiles_for"]
-
-HALF_RATE = frozenset(("volta", "turing"))
-EARLY = frozenset(("fermi", "kepler", "maxwell", "pascal"))
-_DOT_PRODUCT_LANES = 96.0  # Pascal's chips with 128 lanes an SM multiply four int8 at once (dp4a)
+__all__ = ["GEMM", "GemmConstants", "Tile", "tiles_for"]
 
 # (columns, rows) of the row-major result, the larger first: columns are what BLAS calls m.
 _SIDES = (
@@ -91,47 +88,21 @@ class Tile:
     edge_s: float  # start and end of a tile
 
 
-def arithmetic_rate(gpu: Gpu, precision: Precision) -> float:
-    """Return the peak rate of products in FLOP/s at the boost clock.
-
-    Numbers that a device has no units for it computes in fp32, as libraries do: tf32 before Ampere,
-    fp16 before Pascal.  AMD's matrix cores take fp32 too.
-
-    Raises
-    ------
-    InputError
-        Where the data sheet has no figure for *precision*, and no other way is known.
-
-    """
-    peak = gpu.peak_flops_per_s
-    if precision == "fp32" and "fp32_matrix" in peak:
-        return peak["fp32_matrix"]
-    if precision not in peak and "fp32" in peak:
-        if precision == "int8" and gpu.generation == "pascal" and _lanes(gpu) > _DOT_PRODUCT_LANES:
-            return 4.0 * peak["fp32"]
-        if precision == "tf32" or (precision == "fp16" and gpu.generation in EARLY):
-            return peak["fp32"]
-    return gpu.peak(precision)
-
-
-def _lanes(gpu: Gpu) -> float:
-    return gpu.peak_flops_per_s["fp32"] / (2.0 * gpu.sm_count * gpu.boost_clock_Hz)
-
-
 @lru_cache(maxsize=4096)
 def tiles_for(
     gpu: Gpu, precision: Precision, layout: str, batched: bool, aligned: bool = True, constants: GemmConstants = GEMM
 ) -> tuple[Tile, ...]:
     """Return the tiles that a library has for products in *precision* of *layout*, the largest first."""
     tensor = computes_on_tensor_cores(gpu, precision)
+    by_warps = tensor and gpu.traits.operands == "warps"
     clock_Hz = sustained_clock(gpu, precision, constants.power)
-    if tensor and gpu.generation in ASYNC:  # energy_time holds large products to the board's power
+    if by_warps:  # energy_time holds large products to the board's power
         clock_Hz = max(gpu.max_clock_Hz, gpu.boost_clock_Hz) * gpu.calibration.compute
     sm_rate = arithmetic_rate(gpu, precision) / gpu.sm_count * clock_Hz / gpu.boost_clock_Hz
     clocks, elements = (
         (constants.tile_clocks_tensor, constants.alone_tensor) if tensor else (constants.tile_clocks, constants.alone)
     )
-    if tensor and gpu.generation in ASYNC:
+    if by_warps:
         clocks = constants.tile_clocks_async * (2.0 if precision == "tf32" else 1.0)
     tiles = []
     for columns, rows in _SIDES:
@@ -145,10 +116,11 @@ def tiles_for(
 
 def _in_library(gpu: Gpu, columns: int, rows: int, layout: str, batched: bool) -> bool:
     """Return whether there is a kernel with the tile for arithmetic without tensor cores."""
-    if gpu.vendor != "nvidia":
+    kernels = gpu.traits.kernels
+    if kernels == "amd":
         return max(columns, rows) < 256
-    early, volta = gpu.generation in EARLY, gpu.generation in HALF_RATE
-    if early and layout == "NT" and not batched and _lanes(gpu) < 96.0:
+    early, volta = kernels == "maxwell", kernels == "volta"
+    if early and gpu.traits.small_sms and layout == "NT" and not batched:
         # P100: its times step with the size of the result as tiles of 128 x 64 do, not as larger ones would.
         return (columns, rows) in ((128, 64), (64, 64))
     if batched and not volta:
@@ -172,18 +144,18 @@ def _busy_share(
     aligned: bool,
     c: GemmConstants,
 ) -> float:
-    fetches = 1.0 / columns + 1.0 / rows
+    fetches, kernels = 1.0 / columns + 1.0 / rows, gpu.traits.kernels
     if tensor:
         rate = c.rate_tensor_32_bit if precision == "tf32" else 1.0
-        if gpu.vendor != "nvidia":
+        if kernels == "amd":
             rate = c.rate_matrix_other
         return rate / (1.0 + c.fetch_tensor * fetches)
-    if gpu.vendor != "nvidia":
+    if kernels == "amd":
         return c.rate_other / (1.0 + c.fetch_other * fetches)
-    if gpu.generation in HALF_RATE:
+    if kernels == "volta":
         fetch, turn = c.fetch_volta, 0.0 if layout == "NT" else c.straight_volta
     else:
         fetch = c.fetch
         turn = c.transpose if layout == "NT" else 0.0
-    slow = not aligned and (gpu.generation in EARLY or gpu.generation in HALF_RATE)
-    return (c.unaligned if slow else 1.0) / (1.0 + (fetch * _lanes(gpu) / 128.0 + turn) * fetches)
+    slow = not aligned and kernels != "ampere"
+    return (c.unaligned if slow else 1.0) / (1.0 + (fetch * gpu.lanes_per_sm / 128.0 + turn) * fetches)

@@ -74,8 +74,13 @@ class Traits:
     # Whose kernels libraries run, by the names that profilers show: maxwell_sgemm, volta_sgemm, ampere_sgemm and
     # likewise scudnn; of AMD, its own.
     kernels: Literal["maxwell", "volta", "ampere", "amd"] = "ampere"
-    cudnn_5: bool = False  # its convolutions and recurrent layers are those of cuDNN 5
+    cudnn: int = 8  # the version that its convolutions and recurrent layers are taken to be from; 0: not cuDNN
     fused_winograd: bool = True  # there is a kernel of it
+
+    @property
+    def has_tensor_cores(self) -> bool:
+        """Whether there are tensor (matrix) cores."""
+        return self.operands != "none"
 
 
 _MAXWELL = Traits(
@@ -86,13 +91,13 @@ _MAXWELL = Traits(
     controllers="early",
     few_translations=True,
     kernels="maxwell",
-    cudnn_5=True,
+    cudnn=5,
 )
-_PASCAL = replace(_MAXWELL, process=_16_NM, int8_dot_products=True, cudnn_5=False)
-_VOLTA = Traits(_16_NM, "registers", integers="own", kernels="volta")
+_PASCAL = replace(_MAXWELL, process=_16_NM, int8_dot_products=True, cudnn=6)
+_VOLTA = Traits(_16_NM, "registers", integers="own", kernels="volta", cudnn=7)
 _AMPERE = Traits(_8_NM, "copies", threads_per_sm=1536)
 _HOPPER = Traits(_5_NM, "warps")
-_VEGA = Traits(_14_NM, "none", controllers="amd", large_l2=True, kernels="amd")
+_VEGA = Traits(_14_NM, "none", controllers="amd", large_l2=True, kernels="amd", cudnn=0)
 _CDNA = replace(_VEGA, operands="registers")
 
 # The oldest first.

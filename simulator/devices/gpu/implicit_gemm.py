@@ -31,10 +31,7 @@ _WEIGHT_1X1 = ((128, 128), (128, 64), (64, 128), (64, 64))
 _WEIGHT_EARLY = ((128, 128), (128, 64), (128, 32))
 _WEIGHT = (*_WEIGHT_EARLY, (64, 64), (64, 32))
 
-_BEFORE_VOLTA = frozenset(("kepler", "maxwell", "pascal"))
 _TENSOR_BLOCK, _TENSOR_INTENSITY = 256 * 128, 256 * 128 / (256 + 128)
-_EARLY_TENSOR = frozenset(("volta", "turing"))
-_WARPGROUPS = frozenset(("hopper", "blackwell"))  # whose peak needs instructions of four warps
 _CHANNELS = 8  # tensor cores take channels in multiples of so many
 _TAP_CHANNELS = 32  # a step of the reduction holds so many of one tap
 _ONCE = (1,)
@@ -55,7 +52,7 @@ def _backward_data_share(problem: Problem) -> float:
 def implicit_gemm(problem: Problem) -> Candidate:
     """Return the product of matrices that never leave the chip as such (AMD: that do, for more than one tap)."""
     costs, shape, groups = problem.costs, problem.shape, problem.shape.groups
-    amd, few_tiles = problem.gpu.vendor == "amd", problem.gpu.generation in _BEFORE_VOLTA
+    amd, few_tiles = problem.gpu.vendor == "amd", problem.gpu.traits.kernels == "maxwell"
     c_in, c_out, taps = problem.c_in, problem.c_out, problem.taps
     n_bytes: float = problem.bytes
     columns = amd and (taps > 1 or not problem.unit_stride)
@@ -123,25 +120,26 @@ def explicit_gemm(problem: Problem) -> Candidate:
 
 def tensor_gemm(problem: Problem, rate_flops_per_s: float, channels_last: bool) -> Candidate:
     """Return the implicit product on tensor cores, with copies to channels-last and back unless it is one tap."""
-    costs, groups, generation = problem.costs, problem.shape.groups, problem.gpu.generation
+    costs, groups, traits = problem.costs, problem.shape.groups, problem.gpu.traits
     c_in, c_out = (_CHANNELS * ceil(c / _CHANNELS) for c in (problem.c_in, problem.c_out))
     images = c_in * groups * problem.pixels_touched
     result = c_out * groups * problem.pixels_out
     filters = c_in * c_out * groups * problem.taps
     n_bytes: float = problem.element_bytes * (images + result + filters)
     read_bytes, written_bytes = problem.element_bytes * images, problem.element_bytes * result
-    share = costs.amd_tensor if problem.gpu.vendor == "amd" else costs.hopper if generation in _WARPGROUPS else 1.0
+    share = costs.amd_tensor if problem.gpu.vendor == "amd" else costs.hopper if traits.operands == "warps" else 1.0
     rate = rate_flops_per_s * costs.tensor * share
     sms = problem.gpu.sm_count
     engine = Engine(sms, rate, costs.tensor_tile_intensity, costs.tensor_prologue_k, _TENSOR_BLOCK, _TENSOR_INTENSITY)
     splits: tuple[int, ...] = SPLITS
+    early = traits.kernels == "volta"
     zeros_s = 0.0
     if problem.direction == "fwd":
         m, n, k = c_out, problem.pixels_out, _of_taps(c_in, problem.taps)
     elif problem.direction == "bwd_data":
         places = min(problem.pixels_in, problem.pixels_out * problem.taps)
         m, n, k = c_in, places, _of_taps(c_out, problem.taps_of_a_place)
-        if generation in _EARLY_TENSOR:
+        if early:
             splits = _ONCE
         if places < problem.pixels_in:
             zeros_s = problem.element_bytes * images / problem.bandwidth_Bps
@@ -150,7 +148,6 @@ def tensor_gemm(problem: Problem, rate_flops_per_s: float, channels_last: bool) 
     split_s = _split_s(problem, m * n * groups)
     compute_s = blocks_time(costs, engine, m, n, k, _TENSOR, batch=groups, splits=splits, split_s=split_s)
     memory_s = n_bytes / problem.bandwidth_Bps
-    early = generation in _EARLY_TENSOR
     kept = channels_last or (problem.taps == 1 and (problem.unit_stride or early))
     copied = 0.0 if kept else costs.layout if early else costs.layout_late
     copies = 2 * copied * n_bytes

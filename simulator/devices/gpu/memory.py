@@ -23,8 +23,6 @@ __all__ = [
     "resident_share",
 ]
 
-_EARLY = frozenset(("fermi", "kepler", "maxwell", "pascal", "turing"))
-
 
 @dataclass(frozen=True, slots=True)
 class MemoryCosts:
@@ -46,9 +44,8 @@ MEMORY = MemoryCosts()
 
 def stream_share(gpu: Gpu, costs: MemoryCosts = MEMORY) -> float:
     """Return the share of peak bandwidth that long streams in one direction reach."""
-    if gpu.vendor == "amd":
-        return costs.amd_share
-    return costs.early_share if gpu.generation in _EARLY else costs.late_share
+    shares = {"early": costs.early_share, "late": costs.late_share, "amd": costs.amd_share}
+    return shares[gpu.traits.controllers]
 
 
 def achieved_bandwidth(gpu: Gpu, read_share: float = 0.5, costs: MemoryCosts = MEMORY) -> float:
@@ -63,8 +60,7 @@ def achieved_bandwidth(gpu: Gpu, read_share: float = 0.5, costs: MemoryCosts = M
 
 def l2_bandwidth(gpu: Gpu, costs: MemoryCosts = MEMORY) -> float:
     """Return what, in B/s, the last-level cache delivers; never less than the memory behind it."""
-    is_large = gpu.vendor == "amd" or gpu.generation == "ada"
-    per_clock = costs.large_l2_bytes_per_clock if is_large else costs.l2_bytes_per_clock
+    per_clock = costs.large_l2_bytes_per_clock if gpu.traits.large_l2 else costs.l2_bytes_per_clock
     found = per_clock * gpu.sm_count * gpu.boost_clock_Hz * gpu.calibration.bandwidth
     return max(found, achieved_bandwidth(gpu, costs=costs))
 

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from simulator.devices.cost import KernelCost
 from simulator.devices.gpu.blocks import Engine, blocks_time
 from simulator.devices.gpu.clock import computes_on_tensor_cores
-from simulator.devices.gpu.convolution_algorithms import at_least, compute_rate, lane_share
+from simulator.devices.gpu.convolution_algorithms import at_least, lane_share
 from simulator.devices.gpu.convolution_costs import CONVOLUTION, ConvolutionCosts
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth
+from simulator.devices.gpu.rates import compute_rate
 from simulator.devices.kernels import Recurrence
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
@@ -105,7 +106,7 @@ def recurrence_cost(gpu: Gpu, kernel: Recurrence, costs: RecurrenceCosts = RECUR
 
 def _rates(gpu: Gpu, precision: Precision) -> tuple[float, float]:
     """Return the rates, in FLOP/s, of fp32 lanes and of matrix units (0 where none serve *precision*)."""
-    lanes = compute_rate(gpu, "fp32") * (lane_share(gpu, CONVOLUTION) if gpu.vendor == "nvidia" else 1.0)
+    lanes = compute_rate(gpu, "fp32") * lane_share(gpu, CONVOLUTION)
     gpu.peak(precision)  # a device that does not know the precision refuses it
     return lanes, compute_rate(gpu, precision) if computes_on_tensor_cores(gpu, precision) else 0.0
 
@@ -116,9 +117,9 @@ def _step_share(gpu: Gpu, kernel: Recurrence, costs: RecurrenceCosts) -> float:
     if gpu.vendor == "amd":
         return costs.amd_backward if backward else costs.amd_forward
     share = costs.backward if backward else costs.forward
-    if gpu.generation == "pascal":
+    if gpu.traits.cudnn == 6:
         return share * (costs.backward_pascal if backward else costs.forward_pascal)
-    if gpu.generation in ("kepler", "maxwell"):
+    if gpu.traits.cudnn == 5:
         return share
     return share * (costs.backward_late if backward else costs.forward_late)
 
@@ -131,7 +132,7 @@ def _step_compute(gpu: Gpu, kernel: Recurrence, m: int, k: int, costs: Recurrenc
     split_s = 2 * _ACCUMULATOR_BYTES * m * n / achieved_bandwidth(gpu) + _NEXT_KERNEL_S
     tiles: Tiles = _STEP
     splits: Sequence[int] = _FEW_SPLITS
-    if gpu.generation == "pascal" and kernel.direction == "bwd_data" and n >= _WIDE_BATCH:
+    if gpu.traits.cudnn == 6 and kernel.direction == "bwd_data" and n >= _WIDE_BATCH:
         tiles, splits = _STEP_PASCAL, (1,)  # what cuDNN 5 and 6 take there
     engine = Engine(sms, lanes * _step_share(gpu, kernel, costs), costs.tile_intensity, costs.prologue_k)
     time_s = blocks_time(blocks, engine, m, n, k, tiles, splits=splits, split_s=split_s)

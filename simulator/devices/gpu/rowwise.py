@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from simulator.devices.cost import Bound, KernelCost
 from simulator.devices.gpu.batch_norm import channel_pass
 from simulator.devices.gpu.gpu import Gpu
-from simulator.devices.gpu.lanes import compute_time, lanes_per_sm
+from simulator.devices.gpu.lanes import compute_time
 from simulator.devices.gpu.memory import (
     MEMORY,
     MemoryCosts,
@@ -111,12 +111,6 @@ def _softmax_threads(vectors: int) -> int:
     return max(32, 1 << (wanted - 1).bit_length())
 
 
-def _threads_per_sm(gpu: Gpu) -> int:
-    if gpu.generation == "turing":
-        return 1024
-    return 1536 if gpu.generation in ("ampere", "ada") and lanes_per_sm(gpu) > 100 else 2048
-
-
 def _found_again(gpu: Gpu, under_way_bytes: float, costs: RowwiseCosts) -> float:
     """Return the share of a second reading that the last-level cache serves."""
     size_bytes = gpu.l2_bytes / (2.0 if _is_split(gpu) else 1.0)
@@ -137,7 +131,7 @@ def _is_split(gpu: Gpu) -> bool:
 def _blocks(
     gpu: Gpu, kernel: Rowwise, n_bytes: float, done: _Pass, costs: RowwiseCosts, memory: MemoryCosts
 ) -> KernelCost:
-    places = gpu.sm_count * (_threads_per_sm(gpu) // done.threads)
+    places = gpu.sm_count * (gpu.traits.threads_per_sm // done.threads)
     under_way = min(1.0, places / kernel.rows) * n_bytes * done.first
     missed = done.again * n_bytes * (1.0 - _found_again(gpu, under_way, costs))
     memory_s = memory_time(gpu, done.first * n_bytes, done.written * n_bytes, memory)

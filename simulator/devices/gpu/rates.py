@@ -1,0 +1,50 @@
+"""How fast a device multiplies: the peak of the data sheet, at the clock that it holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from simulator.devices.gpu.clock import POWER, PowerCosts, sustained_clock
+from simulator.devices.gpu.gpu import Gpu
+from simulator.workload.precision import Precision
+
+__all__ = ["arithmetic_rate", "compute_rate", "held"]
+
+
+def held(gpu: Gpu, peak_flops_per_s: float, precision: Precision, power: PowerCosts = POWER) -> float:
+    """Return what is left of a peak rate in *precision* at the clock that is held."""
+    return peak_flops_per_s * sustained_clock(gpu, precision, power) / gpu.boost_clock_Hz
+
+
+def compute_rate(gpu: Gpu, precision: Precision, energy: float = 1.0) -> float:
+    """Return the peak rate, in FLOP/s, at the clock that is held; *energy*: of a clock, against a large product's."""
+    return held(gpu, gpu.peak(precision), precision, _power(energy))
+
+
+@lru_cache(maxsize=64)
+def _power(energy: float) -> PowerCosts:
+    return replace(POWER, multiply_add_J=energy * POWER.multiply_add_J) if energy != 1.0 else POWER
+
+
+def arithmetic_rate(gpu: Gpu, precision: Precision) -> float:
+    """Return the peak rate of products in FLOP/s at the boost clock.
+
+    Numbers that a device has no units for it computes in fp32, as libraries do: tf32 before Ampere,
+    fp16 before Pascal.  AMD's matrix cores take fp32 too.
+
+    Raises
+    ------
+    InputError
+        Where the data sheet has no figure for *precision*, and no other way is known.
+
+    """
+    peak = gpu.peak_flops_per_s
+    if precision == "fp32" and "fp32_matrix" in peak:
+        return peak["fp32_matrix"]
+    if precision not in peak and "fp32" in peak:
+        if precision == "int8" and gpu.traits.int8_dot_products:
+            return 4.0 * peak["fp32"]
+        if precision == "tf32" or (precision == "fp16" and gpu.traits.fp16_as_fp32):
+            return peak["fp32"]
+    return gpu.peak(precision)
