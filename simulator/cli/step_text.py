@@ -101,12 +101,12 @@ def _trust(result: StepResult) -> str:
         return "no such step has been scored against measurements"
     what = f"{trust.rows} measured steps of {trust.family}s in {FORMAT_WORDS[trust.format]}"
     what += " on CPUs" if trust.processor == "CPU" else ""
-    what += ", of software before 2019 the fastest alone," if trust.early_rows else ""
     if trust.bias < -trust.median / 2:
         way = ", mostly too fast"
     else:
         way = ", mostly too slow" if trust.bias > trust.median / 2 else ""
-    return f"half of {what} within {trust.median * 100:.0f} %, nine in ten within {trust.p90 * 100:.0f} %{way}"
+    early = " (before 2019: of the fastest framework alone)" if trust.early_rows else ""
+    return f"half of {what} within {trust.median * 100:.0f} %, nine in ten within {trust.p90 * 100:.0f} %{way}{early}"
 
 
 def _kinds(result: StepResult, style: Style) -> list[str]:
