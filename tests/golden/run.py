@@ -1,6 +1,6 @@
 """Examples of the command line and what they print, and how to write them anew.
 
-Each ``*.txt`` here holds a command in its first line (``$ simulate ...``), then what it
+Each ``*.txt`` here holds a command in its first line (``$ simulate ...`` or ``$ validate ...``), then what it
 prints on both streams, then its exit status where it is not 0.  To accept a change of the
 outputs: ``python -m tests.golden.run``, and read the difference.
 """
@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
+PROGRAMS = {"simulate": "simulator.cli", "validate": "validate.cli"}
 
 
 def example_files() -> list[Path]:
@@ -26,11 +27,11 @@ def printed(file: Path) -> str:
     command = file.read_text(encoding="utf-8").splitlines()[0]
     words = shlex.split(command)
     environment = {k: v for k, v in os.environ.items() if k != "COLUMNS"}
-    while words[1:2] != ["simulate"]:  # settings before the command, as in a shell
+    while words[1] not in PROGRAMS:  # settings before the command, as in a shell
         name, _, value = words.pop(1).partition("=")
         environment[name] = value
     done = subprocess.run(
-        [sys.executable, "-m", "simulator.cli", *words[2:]],
+        [sys.executable, "-m", PROGRAMS[words[1]], *words[2:]],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env=environment,
