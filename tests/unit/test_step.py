@@ -166,6 +166,18 @@ def test_optimizers_move_more_bytes_the_more_they_remember() -> None:
     assert 0.0 == update_s("none") < update_s("sgd") < update_s("momentum") < update_s("adam")
 
 
+def test_a_fused_optimiser_needs_no_copy_of_the_parameters() -> None:
+    device = find_place(MACHINE, None, {}).device
+    network = perceptron(1, 8000)  # little else in memory
+
+    def need_bytes(**options: bool) -> float:
+        return memory_need(network, StepOptions(optimizer="adam", **options), device).total_bytes
+
+    plain = need_bytes()
+    assert need_bytes(compiled=True) == pytest.approx(plain, rel=1e-3)
+    assert plain - need_bytes(fused_optimizer=True) == pytest.approx(4 * network.parameter_count, rel=0.01)
+
+
 def test_fusion_leaves_products_alone_and_joins_what_reads_one_another() -> None:
     n = 64
     network = Network(
