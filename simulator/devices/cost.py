@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Bound", "KernelCost"]
+__all__ = ["Bound", "KernelCost", "bound_of"]
 
 Bound = Literal["compute", "memory", "latency"]
 
@@ -22,3 +22,10 @@ class KernelCost:
     flop: float
     bytes: float
     detail: str = ""
+
+
+def bound_of(time_s: float, compute_s: float, memory_s: float) -> Bound:
+    """Return what most of a time is spent on: latency where neither arithmetic nor memory explains half of it."""
+    if max(compute_s, memory_s) < time_s / 2:
+        return "latency"
+    return "compute" if compute_s > memory_s else "memory"

@@ -15,11 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from simulator.devices.cost import Bound, KernelCost
-from simulator.devices.gpu.clock import computes_on_tensor_cores, sustained_clock
+from simulator.devices.cost import KernelCost, bound_of
+from simulator.devices.gpu.clock import sustained_clock
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import memory_time
-from simulator.devices.gpu.rates import compute_rate
+from simulator.devices.gpu.rates import compute_rate, tensor_rate
 from simulator.devices.kernels import FusedAttention
 from simulator.workload.precision import ELEMENT_BYTES
 
@@ -65,7 +65,8 @@ def attention_cost(gpu: Gpu, kernel: FusedAttention, costs: AttentionCosts = ATT
     idle = _excess(gpu, kernel, costs)
     head = kernel.head_size
     share = head / (head + costs.head_half) * (_REFERENCE_HEAD + costs.head_half) / _REFERENCE_HEAD
-    products_s = idle * kernel.flop / (_rate(gpu, kernel, costs) * min(1.0, share))
+    rate, detail = _rate(gpu, kernel, costs)
+    products_s = idle * kernel.flop / (rate * min(1.0, share))
     scores = kernel.flop / (4 if forward else 10) / head
     clock_Hz = sustained_clock(gpu, kernel.precision)
     exponentials_s = idle * scores / (gpu.sm_count * costs.exponentials_per_clock * clock_Hz)
@@ -74,21 +75,15 @@ def attention_cost(gpu: Gpu, kernel: FusedAttention, costs: AttentionCosts = ATT
     memory_s = memory_time(gpu, read_bytes, written_bytes)
     fixed_s = costs.kernel_s + (0.0 if forward else costs.backward_kernels_s)
     time_s = max(compute_s, memory_s) + fixed_s
-    bound: Bound = "latency" if fixed_s > time_s / 2 else "compute" if compute_s > memory_s else "memory"
-    detail = "flash" if _on_matrix_units(gpu, kernel) else "memory-efficient"
+    bound = bound_of(time_s, compute_s, memory_s)
     return KernelCost(time_s, bound, float(kernel.flop), read_bytes + written_bytes, detail)
 
 
-def _on_matrix_units(gpu: Gpu, kernel: FusedAttention) -> bool:
-    """Return whether matrix units serve the kernel's precision."""
-    gpu.peak(kernel.precision)  # a device that does not know the precision refuses it
-    return computes_on_tensor_cores(gpu, kernel.precision)
-
-
-def _rate(gpu: Gpu, kernel: FusedAttention, costs: AttentionCosts) -> float:
-    """Return the rate of the products, in FLOP/s, with heads of 128."""
-    if not _on_matrix_units(gpu, kernel):
-        return compute_rate(gpu, "fp32") * costs.lanes
+def _rate(gpu: Gpu, kernel: FusedAttention, costs: AttentionCosts) -> tuple[float, str]:
+    """Return the rate of the products, in FLOP/s, with heads of 128, and which kernel it is."""
+    tensor = tensor_rate(gpu, kernel.precision)
+    if not tensor:
+        return compute_rate(gpu, "fp32") * costs.lanes, "memory-efficient"
     forward, operands = kernel.direction == "fwd", gpu.traits.operands
     if operands == "warps":
         share = costs.hopper_forward if forward else costs.hopper_backward
@@ -98,7 +93,7 @@ def _rate(gpu: Gpu, kernel: FusedAttention, costs: AttentionCosts) -> float:
         share *= costs.amd
     elif operands == "registers":
         share *= costs.early
-    return compute_rate(gpu, kernel.precision) * share
+    return tensor * share, "flash"
 
 
 def _excess(gpu: Gpu, kernel: FusedAttention, costs: AttentionCosts) -> float:

@@ -8,8 +8,11 @@ from math import ceil
 
 from simulator.devices.gpu.convolution_costs import ConvolutionCosts
 
-__all__ = ["Engine", "blocks_time"]
+__all__ = ["ANY_TILES", "Engine", "blocks_time", "tensor_engine"]
 
+ANY_TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128))
+
+_TENSOR_TILE = (256, 128)  # the largest usual one on tensor cores
 _FULL_TILE = 64.0  # multiplications per element loaded of the largest usual tile on fp32 lanes, 128 x 128
 _STEP = 8  # a block goes through the reduction in steps of so many
 _SHORTEST_SPLIT = 64  # a reduction is not split further into parts shorter than this
@@ -29,6 +32,12 @@ class Engine:
     prologue_k: float
     full_block: int = 128 * 128
     full_intensity: float = _FULL_TILE  # of the largest tile: its rate is the reference
+
+
+def tensor_engine(sm_count: int, rate_flops_per_s: float, tile_intensity: float, prologue_k: float) -> Engine:
+    """Return tensor cores, whose largest tiles are larger than those of lanes."""
+    tall, wide = _TENSOR_TILE
+    return Engine(sm_count, rate_flops_per_s, tile_intensity, prologue_k, tall * wide, tall * wide / (tall + wide))
 
 
 def blocks_time(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from simulator.devices.cost import Bound, KernelCost
-from simulator.devices.gpu.clock import computes_on_tensor_cores
+from simulator.devices.cost import KernelCost, bound_of
 from simulator.devices.gpu.convolution_algorithms import Candidate, Problem, problem
 from simulator.devices.gpu.convolution_costs import CONVOLUTION, ConvolutionCosts
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.implicit_gemm import direct, explicit_gemm, implicit_gemm, tensor_gemm
-from simulator.devices.gpu.rates import compute_rate
+from simulator.devices.gpu.rates import tensor_rate
 from simulator.devices.gpu.winograd import fft_tiles, winograd, winograd_fused
 from simulator.devices.kernels import Convolution
 from simulator.workload.precision import ELEMENT_BYTES
@@ -31,21 +30,14 @@ def convolution_cost(gpu: Gpu, kernel: Convolution, costs: ConvolutionCosts = CO
 
     """
     asked = problem(gpu, kernel, ELEMENT_BYTES[kernel.precision], costs)
-    gpu.peak(kernel.precision)  # a device that does not know the precision refuses it
-    on_tensor_cores = computes_on_tensor_cores(gpu, kernel.precision)
-    candidates = [] if on_tensor_cores and kernel.shape.groups == 1 else _on_lanes(asked)
-    if on_tensor_cores:
-        candidates.append(tensor_gemm(asked, compute_rate(gpu, kernel.precision), kernel.channels_last))
+    tensor_flops_per_s = tensor_rate(gpu, kernel.precision)
+    candidates = [] if tensor_flops_per_s and kernel.shape.groups == 1 else _on_lanes(asked)
+    if tensor_flops_per_s:
+        candidates.append(tensor_gemm(asked, tensor_flops_per_s, kernel.channels_last))
     best = min(candidates)
     time_s = best.time_s if kernel.autotuned else costs.heuristic * best.time_s
-    return KernelCost(time_s, _bound(best), float(kernel.flop), best.bytes, best.name)
-
-
-def _bound(best: Candidate) -> Bound:
-    """Return what takes most of the time."""
-    if max(best.compute_s, best.memory_s) < best.time_s / 2:
-        return "latency"
-    return "compute" if best.compute_s > best.memory_s else "memory"
+    bound = bound_of(best.time_s, best.compute_s, best.memory_s)
+    return KernelCost(time_s, bound, float(kernel.flop), best.bytes, best.name)
 
 
 def _on_lanes(asked: Problem) -> list[Candidate]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from simulator.devices.cost import Bound, KernelCost
+from simulator.devices.cost import Bound, KernelCost, bound_of
 from simulator.devices.gpu.clock import computes_on_tensor_cores, energy_time, sustained_clock
 from simulator.devices.gpu.gemm_tiles import GEMM, GemmConstants, Tile, tiles_for
 from simulator.devices.gpu.gpu import Gpu
@@ -50,11 +50,8 @@ class ProductTime:
 
     @property
     def bound(self) -> Bound:
-        """What takes longest; latency where neither arithmetic nor memory explains half of the time."""
-        moving_s = max(self.memory_s, self.l2_s, self.walk_s)
-        if max(self.compute_s, moving_s) < 0.5 * self.time_s:
-            return "latency"
-        return "compute" if self.compute_s >= moving_s else "memory"
+        """What takes longest."""
+        return bound_of(self.time_s, self.compute_s, max(self.memory_s, self.l2_s, self.walk_s))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from simulator.devices.gpu.blocks import Engine, blocks_time
+from simulator.devices.gpu.blocks import ANY_TILES, Engine, blocks_time, tensor_engine
 from simulator.devices.gpu.convolution_algorithms import SPLITS, Candidate, Problem, at_least
 from simulator.devices.gpu.memory import memory_time
 
@@ -23,7 +23,6 @@ _FORWARD_EARLY = ((128, 128), (64, 128), (32, 128))
 _FORWARD = (*_FORWARD_EARLY, (64, 64))
 _STRIDED_EARLY = ((128, 128), (128, 64))
 _FEW_CHANNELS = 16
-_ANY = ((128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128))
 _TENSOR = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))
 # For the gradient of the filters: columns by channels of the result.
 _WEIGHT_1X1_EARLY = ((128, 128),)
@@ -31,7 +30,6 @@ _WEIGHT_1X1 = ((128, 128), (128, 64), (64, 128), (64, 64))
 _WEIGHT_EARLY = ((128, 128), (128, 64), (128, 32))
 _WEIGHT = (*_WEIGHT_EARLY, (64, 64), (64, 32))
 
-_TENSOR_BLOCK, _TENSOR_INTENSITY = 256 * 128, 256 * 128 / (256 + 128)
 _CHANNELS = 8  # tensor cores take channels in multiples of so many
 _TAP_CHANNELS = 32  # a step of the reduction holds so many of one tap
 _ONCE = (1,)
@@ -66,7 +64,7 @@ def implicit_gemm(problem: Problem) -> Candidate:
         else:
             share = costs.gemm * (costs.backward_weight_1x1 if taps == 1 else costs.backward_weight)
         if by_hand:
-            tiles: tuple[tuple[int, int], ...] = _ANY
+            tiles: tuple[tuple[int, int], ...] = ANY_TILES
         elif taps > 1:
             tiles = _WEIGHT_EARLY if amd or few_tiles else _WEIGHT
         else:
@@ -83,12 +81,12 @@ def implicit_gemm(problem: Problem) -> Candidate:
             split_s=_split_s(problem),
         )
     elif problem.direction == "fwd":
-        tiles = _ANY if amd else _FORWARD_EARLY if few_tiles else _FORWARD
+        tiles = ANY_TILES if amd else _FORWARD_EARLY if few_tiles else _FORWARD
         engine = _engine(problem, costs.amd_gemm if amd else costs.gemm)
         compute_s = blocks_time(costs, engine, c_out, problem.pixels_out, c_in * taps, tiles, batch=groups)
     else:
         columns = False  # explicit_gemm writes them
-        tiles = _ANY if amd else _FORWARD_EARLY if few_tiles else _FORWARD
+        tiles = ANY_TILES if amd else _FORWARD_EARLY if few_tiles else _FORWARD
         if few_tiles and not problem.unit_stride:
             tiles = _STRIDED_EARLY
         share = _backward_data_share(problem)
@@ -109,7 +107,7 @@ def explicit_gemm(problem: Problem) -> Candidate:
     column_bytes = problem.element_bytes * shape.groups * rows * problem.pixels_out
     image_bytes = problem.element_bytes * shape.input_elements
     engine = _engine(problem, _backward_data_share(problem))
-    compute_s = blocks_time(costs, engine, rows, problem.pixels_out, problem.c_out, _ANY, batch=shape.groups)
+    compute_s = blocks_time(costs, engine, rows, problem.pixels_out, problem.c_out, ANY_TILES, batch=shape.groups)
     memory_s = (problem.bytes + column_bytes) / problem.bandwidth_Bps
     spread = costs.amd_spread if problem.gpu.vendor == "amd" else costs.spread
     spread_s = (column_bytes + image_bytes) / (problem.bandwidth_Bps * spread)
@@ -130,7 +128,7 @@ def tensor_gemm(problem: Problem, rate_flops_per_s: float, channels_last: bool) 
     share = costs.amd_tensor if problem.gpu.vendor == "amd" else costs.hopper if traits.operands == "warps" else 1.0
     rate = rate_flops_per_s * costs.tensor * share
     sms = problem.gpu.sm_count
-    engine = Engine(sms, rate, costs.tensor_tile_intensity, costs.tensor_prologue_k, _TENSOR_BLOCK, _TENSOR_INTENSITY)
+    engine = tensor_engine(sms, rate, costs.tensor_tile_intensity, costs.tensor_prologue_k)
     splits: tuple[int, ...] = SPLITS
     early = traits.kernels == "volta"
     zeros_s = 0.0

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from simulator.devices.gpu.clock import POWER, PowerCosts, sustained_clock
+from simulator.devices.gpu.clock import POWER, PowerCosts, computes_on_tensor_cores, sustained_clock
 from simulator.devices.gpu.gpu import Gpu
 from simulator.workload.precision import Precision
 
-__all__ = ["arithmetic_rate", "compute_rate", "held"]
+__all__ = ["arithmetic_rate", "compute_rate", "held", "tensor_rate"]
 
 
 def held(gpu: Gpu, peak_flops_per_s: float, precision: Precision, power: PowerCosts = POWER) -> float:
@@ -25,6 +25,19 @@ def compute_rate(gpu: Gpu, precision: Precision, energy: float = 1.0) -> float:
 @lru_cache(maxsize=64)
 def _power(energy: float) -> PowerCosts:
     return replace(POWER, multiply_add_J=energy * POWER.multiply_add_J) if energy != 1.0 else POWER
+
+
+def tensor_rate(gpu: Gpu, precision: Precision) -> float:
+    """Return the rate of tensor cores, in FLOP/s, at the clock that is held; 0 where none serve *precision*.
+
+    Raises
+    ------
+    InputError
+        Where the device has no figure for *precision*.
+
+    """
+    found = compute_rate(gpu, precision)
+    return found if computes_on_tensor_cores(gpu, precision) else 0.0
 
 
 def arithmetic_rate(gpu: Gpu, precision: Precision) -> float:

@@ -14,13 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simulator.devices.cost import KernelCost
-from simulator.devices.gpu.blocks import Engine, blocks_time
-from simulator.devices.gpu.clock import computes_on_tensor_cores
+from simulator.devices.gpu.blocks import Engine, blocks_time, tensor_engine
 from simulator.devices.gpu.convolution_algorithms import at_least, lane_share
 from simulator.devices.gpu.convolution_costs import CONVOLUTION, ConvolutionCosts
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth
-from simulator.devices.gpu.rates import compute_rate
+from simulator.devices.gpu.rates import compute_rate, tensor_rate
 from simulator.devices.kernels import Recurrence
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
@@ -32,7 +31,6 @@ _STEP: Tiles = ((128, 64), (64, 64), (128, 32), (64, 32), (128, 128), (128, 8)) 
 _STEP_PASCAL: Tiles = ((128, 64), (128, 128))
 _ALL: Tiles = ((128, 128), (128, 64), (64, 64))
 _ALL_TENSOR: Tiles = ((256, 128), (128, 128), (128, 64))
-_TENSOR_BLOCK, _TENSOR_INTENSITY = 256 * 128, 256 * 128 / (256 + 128)
 _WIDE_BATCH = 24
 _MOST_OF_PEAK = 0.97  # of a product, however good its kernel
 _FEW_SPLITS = (1, 2, 4)
@@ -106,9 +104,7 @@ def recurrence_cost(gpu: Gpu, kernel: Recurrence, costs: RecurrenceCosts = RECUR
 
 def _rates(gpu: Gpu, precision: Precision) -> tuple[float, float]:
     """Return the rates, in FLOP/s, of fp32 lanes and of matrix units (0 where none serve *precision*)."""
-    lanes = compute_rate(gpu, "fp32") * lane_share(gpu, CONVOLUTION)
-    gpu.peak(precision)  # a device that does not know the precision refuses it
-    return lanes, compute_rate(gpu, precision) if computes_on_tensor_cores(gpu, precision) else 0.0
+    return compute_rate(gpu, "fp32") * lane_share(gpu, CONVOLUTION), tensor_rate(gpu, precision)
 
 
 def _step_share(gpu: Gpu, kernel: Recurrence, costs: RecurrenceCosts) -> float:
@@ -137,8 +133,7 @@ def _step_compute(gpu: Gpu, kernel: Recurrence, m: int, k: int, costs: Recurrenc
     engine = Engine(sms, lanes * _step_share(gpu, kernel, costs), costs.tile_intensity, costs.prologue_k)
     time_s = blocks_time(blocks, engine, m, n, k, tiles, splits=splits, split_s=split_s)
     if tensor:
-        intensity = costs.tensor_tile_intensity
-        engine = Engine(sms, tensor * costs.tensor, intensity, costs.prologue_k, _TENSOR_BLOCK, _TENSOR_INTENSITY)
+        engine = tensor_engine(sms, tensor * costs.tensor, costs.tensor_tile_intensity, costs.prologue_k)
         time_s = min(time_s, blocks_time(blocks, engine, m, n, k, tiles, splits=splits, split_s=split_s))
     most = _MOST_OF_PEAK * max(compute_rate(gpu, "fp32"), tensor)
     return max(time_s, 2.0 * m * n * k / most)
@@ -154,9 +149,7 @@ def _all_steps(gpu: Gpu, kernel: Recurrence, m: int, n: int, k: int, costs: Recu
     engine, tiles = Engine(gpu.sm_count, rate, base.tile_intensity, base.prologue_k), _ALL
     if tensor:
         rate = tensor * costs.tensor
-        engine = Engine(
-            gpu.sm_count, rate, costs.tensor_tile_intensity, costs.tensor_prologue_k, _TENSOR_BLOCK, _TENSOR_INTENSITY
-        )
+        engine = tensor_engine(gpu.sm_count, rate, costs.tensor_tile_intensity, costs.tensor_prologue_k)
         tiles = _ALL_TENSOR
     split_s = 2 * _ACCUMULATOR_BYTES * m * n / bandwidth
     compute_s = blocks_time(base, engine, m, n, k, tiles, splits=_SPLITS, split_s=split_s)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from simulator.devices.gpu.blocks import Engine, blocks_time
+from simulator.devices.gpu.blocks import ANY_TILES, Engine, blocks_time
 from simulator.devices.gpu.convolution_algorithms import Candidate, Problem, at_least
 
 __all__ = ["fft_tiles", "winograd", "winograd_fused"]
@@ -23,7 +23,6 @@ _FUSED_DEPTH = 16
 # cuDNN's kernels give a block 32 places, so many images by rows by columns of 2 x 2 (tile148n, tile228n, tile418n):
 # images that these do not divide are computed past their edges.
 _FUSED_PLACES = ((1, 4, 8), (2, 2, 8), (4, 1, 8))
-_ANY = ((128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128))
 _POINTS = 36  # of a transformed tile, 6 x 6
 _FFT_SIDE = 32
 _FREQUENCIES = _FFT_SIDE * (_FFT_SIDE // 2 + 1)  # of a real tile; each is complex
@@ -95,7 +94,7 @@ def _transformed(problem: Problem, engine: Engine, tiles: int, points: int, work
     if problem.direction == "bwd_weight":
         n, k = k, n
         share = costs.weight_transform
-    compute_s = blocks_time(costs, engine, m, n, k, _ANY, batch=points * work)
+    compute_s = blocks_time(costs, engine, m, n, k, ANY_TILES, batch=points * work)
     values = 2 if work == _COMPLEX else 1
     channels = problem.rows + problem.reduction
     points *= values
