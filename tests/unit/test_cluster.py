@@ -1,0 +1,331 @@
+"""``validate cluster`` without a network: options, commands, names, topology, comparison, files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import subprocess
+from dataclasses import fields
+
+import pytest
+
+from simulator.console.run import run_app
+from simulator.errors import InputError, MissingDependency
+from validate.cli import app
+from validate.cluster import leftovers as left
+from validate.cluster import rights
+from validate.cluster.cases import Case, make_cases
+from validate.cluster.commands import Shape, make_commands, remove_commands, shape_commands
+from validate.cluster.document import document
+from validate.cluster.names import PREFIX, Names, owner_of, process_start
+from validate.cluster.network import Network
+from validate.cluster.outcome import Outcome, orders
+from validate.cluster.predict import Predictor
+from validate.cluster.report import report
+from validate.cluster.shell import CommandFailed
+from validate.cluster.strategies import find_strategy
+from validate.cluster.table import COLUMNS, table
+from validate.cluster.topology import EFFICIENCY, machine_name, topology_text
+from validate.measure.statistics import median_interval
+
+FAST = Shape(12.5e6)  # 100 Mbit/s
+PAYLOAD = 12.5e6 * 1448 / 1514
+NAMES = Names("12-34")
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    status = run_app(app, "validate", ["cluster", *arguments])
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def case(strategy: str = "ring", n: int = 4, size: int = 1_000_000, shape: Shape = FAST) -> Case:
+    return Case(shape, n, size, find_strategy(strategy))
+
+
+def outcome(measured_s: float, predicted_s: float, **options: object) -> Outcome:
+    return Outcome(case(**options), median_interval([measured_s] * 6), predicted_s)  # type: ignore[arg-type]
+
+
+# -- options -------------------------------------------------------------------------
+
+
+def test_cases_are_all_combinations_in_the_order_named() -> None:
+    found = make_cases("2,4-5,4", ["100Mbit/s,1Gbit/s"], "1MB,4B,4MB", "sharded,ring", "1 ms")
+    assert len(found) == 2 * 3 * 3 * 2
+    assert [c.n_nodes for c in found[:18:6]] == [2, 4, 5]
+    assert {c.shape for c in found} == {Shape(12.5e6, 1e-3), Shape(125e6, 1e-3)}
+    assert [c.strategy.name for c in found[:2]] == ["parameter-server-colocated", "ring"]
+    assert found[0].shape == found[17].shape != found[18].shape  # cases of one link stand together
+
+
+def test_sizes_are_whole_numbers_of_floats() -> None:
+    assert make_cases("2", ["1Gbit/s"], "1003 B", "ring", None)[0].size_bytes == 1000
+
+
+def test_more_servers_than_hosts_are_left_out() -> None:
+    found = make_cases("2-4", ["1Gbit/s"], "1MB", "parameter-server-3", None)
+    assert [c.n_nodes for c in found] == [3, 4]
+    with pytest.raises(InputError, match="more servers than nodes"):
+        make_cases("2", ["1Gbit/s"], "1MB", "parameter-server-3", None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--nodes", "1"], "--nodes: numbers from 2 to 32"),
+        (["--nodes", "6-2"], "--nodes: numbers from 2 to 32"),
+        (["--nodes", "many"], "--nodes: numbers from 2 to 32"),
+        (["--nodes", "99"], "--nodes: numbers from 2 to 32"),
+        (["--rate", "100"], "--rate: bandwidth needs a unit"),
+        (["--rate", "100 Mb/s"], "did you mean Mbit/s or MB/s?"),
+        (["--rate", "1 kbit/s"], "--rate: 1 kbit/s is outside 1 Mbit/s to 100 Gbit/s"),
+        (["--sizes", "2GB"], "--sizes: 2GB is outside 4 B to 1 GB"),
+        (["--sizes", "1MB,,"], "--sizes: names or numbers with commas between"),
+        (["--delay", "1"], "--delay: time needs a unit"),
+        (["--strategies", "rign"], "--strategies: 'rign' is not measured; did you mean 'ring'?"),
+        (["--repeat", "2"], "--repeat: a number from 3 on is needed"),
+        (["--budget", "0 s"], "--budget: time must be more than zero"),
+        (["--budget", "1 s"], "is not enough, three times of each case take about"),
+        (["--rate", "1Gbit/s,2Gbit/s", "--topology", "x.yaml"], "--topology: a file describes one rate"),
+        (["--topology", "no/such/folder/x.yaml"], "there is no folder"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(capsys, arguments: list[str], words: str) -> None:
+    status, out, err = run(capsys, *arguments)
+    assert (status, out) == (2, "")
+    assert words in err
+    assert err.count("\n") == 1
+
+
+# -- commands ------------------------------------------------------------------------
+
+
+def test_every_command_stays_in_namespaces_of_the_run() -> None:
+    commands = [*make_commands(NAMES, 3), *shape_commands(NAMES, 3, Shape(12.5e6, 1e-3)), *remove_commands(NAMES, 3)]
+    ours = {NAMES.switch, *(NAMES.host(i) for i in range(3))}
+    for command in commands:
+        words = list(command)
+        if words[:3] in (["ip", "netns", "add"], ["ip", "netns", "delete"], ["ip", "netns", "exec"]):
+            assert words[3] in ours
+        elif words[1] == "-n":
+            assert words[0] in ("ip", "tc")
+            assert words[2] in ours
+        else:  # a wire: both ends are made inside namespaces
+            assert words[:3] == ["ip", "link", "add"]
+            assert [words[i + 1] for i, word in enumerate(words) if word == "netns"] == [NAMES.switch, words[-1]]
+            assert words[-1] in ours
+    made = {c[3] for c in commands if c[:3] == ("ip", "netns", "add")}
+    assert made == ours == {c[3] for c in commands if c[:3] == ("ip", "netns", "delete")}
+
+
+def test_both_ends_of_every_wire_have_the_rate() -> None:
+    commands = shape_commands(NAMES, 2, FAST)
+    buckets = [c for c in commands if "tbf" in c]
+    assert len(buckets) == 4
+    assert {c[c.index("rate") + 1] for c in buckets} == {"100000000bit"}
+    assert not [c for c in commands if "netem" in c]
+    assert len([c for c in shape_commands(NAMES, 2, Shape(12.5e6, 2e-3)) if "2000us" in c]) == 2
+
+
+@pytest.mark.parametrize("rate_Bps", [125e3, 12.5e6, 125e6, 12.5e9])
+def test_no_packet_is_longer_than_the_bucket(rate_Bps: float) -> None:
+    # tbf would cut it, at the processor's cost; and half a bucket is what a timer may be late for.
+    shape = Shape(rate_Bps)
+    assert 1514 < shape.packet_bytes <= 65_536
+    assert shape.packet_bytes <= shape.bucket_bytes / 2
+
+
+@pytest.mark.parametrize(("cpu", "mask"), [(0, "00000001"), (5, "00000020"), (33, "00000002,00000000")])
+def test_each_interface_receives_on_one_processor(cpu: int, mask: str) -> None:
+    steered = [c[-1] for c in make_commands(NAMES, 1, [cpu]) if c[0:3] == ("ip", "netns", "exec")]
+    assert steered == [f"echo {mask} > /sys/class/net/{d}/queues/rx-0/rps_cpus" for d in ("eth0", "port0")]
+
+
+def test_dry_run_prints_the_commands_and_runs_none(capsys, monkeypatch, tmp_path) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a command was run")
+
+    monkeypatch.setattr(subprocess, "run", refuse)
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    file = tmp_path / "network.yaml"
+    status, out, err = run(capsys, "--nodes", "2-3", "--rate", "1Gbit/s", "--dry-run", "--topology", str(file))
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    assert sum("tbf rate 1000000000bit" in line for line in lines) == 6
+    assert sum(line.startswith("ip netns add") for line in lines) == 4
+    assert sum(line.startswith("ip netns delete") for line in lines) == 4
+    assert "nodes: 3" in file.read_text()
+
+
+# -- names and leftovers -------------------------------------------------------------
+
+
+def test_names_tell_whose_they_are() -> None:
+    names = Names.of_this_process()
+    me = (os.getpid(), process_start(os.getpid()))
+    for name in (names.switch, names.probe, names.host(0), names.host(31)):
+        assert name.startswith(PREFIX)
+        assert owner_of(name) == me
+    for other in ("", "blue", "toposim-cluster-", "toposim-cluster-x-1-host0", "toposim-cluster-1-1-host0-mine"):
+        assert owner_of(other) is None
+    assert process_start(2**30) is None
+
+
+def test_only_what_crashed_runs_left_is_removed(monkeypatch) -> None:
+    mine, dead, recycled = Names.of_this_process().switch, f"{PREFIX}1073741824-5-host0", f"{PREFIX}1-99999999-switch"
+    there = ["blue", mine, dead, recycled, "toposim-cluster-notes"]
+    commands: list[tuple[str, ...]] = []
+    monkeypatch.setattr(left, "list_namespaces", lambda: there)
+    monkeypatch.setattr(left, "processes_in", lambda name: [])
+    monkeypatch.setattr(left, "run", commands.append)
+    assert left.remove_leftovers() == [dead, recycled]
+    assert commands == [("ip", "netns", "delete", dead), ("ip", "netns", "delete", recycled)]
+
+
+def test_a_network_that_fails_half_way_is_removed(monkeypatch) -> None:
+    commands: list[tuple[str, ...]] = []
+
+    def fail_at_the_second_host(command: tuple[str, ...]) -> str:
+        commands.append(command)
+        if command == ("ip", "netns", "add", NAMES.host(1)):
+            raise CommandFailed("no room")
+        return ""
+
+    monkeypatch.setattr("validate.cluster.network.run", fail_at_the_second_host)
+    with pytest.raises(CommandFailed), Network(NAMES, 2):
+        raise AssertionError("it was entered")
+    assert set(remove_commands(NAMES, 2)) <= set(commands)
+
+
+# -- rights --------------------------------------------------------------------------
+
+
+def test_other_systems_are_refused(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(rights.sys, "platform", "darwin")
+    assert run(capsys, "--budget", "1 h")[0] == 1
+    with pytest.raises(rights.NotPossible, match="network namespaces need Linux; this is darwin"):
+        rights.check_machine()
+
+
+def test_missing_tools_are_named(monkeypatch) -> None:
+    monkeypatch.setattr(rights.sys, "platform", "linux")
+    monkeypatch.setattr(rights.shutil, "which", lambda tool: None if tool == "tc" else "/sbin/ip")
+    with pytest.raises(rights.NotPossible, match=r"tc not found; .* package iproute2"):
+        rights.check_machine()
+
+
+def test_missing_torch_is_status_4(monkeypatch) -> None:
+    monkeypatch.setattr(rights.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingDependency, match="pip install torch"):
+        rights.check_torch()
+    assert MissingDependency.exit_status == 4
+
+
+@pytest.mark.parametrize(
+    ("fails", "words"),
+    [
+        ("netns add", "no right to make a network namespace .Operation not permitted.; run it as root, or .* unshare"),
+        ("veth", "this kernel has no veth pairs"),
+        ("tbf", "this kernel has no rates .tc tbf. .*; its module is sch_tbf"),
+        ("netem", "this kernel has no --delay .tc netem."),
+    ],
+)
+def test_what_is_not_allowed_or_there_is_said_and_the_trial_removed(monkeypatch, fails: str, words: str) -> None:
+    commands: list[str] = []
+
+    def answer(command: tuple[str, ...]) -> str:
+        line = " ".join(command)
+        commands.append(line)
+        if fails in line and "delete" not in line:
+            raise CommandFailed(f"{line}: Operation not permitted")
+        return ""
+
+    monkeypatch.setattr(rights, "run", answer)
+    with pytest.raises(rights.NotPossible, match=words):
+        rights.check_rights(NAMES, delay=True)
+    assert commands[-1] == f"ip netns delete {NAMES.probe}"
+
+
+# -- prediction ----------------------------------------------------------------------
+
+
+def test_a_case_holds_nothing_that_was_measured() -> None:
+    assert [f.name for f in fields(Case)] == ["shape", "n_nodes", "size_bytes", "strategy"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "n", "units"),
+    [
+        *[("ring", n, 2 * (n - 1) / n) for n in (2, 4, 6)],
+        *[("parameter-server-colocated", n, 2 * (n - 1) / n) for n in (2, 4, 6)],
+        *[("parameter-server", n, 2 * (n - 1)) for n in (2, 4, 6)],
+        *[("broadcast", n, units) for n, units in ((2, 1), (4, 3), (6, 5))],
+    ],
+)
+def test_predictions_in_closed_form(strategy: str, n: int, units: float) -> None:
+    size = 16_000_000
+    assert Predictor().predict_s(case(strategy, n, size)) == pytest.approx(units * size / PAYLOAD, rel=5e-3)
+
+
+def test_calibration_takes_the_place_of_the_nominal_rate() -> None:
+    half = Predictor({FAST: PAYLOAD / 2}).predict_s(case(size=16_000_000))
+    assert half == pytest.approx(2 * Predictor().predict_s(case(size=16_000_000)), rel=5e-3)
+
+
+def test_a_delay_is_paid_once_each_way_between_hosts() -> None:
+    slow = case("broadcast", 2, shape=Shape(12.5e6, 5e-3))
+    assert Predictor().predict_s(slow) - Predictor().predict_s(case("broadcast", 2)) == pytest.approx(5e-3, rel=1e-6)
+
+
+def test_links_are_called_by_rate_and_delay() -> None:
+    assert machine_name(FAST) == "netns-100mbit"
+    assert machine_name(Shape(125e6, 1.5e-3)) == "netns-1000mbit-1500us"
+    assert f"efficiency: {EFFICIENCY:.6g}" in topology_text(FAST, 2)
+
+
+# -- comparison ----------------------------------------------------------------------
+
+
+def test_order_counts_pairs_that_are_apart() -> None:
+    same = [outcome(1.0, 1.0), outcome(0.9, 1.01, strategy="sharded"), outcome(3, 3, strategy="parameter-server")]
+    assert [order.wrong for order in orders(same)] == [()]  # level as predicted: either may be faster
+    swapped = [outcome(3.0, 1.0), outcome(1.0, 3.0, strategy="parameter-server")]
+    assert orders(swapped)[0].wrong == (("ring", "parameter-server"),)
+    assert orders([outcome(1, 1), outcome(1, 1, strategy="broadcast")]) == []  # another collective is no rival
+
+
+def test_report_and_document_say_the_same() -> None:
+    found = [outcome(0.1, 0.11), outcome(0.4, 0.36, strategy="parameter-server")]
+    probes = {FAST: 0.8 * PAYLOAD}
+    text = report(found, probes)
+    assert "80.0% of what the link carries" in text
+    assert "+10.0 %" in text
+    assert "-10.0 %" in text
+    assert "order of the strategies: as predicted in 1 of 1" in text
+    whole = document(found, probes, {"torch": "2"}, calibrated=False)
+    assert [c["error"] for c in whole["cases"]] == pytest.approx([0.1, -0.1])
+    assert whole["errors"]["all"]["median"] == pytest.approx(0.1)
+    assert whole["links"][0]["probe_Bps"] / whole["links"][0]["payload_Bps"] == pytest.approx(0.8)
+
+
+def test_the_table_is_scored_again_with_the_same_errors(capsys, tmp_path) -> None:
+    names = ("ring", "parameter-server", "parameter-server-2", "parameter-server-colocated", "broadcast")
+    cases = [case(name, n) for n in (2, 4) for name in names]
+    found = [Outcome(c, median_interval([0.2] * 6), Predictor().predict_s(c)) for c in cases]
+    text = table(found, "2.13")
+    assert tuple(next(csv.reader(io.StringIO(text)))) == COLUMNS
+    (tmp_path / "collectives.csv").write_text(text)
+    (tmp_path / "net.yaml").write_text(topology_text(FAST, 4))
+    out = tmp_path / "scored.csv"
+    arguments = ["--topology", str(tmp_path / "net.yaml"), "--out", str(out), "--quiet"]
+    assert run_app(app, "validate", ["score", str(tmp_path / "collectives.csv"), *arguments]) == 0
+    assert f"{len(cases)} of {len(cases)} rows scored" in capsys.readouterr().out
+    scored = [float(row["error"]) for row in csv.DictReader(io.StringIO(out.read_text()))]
+    assert scored == pytest.approx([o.error for o in found], rel=1e-4)
+
+
+def test_where_the_machine_is_the_limit_rows_are_context() -> None:
+    assert [row["trust"] for row in csv.DictReader(io.StringIO(table([outcome(1, 1)], "2", limited=[FAST])))] == ["C"]
+    assert [row["trust"] for row in csv.DictReader(io.StringIO(table([outcome(1, 1)], "2")))] == ["A"]
