@@ -26,11 +26,11 @@ class PowerCosts:
     others are general knowledge, shares of idle power such that a V100 of 250 W holds its boost clock, as it does.
     """
 
-    multiply_add_J: float = 1.48e-11  # of a lane in fp32 at 16 nm and full voltage
-    sm_lanes: float = 103.0  # what an SM switches besides, in lanes
-    headroom: float = 1.13  # clock of boards that run above it, in boost clocks
+    multiply_add_J: float = 1.51e-11  # of a lane in fp32 at 16 nm and full voltage
+    sm_lanes: float = 100  # what an SM switches besides, in lanes
+    headroom: float = 1.16  # clock of boards that run above it, in boost clocks
     idle_share: float = 0.08  # of the board's power: memory, regulators, fans
-    idle_W: float = 18.0  # besides
+    idle_W: float = 18  # besides
     lowest_voltage: float = 0.55  # at a clock near zero, of the full voltage
     busy_share: float = 0.9  # of lanes, in a large product
     # Energy of one multiply-add of a tensor core against a lane's in fp32: operands are fetched once for many.
@@ -40,9 +40,9 @@ class PowerCosts:
     packed: float = 0.3  # several narrow numbers in one lane
     # Since Hopper products on tensor cores run at the highest clock until they have used what power there is:
     # energy of one operation, all of the chip's included.  Assumed from the fastest products known of an H100.
-    async_32_bit_J: float = 1.34e-12
-    async_16_bit_J: float = 7.93e-13
-    async_8_bit_J: float = 4.34e-13
+    async_32_bit_J: float = 1.4e-12
+    async_16_bit_J: float = 7.88e-13
+    async_8_bit_J: float = 4.4e-13
 
 
 POWER = PowerCosts()
