@@ -106,13 +106,13 @@ class Lowering:
         if not forward:
             old, read, written = read, read + written + added_elements, read
         read_bytes, written_bytes = read * self._element_bytes, written * self._element_bytes
-        old_share_bytes = old * self._element_bytes
+        kept_bytes = old * self._element_bytes
         reducing = group.reduction
         if reducing is None or self._is_pointwise(reducing.operator):
             most = max(elements[layer.output] for layer in group.layers)
-            return (self._run(Streaming("fused", most, read_bytes, written_bytes), old_share_bytes),)
+            return (self._run(Streaming("fused", most, read_bytes, written_bytes), kept_bytes),)
         moved = float(read_bytes + written_bytes)
-        cold = self._forgotten * old_share_bytes / moved if moved else 0.0
+        cold = self._forgotten * kept_bytes / moved if moved else 0.0
         over_rows, others = self._reduction(reducing, forward=forward)
         return (Run(over_rows, cold, moved), *(Run(kernel) for kernel in others))
 
