@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from simulator.errors import ToposimError
-from validate.cluster.names import Names, owner_of
+from validate.cluster.names import Names, owner_of, process_start
 from validate.cluster.rights import check_machine, check_rights, check_torch
 from validate.cluster.shell import list_namespaces, processes_in
 
@@ -53,7 +53,7 @@ def started_and_measuring() -> subprocess.Popen[str]:
 
 def ends_without_a_trace(process: subprocess.Popen[str], workers: list[int]) -> None:
     assert namespaces_of(process.pid) == []
-    assert [pid for pid in workers if os.path.exists(f"/proc/{pid}")] == []
+    assert [pid for pid in workers if process_start(pid) is not None] == []
 
 
 def workers_of(process: subprocess.Popen[str]) -> list[int]:
@@ -77,7 +77,7 @@ def test_measured_and_predicted_agree(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert list_namespaces() == before
     assert len(found["cases"]) == 2 * 2 * 4
-    rows = list(csv.DictReader((tmp_path / "collectives.csv").open(encoding="utf-8")))
+    rows = list(csv.DictReader((tmp_path / "collectives.csv").read_text(encoding="utf-8").splitlines()))
     assert [float(row["time_s"]) for row in rows] == pytest.approx([c["measured_s"] for c in found["cases"]], rel=1e-5)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "cluster.json",
@@ -118,7 +118,7 @@ def test_a_killed_run_is_cleaned_up_after_and_others_are_not() -> None:
         process.kill()
         process.communicate(timeout=60)
         time.sleep(0.5)
-        assert [pid for pid in workers if os.path.exists(f"/proc/{pid}")] == []  # they end with their controller
+        assert [pid for pid in workers if process_start(pid) is not None] == []  # they end with their controller
         assert len(namespaces_of(process.pid)) == 4
         done = subprocess.run([*COMMAND, "--clean"], cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0

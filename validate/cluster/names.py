@@ -19,14 +19,14 @@ _OURS = re.compile(rf"{PREFIX}(\d{{1,10}})-(\d{{1,20}})-(?:switch|probe|host\d{{
 
 
 def process_start(pid: int) -> int | None:
-    """Return when process *pid* started, in the kernel's ticks since boot; None where there is no such process."""
+    """Return when process *pid* started, in the kernel's ticks since boot; None where it is over, reaped or not."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
         return None
     # The name of the program stands in parentheses and may hold anything; field 22 of the line is the start.
     fields = text.rpartition(")")[2].split()
-    return int(fields[19]) if len(fields) > 19 else None
+    return int(fields[19]) if len(fields) > 19 and fields[0] not in "ZX" else None
 
 
 def owner_of(namespace: str) -> tuple[int, int] | None:
