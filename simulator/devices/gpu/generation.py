@@ -100,7 +100,7 @@ _HOPPER = Traits(_5_NM, "warps")
 _VEGA = Traits(_14_NM, "none", controllers="amd", large_l2=True, kernels="amd", cudnn=0)
 _CDNA = replace(_VEGA, operands="registers")
 
-# The oldest first.
+# The oldest first; of AMD, CDNA after the others, as the last of a maker is taken for what is not known.
 _GENERATIONS: dict[str, dict[str, Traits]] = {
     "nvidia": {
         "kepler": replace(_MAXWELL, unfed_lanes=True, fused_winograd=False),
