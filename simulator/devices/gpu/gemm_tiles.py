@@ -43,11 +43,11 @@ class GemmConstants:
     rate_matrix_other: float = 0.645  # on matrix cores: the best products known of MI300X, MI325X and MI355X
     fetch_tensor: float = 4.16
     rate_tensor_32_bit: float = 0.668  # tf32 against 16 bit: operands must lie along k, and are turned by the SM
-    alone: float = 1.41e+04  # elements of all tiles on an SM that hide each other's latencies
-    alone_tensor: float = 6.88e+03
+    alone: float = 1.41e04  # elements of all tiles on an SM that hide each other's latencies
+    alone_tensor: float = 6.88e03
     tile_clocks: float = 452  # start and end of a tile
-    tile_clocks_tensor: float = 1.06e+03
-    tile_clocks_async: float = 4.14e+03  # since Hopper, operands of 16 bit; of 32 bit twice that: its buffers are deep
+    tile_clocks_tensor: float = 1.06e03
+    tile_clocks_async: float = 4.14e03  # since Hopper, operands of 16 bit; of 32 bit twice that: its buffers are deep
     overlap: float = 2.09  # exponent: arithmetic, memory and caches together take the norm of their times
     bandwidth_share: float = 0.984  # of what streams reach
     l2_clock_bytes: float = 25  # from L2 to an SM, in a clock
@@ -62,8 +62,8 @@ class GemmConstants:
     idle_late: float = 0.321  # since Ampere, and other makers; all of it on Volta, Turing and tensor cores
     split_share: float = 0.848  # of the rate, where k is split: from Ampere on, on fp32 lanes
     walk_again: float = 0.221  # what an operand counts there whose rows every row of tiles meets again
-    walk_held_bytes: float = 1.08e+08  # operands smaller than this have all their translations near by
-    walk_reach_bytes: float = 6.27e+08  # operands larger than this are beyond what the translations of the chip reach
+    walk_held_bytes: float = 1.08e08  # operands smaller than this have all their translations near by
+    walk_reach_bytes: float = 6.27e08  # operands larger than this are beyond what the translations of the chip reach
     walk_near: float = 0.458  # what a miss costs within that reach, against one beyond
     walks_early: float = 2.48  # translations in a clock of the whole GPU, to Pascal
     walks_late: float = 12.8  # since Volta
