@@ -89,7 +89,7 @@ def _rate(gpu: Gpu, kernel: FusedAttention, costs: AttentionCosts) -> tuple[floa
         share = costs.hopper_forward if forward else costs.hopper_backward
     else:
         share = costs.forward if forward else costs.backward
-    if gpu.vendor == "amd":
+    if gpu.traits.kernels == "amd":
         share *= costs.amd
     elif operands == "registers":
         share *= costs.early

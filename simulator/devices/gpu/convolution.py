@@ -51,7 +51,7 @@ def _on_lanes(asked: Problem) -> list[Candidate]:
     if shape.groups > 1 or asked.taps == 1 or shape.dilation_h > 1 or shape.dilation_w > 1:
         return found
     weight = asked.direction == "bwd_weight"
-    if asked.gpu.vendor == "amd":
+    if asked.gpu.traits.kernels == "amd":
         if not weight:
             found.append(winograd_fused(asked))
     elif asked.unit_stride:

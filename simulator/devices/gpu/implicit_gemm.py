@@ -44,13 +44,14 @@ def _engine(problem: Problem, share: float) -> Engine:
 def _backward_data_share(problem: Problem) -> float:
     """Return the share of the lanes' peak that products for the gradient of the images reach."""
     costs = problem.costs
-    return costs.amd_backward_data if problem.gpu.vendor == "amd" else costs.backward_data * costs.gemm
+    return costs.amd_backward_data if problem.gpu.traits.kernels == "amd" else costs.backward_data * costs.gemm
 
 
 def implicit_gemm(problem: Problem) -> Candidate:
     """Return the product of matrices that never leave the chip as such (AMD: that do, for more than one tap)."""
     costs, shape, groups = problem.costs, problem.shape, problem.shape.groups
-    amd, few_tiles = problem.gpu.vendor == "amd", problem.gpu.traits.kernels == "maxwell"
+    kernels = problem.gpu.traits.kernels
+    amd, few_tiles = kernels == "amd", kernels == "maxwell"
     c_in, c_out, taps = problem.c_in, problem.c_out, problem.taps
     n_bytes: float = problem.bytes
     columns = amd and (taps > 1 or not problem.unit_stride)
@@ -109,7 +110,7 @@ def explicit_gemm(problem: Problem) -> Candidate:
     engine = _engine(problem, _backward_data_share(problem))
     compute_s = blocks_time(costs, engine, rows, problem.pixels_out, problem.c_out, ANY_TILES, batch=shape.groups)
     memory_s = (problem.bytes + column_bytes) / problem.bandwidth_Bps
-    spread = costs.amd_spread if problem.gpu.vendor == "amd" else costs.spread
+    spread = costs.amd_spread if problem.gpu.traits.kernels == "amd" else costs.spread
     spread_s = (column_bytes + image_bytes) / (problem.bandwidth_Bps * spread)
     time_s = at_least(compute_s, memory_s) + spread_s + costs.kernel_s + 2 * costs.next_kernel_s
     n_bytes = problem.bytes + 2 * column_bytes + image_bytes
@@ -125,7 +126,9 @@ def tensor_gemm(problem: Problem, rate_flops_per_s: float, channels_last: bool) 
     filters = c_in * c_out * groups * problem.taps
     n_bytes: float = problem.element_bytes * (images + result + filters)
     read_bytes, written_bytes = problem.element_bytes * images, problem.element_bytes * result
-    share = costs.amd_tensor if problem.gpu.vendor == "amd" else costs.hopper if traits.operands == "warps" else 1.0
+    share = costs.hopper if traits.operands == "warps" else 1.0
+    if traits.kernels == "amd":
+        share = costs.amd_tensor
     rate = rate_flops_per_s * costs.tensor * share
     sms = problem.gpu.sm_count
     engine = tensor_engine(sms, rate, costs.tensor_tile_intensity, costs.tensor_prologue_k)

@@ -90,7 +90,7 @@ def recurrence_cost(gpu: Gpu, kernel: Recurrence, costs: RecurrenceCosts = RECUR
     compute_s = _step_compute(gpu, kernel, m, k, costs)
     weight_bytes = ELEMENT_BYTES[kernel.precision] * m * k
     memory_s = weight_bytes / achieved_bandwidth(gpu)
-    fixed_s = costs.amd_step_s if gpu.vendor == "amd" else costs.step_s
+    fixed_s = costs.amd_step_s if gpu.traits.kernels == "amd" else costs.step_s
     step_s = at_least(compute_s, memory_s) + fixed_s
     time_s = kernel.timesteps * step_s + costs.call_s
     if kernel.inputs:
@@ -110,7 +110,7 @@ def _rates(gpu: Gpu, precision: Precision) -> tuple[float, float]:
 def _step_share(gpu: Gpu, kernel: Recurrence, costs: RecurrenceCosts) -> float:
     """Return the share of the lanes' rate that a step's product reaches."""
     backward = kernel.direction == "bwd_data"
-    if gpu.vendor == "amd":
+    if gpu.traits.kernels == "amd":
         return costs.amd_backward if backward else costs.amd_forward
     share = costs.backward if backward else costs.forward
     if gpu.traits.cudnn == 6:
@@ -143,7 +143,7 @@ def _all_steps(gpu: Gpu, kernel: Recurrence, m: int, n: int, k: int, costs: Recu
     """Return the seconds of a product over all steps."""
     lanes, tensor = _rates(gpu, kernel.precision)
     bandwidth = achieved_bandwidth(gpu)
-    share = costs.amd_forward if gpu.vendor == "amd" else costs.all_steps
+    share = costs.amd_forward if gpu.traits.kernels == "amd" else costs.all_steps
     base = CONVOLUTION
     rate = min(lanes * share, _MOST_OF_PEAK * compute_rate(gpu, "fp32"))
     engine, tiles = Engine(gpu.sm_count, rate, base.tile_intensity, base.prologue_k), _ALL

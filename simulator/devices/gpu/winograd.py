@@ -32,7 +32,7 @@ _COMPLEX = 4  # multiplications of real numbers in one of complex ones
 def winograd_fused(problem: Problem) -> Candidate:
     """Return F(2 x 2, 3 x 3) in one kernel."""
     costs, shape = problem.costs, problem.shape
-    if problem.gpu.vendor == "amd":
+    if problem.gpu.traits.kernels == "amd":
         parts = _parts(shape.kernel_h, shape.stride_h) * _parts(shape.kernel_w, shape.stride_w)
         share, tiles = costs.amd_winograd, shape.batch * ceil(shape.h_out / 2) * ceil(shape.w_out / 2)
     else:
@@ -42,7 +42,7 @@ def winograd_fused(problem: Problem) -> Candidate:
     k = problem.reduction * parts
     compute_s = blocks_time(costs, engine, problem.rows, tiles, k, _FUSED, depth=_FUSED_DEPTH)
     memory_s = problem.bytes / problem.bandwidth_Bps
-    filters_s = 0.0 if problem.gpu.vendor == "amd" else _filters_time(problem, _FUSED_DEPTH)
+    filters_s = 0.0 if problem.gpu.traits.kernels == "amd" else _filters_time(problem, _FUSED_DEPTH)
     time_s = at_least(compute_s, memory_s) + filters_s + costs.kernel_s + costs.next_kernel_s
     return Candidate(time_s, "Winograd 2x2, fused", compute_s, memory_s, problem.bytes)
 
