@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 import subprocess
+from contextlib import ExitStack
 from dataclasses import fields
 
 import pytest
@@ -18,11 +20,14 @@ from validate.cluster import rights
 from validate.cluster.cases import Case, make_cases
 from validate.cluster.commands import Shape, make_commands, remove_commands, shape_commands
 from validate.cluster.document import document
+from validate.cluster.files import Files
+from validate.cluster.limits import limited, limited_words
 from validate.cluster.names import PREFIX, Names, owner_of, process_start
 from validate.cluster.network import Network
 from validate.cluster.outcome import Outcome, orders
 from validate.cluster.predict import Predictor
 from validate.cluster.report import report
+from validate.cluster.run import Measured
 from validate.cluster.shell import CommandFailed
 from validate.cluster.strategies import find_strategy
 from validate.cluster.table import COLUMNS, table
@@ -329,3 +334,32 @@ def test_the_table_is_scored_again_with_the_same_errors(capsys, tmp_path) -> Non
 def test_where_the_machine_is_the_limit_rows_are_context() -> None:
     assert [row["trust"] for row in csv.DictReader(io.StringIO(table([outcome(1, 1)], "2", limited=[FAST])))] == ["C"]
     assert [row["trust"] for row in csv.DictReader(io.StringIO(table([outcome(1, 1)], "2")))] == ["A"]
+
+
+def test_files_are_written_whole_and_only_what_is_asked_for(tmp_path) -> None:
+    found = [outcome(0.1, 0.11)]
+    measured = Measured({found[0].case: found[0].measured}, {FAST: PAYLOAD / 2}, {"torch": "2.13"})
+    with ExitStack() as stack:
+        one = Files(stack, None, str(tmp_path / "one.yaml"), [FAST], 4)
+        one.write(found, measured, {}, calibrated=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["one.yaml"]
+    assert f"efficiency: {EFFICIENCY / 2:.6g}" in (tmp_path / "one.yaml").read_text()
+    with ExitStack() as stack:
+        Files(stack, str(tmp_path / "new" / "folder"), None, [FAST, Shape(125e6)], 4)  # nothing came of it
+    assert list((tmp_path / "new" / "folder").iterdir()) == []
+    with ExitStack() as stack:
+        both = Files(stack, str(tmp_path / "out"), None, [FAST, Shape(125e6)], 4)
+        both.write(found, measured, {"cpu": "x"}, calibrated=False)
+    names = {"collectives.csv", "cluster.json", "netns-100mbit.yaml", "netns-1000mbit.yaml"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == names
+    assert sorted(both.written) == sorted(str(tmp_path / "out" / name) for name in names)
+    assert f"efficiency: {EFFICIENCY:.6g}" in (tmp_path / "out" / "netns-100mbit.yaml").read_text()
+    assert json.loads((tmp_path / "out" / "cluster.json").read_text())["environment"] == {"cpu": "x"}
+    assert list(csv.DictReader(io.StringIO((tmp_path / "out" / "collectives.csv").read_text())))[0]["trust"] == "C"
+
+
+def test_links_that_the_machine_cannot_fill_are_told() -> None:
+    probes = {FAST: 0.5 * PAYLOAD, Shape(125e6): 0.95 * PAYLOAD * 10}
+    assert limited(probes) == [FAST]
+    assert "at 100 Mbit/s this machine, and not the rate, is the limit" in limited_words(FAST, probes[FAST])
+    assert "reaches 50% of what the links carry" in limited_words(FAST, probes[FAST])

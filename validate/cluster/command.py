@@ -6,11 +6,9 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
-from simulator.console.files import OutputFile
 from simulator.console.progress import Progress
 from simulator.console.style import choose_style
 from simulator.errors import InputError, one_line
@@ -20,20 +18,18 @@ from validate.cluster.commands import Shape, make_commands, remove_commands, sha
 from validate.cluster.crew import worker_command
 from validate.cluster.document import document
 from validate.cluster.environment import environment
+from validate.cluster.files import Files
 from validate.cluster.leftovers import leftovers, remove_leftovers
+from validate.cluster.limits import limited, limited_words
 from validate.cluster.names import Names
 from validate.cluster.outcome import Outcome
 from validate.cluster.predict import Predictor
-from validate.cluster.report import report, shown_rate
+from validate.cluster.report import report
 from validate.cluster.rights import check_machine, check_rights, check_torch
 from validate.cluster.run import Measured, least_s, run_cases
 from validate.cluster.signals import removed_on_signals
-from validate.cluster.table import table
-from validate.cluster.topology import EFFICIENCY, machine_name, topology_text
 
 __all__ = ["cluster_command"]
-
-_LIMITED = 0.9  # of what a link carries: less in the probe, and the machine is what limits
 
 
 def cluster_command(
@@ -75,11 +71,9 @@ def cluster_command(
         raise InputError("--topology: a file describes one rate; name one with --rate, or take --out DIR")
     names = Names.of_this_process()
     with ExitStack() as stack:
-        topology_file = stack.enter_context(OutputFile("--topology", topology)) if topology is not None else None
         if dry_run:
+            Files(stack, None, topology, shapes, most).write_topologies()
             _print(_commands(names, shapes, most))
-            if topology_file is not None:
-                topology_file.write(topology_text(shapes[0], most).encode())
             return
         about_s = [Predictor().predict_s(case) for case in cases]
         if least_s(about_s) > budget_s:
@@ -88,14 +82,13 @@ def cluster_command(
                 f"--budget: {budget} is not enough, three times of each case take about {least};"
                 " allow more, or name fewer --nodes, smaller --sizes or a higher --rate"
             )
+        files = Files(stack, out, topology, shapes, most)
         check_machine()
         check_torch()
         with removed_on_signals():
             check_rights(names, delay=any(shape.delay_s for shape in shapes))
-        files = _Files(stack, out, shapes)
-        facts = environment()
-        measured = Measured()
-        _warn_of_leftovers(quiet)
+        facts, measured = environment(), Measured()
+        _say(_leftovers(), quiet)
         progress = stack.enter_context(Progress(len(cases), "measuring", quiet=quiet))
         try:
             with removed_on_signals():
@@ -109,58 +102,15 @@ def cluster_command(
         finally:  # what has been measured before a fault is worth keeping
             outcomes = _outcomes(cases, measured, calibrate=calibrate)
             facts |= measured.versions
-            limited = _limited(measured.probes)
             if outcomes:
-                files.write(outcomes, measured, facts, most, calibrate=calibrate)
-            if topology_file is not None and measured.probes:
-                payload = measured.probes.get(shapes[0]) if calibrate else None
-                topology_file.write(topology_text(shapes[0], most, payload).encode())
+                files.write(outcomes, measured, facts, calibrated=calibrate)
+                _say([limited_words(shape, measured.probes[shape]) for shape in limited(measured.probes)], quiet)
+                _say([f"wrote {one_line(path)}" for path in files.written], quiet)
     if as_json:
         found = document(outcomes, measured.probes, facts, calibrated=calibrate)
         _print(json.dumps(found, indent=2, allow_nan=False) + "\n")
     else:
         _print(report(outcomes, measured.probes, choose_style(sys.stdout)))
-    if not quiet and sys.stderr is not None:
-        _say([_limited_words(shape, measured.probes[shape]) for shape in limited])
-        _say([f"wrote {one_line(path)}" for path in [*files.paths, *([topology] if topology is not None else [])]])
-
-
-class _Files:
-    """What ``--out DIR`` gets: the table, a topology for each link, and the whole as JSON."""
-
-    def __init__(self, stack: ExitStack, out: str | None, shapes: Sequence[Shape]) -> None:
-        self.paths: list[str] = []
-        self._files: dict[str, OutputFile] = {}
-        if out is None:
-            return
-        try:
-            Path(out).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"--out {one_line(out)}: cannot be made: {error.strerror}") from None
-        self._shapes = {f"{machine_name(shape)}.yaml": shape for shape in shapes}
-        for name in ("collectives.csv", "cluster.json", *self._shapes):
-            path = str(Path(out) / name)
-            self._files[name] = stack.enter_context(OutputFile("--out", path))
-            self.paths.append(path)
-
-    def write(
-        self,
-        outcomes: Sequence[Outcome],
-        measured: Measured,
-        facts: Mapping[str, object],
-        most: int,
-        *,
-        calibrate: bool,
-    ) -> None:
-        if not self._files:
-            return
-        rows = table(outcomes, measured.versions.get("torch", ""), _limited(measured.probes))
-        self._files["collectives.csv"].write(rows.encode())
-        whole = document(outcomes, measured.probes, facts, calibrated=calibrate)
-        self._files["cluster.json"].write((json.dumps(whole, indent=2, allow_nan=False) + "\n").encode())
-        for name, shape in self._shapes.items():
-            payload = measured.probes.get(shape) if calibrate else None
-            self._files[name].write(topology_text(shape, most, payload).encode())
 
 
 def _outcomes(cases: Sequence[Case], measured: Measured, *, calibrate: bool) -> list[Outcome]:
@@ -178,22 +128,11 @@ def _commands(names: Names, shapes: Sequence[Shape], most: int) -> str:
     return "".join(f"{shlex.join(line)}\n" for line in lines)
 
 
-def _limited(probes: Mapping[Shape, float]) -> list[Shape]:
-    return [shape for shape, probe in probes.items() if probe < _LIMITED * shape.rate_Bps * EFFICIENCY]
-
-
-def _limited_words(shape: Shape, probe: float) -> str:
-    reached = probe / (shape.rate_Bps * EFFICIENCY)
-    return (
-        f"at {shown_rate(shape)} this machine, and not the rate, is the limit: plain TCP reaches {reached:.0%}"
-        " of what the links carry; take a lower --rate or fewer --nodes"
-    )
-
-
-def _warn_of_leftovers(quiet: bool) -> None:
+def _leftovers() -> list[str]:
     left = leftovers()
-    if left and not quiet:
-        _say([f"an earlier run has left {len(left)} namespaces behind; validate cluster --clean removes them"])
+    if not left:
+        return []
+    return [f"an earlier run has left {len(left)} namespaces behind; validate cluster --clean removes them"]
 
 
 def _repeats(text: str) -> int:
@@ -207,6 +146,6 @@ def _print(text: str) -> None:
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
-def _say(lines: Sequence[str]) -> None:
-    if sys.stderr is not None:
+def _say(lines: Sequence[str], quiet: bool) -> None:
+    if not quiet and sys.stderr is not None:
         sys.stderr.writelines(f"{line}\n" for line in lines)
