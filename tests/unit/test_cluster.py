@@ -355,7 +355,8 @@ def test_files_are_written_whole_and_only_what_is_asked_for(tmp_path) -> None:
     assert sorted(both.written) == sorted(str(tmp_path / "out" / name) for name in names)
     assert f"efficiency: {EFFICIENCY:.6g}" in (tmp_path / "out" / "netns-100mbit.yaml").read_text()
     assert json.loads((tmp_path / "out" / "cluster.json").read_text())["environment"] == {"cpu": "x"}
-    assert list(csv.DictReader(io.StringIO((tmp_path / "out" / "collectives.csv").read_text())))[0]["trust"] == "C"
+    rows = csv.DictReader((tmp_path / "out" / "collectives.csv").read_text().splitlines())
+    assert [row["trust"] for row in rows] == ["C"]  # the probe reached half of what the link carries
 
 
 def test_links_that_the_machine_cannot_fill_are_told() -> None:
