@@ -18,7 +18,7 @@ from validate.cli import app
 from validate.cluster import leftovers as left
 from validate.cluster import rights
 from validate.cluster.cases import Case, make_cases
-from validate.cluster.commands import Shape, make_commands, remove_commands, shape_commands
+from validate.cluster.commands import Shape, make_commands, remove_commands, shape_commands, steer_commands
 from validate.cluster.document import document
 from validate.cluster.files import Files
 from validate.cluster.limits import limited, limited_words
@@ -108,7 +108,12 @@ def test_a_mistake_is_one_line_and_status_2(capsys, arguments: list[str], words:
 
 
 def test_every_command_stays_in_namespaces_of_the_run() -> None:
-    commands = [*make_commands(NAMES, 3), *shape_commands(NAMES, 3, Shape(12.5e6, 1e-3)), *remove_commands(NAMES, 3)]
+    commands = [
+        *make_commands(NAMES, 3),
+        *steer_commands(NAMES, 3, [0, 1]),
+        *shape_commands(NAMES, 3, Shape(12.5e6, 1e-3)),
+        *remove_commands(NAMES, 3),
+    ]
     ours = {NAMES.switch, *(NAMES.host(i) for i in range(3))}
     for command in commands:
         words = list(command)
@@ -144,7 +149,7 @@ def test_no_packet_is_longer_than_the_bucket(rate_Bps: float) -> None:
 
 @pytest.mark.parametrize(("cpu", "mask"), [(0, "00000001"), (5, "00000020"), (33, "00000002,00000000")])
 def test_each_interface_receives_on_one_processor(cpu: int, mask: str) -> None:
-    steered = [c[-1] for c in make_commands(NAMES, 1, [cpu]) if c[0:3] == ("ip", "netns", "exec")]
+    steered = [c[-1] for c in steer_commands(NAMES, 1, [cpu])]
     assert steered == [f"echo {mask} > /sys/class/net/{d}/queues/rx-0/rps_cpus" for d in ("eth0", "port0")]
 
 
@@ -187,6 +192,17 @@ def test_only_what_crashed_runs_left_is_removed(monkeypatch) -> None:
     monkeypatch.setattr(left, "run", commands.append)
     assert left.remove_leftovers() == [dead, recycled]
     assert commands == [("ip", "netns", "delete", dead), ("ip", "netns", "delete", recycled)]
+
+
+def test_a_user_who_may_not_steer_packets_has_a_network_all_the_same(monkeypatch) -> None:
+    def refuse_steering(command: tuple[str, ...]) -> str:
+        if "rps_cpus" in command[-1]:
+            raise CommandFailed("Operation not permitted")
+        return ""
+
+    monkeypatch.setattr("validate.cluster.network.run", refuse_steering)
+    with Network(NAMES, 2) as network:
+        assert not network.is_steered
 
 
 def test_a_network_that_fails_half_way_is_removed(monkeypatch) -> None:

@@ -14,7 +14,7 @@ from simulator.console.style import choose_style
 from simulator.errors import InputError, one_line
 from simulator.units import format_duration
 from validate.cluster.cases import Case, make_cases, read_duration
-from validate.cluster.commands import Shape, make_commands, remove_commands, shape_commands
+from validate.cluster.commands import Shape, make_commands, remove_commands, shape_commands, steer_commands
 from validate.cluster.crew import worker_command
 from validate.cluster.document import document
 from validate.cluster.environment import environment
@@ -120,7 +120,7 @@ def _outcomes(cases: Sequence[Case], measured: Measured, *, calibrate: bool) -> 
 
 def _commands(names: Names, shapes: Sequence[Shape], most: int) -> str:
     """Return all commands that a run would give, one a line."""
-    lines = [*make_commands(names, most)]
+    lines = [*make_commands(names, most), *steer_commands(names, most, (0,))]
     for shape in shapes:
         lines += shape_commands(names, most, shape)
     lines += [worker_command(names, host) for host in range(most)]

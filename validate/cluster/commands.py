@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from validate.cluster.names import HOST_INTERFACE, Names
 
-__all__ = ["Command", "Shape", "make_commands", "remove_commands", "shape_commands"]
+__all__ = ["Command", "Shape", "make_commands", "remove_commands", "shape_commands", "steer_commands"]
 
 Command = tuple[str, ...]
 BRIDGE = "br0"
@@ -43,8 +43,8 @@ class Shape:
         return min(_LARGEST_PACKET_BYTES, self.bucket_bytes // 2)
 
 
-def make_commands(names: Names, n_hosts: int, cpus: Sequence[int] = (0,)) -> list[Command]:
-    """Return what makes hosts, bridge and wires, without rates; packets are received on *cpus*."""
+def make_commands(names: Names, n_hosts: int) -> list[Command]:
+    """Return what makes hosts, bridge and wires, without rates."""
     commands: list[Command] = [
         ("ip", "netns", "add", names.switch),
         ("ip", "-n", names.switch, "link", "add", BRIDGE, "type", "bridge", "stp_state", "0", "mcast_snooping", "0"),
@@ -60,18 +60,25 @@ def make_commands(names: Names, n_hosts: int, cpus: Sequence[int] = (0,)) -> lis
             ("ip", "-n", host, "address", "add", f"{names.address(i)}/24", "dev", HOST_INTERFACE),
             ("ip", "-n", host, "link", "set", "lo", "up"),
             ("ip", "-n", host, "link", "set", HOST_INTERFACE, "up"),
-            _steer(host, HOST_INTERFACE, cpus[i % len(cpus)]),
-            _steer(names.switch, port, cpus[i % len(cpus)]),
         ]
     return commands
 
 
-def _steer(namespace: str, interface: str, cpu: int) -> Command:
-    """Return what lets one processor receive all packets of *interface*.
+def steer_commands(names: Names, n_hosts: int, cpus: Sequence[int]) -> list[Command]:
+    """Return what lets one processor of *cpus* receive all packets of an interface.
 
     Otherwise each is received where it was sent from, and a token bucket sends now from one processor and now
-    from another: packets would overtake each other, and TCP would take that for loss.
+    from another: packets would overtake each other, and TCP would take that for loss.  The kernel grants this
+    to the machine's root alone.
     """
+    commands = []
+    for i in range(n_hosts):
+        cpu = cpus[i % len(cpus)]
+        commands += [_steer(names.host(i), HOST_INTERFACE, cpu), _steer(names.switch, names.port(i), cpu)]
+    return commands
+
+
+def _steer(namespace: str, interface: str, cpu: int) -> Command:
     digits = f"{1 << cpu:x}"
     digits = digits.rjust(-(-len(digits) // 8) * 8, "0")
     mask = ",".join(digits[i : i + 8] for i in range(0, len(digits), 8))

@@ -6,7 +6,7 @@ import contextlib
 import os
 from types import TracebackType
 
-from validate.cluster.commands import Shape, make_commands, remove_commands, shape_commands
+from validate.cluster.commands import Shape, make_commands, remove_commands, shape_commands, steer_commands
 from validate.cluster.names import Names
 from validate.cluster.shell import CommandFailed, run
 
@@ -22,13 +22,15 @@ class Network:
     def __init__(self, names: Names, n_hosts: int) -> None:
         self.names = names
         self.n_hosts = n_hosts
+        self.is_steered = False  # whether each interface receives on one processor
         self._is_there = False
 
     def __enter__(self) -> Network:
         self._is_there = True
         try:
-            for command in make_commands(self.names, self.n_hosts, sorted(os.sched_getaffinity(0))):
+            for command in make_commands(self.names, self.n_hosts):
                 run(command)
+            self._steer()
         except BaseException:
             self.remove()
             raise
@@ -38,6 +40,14 @@ class Network:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.remove()
+
+    def _steer(self) -> None:
+        try:
+            for command in steer_commands(self.names, self.n_hosts, sorted(os.sched_getaffinity(0))):
+                run(command)
+        except CommandFailed:  # in namespaces of one's own: packets may overtake each other, which costs some time
+            return
+        self.is_steered = True
 
     def shape(self, shape: Shape) -> None:
         """Give all links the rate and the delay of *shape*."""

@@ -61,6 +61,7 @@ def run_cases(
                 network.shape(shape)
                 with crew:
                     into.versions.update(crew.versions)
+                    into.versions["packets"] = "in order" if network.is_steered else "may overtake each other"
                     into.probes[shape] = probe(crew, shape, counts[-1])
                     for case, about in zip(cases, about_s, strict=True):
                         if case.shape == shape:
