@@ -145,7 +145,7 @@ class Bench:
             if device is None:
                 return None
             issues = issues_of(device, network_of(query), query.options)
-        except (NotScored, ToposimError, TypeError):
+        except (NotScored, ToposimError):
             return None
         host_s, device_s = (sum(getattr(issue, name) for issue in issues) for name in ("host_s", "device_s"))
         return issues if host_s > _HOST_SHARE * device_s else None

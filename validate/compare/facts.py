@@ -112,7 +112,7 @@ def operator_facts(row: ComparedRow, device: Device | None) -> Facts:
     query = row.query
     if not isinstance(query, OperatorQuery) or device is None:
         return Facts(**known)
-    with contextlib.suppress(ToposimError, TypeError):
+    with contextlib.suppress(ToposimError):
         costs = [kernel_cost(device, kernel, 1.0 if query.is_cold else 0.0) for kernel in operator_kernels(query)]
         if costs:
             longest = max(costs, key=lambda cost: cost.time_s)

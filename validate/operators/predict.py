@@ -20,7 +20,7 @@ __all__ = ["operator_kernels", "predict_operator", "roofline_operator"]
 
 
 def operator_kernels(query: OperatorQuery) -> tuple[Kernel, ...]:
-    """Return the kernels of *query*; raises TypeError where there is no model of it in its phase."""
+    """Return the kernels of *query*; raises NoKernels where there is no model of it in its phase."""
     kernels = lower_operator(query.operator, query.phase, query.precision)
     if not query.channels_last:
         return kernels
@@ -34,7 +34,7 @@ def predict_operator(device: Device, query: OperatorQuery) -> float:
     cold = 1.0 if query.is_cold else 0.0
     try:
         costs = [kernel_cost(device, kernel, cold) for kernel in operator_kernels(query)]
-    except (InputError, TypeError) as error:
+    except InputError as error:
         raise NotScored(one_line(error)) from None
     if not costs:
         raise NotScored(f"{query.op} has no kernels in phase {query.phase}")
@@ -52,7 +52,7 @@ def roofline_operator(device: Device, query: OperatorQuery) -> float:
     """Return the roofline of the kernels of *query* at data sheet rates; raises as :func:`predict_operator`."""
     try:
         time_s = sum(_roofline(device, kernel) for kernel in operator_kernels(query))
-    except (InputError, TypeError) as error:
+    except InputError as error:
         raise NotScored(one_line(error)) from None
     if not time_s:
         raise NotScored("the roofline is zero")
