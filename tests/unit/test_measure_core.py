@@ -119,13 +119,41 @@ def test_calls_alone_are_one_a_sample_and_buffers_have_their_turn() -> None:
     assert rotating.asked[-1] == 17
 
 
-def test_warm_up_does_not_count() -> None:
-    """Calls that are slow at first are not in the median, however many they are."""
-    started = time.perf_counter()
-    found = time_call(
-        Clock(lambda _: 5e-3 if time.perf_counter() - started < 0.03 else 1e-3), lambda _: None, Effort(warmup_s=0.05)
-    )
+class Device:
+    """Calls of *one_s*, slower until the device has worked for *cold_s*; each sample costs *launch_s* besides."""
+
+    def __init__(self, one_s: float, cold_s: float = 0.0, launch_s: float = 0.0, first_s: float = 0.0) -> None:
+        self.one_s, self.cold_s, self.launch_s, self.first_s = one_s, cold_s, launch_s, first_s
+        self.worked_s = 0.0
+
+    def sample(self, call: Callable[[int], object], calls: int) -> float:
+        time.sleep(self.first_s)  # what is built and chosen is no work of the device
+        self.first_s = 0.0
+        took_s = self.launch_s + calls * self.one_s * (2.0 if self.worked_s < self.cold_s else 1.0)
+        self.worked_s += took_s
+        return took_s
+
+
+def test_warm_up_is_work_of_the_device_and_does_not_count() -> None:
+    """However long the library takes to choose a kernel."""
+    device = Device(1e-3, cold_s=0.04, first_s=0.1)
+    found = time_call(device, lambda _: None, Effort(warmup_s=0.05))
     assert found.high == pytest.approx(1e-3)
+
+
+def test_what_computes_hard_works_until_its_clock_has_settled() -> None:
+    found = time_call(Device(1e-3, cold_s=0.14), lambda _: None, Effort(), hard=True)
+    assert found.high == pytest.approx(1e-3)
+    short = Device(1e-5)
+    time_call(short, lambda _: None, Effort(), hard=True)
+    assert short.worked_s < 0.1  # no call so short heats a chip
+
+
+@pytest.mark.parametrize("one_s", [1.6e-6, 4e-6, 20e-6, 100e-6])
+def test_a_sample_lasts_long_against_what_it_costs_itself(one_s: float) -> None:
+    """The first look holds a launch of 7 us and more; it must not settle how many calls a sample holds."""
+    found = time_call(Device(one_s, launch_s=7e-6, first_s=0.06), lambda _: None, Effort())
+    assert found.median == pytest.approx(one_s, rel=0.04)
 
 
 # -- tables ----------------------------------------------------------------------------
@@ -359,6 +387,44 @@ def test_a_full_disk_in_mid_run(tmp_path: Path, groups: dict[str, list[Case]], m
     assert {row["case"].split()[0] for row in record(tmp_path)["left"]} == {"two", "three"}
 
 
+def test_room_for_the_record_is_kept(tmp_path: Path, groups: dict[str, list[Case]]) -> None:
+    """On a disk that has become full, what was left out is still named."""
+    held: list[int] = []
+    reserve = tmp_path / ".reserve"
+    groups["launch"] = [launch_case("one", lambda _: held.append(reserve.stat().st_size))]
+    run(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None)
+    assert min(held) >= 512 << 10
+    assert not reserve.exists()
+
+
+def test_a_gpu_that_torch_cannot_use_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(benches, "_gpu_is_there", lambda: True)
+    with pytest.raises(ValueError, match=r"a GPU is here that this torch .* cannot use; --device cpu"):
+        run(Settings(tmp_path), lambda _: None)
+    assert benches.open_bench("cpu", tmp_path).name
+
+
+def test_a_device_that_cannot_be_opened_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def busy(*_: Any) -> None:
+        raise RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable\nCUDA kernel errors might")
+
+    monkeypatch.setattr(runs, "open_bench", busy)
+    with pytest.raises(ValueError, match=r"the device cannot be used: CUDA error: .*unavailable CUDA kernel"):
+        run(Settings(tmp_path), lambda _: None)
+
+
+def test_rows_of_another_number_of_threads_do_not_mix(tmp_path: Path, groups: dict[str, list[Case]]) -> None:
+    groups["launch"] = [launch_case("one", lambda _: None)]
+    run(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None)
+    before = torch.get_num_threads()
+    torch.set_num_threads(before + 1)
+    try:
+        with pytest.raises(ValueError, match=f"with threads {before}, and here it is {before + 1}"):
+            run(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None)
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_a_second_run_goes_on_where_the_first_ended(tmp_path: Path, groups: dict[str, list[Case]]) -> None:
     calls: list[str] = []
 
@@ -408,6 +474,7 @@ def test_a_budget_is_shared_and_kept(tmp_path: Path, groups: dict[str, list[Case
     assert counts["ops"] > 4 * counts["launch"] > 0  # 50 to 3
     found = record(tmp_path)
     assert found["end"] == "no time left in the budget"
+    assert not found["finished"]
     assert len(found["left"]) + len(measured(tmp_path)) == 4000
 
 
@@ -416,6 +483,8 @@ def test_unknown_groups_and_devices_are_refused_before_anything(tmp_path: Path) 
         run(Settings(tmp_path / "a", ("op",)), lambda _: None)
     with pytest.raises(ValueError, match="no device 'cuda:7' here; there is cpu"):
         run(Settings(tmp_path / "a", device="cuda:7"), lambda _: None)
+    with pytest.raises(ValueError, match="--only: collectives: collectives are measured between GPUs"):
+        run(Settings(tmp_path / "b", ("collectives",), "cpu"), lambda _: None)
     assert not (tmp_path / "a").exists()
 
 
@@ -527,6 +596,13 @@ def test_sensors_read_and_never_set(monkeypatch: pytest.MonkeyPatch) -> None:
         def nvmlDeviceGetHandleByUUID(self, uuid: bytes, handle: Any) -> int:  # noqa: N802
             return 0 if uuid == b"GPU-6f1d" else 6
 
+        def nvmlDeviceGetFieldValues(self, handle: Any, count: int, field: Any) -> int:  # noqa: N802
+            assert (count, field._obj.fieldId, ctypes.sizeof(field._obj)) == (1, 186, 40)
+            field._obj.value, field._obj.nvmlReturn = self.instant_mw, 0 if self.instant_mw else 3
+            return 0
+
+        instant_mw = 0
+
         def nvmlDeviceGetPowerUsage(self, handle: Any, value: Any) -> int:  # noqa: N802
             value._obj.value = 651_000
             return 0
@@ -552,6 +628,10 @@ def test_sensors_read_and_never_set(monkeypatch: pytest.MonkeyPatch) -> None:
     assert readings.temperature_c is None
     assert readings.throttled == "hardware thermal; power cap"
     assert found.take().power_w is None
+    monkeypatch.setattr(Nvml, "instant_mw", 702_000)
+    found._last_s = 0.0
+    found.look()
+    assert found.take().power_w == 702
     assert found.limits() == {}
 
 
@@ -568,9 +648,9 @@ def test_captured_graphs_fall_back_to_the_stream(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(runs, "GraphStopwatch", Graph)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
     monkeypatch.setattr(benches.Bench, "is_cuda", property(lambda _: True))
-    monkeypatch.setattr(benches.Bench, "stopwatch", lambda _: Clock(lambda _: 2e-3))
+    monkeypatch.setattr(runs, "QueuedStopwatch", lambda _: Clock(lambda _: 2e-3))
     bench = benches.Bench(torch.device("cpu"), "d", 1 << 30, 1 << 20, tmp_path)
     this = runs._Run(Settings(tmp_path, effort=FAST), bench, {}, print, time.perf_counter())
-    interval, note = runs._time(this, Work(lambda _: None, "graph"))
+    interval, issue = runs._time(this, Work(lambda _: None, "graph"))
     assert interval.median == pytest.approx(2e-3)
-    assert note == ""
+    assert issue == "queued"

@@ -16,27 +16,36 @@ from validate.measure import bench as benches  # noqa: E402  needs torch
 
 
 class Device:
-    """Kernels run when they are issued outside a capture; a replay runs those that were captured."""
+    """A host that issues and a device that follows, each with its own time; a replay runs what was captured."""
 
     KERNEL_S = 3e-6
-    LAUNCH_S = 10e-6  # what issuing one adds outside a graph
+    LAUNCH_S = 10e-6  # that the host needs to issue a kernel, or to launch a graph
 
     def __init__(self) -> None:
-        self.now_s = 0.0
+        self.host_s = 0.0
+        self.device_s = 0.0  # when it has done what it was given
         self.capturing: list[int] | None = None
         self.synchronised = False
         self.captures: list[int] = []
+
+    def run(self, seconds: float) -> None:
+        self.device_s = max(self.host_s, self.device_s) + seconds
 
     def kernel(self, _: int) -> None:
         self.synchronised = False
         if self.capturing is not None:
             self.capturing.append(1)
         else:
-            self.now_s += self.KERNEL_S + self.LAUNCH_S
+            self.host_s += self.LAUNCH_S
+            self.run(self.KERNEL_S)
+
+    def sleep(self, cycles: int) -> None:
+        self.run(cycles / 1.5e9)
 
     def synchronize(self, *_: Any) -> None:
         assert self.capturing is None, "synchronisation is not permitted while a stream is captured"
         self.synchronised = True
+        self.host_s = max(self.host_s, self.device_s)
 
 
 @pytest.fixture
@@ -50,11 +59,16 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
             self.waited = False
 
         def record(self) -> None:
-            self.at_s, self.waited = found.now_s, False
+            self.at_s, self.waited = max(found.host_s, found.device_s), False
+
+        def query(self) -> bool:
+            assert self.at_s is not None
+            return found.host_s >= self.at_s
 
         def synchronize(self) -> None:
             assert self.at_s is not None, "not recorded"
             self.waited = True
+            found.host_s = max(found.host_s, self.at_s)
 
         def elapsed_time(self, end: Event) -> float:
             assert end.waited, "the end is not reached yet"
@@ -67,7 +81,8 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
             self.kernels: list[int] = []
 
         def replay(self) -> None:
-            found.now_s += found.LAUNCH_S + found.KERNEL_S * len(self.kernels)
+            found.host_s += found.LAUNCH_S
+            found.run(found.KERNEL_S * len(self.kernels))
 
     @contextmanager
     def graph(one: Graph) -> Any:
@@ -89,25 +104,44 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     monkeypatch.setattr(torch.cuda, "Stream", lambda: waiting)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: waiting)
     monkeypatch.setattr(torch.cuda, "synchronize", found.synchronize)
+    monkeypatch.setattr(torch.cuda, "_sleep", found.sleep)
     return found
 
 
 def test_events_enclose_the_calls_and_sensors_look_meanwhile(device: Device) -> None:
     looks: list[float] = []
-    watch = benches.CudaStopwatch(lambda: looks.append(device.now_s))
-    assert watch.sample(device.kernel, 4) == pytest.approx(4 * 13e-6)
+    watch = benches.CudaStopwatch(lambda: looks.append(device.host_s))
+    assert watch.sample(device.kernel, 4) == pytest.approx(4 * 10e-6 + 3e-6)
     assert len(looks) == 1
 
 
-def test_a_graph_has_the_host_once_and_is_captured_once(device: Device) -> None:
+@pytest.mark.parametrize("launch_s", [10e-6, 3e-3])
+def test_a_graph_has_no_launch_in_its_time_and_is_captured_once(device: Device, launch_s: float) -> None:
+    """Also where the host takes longer than thought at first."""
+    device.LAUNCH_S = launch_s
     watch = benches.GraphStopwatch(lambda: None)
     for _ in range(3):
-        assert watch.sample(device.kernel, 8) == pytest.approx(10e-6 + 8 * 3e-6)
+        assert watch.sample(device.kernel, 8) == pytest.approx(8 * 3e-6)
     assert device.captures == [8]
     watch.sample(device.kernel, 16)
     watch.sample(device.kernel, 32)
-    assert watch.sample(device.kernel, 8) == pytest.approx(34e-6)  # two graphs are kept: this one is made again
+    assert watch.sample(device.kernel, 8) == pytest.approx(24e-6)  # two graphs are kept: this one is made again
     assert device.captures == [8, 16, 32, 8]
+
+
+def test_a_capture_that_fails_leaves_the_stream_as_it_was(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[str] = []
+    monkeypatch.setattr(torch.cuda, "default_stream", lambda: "default")
+    monkeypatch.setattr(torch.cuda, "set_stream", chosen.append)
+
+    def fail(i: int) -> None:
+        if device.capturing is not None:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        device.kernel(i)
+
+    with pytest.raises(RuntimeError, match="not permitted"):
+        benches.capture(fail, 2)
+    assert chosen == ["default"]
 
 
 def test_a_gpu_is_opened_with_what_it_says_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,6 +159,9 @@ def test_a_gpu_is_opened_with_what_it_says_of_itself(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (60 << 30, 80 << 30))
     found = benches.open_bench("cuda", Path())
     assert found.device == torch.device("cuda:0")
+    assert not found.alone
+    assert benches.open_bench("cuda:1", Path()).alone
+    asked.pop()
     assert found.name == "nvidia-h100-80gb-hbm3"
     assert (found.memory_bytes, found.cache_bytes) == (int((60 << 30) * 0.9), 50 << 20)
     assert asked == ["6f1d5f0c-0000-0000-0000-0123456789ab"]

@@ -32,9 +32,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         interval = fraction(given.within)
     except ValueError as error:
         parser.error(f"--within: {error}")
+    if sys.version_info < (3, 11):  # noqa: UP036  where it is copied to, nothing has checked it
+        sys.stderr.write(f"Python 3.11 or later is needed; this is {sys.version.split()[0]}\n")
+        return 2
     try:
         from validate.measure.run import Settings, run
         from validate.measure.timing import Effort
+    except KeyboardInterrupt:
+        return 130
     except ImportError as error:
         sys.stderr.write(f"torch is needed: {error}\n")
         return 4

@@ -10,11 +10,14 @@ from typing import Any
 
 import torch
 
+from validate.measure.hold import hold_up
 from validate.measure.sensors import Sensors
 from validate.measure.timing import Call, Stopwatch
 
 __all__ = ["Bench", "CpuStopwatch", "CudaStopwatch", "GraphStopwatch", "open_bench"]
 
+_LAUNCH_S = 100e-6  # what the host may need to launch a graph, at the first try
+_MOST_LAUNCH_S = 10e-3
 _CPU_CACHE_BYTES = 64 << 20  # where the system does not say: beyond it a CPU's caches are cold
 
 
@@ -34,6 +37,8 @@ class Bench:
         A folder for files that are read and deleted again.
     sensors : Sensors
         Looked at while the device works.
+    alone : bool
+        Whether this device was chosen by name, so that others of the machine are left alone.
 
     """
 
@@ -43,6 +48,7 @@ class Bench:
     cache_bytes: int
     scratch: Path
     sensors: Sensors = field(default_factory=Sensors)
+    alone: bool = False
 
     @property
     def is_cuda(self) -> bool:
@@ -109,13 +115,15 @@ class CudaStopwatch:
 
 
 class GraphStopwatch:
-    """Times calls from a captured graph, so that the host's part is not in it.
+    """Times calls from a captured graph, so that the host's part is not in it, nor that of the launch.
 
-    The first sample of a number of calls captures them; *reserve* graphs are kept.
+    The stream is held up while the host launches; where it has run dry before, the sample is taken again with
+    more time to launch.  The first sample of a number of calls captures them; *reserve* graphs are kept.
     """
 
     def __init__(self, look: Callable[[], None], reserve: int = 2) -> None:
-        self._plain = CudaStopwatch(look)
+        self._look = look
+        self._launch_s = _LAUNCH_S
         self._graphs: dict[int, Any] = {}
         self._reserve = reserve
 
@@ -126,7 +134,19 @@ class GraphStopwatch:
                 del self._graphs[next(iter(self._graphs))]
             self._graphs[calls] = capture(call, calls)
         graph = self._graphs[calls]
-        return self._plain.sample(lambda _: graph.replay(), 1)
+        while True:
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda.synchronize()
+            held = hold_up(self._launch_s)
+            start.record()
+            graph.replay()
+            early = start.query()  # the first kernel could begin before the graph was launched
+            end.record()
+            self._look()
+            end.synchronize()
+            if not (held and early) or self._launch_s >= _MOST_LAUNCH_S:
+                return float(start.elapsed_time(end)) / 1000
+            self._launch_s *= 2
 
 
 def capture(call: Call, calls: int) -> Any:
@@ -139,38 +159,52 @@ def capture(call: Call, calls: int) -> Any:
     torch.cuda.current_stream().wait_stream(stream)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for i in range(calls):
-            call(i)
+    try:
+        with torch.cuda.graph(graph):
+            for i in range(calls):
+                call(i)
+    except BaseException:
+        # A capture that fails leaves its own stream the current one.
+        torch.cuda.set_stream(torch.cuda.default_stream())
+        raise
     graph.replay()  # the first uploads it
     torch.cuda.synchronize()
     return graph
 
 
 def open_bench(device: str, scratch: Path) -> Bench:
-    """Return the bench of *device* (``cuda:0``, ``cpu``).
+    """Return the bench of *device* (``cuda:0``, ``cpu``); of the first GPU, or the CPU, where it is empty.
 
     Raises
     ------
     ValueError
-        Where there is no such device; says which there are.
+        Where there is no such device; says which there are.  Where a GPU is there that torch cannot use.
 
     """
     count = torch.cuda.device_count()
     there = [f"cuda:{i}" for i in range(count)] + ["cpu"]
-    chosen = f"{device}:0" if device == "cuda" else device
+    chosen = f"{device}:0" if device == "cuda" else device or there[0]
     if chosen not in there:
         raise ValueError(f"--device: no device '{device}' here; there is {', '.join(there)}")
     if chosen == "cpu":
+        if not device and _gpu_is_there():
+            raise ValueError(
+                f"a GPU is here that this torch ({torch.__version__}) cannot use; --device cpu measures the CPU"
+            )
         return Bench(torch.device("cpu"), cpu_slug(), _free_bytes() // 2, _cpu_cache_bytes(), scratch)
     found = torch.device(chosen)
     torch.cuda.set_device(found)
     properties = torch.cuda.get_device_properties(found)
     free, _ = torch.cuda.mem_get_info(found)
     cache = int(getattr(properties, "L2_cache_size", 64 << 20))
-    return Bench(
-        found, slug(properties.name), int(free * 0.9), cache, scratch, Sensors(str(getattr(properties, "uuid", "")))
-    )
+    sensors = Sensors(str(getattr(properties, "uuid", "")))
+    alone = device.startswith("cuda:")
+    return Bench(found, slug(properties.name), int(free * 0.9), cache, scratch, sensors, alone)
+
+
+def _gpu_is_there() -> bool:
+    """Return whether the driver shows a GPU, whatever torch can do with it."""
+    return any(Path("/dev").glob("nvidia[0-9]*"))
 
 
 def slug(name: str) -> str:

@@ -39,6 +39,8 @@ class Work:
         What times the calls, where the bench's own stopwatch does not fit; the mode tells how many at a time.
     at_least : int
         Calls that a sample must hold, so that all buffers have their turn.
+    hard : bool
+        Whether it computes as hard as the device can: then its clock must settle first.
 
     """
 
@@ -48,6 +50,7 @@ class Work:
     own: Callable[[], Interval] | None = None
     watch: Stopwatch | None = None
     at_least: int = 1
+    hard: bool = False
 
 
 @dataclass(frozen=True, slots=True)

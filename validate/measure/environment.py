@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,8 +16,10 @@ from validate.measure.bench import Bench, cpu_facts
 
 __all__ = ["SAME", "environment"]
 
-SAME = ("device", "driver", "torch", "cuda")
+SAME = ("device", "driver", "torch", "cuda", "threads", "cores", "power_limit_W", "mig")
 """What two runs must share for their rows to stand in one table."""
+
+_MIG = ("--query-gpu=mig.mode.current", "--format=csv,noheader")
 
 
 def environment(bench: Bench) -> dict[str, Any]:
@@ -35,6 +38,9 @@ def environment(bench: Bench) -> dict[str, Any]:
     }
     if bench.is_cuda:
         facts |= _gpu(bench)
+        facts |= {"power_limit_W": facts["gpu"].get("power_limit_W"), "mig": _nvidia_smi(*_MIG)}
+    else:
+        facts |= {"threads": torch.get_num_threads(), "cores": facts["cpu"]["usable_cores"]}
     return facts
 
 
@@ -95,7 +101,7 @@ def _gpu(bench: Bench) -> dict[str, Any]:
         "driver": _nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader").split("\n", maxsplit=1)[0],
         "cuda": str(torch.version.cuda or torch.version.hip or ""),
         "cudnn": torch.backends.cudnn.version(),
-        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if torch.distributed.is_available() else None,
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if _has_nccl() else None,
         "gpu": {
             "name": properties.name,
             "count": torch.cuda.device_count(),
@@ -113,6 +119,10 @@ def _gpu(bench: Bench) -> dict[str, Any]:
     }
 
 
+def _has_nccl() -> bool:
+    return bool(torch.distributed.is_available() and torch.distributed.is_nccl_available())
+
+
 def _nvidia_smi(*arguments: str) -> str:
     program = shutil.which("nvidia-smi")
     if program is None:
@@ -123,4 +133,4 @@ def _nvidia_smi(*arguments: str) -> str:
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout.strip()
+    return re.sub(r"\x1b\[[0-9;]*m", "", done.stdout).strip()  # it underlines heads of columns

@@ -12,9 +12,12 @@ import torch
 
 from validate.measure.case import Unavailable
 
-__all__ = ["Fatal", "Stopped", "reason_of", "stop_on_signals"]
+__all__ = ["Fatal", "Stopped", "one_line", "reason_of", "stop_on_signals"]
 
 _LENGTH = 200
+_OUT_OF_MEMORY = tuple(  # since torch 2.5 in torch itself
+    found for owner in (torch, torch.cuda) if (found := getattr(owner, "OutOfMemoryError", None)) is not None
+)
 # Errors after which no call works in the process again (CUDA Runtime API, cudaError_t); of others, such as those
 # of a capture, it recovers.  Bench.alive tells what is not among them.
 _STICKY = (
@@ -38,6 +41,11 @@ class Stopped(BaseException):
     """A signal asked for the end."""
 
 
+def one_line(error: object) -> str:
+    """Return the text of *error* without line breaks, cut where it gets long."""
+    return " ".join(str(error).split())[:_LENGTH]
+
+
 def reason_of(error: Exception) -> str:
     """Return in a few words why a case could not be measured.
 
@@ -54,7 +62,7 @@ def reason_of(error: Exception) -> str:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise Fatal("the disk is full") from error
         return f"{error.strerror or text}"
-    if isinstance(error, MemoryError | torch.OutOfMemoryError) or _says(text, "out of memory", "can't allocate memory"):
+    if isinstance(error, (MemoryError, *_OUT_OF_MEMORY)) or _says(text, "out of memory", "can't allocate memory"):
         return "out of memory"
     if _says(text, *_STICKY):
         raise Fatal(f"the device is lost: {text[:_LENGTH]}") from error

@@ -18,12 +18,13 @@ import torch
 from validate.measure.bench import Bench, GraphStopwatch, open_bench
 from validate.measure.case import Case, Unavailable, Work
 from validate.measure.environment import SAME, environment
-from validate.measure.faults import Fatal, Stopped, reason_of, stop_on_signals
+from validate.measure.faults import Fatal, Stopped, one_line, reason_of, stop_on_signals
 from validate.measure.groups import GROUPS, cases_of
 from validate.measure.sensors import Readings
 from validate.measure.statistics import Interval
 from validate.measure.table import COLUMNS, RowFile
-from validate.measure.timing import Effort, time_call
+from validate.measure.timing import Effort, Stopwatch, time_call
+from validate.measure.watches import QueuedStopwatch
 
 __all__ = ["RECORD", "Settings", "run"]
 
@@ -32,6 +33,8 @@ DATASET = "toposim_measure"
 DONE, FAILED, INTERRUPTED = 0, 1, 130
 _WELL_KNOWN = 0.03  # grade A: half the interval is at most this part of the median
 _OUT_OF_TIME = "no time left in the budget"
+_ALL = "all cases"
+_RESERVE_BYTES = 512 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +114,12 @@ def run(settings: Settings, say: Callable[[str], None] | None = None) -> int:
     for name in settings.groups:
         if name not in GROUPS:
             raise ValueError(f"--only: no group '{name}'; there is {', '.join(GROUPS)}")
-    bench = open_bench(settings.device or ("cuda:0" if torch.cuda.device_count() else "cpu"), settings.out)
+    try:
+        bench = open_bench(settings.device, settings.out)
+        facts = environment(bench)
+    except RuntimeError as error:  # all devices busy, a driver that does not fit
+        raise ValueError(f"the device cannot be used: {one_line(error)}") from None
     settings.out.mkdir(parents=True, exist_ok=True)
-    facts = environment(bench)
     _check_same(settings.out / RECORD, facts)
     settings = replace(settings, machine=settings.machine or bench.name)
     tables = _tables(settings.out)
@@ -125,13 +131,17 @@ def run(settings: Settings, say: Callable[[str], None] | None = None) -> int:
         "environment": facts,
         "load_at_start": _load(),
     }
+    reserve = _Reserve(settings.out / ".reserve")
     _write(settings.out / RECORD, record)
     this = _Run(settings, bench, tables, say, started_s)
     queues: list[_Queue] = []
-    end, status = "all cases", DONE
+    end, status = _ALL, DONE
     try:
         with stop_on_signals():
             queues = _open(this)
+            if settings.groups and not queues:
+                reserve.release()
+                raise ValueError(f"--only: {'; '.join(row['group'] + ': ' + row['reason'] for row in this.left)}")
             _measure(this, queues)
             if this.remaining_s <= 0:
                 end = _OUT_OF_TIME
@@ -146,13 +156,14 @@ def run(settings: Settings, say: Callable[[str], None] | None = None) -> int:
             if not tables[case.table].holds(_asked(this, case)):
                 this.leave(queue.name, case.title, end)
     record |= {
-        "finished": status == DONE,
+        "finished": end == _ALL,
         "end": end,
         "seconds": round(time.perf_counter() - started_s, 1),
         "load_at_end": _load(),
         "rows": {name: len(table) for name, table in tables.items() if len(table)},
         "left": this.left,
     }
+    reserve.release()
     try:
         _write(settings.out / RECORD, record)
     except OSError as error:
@@ -183,7 +194,11 @@ def _measure(this: _Run, queues: list[_Queue]) -> None:
     waiting = list(queues)
     while waiting and this.remaining_s > 0:
         queue = min(waiting, key=lambda q: q.used_s / q.share)
-        case = next(queue.cases, None)
+        try:
+            case = next(queue.cases, None)
+        except Unavailable as unavailable:
+            this.leave(queue.name, "", str(unavailable))
+            case = None
         if case is None:
             waiting.remove(queue)
             continue
@@ -216,29 +231,42 @@ def _row(this: _Run, case: Case) -> dict[str, Any]:
     work = case.build(bench)
     bench.settle()
     bench.sensors.take()
-    interval, note = _time(this, work)
+    interval, issue = _time(this, work)
     bench.settle()
     readings = bench.sensors.take()
     row = dict(_asked(this, case))
     row |= work.figures(interval) if work.figures is not None else {"time_s": interval.median}
-    return row | _known(case, interval, readings, note)
+    row |= _known(case, interval, readings)
+    if "issue" in COLUMNS[case.table]:
+        row.setdefault("issue", issue)
+    elif issue == "graph":
+        row["note"] = "; ".join(filter(None, (row["note"], "captured graph")))
+    return row
 
 
 def _time(this: _Run, work: Work) -> tuple[Interval, str]:
+    """Return the median with its interval, and how calls were issued."""
     if work.own is not None:
         return work.own(), ""
     effort = this.settings.effort
     effort = replace(effort, longest_s=max(0.05, min(effort.longest_s, this.remaining_s)))
-    if work.mode == "graph" and this.bench.is_cuda:
+    ways: list[tuple[Stopwatch, str]] = []
+    if work.watch is not None:
+        ways.append((work.watch, "queued" if isinstance(work.watch, QueuedStopwatch) else ""))
+    elif work.mode == "graph" and this.bench.is_cuda:
+        # What cannot be captured is issued call by call, and waits until all is issued.
+        ways = [(GraphStopwatch(this.bench.sensors.look), "graph"), (QueuedStopwatch(this.bench), "queued")]
+    else:
+        ways.append((this.bench.stopwatch(), work.mode))
+    for watch, issue in ways[:-1]:
         try:
-            graph = GraphStopwatch(this.bench.sensors.look)
-            return time_call(graph, work.call, effort, at_least=work.at_least), "captured graph"
+            return time_call(watch, work.call, effort, at_least=work.at_least, hard=work.hard), issue
         except RuntimeError as error:
-            reason_of(error)  # a lost device ends the run; what cannot be captured is issued call by call
+            reason_of(error)  # a lost device ends the run
             torch.cuda.synchronize()
-    watch = work.watch or this.bench.stopwatch()
+    watch, issue = ways[-1]
     alone = work.mode == "single"
-    return time_call(watch, work.call, effort, one_by_one=alone, at_least=work.at_least), ""
+    return time_call(watch, work.call, effort, one_by_one=alone, at_least=work.at_least, hard=work.hard), issue
 
 
 def _asked(this: _Run, case: Case) -> dict[str, Any]:
@@ -248,10 +276,9 @@ def _asked(this: _Run, case: Case) -> dict[str, Any]:
     return {name: value for name, value in where.items() if name in columns} | dict(case.columns)
 
 
-def _known(case: Case, interval: Interval, readings: Readings, note: str) -> dict[str, Any]:
+def _known(case: Case, interval: Interval, readings: Readings) -> dict[str, Any]:
     """Return the cells that say how well a figure is known."""
     relative = interval.relative
-    notes = [text for text in (str(case.columns.get("note", "")), note) if text]
     return {
         "interval": round(relative, 5) if relative != float("inf") else None,
         "samples": interval.samples,
@@ -263,8 +290,21 @@ def _known(case: Case, interval: Interval, readings: Readings, note: str) -> dic
         "software": f"torch {torch.__version__}",
         "source": "measured",
         "trust": "A" if relative <= _WELL_KNOWN else "B",
-        "note": "; ".join(notes),
+        "note": str(case.columns.get("note", "")),
     }
+
+
+class _Reserve:
+    """Room on the disk for the record at the end, when there is no other."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.write_bytes(bytes(_RESERVE_BYTES))
+
+    def release(self) -> None:
+        """Give it up."""
+        with suppress(OSError):
+            self._path.unlink()
 
 
 def _load() -> float | None:
@@ -317,7 +357,7 @@ def _report(this: _Run, queues: list[_Queue], end: str) -> None:
         this.say(text)
         for reason in sorted({row["reason"] for row in left}):
             this.say(f"  {sum(row['reason'] == reason for row in left)} x {reason}")
-    if end != "all cases":
+    if end != _ALL:
         this.say(f"ended: {end}")
 
 

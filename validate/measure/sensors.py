@@ -23,6 +23,7 @@ _REASONS = {
     0x40: "hardware thermal",
     0x80: "power brake",
 }
+_POWER_INSTANT = 186  # NVML_FI_DEV_POWER_INSTANT, in mW; nvmlDeviceGetPowerUsage is a mean over a second
 _PERIOD_S = 0.02  # the driver renews its figures no more often
 
 
@@ -35,6 +36,21 @@ class Readings:
     power_w: float | None = None
     temperature_c: float | None = None
     throttled: str = ""
+
+
+class _FieldValue(ctypes.Structure):
+    """NVML's nvmlFieldValue_t."""
+
+    _fields_ = (
+        ("fieldId", ctypes.c_uint),
+        ("scopeId", ctypes.c_uint),
+        ("timestamp", ctypes.c_longlong),
+        ("latencyUsec", ctypes.c_longlong),
+        ("valueType", ctypes.c_int),
+        ("nvmlReturn", ctypes.c_int),
+        ("value", ctypes.c_uint),
+        ("rest", ctypes.c_uint),  # of a union of eight bytes
+    )
 
 
 class Sensors:
@@ -67,7 +83,7 @@ class Sensors:
         """Read once, at most every 20 ms; while the GPU works, not after it."""
         if self._library is None or time.perf_counter() - self._last_s < _PERIOD_S:
             return
-        power = self._unsigned("nvmlDeviceGetPowerUsage")
+        power = self._power_mw()
         self._rows.append(
             (
                 self._unsigned("nvmlDeviceGetClockInfo", _SM),
@@ -77,7 +93,9 @@ class Sensors:
             )
         )
         mask = ctypes.c_ulonglong()
-        if not self._library.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle, ctypes.byref(mask)):
+        names = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
+        reasons = next((call for name in names if (call := getattr(self._library, name, None))), None)
+        if reasons is not None and not reasons(self._handle, ctypes.byref(mask)):
             self._reasons |= {text for bit, text in _REASONS.items() if mask.value & bit}
         self._last_s = time.perf_counter()
 
@@ -102,6 +120,14 @@ class Sensors:
         if found["power_limit_W"] is not None:
             found["power_limit_W"] /= 1000
         return {name: value for name, value in found.items() if value is not None}
+
+    def _power_mw(self) -> float | None:
+        """Return what the board draws now; older drivers know only the mean over the last second."""
+        call = getattr(self._library, "nvmlDeviceGetFieldValues", None)
+        field = _FieldValue(fieldId=_POWER_INSTANT)
+        if call is not None and not call(self._handle, 1, ctypes.byref(field)) and not field.nvmlReturn and field.value:
+            return float(field.value)
+        return self._unsigned("nvmlDeviceGetPowerUsage")
 
     def _unsigned(self, function: str, *arguments: int) -> float | None:
         if self._library is None:

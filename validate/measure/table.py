@@ -18,7 +18,7 @@ _COMMON = (
 _OPERATOR = (
     *("device", "op", "variant", "phase", "dtype", "batch", "m", "n", "k", "c_in", "c_out", "h_in", "w_in"),
     *("kernel_h", "kernel_w", "stride", "pad", "stride_w", "pad_w", "groups", "rows", "cols", "hidden", "timesteps"),
-    *("time_s", "includes_dispatch", "cache"),
+    *("threads", "time_s", "includes_dispatch", "cache", "issue"),
 )
 _STEP = (
     *("row_id", "machine", "fabric", "n_nodes", "n_gpus", "framework", "model", "phase", "dtype", "batch_per_gpu"),
@@ -50,7 +50,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 }
 """Columns of each table: those of published measurements (docs/scoring.md), and how well each figure is known.
 
-``interval`` is half the 95 % interval of the median as a fraction of it; ``cache`` warm or cold.
+``interval`` is half the 95 % interval of the median as a fraction of it; ``cache`` warm or cold; ``issue`` how
+calls were issued in the end: stream, single, graph, or queued (waiting on the device before the first began).
 """
 
 

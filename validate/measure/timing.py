@@ -35,7 +35,11 @@ class Effort:
         A sample holds so many calls that it lasts at least this long: the clock's steps (0.5 us of CUDA
         events) and what it costs itself are then below one percent.
     warmup_s : float
-        Calls that do not count: libraries choose kernels, clocks rise, caches fill.
+        For so long the device works before anything counts: clocks rise, caches fill.  What libraries build and
+        choose before is not in it.
+    steady_s, long_s : float
+        The same for calls that take *long_s* or longer and compute hard: until the clock is what the power limit
+        leaves, as it is in training.
     longest_s : float
         After this time what is known is taken, if samples are enough for an interval.
     most_samples : int
@@ -46,26 +50,35 @@ class Effort:
     interval: float = 0.01
     sample_s: float = 200e-6
     warmup_s: float = 0.02
+    steady_s: float = 0.15
+    long_s: float = 200e-6
     longest_s: float = 1.5
     most_samples: int = 200
 
 
-def time_call(watch: Stopwatch, call: Call, effort: Effort, *, one_by_one: bool = False, at_least: int = 1) -> Interval:
+def time_call(
+    watch: Stopwatch, call: Call, effort: Effort, *, one_by_one: bool = False, at_least: int = 1, hard: bool = False
+) -> Interval:
     """Return the seconds of one *call*: the median over samples, with its interval.
 
     *one_by_one* times every call alone, so that each waits for what comes before it; otherwise a
-    sample holds *at_least* so many calls.
+    sample holds *at_least* so many calls.  *hard* says that it computes as hard as the device can.
     """
     started = time.perf_counter()
     calls = 1 if one_by_one else at_least
-    one_s = watch.sample(call, calls) / calls  # the first call builds, compiles and chooses
-    one_s = min(one_s, watch.sample(call, calls) / calls)
-    while True:
+    watch.sample(call, calls)  # builds, compiles and chooses
+    spent_s = watch.sample(call, calls)
+    one_s = spent_s / calls
+    while time.perf_counter() - started < effort.longest_s:
         if not one_by_one:
             calls = max(at_least, _count(one_s, effort.sample_s))
-        if time.perf_counter() - started >= effort.warmup_s:
+        took_s = watch.sample(call, calls)
+        spent_s += took_s
+        one_s = min(one_s, took_s / calls)
+        # A first look holds what a launch costs: calls are enough when so many of them last long enough.
+        enough = one_by_one or calls >= _count(one_s, effort.sample_s)
+        if enough and spent_s >= (effort.steady_s if hard and one_s >= effort.long_s else effort.warmup_s):
             break
-        one_s = min(one_s, watch.sample(call, calls) / calls)
     samples: list[float] = []
     look = FEWEST
     while True:

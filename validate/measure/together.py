@@ -9,9 +9,9 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
+from validate.measure.hold import hold_up
 from validate.measure.statistics import FEWEST, Interval, median_interval
 from validate.measure.timing import Effort
-from validate.measure.watches import hold_up
 
 __all__ = ["time_together"]
 

@@ -7,25 +7,13 @@ import time
 import torch
 
 from validate.measure.bench import Bench, CpuStopwatch
+from validate.measure.hold import hold_up
 from validate.measure.timing import Call
 
-__all__ = ["HostStopwatch", "QueuedStopwatch", "ThreadsStopwatch", "WallStopwatch", "hold_up"]
+__all__ = ["HostStopwatch", "QueuedStopwatch", "ThreadsStopwatch", "WallStopwatch"]
 
 _ISSUE_S = 15e-6  # what the host may need to issue a call, at the first try
 _TRIES = 5
-_CLOCK_Hz = 1.5e9  # clocks run between 1 and 2.5 GHz
-
-
-def hold_up(seconds: float) -> bool:
-    """Keep the current stream busy for about *seconds*: what follows waits in its queue.
-
-    Returns whether torch knows how.
-    """
-    sleep = getattr(torch.cuda, "_sleep", None)
-    if sleep is None:
-        return False
-    sleep(int(seconds * _CLOCK_Hz))
-    return True
 
 
 class HostStopwatch:

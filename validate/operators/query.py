@@ -36,7 +36,19 @@ SIZES = (
     *("pad_w", "groups", "rows", "cols", "hidden", "timesteps"),
 )
 COLUMNS_ASKED = (
-    *("device", "op", "variant", "phase", "dtype", *SIZES, "includes_dispatch", "software", "cache", "threads"),
+    *(
+        "device",
+        "op",
+        "variant",
+        "phase",
+        "dtype",
+        *SIZES,
+        "includes_dispatch",
+        "software",
+        "cache",
+        "threads",
+        "issue",
+    ),
     "schedule",
 )
 _MAX_SIZE = 1e10
@@ -120,11 +132,9 @@ def read_query(cell: Callable[[str], str]) -> OperatorQuery:
 
 
 def _issued(cell: Callable[[str], str]) -> Issued:
-    """Return how ``validate run`` issues: from a captured graph what torch lets it capture; it tells caches too."""
-    if not cell("software").startswith("torch") or not cell("cache") or cell("includes_dispatch") == "1":
-        return ""
-    is_taped = cell("op") == "batch_norm" and cell("phase").startswith("bwd")
-    return "stream" if is_taped or cell("op") in ("rnn", "lstm", "gru") else "graph"
+    """Return how ``validate run`` issued it; nothing of other tables, and of what waited in the device's queue."""
+    said = cell("issue")
+    return cast(Issued, said) if said in ("graph", "stream") and cell("includes_dispatch") != "1" else ""
 
 
 def _threads(cell: Callable[[str], str]) -> int | None:

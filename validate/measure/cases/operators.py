@@ -14,6 +14,7 @@ from torch.nn import functional as F  # noqa: N812  torch's own short name
 from validate.measure.bench import Bench
 from validate.measure.case import Case, Mode, Unavailable, Work
 from validate.measure.cases.shapes import Limits, Shape, shapes
+from validate.measure.watches import QueuedStopwatch
 
 __all__ = ["cases", "limits_of"]
 
@@ -51,7 +52,9 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
     for i, shape in enumerate(shapes(limits_of(bench), count)):
         for mode, cache in _ways(bench, shape, i):
             dispatch = int(mode == "single" or not bench.is_cuda)  # a CPU's library has the framework's part in it
-            columns = shape.cells | {"includes_dispatch": dispatch, "cache": cache}
+            columns: dict[str, str | int | float] = {**shape.cells, "includes_dispatch": dispatch, "cache": cache}
+            if not bench.is_cuda:
+                columns["threads"] = torch.get_num_threads()
             needs = int(shape.bytes * (3 if cache == "warm" else 2)) + (3 * bench.cache_bytes if cache == "cold" else 0)
             yield Case("ops", "ops.csv", columns, partial(_build, shape, mode, cache), needs)
 
@@ -77,10 +80,14 @@ def _build(shape: Shape, mode: Mode, cache: str, bench: Bench) -> Work:
     asked = _Asked(cells, bench.device)
     with torch.no_grad():
         runs = [make(asked) for _ in range(sets)]
+    watch = None
+    if asked.taped and mode == "graph":  # what cannot be captured waits in the queue until all is issued
+        mode, watch = "stream", QueuedStopwatch(bench)
+    hard = bench.is_cuda and shape.flop > 0
     if len(runs) == 1:
         alone = runs[0]
-        return Work(lambda _: alone(), "stream" if asked.taped else mode)
-    return Work(lambda i: runs[i % sets](), "stream" if asked.taped else mode, at_least=sets)
+        return Work(lambda _: alone(), mode, watch=watch, hard=hard)
+    return Work(lambda i: runs[i % sets](), mode, watch=watch, at_least=sets, hard=hard)
 
 
 @dataclass(slots=True)
