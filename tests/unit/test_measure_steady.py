@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,7 +38,7 @@ class _Device:
     def __init__(self, host_s: float, device_s: float, transient: int = 2) -> None:
         self.host_s, self.device_s, self.transient = host_s, device_s, transient
         self.now_s = self.free_s = 0.0
-        self.settled = self.runs = 0
+        self.settled = self.runs = self.looks = 0
 
     def run(self) -> None:
         self.now_s += self.host_s
@@ -55,7 +56,9 @@ class _Device:
         self.settled += 1
 
     def look(self) -> None:
-        pass
+        """Ask the driver, which takes its time."""
+        self.now_s += 0.02
+        self.looks += 1
 
 
 @pytest.mark.parametrize(("host_s", "device_s"), [(0.001, 0.010), (0.010, 0.001), (0.003, 0.003)])
@@ -65,6 +68,25 @@ def test_a_steady_step_takes_the_longer_of_host_and_device(host_s: float, device
     assert found.median == pytest.approx(max(host_s, device_s))
     assert found.relative == pytest.approx(0, abs=1e-9)
     assert found.samples >= FEWEST
+    assert device.looks >= 3  # what the sensors are asked is in no step, but they are asked
+
+
+def test_what_counts_begins_after_warming_up_and_ends_with_the_last_sample() -> None:
+    for time_steps in (
+        lambda step: steady_interval(_Device(0.0, 0.1), step, Patience(warmup_s=0.0)).samples,
+        lambda step: len(agreed_samples(_Device(0.0, 0.1), step, Patience(), lambda s: 0.1)),
+    ):
+        told: list[str] = []
+        step = Step(
+            lambda told=told: told.append("run"),
+            begin=lambda told=told: told.append("begin"),
+            end=lambda told=told: told.append("end"),
+        )
+        samples = time_steps(step)
+        assert told[:4] == ["run", "run", "run", "begin"]
+        assert set(told[4:-1]) == {"run"}
+        assert len(told[4:-1]) >= samples + 2
+        assert told[-1] == "end"
 
 
 def test_what_is_prepared_is_not_timed() -> None:
@@ -119,6 +141,26 @@ def test_a_rank_measures_a_step_of_a_wrapped_module(tmp_path: Path) -> None:
     assert peak is None
 
 
+def test_a_rank_gives_a_network_back_before_the_next_one(tmp_path: Path) -> None:
+    """A wrapped module is a cycle: it stays, and its memory with it, until it is collected."""
+
+    def wrapped() -> int:
+        return sum(type(thing) is torch.nn.parallel.DistributedDataParallel for thing in gc.get_objects())
+
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    gc.collect()
+    gc.disable()
+    try:
+        before = wrapped()
+        step_ranks.rank_step(0, 1, StepShape("lenet", 2, n_gpus=2), False)
+        after = wrapped()
+    finally:
+        gc.enable()
+        dist.destroy_process_group()
+    assert before == after == 0
+
+
 def test_ranks_are_started_when_asked_and_ended_with_the_last_case(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
 
@@ -152,10 +194,10 @@ def test_ranks_are_started_when_asked_and_ended_with_the_last_case(monkeypatch: 
 # -- which of both ---------------------------------------------------------------------
 
 
-def gpus(monkeypatch: pytest.MonkeyPatch, count: int, major: int) -> Bench:
+def gpus(monkeypatch: pytest.MonkeyPatch, count: int, major: int, *, alone: bool = False) -> Bench:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(major=major))
-    return Bench(torch.device("cuda", 0), "gpu", 1 << 36, 1 << 26, Path())
+    return Bench(torch.device("cuda", 0), "gpu", 1 << 36, 1 << 26, Path(), alone=alone)
 
 
 @pytest.mark.parametrize("count", [1, 8])
@@ -168,6 +210,10 @@ def test_steps_on_all_gpus_come_before_long_and_once(monkeypatch: pytest.MonkeyP
     assert 5 <= first <= 20
     assert numbers[first : first + numbers.count(count)] == [count] * numbers.count(count)
     assert numbers.count(count) < numbers.count(1)
+
+
+def test_a_gpu_that_was_named_is_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {case.columns["n_gpus"] for case in steps.cases(gpus(monkeypatch, 8, 9, alone=True), "m")} == {1}
 
 
 @pytest.mark.parametrize(

@@ -262,6 +262,9 @@ def test_the_loss_is_read_where_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- capture, with a device that only writes down what it is told ----------------------
 
 
+_PEAK = "reset_peak_memory_stats"
+
+
 class _Recorder:
     """Stands for ``torch.cuda``."""
 
@@ -276,6 +279,9 @@ class _Recorder:
 
     def synchronize(self) -> None:
         self.told.append("synchronize")
+
+    def reset_peak_memory_stats(self, device: Any) -> None:
+        self.told.append("forget")
 
     def CUDAGraph(self) -> Any:  # noqa: N802
         return _Stream(self)
@@ -312,7 +318,7 @@ class _Scope:
 def test_a_capture_has_one_step_after_some_on_another_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = _Recorder()
     stepper = Stepper(StepShape("lenet", 2, issue="graph"), CPU)
-    for name in ("Stream", "current_stream", "synchronize", "CUDAGraph", "stream", "graph"):
+    for name in (*("Stream", "current_stream", "synchronize", "CUDAGraph", "stream", "graph"), _PEAK):
         monkeypatch.setattr(torch.cuda, name, getattr(recorder, name))
     monkeypatch.setattr(stepper, "device", type("Device", (), {"type": "cuda"})())
     monkeypatch.setattr(stepper, "train", lambda: recorder.told.append("step"))
@@ -321,7 +327,7 @@ def test_a_capture_has_one_step_after_some_on_another_stream(monkeypatch: pytest
     stepper.captured()()
     assert recorder.told == [
         *("wait", "begin side stream", "step", "step", "step", "end side stream", "wait"),
-        *("clear", "synchronize", "begin capture", "step", "end capture", "replay"),
+        *("clear", "synchronize", "forget", "begin capture", "step", "end capture", "replay"),
     ]
 
 

@@ -22,11 +22,14 @@ _WARMUP = 3  # steps that never count
 class Step:
     """What is timed: ``run``; before each, ``prepare`` runs untimed.
 
-    Without ``prepare`` the time of a step is that from the end of the one before.
+    Without ``prepare`` the time of a step is that from the end of the one before.  ``begin`` is called
+    once when warming up is over, ``end`` when all samples are taken: it may refuse them (Unavailable).
     """
 
     run: Callable[[], object]
     prepare: Callable[[], object] | None = None
+    begin: Callable[[], object] = lambda: None
+    end: Callable[[], object] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +123,17 @@ def steady_interval(clock: Clock, step: Step, patience: Patience) -> Interval:
     fewest = FEWEST if one_s * FEWEST <= 4 * patience.longest_s else 3  # a step of many seconds: a few will do
     n = max(fewest, _count(one_s, patience))
     samples: list[float] = []
+    step.begin()
     started_s = time.perf_counter()
     while True:
         samples += _burst(clock, step, n + clock.transient)[clock.transient :]
         known = median_interval(samples)
         if known.relative <= patience.interval or len(samples) >= patience.most_samples:
-            return known
+            break
         if time.perf_counter() - started_s + n * one_s > 2 * patience.longest_s:
-            return known
+            break
+    step.end()
+    return known
 
 
 def agreed_samples(clock: Clock, step: Step, patience: Patience, greatest: Callable[[float], float]) -> list[float]:
@@ -141,7 +147,10 @@ def agreed_samples(clock: Clock, step: Step, patience: Patience, greatest: Calla
         _burst(clock, step, 1)
         one_s = min(one_s, greatest(time.perf_counter() - before_s))
     n = max(FEWEST, _count(one_s, patience))
-    return _burst(clock, step, n + clock.transient)[clock.transient :]
+    step.begin()
+    samples = _burst(clock, step, n + clock.transient)[clock.transient :]
+    step.end()
+    return samples
 
 
 def _count(one_s: float, patience: Patience) -> int:
@@ -159,7 +168,7 @@ def _burst(clock: Clock, step: Step, count: int) -> list[float]:
             starts.append(clock.mark())
         step.run()
         ends.append(clock.mark())
-        clock.look()
+    clock.look()  # while the device still works, but in no step: the host would be late with the next one
     clock.settle()
     if step.prepare is None:
         starts = ends[:-1]

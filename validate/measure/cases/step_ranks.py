@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -11,7 +12,7 @@ import torch.distributed as dist
 
 from validate.measure.bench import Bench
 from validate.measure.case import Case, Work
-from validate.measure.cases.steady import CpuClock, CudaClock, Patience, agreed_samples
+from validate.measure.cases.steady import CpuClock, CudaClock, Patience, Step, agreed_samples
 from validate.measure.cases.step_shapes import StepShape
 from validate.measure.cases.stepping import make_step, step_figures
 from validate.measure.ranks import Ranks
@@ -75,9 +76,7 @@ def rank_step(rank: int, count: int, shape: StepShape, cuda: bool) -> tuple[list
     """Return the seconds of steps on this rank, and the most memory that tensors took."""
     del count
     device = torch.device("cuda", rank) if cuda else torch.device("cpu")
-    if cuda:
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(device)
+    _give_back(cuda)
 
     def wrap(module: Any) -> Any:
         return torch.nn.parallel.DistributedDataParallel(module, device_ids=[rank] if cuda else None)
@@ -87,7 +86,19 @@ def rank_step(rank: int, count: int, shape: StepShape, cuda: bool) -> tuple[list
         dist.all_reduce(value, dist.ReduceOp.MAX)
         return float(value.item())
 
-    step = make_step(shape, device, wrap)
     clock = CudaClock(lambda: None) if cuda else CpuClock()
-    samples = agreed_samples(clock, step, Patience(), greatest)
-    return samples, torch.cuda.max_memory_allocated(device) if cuda else None
+    step: Step | None = None
+    try:
+        step = make_step(shape, device, wrap)
+        samples = agreed_samples(clock, step, Patience(), greatest)
+        return samples, torch.cuda.max_memory_allocated(device) if cuda else None
+    finally:
+        step = None
+        _give_back(cuda)
+
+
+def _give_back(cuda: bool) -> None:
+    """Give back the memory of a network that is no longer used: modules are cycles, which no count frees."""
+    gc.collect()
+    if cuda:
+        torch.cuda.empty_cache()

@@ -19,6 +19,9 @@ __all__ = ["Stepper", "make_step", "set_precision", "step_figures"]
 
 _HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
 _WARMUP = 3  # steps before a capture, as torch's notes on CUDA graphs ask for
+# Torch begins with 65536 and halves it at each step that overflows, whose update is left out: no step of training.
+_SCALE = 128.0
+_MOST_HALVINGS = 20
 Wrap = Callable[[Any], Any]
 
 
@@ -45,8 +48,10 @@ def make_step(shape: StepShape, device: Any, wrap: Wrap | None = None) -> Step:
     if shape.issue == "graph":
         return Step(stepper.captured())
     if shape.phase == "bwd":
-        return Step(stepper.backward, stepper.prepare)
-    return Step({"train": stepper.train, "fwd": stepper.forward, "inference": stepper.infer}[shape.phase])
+        return Step(stepper.backward, stepper.prepare, stepper.begin, stepper.end)
+    stepper.settle_scale()
+    run = {"train": stepper.train, "fwd": stepper.forward, "inference": stepper.infer}[shape.phase]
+    return Step(run, None, stepper.begin, stepper.end)
 
 
 class Stepper:
@@ -74,7 +79,8 @@ class Stepper:
         self.optimizer = _optimizer(shape, module) if shape.phase == "train" else None
         self.scaler = None
         if shape.policy == "amp-fp16" and shape.phase == "train":
-            self.scaler = torch.amp.GradScaler(device.type)
+            self.scaler = torch.amp.GradScaler(device.type, init_scale=_SCALE)
+        self._scale = _SCALE
         self._loss: Any = None
 
     def autocast(self) -> AbstractContextManager[Any]:
@@ -84,6 +90,33 @@ class Stepper:
             self.device.type, dtype=self._autocast_to or torch.bfloat16, enabled=enabled
         )
         return context
+
+    def settle_scale(self) -> None:
+        """Run steps until the loss's scale is one that no gradient overflows at; Unavailable where there is none."""
+        if self.scaler is None:
+            return
+        for _ in range(_MOST_HALVINGS):
+            before = self.scaler.get_scale()
+            self.train()
+            if self.scaler.get_scale() >= before:
+                return
+        raise Unavailable(f"gradients in fp16 overflow even where the loss is scaled by {before:g}")
+
+    def begin(self) -> None:
+        """Take what follows for what is measured: the most memory, and the loss's scale."""
+        self._forget_peak()
+        if self.scaler is not None:
+            self._scale = self.scaler.get_scale()
+
+    def end(self) -> None:
+        """Raise Unavailable where an update was left out since the beginning."""
+        if self.scaler is not None and self.scaler.get_scale() < self._scale:
+            raise Unavailable("gradients in fp16 overflowed while steps were timed: updates were left out")
+
+    def _forget_peak(self) -> None:
+        """Forget what building, casting and choosing kernels took."""
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
 
     def train(self) -> None:
         """Forward, backward, update."""
@@ -153,6 +186,7 @@ class Stepper:
         torch.cuda.current_stream().wait_stream(stream)
         self.clear()
         torch.cuda.synchronize()
+        self._forget_peak()  # memory is taken at the capture, and none at a replay
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             run()

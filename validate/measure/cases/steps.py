@@ -45,7 +45,7 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
     threads = 0 if bench.is_cuda else torch.get_num_threads()
     policies = policies_of(bench)
     shapes = gpu_steps(policies) if bench.is_cuda else iter(CPU_STEPS)
-    count = torch.cuda.device_count() if bench.is_cuda else 1
+    count = torch.cuda.device_count() if bench.is_cuda and not bench.alone else 1
     yield from _alone(islice(shapes, _FIRST), machine, threads)
     if count > 1:
         yield from parallel_cases(tuple(parallel_steps(count, policies)), machine)
@@ -61,8 +61,6 @@ def _alone(shapes: Iterator[StepShape], machine: str, threads: int) -> Iterator[
 def _build(shape: StepShape, bench: Bench) -> Work:
     gc.collect()  # modules are cycles: what the last case held is given back now
     bench.release()
-    if bench.is_cuda:
-        torch.cuda.reset_peak_memory_stats(bench.device)
     try:
         step = make_step(shape, bench.device)
         if shape.issue != "eager":  # what cannot be compiled fails at its first step
