@@ -131,11 +131,15 @@ def test_a_killed_run_is_cleaned_up_after_and_others_are_not() -> None:
 
 @pytest.mark.slow
 @pytest.mark.torch
-def test_a_worker_that_dies_ends_the_run_in_one_line() -> None:
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_worker_that_dies_ends_the_run_in_one_line(number: int) -> None:
     process = started_and_measuring()
     workers = workers_of(process)
-    os.kill(workers[0], signal.SIGKILL)
-    _, err = process.communicate(timeout=60)
+    os.kill(workers[number], signal.SIGKILL)
+    try:
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.terminate()
     assert process.returncode == 1
     assert "the worker of host" in err.strip().splitlines()[-1]
     ends_without_a_trace(process, workers)

@@ -98,14 +98,20 @@ class Crew:
             except OSError:
                 raise self._failed(host, "has ended") from None
         limit = time.monotonic() + within_s
-        return [self._answer(host, limit, within_s) for host in range(self._n_hosts)]
+        answers: dict[int, dict[str, Any]] = {}
+        while len(answers) < self._n_hosts:  # whoever speaks first: one that has ended is not waited for
+            waiting = {
+                worker.stdout: host
+                for host, worker in enumerate(self._workers)
+                if worker.stdout is not None and host not in answers
+            }
+            ready, _, _ = select.select(list(waiting), [], [], max(0.0, limit - time.monotonic()))
+            if not ready:
+                raise self._failed(min(waiting.values()), f"has said nothing for {within_s:.0f} s")
+            answers |= {waiting[stream]: self._answer(waiting[stream], stream) for stream in ready}
+        return [answers[host] for host in range(self._n_hosts)]
 
-    def _answer(self, host: int, limit: float, within_s: float) -> dict[str, Any]:
-        stream = self._workers[host].stdout
-        assert stream is not None
-        ready, _, _ = select.select([stream], [], [], max(0.0, limit - time.monotonic()))
-        if not ready:
-            raise self._failed(host, f"has said nothing for {within_s:.0f} s")
+    def _answer(self, host: int, stream: IO[str]) -> dict[str, Any]:
         line = stream.readline()
         if not line:
             raise self._failed(host, "has ended")
