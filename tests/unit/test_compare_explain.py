@@ -52,8 +52,8 @@ CASES = {
         {"working_set_bytes": 400e6, "cache_bytes": 50e6, "bound": "memory"},
     ),
     "odd alignment": (
-        {"cells": {"dtype": "fp16", "op": "linear"}, "sizes": {"m": 64, "n": 1001}},
-        {"cells": {"dtype": "fp16", "op": "linear"}, "sizes": {"m": 64, "n": 1000}},
+        {"cells": {"dtype": "fp16", "op": "linear"}, "sizes": {"m": 64, "n": 1001}, "is_gpu": True},
+        {"cells": {"dtype": "fp16", "op": "linear"}, "sizes": {"m": 64, "n": 1000}, "is_gpu": True},
     ),
     "few waves": (
         {"bound": "compute", "waves": 0.9},
@@ -83,6 +83,26 @@ def test_a_cause_of_little_effect_does_not_explain_a_tenfold_error():
     assert "odd alignment" in rules(**CASES["odd alignment"][0])
     assert rules(**CASES["odd alignment"][0], log_ratio=math.log(0.1)) == []
     assert rules(**CASES["algorithm"][0], log_ratio=math.log(0.1)) == []
+
+
+@pytest.mark.parametrize(
+    ("cells", "sizes", "odd"),
+    [
+        ({"op": "linear"}, {"m": 1235, "n": 1024, "k": 512}, ""),  # how many rows there are aligns nothing
+        ({"op": "linear"}, {"m": 1235, "n": 1024, "k": 513}, "k=513"),
+        ({"op": "bmm"}, {"m": 7, "n": 9, "k": 8}, "n=9"),
+        ({"op": "conv2d"}, {"c_in": 3, "c_out": 64}, ""),
+        ({"op": "conv2d", "variant": "channels_last"}, {"c_in": 3, "c_out": 64}, "c_in=3"),
+        ({"op": "batch_norm"}, {"c_in": 3}, ""),
+        ({"op": "elementwise"}, {"rows": 3, "cols": 5}, ""),
+        ({"op": "softmax"}, {"rows": 3, "cols": 5}, "cols=5"),
+    ],
+)
+def test_alignment_is_that_of_what_lies_side_by_side_on_a_gpu(cells, sizes, odd):
+    known = {"cells": {"dtype": "fp16", **cells}, "sizes": sizes}
+    said = [e.text for e in explain(facts(**known, is_gpu=True)) if e.rule == "odd alignment"]
+    assert said == ([f"rows that vectors of 16 bytes do not fit ({odd})"] if odd else [])
+    assert "odd alignment" not in rules(**known, is_gpu=False)
 
 
 def test_the_host_in_single_calls_and_at_its_pace():
@@ -204,3 +224,16 @@ def test_folders_of_nothing_in_common_are_no_fault(tmp_path):
 @given(st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5) | st.none(), max_size=5))
 def test_an_environment_does_not_differ_from_itself(environment):
     assert differences(environment, environment) == []
+
+
+def test_only_rows_of_gpus_are_known_to_be(tmp_path):
+    from validate.compare.facts import operator_facts
+    from validate.compare.rows import compare_folder
+    from validate.operators.devices import DeviceBook
+    from validate.score.scorers import ScorerOptions, Scorers
+
+    ops = timed("ops.csv", operators(3), constant(1.0))
+    folder = read_folder(str(write(tmp_path, {"ops.csv": ops})))
+    row = compare_folder(folder, Scorers(ScorerOptions(devices=(f"{DEVICE}=h200-sxm",))), ("A",))[0]
+    assert operator_facts(row, DeviceBook().get("h200-sxm")).is_gpu
+    assert not operator_facts(row, DeviceBook().get("epyc-7302")).is_gpu

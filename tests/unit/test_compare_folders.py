@@ -25,7 +25,8 @@ from validate.compare.classes import errors_of
 from validate.compare.comparison import Asked, compare
 from validate.compare.folder import read_folder
 from validate.compare.outliers import find_outliers
-from validate.compare.places import part_by_facts, topology_with
+from validate.compare.places import topology_with
+from validate.compare.reported import part_by_facts
 from validate.measure.statistics import median_interval
 
 
@@ -107,7 +108,8 @@ def test_the_topology_of_a_part_has_enough_of_them():
 
 
 def test_a_topology_in_the_folder_is_used_and_the_option_goes_before(tmp_path, capsys):
-    write(tmp_path, {"ops.csv": timed("ops.csv", operators(5), constant(1.0))})
+    bare = {"device": DEVICE, "gpu": {"name": "a GPU"}}  # which says neither its model nor its size
+    write(tmp_path, {"ops.csv": timed("ops.csv", operators(5), constant(1.0))}, environment=bare)
     from simulator.topology.catalogue import builtin_topologies
 
     (tmp_path / "topology.yaml").write_text(builtin_topologies()["1x-t4"].read_text())
@@ -193,6 +195,11 @@ def test_wrong_folders_are_one_line(tmp_path, capsys, make, words):
         (("--topology", "dgx-h20"), "did you mean"),
         (("--device", "h200-sx"), "did you mean 'h200-sxm'"),
         (("--trust", "A,"), "--trust: grades such as A,B"),
+        (("--trust", "A,Z"), "--trust: no grade 'Z'; allowed: A, B, C"),
+        (("--topology", "1x-t4"), "--topology 1x-t4: t4 has 40 multiprocessors, and the NVIDIA H200 that is measured"),
+        (("--topology", "cpu-i7-3820"), "--topology cpu-i7-3820: has no GPU, and the GPU NVIDIA H200 is what is"),
+        (("--device", f"{DEVICE}=t4"), "--device: t4 has 40 multiprocessors"),
+        (("--device", "gh200-480gb"), "is another GPU than the NVIDIA H200 that is measured, h200-sxm"),
         (("--calibrate", "some"), "--calibrate: a number of rows such as 50, or a time such as 120s; got 'some'"),
         (("--calibrate", "9", "--calibrated-by", "."), "one of the two"),
         (("--calibrate", "9", "--calibration", "x"), "--calibration is predicted with"),

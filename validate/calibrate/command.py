@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -10,9 +11,11 @@ from pathlib import Path
 
 from simulator.console.files import OutputFile
 from simulator.errors import Fault, InputError, one_line
+from simulator.topology.catalogue import load_part
 from validate.calibrate.fit import Calibrated, fit_calibration
 from validate.calibrate.rows import AskedRow, calibrating_rows, countable, device_rows
 from validate.calibrate.text import calibration_yaml
+from validate.compare.reported import contradiction
 from validate.operators.devices import DeviceBook, device_names, near_device
 from validate.operators.scorer import OPERATORS
 from validate.score.csv_text import Record
@@ -23,6 +26,7 @@ from validate.score.table import Table, read_table
 
 __all__ = ["calibrate_command"]
 
+_RECORD = "run.json"
 _REASONS = 8  # that one message names
 
 
@@ -51,6 +55,7 @@ def calibrate_command(
     if out is not None and same_file(file, out):
         raise InputError(f"--out {one_line(out)}: is the table; name another file")
     part = device_names()[device]
+    _check_measured(file, part)
     with OutputFile("--out", out) if out is not None else nullcontext() as output:
         table, found, skipped = _rows(file, part, grades)
         points = calibrating_rows(table, found, {row.digest for row in found})
@@ -65,6 +70,21 @@ def calibrate_command(
         where = "" if out is None else f"; wrote {one_line(out)}"
         sys.stderr.write(f"{part}: {_summary(rows, fitted)}{where}\n")
         sys.stderr.writelines(f"{line}\n" for line in skipped_table("not used", skipped))
+
+
+def _check_measured(file: str, part: str) -> None:
+    """Refuse *part* where the record of a run beside the table *file* says that something else was measured."""
+    beside = Path(file).parent / _RECORD
+    if file == STDIN or not beside.is_file():
+        return
+    try:
+        record = json.loads(beside.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return  # a table needs no record
+    environment = record.get("environment") if isinstance(record, dict) else None
+    said = contradiction({part: load_part(part)}, environment) if isinstance(environment, dict) else ""
+    if said:
+        raise InputError(f"--device: {said if part in said else f'{part} {said}'}")
 
 
 def _rows(file: str, part: str, grades: set[str]) -> tuple[Table, list[AskedRow], dict[str, list[int]]]:

@@ -16,6 +16,7 @@ from validate.calibrate.text import calibration_yaml
 from validate.compare.calibrating import Bench, Fitted
 from validate.compare.comparison import Asked, fit_folder, step_digest
 from validate.compare.folder import read_folder
+from validate.compare.grades import read_grades
 from validate.compare.places import find_places
 from validate.compare.rows import ComparedRow
 from validate.operators.query import COLUMNS_ASKED
@@ -56,10 +57,8 @@ def calibrate_folder(
     """
     if name is None:
         raise InputError("a folder is needed, for example: validate calibrate measured/ --out mine.calibration.yaml")
-    grades = tuple(dict.fromkeys(grade.strip().upper() for grade in trust.split(",")))
-    if not all(grades):
-        raise InputError(f"--trust: grades such as A,B are needed, with commas between; got '{one_line(trust, 60)}'")
     folder = read_folder(name)
+    grades = read_grades(trust, folder)
     asked = Asked(topology, (device,) if device else (), trust=grades)
     with OutputFile("--out", out) if out is not None else nullcontext() as output:
         places = find_places(folder, asked.topology, asked.devices)

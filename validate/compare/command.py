@@ -13,6 +13,7 @@ from simulator.errors import InputError, one_line
 from validate.compare.comparison import Asked, Comparison, compare
 from validate.compare.document import comparison_document
 from validate.compare.folder import read_folder
+from validate.compare.grades import read_grades
 from validate.compare.text import comparison_text
 
 __all__ = ["compare_command"]
@@ -44,10 +45,8 @@ def compare_command(
     """
     if folder is None:
         raise InputError("a folder is needed, for example: validate compare measured/")
-    grades = tuple(dict.fromkeys(grade.strip().upper() for grade in trust.split(",")))
-    if not all(grades):
-        raise InputError(f"--trust: grades such as A,B are needed, with commas between; got '{one_line(trust, 60)}'")
     measured = read_folder(folder)
+    grades = read_grades(trust, measured)
     second = read_folder(again, "--with") if again is not None else None
     if calibrate is not None and calibrated_by is not None:
         raise InputError("--calibrate fits to a part of this folder, --calibrated-by to another; one of the two")

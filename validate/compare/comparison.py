@@ -20,6 +20,7 @@ from validate.compare.explain import Explanation, explain
 from validate.compare.facts import Facts, memory_facts, operator_facts, plain_facts, step_facts
 from validate.compare.folder import Folder
 from validate.compare.judge import Judged, judge_by, judge_within, question
+from validate.compare.load import load_notes
 from validate.compare.outliers import Outlier, find_outliers, worst_rows
 from validate.compare.places import SEVERAL, Places, find_places
 from validate.compare.rows import ComparedRow, compare_folder
@@ -223,6 +224,7 @@ def _notes(folder: Folder, places: Places) -> Sequence[str]:
         said.append("no run.json: where and how this was measured is not known")
     elif record.get("finished") is False:
         said.append(f"the run did not finish: {record.get('end') or 'no reason is on record'}")
+    said += load_notes(record)
     if not places.part and places.topology is None and places.how != SEVERAL:
         said.append("the device is none that is built in; --topology FILE or --device NAME=PART says what it is")
     said += [f"{name}: not read: {reason}" for name, reason in folder.faults.items()]

@@ -22,6 +22,12 @@ _BUSY = 0.1  # half an interval that an idle machine does not show
 # By how much a cause may move a time, where it cannot be said exactly: a row further off has another one.
 _LIMIT = {"near the cache's size": 3.0, "odd alignment": 4.0, "few waves": 2.0, "algorithm": 3.0}
 
+# What lies side by side in memory, of operators whose kernels read by vectors.
+_ROW_LENGTHS = {
+    **dict.fromkeys(("linear", "matmul", "bmm"), ("k", "n")),
+    **dict.fromkeys(("softmax", "layer_norm"), ("cols",)),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
@@ -100,7 +106,7 @@ def host_bound(facts: Facts) -> Explanation | None:
         )
     if facts.kind == "launch":
         return Explanation("host bound", "this host's own speed, which no data sheet says")
-    is_graph = "captured graph" in facts.cells.get("note", "")
+    is_graph = facts.cells.get("issue") in ("graph", "queued") or "captured graph" in facts.cells.get("note", "")
     with_host = facts.cells.get("includes_dispatch") == "1"
     if not facts.host_s or is_graph or facts.cells.get("step_time_s"):
         return None
@@ -133,13 +139,16 @@ def near_cache(facts: Facts) -> Explanation | None:
 
 
 def odd_alignment(facts: Facts) -> Explanation | None:
-    """Rows that vectors of 16 bytes do not fit."""
+    """Rows that vectors of 16 bytes do not fit: how long a row is counts, not how many there are."""
     element_bytes = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}.get(facts.cells.get("dtype", ""))
-    if not (facts.is_slower and element_bytes):
+    if not (facts.is_slower and facts.is_gpu and element_bytes):
         return None
-    names = ("m", "n", "k", "c_in", "c_out", "cols")
+    op = facts.cells.get("op", "")
+    names = _ROW_LENGTHS.get(op, ())
+    if op == "conv2d" and "channels_last" in facts.cells.get("variant", ""):
+        names = ("c_in", "c_out")
     odd = [f"{name}={facts.sizes[name]}" for name in names if facts.sizes.get(name, 0) * element_bytes % 16]
-    if not odd or facts.cells.get("op") == "elementwise":
+    if not odd:
         return None
     return Explanation("odd alignment", f"rows that vectors of 16 bytes do not fit ({', '.join(odd)})")
 

@@ -78,6 +78,7 @@ class Facts:
     waves: float = 0.0
     kind: str = ""  # what predicts the row
     sizes: Mapping[str, int] = field(default_factory=dict)  # of the operator, by column
+    is_gpu: bool = False  # whether it is known to be one
 
     @property
     def is_slower(self) -> bool:
@@ -125,6 +126,7 @@ def operator_facts(row: ComparedRow, device: Device | None) -> Facts:
             }
     known |= _sizes_of(device)
     if isinstance(device, Gpu):
+        known["is_gpu"] = True
         with contextlib.suppress(ToposimError):
             is_product = known.get("bound") == "compute"
             known["assumed_clock_Hz"] = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,19 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from simulator.api import load_machine
-from simulator.errors import InputError
-from simulator.topology.catalogue import builtin_topologies, load_part, part_names
-from simulator.topology.parts import CpuPart, GpuPart
+from simulator.errors import InputError, one_line
+from simulator.topology.catalogue import builtin_topologies, load_part
+from simulator.topology.parts import CpuPart
 from simulator.topology.yaml_source import read_yaml
 from validate.compare.folder import Folder
-from validate.operators.devices import DeviceBook, gpu_names
+from validate.compare.reported import contradiction, part_by_facts
+from validate.operators.devices import DeviceBook
 from validate.run.command import TOPOLOGY
 
-__all__ = ["SEVERAL", "Places", "find_places", "part_by_facts"]
-
-_MAKERS = ("nvidia-", "amd-", "tesla-", "quadro-", "geforce-", "instinct-")
-_MEMORY_TOLERANCE = 0.12  # what a driver keeps for itself, and GB against GiB
-
+__all__ = ["SEVERAL", "Places", "check_machine", "find_places"]
 
 SEVERAL = "several devices"
 
@@ -48,11 +44,13 @@ def find_places(folder: Folder, topology: str | None, devices: Sequence[str]) ->
     Raises
     ------
     InputError
-        Where the topology cannot be read, or a part is not known.
+        Where the topology cannot be read, a part is not known, or the record says that something else was measured.
 
     """
     own = str(Path(folder.path) / TOPOLOGY)
     chosen = topology or (own if Path(own).is_file() else None)
+    if chosen is not None:
+        check_machine("--topology" if topology else "its topology", chosen, folder.environment)
     names = _device_names(folder)
     book = DeviceBook(devices, topology=chosen)
     known = [name for name in names if book.part(name)]
@@ -70,6 +68,8 @@ def find_places(folder: Folder, topology: str | None, devices: Sequence[str]) ->
         found = {name: part_by_facts(name, folder.environment) for name in names}
         part = next((found[name] for name in names if found[name]), "")
         how = "what it reports" if part else ""
+    if part and devices and mine[:1] == [folder.device]:
+        _check_part("--device", part, chosen, folder.environment)
     if not book.needs_names:
         known = names
     alone = folder.device or (names[0] if len(names) == 1 else "")
@@ -80,45 +80,29 @@ def find_places(folder: Folder, topology: str | None, devices: Sequence[str]) ->
     return Places(chosen, tuple(given), part, how)
 
 
+def check_machine(option: str, topology: str, environment: Mapping[str, Any]) -> None:
+    """Refuse (InputError) *topology*, which *option* names, where what *environment* reports contradicts it."""
+    machine = load_machine(topology)
+    said = contradiction({machine.nodes[gpu].part_name: machine.nodes[gpu].part for gpu in machine.gpus}, environment)
+    if said:
+        raise InputError(f"{option} {one_line(topology, 100)}: {said}")
+
+
+def _check_part(option: str, part: str, topology: str | None, environment: Mapping[str, Any]) -> None:
+    found: object = load_part(part)
+    if topology is not None:
+        found = next((node.part for node in load_machine(topology).nodes if node.part_name == part), found)
+    said = contradiction({part: found}, environment)
+    if said:
+        raise InputError(f"{option}: {said if part in said else f'{part} {said}'}")
+
+
 def _device_names(folder: Folder) -> list[str]:
     return sorted((_named(folder, "device") | {folder.device}) - {""})
 
 
 def _named(folder: Folder, column: str) -> set[str]:
     return {table.cell(row, column) for table in folder.tables.values() for row in table.rows} - {""}
-
-
-def part_by_facts(name: str, environment: Mapping[str, Any]) -> str:
-    """Return the GPU part that the device *name* must be; empty where none, or more than one, fits.
-
-    A part fits whose model is a word of the name, and whose multiprocessors and memory are those that
-    the device reports: an H100 of 132 multiprocessors is the SXM5, one of 114 the PCIe card.
-    """
-    plain = _slug(name)
-    for maker in _MAKERS:
-        plain = plain.removeprefix(maker)
-    by_slug = {_slug(known): part for known, part in gpu_names().items()}
-    if plain in by_slug:
-        return by_slug[plain]
-    words = set(plain.split("-"))
-    facts = environment.get("gpu")
-    facts = facts if isinstance(facts, dict) else {}
-    count, memory = facts.get("sm_count"), facts.get("memory_bytes")
-    fitting = []
-    for candidate in part_names("gpu"):
-        part = load_part(candidate)
-        if not isinstance(part, GpuPart) or candidate.split("-")[0] not in words:
-            continue
-        if isinstance(count, int) and part.sm_count is not None and part.sm_count != count:
-            continue
-        if isinstance(memory, int) and part.memory_size and abs(part.memory_size / memory - 1) > _MEMORY_TOLERANCE:
-            continue
-        fitting.append(candidate)
-    return fitting[0] if len(fitting) == 1 and facts else ""
-
-
-def _slug(name: str) -> str:
-    return "-".join(re.findall(r"[a-z0-9.]+", name.lower()))
 
 
 def _gpu_count(environment: Mapping[str, Any]) -> int:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
 
-from simulator.errors import InputError, MissingDependency, nearest, one_line
+from simulator.console.files import OutputFile
+from simulator.errors import InputError, MissingDependency, ToposimError, nearest, one_line
 from validate.measure.duration import duration_s, fraction
+from validate.run.checks import load_warning, machine_name, reported
 
 __all__ = ["TOPOLOGY", "run_command"]
 
@@ -58,19 +62,80 @@ def run_command(
     for name in groups:
         if name not in GROUPS:
             raise InputError(f"--only: no group '{one_line(name, 40)}'; {nearest(name, GROUPS)}")
-    name = machine or ("" if source is None else source[0])
-    settings = Settings(Path(out), groups, device or "", budget_s, name, Effort(interval=interval))
+    folder = Path(out)
+    kept = folder / TOPOLOGY
+    if source is not None and topology is not None:
+        from validate.compare.places import check_machine
+
+        check_machine("--topology", topology, reported(device or ""))
+    name = machine_name(folder, machine or "", source[0] if source else "", _name_in(kept))
+    warning = "" if quiet else load_warning()
+    if warning and sys.stderr is not None:
+        sys.stderr.write(f"{warning}\n")
+    settings = Settings(folder, groups, device or "", budget_s, name, Effort(interval=interval))
     try:
-        status = run(settings, _nothing if quiet else None)
+        with _Kept(kept, source[1] if source else None) as topology_file:
+            status = run(settings, _nothing if quiet else None)
+            topology_file.keep()
     except ValueError as error:
         raise InputError(one_line(error, 300)) from None
     except OSError as error:
         raise InputError(f"--out {one_line(out)}: {error.strerror}") from None
-    if source is not None:
-        (Path(out) / TOPOLOGY).write_text(source[1], encoding="utf-8")
     if not quiet and sys.stderr is not None:
         sys.stderr.write(f"wrote {one_line(out)}; next: validate compare {one_line(out)}\n")
     return status
+
+
+class _Kept:
+    """The topology in a folder: there, whole, before anything is measured; as before where a run is refused."""
+
+    def __init__(self, path: Path, text: str | None) -> None:
+        self._path = path
+        self._text = text
+        self._is_done = text is None
+        self._before: bytes | None = None
+        self._made: list[Path] = []
+
+    def __enter__(self) -> _Kept:
+        if self._text is None:
+            return self
+        folder = self._path.parent
+        self._made = [folder, *folder.parents][: sum(not p.exists() for p in (folder, *folder.parents))]
+        folder.mkdir(parents=True, exist_ok=True)
+        self._before = self._path.read_bytes() if self._path.is_file() else None
+        self._write(self._text.encode())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._is_done or kind is None or not issubclass(kind, ValueError):
+            return  # what ended a run that had begun leaves the topology with its rows
+        if self._before is not None:
+            self._write(self._before)
+            return
+        self._path.unlink(missing_ok=True)
+        with suppress(OSError):  # not empty: something else is there
+            for folder in self._made:
+                folder.rmdir()
+
+    def keep(self) -> None:
+        """Leave the topology there whatever comes."""
+        self._is_done = True
+
+    def _write(self, content: bytes) -> None:
+        with OutputFile("--out", str(self._path)) as file:
+            file.write(content)
+
+
+def _name_in(path: Path) -> str:
+    """Return the name in the topology *path*, empty where there is none."""
+    from simulator.topology.load import load_topology
+
+    try:
+        return load_topology(str(path)).name if path.is_file() else ""
+    except ToposimError:
+        return ""
 
 
 def _topology(name: str) -> tuple[str, str]:
