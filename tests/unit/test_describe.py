@@ -336,3 +336,13 @@ def test_the_draft_of_a_dgx_1_is_the_built_in_one(corpus) -> None:
             if mine.transport == "nvlink":
                 assert mine.bandwidth_Bps == theirs.bandwidth_Bps
             assert mine.transport == theirs.transport
+
+
+def test_two_machines_do_not_share_a_name() -> None:
+    v100 = cards("Tesla V100-SXM2-16GB", 4)
+    names = [topology_from_text(described(*given, "")[0]).name for given in ((EPYC, ()), (XEONS, ()), (XEONS, v100))]
+    assert names == ["1x-amd-epyc", "2x-xeon-e5-2698-v4", "4x-v100-sxm2-16gb-2x-xeon-e5-2698-v4"]
+    long = topology_from_text(described(replace(EPYC, model="An extraordinary processor " * 9), v100, "")[0]).name
+    assert len(long) <= 60
+    nameless = topology_from_text(described(replace(EPYC, model=""), (), "")[0]).name
+    assert nameless == "1x-cpu"

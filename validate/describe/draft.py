@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.topology.catalogue import load_part
+from simulator.topology.catalogue import builtin_topologies, load_part
 from simulator.topology.parts import CpuPart, GpuPart
 from validate.describe.estimates import flop_per_cycle, nearest_cpu, vector_bits
 from validate.describe.graphics import Card, part_of, pcie_part
@@ -18,6 +18,7 @@ __all__ = ["draft"]
 
 # Eshelman, latency table (Dive into Deep Learning, section 13.4); beyond the third level as one hop more.
 _CACHE_NS = {1: 1.5, 2: 5.0, 3: 16.0}
+_LONGEST_NAME = 60
 _SYSTEM = "the system: /proc/cpuinfo and /sys/devices/system/cpu"
 
 
@@ -41,7 +42,7 @@ def draft(
         "# Drafted by validate describe. What starts with UNVERIFIED is an estimate: replace it by what you know.",
         *(f"# {remark}" for remark in remarks),
         "schema_version: 1",
-        "name: this-machine",
+        f"name: {quoted(_name(processor, gpus))}",
         f"description: {quoted(title)}",
         'source: "drafted by validate describe from what the system and the driver report"',
         "",
@@ -66,6 +67,14 @@ def draft(
     if isolated:
         lines += ["", 'transport: {peer_to_peer: none, source: "nvidia-smi topo -p2p r"}']
     return "\n".join(lines) + "\n"
+
+
+def _name(processor: Processor, gpus: Sequence[str]) -> str:
+    """Return a name that says the parts of the machine: what is measured of it carries that name."""
+    boards = [f"{gpus.count(part)}x-{part}" for part in dict.fromkeys(gpus)]
+    own = find_cpu(slug(processor.model)) or slug(processor.model) or "cpu"
+    name = "-".join([*boards, f"{processor.sockets}x-{own}"])[:_LONGEST_NAME].rstrip("-.")
+    return f"{name}-draft" if name in builtin_topologies() else name
 
 
 def _title(processor: Processor, cards: Sequence[Card]) -> str:
