@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from validate.measure.bench import Bench  # noqa: E402
 from validate.measure.case import Unavailable  # noqa: E402
 from validate.measure.cases import storage  # noqa: E402
 from validate.measure.cases.scratch_file import BLOCK, ScratchFile  # noqa: E402
+from validate.measure.faults import reason_of  # noqa: E402
 from validate.measure.statistics import median_interval  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -93,19 +95,45 @@ def test_without_room_there_is_nothing_to_measure(bench: Bench, monkeypatch: pyt
 
 def test_a_disk_that_is_full_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = _descriptors()
-
-    def full(*_: Any) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "pwritev", full)
-    with pytest.raises(OSError, match="No space left"):
+    monkeypatch.setattr(os, "pwritev", _full)
+    with pytest.raises(Unavailable, match="Disk quota exceeded"):
         ScratchFile(tmp_path, 4 * BLOCK)
     monkeypatch.setattr(os, "pwritev", lambda *_: 100)
-    with pytest.raises(OSError) as short:  # noqa: PT011  its number tells
+    with pytest.raises(Unavailable, match="No space left"):
         ScratchFile(tmp_path, 4 * BLOCK)
-    assert short.value.errno == errno.ENOSPC
+    monkeypatch.setattr(tempfile, "mkstemp", _full)
+    with pytest.raises(Unavailable, match="Disk quota exceeded"):
+        ScratchFile(tmp_path, 4 * BLOCK)
     assert list(tmp_path.iterdir()) == []
     assert _descriptors() == before
+
+
+def _full(*_: Any, **__: Any) -> int:
+    raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+
+def test_a_quota_ends_no_run_and_is_run_into_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[int] = []
+    monkeypatch.setattr(os, "pwritev", lambda *_: tries.append(1) or _full())
+    cases = list(storage.cases(bench, "m"))
+    for case in cases:
+        with pytest.raises(Unavailable) as reason:
+            case.build(bench)
+        assert "Disk quota exceeded" in reason_of(reason.value)  # and not Fatal
+    assert len(tries) == 1
+
+
+@needs_linux
+def test_a_file_system_that_has_no_room_to_write_anew_ends_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = ScratchFile(tmp_path, 2 * BLOCK)
+    sample = storage._write_sequential(file, storage._Access("write_sequential", BLOCK, 1, "page cache"))
+    for call in ("fsync", "pwritev"):
+        monkeypatch.setattr(os, call, _full)
+        with pytest.raises(Unavailable, match="Disk quota exceeded"):
+            sample()
+    file.close()
 
 
 @needs_linux

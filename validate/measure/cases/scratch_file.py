@@ -7,7 +7,8 @@ import mmap
 import os
 import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -26,13 +27,16 @@ class ScratchFile:
 
     Raises
     ------
-    OSError
+    Unavailable
         Where it cannot be written; nothing is left of it then.
 
     """
 
     def __init__(self, folder: Path, size: int, longest_s: float = 1.5) -> None:
-        descriptor, name = tempfile.mkstemp(prefix=".toposim-", dir=folder)
+        try:
+            descriptor, name = tempfile.mkstemp(prefix=".toposim-", dir=folder)
+        except OSError as error:
+            raise _no_file(error) from error
         self._plain, self._direct = descriptor, -1
         try:
             with suppress(OSError):  # not every file system has it
@@ -50,7 +54,10 @@ class ScratchFile:
                 if self.size % (8 * BLOCK) == 0:
                     self.sync()
             self.sync()  # pages that are not on the disk yet cannot be given up
-        except OSError:
+        except OSError as error:
+            self.close()
+            raise _no_file(error) from error
+        except BaseException:
             self.close()
             raise
 
@@ -70,13 +77,15 @@ class ScratchFile:
 
     def write(self, offset: int, cache: Cache) -> None:
         """Write a block at *offset*."""
-        done = os.pwritev(self.descriptor(cache), [self.block], offset)
-        if done != BLOCK:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        with _own_fault():
+            done = os.pwritev(self.descriptor(cache), [self.block], offset)
+            if done != BLOCK:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def sync(self) -> None:
         """Wait until what was written is on the disk."""
-        os.fsync(self._plain)
+        with _own_fault():
+            os.fsync(self._plain)
 
     def close(self) -> None:
         """Give its space back."""
@@ -84,3 +93,21 @@ class ScratchFile:
             if descriptor >= 0:
                 os.close(descriptor)
         self._plain = self._direct = -1
+
+
+def _no_file(error: OSError) -> Unavailable:
+    return Unavailable(f"no file to be read could be written: {error.strerror or error}")
+
+
+@contextmanager
+def _own_fault() -> Iterator[None]:
+    """Raise Unavailable where there is no room: a quota may be less than the disk has free.
+
+    The file has its space to itself, and the tables may still be written; want of room for these is the end.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _no_file(error) from error
+        raise

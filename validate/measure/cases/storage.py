@@ -78,10 +78,17 @@ def file_bytes(free_bytes: int) -> int:
 
 def _cases(folder: Path, size: int) -> Iterator[Case]:
     opened: list[ScratchFile] = []  # by the first case that needs it, for all
+    refused: list[Unavailable] = []  # the disk is not filled up once more for each case
 
     def build(access: _Access, _: Bench) -> Work:
+        if refused:
+            raise Unavailable(str(refused[0]))
         if not opened:
-            opened.append(ScratchFile(folder, size))
+            try:
+                opened.append(ScratchFile(folder, size))
+            except Unavailable as reason:
+                refused.append(reason)
+                raise
         file = opened[0]
         file.descriptor(access.cache)
         return Work(lambda _: None, own=partial(_measure, file, access), figures=partial(_figures, access, file.size))
