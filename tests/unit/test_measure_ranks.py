@@ -73,6 +73,28 @@ def test_a_rank_that_fails_is_named_and_ends_the_group_soon(two: Any, function: 
         two.run(_sum, 0.0)
 
 
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="no masks of signals")
+def test_an_interrupt_while_they_start_is_for_the_one_who_starts_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal sends it to all; ranks that are still importing torch would each print a traceback."""
+    collect = ranks.Ranks._collect
+
+    def interrupted(self: Any, what: str, timeout_s: float, look: Any) -> Any:
+        if what == "start":
+            for _ in range(20):  # from before their interpreter runs until torch is being imported
+                for member in self._members:
+                    os.kill(member.process.pid, signal.SIGINT)
+                time.sleep(0.03)
+        return collect(self, what, timeout_s, look)
+
+    monkeypatch.setattr(ranks.Ranks, "_collect", interrupted)
+    with ranks.Ranks(2, cuda=False) as group:
+        processes = [member.process for member in group._members]
+        assert group.run(_sum, 0.0) == [3.0, 3.0]
+        os.kill(processes[0].pid, signal.SIGINT)  # nor later
+        assert group.run(_sum, 0.0) == [3.0, 3.0]
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
 def test_all_leave_when_it_is_closed() -> None:
     group = ranks.Ranks(2, cuda=False)
     processes = [member.process for member in group._members]

@@ -7,10 +7,11 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -77,7 +78,8 @@ class Ranks:
                 process = context.Process(
                     target=_serve, args=(theirs, rank, count, cuda, str(meeting), start_s), daemon=True
                 )
-                process.start()
+                with _interrupts_held():
+                    process.start()
                 theirs.close()
                 self._members.append(_Member(process, ours))
             self._collect("start", start_s, None)
@@ -177,9 +179,28 @@ def _answer(member: _Member) -> Any:
     return value
 
 
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold interrupts back: a process started meanwhile inherits that, and imports torch before it can ignore them.
+
+    An interrupt of this process arrives at the end.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # a start would start it, and its start lets interrupts through
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _serve(pipe: Connection, rank: int, count: int, cuda: bool, meeting: str, timeout_s: float) -> None:
     """Be one rank: join, then run what comes through *pipe* until it is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who started us ends us
+    if hasattr(signal, "pthread_sigmask"):  # what has come since the start is forgotten
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     try:
         _join(rank, count, cuda, meeting, timeout_s)
         pipe.send((True, None))
