@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from validate.measure import together  # noqa: E402
 from validate.measure.bench import Bench  # noqa: E402
 from validate.measure.case import Unavailable  # noqa: E402
 from validate.measure.cases import collectives  # noqa: E402
-from validate.measure.ranks import RanksFailed  # noqa: E402
+from validate.measure.ranks import Ranks, RanksFailed  # noqa: E402
 from validate.measure.statistics import median_interval  # noqa: E402
 from validate.measure.timing import Effort  # noqa: E402
 
@@ -45,6 +46,44 @@ def test_all_gpus_come_first_and_sizes_are_whole(tmp_path: Path, monkeypatch: py
             assert int(columns["bytes"]) > 0
     most = max(int(columns["bytes"]) for columns in cases if columns["collective"] == "all_reduce")
     assert most == 1 << 30
+
+
+def test_a_gpu_that_was_named_is_measured_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Unavailable, match="--device names one GPU"):
+        collectives.cases(replace(fake_gpu(monkeypatch, tmp_path, count=8), alone=True), "m")
+
+
+def _kept(rank: int, count: int) -> list[tuple[bool, int]]:
+    """Return whether sums stayed finite over many more calls than a float has doublings, and how many differ."""
+    found = []
+    for name in ("all_reduce", "reduce"):
+        make = collectives._COLLECTIVES[name]
+        made: list[Any] = []
+
+        def keeping(rank: int, count: int, numbers: Any, make: Any = make, made: list[Any] = made) -> Any:
+            return make(rank, count, lambda: made.append(numbers()) or made[-1])
+
+        collectives._COLLECTIVES[name] = keeping
+        long = Effort(
+            interval=0.0, sample_s=1.0, warmup_s=0.0, longest_s=60.0, most_samples=6
+        )  # all calls that a sample may have
+        assert collectives._time_on_rank(rank, count, name, 256, long).samples * together.MOST_CALLS > 256
+        found.append((bool(made[0].isfinite().all()), len(made[0].unique())))
+    return found
+
+
+def test_numbers_are_chance_and_sums_of_sums_stay_finite() -> None:
+    with Ranks(2, cuda=False) as ranks:
+        for finite, different in (pair for found in ranks.run(_kept) for pair in found):
+            assert finite
+            assert different > 32
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 6, 8, 10])
+def test_a_sample_of_sums_stays_within_a_floats_range(count: int) -> None:
+    first = collectives._first_size(count)
+    assert first > 2.0**-126
+    assert 8 * first * count**together.MOST_CALLS < torch.finfo(torch.float32).max
 
 
 @pytest.mark.parametrize(

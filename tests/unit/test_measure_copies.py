@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ torch = pytest.importorskip("torch")
 from tests.fake_cuda import fake_gpu  # noqa: E402
 from validate.measure.bench import Bench  # noqa: E402
 from validate.measure.cases import copies  # noqa: E402
+from validate.measure.cases.contents import random_bytes  # noqa: E402
+from validate.measure.cases.host_memory import host_bytes  # noqa: E402
 from validate.measure.cases.sizes import ladder, spread  # noqa: E402
 from validate.measure.statistics import median_interval  # noqa: E402
 
@@ -50,6 +53,49 @@ def test_every_kind_of_copy_runs_and_pairs_are_complete(tmp_path: Path, monkeypa
     assert kinds >= {("h2d", 1), ("h2d", 0), ("d2h", 1), ("d2h", 0), ("d2d", ""), ("bidir", 1)}
 
 
+def test_a_gpu_that_was_named_is_measured_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = replace(fake_gpu(monkeypatch, tmp_path, count=3), alone=True)
+    kinds = {case.columns["kind"] for case in copies.cases(bench, "m")}
+    assert kinds == {"h2d", "d2h", "d2d", "bidir", "h2h"}
+
+
+def test_buffers_fit_the_host_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copies, "host_bytes", lambda: 64 << 20)
+    cases = list(copies.cases(fake_gpu(monkeypatch, tmp_path, count=2), "m"))
+    most = {str(case.columns["kind"]): int(case.columns["bytes"]) for case in cases[::-1]}
+    assert max(size for kind, size in most.items() if "p2p" not in kind) == 4 << 20
+    assert most["p2p"] == 256 << 20
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, 4 << 30),
+        ({"proc/meminfo": "MemTotal: 99 kB\nMemAvailable:   2048 kB\n"}, 2 << 20),
+        ({"proc/meminfo": "MemAvailable: 2048 kB\n", "2/memory.max": "max\n", "2/memory.current": "5\n"}, 2 << 20),
+        ({"proc/meminfo": "MemAvailable: 2048 kB\n", "2/memory.max": "900\n", "2/memory.current": "500\n"}, 400),
+        ({"2/memory.max": "900\n", "2/memory.current": "1000\n"}, 0),
+        ({"2/memory/memory.limit_in_bytes": "900\n", "2/memory/memory.usage_in_bytes": "1\n"}, 899),
+    ],
+)
+def test_the_host_gives_what_its_system_and_the_container_leave(
+    files: dict[str, str], expected: int, tmp_path: Path
+) -> None:
+    for name, text in files.items():
+        path = tmp_path / name.replace("2/", "sys/fs/cgroup/", 1)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert host_bytes(tmp_path) == expected
+
+
+@pytest.mark.parametrize("size", [1, 4096, 5 << 20])
+def test_what_is_copied_is_chance(size: int) -> None:
+    found = random_bytes(size, "cpu")
+    assert len(found) == size
+    shares = torch.bincount(found.int(), minlength=256) / size
+    assert size == 1 or (shares.min() > 0 and shares.max() < 0.02)
+
+
 @pytest.mark.parametrize("name", ["_with_host", "_within_device", "_within_host", "_between"])
 def test_what_is_timed_is_a_copy_of_the_bytes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = fake_gpu(monkeypatch, tmp_path)
@@ -59,7 +105,7 @@ def test_what_is_timed_is_a_copy_of_the_bytes(name: str, tmp_path: Path, monkeyp
         made.append(torch.full((size,), len(made) + 1, dtype=torch.uint8))
         return made[-1]
 
-    monkeypatch.setattr(copies, "_bytes", fresh)
+    monkeypatch.setattr(copies, "random_bytes", fresh)
     arguments: dict[str, tuple[Any, ...]] = {
         "_with_host": (4096, 1, False),  # from the device: the second is the source
         "_within_device": (4096,),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,6 +52,18 @@ def test_each_case_has_the_work_the_copy_and_both(tmp_path: Path, monkeypatch: p
         rate = work.figures(median_interval([1e-3] * 6))["GBps"]
         copies = "copy" in str(case.columns["note"])
         assert rate == (pytest.approx(int(case.columns["bytes"]) / 1e6) if copies else None)
+
+
+@pytest.mark.parametrize("work", list(overlap._WORK))
+def test_work_is_on_numbers_by_chance(work: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_SIDE", "_SMALL_SIDE", "_VECTOR", "_SMALL_VECTOR"):
+        monkeypatch.setattr(overlap, name, 64)
+    given: list[Any] = []
+    for function in ("mm", "add"):
+        monkeypatch.setattr(torch, function, lambda a, b, out: given.extend((a, b)))
+    overlap._WORK[work](64, fake_gpu(monkeypatch, tmp_path))()
+    assert all(len(x.unique()) > 16 for x in given)
+    assert len(given) == 2
 
 
 def test_both_does_what_each_does_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

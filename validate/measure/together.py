@@ -13,13 +13,15 @@ from validate.measure.hold import hold_up
 from validate.measure.statistics import FEWEST, Interval, median_interval
 from validate.measure.timing import Effort
 
-__all__ = ["time_together"]
+__all__ = ["MOST_CALLS", "time_together"]
 
-_QUEUE = 64  # calls of a sample at most: what a GPU's queue takes without holding up the host
+MOST_CALLS = 64  # calls of a sample at most: what a GPU's queue takes without holding up the host
 _ISSUE_S = 100e-6  # more than the host needs to issue one call
 
 
-def time_together(call: Callable[[int], object], effort: Effort, *, cuda: bool) -> Interval:
+def time_together(
+    call: Callable[[int], object], effort: Effort, *, cuda: bool, renew: Callable[[], None] | None = None
+) -> Interval:
     """Return the seconds of one *call* on the slowest rank; every rank calls this at the same point.
 
     Each sample begins together, after an all-reduce of one number, and its time is the greatest of all
@@ -27,23 +29,28 @@ def time_together(call: Callable[[int], object], effort: Effort, *, cuda: bool) 
     here, when to stop for instance, follows from such times alone, so that all ranks decide alike.
 
     On a GPU the stream is held up until the host has issued a sample's calls, so that their time is the
-    device's even where it is shorter than issuing them.
+    device's even where it is shorter than issuing them.  *renew* is called before each sample, which is not timed.
     """
     token = torch.zeros(1, device="cuda" if cuda else "cpu")
-    sample = _sample_cuda if cuda else _sample_cpu
-    spent_s = one_s = sample(call, 1, token)
-    once_s = sample(call, 1, token)
+
+    def sample(calls: int) -> float:
+        if renew is not None:
+            renew()
+        return (_sample_cuda if cuda else _sample_cpu)(call, calls, token)
+
+    spent_s = one_s = sample(1)
+    once_s = sample(1)
     spent_s += once_s
     one_s = min(one_s, once_s)
     while spent_s < effort.warmup_s:
         calls = _count(one_s, effort)
-        spent_s += (took_s := sample(call, calls, token))
+        spent_s += (took_s := sample(calls))
         one_s = min(one_s, took_s / calls)
     calls = _count(one_s, effort)
     samples: list[float] = []
     look, spent_s = FEWEST, 0.0
     while True:
-        spent_s += (took_s := sample(call, calls, token))
+        spent_s += (took_s := sample(calls))
         samples.append(took_s / calls)
         n = len(samples)
         if (n >= FEWEST and (n >= effort.most_samples or spent_s >= effort.longest_s)) or (
@@ -58,7 +65,7 @@ def time_together(call: Callable[[int], object], effort: Effort, *, cuda: bool) 
 
 
 def _count(one_s: float, effort: Effort) -> int:
-    return max(1, min(_QUEUE, math.ceil(effort.sample_s / max(one_s, 1e-7))))
+    return max(1, min(MOST_CALLS, math.ceil(effort.sample_s / max(one_s, 1e-7))))
 
 
 def _greatest(seconds: float, token: torch.Tensor) -> float:

@@ -8,6 +8,7 @@ from the one before.  The time is the device's on the slowest rank.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -22,7 +23,7 @@ from validate.measure.cases.sizes import ladder, spread
 from validate.measure.ranks import Ranks, RanksFailed
 from validate.measure.statistics import Interval
 from validate.measure.timing import Effort
-from validate.measure.together import time_together
+from validate.measure.together import MOST_CALLS, time_together
 
 __all__ = ["bus_factor", "cases", "group_cases"]
 
@@ -33,6 +34,7 @@ _MOST_FAULTS = 3
 _FLOAT_BYTES = 4
 _FEWER = ("all_reduce", "sendrecv")  # what is measured of groups of fewer than all
 _IN_PLACE = ("all_reduce", "broadcast", "reduce")
+_SUMMED = ("all_reduce", "reduce")  # in place: each call adds to what the one before has left
 
 
 def cases(bench: Bench, machine: str) -> Iterator[Case]:
@@ -41,6 +43,8 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
     if not bench.is_cuda:
         raise Unavailable("collectives are measured between GPUs, and here is none")
     count = torch.cuda.device_count()
+    if bench.alone:
+        raise Unavailable("--device names one GPU; collectives take two")
     if count < 2:
         raise Unavailable("there is one GPU; collectives take two")
     return group_cases(bench, _group_sizes(count))
@@ -150,15 +154,31 @@ def _figures(name: str, size: int, count: int, interval: Interval) -> Mapping[st
 def _time_on_rank(rank: int, count: int, name: str, size: int, effort: Effort) -> Interval:
     cuda = dist.get_backend() == "nccl"
     device = f"cuda:{rank}" if cuda else "cpu"
+    torch.manual_seed(rank)
+    made: list[torch.Tensor] = []
 
     def numbers(share: int = 1) -> torch.Tensor:
-        return torch.ones(size // share // _FLOAT_BYTES, device=device)
+        made.append(torch.randn(size // share // _FLOAT_BYTES, device=device))
+        return made[-1]
+
+    def renew() -> None:
+        for x in made:
+            x.normal_().mul_(_first_size(count))
 
     try:
-        return time_together(_COLLECTIVES[name](rank, count, numbers), effort, cuda=cuda)
+        call = _COLLECTIVES[name](rank, count, numbers)
+        return time_together(call, effort, cuda=cuda, renew=renew if name in _SUMMED else None)
     finally:
         if cuda:  # what is measured besides these ranks may need the memory
             torch.cuda.empty_cache()
+
+
+def _first_size(count: int) -> float:
+    """Return how large numbers are to be that *count* ranks sum up again and again, so that they stay finite.
+
+    Each of a sample's calls makes them *count* times as large: they pass through 1 halfway.
+    """
+    return max(2.0**-125, math.pow(count, -MOST_CALLS / 2))
 
 
 Numbers = Callable[..., Any]

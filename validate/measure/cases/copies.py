@@ -17,6 +17,8 @@ import torch
 
 from validate.measure.bench import Bench
 from validate.measure.case import Case, Columns, Work
+from validate.measure.cases.contents import random_bytes
+from validate.measure.cases.host_memory import host_bytes
 from validate.measure.cases.memory import usable_threads
 from validate.measure.cases.sizes import ladder, spread
 from validate.measure.statistics import Interval
@@ -30,7 +32,10 @@ _PAIRS_MOST = 256 << 20
 
 
 def cases(bench: Bench, machine: str) -> Iterator[Case]:
-    """Yield all kinds of copies at the largest size, then at the least, then between; pairs of devices last."""
+    """Yield all kinds of copies at the largest size, then at the least, then between; pairs of devices last.
+
+    A GPU that was named is measured alone: others may be at somebody else's work.
+    """
     del machine
     if not bench.is_cuda:
         threads = sorted({usable_threads(), 1}, reverse=True)
@@ -54,14 +59,15 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
         yield _case("d2d", here, here, size, "", partial(_within_device, size))
         yield _case("bidir", here, "host", size, 1, partial(_both_ways_with_host, size), "both ways together")
         yield _case("h2h", "host", "host", size, "", partial(_within_host, size, None), "all threads")
-    yield from _pairs(bench)
+    if not bench.alone:
+        yield from _pairs(bench)
 
 
 def _pairs(bench: Bench) -> Iterator[Case]:
     """Yield copies between GPUs: all pairs at the largest and the least size, one GPU with all others between."""
     count = torch.cuda.device_count()
     pairs = list(permutations(range(count), 2))
-    sizes = spread(ladder(_LEAST, min(_PAIRS_MOST, _part(bench))))
+    sizes = spread(ladder(_LEAST, min(_PAIRS_MOST, bench.memory_bytes // 8)))
     for size in sizes:
         for source, target in pairs:
             if size not in sizes[:2] and 0 not in (source, target):
@@ -75,8 +81,8 @@ def _pairs(bench: Bench) -> Iterator[Case]:
 
 
 def _part(bench: Bench) -> int:
-    """Return how large a buffer may be where several are needed."""
-    return bench.memory_bytes // 8
+    """Return how large a buffer may be where several are needed, on the device and on the host."""
+    return min(bench.memory_bytes, host_bytes()) // 8
 
 
 def _reaches(source: int, target: int) -> bool:
@@ -99,33 +105,28 @@ def _work(call: Any, size: int, watch: Stopwatch | None, ways: int = 1) -> Work:
     return Work(call, figures=figures, watch=watch)
 
 
-def _bytes(size: int, device: Any, *, pinned: bool = False) -> Any:
-    """Return *size* bytes that have been written."""
-    return torch.empty(size, dtype=torch.uint8, device=device, pin_memory=pinned).fill_(1)
-
-
 def _with_host(size: int, pinned: int, to_device: bool, bench: Bench) -> Work:
-    host, device = _bytes(size, "cpu", pinned=bool(pinned)), _bytes(size, bench.device)
+    host, device = random_bytes(size, "cpu", pinned=bool(pinned)), random_bytes(size, bench.device)
     source, target = (host, device) if to_device else (device, host)
     watch: Stopwatch = QueuedStopwatch(bench) if pinned else WallStopwatch(bench)
     return _work(lambda _: target.copy_(source, non_blocking=bool(pinned)), size, watch)
 
 
 def _within_device(size: int, bench: Bench) -> Work:
-    source, target = (_bytes(size, bench.device) for _ in range(2))
+    source, target = (random_bytes(size, bench.device) for _ in range(2))
     return _work(lambda _: target.copy_(source), size, QueuedStopwatch(bench))
 
 
 def _within_host(size: int, threads: int | None, bench: Bench) -> Work:
     del bench
-    source, target = (_bytes(size, "cpu") for _ in range(2))
+    source, target = (random_bytes(size, "cpu") for _ in range(2))
     return _work(lambda _: target.copy_(source), size, ThreadsStopwatch(threads or usable_threads()))
 
 
 def _both_ways_with_host(size: int, bench: Bench) -> Work:
     """Return a copy to the device and one from it, each on a stream of its own."""
-    up, down = (_bytes(size, "cpu", pinned=True) for _ in range(2))
-    above, below = (_bytes(size, bench.device) for _ in range(2))
+    up, down = (random_bytes(size, "cpu", pinned=True) for _ in range(2))
+    above, below = (random_bytes(size, bench.device) for _ in range(2))
     streams = [torch.cuda.Stream(bench.device) for _ in range(2)]
 
     def call(_: int) -> None:
@@ -141,7 +142,7 @@ def _both_ways_with_host(size: int, bench: Bench) -> Work:
 
 
 def _between(size: int, source: int, target: int, bench: Bench) -> Work:
-    sent, got = _bytes(size, f"cuda:{source}"), _bytes(size, f"cuda:{target}")
+    sent, got = random_bytes(size, f"cuda:{source}"), random_bytes(size, f"cuda:{target}")
     # torch puts such a copy on the stream of its source.
     return _work(lambda _: got.copy_(sent, non_blocking=True), size, QueuedStopwatch(bench, source))
 
@@ -149,7 +150,7 @@ def _between(size: int, source: int, target: int, bench: Bench) -> Work:
 def _both_ways(size: int, one: int, other: int, bench: Bench) -> Work:
     """Return copies either way between two GPUs, each on streams that the other does not wait for."""
     ends = ((one, other), (other, one))
-    buffers = [(_bytes(size, f"cuda:{source}"), _bytes(size, f"cuda:{target}")) for source, target in ends]
+    buffers = [(random_bytes(size, f"cuda:{source}"), random_bytes(size, f"cuda:{target}")) for source, target in ends]
     streams = [(torch.cuda.Stream(source), torch.cuda.Stream(target)) for source, target in ends]
 
     def call(_: int) -> None:

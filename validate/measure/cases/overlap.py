@@ -17,6 +17,7 @@ import torch
 
 from validate.measure.bench import Bench
 from validate.measure.case import Case, Columns, Unavailable, Work
+from validate.measure.cases.contents import random_bytes
 from validate.measure.statistics import Interval
 from validate.measure.timing import Call
 from validate.measure.watches import QueuedStopwatch
@@ -70,7 +71,7 @@ def _products(size: int, bench: Bench) -> Callable[[], object]:
 
 def _sums(size: int, bench: Bench) -> Callable[[], object]:
     length = _VECTOR if size == _SIZES[0] else _SMALL_VECTOR
-    a, b, out = torch.ones(3, length, device=bench.device)
+    a, b, out = torch.randn(3, length, device=bench.device)
     return lambda: torch.add(a, b, out=out)
 
 
@@ -79,8 +80,7 @@ _WORK: dict[str, Callable[[int, Bench], Callable[[], object]]] = {"matrix produc
 
 def _build(size: int, name: str, to_device: bool, part: Part, shared: dict[str, int], bench: Bench) -> Work:
     work = _WORK[name](size, bench)
-    host = torch.empty(size, dtype=torch.uint8, pin_memory=True).fill_(1)
-    device = torch.empty(size, dtype=torch.uint8, device=bench.device).fill_(1)
+    host, device = random_bytes(size, "cpu", pinned=True), random_bytes(size, bench.device)
     source, target = (host, device) if to_device else (device, host)
     watch = QueuedStopwatch(bench)
 

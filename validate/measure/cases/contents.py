@@ -1,0 +1,29 @@
+"""What buffers hold: numbers by chance, as a device draws less power for equal ones, and its clock is another."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+
+__all__ = ["random_bytes"]
+
+_BLOCK = 4 << 20  # chance takes the host longer than a copy: a larger buffer repeats it
+
+
+def random_bytes(size: int, device: Any, *, pinned: bool = False) -> Any:
+    """Return *size* bytes by chance on *device*; *pinned*, where they are the host's, in memory that stays."""
+    buffer = torch.empty(size, dtype=torch.uint8, device=device, pin_memory=pinned)
+    block = _block()
+    if buffer.device.type != "cpu":
+        block = block.to(device)
+    for start in range(0, size, _BLOCK):
+        part = buffer[start : start + _BLOCK]
+        part.copy_(block[: len(part)])
+    return buffer
+
+
+@cache
+def _block() -> Any:
+    return torch.randint(0, 256, (_BLOCK,), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
