@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -43,6 +44,16 @@ def test_the_most_memory_is_that_of_the_steps_that_count(monkeypatch: pytest.Mon
     steady_interval(CpuClock(), make_step(LENET, CPU), Patience(longest_s=0.01, warmup_s=0.0))
     assert told[:4] == ["step", "step", "step", "forget"]
     assert set(told[4:]) == {"step"}
+
+
+def test_settings_that_torch_has_newer_ones_for_are_no_news_to_whoever_measures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def warn(_: str) -> None:
+        warnings.warn("Please use the new API settings to control TF32 behavior, such as", UserWarning, stacklevel=2)
+
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", warn)
+    stepping.set_precision("tf32")  # warnings are errors here
 
 
 HALVED = StepShape("lenet", 2, "amp-fp16")

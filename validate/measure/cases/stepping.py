@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -28,8 +29,10 @@ Wrap = Callable[[Any], Any]
 def set_precision(policy: str) -> None:
     """Let products of fp32 run in TF32 where *policy* says so; let cuDNN try its algorithms, as predictions assume."""
     tf32 = policy == "tf32"
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    torch.backends.cudnn.allow_tf32 = tf32
+    with warnings.catch_warnings():  # torch 2.9 names newer settings, in each rank; older versions have these alone
+        warnings.filterwarnings("ignore", message="Please use the new API settings")
+        torch.set_float32_matmul_precision("high" if tf32 else "highest")
+        torch.backends.cudnn.allow_tf32 = tf32
     torch.backends.cudnn.benchmark = True
 
 
