@@ -17,7 +17,7 @@ import torch.distributed as dist  # noqa: E402  torch is there
 
 from validate.measure.bench import Bench, open_bench  # noqa: E402
 from validate.measure.cases import step_ranks, steps  # noqa: E402  they import torch
-from validate.measure.cases.steady import CpuClock, Patience, Step, agreed_samples, steady_interval  # noqa: E402
+from validate.measure.cases.steady import CpuClock, CudaClock, Patience, Step, agreed_samples, steady_interval  # noqa: E402
 from validate.measure.cases.step_shapes import StepShape, parallel_steps  # noqa: E402
 from validate.measure.statistics import FEWEST  # noqa: E402
 
@@ -55,8 +55,9 @@ class _Device:
         self.now_s = max(self.now_s, self.free_s)
         self.settled += 1
 
-    def look(self) -> None:
+    def watch(self, until: float) -> None:
         """Ask the driver, which takes its time."""
+        assert until == self.mark()
         self.now_s += 0.02
         self.looks += 1
 
@@ -68,7 +69,14 @@ def test_a_steady_step_takes_the_longer_of_host_and_device(host_s: float, device
     assert found.median == pytest.approx(max(host_s, device_s))
     assert found.relative == pytest.approx(0, abs=1e-9)
     assert found.samples >= FEWEST
-    assert device.looks >= 3  # what the sensors are asked is in no step, but they are asked
+    assert device.looks == 1  # once in a burst of steps that count, and in no step
+
+
+def test_a_gpus_sensors_are_read_while_it_works_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("validate.measure.cases.steady.time.sleep", lambda _: None)
+    looks: list[int] = []
+    CudaClock(lambda: looks.append(1)).watch(SimpleNamespace(query=lambda: len(looks) >= 4))
+    assert len(looks) == 4
 
 
 def test_what_counts_begins_after_warming_up_and_ends_with_the_last_sample() -> None:

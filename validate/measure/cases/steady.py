@@ -16,6 +16,7 @@ __all__ = ["Clock", "CpuClock", "CudaClock", "Patience", "Step", "agreed_samples
 
 
 _WARMUP = 3  # steps that never count
+_PAUSE_S = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,8 @@ class Clock(Protocol):
     def settle(self) -> None:
         """Wait until all that was issued is done."""
 
-    def look(self) -> None:
-        """Read sensors."""
+    def watch(self, until: Any) -> None:
+        """Read sensors until a moment has passed."""
 
 
 class CpuClock:
@@ -77,7 +78,7 @@ class CpuClock:
     def settle(self) -> None:
         """Nothing is under way."""
 
-    def look(self) -> None:
+    def watch(self, until: float) -> None:
         """No sensors are read."""
 
 
@@ -87,7 +88,7 @@ class CudaClock:
     transient = 2
 
     def __init__(self, look: Callable[[], None]) -> None:
-        self.look = look
+        self._look = look
 
     def mark(self) -> Any:
         """Put an event into the stream and return it."""
@@ -102,6 +103,13 @@ class CudaClock:
     def settle(self) -> None:
         """Wait for the device."""
         torch.cuda.synchronize()
+
+    def watch(self, until: Any) -> None:
+        """Read sensors until an event has come."""
+        self._look()
+        while not until.query():
+            time.sleep(_PAUSE_S)
+            self._look()
 
 
 def steady_interval(clock: Clock, step: Step, patience: Patience) -> Interval:
@@ -126,7 +134,7 @@ def steady_interval(clock: Clock, step: Step, patience: Patience) -> Interval:
     step.begin()
     started_s = time.perf_counter()
     while True:
-        samples += _burst(clock, step, n + clock.transient)[clock.transient :]
+        samples += _burst(clock, step, n + clock.transient, watched=True)[clock.transient :]
         known = median_interval(samples)
         if known.relative <= patience.interval or len(samples) >= patience.most_samples:
             break
@@ -157,8 +165,11 @@ def _count(one_s: float, patience: Patience) -> int:
     return min(40, math.ceil(patience.longest_s / 2 / max(one_s, 1e-6)))
 
 
-def _burst(clock: Clock, step: Step, count: int) -> list[float]:
-    """Return the seconds of each of *count* steps."""
+def _burst(clock: Clock, step: Step, count: int, *, watched: bool = False) -> list[float]:
+    """Return the seconds of each of *count* steps.
+
+    Sensors are read when all are issued and the device still works: within a step the host would be late with it.
+    """
     clock.settle()
     ends: list[Any] = [clock.mark()]
     starts: list[Any] = []
@@ -168,7 +179,8 @@ def _burst(clock: Clock, step: Step, count: int) -> list[float]:
             starts.append(clock.mark())
         step.run()
         ends.append(clock.mark())
-    clock.look()  # while the device still works, but in no step: the host would be late with the next one
+    if watched:
+        clock.watch(ends[-1])
     clock.settle()
     if step.prepare is None:
         starts = ends[:-1]
