@@ -51,7 +51,7 @@ def test_rows_fit_their_tables_and_a_second_run_finds_them_there(
         raise Unavailable("no libnvrtc.so.12")
 
     monkeypatch.setattr(chase, "_kernel", no_kernel)
-    monkeypatch.setattr(copies, "random_bytes", lambda size, device, *, pinned=False: torch.ones(size, dtype=torch.uint8))
+    monkeypatch.setattr(copies, "random_bytes", lambda size, *_, **__: torch.ones(size, dtype=torch.uint8))
     out = tmp_path / "out"
     said: list[str] = []
     settings = run.Settings(out, ("launch", "memory", "copies", "overlap", "collectives"), "cuda:0", effort=QUICK)
