@@ -17,7 +17,7 @@ from simulator.errors import InputError, MissingDependency
 from validate.cli import app
 from validate.cluster import leftovers as left
 from validate.cluster import rights
-from validate.cluster.cases import Case, make_cases
+from validate.cluster.cases import Case, make_cases, read_duration
 from validate.cluster.commands import Shape, make_commands, remove_commands, shape_commands, steer_commands
 from validate.cluster.document import document
 from validate.cluster.files import Files
@@ -91,7 +91,12 @@ def test_more_servers_than_hosts_are_left_out() -> None:
         (["--delay", "1"], "--delay: time needs a unit"),
         (["--strategies", "rign"], "--strategies: 'rign' is not measured; did you mean 'ring'?"),
         (["--repeat", "2"], "--repeat: a number from 3 on is needed"),
-        (["--budget", "0 s"], "--budget: time must be more than zero"),
+        (["--budget", "0 s"], "--budget: a time such as 120s or 2min is needed; got '0 s'"),
+        (["--budget", "0"], "--budget: a time such as 120s or 2min is needed; got '0'"),
+        (["--budget", "soon"], "--budget: a time such as 120s or 2min is needed; got 'soon'"),
+        (["--budget", "1"], "--budget: 1 is not enough, three times of each case take about"),
+        (["--sizes", "-1"], "--sizes: -1 is outside 4 B to 1 GB"),
+        (["--sizes", "-1MB"], "--sizes: -1MB is outside 4 B to 1 GB"),
         (["--budget", "1 s"], "is not enough, three times of each case take about"),
         (["--rate", "1Gbit/s,2Gbit/s", "--topology", "x.yaml"], "--topology: a file describes one rate"),
         (["--topology", "no/such/folder/x.yaml"], "there is no folder"),
@@ -102,6 +107,13 @@ def test_a_mistake_is_one_line_and_status_2(capsys, arguments: list[str], words:
     assert (status, out) == (2, "")
     assert words in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("2min", 120), ("10 min", 600), ("1 h", 3600), ("9ms", 9e-3)]
+)
+def test_a_budget_is_what_run_takes_and_any_time(text: str, seconds: float) -> None:
+    assert read_duration("--budget", text) == pytest.approx(seconds)
 
 
 # -- commands ------------------------------------------------------------------------
@@ -380,3 +392,14 @@ def test_links_that_the_machine_cannot_fill_are_told() -> None:
     assert limited(probes) == [FAST]
     assert "at 100 Mbit/s this machine, and not the rate, is the limit" in limited_words(FAST, probes[FAST])
     assert "reaches 50% of what the links carry" in limited_words(FAST, probes[FAST])
+
+
+def test_three_times_have_no_interval() -> None:
+    few = [Outcome(case(), median_interval([0.2, 0.2, 0.2]), 0.2)]
+    line = report(few, {}).splitlines()[1]
+    assert "%" not in line.split("ms")[1]
+    assert document(few, {}, {}, calibrated=False)["cases"][0]["interval_s"] is None
+    assert "median of 3\n" in table(few, "2")
+    enough = [Outcome(case(), median_interval([0.2] * 6), 0.2)]
+    assert document(enough, {}, {}, calibrated=False)["cases"][0]["interval_s"] == [0.2, 0.2]
+    assert "median of 6, 95 % interval +-0.0%" in table(enough, "2")

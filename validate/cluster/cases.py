@@ -11,12 +11,14 @@ from simulator.errors import InputError, one_line
 from simulator.units import parse_quantity
 from validate.cluster.commands import Shape
 from validate.cluster.strategies import Strategy, find_strategy
+from validate.measure.duration import duration_s
 
 __all__ = ["Case", "make_cases", "read_duration"]
 
 _MOST_NODES = 32
 _LEAST_RATE_BPS, _MOST_RATE_BPS = 125e3, 12.5e9  # 1 Mbit/s, 100 Gbit/s
 _LEAST_BYTES, _MOST_BYTES = 4, 1e9
+_SIZES = "4 B to 1 GB"
 _MOST_CASES = 2000
 _RANGE = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?", re.ASCII)
 
@@ -49,7 +51,7 @@ def make_cases(nodes: str, rates: Sequence[str], sizes: str, strategies: str, de
         for word in _words("--rate", rate)
     ]
     lengths = [
-        int(_within("--sizes", _quantity("--sizes", word, "size"), _LEAST_BYTES, _MOST_BYTES, word)) // 4 * 4
+        int(_within("--sizes", _size(word), _LEAST_BYTES, _MOST_BYTES, word)) // 4 * 4
         for word in _words("--sizes", sizes)
     ]
     cases = [
@@ -67,8 +69,14 @@ def make_cases(nodes: str, rates: Sequence[str], sizes: str, strategies: str, de
 
 
 def read_duration(option: str, text: str) -> float:
-    """Return the seconds that *text* says, more than none."""
-    return _quantity(option, text, "time", positive=True)
+    """Return the seconds that *text* says, more than none: as ``validate run`` reads them, or in any unit of time."""
+    try:
+        return duration_s(text)
+    except ValueError as error:
+        try:
+            return parse_quantity(text, "time", positive=True)
+        except ValueError:
+            raise InputError(f"{option}: {one_line(error, 120)}") from None
 
 
 def _words(option: str, text: str) -> list[str]:
@@ -91,6 +99,12 @@ def _node_counts(text: str) -> list[int]:
     return counts
 
 
+def _size(word: str) -> float:
+    if word.startswith("-"):  # which lacks more than a unit
+        raise InputError(f"--sizes: {one_line(word, 40)} is outside {_SIZES}")
+    return _quantity("--sizes", word, "size")
+
+
 def _quantity(option: str, text: str, dimension: str, *, positive: bool = False) -> float:
     try:
         return parse_quantity(text, dimension, positive=positive)
@@ -100,6 +114,6 @@ def _quantity(option: str, text: str, dimension: str, *, positive: bool = False)
 
 def _within(option: str, value: float, least: float, most: float, text: str) -> float:
     if not least <= value <= most:
-        limits = "1 Mbit/s to 100 Gbit/s" if option == "--rate" else "4 B to 1 GB"
+        limits = "1 Mbit/s to 100 Gbit/s" if option == "--rate" else _SIZES
         raise InputError(f"{option}: {one_line(text, 40)} is outside {limits}")
     return value

@@ -8,6 +8,7 @@ from typing import Any
 from validate.cluster.commands import Shape
 from validate.cluster.outcome import Outcome, by, orders
 from validate.cluster.topology import EFFICIENCY, machine_name
+from validate.measure.statistics import FEWEST
 from validate.score.statistics import Errors, summarise
 
 __all__ = ["document"]
@@ -62,7 +63,7 @@ def _case(outcome: Outcome) -> dict[str, Any]:
         "collective": case.strategy.collective,
         "bytes": case.size_bytes,
         "measured_s": measured.median,
-        "interval_s": [measured.low, measured.high],
+        "interval_s": [measured.low, measured.high] if measured.samples >= FEWEST else None,
         "times": measured.samples,
         "predicted_s": outcome.predicted_s,
         "error": outcome.error,

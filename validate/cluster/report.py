@@ -10,6 +10,7 @@ from simulator.units import format_duration, format_size
 from validate.cluster.commands import Shape
 from validate.cluster.outcome import Outcome, by, orders
 from validate.cluster.topology import EFFICIENCY
+from validate.measure.statistics import FEWEST
 
 __all__ = ["report", "shown_rate"]
 
@@ -25,7 +26,8 @@ def report(outcomes: Sequence[Outcome], probes: Mapping[Shape, float], style: St
     """Return the probes, a line a case, the order of the strategies and the medians of the errors."""
     blocks = [_probes(probes), _cases(outcomes, style), _orders(outcomes), _medians(outcomes, style)]
     blocks.append(
-        "measured: median of the times from a common start to the last host; +-: half its 95 % interval\n"
+        "measured: median of the times from a common start to the last host; +-: half its 95 % interval,\n"
+        f"- of fewer than {FEWEST} times, which give none\n"
         "error = (simulated - measured) / measured; median, p90 and mean of its absolute value; bias: its mean"
     )
     return "\n\n".join(block for block in blocks if block) + "\n"
@@ -52,7 +54,7 @@ def _cases(outcomes: Sequence[Outcome], style: Style) -> str:
             o.case.strategy.name,
             format_size(o.case.size_bytes),
             times[2 * i],
-            percent((o.measured.high - o.measured.low) / 2 / o.measured.median),
+            percent(o.measured.relative) if o.measured.samples >= FEWEST else "-",
             str(o.measured.samples),
             times[2 * i + 1],
             _signed(o.error),

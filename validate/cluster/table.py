@@ -10,6 +10,7 @@ from simulator.workload.collective import bus_factor
 from validate.cluster.commands import Shape
 from validate.cluster.outcome import Outcome
 from validate.cluster.topology import machine_name
+from validate.measure.statistics import FEWEST
 
 __all__ = ["COLUMNS", "table"]
 
@@ -28,7 +29,7 @@ def table(outcomes: Sequence[Outcome], torch_version: str, limited: Collection[S
     for outcome in outcomes:
         case, measured = outcome.case, outcome.measured
         algbw = case.size_bytes / measured.median / 1e9
-        share = (measured.high - measured.low) / 2 / measured.median
+        known = f", 95 % interval +-{measured.relative:.1%}" if measured.samples >= FEWEST else ""
         writer.writerow(
             {
                 "machine": machine_name(case.shape),
@@ -49,7 +50,7 @@ def table(outcomes: Sequence[Outcome], torch_version: str, limited: Collection[S
                 "source": "validate cluster",
                 "software": f"torch {torch_version}, gloo" if case.strategy.n_servers == 0 else "toposim, TCP",
                 "trust": "C" if case.shape in limited else "A",
-                "note": f"{case.strategy.name}; median of {measured.samples}, 95 % interval +-{share:.1%}",
+                "note": f"{case.strategy.name}; median of {measured.samples}{known}",
             }
         )
     return text.getvalue()
