@@ -154,6 +154,16 @@ def test_rows_without_a_topology_get_one_where_the_name_is_said(tmp_path, capsys
     assert (out / "topology.yaml").is_file()
 
 
+def test_nothing_measured_is_not_to_be_compared(tmp_path, capsys, monkeypatch):
+    def without_time(settings, say):
+        settings.out.mkdir()
+        (settings.out / "ops.csv").write_text("device,time_s\n")
+        return 0
+
+    monkeypatch.setattr("validate.measure.run.run", without_time)
+    assert validate(capsys, "--out", tmp_path / "m") == (0, f"wrote {tmp_path / 'm'}, which holds no row\n")
+
+
 def test_a_busy_machine_is_told_before_it_is_measured(tmp_path, capsys, measured, monkeypatch):
     assert "warning" not in validate(capsys, "--out", tmp_path / "a")[1]
     monkeypatch.setattr(os, "getloadavg", lambda: (50.0, 1.0, 1.0))

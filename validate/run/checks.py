@@ -9,7 +9,7 @@ from typing import Any
 
 from simulator.errors import InputError, one_line
 
-__all__ = ["load_warning", "machine_name", "reported"]
+__all__ = ["has_rows", "load_warning", "machine_name", "reported"]
 
 
 def reported(device: str) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def machine_name(out: Path, asked: str, topology: str, before: str) -> str:
 
     """
     name = asked or topology
-    if not _has_rows(out):
+    if not has_rows(out):
         return name
     shown = one_line(out, 100)
     if topology and before and topology != before:
@@ -85,7 +85,8 @@ def load_warning() -> str:
     )
 
 
-def _has_rows(out: Path) -> bool:
+def has_rows(out: Path) -> bool:
+    """Return whether a table in the folder *out* holds a row."""
     from validate.measure.table import COLUMNS
 
     for name in COLUMNS:

@@ -10,7 +10,7 @@ from types import TracebackType
 from simulator.console.files import OutputFile
 from simulator.errors import InputError, MissingDependency, ToposimError, nearest, one_line
 from validate.measure.duration import duration_s, fraction
-from validate.run.checks import load_warning, machine_name, reported
+from validate.run.checks import has_rows, load_warning, machine_name, reported
 
 __all__ = ["TOPOLOGY", "run_command"]
 
@@ -82,7 +82,8 @@ def run_command(
     except OSError as error:
         raise InputError(f"--out {one_line(out)}: {error.strerror}") from None
     if not quiet and sys.stderr is not None:
-        sys.stderr.write(f"wrote {one_line(out)}; next: validate compare {one_line(out)}\n")
+        following = f"; next: validate compare {one_line(out)}" if has_rows(folder) else ", which holds no row"
+        sys.stderr.write(f"wrote {one_line(out)}{following}\n")
     return status
 
 
