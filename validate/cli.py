@@ -322,7 +322,8 @@ def run(
 
     Needs torch.  Every row is on the disk when it is measured; the same command goes on where an
     interrupted one ended.  run.json holds what the machine reports of itself, and what was not
-    measured and why.  Where torch is all there is, python -m validate.measure does the same.
+    measured and why.  Where torch is all there is, python -m validate.measure does the same,
+    without --topology.  A topology that the machine contradicts is refused before anything is measured.
     """
     del debug  # read from the arguments where errors are shown
     from validate.run.command import run_command
