@@ -43,12 +43,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ImportError as error:
         sys.stderr.write(f"torch is needed: {error}\n")
         return 4
+    status = 2
     groups = tuple(name.strip() for name in given.only.split(",") if name.strip())
     try:
-        return run(Settings(Path(given.out), groups, given.device, budget_s, given.machine, Effort(interval=interval)))
+        settings = Settings(Path(given.out), groups, given.device, budget_s, given.machine, Effort(interval=interval))
+        status = run(settings)
+        sys.stderr.write(f"wrote {given.out}; elsewhere: validate compare {given.out} --topology FILE\n")
     except (ValueError, OSError) as error:
         sys.stderr.write(f"--out {given.out}: {error.strerror}\n" if isinstance(error, OSError) else f"{error}\n")
-        return 2
+    return status
 
 
 if __name__ == "__main__":

@@ -120,9 +120,11 @@ def run(settings: Settings, say: Callable[[str], None] | None = None) -> int:
     except RuntimeError as error:  # all devices busy, a driver that does not fit
         raise ValueError(f"the device cannot be used: {one_line(error)}") from None
     settings.out.mkdir(parents=True, exist_ok=True)
-    _check_same(settings.out / RECORD, facts)
-    settings = replace(settings, machine=settings.machine or bench.name)
+    before = _check_same(settings.out / RECORD, facts)
     tables = _tables(settings.out)
+    if settings.machine and before and settings.machine != before and any(map(len, tables.values())):
+        raise ValueError(f"{settings.out}: holds rows of machine {before}; name another folder with --out")
+    settings = replace(settings, machine=settings.machine or before or bench.name)
     record: dict[str, Any] = {
         "schema_version": 1,
         "finished": False,
@@ -131,17 +133,17 @@ def run(settings: Settings, say: Callable[[str], None] | None = None) -> int:
         "environment": facts,
         "load_at_start": _load(),
     }
+    this = _Run(settings, bench, tables, say, started_s)
+    queues = _open(this)
+    if settings.groups and not queues:
+        with suppress(OSError):
+            settings.out.rmdir()  # where it holds nothing
+        raise ValueError(f"--only: {'; '.join(row['group'] + ': ' + row['reason'] for row in this.left)}")
     reserve = _Reserve(settings.out / ".reserve")
     _write(settings.out / RECORD, record)
-    this = _Run(settings, bench, tables, say, started_s)
-    queues: list[_Queue] = []
     end, status = _ALL, DONE
     try:
         with stop_on_signals():
-            queues = _open(this)
-            if settings.groups and not queues:
-                reserve.release()
-                raise ValueError(f"--only: {'; '.join(row['group'] + ': ' + row['reason'] for row in this.left)}")
             _measure(this, queues)
             if this.remaining_s <= 0:
                 end = _OUT_OF_TIME
@@ -315,12 +317,13 @@ def _load() -> float | None:
         return None
 
 
-def _check_same(path: Path, facts: Mapping[str, Any]) -> None:
-    """Refuse to add rows of another machine, driver or torch to those that are there."""
+def _check_same(path: Path, facts: Mapping[str, Any]) -> str:
+    """Refuse to add rows of another machine, driver or torch to those that are there; return the machine's name."""
     if not path.exists():
-        return
+        return ""
     try:
-        before = json.loads(path.read_text(encoding="utf-8"))["environment"]
+        record = json.loads(path.read_text(encoding="utf-8"))
+        before, machine = record["environment"], str(record.get("machine", ""))
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"{path}: is no record of a run; name another folder with --out") from None
     for name in SAME:
@@ -329,6 +332,7 @@ def _check_same(path: Path, facts: Mapping[str, Any]) -> None:
                 f"{path.parent}: holds measurements with {name} {before.get(name)}, and here it is "
                 f"{facts.get(name)}; name another folder with --out"
             )
+    return machine
 
 
 def _write(path: Path, record: Mapping[str, Any]) -> None:

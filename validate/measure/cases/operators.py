@@ -14,6 +14,7 @@ from torch.nn import functional as F  # noqa: N812  torch's own short name
 from validate.measure.bench import Bench
 from validate.measure.case import Case, Mode, Unavailable, Work
 from validate.measure.cases.shapes import Limits, Shape, shapes
+from validate.measure.cases.stepping import set_precision
 from validate.measure.watches import QueuedStopwatch
 
 __all__ = ["cases", "limits_of"]
@@ -70,10 +71,7 @@ def _ways(bench: Bench, shape: Shape, i: int) -> Iterator[tuple[Mode, str]]:
 def _build(shape: Shape, mode: Mode, cache: str, bench: Bench) -> Work:
     """Return the work of *shape*; with cold caches, on sets of tensors that together are three times their size."""
     cells = shape.cells
-    tf32 = cells["dtype"] == "tf32"
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    torch.backends.cudnn.allow_tf32 = tf32
-    torch.backends.cudnn.benchmark = True
+    set_precision(str(cells["dtype"]))
     torch.manual_seed(0)
     sets = 1 if cache == "warm" else max(2, math.ceil(3 * bench.cache_bytes / shape.bytes))
     make = _MAKERS[str(cells["op"])]

@@ -1,0 +1,105 @@
+"""Tables that keep what was measured, and faults of one case told from the end of a run."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from validate.measure.case import Unavailable  # noqa: E402
+from validate.measure.faults import Fatal, reason_of  # noqa: E402
+from validate.measure.table import COLUMNS, RowFile, cell_text  # noqa: E402
+
+
+def test_rows_are_on_the_disk_at_once_and_found_again(tmp_path: Path) -> None:
+    table = RowFile(tmp_path / "launch.csv", COLUMNS["launch.csv"])
+    table.add({"device": "d", "metric": 'a "b", c', "mode": "m", "time_s": 1.23456789012e-6})
+    assert (tmp_path / "launch.csv").read_text().splitlines()[1].startswith('d,"a ""b"", c",m,1.23456789e-06,')
+    again = RowFile(tmp_path / "launch.csv", COLUMNS["launch.csv"])
+    for one in (table, again):
+        assert one.holds({"device": "d", "metric": 'a "b", c'})
+        assert not one.holds({"device": "d", "metric": "a"})
+    again.add({"device": "e", "metric": "x", "mode": "m", "time_s": 1.0})
+    assert again.holds({"device": "e", "metric": "x"})
+    assert len(RowFile(tmp_path / "launch.csv", COLUMNS["launch.csv"])) == 2
+
+
+def test_a_row_that_was_cut_off_is_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "launch.csv"
+    RowFile(path, COLUMNS["launch.csv"]).add({"device": "d", "metric": "one", "mode": "m", "time_s": 1.0})
+    whole = path.read_bytes()
+    path.write_bytes(whole + b"d,two,m,0.0")
+    table = RowFile(path, COLUMNS["launch.csv"])
+    assert len(table) == 1
+    assert path.read_bytes() == whole
+
+
+def test_other_columns_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "ops.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match=r"ops\.csv: is a table of other columns"):
+        RowFile(tmp_path / "ops.csv", COLUMNS["ops.csv"])
+    with pytest.raises(ValueError, match="no column speed"):
+        RowFile(tmp_path / "launch.csv", COLUMNS["launch.csv"]).add({"speed": 1})
+
+
+def test_a_full_disk_leaves_the_table_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "launch.csv"
+    table = RowFile(path, COLUMNS["launch.csv"])
+    table.add({"device": "d", "metric": "one", "mode": "m", "time_s": 1.0})
+    before = path.read_bytes()
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        table.add({"device": "d", "metric": "two", "mode": "m", "time_s": 1.0})
+    assert path.read_bytes() == before
+    assert not table.holds({"metric": "two"})
+
+
+def test_cells() -> None:
+    assert [cell_text(v) for v in (None, True, 3, 0.1 + 0.2, "x")] == ["", "1", "3", "0.3", "x"]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (Unavailable("no C compiler"), "no C compiler"),
+        (MemoryError(), "out of memory"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "out of memory"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), "out of memory"),
+        (RuntimeError("\"addmm_impl_cpu_\"  not implemented\nfor 'Half'"), 'RuntimeError: "addmm_impl_cpu_" not '),
+        (FileNotFoundError(errno.ENOENT, "No such file"), "No such file"),
+        (
+            RuntimeError("CUDA error: operation not permitted when stream is capturing"),
+            "RuntimeError: CUDA error: oper",
+        ),
+        (
+            RuntimeError("CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling `cublasLtMatmul`"),
+            "RuntimeError: CUDA er",
+        ),
+    ],
+)
+def test_faults_of_one_case_are_named(error: Exception, reason: str) -> None:
+    assert reason_of(error).startswith(reason)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be"),
+        RuntimeError("CUDA error: unspecified launch failure"),
+        RuntimeError("CUDA error: uncorrectable ECC error encountered"),
+        OSError(errno.ENOSPC, "No space left on device"),
+        OSError(errno.EDQUOT, "Quota exceeded"),
+    ],
+)
+def test_faults_that_end_the_run_are_told_apart(error: Exception) -> None:
+    with pytest.raises(Fatal):
+        reason_of(error)
