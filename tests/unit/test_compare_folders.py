@@ -23,11 +23,12 @@ from tests.measured_folders import (
 from validate.cli import app
 from validate.compare.classes import errors_of
 from validate.compare.comparison import Asked, compare
-from validate.compare.folder import read_folder
+from validate.compare.folder import key_of, read_folder, row_name
 from validate.compare.outliers import find_outliers
 from validate.compare.places import topology_with
 from validate.compare.reported import part_by_facts
 from validate.measure.statistics import median_interval
+from validate.score.table import read_table
 
 
 def run(capsys, *arguments):
@@ -289,3 +290,16 @@ def test_a_calibration_file_sets_aside_what_it_was_fitted_to(tmp_path, capsys):
 
 def test_the_environment_is_in_the_document(slow_by_a_quarter, capsys):
     assert document(capsys, slow_by_a_quarter)["environment"] == ENVIRONMENT
+
+
+def test_how_an_operator_could_be_issued_is_no_part_of_what_was_asked(tmp_path):
+    """Captured in one run, and not in the next, it is the same operator: the two are compared."""
+    text = "device,op,m,n,k,issue,time_s\nh100-sxm5-80gb,linear,64,64,64,graph,1e-5\n"
+    tables = []
+    for issue in ("graph", "queued"):
+        path = tmp_path / f"{issue}.csv"
+        path.write_text(text.replace("graph", issue))
+        tables.append(read_table(path.read_bytes(), str(path), ("op",), ("op",), "operators"))
+    keys = [key_of(table, table.rows[0]) for table in tables]
+    assert keys[0] == keys[1]
+    assert "graph" not in row_name(tables[0], tables[0].rows[0])

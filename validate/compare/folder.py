@@ -150,6 +150,8 @@ def _is_asked(table: Table, name: str) -> bool:
     """Return whether the column *name* says what was measured; notes do where no other column can."""
     if name == "note":
         return "op" not in table.position and "model" not in table.position
+    if name == "issue":  # of an operator, how it could be issued in the end
+        return "op" not in table.position
     return name not in _NOT_ASKED
 
 

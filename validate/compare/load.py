@@ -36,7 +36,7 @@ def load_notes(record: Mapping[str, Any]) -> list[str]:
         besides = f", {mine} of them its own" if mine else ""
         said.append(
             f"something else ran when this {when}: {load:.3g} processes wanted one of {cores} cores{besides};"
-            " such figures repeat well and are wrong"
+            " such figures may repeat well and yet be wrong"
         )
     return said
 

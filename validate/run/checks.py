@@ -81,7 +81,7 @@ def load_warning() -> str:
         return ""
     return (
         f"warning: in the last minute {load:.3g} processes wanted one of {cores} cores;"
-        " what is measured beside other work repeats well and is wrong"
+        " what is measured beside other work may repeat well and yet be wrong"
     )
 
 
