@@ -289,7 +289,7 @@ class _Resolver:
             unknown = [name for name in dict.fromkeys(names) if name not in self.described]
             for name in unknown[:_NAMED]:
                 more = f" (nor {len(unknown) - _NAMED} more of {text})" if name in unknown[_NAMED - 1 : -1] else ""
-                hint = nearest(name, self.described, listed=8)
+                hint = nearest(name, self.described, listed=8) or "none is described"
                 self.fault((*path, "between", i), f"no device is called '{name}'{more}; {hint}")
         if len(ends) < 2 or part is None:
             return []
@@ -319,7 +319,7 @@ class _Resolver:
             return []
         unknown = sorted({n for edge in edges for n in edge[:2] if f"gpu{n}" not in self.described})
         for number in unknown:
-            hint = nearest(f"gpu{number}", self.described)
+            hint = nearest(f"gpu{number}", self.described) or "none is described"
             self.fault((*path, "matrix"), f"no device is called 'gpu{number}'; {hint}")
         if unknown:
             return []

@@ -17,8 +17,8 @@ from validate.describe.estimates import flop_per_cycle, nearest_cpu, vector_bits
 from validate.describe.graphics import Card, ask_driver, parse_cards, part_of, pcie_part
 from validate.describe.links import place_gpus
 from validate.describe.processor import CacheFacts, Processor
-from validate.describe.slug import slug
 from validate.describe.topo import parse_topo
+from validate.measure.slug import slug
 from validate.operators.devices import find_cpu
 
 AVX512 = frozenset(("sse2", "avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16"))
@@ -290,15 +290,6 @@ def test_a_folder_is_no_file(tmp_path, capsys) -> None:
         main(["describe", "--out", str(tmp_path)])
     assert done.value.code == 2
     assert "is a folder; name a file" in capsys.readouterr().err
-
-
-@pytest.mark.torch
-def test_names_are_those_of_tables() -> None:
-    pytest.importorskip("torch")
-    from validate.measure import bench
-
-    for name in ("NVIDIA H100 80GB HBM3", "Intel(R) Core(TM) i7-3820 CPU @ 3.60GHz", "TITAN X (Pascal)", ""):
-        assert slug(name) == bench.slug(name)
 
 
 @pytest.mark.corpus

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from validate.measure import bench as benches  # noqa: E402  needs torch
+from validate.measure.slug import slug  # noqa: E402
 
 
 class Device:
@@ -170,8 +171,8 @@ def test_a_gpu_is_opened_with_what_it_says_of_itself(monkeypatch: pytest.MonkeyP
 
 
 def test_names() -> None:
-    assert benches.slug("Intel(R) Xeon(R) CPU E5-2630 v3 @ 2.40GHz") == "intel-xeon-cpu-e5-2630-v3-2-40ghz"
-    assert benches.slug("Tesla V100-SXM2-16GB") == "tesla-v100-sxm2-16gb"
+    assert slug("Intel(R) Xeon(R) CPU E5-2630 v3 @ 2.40GHz") == "intel-xeon-cpu-e5-2630-v3-2-40ghz"
+    assert slug("Tesla V100-SXM2-16GB") == "tesla-v100-sxm2-16gb"
 
 
 def test_a_gpu_is_alive_while_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -215,3 +215,10 @@ def test_lines_do_not_depend_on_the_hash_of_text() -> None:
         for seed in (1, 2, 3)
     }
     assert answers == {"".join(f"<text>:6:15: the link joins 'gpu{i}' with itself\n" for i in range(4))}
+
+
+def test_where_no_device_is_described_the_message_says_so() -> None:
+    text = "schema_version: 1\nname: m\ndescription: d\nsource: s\nlinks:\n  - {between: [a, b], part: pcie3-x16}\n"
+    with pytest.raises(InputError) as raised:
+        topology_from_text(text)
+    assert any("no device is called 'a'; none is described" in str(fault) for fault in raised.value.faults)

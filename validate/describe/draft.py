@@ -10,8 +10,9 @@ from validate.describe.estimates import flop_per_cycle, nearest_cpu, vector_bits
 from validate.describe.graphics import Card, part_of, pcie_part
 from validate.describe.links import Placement, nvlink_parts, place_gpus
 from validate.describe.processor import Processor
-from validate.describe.slug import quoted, slug
+from validate.describe.quoted import quoted
 from validate.describe.topo import Matrix
+from validate.measure.slug import slug
 from validate.operators.devices import find_cpu
 
 __all__ = ["draft"]

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import CpuPart
 from validate.describe.processor import Processor
-from validate.describe.slug import slug
+from validate.measure.slug import slug
 
 __all__ = ["flop_per_cycle", "nearest_cpu", "vector_bits"]
 

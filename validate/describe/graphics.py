@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import GpuPart
-from validate.describe.slug import slug
+from validate.measure.slug import slug
 from validate.operators.devices import gpu_names
 
 __all__ = ["Card", "ask_driver", "parse_cards", "part_of", "pcie_part"]

@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
-from validate.measure.hold import hold_up
+from validate.measure.hold import time_queued
 from validate.measure.sensors import Sensors
+from validate.measure.slug import slug
 from validate.measure.timing import Call, Stopwatch
 
 __all__ = ["Bench", "CpuStopwatch", "CudaStopwatch", "GraphStopwatch", "open_bench"]
@@ -135,17 +136,9 @@ class GraphStopwatch:
             self._graphs[calls] = capture(call, calls)
         graph = self._graphs[calls]
         while True:
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            torch.cuda.synchronize()
-            held = hold_up(self._launch_s)
-            start.record()
-            graph.replay()
-            early = start.query()  # the first kernel could begin before the graph was launched
-            end.record()
-            self._look()
-            end.synchronize()
-            if not (held and early) or self._launch_s >= _MOST_LAUNCH_S:
-                return float(start.elapsed_time(end)) / 1000
+            took_s, early = time_queued(self._launch_s, graph.replay, self._look)
+            if not early or self._launch_s >= _MOST_LAUNCH_S:
+                return took_s
             self._launch_s *= 2
 
 
@@ -205,13 +198,6 @@ def open_bench(device: str, scratch: Path) -> Bench:
 def _gpu_is_there() -> bool:
     """Return whether the driver shows a GPU, whatever torch can do with it."""
     return any(Path("/dev").glob("nvidia[0-9]*"))
-
-
-def slug(name: str) -> str:
-    """Return *name* in small letters and digits with single hyphens."""
-    return "-".join(
-        "".join(c if c.isalnum() else " " for c in name.lower().replace("(r)", "").replace("(tm)", "")).split()
-    )
 
 
 def cpu_slug() -> str:

@@ -7,7 +7,7 @@ import time
 import torch
 
 from validate.measure.bench import Bench, CpuStopwatch
-from validate.measure.hold import hold_up
+from validate.measure.hold import time_queued
 from validate.measure.timing import Call
 
 __all__ = ["HostStopwatch", "QueuedStopwatch", "ThreadsStopwatch", "WallStopwatch"]
@@ -79,19 +79,16 @@ class QueuedStopwatch:
 
     def sample(self, call: Call, calls: int) -> float:
         """Return the seconds on the device from the first of *calls* calls to the end of the last."""
+
+        def issue() -> None:
+            for i in range(calls):
+                call(i)
+
+        took_s = 0.0
         with torch.cuda.device(self._device):
             for _ in range(_TRIES):
-                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-                torch.cuda.synchronize()
-                held = hold_up(calls * self._issue_s)
-                start.record()
-                for i in range(calls):
-                    call(i)
-                early = start.query()  # the first call has begun before the last was issued
-                end.record()
-                self._bench.sensors.look()
-                end.synchronize()
-                if not (held and early):
+                took_s, early = time_queued(calls * self._issue_s, issue, self._bench.sensors.look)
+                if not early:
                     break
                 self._issue_s = min(1e-3, self._issue_s * 2)
-            return float(start.elapsed_time(end)) / 1000
+        return took_s
