@@ -45,7 +45,7 @@ def _validate(
         typer.echo(f"validate {__version__}")
         raise typer.Exit
     if context.invoked_subcommand is None:
-        raise InputError("a command is needed: run, compare, score, calibrate, cluster or fit (--help)")
+        raise InputError("a command is needed: run, compare, score, calibrate, import, cluster or fit (--help)")
 
 
 @app.command("score", epilog=_EPILOG)
@@ -426,6 +426,45 @@ def describe(
     from validate.describe.command import describe_command
 
     describe_command(out=out, quiet=quiet)
+
+
+@app.command("import", epilog=_EPILOG)
+def import_(
+    collection: Annotated[str, typer.Argument(metavar="COLLECTION", help="What is read: aiconfigurator.")],
+    source: Annotated[str, typer.Argument(metavar="WHEEL|FOLDER", help="The package, as a wheel or unpacked.")],
+    out: Annotated[
+        str | None, typer.Option("--out", metavar="DIR", help="A folder for each device is made there.")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", metavar="PART,...", help="Of these devices; all if not said.")
+    ] = None,
+    sample: Annotated[
+        str | None, typer.Option("--sample", metavar="1/N", help="Of N shapes one, chosen by its hash.")
+    ] = None,
+    sample_attention: Annotated[
+        str | None, typer.Option("--sample-attention", metavar="1/N", help="Of attention's; as --sample if not said.")
+    ] = None,
+    quiet: _Quiet = False,
+    debug: _Debug = False,
+) -> None:
+    """Write measurements that others publish as tables for validate score.
+
+    aiconfigurator: NVIDIA's package on PyPI, with products of matrices, attention and collectives measured on
+    its data-centre GPUs.  Nothing is downloaded.  What is left out is counted on standard error, with the reason.
+    docs/published.md explains it.
+    """
+    del debug  # read from the arguments where errors are shown
+    from validate.importing.command import import_command
+
+    import_command(
+        collection,
+        source,
+        out=out,
+        device=device,
+        sample=sample,
+        sample_attention=sample_attention,
+        quiet=quiet,
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

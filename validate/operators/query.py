@@ -33,7 +33,7 @@ __all__ = ["COLUMNS_ASKED", "OperatorQuery", "read_query"]
 
 SIZES = (
     *("batch", "m", "n", "k", "c_in", "c_out", "h_in", "w_in", "kernel_h", "kernel_w", "stride", "pad", "stride_w"),
-    *("pad_w", "groups", "rows", "cols", "hidden", "timesteps"),
+    *("pad_w", "groups", "rows", "cols", "hidden", "timesteps", "heads", "kv_heads"),
 )
 COLUMNS_ASKED = (
     *(
@@ -46,6 +46,7 @@ COLUMNS_ASKED = (
         "includes_dispatch",
         "software",
         "cache",
+        "sets",
         "threads",
         "issue",
     ),
@@ -54,11 +55,12 @@ COLUMNS_ASKED = (
 _MAX_SIZE = 1e10
 _MAX_THREADS = 4096
 _THREADS = re.compile(r"cpu threads=([1-9][0-9]{0,3})", re.IGNORECASE | re.ASCII)
+_TIMED_ALONE = "XLA HloRunner"  # software whose tables have each kernel by itself, without saying so
 _PHASES = ("fwd", "bwd_data", "bwd_weight", "bwd")
 _TWO_INPUTS = frozenset(("add", "mul", "div", "pow", "sub"))
 
 
-Issued = Literal["", "graph", "stream"]
+Issued = Literal["", "graph", "stream", "alone"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +68,9 @@ class OperatorQuery:
     """An operator in a phase, on the device of that name.
 
     ``channels_last``: images lie pixel by pixel.  ``is_cold``: nothing of what it reads and writes is in a
-    cache when it starts.  ``threads`` are those of a CPU, None one a core.  ``issued`` says how a GPU's kernels
-    come where it is known: from a captured graph, or one call after the other, the host running ahead.
+    cache when it starts; ``sets``: it was called in turn on so many sets of operands, 0 where that is not said.
+    ``threads`` are those of a CPU, None one a core.  ``issued`` says how a GPU's kernels come where it is known:
+    from a captured graph, one call after the other, the host running ahead, or each by itself.
     """
 
     device: str
@@ -81,6 +84,7 @@ class OperatorQuery:
     is_cold: bool = False
     threads: int | None = None
     issued: Issued = ""
+    sets: int = 0
 
 
 def read_query(cell: Callable[[str], str]) -> OperatorQuery:
@@ -128,13 +132,14 @@ def read_query(cell: Callable[[str], str]) -> OperatorQuery:
         is_cold=cell("cache") == "cold",
         threads=_threads(cell),
         issued=_issued(cell),
+        sets=size("sets", 0) if cell("sets") else 0,
     )
 
 
 def _issued(cell: Callable[[str], str]) -> Issued:
     """Return how ``validate run`` issued it; nothing of other tables, and of what waited in the device's queue."""
-    said = cell("issue")
-    return cast(Issued, said) if said in ("graph", "stream") and cell("includes_dispatch") != "1" else ""
+    said = cell("issue") or ("alone" if cell("software").startswith(_TIMED_ALONE) else "")
+    return cast(Issued, said) if said in ("graph", "stream", "alone") and cell("includes_dispatch") != "1" else ""
 
 
 def _threads(cell: Callable[[str], str]) -> int | None:
@@ -226,9 +231,19 @@ def _recurrent(size: Size, cell: Cell) -> Operator:
 
 
 def _attention(size: Size, cell: Cell) -> Operator:
-    """Read attention of ``batch`` heads in all: ``m`` queries of ``k`` numbers each, ``n`` keys."""
+    """Read attention of ``batch`` heads in all: ``m`` queries of ``k`` numbers each, ``n`` keys.
+
+    ``heads`` of them are of one sequence, and share the keys of ``kv_heads``.
+    """
     causal = cell("variant") == "causal"
-    return Attention(size("batch"), 1, size("m"), size("n"), size("k"), causal=causal)
+    batch, heads = size("batch"), size("heads", 1)
+    kv_heads = size("kv_heads", heads)
+    if batch % heads:
+        raise NotScored("heads do not divide batch, which counts those of all sequences")
+    if heads % kv_heads:
+        raise NotScored("kv_heads do not divide heads")
+    shared = kv_heads if kv_heads != heads else 0
+    return Attention(batch // heads, heads, size("m"), size("n"), size("k"), shared, causal)
 
 
 _READERS: dict[str, Callable[[Size, Cell], Operator]] = {

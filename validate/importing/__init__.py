@@ -1,0 +1,1 @@
+"""Measurements that others publish, as tables of this project."""

@@ -1,0 +1,156 @@
+"""NVIDIA's package aiconfigurator: where its measurements lie, and how a file of them is read.
+
+Its wheel holds, as CSV text with times in milliseconds,
+``aiconfigurator/systems/data/<device>/<framework>/<version>/<what>_perf.txt``; collectives have ``nccl`` in
+place of a framework.  The columns of a file differ between versions, so they are found by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from simulator.errors import Fault, InputError, nearest, one_line
+from validate.importing.package import Package
+from validate.score.csv_text import read_records
+
+__all__ = ["MACHINES", "PARTS", "Source", "Table", "release"]
+
+# Devices as the package names them: our part, and the machine of 8 (GB: 4 a node) that its collectives ran on.
+PARTS = {
+    "a100_sxm": "a100-sxm4-80gb",
+    "b200_sxm": "b200",
+    "gb200": "gb200",
+    "gb300": "gb300",
+    "h100_sxm": "h100-sxm5-80gb",
+    "h200_sxm": "h200-sxm",
+    "l40s": "l40s",
+}
+MACHINES = {
+    "a100-sxm4-80gb": "dgx-a100-80gb",
+    "b200": "dgx-b200",
+    "gb200": "gb200-nvl72",
+    "gb300": "gb300-nvl72",
+    "h100-sxm5-80gb": "dgx-h100",
+    "h200-sxm": "dgx-h200",
+}
+_FOLDERS = ("aiconfigurator/systems/data", "systems/data", "data", "")
+_STAGES = {"dev": -3, "a": -2, "b": -2, "rc": -1, "post": 1}
+_RELEASE = re.compile(r"(\d+(?:\.\d+)*)(?:\.?(dev|a|b|rc|post)(\d+))?(?:\.?(dev|post)(\d+))?", re.ASCII)
+
+
+def release(version: str) -> tuple[tuple[int, ...], tuple[int, int], tuple[int, int]]:
+    """Return what orders versions: 1.0 < 1.2rc5 < 1.2 < 1.2.post1; what is no version comes first."""
+    match = _RELEASE.match(version)
+    if match is None:
+        return (), (0, 0), (0, 0)
+    numbers, stage, count, after, more = match.groups()
+    pieces = tuple(int(piece) for piece in numbers.split("."))
+    return pieces, (_STAGES.get(stage, 0), int(count or 0)), (_STAGES.get(after, 0), int(more or 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One file of measurements: of which device (our part), framework and version."""
+
+    device: str
+    framework: str
+    version: str
+    name: str
+
+
+Cell = Callable[[str], str]
+
+
+class Source:
+    """The measurements in the wheel or folder *root*; raises InputError where it is none."""
+
+    def __init__(self, root: str) -> None:
+        self._package = Package(root, _FOLDERS, "*/*/*/*_perf.txt")
+        self.unknown: dict[str, list[str]] = {}
+        self._tables: dict[str, list[Table]] = {}
+        for name in self._package.names:
+            folder, framework, version, file = name.split("/")
+            if folder in PARTS:
+                table = Table(PARTS[folder], framework, version, name)
+                self._tables.setdefault(file.removesuffix("_perf.txt"), []).append(table)
+            else:
+                self.unknown.setdefault(folder, []).append(name)
+
+    @property
+    def devices(self) -> list[str]:
+        """The parts that there are measurements of."""
+        return sorted({table.device for tables in self._tables.values() for table in tables})
+
+    def chosen(self, text: str | None) -> list[str]:
+        """Return the parts that the option *text* names, all where it is None.
+
+        Raises
+        ------
+        InputError
+            Where one is not there; names the nearest.
+
+        """
+        if text is None:
+            return self.devices
+        wanted = [name.strip() for name in text.split(",")]
+        for name in wanted:
+            if name not in self.devices:
+                found = f"'{one_line(name, 60)}' in {self._package.shown}"
+                raise InputError(f"--device: no measurements of {found}; {nearest(name, self.devices)}")
+        return sorted(set(wanted))
+
+    def tables(self, what: str) -> list[Table]:
+        """Return the tables of *what*, of each device and framework the newest first."""
+        found = sorted(self._tables.get(what, ()), key=lambda table: release(table.version), reverse=True)
+        return sorted(found, key=lambda table: (table.device, table.framework))
+
+    def newest(self, what: str, device: str) -> list[Table]:
+        """Return the tables of *what* on *device*, of each framework the newest."""
+        first: dict[str, Table] = {}
+        for table in self.tables(what):
+            if table.device == device:
+                first.setdefault(table.framework, table)
+        return list(first.values())
+
+    def count(self, table: Table) -> int:
+        """Return how many rows *table* has."""
+        return sum(1 for line in self._package.read(table.name).splitlines() if line.strip()) - 1
+
+    def count_of_folder(self, folder: str) -> int:
+        """Return how many tables there are of the device *folder*, which is none of ours."""
+        return len(self.unknown[folder])
+
+    def rows(self, table: Table, needed: Sequence[str]) -> Iterator[tuple[Cell, Callable[[str], int]]]:
+        """Yield each row as two functions of a column: its text, empty where there is no such column; its number.
+
+        Raises
+        ------
+        InputError
+            Where a column of *needed* is missing, or a number is none.
+
+        """
+        place = self._package.place(table.name)
+        head, *rows = read_records(self._package.read(table.name), place)
+        position = {text.strip(): index for index, text in enumerate(head.fields)}
+        missing = [column for column in needed if column not in position]
+        if missing:
+            columns = "column" if len(missing) == 1 else "columns"
+            found = one_line(", ".join(position), 90)
+            raise InputError(Fault(f"missing {columns} {', '.join(missing)}; found: {found}", place, head.line, 1))
+        for row in rows:
+            if len(row.fields) != len(head.fields):
+                message = f"{len(row.fields)} fields where the header has {len(head.fields)}"
+                raise InputError(Fault(message, place, row.line, 1))
+
+            def cell(column: str, fields: tuple[str, ...] = row.fields) -> str:
+                return fields[position[column]].strip() if column in position else ""
+
+            def number(column: str, line: int = row.line, cell: Cell = cell) -> int:
+                text = cell(column)
+                if not re.fullmatch(r"\d{1,15}", text, re.ASCII):
+                    raise InputError(Fault(f"{column} is no whole number: '{one_line(text, 30)}'", place, line, 1))
+                return int(text)
+
+            yield cell, number

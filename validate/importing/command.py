@@ -1,0 +1,98 @@
+"""What ``validate import`` does, from its options to its files."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from simulator.console.files import OutputFile
+from simulator.errors import InputError, nearest, one_line
+from validate.importing.aiconfigurator import Source, Table
+from validate.importing.attention import attention_rows
+from validate.importing.nccl import collective_rows
+from validate.importing.products import product_rows, read_products
+from validate.importing.sample import Share
+from validate.importing.tables import COLLECTIVES, OPERATORS, LeftOut, csv_of
+
+__all__ = ["FORMATS", "import_command"]
+
+FORMATS = ("aiconfigurator",)
+
+
+def import_command(
+    what: str,
+    root: str,
+    *,
+    out: str | None,
+    device: str | None = None,
+    sample: str | None = None,
+    sample_attention: str | None = None,
+    quiet: bool = False,
+) -> None:
+    """Write the measurements in *root* as tables, into a folder of *out* for each device.
+
+    Raises
+    ------
+    InputError
+        Where an option or a file cannot be used; nothing is written then.
+
+    """
+    if what not in FORMATS:
+        raise InputError(f"no such collection: '{one_line(what, 60)}'; {nearest(what, FORMATS)}")
+    if not out:
+        raise InputError("--out: a folder for the tables is needed")
+    share = Share.parse("--sample", sample) if sample is not None else Share()
+    of_attention = Share.parse("--sample-attention", sample_attention) if sample_attention is not None else share
+    source = Source(root)
+    devices = source.chosen(device)
+    products = read_products(source)
+    left_out: LeftOut = Counter()
+    if device is None:
+        for folder in source.unknown:
+            left_out[f"table of {one_line(folder, 40)}: no part of it"] += source.count_of_folder(folder)
+    files: dict[Path, bytes] = {}
+    said = []
+    for name in devices:
+        product, of_products = product_rows(products, name, share, left_out)
+        attention, attending = attention_rows(source, name, of_attention, left_out)
+        collectives, exchanging = collective_rows(source, name, left_out)
+        if product or attention:
+            files[Path(out) / name / "ops.csv"] = csv_of(OPERATORS, [*product, *attention])
+        if collectives:
+            files[Path(out) / name / "collectives.csv"] = csv_of(COLLECTIVES, collectives)
+        counts = (
+            ("products", product, of_products),
+            ("of attention", attention, attending),
+            ("collectives", collectives, exchanging),
+        )
+        said.append(f"{name}: " + "; ".join(f"{len(rows)} {kind}{_of(tables)}" for kind, rows, tables in counts))
+    _write(files)
+    if not quiet and sys.stderr is not None:
+        said += [f"left out: {count} x {reason}" for reason, count in sorted(left_out.items()) if count]
+        said.append(
+            f"wrote {len(files)} tables into {one_line(out)}; try: validate score {one_line(next(iter(files)))}"
+        )
+        sys.stderr.writelines(f"{line}\n" for line in said)
+
+
+def _of(tables: Sequence[Table]) -> str:
+    return f" ({', '.join(f'{table.framework} {table.version}' for table in tables)})" if tables else ""
+
+
+def _write(files: dict[Path, bytes]) -> None:
+    """Write all of *files*, or none where one cannot be."""
+    if not files:
+        raise InputError("no row can be imported: the package holds none of these devices that is modelled")
+    with ExitStack() as stack:
+        outputs = []
+        for path, content in files.items():
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise InputError(f"--out {one_line(path.parent)}: cannot be made: {error.strerror}") from None
+            outputs.append((stack.enter_context(OutputFile("--out", str(path))), content))
+        for output, content in outputs:
+            output.write(content)

@@ -1,0 +1,98 @@
+"""The files of a published package: a wheel, which is a zip, or the same unpacked."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+
+from simulator.errors import Fault, InputError, one_line
+from validate.score.csv_text import MAX_BYTES
+
+__all__ = ["Package"]
+
+
+class Package:
+    """Files by their path in *root*, which messages call as the user did.
+
+    Parameters
+    ----------
+    root : str
+        A wheel, or a folder.
+    folders : iterable of str
+        Where in it the files may begin; the first that holds any counts.
+    pattern : str
+        Which files there are read, as :meth:`pathlib.PurePath.match` understands it, all of one depth.
+
+    Raises
+    ------
+    InputError
+        Where it cannot be read, is neither, or holds no such file.
+
+    """
+
+    def __init__(self, root: str, folders: Iterable[str], pattern: str) -> None:
+        self.shown = one_line(root, 1000)
+        self._zip: zipfile.ZipFile | None = None
+        self._paths: dict[str, str] = {}
+        path = Path(root)
+        if path.is_dir():
+            names = None
+        else:
+            self._zip = self._opened(path)
+            names = self._zip.namelist()
+        depth = len(PurePosixPath(pattern).parts)
+        for folder in folders:
+            if names is None:
+                found = {str(file.relative_to(path / folder)): str(file) for file in (path / folder).glob(pattern)}
+            else:
+                inside = [PurePosixPath(name) for name in names if name.startswith(f"{folder}/" if folder else "")]
+                relative = {str(name.relative_to(folder)): str(name) for name in inside}
+                found = {
+                    short: name
+                    for short, name in relative.items()
+                    if len(PurePosixPath(short).parts) == depth and PurePosixPath(short).match(pattern)
+                }
+            if found:
+                self._paths = found
+                break
+        if not self._paths:
+            raise InputError(Fault(f"holds no file {pattern} of measurements", self.shown))
+        self.names = sorted(self._paths)
+
+    def _opened(self, path: Path) -> zipfile.ZipFile:
+        try:
+            return zipfile.ZipFile(path)
+        except zipfile.BadZipFile:
+            raise InputError(Fault("is no zip; a wheel or an unpacked folder is needed", self.shown)) from None
+        except (OSError, ValueError) as error:
+            words = getattr(error, "strerror", None) or one_line(error)
+            raise InputError(Fault(f"cannot be read: {words}", self.shown)) from None
+
+    def place(self, name: str) -> str:
+        """Return what messages call the file *name*."""
+        return f"{self.shown}/{one_line(name)}"
+
+    def read(self, name: str) -> bytes:
+        """Return the content of the file *name*.
+
+        Raises
+        ------
+        InputError
+            Where it is damaged or too large.
+
+        """
+        try:
+            if self._zip is None:
+                with Path(self._paths[name]).open("rb") as stream:
+                    raw = stream.read(MAX_BYTES + 1)
+            else:
+                with self._zip.open(self._paths[name]) as member:
+                    raw = member.read(MAX_BYTES + 1)
+        except (OSError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+            words = getattr(error, "strerror", None) or one_line(error)
+            raise InputError(Fault(f"cannot be read: {words}", self.place(name))) from None
+        if len(raw) > MAX_BYTES:
+            raise InputError(Fault(f"is larger than {MAX_BYTES // 1_000_000} MB", self.place(name)))
+        return raw

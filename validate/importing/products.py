@@ -1,0 +1,108 @@
+"""Products of matrices: x (m, k) by a weight (n, k) without a bias, as frameworks for inference run them.
+
+``collector/*/collect_gemm.py`` of the package's repository captures six operators with weights of their own, one
+after the other, in one graph and replays it; the time is that of one operator.  SGLang's rows of 16 bits are fp16
+where they say float16; the collectors of vLLM and TensorRT-LLM make bf16 data whatever their rows say.  What is
+called fp8 there quantises the input first, and so do the formats of blocks and of weights alone: these are other
+questions than a product, and left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from validate.importing.aiconfigurator import Source, Table
+from validate.importing.sample import Share
+from validate.importing.tables import DATASET, LeftOut, Row, Shape, Times, graded, latency_s, seconds
+
+__all__ = ["Products", "product_rows", "read_products"]
+
+_NEEDED = ("gemm_dtype", "m", "n", "k", "latency")
+_PRECISIONS = {"float16": "fp16", "bfloat16": "bf16"}
+
+
+@dataclass(frozen=True, slots=True)
+class Products:
+    """Times of shapes (m, n, k) by table, with their precision; ``grid``: the shapes that most tables have exactly."""
+
+    times: Mapping[Table, Times]
+    precisions: Mapping[Table, str]
+    left_out: Mapping[Table, LeftOut]
+    grid: frozenset[Shape]
+
+    def chosen(self, device: str) -> list[Table]:
+        """Return of each framework the newest table that has the whole grid, otherwise the newest."""
+        tables: dict[str, list[Table]] = {}
+        for table in self.times:
+            if table.device == device:
+                tables.setdefault(table.framework, []).append(table)
+        return [next((t for t in of if self.grid <= self.times[t].keys()), of[0]) for of in tables.values()]
+
+
+def read_products(source: Source) -> Products:
+    """Return the products of all devices in *source*: which shapes are common does not depend on those asked for."""
+    times: dict[Table, Times] = {}
+    precisions: dict[Table, str] = {}
+    left_out: dict[Table, LeftOut] = {}
+    for table in source.tables("gemm"):
+        times[table], left_out[table], precisions[table] = {}, Counter(), "bf16"
+        for cell, number in source.rows(table, _NEEDED):
+            precision = _PRECISIONS.get(cell("gemm_dtype"))
+            time_s = latency_s(cell("latency"))
+            if precision is None:
+                left_out[table][f"product in {cell('gemm_dtype')}: quantises its input too"] += 1
+            elif time_s is None:
+                left_out[table]["product without a time"] += 1
+            else:
+                if table.framework == "sglang":
+                    precisions[table] = precision
+                times[table].setdefault((number("m"), number("n"), number("k")), []).append(time_s)
+    counted = Counter(frozenset(of) for of in times.values())
+    grid = max(counted, key=lambda shapes: (counted[shapes], len(shapes)), default=frozenset())
+    return Products(times, precisions, left_out, grid)
+
+
+def product_rows(products: Products, device: str, share: Share, left_out: LeftOut) -> tuple[list[Row], Sequence[Table]]:
+    """Return the rows of *device* and the tables that they are of; count in *left_out* what they leave out."""
+    tables = products.chosen(device)
+    kept: dict[str, Times] = {}
+    for table, of in products.times.items():
+        if table.device == device and table not in tables:
+            left_out["product in a version besides the newest with the common shapes"] += sum(map(len, of.values()))
+    for table in tables:
+        left_out.update(products.left_out[table])
+        common = {shape: found for shape, found in products.times[table].items() if shape in products.grid}
+        left_out["product of a shape that few tables have"] += len(products.times[table]) - len(common)
+        kept[table.framework] = common
+    return list(_rows(graded(kept), products, tables, share)), tables
+
+
+def _rows(
+    found: Mapping[str, Mapping[Shape, tuple[float, str, str]]],
+    products: Products,
+    tables: Sequence[Table],
+    share: Share,
+) -> Iterator[Row]:
+    for table in tables:
+        for (m, n, k), (time_s, trust, note) in found[table.framework].items():
+            if share.holds((m, n, k)):
+                yield {
+                    "device": table.device,
+                    "op": "linear",
+                    "variant": "lm_head",
+                    "phase": "fwd",
+                    "dtype": products.precisions[table],
+                    "m": m,
+                    "n": n,
+                    "k": k,
+                    "time_s": seconds(time_s),
+                    "includes_dispatch": 0,
+                    "cache": "cold",
+                    "issue": "graph",
+                    "software": f"{table.framework} {table.version}",
+                    "trust": trust,
+                    "note": note,
+                    "dataset": DATASET,
+                }

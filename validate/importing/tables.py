@@ -1,0 +1,91 @@
+"""What is written: rows of the project's tables, their grades, and what was left out and why."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+
+__all__ = [
+    "COLLECTIVES",
+    "DATASET",
+    "OPERATORS",
+    "LeftOut",
+    "Row",
+    "Shape",
+    "Times",
+    "csv_of",
+    "graded",
+    "latency_s",
+    "seconds",
+]
+
+OPERATORS = (
+    *("device", "op", "variant", "phase", "dtype", "batch", "m", "n", "k", "heads", "kv_heads", "time_s"),
+    *("includes_dispatch", "cache", "issue", "software", "trust", "note", "dataset"),
+)
+COLLECTIVES = (
+    *("machine", "n_nodes", "n_gpus", "collective", "bytes", "dtype", "placement", "time_s"),
+    *("software", "trust", "note", "dataset"),
+)
+DATASET = "aiconfigurator"
+Row = Mapping[str, object]
+Shape = tuple[int, ...]
+Times = dict[Shape, list[float]]  # seconds; several where a shape was measured several times
+LeftOut = Counter[str]
+
+_APART = 1.5  # frameworks that differ by more did not run the same thing
+_FLOOR_S = 2e-6  # below, what was timed is mostly how kernels follow one another
+
+
+def csv_of(columns: Sequence[str], rows: Iterable[Row]) -> bytes:
+    """Return *rows* as CSV, without the columns that are empty in all of them."""
+    listed = list(rows)
+    used = [column for column in columns if any(row.get(column, "") != "" for row in listed)]
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(used)
+    writer.writerows([row.get(column, "") for column in used] for row in listed)
+    return stream.getvalue().encode()
+
+
+def latency_s(text: str) -> float | None:
+    """Return the seconds of *text*, which is milliseconds; None where it is no time."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value * 1e-3 if math.isfinite(value) and value > 0 else None
+
+
+def seconds(value_s: float) -> str:
+    """Return a time as tables hold it: to five digits, finer than it was measured."""
+    return f"{value_s:.5g}"
+
+
+def graded(times: Mapping[str, Times]) -> dict[str, dict[Shape, tuple[float, str, str]]]:
+    """Return for each framework and shape the seconds (the median of several), the grade of trust and a note.
+
+    A where frameworks agree, B where they are further apart than a factor 1.5, C below 2 us.
+    """
+    medians = {framework: {shape: median(found) for shape, found in of.items()} for framework, of in times.items()}
+    ends: dict[Shape, tuple[float, float]] = {}
+    for of in medians.values():
+        for shape, time_s in of.items():
+            low_s, high_s = ends.get(shape, (time_s, time_s))
+            ends[shape] = min(low_s, time_s), max(high_s, time_s)
+    result: dict[str, dict[Shape, tuple[float, str, str]]] = {}
+    for framework, of in medians.items():
+        result[framework] = {}
+        for shape in sorted(of):
+            low_s, high_s = ends[shape]
+            grade, note = "A", ""
+            if high_s > _APART * low_s:
+                grade, note = "B", f"frameworks differ x{high_s / low_s:.2g}"
+            if of[shape] < _FLOOR_S:
+                grade = "C"
+            result[framework][shape] = of[shape], grade, note
+    return result
