@@ -58,7 +58,7 @@ def collective_rows(source: Source, device: str, left_out: LeftOut) -> tuple[lis
                     "collective": collective,
                     "bytes": size_bytes,
                     "dtype": dtype,
-                    "placement": "out-of-place",
+                    "placement": "out",
                     "time_s": seconds(time_s),
                     "software": f"nccl-tests -g 1; NCCL {version}",
                     "trust": trust,

@@ -1,7 +1,8 @@
 """Products of matrices: x (m, k) by a weight (n, k) without a bias, as frameworks for inference run them.
 
 ``collector/*/collect_gemm.py`` of the package's repository captures six operators with weights of their own, one
-after the other, in one graph and replays it; the time is that of one operator.  SGLang's rows of 16 bits are fp16
+after the other, in one graph and replays it; the time is that of one operator.  Where the six together fit the
+device's last cache they are found there at the next replay, so such rows are warm; others are cold.  SGLang's rows of 16 bits are fp16
 where they say float16; the collectors of vLLM and TensorRT-LLM make bf16 data whatever their rows say.  What is
 called fp8 there quantises the input first, and so do the formats of blocks and of weights alone: these are other
 questions than a product, and left out.
@@ -13,13 +14,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from simulator.topology.catalogue import load_part
+from simulator.topology.parts import GpuPart
 from validate.importing.aiconfigurator import Source, Table
 from validate.importing.sample import Share
 from validate.importing.tables import DATASET, LeftOut, Row, Shape, Times, graded, latency_s, seconds
 
-__all__ = ["Products", "product_rows", "read_products"]
+__all__ = ["Products", "is_cold", "product_rows", "read_products"]
 
 _NEEDED = ("gemm_dtype", "m", "n", "k", "latency")
+_OPERATORS = 6  # in a graph
+_OWN_INPUTS = frozenset(("sglang",))  # each operator has an input of its own; others share one
+_BYTES = 2  # of an element
 _PRECISIONS = {"float16": "fp16", "bfloat16": "bf16"}
 
 
@@ -79,6 +85,17 @@ def product_rows(products: Products, device: str, share: Share, left_out: LeftOu
     return list(_rows(graded(kept), products, tables, share)), tables
 
 
+def is_cold(shape: Shape, framework: str, l2_bytes: float) -> bool:
+    """Whether the next replay finds nothing of an operator in a last cache of *l2_bytes* (0: not known).
+
+    What is replayed are the weights of all operators, their inputs, and one output, whose memory the next
+    operator takes again.
+    """
+    m, n, k = shape
+    inputs = _OPERATORS if framework in _OWN_INPUTS else 1
+    return _BYTES * (_OPERATORS * n * k + inputs * m * k + m * n) > l2_bytes
+
+
 def _rows(
     found: Mapping[str, Mapping[Shape, tuple[float, str, str]]],
     products: Products,
@@ -86,20 +103,21 @@ def _rows(
     share: Share,
 ) -> Iterator[Row]:
     for table in tables:
-        for (m, n, k), (time_s, trust, note) in found[table.framework].items():
-            if share.holds((m, n, k)):
+        part = load_part(table.device)
+        l2_bytes = (part.l2_size or 0.0) if isinstance(part, GpuPart) else 0.0
+        for shape, (time_s, trust, note) in found[table.framework].items():
+            if share.holds(shape):
+                m, n, k = shape
                 yield {
                     "device": table.device,
                     "op": "linear",
                     "variant": "lm_head",
-                    "phase": "fwd",
                     "dtype": products.precisions[table],
                     "m": m,
                     "n": n,
                     "k": k,
                     "time_s": seconds(time_s),
-                    "includes_dispatch": 0,
-                    "cache": "cold",
+                    "cache": "cold" if is_cold(shape, table.framework, l2_bytes) else "warm",
                     "issue": "graph",
                     "software": f"{table.framework} {table.version}",
                     "trust": trust,
