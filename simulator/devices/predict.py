@@ -34,7 +34,7 @@ from simulator.devices.lowering import lower_operator
 from simulator.workload.operators import Operator, Phase
 from simulator.workload.precision import Precision
 
-__all__ = ["KERNEL_CLASSES", "Device", "kernel_class", "kernel_cost", "operator_costs"]
+__all__ = ["KERNEL_CLASSES", "Device", "cold_device", "kernel_class", "kernel_cost", "operator_costs"]
 
 Device = Gpu | Cpu
 
@@ -74,7 +74,7 @@ def kernel_cost(device: Device, kernel: Kernel, cold: float = 0.0) -> KernelCost
 
     """
     if cold > 0.0:
-        warm, whole = kernel_cost(device, kernel), kernel_cost(_cold(device), kernel)
+        warm, whole = kernel_cost(device, kernel), kernel_cost(cold_device(device), kernel)
         if cold >= 1.0:
             return whole
         return replace(whole if cold > 0.5 else warm, time_s=warm.time_s + cold * (whole.time_s - warm.time_s))
@@ -84,7 +84,8 @@ def kernel_cost(device: Device, kernel: Kernel, cold: float = 0.0) -> KernelCost
 
 
 @lru_cache(maxsize=256)
-def _cold(device: Device) -> Device:
+def cold_device(device: Device) -> Device:
+    """Return *device* with caches that hold nothing of what a kernel reads or writes when it starts."""
     return replace(device, is_cold=True)
 
 

@@ -67,7 +67,7 @@ def test_fewer_tiles_than_sms_take_the_time_of_one_tile() -> None:
 
 
 def test_on_tensor_cores_a_wave_that_is_hardly_filled_takes_as_long_as_a_full_one() -> None:
-    device = gpu("a100-pcie-40gb")
+    device = gpu("v100-sxm2-16gb")
     product = matrix_product_time(device, 4096, 4096, 4096, "fp16")
     tiles = 4096 // product.tile.rows * (4096 // product.tile.columns) * product.parts
     waves = -(-tiles // device.sm_count)

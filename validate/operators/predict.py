@@ -12,11 +12,11 @@ from simulator.devices.kernels import Convolution, Kernel, Streaming
 from simulator.devices.lowering import lower_operator
 from simulator.devices.predict import Device, kernel_cost
 from simulator.errors import InputError, one_line
-from validate.operators.issuing import in_graph
+from validate.operators.issuing import alone, in_graph
 from validate.operators.query import OperatorQuery
 from validate.score.query import NotScored
 
-__all__ = ["operator_kernels", "predict_operator", "roofline_operator"]
+__all__ = ["as_issued", "operator_kernels", "predict_operator", "roofline_operator"]
 
 
 def operator_kernels(query: OperatorQuery) -> tuple[Kernel, ...]:
@@ -38,14 +38,20 @@ def predict_operator(device: Device, query: OperatorQuery) -> float:
         raise NotScored(one_line(error)) from None
     if not costs:
         raise NotScored(f"{query.op} has no kernels in phase {query.phase}")
-    times_s = [in_graph(device, cost.time_s) if query.issued == "graph" else cost.time_s for cost in costs]
-    kernels_s = sum(times_s)
+    kernels_s = sum(as_issued(device, cost.time_s, query) for cost in costs)
     if not query.includes_dispatch:
         is_ahead = query.issued != "stream" or isinstance(device, Cpu)
         return kernels_s if is_ahead else max(kernels_s, dispatch_time(device, query.operator, query.phase))
     if isinstance(device, Cpu):
         return cpu_call_time(device) + kernels_s
     return isolated_time(device, query.operator, query.phase, kernels_s)
+
+
+def as_issued(device: Device, kernel_s: float, query: OperatorQuery) -> float:
+    """Return the seconds of a kernel that takes *kernel_s* in a stream, issued as *query* says."""
+    if query.issued == "graph":
+        return in_graph(device, kernel_s)
+    return alone(device, kernel_s) if query.issued == "alone" else kernel_s
 
 
 def roofline_operator(device: Device, query: OperatorQuery) -> float:

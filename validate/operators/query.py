@@ -46,7 +46,6 @@ COLUMNS_ASKED = (
         "includes_dispatch",
         "software",
         "cache",
-        "sets",
         "threads",
         "issue",
     ),
@@ -68,9 +67,8 @@ class OperatorQuery:
     """An operator in a phase, on the device of that name.
 
     ``channels_last``: images lie pixel by pixel.  ``is_cold``: nothing of what it reads and writes is in a
-    cache when it starts; ``sets``: it was called in turn on so many sets of operands, 0 where that is not said.
-    ``threads`` are those of a CPU, None one a core.  ``issued`` says how a GPU's kernels come where it is known:
-    from a captured graph, one call after the other, the host running ahead, or each by itself.
+    cache when it starts.  ``threads`` are those of a CPU, None one a core.  ``issued`` says how a GPU's kernels
+    come where it is known: from a captured graph, one call after the other, the host running ahead, or by themselves.
     """
 
     device: str
@@ -84,7 +82,6 @@ class OperatorQuery:
     is_cold: bool = False
     threads: int | None = None
     issued: Issued = ""
-    sets: int = 0
 
 
 def read_query(cell: Callable[[str], str]) -> OperatorQuery:
@@ -132,7 +129,6 @@ def read_query(cell: Callable[[str], str]) -> OperatorQuery:
         is_cold=cell("cache") == "cold",
         threads=_threads(cell),
         issued=_issued(cell),
-        sets=size("sets", 0) if cell("sets") else 0,
     )
 
 

@@ -1,21 +1,28 @@
 """Attention in one kernel: FlashAttention on matrix units, a memory-efficient kernel on fp32 lanes.
 
-A block keeps a tile of queries on the chip and goes through the keys; the scores never leave the SM.  Its
-products run at a share of the peak that depends on the generation and on the head's size, and between them
-exponentials are taken, of which an SM does 16 in a clock.  FlashAttention 2 computes both in turns; what
-overlaps is what another block on the SM has to do meanwhile.  Backward computes five products for two, and adds
-into the queries' gradient by atomic additions.
+A block keeps a tile of queries on the chip and goes through the keys; the scores never leave the SM.  A step of it
+multiplies, on matrix units, and takes exponentials, of which an SM does 16 in a clock: at heads of 128 these take
+a quarter of the products' clocks on an A100, half on an H100, as many on a B200, of which other products hide about
+half.  How blocks share the SMs is in :mod:`simulator.devices.gpu.attention_blocks`.
 
-Dao, "FlashAttention-2", 2023, figures 4 to 7 (A100, and H100 with the same kernel); Shah et al.,
-"FlashAttention-3", 2024, figures 5 and 6 (H100).
+Which kernel runs is the library's choice, not the device's.  ``flash2``, FlashAttention 2, issues the products of
+Ampere on every GPU (mma.sync), which matrix units since Hopper do at about half of their rate; ``native`` is written
+for the GPU's own generation: FlashAttention 3 and cuDNN 9 on Hopper, cuDNN, FlashInfer and TensorRT-LLM on Blackwell.
+Up to Ada they are the same.  Backward computes five products for two, and adds into the queries' gradient by atomic
+additions.
+
+Forward constants are fitted by ``validate.fit.operators.attention``; those of ``flash2`` since Hopper and of the
+backward pass are such that rates come out as published, heads of 128, long sequences: Dao, "FlashAttention-2", 2023,
+figures 4 to 7 (A100 backward 170 to 190 TFLOP/s; H100 forward 350 to 400, backward 280 to 330); Shah et al.,
+"FlashAttention-3", 2024, figures 5 and 6 (H100 backward 550 to 580).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
 
 from simulator.devices.cost import KernelCost, bound_of
+from simulator.devices.gpu.attention_blocks import Blocks, blocks_of, spread_over
 from simulator.devices.gpu.clock import sustained_clock
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import memory_time
@@ -25,31 +32,29 @@ from simulator.workload.precision import ELEMENT_BYTES
 
 __all__ = ["ATTENTION", "AttentionCosts", "attention_cost"]
 
-_ROWS = 128  # of a block
-_MANY_WAVES = 4  # beyond so many, blocks of unlike length fill the last
-
 
 @dataclass(frozen=True, slots=True)
 class AttentionCosts:
-    """Shares of the peak, from published rates (see the module); none is fitted to a table of measurements."""
+    """Constants of attention, the same for all GPUs."""
 
-    forward: float = 0.8  # products alone; with exponentials 200 to 220 TFLOP/s of 312 on A100, heads of 128
-    backward: float = 0.64  # 170 to 190 of 312
-    hopper_forward: float = 0.46  # FlashAttention 2 issues Ampere's instructions: 350 to 400 of 989
-    hopper_backward: float = 0.35  # 280 to 330
+    products: float = 0.78  # of the rate of matrix units, while a block multiplies
+    exponentials: float = 0.45  # of the exponentials' time, what no products hide
+    block_clocks: float = 3300.0  # to start and end a block: queries read, the result written
+    exposed_memory: float = 1.0  # of the bytes' time, what no products hide
+    alone: float = 1.3  # blocks that an SM needs to be busy, where they take turns by being several
+    last: float = 0.7  # of the longest block, for how long SMs wait at the end where blocks start in any order
+    kernel_s: float = 3e-6
+    # From papers, as said above.
+    backward_products: float = 0.605
+    synchronous_per_clock: float = 2150.0  # FLOPs of an SM in a clock by mma.sync, since Hopper
+    backward_kernels_s: float = 6e-6  # besides: rows' sums before it, a conversion after it
     early: float = 0.6  # of the above: Volta and Turing, whose kernels copy through registers (xFormers)
-    lanes: float = 0.5  # of fp32 lanes: the memory-efficient kernel of PyTorch
     amd: float = 0.55  # of the above: composable-kernel versions, 40 % of MI250's peak
-    head_half: float = 16.0  # a head of so many columns would reach half of what an endless one does
-    exponentials_per_clock: float = 16.0  # of an SM (CUDA programming guide, arithmetic instructions)
-    exposed: float = 0.5  # of the exponentials' time, what no other block's products hide
-    prologue_keys: float = 48.0  # what starting and ending a block costs, as keys to go through
-    kernel_s: float = 6e-6
-    backward_kernels_s: float = 8e-6  # besides: rows' sums before it, a conversion after it
+    lanes: float = 0.5  # of fp32 lanes: the memory-efficient kernel of PyTorch
 
 
 ATTENTION = AttentionCosts()
-_REFERENCE_HEAD = 128
+_EXPONENTIALS_PER_CLOCK = 16.0  # of an SM (CUDA programming guide, arithmetic instructions)
 
 
 def attention_cost(gpu: Gpu, kernel: FusedAttention, costs: AttentionCosts = ATTENTION) -> KernelCost:
@@ -61,57 +66,48 @@ def attention_cost(gpu: Gpu, kernel: FusedAttention, costs: AttentionCosts = ATT
         Where the device has no figure for the kernel's precision.
 
     """
-    forward = kernel.direction == "fwd"
-    idle = _excess(gpu, kernel, costs)
-    head = kernel.head_size
-    share = head / (head + costs.head_half) * (_REFERENCE_HEAD + costs.head_half) / _REFERENCE_HEAD
-    rate, detail = _rate(gpu, kernel, costs)
-    products_s = idle * kernel.flop / (rate * min(1.0, share))
-    scores = kernel.flop / (4 if forward else 10) / head
-    clock_Hz = sustained_clock(gpu, kernel.precision)
-    exponentials_s = idle * scores / (gpu.sm_count * costs.exponentials_per_clock * clock_Hz)
-    compute_s = products_s + costs.exposed * exponentials_s
+    is_forward = kernel.direction == "fwd"
+    is_native = kernel.library == "native" and gpu.traits.operands == "warps"
+    blocks = blocks_of(kernel, packs=is_native)
+    flop_per_clock, detail = _flop_per_clock(gpu, kernel, is_native, costs)
+    scores = blocks.rows * blocks.columns
+    flop = (4 if is_forward else 10) * scores * kernel.head_size
+    step_clocks = flop / flop_per_clock + costs.exponentials * scores / _EXPONENTIALS_PER_CLOCK
+    clocks = _clocks(gpu, blocks, step_clocks, is_native, costs)
+    compute_s = clocks / sustained_clock(gpu, kernel.precision)
     read_bytes, written_bytes = _traffic(kernel)
     memory_s = memory_time(gpu, read_bytes, written_bytes)
-    fixed_s = costs.kernel_s + (0.0 if forward else costs.backward_kernels_s)
-    time_s = max(compute_s, memory_s) + fixed_s
+    fixed_s = costs.kernel_s + (0.0 if is_forward else costs.backward_kernels_s)
+    time_s = compute_s + costs.exposed_memory * memory_s + fixed_s
     bound = bound_of(time_s, compute_s, memory_s)
     return KernelCost(time_s, bound, float(kernel.flop), read_bytes + written_bytes, detail)
 
 
-def _rate(gpu: Gpu, kernel: FusedAttention, costs: AttentionCosts) -> tuple[float, str]:
-    """Return the rate of the products, in FLOP/s, with heads of 128, and which kernel it is."""
-    tensor = tensor_rate(gpu, kernel.precision)
-    if not tensor:
-        return compute_rate(gpu, "fp32") * costs.lanes, "memory-efficient"
-    forward, operands = kernel.direction == "fwd", gpu.traits.operands
-    if operands == "warps":
-        share = costs.hopper_forward if forward else costs.hopper_backward
-    else:
-        share = costs.forward if forward else costs.backward
+def _clocks(gpu: Gpu, blocks: Blocks, step_clocks: float, is_native: bool, costs: AttentionCosts) -> float:
+    """Return the clocks until the last block ends.
+
+    Native kernels start the longest blocks first, and a block alone keeps its SM busy: of its groups of warps one
+    multiplies while the other takes exponentials.
+    """
+    if is_native:
+        return spread_over(blocks, gpu.sm_count, step_clocks, costs.block_clocks, alone=1.0, last=0.0)
+    return spread_over(blocks, gpu.sm_count, step_clocks, costs.block_clocks, alone=costs.alone, last=costs.last)
+
+
+def _flop_per_clock(gpu: Gpu, kernel: FusedAttention, is_native: bool, costs: AttentionCosts) -> tuple[float, str]:
+    """Return the FLOPs of an SM in a clock while it multiplies, and which kernel it is."""
+    sm_clocks_per_s = gpu.sm_count * sustained_clock(gpu, kernel.precision)
+    peak = tensor_rate(gpu, kernel.precision) / sm_clocks_per_s
+    if not peak:
+        return costs.lanes * compute_rate(gpu, "fp32") / sm_clocks_per_s, "memory-efficient"
+    if gpu.traits.operands == "warps" and not is_native:
+        peak = min(peak, costs.synchronous_per_clock)
+    share = costs.products if kernel.direction == "fwd" else costs.backward_products
     if gpu.traits.kernels == "amd":
         share *= costs.amd
-    elif operands == "registers":
+    elif gpu.traits.operands == "registers":
         share *= costs.early
-    return tensor * share, "flash"
-
-
-def _excess(gpu: Gpu, kernel: FusedAttention, costs: AttentionCosts) -> float:
-    """Return by how much the time exceeds that of the FLOPs spread evenly over all SMs.
-
-    Blocks own rows of queries (backward: of keys), the last of them part-filled, and so is the last wave of
-    blocks; each starts and ends with work that nothing overlaps; on the diagonal of a mask they compute all.
-    """
-    owned, passed = kernel.query_length, kernel.key_length
-    if kernel.direction == "bwd":
-        owned, passed = passed, owned
-    pairs = kernel.batch * kernel.heads
-    blocks = pairs * ceil(owned / _ROWS)
-    rows = blocks * _ROWS / (pairs * owned)
-    waves = ceil(blocks / gpu.sm_count) * gpu.sm_count / blocks if blocks < _MANY_WAVES * gpu.sm_count else 1.0
-    masked = kernel.causal and kernel.query_length == kernel.key_length
-    started = (costs.prologue_keys + (_ROWS / 2 if masked else 0.0)) / (passed / 2 if masked else passed)
-    return rows * waves * (1.0 + started)
+    return peak * share, "flash, native" if is_native else "flash"
 
 
 def _traffic(kernel: FusedAttention) -> tuple[float, float]:

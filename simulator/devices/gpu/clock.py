@@ -22,8 +22,8 @@ __all__ = ["POWER", "PowerCosts", "computes_on_tensor_cores", "energy_time", "su
 class PowerCosts:
     """Constants of power, the same for all GPUs.
 
-    ``multiply_add_J``, ``sm_lanes`` and ``headroom`` are fitted by ``validate.fit.operators.gemm``; the
-    others are general knowledge, shares of idle power such that a V100 of 250 W holds its boost clock, as it does.
+    ``multiply_add_J``, ``sm_lanes`` and ``headroom`` are fitted by ``validate.fit.operators.gemm``, and
+    ``async_16_bit_J`` by ``validate.fit.operators.tensor_product``; the others are general knowledge, shares of idle power such that a V100 of 250 W holds its boost clock, as it does.
     """
 
     multiply_add_J: float = 1.51e-11  # of a lane in fp32 at 16 nm and full voltage
@@ -39,9 +39,10 @@ class PowerCosts:
     tensor_8_bit: float = 0.1
     packed: float = 0.3  # several narrow numbers in one lane
     # Since Hopper products on tensor cores run at the highest clock until they have used what power there is:
-    # energy of one operation, all of the chip's included.  Assumed from the fastest products known of an H100.
+    # energy of one operation, all of the chip's included.  That in 16 bit is fitted with tensor_product; the others are
+    # assumed from the fastest products known of an H100.
     async_32_bit_J: float = 1.4e-12
-    async_16_bit_J: float = 7.88e-13
+    async_16_bit_J: float = 8.2e-13
     async_8_bit_J: float = 4.4e-13
 
 

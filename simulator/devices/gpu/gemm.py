@@ -3,8 +3,8 @@
 A way is a tile and a number of parts that k is split into.  Its time is the norm of four, which overlap
 in part: arithmetic, in whole waves of tiles over the SMs; device memory, where each wave reads its
 operands anew unless L2 still has them; L2, from which every tile fetches its rows and columns; and the
-translation of addresses, where rows lie far apart and operands lie along k.  Since Hopper a large product
-takes as long as its energy lasts at the board's power, if that is longer.
+translation of addresses, where rows lie far apart and operands lie along k.  Products on tensor cores since
+Ampere have a model of their own (:mod:`simulator.devices.gpu.tensor_product`).
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from simulator.devices.cost import Bound, KernelCost, bound_of
-from simulator.devices.gpu.clock import computes_on_tensor_cores, energy_time, sustained_clock
-from simulator.devices.gpu.gemm_tiles import GEMM, GemmConstants, Tile, tiles_for
+from simulator.devices.cost import KernelCost
+from simulator.devices.gpu.clock import computes_on_tensor_cores, sustained_clock
+from simulator.devices.gpu.gemm_tiles import GEMM, GemmConstants, tiles_for
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth, l2_bandwidth, resident_share
+from simulator.devices.gpu.product import ProductTime, Tile
 from simulator.devices.gpu.rates import arithmetic_rate, held
+from simulator.devices.gpu.tensor_product import is_pipelined, tensor_product_time
 from simulator.devices.kernels import Gemm
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
-__all__ = ["ProductTime", "gemm_cost", "matrix_product_time"]
+__all__ = ["gemm_cost", "matrix_product_time"]
 
 _WAVES = (1, 2, 4)  # that k may be split to fill
 _MOST_PARTS = 64
@@ -32,26 +34,7 @@ _VECTOR = 2  # elements that one instruction loads, at least, where rows start o
 _SECTOR_BYTES = 32
 _PAGE_BYTES = 2 << 20  # that one translation covers, since Pascal
 _REDUCE_SPEED = 2.5  # partial sums of a split k are still in L2: so much faster than device memory
-_HELD = 12.0  # exponent: the clock gives way over the last tenth below the power limit
 _Way = tuple[float, Tile, int, float, float, float, float]  # the fields of ProductTime
-
-
-@dataclass(frozen=True, slots=True)
-class ProductTime:
-    """What a product takes, and how: its tile, the parts of k, and what each resource alone would take."""
-
-    time_s: float
-    tile: Tile
-    parts: int
-    compute_s: float
-    memory_s: float
-    l2_s: float
-    walk_s: float
-
-    @property
-    def bound(self) -> Bound:
-        """What takes longest."""
-        return bound_of(self.time_s, self.compute_s, max(self.memory_s, self.l2_s, self.walk_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,23 +64,25 @@ class _Product:
     reduce_s: float  # where k is split
     partial_s_per_byte: float  # of the sums of its parts
     start_s: float
-    energy_s: float  # in which the board may spend its energy
 
 
 def gemm_cost(gpu: Gpu, kernel: Gemm, constants: GemmConstants = GEMM) -> KernelCost:
     """Return the cost of *kernel* on *gpu*."""
     element = ELEMENT_BYTES[kernel.precision]
-    found = matrix_product_time(
-        gpu,
-        kernel.m,
-        kernel.n,
-        kernel.k,
-        kernel.precision,
-        batch=kernel.batch,
-        layout=kernel.layout,
-        written_bytes=float(kernel.m * kernel.n * (kernel.out_bytes or element)),
-        constants=constants,
-    )
+    if is_pipelined(gpu, kernel.precision):
+        found = tensor_product_time(gpu, kernel)
+    else:
+        found = matrix_product_time(
+            gpu,
+            kernel.m,
+            kernel.n,
+            kernel.k,
+            kernel.precision,
+            batch=kernel.batch,
+            layout=kernel.layout,
+            written_bytes=float(kernel.m * kernel.n * (kernel.out_bytes or element)),
+            constants=constants,
+        )
     moved = kernel.bytes + kernel.epilogue_elements * element
     parts = f", k in {found.parts}" if found.parts > 1 else ""
     detail = f"tiles {found.tile.rows}x{found.tile.columns}{parts}"
@@ -204,8 +189,7 @@ def _product(
         split_share=c.split_share if kernels == "ampere" and not tensor else 1.0,
         reduce_s=c.reduce_early_s if kernels in ("maxwell", "amd") else c.reduce_s,
         partial_s_per_byte=1.0 / (_REDUCE_SPEED * memory_Bps),
-        start_s=c.start_async_s if tensor and gpu.traits.operands == "warps" else c.start_s,
-        energy_s=energy_time(gpu, precision, 2.0 * m * n * k * batch, c.power),
+        start_s=c.start_s,
     )
 
 
@@ -257,8 +241,6 @@ def _way(p: _Product, tile: Tile, parts: int, c: GemmConstants) -> _Way:
 
     e = c.overlap
     time_s = p.start_s + (compute_s**e + memory_s**e + l2_s**e + walk_s**e) ** (1.0 / e)
-    if p.energy_s:
-        time_s = (time_s**_HELD + p.energy_s**_HELD) ** (1.0 / _HELD)
     if parts > 1:
         time_s += p.reduce_s + p.batch * p.m * p.n * 4.0 * (parts + 1) * p.partial_s_per_byte
     return time_s, tile, parts, compute_s, memory_s, l2_s, walk_s

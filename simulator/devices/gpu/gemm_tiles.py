@@ -12,10 +12,11 @@ from functools import lru_cache
 
 from simulator.devices.gpu.clock import POWER, PowerCosts, computes_on_tensor_cores, sustained_clock
 from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.product import Tile
 from simulator.devices.gpu.rates import arithmetic_rate
 from simulator.workload.precision import Precision
 
-__all__ = ["GEMM", "GemmConstants", "Tile", "tiles_for"]
+__all__ = ["GEMM", "GemmConstants", "tiles_for"]
 
 # (columns, rows) of the row-major result, the larger first: columns are what BLAS calls m.
 _SIDES = (
@@ -42,12 +43,10 @@ class GemmConstants:
     rate_other: float = 0.747  # of peak, at best
     rate_matrix_other: float = 0.645  # on matrix cores: the best products known of MI300X, MI325X and MI355X
     fetch_tensor: float = 4.16
-    rate_tensor_32_bit: float = 0.668  # tf32 against 16 bit: operands must lie along k, and are turned by the SM
     alone: float = 1.41e04  # elements of all tiles on an SM that hide each other's latencies
     alone_tensor: float = 6.88e03
     tile_clocks: float = 452  # start and end of a tile
     tile_clocks_tensor: float = 1.06e03
-    tile_clocks_async: float = 4.14e03  # since Hopper, operands of 16 bit; of 32 bit twice that: its buffers are deep
     overlap: float = 2.09  # exponent: arithmetic, memory and caches together take the norm of their times
     bandwidth_share: float = 0.984  # of what streams reach
     l2_clock_bytes: float = 25  # from L2 to an SM, in a clock
@@ -68,7 +67,6 @@ class GemmConstants:
     walks_early: float = 2.48  # translations in a clock of the whole GPU, to Pascal
     walks_late: float = 12.8  # since Volta
     start_s: float = 4.07e-06  # launch to first instruction, and end
-    start_async_s: float = 4.97e-06  # since Hopper, on tensor cores
     reduce_early_s: float = 5.17e-05  # where k is split: the kernel that adds up, and how rarely libraries do it
     reduce_s: float = 4.01e-06  # since Volta
     power: PowerCosts = POWER
@@ -77,38 +75,22 @@ class GemmConstants:
 GEMM = GemmConstants()
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """A tile on a device: its sides, what an SM computes of it, and what it costs to have one."""
-
-    columns: int
-    rows: int
-    sm_flops_per_s: float
-    alone: float  # tiles an SM needs to be fully busy; fewer take as long as so many
-    edge_s: float  # start and end of a tile
-
-
 @lru_cache(maxsize=4096)
 def tiles_for(
     gpu: Gpu, precision: Precision, layout: str, batched: bool, aligned: bool = True, constants: GemmConstants = GEMM
 ) -> tuple[Tile, ...]:
     """Return the tiles that a library has for products in *precision* of *layout*, the largest first."""
     tensor = computes_on_tensor_cores(gpu, precision)
-    by_warps = tensor and gpu.traits.operands == "warps"
     clock_Hz = sustained_clock(gpu, precision, constants.power)
-    if by_warps:  # energy_time holds large products to the board's power
-        clock_Hz = max(gpu.max_clock_Hz, gpu.boost_clock_Hz) * gpu.calibration.compute
     sm_rate = arithmetic_rate(gpu, precision) / gpu.sm_count * clock_Hz / gpu.boost_clock_Hz
     clocks, elements = (
         (constants.tile_clocks_tensor, constants.alone_tensor) if tensor else (constants.tile_clocks, constants.alone)
     )
-    if by_warps:
-        clocks = constants.tile_clocks_async * (2.0 if precision == "tf32" else 1.0)
     tiles = []
     for columns, rows in _SIDES:
         if not tensor and not _in_library(gpu, columns, rows, layout, batched):
             continue
-        share = _busy_share(gpu, precision, tensor, columns, rows, layout, aligned, constants)
+        share = _busy_share(gpu, tensor, columns, rows, layout, aligned, constants)
         alone = elements / (columns * rows)
         tiles.append(Tile(columns, rows, sm_rate * share, alone, clocks / clock_Hz * min(1.0, 1.0 / alone)))
     return tuple(tiles)
@@ -136,7 +118,6 @@ def _in_library(gpu: Gpu, columns: int, rows: int, layout: str, batched: bool) -
 
 def _busy_share(
     gpu: Gpu,
-    precision: Precision,
     tensor: bool,
     columns: int,
     rows: int,
@@ -146,9 +127,7 @@ def _busy_share(
 ) -> float:
     fetches, kernels = 1.0 / columns + 1.0 / rows, gpu.traits.kernels
     if tensor:
-        rate = c.rate_tensor_32_bit if precision == "tf32" else 1.0
-        if kernels == "amd":
-            rate = c.rate_matrix_other
+        rate = c.rate_matrix_other if kernels == "amd" else 1.0
         return rate / (1.0 + c.fetch_tensor * fetches)
     if kernels == "amd":
         return c.rate_other / (1.0 + c.fetch_other * fetches)

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
 from simulator.devices.gpu.gemm_tiles import GemmConstants
+from simulator.devices.gpu.tensor_product import TensorProducts, is_pipelined
 from simulator.errors import InputError
 from validate.fit.operators.judge import Predict
 from validate.fit.operators.rows import Measured, read_measured
@@ -17,6 +18,7 @@ from validate.fit.operators.rows import Measured, read_measured
 __all__ = ["FAMILIES", "Family", "Material", "constant_lines", "read_material"]
 
 _SHORT_ROWS = 30  # of each device, operator and precision
+_SHORT_TENSOR_ROWS = 100
 _SHORT_EVALUATIONS = 7
 
 
@@ -140,10 +142,29 @@ def _gemm() -> Family:
         module.OPERATORS,
         "A",
         "",
-        _has_rate,
+        lambda row: _has_rate(row) and not is_pipelined(row.gpu, row.query.precision),
         lambda _row: True,
         fit,
         lambda constants: lambda row: module.predicted_gemm(row, constants),
+    )
+
+
+def _tensor_product() -> Family:
+    from validate.fit.operators import tensor_product as module
+
+    def fit(material: Material, short: bool) -> TensorProducts:
+        most, evaluations = (_SHORT_TENSOR_ROWS, _SHORT_EVALUATIONS) if short else (300, 10)
+        return module.fit_tensor_product(material.fitted, most=most, max_evaluations=evaluations).constants
+
+    return Family(
+        "tensor_product",
+        module.OPERATORS,
+        "A",
+        "",
+        module.usable,
+        lambda _row: True,
+        fit,
+        lambda constants: lambda row: module.predicted_s(row, constants),
     )
 
 
@@ -164,6 +185,7 @@ def _recurrence() -> Family:
 
 FAMILIES: dict[str, Callable[[], Family]] = {
     "gemm": _gemm,
+    "tensor_product": _tensor_product,
     "memory_bound": _memory_bound,
     "convolution": _convolution,
     "recurrence": _recurrence,

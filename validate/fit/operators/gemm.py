@@ -49,8 +49,6 @@ _ASSUMED: Mapping[str, _Assumed] = {
     "fetch_other": _Assumed(10.0),
     "rate_other": _Assumed(0.85),
     "fetch_tensor": _Assumed(4.0),
-    "rate_tensor_32_bit": _Assumed(0.7),
-    "tile_clocks_async": _Assumed(4000.0),
     "alone": _Assumed(8192.0),
     "alone_tensor": _Assumed(8192.0),
     "tile_clocks": _Assumed(500.0),
@@ -73,15 +71,11 @@ _ASSUMED: Mapping[str, _Assumed] = {
     "walks_late": _Assumed(8.0),
     "thin_share": _Assumed(0.1, 1.0),
     "start_s": _Assumed(4e-6, 4.0),
-    "start_async_s": _Assumed(4e-6, 4.0),
     "reduce_early_s": _Assumed(15e-6, 4.0),
     "reduce_s": _Assumed(4e-6, 2.0),
     "power.multiply_add_J": _Assumed(22e-12),
     "power.sm_lanes": _Assumed(106.0, 1.0),
     "power.headroom": _Assumed(1.12, 3.0),
-    "power.async_32_bit_J": _Assumed(1.4e-12, 3.0),
-    "power.async_16_bit_J": _Assumed(7.9e-13, 3.0),  # STAS MAMF: 794.5 TFLOP/s of 626 W
-    "power.async_8_bit_J": _Assumed(4.4e-13, 3.0),  # 1,403 TFLOP/s
 }
 
 

@@ -1,0 +1,250 @@
+"""Products of matrices on tensor cores whose operands come asynchronously: NVIDIA's since Ampere.
+
+A block computes a tile of the result.  It goes along k in stages, and while one is multiplied those after it
+are on their way.  So a product takes the norm of four times, which overlap in part: arithmetic, in whole waves
+of tiles over the SMs; device memory, where each wave reads its operands anew unless L2 still has them; L2, from
+which every tile fetches its rows and columns; and the latency of memory along k, which bounds small products:
+they have too few bytes under way.  A tile starts and ends with what nothing overlaps, and writing the result is
+hidden in part only.  Where tiles are few, k is split into parts that are added up after.  Of all ways to cut, a
+library is taken to choose the fastest.
+
+Constants are fitted by ``validate.fit.operators.tensor_product`` to what NVIDIA publishes of its own GPUs
+(docs/published.md), in stages of one model for two generations of hardware: operands that threads copy past
+their registers (``cp.async``), and operands that a warp of its own fetches in boxes (TMA) for ``wgmma``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from simulator.devices.gpu.clock import POWER, PowerCosts, computes_on_tensor_cores, energy_time, sustained_clock
+from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.memory import achieved_bandwidth, l2_bandwidth, resident_share
+from simulator.devices.gpu.product import ProductTime, Tile
+from simulator.devices.gpu.rates import arithmetic_rate
+from simulator.devices.kernels import Gemm
+from simulator.workload.precision import ELEMENT_BYTES, Precision
+
+__all__ = ["TENSOR_PRODUCTS", "TensorProductCosts", "TensorProducts", "is_pipelined", "tensor_product_time"]
+
+# (columns, rows), the larger first.
+_SIDES = (
+    *((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (128, 32)),
+    *((32, 128), (64, 32), (32, 64), (128, 16), (16, 128), (64, 16), (16, 64)),
+)
+_WAVES = (1, 2, 4)  # that k may be split to fill
+_MOST_PARTS = 64
+_LEAST_K = 64  # of a part
+_STEP_K = 32
+_SUM_BYTES = 4  # partial sums are kept in fp32
+_HELD = 12.0  # exponent: the clock gives way over the last tenth below the power limit
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorProductCosts:
+    """Constants of one way of bringing operands.  Two objects are never the same, so tiles can be remembered."""
+
+    start_clocks: float  # launch to first instruction, and end
+    edge_clocks: float  # start and end of a tile
+    edge_32_bit_clocks: float  # likewise in tf32, whose operands are turned on their way
+    rate: float  # of the data sheet's
+    rate_32_bit: float  # besides, in tf32
+    fetch: float  # a tile of r x c multiplies for 1 / (1 + fetch (1/r + 1/c)) of the time
+    alone: float  # elements of all tiles on an SM that hide each other's latencies
+    latency_s: float  # for each element along k, of device memory, with the stages under way that fit the SM
+    cached: float  # of that, where L2 holds the operands
+    overlap: float  # exponent: the four times together take the norm of them
+    bandwidth_share: float  # of what streams reach
+    l2_rate_share: float  # likewise of L2's
+    l2_share: float  # of L2's size, for operands that later waves read anew
+    l2_clock_bytes: float  # from L2 to an SM, in a clock
+    exposed: float  # of the time in which the result is written
+    reduce_clocks: float  # where k is split: the kernel that adds up
+    partial: float  # of the time in which memory takes the sums that it adds up
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorProducts:
+    """Constants of products by how operands come, the same for all GPUs of NVIDIA since Ampere."""
+
+    copies: TensorProductCosts = TensorProductCosts(
+        start_clocks=5220,
+        edge_clocks=2350,
+        edge_32_bit_clocks=2000,
+        rate=0.95,
+        rate_32_bit=0.7,
+        fetch=5.97,
+        alone=4390,
+        latency_s=9.99e-10,
+        cached=0.5,
+        overlap=3.5,
+        bandwidth_share=0.854,
+        l2_rate_share=0.624,
+        l2_share=0.297,
+        l2_clock_bytes=40,
+        exposed=0.3,
+        reduce_clocks=4030,
+        partial=0.362,
+    )
+    warps: TensorProductCosts = TensorProductCosts(
+        start_clocks=6510,
+        edge_clocks=477,
+        edge_32_bit_clocks=7300,
+        rate=1.0,
+        rate_32_bit=0.683,
+        fetch=0.945,
+        alone=5380,
+        latency_s=1.13e-09,
+        cached=0.482,
+        overlap=2.46,
+        bandwidth_share=0.967,
+        l2_rate_share=0.637,
+        l2_share=0.193,
+        l2_clock_bytes=113,
+        exposed=0.198,
+        reduce_clocks=6260,
+        partial=0.396,
+    )
+    power: PowerCosts = POWER
+
+
+TENSOR_PRODUCTS = TensorProducts()
+_Way = tuple[float, Tile, int, float, float, float, float]
+
+
+def is_pipelined(gpu: Gpu, precision: Precision) -> bool:
+    """Return whether products in *precision* run on tensor cores whose operands come asynchronously."""
+    return gpu.traits.operands in ("copies", "warps") and computes_on_tensor_cores(gpu, precision)
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """A product on a device: all that does not depend on how it is cut.  Sizes of A and B are of one of a batch."""
+
+    m: int
+    n: int
+    k: int
+    batch: int
+    element_bytes: int
+    left_bytes: float
+    right_bytes: float
+    written_bytes: float
+    missed: float  # share of operands read anew by later waves
+    s_per_byte: float  # of memory, in part from L2
+    latency_s: float  # for each element along k
+    l2_Bps_per_sm: float
+    partial_s_per_byte: float
+    start_s: float
+    reduce_s: float
+    energy_s: float  # in which the board may spend its energy
+
+
+def tensor_product_time(gpu: Gpu, kernel: Gemm, constants: TensorProducts = TENSOR_PRODUCTS) -> ProductTime:
+    """Return the time of *kernel* on *gpu*, for which :func:`is_pipelined` holds."""
+    costs = constants.warps if gpu.traits.operands == "warps" else constants.copies
+    product = _product(gpu, kernel, costs, constants.power)
+    best: _Way | None = None
+    for tile in _tiles(gpu, kernel.precision, costs, constants.power):
+        tiles = kernel.batch * -(-kernel.m // tile.rows) * -(-kernel.n // tile.columns)
+        # However k is split, arithmetic takes no less than spread evenly over all SMs.
+        spread_s = tiles * tile.rows * tile.columns * 2.0 * kernel.k / (tile.sm_flops_per_s * gpu.sm_count)
+        if best is not None and spread_s > best[0]:
+            continue
+        for parts in _parts(kernel.k, gpu.sm_count, tiles):
+            way = _way(product, tile, parts, gpu.sm_count, costs)
+            if best is None or way[0] < best[0]:
+                best = way
+    assert best is not None
+    time_s, tile, parts, compute_s, memory_s, l2_s, latency_s = best
+    return ProductTime(time_s, tile, parts, compute_s, memory_s, l2_s, 0.0, latency_s)
+
+
+def _highest_clock(gpu: Gpu) -> float:
+    return max(gpu.max_clock_Hz, gpu.boost_clock_Hz)
+
+
+def _product(gpu: Gpu, kernel: Gemm, c: TensorProductCosts, power: PowerCosts) -> _Product:
+    element = ELEMENT_BYTES[kernel.precision]
+    left, right = float(kernel.m * kernel.k * element), float(kernel.n * kernel.k * element)
+    written = float(kernel.m * kernel.n * (kernel.out_bytes or element))
+    memory_Bps = achieved_bandwidth(gpu) * c.bandwidth_share
+    # Products that run one after the other on the same operands find them in L2, as far as it holds all.
+    hits = resident_share(gpu, kernel.batch * (left + right + written))
+    l2_Bps = max(l2_bandwidth(gpu) * c.l2_rate_share, memory_Bps)
+    clock_Hz = _highest_clock(gpu)
+    return _Product(
+        m=kernel.m,
+        n=kernel.n,
+        k=kernel.k,
+        batch=kernel.batch,
+        element_bytes=element,
+        left_bytes=left,
+        right_bytes=right,
+        written_bytes=written,
+        missed=1.0 / (1.0 + (max(gpu.l2_bytes * c.l2_share, 1.0) / max(left + right, 1.0)) ** 2),
+        s_per_byte=hits / l2_Bps + (1.0 - hits) / memory_Bps,
+        latency_s=c.latency_s * element / 2.0 * (1.0 - hits * (1.0 - c.cached)),
+        l2_Bps_per_sm=c.l2_clock_bytes * clock_Hz,
+        partial_s_per_byte=c.partial / memory_Bps,
+        start_s=c.start_clocks / clock_Hz,
+        reduce_s=c.reduce_clocks / clock_Hz,
+        energy_s=energy_time(gpu, kernel.precision, 2.0 * kernel.m * kernel.n * kernel.k * kernel.batch, power),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _tiles(gpu: Gpu, precision: Precision, c: TensorProductCosts, power: PowerCosts) -> tuple[Tile, ...]:
+    """Return the tiles of products in *precision*, the largest first."""
+    if gpu.traits.operands == "warps":  # energy_time holds large products to the board's power
+        clock_Hz = _highest_clock(gpu) * gpu.calibration.compute
+    else:
+        clock_Hz = sustained_clock(gpu, precision, power)
+    sm_rate = arithmetic_rate(gpu, precision) / gpu.sm_count * clock_Hz / gpu.boost_clock_Hz * c.rate
+    edge_clocks = c.edge_clocks
+    if precision == "tf32":
+        sm_rate *= c.rate_32_bit
+        edge_clocks = c.edge_32_bit_clocks
+    found = []
+    for columns, rows in _SIDES:
+        share = 1.0 / (1.0 + c.fetch * (1.0 / columns + 1.0 / rows))
+        alone = c.alone / (columns * rows)
+        found.append(Tile(columns, rows, sm_rate * share, alone, edge_clocks / clock_Hz * min(1.0, 1.0 / alone)))
+    return tuple(found)
+
+
+def _parts(k: int, sm_count: int, tiles: int) -> set[int]:
+    """Return into how many parts *k* may be split: so that all SMs have one, two, four of *tiles* times parts."""
+    most = min(_MOST_PARTS, -(-k // _LEAST_K))
+    return {1, *(max(1, min(most, waves * sm_count // tiles)) for waves in _WAVES)}
+
+
+def _way(p: _Product, tile: Tile, parts: int, sm_count: int, c: TensorProductCosts) -> _Way:
+    rows, columns = -(-p.m // tile.rows), -(-p.n // tile.columns)
+    k = -(-p.k // (parts * _STEP_K)) * _STEP_K
+    tiles = p.batch * rows * columns * parts
+    waves = float(max(1, -(-tiles // sm_count)))
+    turns = max(1.0, waves * min(1.0, 1.0 / tile.alone))  # waves, counting small tiles that share an SM as one
+    compute_s = 2.0 * tile.rows * tile.columns * k / tile.sm_flops_per_s * max(waves, tile.alone)
+
+    # A wave covers about as many rows as columns of C, each of which is read once for the wave.
+    tall = min(max(math.sqrt(sm_count * tile.columns / tile.rows), 1.0), rows)
+    wide = min(max(sm_count / tall, 1.0), columns)
+    tall = min(max(sm_count / wide, 1.0), rows)
+    read = p.left_bytes * (1.0 + (columns / wide - 1.0) * p.missed)
+    read += p.right_bytes * (1.0 + (rows / tall - 1.0) * p.missed)
+    memory_s = p.batch * (read + p.written_bytes) * p.s_per_byte
+
+    fetched = tiles * k * p.element_bytes
+    l2_s = fetched * (tile.rows + tile.columns) / (p.l2_Bps_per_sm * min(tiles, sm_count))
+    latency_s = k * p.latency_s * turns
+    e = c.overlap
+    time_s = p.start_s + (compute_s**e + memory_s**e + l2_s**e + latency_s**e) ** (1.0 / e)
+    time_s += tile.edge_s * waves + c.exposed * p.batch * p.written_bytes * p.s_per_byte
+    if parts > 1:
+        sums = p.batch * p.m * p.n * _SUM_BYTES * (parts + 1)  # written, read, and the result written
+        time_s += p.reduce_s + sums * p.partial_s_per_byte
+    if p.energy_s:
+        time_s = (time_s**_HELD + p.energy_s**_HELD) ** (1.0 / _HELD)
+    return time_s, tile, parts, compute_s, memory_s, l2_s, latency_s

@@ -1,0 +1,130 @@
+"""Products on tensor cores since Ampere, in limits that have a closed form."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil
+
+import pytest
+
+from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.rates import arithmetic_rate
+from simulator.devices.gpu.tensor_product import TENSOR_PRODUCTS, is_pipelined, tensor_product_time
+from simulator.devices.kernels import Gemm
+from simulator.devices.predict import cold_device, kernel_cost
+from validate.operators.devices import find_gpu
+
+ASYNCHRONOUS = ("a100-sxm4-80gb", "l40s", "rtx-3090", "h100-sxm5-80gb", "h200-sxm", "b200")
+
+
+def gpu(name: str) -> Gpu:
+    found = find_gpu(name)
+    assert found is not None
+    return found
+
+
+def cold(name: str) -> Gpu:
+    found = cold_device(gpu(name))
+    assert isinstance(found, Gpu)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "known"),
+    [
+        *((name, "bf16", True) for name in ASYNCHRONOUS),
+        ("a100-sxm4-80gb", "tf32", True),
+        ("a100-sxm4-80gb", "fp32", False),
+        ("t4", "fp16", False),
+        ("v100-sxm2-16gb", "fp16", False),
+        ("p100-pcie-16gb", "fp16", False),
+        ("mi300x", "bf16", False),
+    ],
+)
+def test_which_products_have_asynchronous_operands(name: str, precision: str, known: bool) -> None:
+    assert is_pipelined(gpu(name), precision) is known  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("name", "least"), [("a100-sxm4-80gb", 0.75), ("h200-sxm", 0.6), ("b200", 0.6), ("l40s", 0.6)])
+def test_a_large_square_product_nears_the_peak(name: str, least: float) -> None:
+    device = gpu(name)
+    cost = kernel_cost(device, Gemm(8192, 8192, 8192, "bf16"))
+    assert least < cost.flop / cost.time_s / arithmetic_rate(device, "bf16") < 1.0
+    assert cost.bound == "compute"
+
+
+@pytest.mark.parametrize("name", ASYNCHRONOUS)
+def test_a_tiny_product_takes_the_time_of_a_start(name: str) -> None:
+    device = gpu(name)
+    costs = TENSOR_PRODUCTS.warps if device.traits.operands == "warps" else TENSOR_PRODUCTS.copies
+    start_s = costs.start_clocks / max(device.max_clock_Hz, device.boost_clock_Hz)
+    cost = kernel_cost(device, Gemm(8, 8, 8, "bf16"))
+    assert start_s < cost.time_s < 1.5 * start_s
+    assert cost.bound == "latency"
+
+
+@pytest.mark.parametrize("name", ["h200-sxm", "b200", "a100-sxm4-80gb"])
+def test_a_thin_product_takes_the_time_of_its_bytes(name: str) -> None:
+    device = gpu(name)
+    cost = kernel_cost(device, Gemm(8, 65536, 16384, "bf16"))
+    least_s = cost.bytes / device.memory_bandwidth_Bps
+    assert least_s < cost.time_s < 1.35 * least_s
+    assert cost.bound == "memory"
+
+
+def test_a_wave_that_is_hardly_filled_takes_as_long_as_a_full_one() -> None:
+    device = gpu("h100-sxm5-80gb")
+    product = tensor_product_time(device, Gemm(4096, 4096, 4096, "bf16"))
+    tiles = 4096 // product.tile.rows * (4096 // product.tile.columns) * product.parts
+    one_s = 2.0 * product.tile.rows * product.tile.columns * 4096 / product.parts / product.tile.sm_flops_per_s
+    assert product.compute_s == pytest.approx(ceil(tiles / device.sm_count) * one_s)
+
+
+def test_a_small_product_waits_for_memory_along_k_by_the_bytes_of_an_element() -> None:
+    device = cold("h100-sxm5-80gb")
+    wait_s = TENSOR_PRODUCTS.warps.latency_s
+    for precision, size in (("bf16", 2), ("tf32", 4), ("fp8", 1)):
+        short, long = (tensor_product_time(device, Gemm(64, 64, k, precision)) for k in (128, 256))  # type: ignore[arg-type]
+        assert (short.parts, long.parts) == (1, 1)
+        assert long.latency_s - short.latency_s == pytest.approx(128 * wait_s * size / 2)
+
+
+def test_few_tiles_split_k() -> None:
+    device = gpu("h200-sxm")
+    product = tensor_product_time(device, Gemm(64, 128, 65536, "bf16"))
+    assert product.parts > 8
+    assert product.time_s < 0.3 * 65536 * TENSOR_PRODUCTS.warps.latency_s
+
+
+def test_operands_in_l2_are_faster_than_in_memory_and_beyond_l2_there_is_no_difference() -> None:
+    small, large = Gemm(64, 8192, 1024, "bf16"), Gemm(64, 65536, 16384, "bf16")
+    for name, faster in (("a100-sxm4-80gb", 0.9), ("l40s", 0.6)):
+        device = gpu(name)
+        assert kernel_cost(device, small).time_s < faster * kernel_cost(device, small, 1.0).time_s
+        assert kernel_cost(device, large).time_s == pytest.approx(kernel_cost(device, large, 1.0).time_s, rel=0.01)
+
+
+def test_half_the_power_slows_large_products_on_hopper_and_not_small_ones() -> None:
+    device = gpu("h100-sxm5-80gb")
+    poor = replace(device, board_power_W=device.board_power_W / 2)
+    for n, slower in ((1024, 1.0), (16384, 2.0)):
+        whole, half = (tensor_product_time(g, Gemm(n, n, n, "bf16")).time_s for g in (device, poor))
+        assert half / whole == pytest.approx(slower, rel=0.1)
+
+
+def test_a_batch_is_no_slower_than_its_products_one_by_one_and_no_faster_than_one() -> None:
+    device = gpu("a100-sxm4-80gb")
+    one, batch = (tensor_product_time(device, Gemm(512, 512, 64, "fp16", b)).time_s for b in (1, 96))
+    assert one < batch < 96 * one
+
+
+def test_tf32_takes_more_than_twice_the_time_of_bf16() -> None:
+    device = gpu("h100-sxm5-80gb")
+    half, whole = (tensor_product_time(device, Gemm(8192, 8192, 8192, p)).time_s for p in ("bf16", "tf32"))  # type: ignore[arg-type]
+    assert 2.0 < whole / half < 4.0
+
+
+def test_a_result_in_fp32_is_twice_the_bytes_to_write() -> None:
+    device = cold("a100-sxm4-80gb")
+    narrow, wide = (tensor_product_time(device, Gemm(8192, 8192, 64, "bf16", out_bytes=b)) for b in (0, 4))
+    assert wide.time_s > 1.4 * narrow.time_s
