@@ -2,10 +2,11 @@
 
 ``collector/*/collect_gemm.py`` of the package's repository captures six operators with weights of their own, one
 after the other, in one graph and replays it; the time is that of one operator.  Where the six together fit the
-device's last cache they are found there at the next replay, so such rows are warm; others are cold.  SGLang's rows of 16 bits are fp16
-where they say float16; the collectors of vLLM and TensorRT-LLM make bf16 data whatever their rows say.  What is
-called fp8 there quantises the input first, and so do the formats of blocks and of weights alone: these are other
-questions than a product, and left out.
+device's last cache they are found there at the next replay, so such rows are warm; others are cold.
+
+SGLang's rows of 16 bits are fp16 where they say float16; the collectors of vLLM and TensorRT-LLM make bf16 data
+whatever their rows say.  What is called fp8 there quantises the input first, and so do the formats of blocks and of
+weights alone: these are other questions than a product, and left out.
 """
 
 from __future__ import annotations
