@@ -22,8 +22,9 @@ __all__ = ["POWER", "PowerCosts", "computes_on_tensor_cores", "energy_time", "su
 class PowerCosts:
     """Constants of power, the same for all GPUs.
 
-    ``multiply_add_J``, ``sm_lanes`` and ``headroom`` are fitted by ``validate.fit.operators.gemm``, and
-    ``async_16_bit_J`` by ``validate.fit.operators.tensor_product``; the others are general knowledge, shares of idle power such that a V100 of 250 W holds its boost clock, as it does.
+    ``multiply_add_J``, ``sm_lanes`` and ``headroom`` are fitted by ``validate.fit.operators.gemm``,
+    ``async_16_bit_J`` by ``validate.fit.operators.tensor_product``; the others are general knowledge, shares of idle
+    power such that a V100 of 250 W holds its boost clock, as it does.
     """
 
     multiply_add_J: float = 1.51e-11  # of a lane in fp32 at 16 nm and full voltage
