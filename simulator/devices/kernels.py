@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from simulator.workload.operators import Conv2d, WithoutProducts
+from simulator.workload.operators import AttentionLibrary, Conv2d, WithoutProducts
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 __all__ = [
@@ -190,7 +190,7 @@ class Recurrence:
 
 @dataclass(frozen=True, slots=True)
 class FusedAttention:
-    """Attention that keeps the scores on the chip."""
+    """Attention that keeps the scores on the chip; ``library``: as :class:`simulator.workload.operators.Attention`."""
 
     direction: Literal["fwd", "bwd"]
     batch: int
@@ -201,6 +201,7 @@ class FusedAttention:
     head_size: int
     causal: bool
     precision: Precision
+    library: AttentionLibrary = "flash2"
 
     @property
     def flop(self) -> float:

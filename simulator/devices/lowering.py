@@ -250,6 +250,7 @@ def _(operator: Attention, phase: Phase, precision: Precision) -> Kernels:
             operator.head_size,
             operator.causal,
             precision,
+            operator.library,
         ),
     )
 

@@ -16,6 +16,7 @@ from typing import Literal
 
 __all__ = [
     "Attention",
+    "AttentionLibrary",
     "BatchNorm",
     "Conv2d",
     "Copy",
@@ -35,6 +36,7 @@ __all__ = [
 ]
 
 Phase = Literal["fwd", "bwd_data", "bwd_weight", "bwd"]
+AttentionLibrary = Literal["flash2", "native"]
 
 
 class WithoutProducts:
@@ -293,7 +295,13 @@ class Recurrent:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Softmax attention in one kernel that never writes the scores (FlashAttention)."""
+    """Softmax attention in one kernel that never writes the scores (FlashAttention).
+
+    ``library``: whose kernel it is.  ``flash2``, FlashAttention 2, is the package flash-attn and what PyTorch's own
+    ``scaled_dot_product_attention`` takes up to 2.9; ``native`` is written for the GPU's own generation
+    (FlashAttention 3, cuDNN 9): Transformer Engine and so Megatron-LM, vLLM, SGLang, TensorRT-LLM, and PyTorch where
+    it prefers cuDNN.
+    """
 
     batch: int
     heads: int
@@ -302,6 +310,7 @@ class Attention:
     head_size: int
     kv_heads: int = 0  # 0: as many as heads
     causal: bool = False
+    library: AttentionLibrary = "flash2"
 
     @property
     def flop(self) -> int:

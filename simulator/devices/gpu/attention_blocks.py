@@ -1,0 +1,83 @@
+"""Blocks of attention on the SMs of a GPU: how long each is, and when the last of them ends.
+
+A block owns rows of queries (backward: of keys) and goes through the keys in steps.  Under a causal mask each is
+longer than the one before, by the tile on the diagonal, which it computes in whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from simulator.devices.kernels import FusedAttention
+
+__all__ = ["Blocks", "blocks_of", "spread_over"]
+
+_ROWS = 128
+_COLUMNS = 64
+_GROUPS = 64  # blocks of one pair are told apart in so many groups of equal length; more tell nothing new
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Blocks of ``rows`` by ``columns`` a step: for each length, in steps, the longest first, how many there are."""
+
+    rows: int
+    columns: int
+    lengths: tuple[tuple[float, float], ...]
+
+    @property
+    def count(self) -> float:
+        """Blocks in all."""
+        return sum(count for _, count in self.lengths)
+
+    @property
+    def steps(self) -> float:
+        """Steps of all blocks."""
+        return sum(length * count for length, count in self.lengths)
+
+
+def blocks_of(kernel: FusedAttention, *, packs: bool = False) -> Blocks:
+    """Return the blocks of *kernel*.
+
+    *packs*: rows of all heads that share keys lie in one tile, which so is full also where sequences are short
+    (FlashAttention 3, ``pack_gqa``).
+    """
+    owned, passed = kernel.query_length, kernel.key_length
+    if kernel.direction == "bwd":
+        owned, passed = passed, owned
+    group = kernel.heads // kernel.kv_heads if packs and kernel.direction == "fwd" else 1
+    pairs = kernel.batch * kernel.heads // group
+    blocks = ceil(owned * group / _ROWS)
+    whole = float(ceil(passed / _COLUMNS))
+    if not kernel.causal or kernel.query_length != kernel.key_length:
+        return Blocks(_ROWS, _COLUMNS, ((whole, float(pairs * blocks)),))
+    groups = min(blocks, _GROUPS)
+    step = blocks / groups
+    lengths = []
+    for i in reversed(range(groups)):
+        seen = min((i * step + (step + 1.0) / 2.0) * _ROWS / group, passed)  # by the middle block of the group
+        lengths.append((min(whole, max(1.0, seen / _COLUMNS if step > 1.0 else ceil(seen / _COLUMNS))), pairs * step))
+    return Blocks(_ROWS, _COLUMNS, tuple(lengths))
+
+
+def spread_over(
+    blocks: Blocks, sms: int, step_clocks: float, block_clocks: float, *, alone: float, last: float
+) -> float:
+    """Return the clocks until the last block ends.
+
+    Some SM gets as many of the k longest blocks as an even share of them, rounded up, and no order of them ends
+    before it has done these (for any k), nor before an even share of all work.  *alone* blocks keep an SM busy:
+    fewer take as long as so many.  *last*: of the longest block's time, for how long others wait for it at the end
+    where it is not started first.
+    """
+    slots = sms * alone
+    least, before = 0.0, 0.0
+    for length, count in blocks.lengths:
+        before += count
+        clocks = alone * (length * step_clocks + block_clocks)
+        least = max(least, ceil(before / slots) * clocks)
+    even = (blocks.steps * step_clocks + blocks.count * block_clocks) / sms
+    longest = blocks.lengths[0][0] * step_clocks + block_clocks
+    waiting = last * longest * min(1.0, max(0.0, blocks.count / sms - 1.0))
+    return max(least, even + waiting)
