@@ -12,8 +12,9 @@ from simulator.devices.kernels import Streaming
 from simulator.devices.predict import Device, kernel_class
 from simulator.step.backward import backward_steps
 from simulator.step.fusion import Group, groups_of
-from simulator.step.lowering import UNSCALE, Lowering, Run
+from simulator.step.lowering import TO_MASTER, UNSCALE, Lowering, Run
 from simulator.step.options import StepOptions
+from simulator.step.precision import scales
 from simulator.workload.network import Layer, Network, block_name
 from simulator.workload.operators import Copy, Elementwise, Operator, Phase
 
@@ -179,10 +180,10 @@ def _update(issuer: _Issuer, network: Network, options: StepOptions) -> Iterator
     gathering_s = update_time(issuer.device, len(network.parameters))
     for name, run in issuer.lowering.update():
         issue = issuer.streamed(name, "update", run)
-        if name == UNSCALE:
+        if name in (UNSCALE, TO_MASTER):
             yield issue
             continue
         # The scaler of gradients asks whether all are finite before it lets the optimiser step.
-        waits = gathering_s > 0.0 and options.precision == "amp-fp16"
+        waits = gathering_s > 0.0 and scales(options.precision)
         yield replace(issue, host_s=issue.host_s + gathering_s, waits=waits)
         gathering_s = 0.0

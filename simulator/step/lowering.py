@@ -20,14 +20,15 @@ from simulator.step.fusion import Group
 from simulator.step.layout import laid_out
 from simulator.step.memory import memory_need
 from simulator.step.options import StepOptions
-from simulator.step.precision import casts, precision_of, storage_of
+from simulator.step.precision import casts, has_master, precision_of, scales, storage_of
 from simulator.workload.network import Layer, Network
 from simulator.workload.operators import BatchNorm, Conv2d, Operator, Phase
 from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["UNSCALE", "Lowering", "Run"]
+__all__ = ["TO_MASTER", "UNSCALE", "Lowering", "Run"]
 
 UNSCALE = "unscale gradients"
+TO_MASTER = "gradients to fp32"
 FP32_BYTES = ELEMENT_BYTES["fp32"]
 
 
@@ -78,14 +79,16 @@ class Lowering:
         )
 
     def casts(self, layer: Layer, *, forward: bool) -> Iterator[Run]:
-        """Yield autocast's conversions: of weights or of their gradients, and around what stays in fp32."""
-        if not casts(self._options.precision):
+        """Yield conversions: around what stays in fp32, and autocast's of weights or of their gradients."""
+        if not casts(self._options.precision) and not has_master(self._options.precision):
             return
         half, elements = self._element_bytes, self._network.elements
         if precision_of(self._options.precision, layer.operator, self._device) == "fp32":
             sizes = [elements[layer.inputs[0]], elements[layer.output]] if layer.inputs else []
             for n in sizes:
                 yield Run(Streaming("copy", n, n * half, n * FP32_BYTES))
+            return
+        if has_master(self._options.precision):
             return
         for n in (parameter.elements for parameter in layer.parameters if parameter.elements > 0):
             yield self._run(Streaming("copy", n, n * half, n * FP32_BYTES), n * FP32_BYTES if forward else 0.0)
@@ -132,13 +135,19 @@ class Lowering:
         options, n = self._options, self._network.parameter_count
         if not n or options.optimizer == "none":
             return
-        if options.precision == "amp-fp16":
-            yield UNSCALE, self._run(Streaming("mul_scalar", n, 4 * n, 4 * n), 4.0 * n)
-        size = FP32_BYTES if casts(options.precision) else self._element_bytes
+        half, master = self._element_bytes, has_master(options.precision)
+        if master:  # the scale is taken out on the way
+            name = UNSCALE if scales(options.precision) else TO_MASTER
+            yield name, self._run(Streaming("mul_scalar", n, half * n, FP32_BYTES * n), float(half * n))
+        elif scales(options.precision):
+            yield UNSCALE, self._run(Streaming("mul_scalar", n, FP32_BYTES * n, FP32_BYTES * n), float(FP32_BYTES * n))
+        size = FP32_BYTES if master or casts(options.precision) else half
         fused = options.fused_optimizer
         kernels = optimizer_kernels(options.optimizer, n, size, fused=fused)
         for kernel, first in zip(kernels, first_reads(options.optimizer, fused=fused), strict=True):
             yield f"{options.optimizer} step", self._run(kernel, float(first * n * size))
+        if master:
+            yield "weights from fp32", self._run(Streaming("copy", n, FP32_BYTES * n, half * n), 0.0)
 
     def _is_pointwise(self, operator: Operator) -> bool:
         """Return whether *operator* normalises by statistics that are there: one pass."""

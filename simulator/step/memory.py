@@ -8,7 +8,7 @@ from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
 from simulator.step.fusion import groups_of
 from simulator.step.options import StepOptions
-from simulator.step.precision import casts, storage_of
+from simulator.step.precision import casts, has_master, storage_of
 from simulator.workload.activations import SavedTensors, peak_forward_bytes, saved_tensors
 from simulator.workload.backward import backward_layers, needs_gradient
 from simulator.workload.network import Network, block_name
@@ -63,15 +63,20 @@ def memory_need(network: Network, options: StepOptions, device: Device) -> Memor
     """
     n = network.parameter_count
     element = ELEMENT_BYTES[storage_of(options.precision)]
-    kept = ELEMENT_BYTES["fp32"] if casts(options.precision) else element
-    parameters = n * (kept + (element if casts(options.precision) else 0))
+    twice = casts(options.precision) or has_master(options.precision)
+    kept = ELEMENT_BYTES["fp32"] if twice else element
+    parameters = n * (kept + (element if twice else 0))
     context = CONTEXT_BYTES if isinstance(device, Gpu) else 0.0
     if not options.trains:
         working = peak_forward_bytes(network, storage_of(options.precision))
         return MemoryNeed(parameters, 0, 0, 0, working, context, device.memory_bytes)
     optimizer = n * kept * _OPTIMIZER_COPIES[options.optimizer] if options.mode == "train" else 0
-    moments = _backward_moments(network, options, element, kept)
-    if options.mode == "train":
+    gradient = element if has_master(options.precision) else kept
+    moments = _backward_moments(network, options, element, gradient)
+    if options.mode == "train" and has_master(options.precision):  # gradients are there in both formats
+        copy = n * kept if options.optimizer == "adam" and not options.fused_optimizer else 0
+        moments.append((0, n * (kept + gradient), copy))
+    elif options.mode == "train":
         # At the update the activations are gone, and so are casts; a pass over all parameters writes one copy more.
         copy = n * kept if options.optimizer == "adam" and not options.fused_optimizer else 0
         moments.append((0, n * kept, max(0, copy - (parameters - n * kept))))

@@ -3,8 +3,11 @@
 ``fp32``, ``fp64``, ``fp16``, ``bf16`` are one format for all; ``tf32`` is fp32 with products of
 matrices and convolutions in TF32.  ``amp-fp16`` and ``amp-bf16`` are PyTorch's autocast: products in
 half precision, normalisation over rows, softmax and loss in fp32, parameters kept in fp32 and cast
-at each step (docs.pytorch.org, "Autocast Op Reference").  ``torch`` is what PyTorch does when
-nothing is set: fp32, but convolutions in TF32 where the device has it.
+at each step (docs.pytorch.org, "Autocast Op Reference").  ``master-fp16`` and ``master-bf16`` keep weights,
+activations and gradients in half precision, and besides a copy of the weights in fp32 that is updated (Micikevicius
+et al., "Mixed Precision Training", arXiv 1710.03740, section 3.1): apex and MindSpore at level O2, Megatron-LM,
+DeepSpeed.  The loss alone is in fp32.  ``torch`` is what PyTorch does when nothing is set: fp32, but convolutions
+in TF32 where the device has it.
 """
 
 from __future__ import annotations
@@ -25,17 +28,20 @@ from simulator.workload.operators import (
 )
 from simulator.workload.precision import Precision
 
-__all__ = ["casts", "precision_of", "product_precision", "storage_of"]
+__all__ = ["casts", "has_master", "precision_of", "product_precision", "scales", "storage_of"]
 
 _PRODUCTS = (Linear, MatMul, Conv2d, Recurrent, Attention)
 _KEPT_IN_FP32 = (LayerNorm, Softmax, CrossEntropy)
 _HALF: dict[Policy, Precision] = {"amp-fp16": "fp16", "amp-bf16": "bf16"}
+_MASTER: dict[Policy, Precision] = {"master-fp16": "fp16", "master-bf16": "bf16"}
 
 
 def precision_of(policy: Policy, operator: Operator, device: Device) -> Precision:
     """Return the number format in which *operator* computes on *device*."""
     if policy in _HALF:
         return "fp32" if isinstance(operator, _KEPT_IN_FP32) else _HALF[policy]
+    if policy in _MASTER:
+        return "fp32" if isinstance(operator, CrossEntropy) else _MASTER[policy]
     if policy == "tf32":
         return "tf32" if isinstance(operator, _PRODUCTS) else "fp32"
     if policy == "torch":
@@ -49,12 +55,24 @@ def storage_of(policy: Policy) -> Precision:
     """Return the number format in which activations lie in memory."""
     if policy in _HALF:
         return _HALF[policy]
+    if policy in _MASTER:
+        return _MASTER[policy]
     return "fp32" if policy in ("tf32", "torch") else policy  # type: ignore[return-value]
 
 
 def casts(policy: Policy) -> bool:
     """Return whether parameters are kept in fp32 and cast before use."""
     return policy in _HALF
+
+
+def has_master(policy: Policy) -> bool:
+    """Return whether a copy of the parameters in fp32 is updated, and then written to those in half precision."""
+    return policy in _MASTER
+
+
+def scales(policy: Policy) -> bool:
+    """Return whether the loss is scaled: gradients in fp16 have few bits of exponent, and are updated with in fp32."""
+    return policy in ("amp-fp16", "master-fp16")
 
 
 def product_precision(policy: Policy, device: Device) -> Precision:
