@@ -25,6 +25,8 @@ ROW = {"row_id": "a", "machine": "p3.2xlarge", "n_gpus": "1", "framework": "pyto
        "model": "alexnet", "phase": "train", "dtype": "fp32", "batch_per_gpu": "4", "step_time_s": "0.01",
        "dataset": "mine", "trust": "A"}  # fmt: skip
 
+SQUAD = {"model": "bert-base-squad", "dataset": "lambda_pytorch_throughput"}
+
 
 def asked(**cells):
     row = {**ROW, **cells}
@@ -107,6 +109,14 @@ def test_a_plain_row():
         ({"optimizer": "Adam"}, "optimizer", "adam"),
         ({"seq_len": "128", "model": "bert-base"}, "optimizer", "adam"),
         ({"dataset": "neusight_model_latency"}, "optimizer", "none"),
+        ({"dtype": "master-bf16"}, "precision", "master-bf16"),
+        ({**SQUAD, "dtype": "fp16"}, "precision", "master-fp16"),
+        ({**SQUAD, "dtype": "fp16"}, "fused_optimizer", True),
+        ({**SQUAD, "dtype": "tf32"}, "precision", "tf32"),
+        ({**SQUAD, "dtype": "fp16", "phase": "inference"}, "precision", "fp16"),
+        ({**SQUAD, "dtype": "fp16", "dataset": "mine"}, "precision", "amp-fp16"),
+        ({**SQUAD, "dtype": "fp16", "model": "resnet50"}, "precision", "amp-fp16"),
+        ({"dtype": "bf16", "n_gpus": "8", "fsdp": "1", "framework": "llm-foundry"}, "precision", "master-bf16"),
     ],
 )
 def test_how_it_is_run(cells, option, value):
@@ -125,6 +135,30 @@ def test_threads_and_library_of_a_cpu():
     assert (asked(schedule="tensor parallel only").threads, asked().cpu_library) == (None, "onednn")
 
 
+def test_a_step_of_sequences_has_its_loss():
+    row = {"model": "gpt2", "seq_len": "128"}
+    assert asked(**row).loss
+    assert not asked(**row, phase="fwd").loss
+    assert not asked(**row, dataset="neusight_model_latency").loss
+    assert not asked().loss  # of a thousand classes: nothing beside the rest
+    assert asked(schedule="cross-entropy").loss
+
+
+@pytest.mark.parametrize(
+    ("cells", "predicted"),
+    [
+        ({"framework": "oneflow"}, 20),
+        ({"framework": "ngc-tensorflow", "seq_len": "512"}, 80),
+        ({"framework": "oneflow", "seq_len": "384"}, None),
+        ({"framework": "oneflow", "phase": "fwd"}, None),
+        ({"framework": "oneflow", "model": "bert-base-squad"}, None),
+        ({"framework": "pytorch"}, None),
+    ],
+)
+def test_masked_tokens_are_gathered_where_the_script_does_so(cells, predicted):
+    assert asked(**{"model": "bert-base", "seq_len": "128", **cells}).predicted == predicted
+
+
 def test_a_task_names_its_length():
     assert asked(model="bert-base-squad").sequence_length is None
 
@@ -140,6 +174,7 @@ def test_micro_batches():
     ("cells", "reason"),
     [
         ({"n_gpus": "8"}, "more than one GPU"),
+        ({"model": "bert-large", "seq_len": "512", "dataset": "nvidia_dle_training"}, "seq_len is that of the longest"),
         ({"model": "resnet51"}, "no network 'resnet51' in the zoo"),
         ({"model": ""}, "model missing"),
         ({"batch_per_gpu": ""}, "batch_per_gpu missing"),

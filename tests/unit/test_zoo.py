@@ -234,3 +234,13 @@ def test_the_usual_gradients_are_known_without_the_zoo() -> None:
     code = "import sys, simulator.workload.parse as p; p.parse_workload('resnet50'); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert "simulator.workload.zoo.registry" not in done.stdout.split()
+
+
+def test_bert_predicts_only_what_is_masked_where_it_is_gathered():
+    all_of_them = build_network("bert-base", batch=2, sequence_length=128)
+    masked = build_network("bert-base", batch=2, sequence_length=128, predicted=20)
+    (whole,), (part,) = ([x.operator for x in n.layers if x.name == "predictions"] for n in (all_of_them, masked))
+    assert (whole.rows, part.rows) == (2 * 128, 2 * 20)
+    assert masked.parameter_count == all_of_them.parameter_count
+    with pytest.raises(InputError, match="129 tokens cannot be predicted of a sequence of 128"):
+        build_network("bert-base", batch=2, sequence_length=128, predicted=129)

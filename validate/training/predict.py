@@ -13,7 +13,6 @@ from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.roofline import roofline_cost
 from simulator.devices.lowering import lower_operator
 from simulator.errors import InputError, SimulationError, one_line
-from simulator.network.machine import Machine
 from simulator.step.backward import backward_steps
 from simulator.step.options import StepOptions
 from simulator.step.place import find_place
@@ -21,8 +20,9 @@ from simulator.step.precision import precision_of
 from simulator.workload.network import Network
 from simulator.workload.operators import Operator, Phase
 from simulator.workload.zoo.registry import build_network, find_entry
-from validate.score.machines import MachineBook
+from validate.score.machines import Compiled, MachineBook
 from validate.score.query import NotScored
+from validate.training.copies import exchange_on, step_of_copies
 from validate.training.query import TrainingQuery
 
 __all__ = ["StepPredictor", "is_image_network"]
@@ -40,11 +40,11 @@ class StepPredictor:
 
     def predict_s(self, query: TrainingQuery) -> float:
         """Return the predicted seconds of *query*; raises NotScored where it cannot be predicted."""
-        compiled = self._book.get(query.machine, 1)
+        compiled = self._book.get(query.machine, query.spread.nodes if query.spread else 1)
         key = (compiled.topology, replace(query, machine=""))
         if key not in self._kept:
             try:
-                self._kept[key] = self._step(compiled.machine, query)
+                self._kept[key] = self._step(compiled, query)
             except (InputError, SimulationError) as error:
                 self._kept[key] = one_line(error)
         answer = self._kept[key]
@@ -64,8 +64,12 @@ class StepPredictor:
             raise NotScored(one_line(error)) from None
         return time_s * query.micro_batches
 
-    def _step(self, machine: Machine, query: TrainingQuery) -> float:
-        network = _network(query)
+    def _step(self, compiled: Compiled, query: TrainingQuery) -> float:
+        network, machine = _network(query), compiled.machine
+        if query.spread is not None:
+            device = find_place(machine, None, self._calibrations).device
+            exchange = exchange_on(compiled, query.spread)
+            return step_of_copies(device, network, query.options, query.spread, exchange, query.micro_batches)
 
         def run(options: StepOptions) -> float:
             result = simulate_step(
@@ -99,13 +103,16 @@ def _roofline(gpu: Gpu, network: Network, options: StepOptions) -> float:
 
 
 def _network(query: TrainingQuery) -> Network:
-    sizes = (query.image, query.sequence_length, query.hidden, query.heads, query.layers, query.vocabulary)
+    sizes = (
+        *(query.image, query.sequence_length, query.hidden, query.heads, query.layers, query.vocabulary),
+        query.predicted,
+    )
     return _built(query.model, query.batch, query.options.trains, query.loss, sizes)
 
 
 @lru_cache(maxsize=64)
 def _built(model: str, batch: int, trains: bool, loss: bool, sizes: tuple[int | None, ...]) -> Network:
-    names = ("image", "sequence_length", "hidden", "heads", "layers", "vocabulary")
+    names = ("image", "sequence_length", "hidden", "heads", "layers", "vocabulary", "predicted")
     options: dict[str, Any] = {name: size for name, size in zip(names, sizes, strict=True) if size is not None}
     return build_network(model, batch=batch, training=trains, loss=loss, **options)
 

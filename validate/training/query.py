@@ -14,6 +14,7 @@ from simulator.errors import InputError, nearest, one_line
 from simulator.step.options import OPTIMIZERS, Mode, Optimizer, Policy, StepOptions
 from simulator.workload.zoo.registry import find_entry
 from validate.score.query import NotScored, number
+from validate.training.spread import Spread, read_spread
 
 __all__ = ["COLUMNS_ASKED", "TrainingQuery", "is_early", "read_query"]
 
@@ -32,16 +33,24 @@ COLUMNS_ASKED = (
         "global_batch",
     ),
     *("micro_batch", "grad_accum", "seq_len", "hidden", "heads", "layers", "vocab", "image", "recompute"),
-    *("optimizer", "schedule", "dataset", "issue"),
+    *("optimizer", "schedule", "dataset", "issue", "tp", "pp", "cp", "ep", "fsdp", "sync"),
 )
 _MAX_SIZE = 1e7
 _MODES: dict[str, Mode] = {"": "train", "train": "train", "inference": "inference", "fwd": "forward", "bwd": "backward"}
 _POLICIES: dict[str, Policy] = {"": "fp32", "fp32": "fp32", "tf32": "tf32", "fp16": "fp16", "bf16": "bf16"}
 _POLICIES |= {"amp-fp16": "amp-fp16", "amp-bf16": "amp-bf16"}
+_POLICIES |= {"master-fp16": "master-fp16", "master-bf16": "master-bf16"}
 _ISSUES = ("", "eager", "graph", "compile")
 _AUTOCAST: dict[str, Policy] = {"fp16": "amp-fp16", "bf16": "amp-bf16"}
+_MASTERS: dict[str, Policy] = {"fp16": "master-fp16", "bf16": "master-bf16"}
 # Frameworks whose half precision keeps parameters in fp32 and casts them at each step.
 _MIXED = re.compile(r"pytorch|tensorflow|oneflow|mxnet|mindspore", re.IGNORECASE)
+# NVIDIA's scripts of BERT in PyTorch, which these collections ran, keep weights in half precision and a copy in fp32
+# (apex at level O2 with its fused optimiser: run_squad.py, run_pretraining.py of DeepLearningExamples).
+_NVIDIA_BERT = re.compile(r"bert-.*(lambda_pytorch_throughput|nvidia_dle_training|dlperf_v100_scaling)")
+# Frameworks whose pretraining of BERT follows Google's script, and its tokens that are masked, by length.
+_GATHERS = re.compile(r"tensorflow|oneflow|mindspore", re.IGNORECASE)
+_MASKED = {"128": 20, "512": 80}
 # Those that lay images out pixel by pixel themselves where matrix units compute in half precision.
 _CHANNELS_LAST = re.compile(r"tensorflow|oneflow|mindspore", re.IGNORECASE)
 _WHOLE_STEP = re.compile(r"\bxla\b", re.IGNORECASE)  # compiles the update along
@@ -64,7 +73,9 @@ class TrainingQuery:
 
     Where a machine has no GPU its CPUs compute, with ``threads`` (None: one a core) and kernels of ``cpu_library``.
     ``micro_batches`` of ``batch`` samples go through the network before the update.
-    ``loss``: the cross-entropy was timed too, as the row says.
+    ``loss``: the cross-entropy was timed too, as the row says, or as belongs to a whole step of training.
+    ``spread``: over several GPUs; None: on one.
+    ``predicted``: of each sequence, how many tokens a BERT predicts where it is pretrained.
     """
 
     machine: str
@@ -81,6 +92,8 @@ class TrainingQuery:
     threads: int | None = None
     cpu_library: CpuLibrary = "onednn"
     loss: bool = False
+    predicted: int | None = None
+    spread: Spread | None = None
 
 
 def is_early(software: str) -> bool:
@@ -108,8 +121,7 @@ def read_query(cell: Callable[[str], str]) -> TrainingQuery:
             raise NotScored(f"{column} is more than {_MAX_SIZE:g}")
         return int(value)
 
-    if cell("n_gpus") not in ("", "0", "1") or cell("n_nodes") not in ("", "1"):
-        raise NotScored("more than one GPU: only steps of a single one are scored")
+    spread = read_spread(cell)
     if not cell("model"):
         raise NotScored("model missing")
     try:
@@ -118,19 +130,22 @@ def read_query(cell: Callable[[str], str]) -> TrainingQuery:
         raise NotScored(f"no network '{one_line(cell('model'), 40)}' in the zoo") from None
     if entry.sample == "sequences" and not cell("seq_len") and not cell("model").endswith(_NAMED_LENGTH):
         raise NotScored("seq_len missing, and sequences are of any length")
+    if _is_nvidia_bert(cell) and cell("dataset") == "nvidia_dle_training" and not cell("model").endswith("-squad"):
+        raise NotScored("seq_len is that of the longest: the loader (LDDL) puts sequences into bins by length")
     micro_batches = size("grad_accum") or 1
     batch = size("micro_batch") or size("batch_per_gpu")
     if batch is None:
-        whole = size("global_batch")
-        if whole is None or whole % micro_batches:
+        whole, parts = size("global_batch"), micro_batches * (spread.ranks if spread else 1)
+        if whole is None or whole % parts:
             raise NotScored("batch_per_gpu missing")
-        batch = whole // micro_batches
+        batch = whole // parts
     threads = next(filter(None, map(_THREADS.fullmatch, _words(cell("schedule")))), None)
     return TrainingQuery(
         machine=cell("machine"),
         model=cell("model"),
         batch=batch,
-        options=_options(cell),
+        options=_options(cell, shards=spread is not None and spread.kind == "shard"),
+        spread=spread,
         micro_batches=micro_batches,
         image=size("image"),
         sequence_length=size("seq_len"),
@@ -140,8 +155,20 @@ def read_query(cell: Callable[[str], str]) -> TrainingQuery:
         vocabulary=size("vocab"),
         threads=int(threads[1]) if threads else None,
         cpu_library="blas" if is_early(cell("software")) else "onednn",
-        loss="cross-entropy" in _words(cell("schedule")),
+        predicted=_predicted(cell),
+        loss="cross-entropy" in _words(cell("schedule")) or (entry.sample == "sequences" and _has_loss(cell)),
     )
+
+
+def _predicted(cell: Callable[[str], str]) -> int | None:
+    """Return how many tokens of a sequence are predicted, where a script gathers those that were masked."""
+    whole = cell("phase") in ("", "train") and cell("model") in ("bert-base", "bert-large")
+    return _MASKED.get(cell("seq_len")) if whole and _GATHERS.search(cell("framework")) else None
+
+
+def _has_loss(cell: Callable[[str], str]) -> bool:
+    """Return whether a whole step was trained, to which a loss belongs."""
+    return cell("phase") in ("", "train") and cell("dataset") not in _WITHOUT_UPDATE
 
 
 def _words(text: str) -> list[str]:
@@ -149,7 +176,7 @@ def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(";")]
 
 
-def _options(cell: Callable[[str], str]) -> StepOptions:
+def _options(cell: Callable[[str], str], *, shards: bool) -> StepOptions:
     mode = _MODES.get(cell("phase"))
     if mode is None:
         raise NotScored(f"no such phase: {one_line(cell('phase'), 20)}")
@@ -159,6 +186,11 @@ def _options(cell: Callable[[str], str]) -> StepOptions:
     policy = _POLICIES[dtype]
     if dtype in _AUTOCAST and mode != "inference" and _MIXED.search(cell("framework")):
         policy = _AUTOCAST[dtype]
+    if shards and dtype in _MASTERS:  # units are gathered in half precision, and their shares updated in fp32
+        policy = _MASTERS[dtype]
+    has_master = policy in _AUTOCAST.values() and mode == "train" and _is_nvidia_bert(cell)
+    if has_master:
+        policy = _MASTERS[dtype]
     recompute = cell("recompute")
     if recompute not in ("", "none", "full"):
         raise NotScored(f"recompute '{one_line(recompute, 20)}' is not modelled")
@@ -172,11 +204,17 @@ def _options(cell: Callable[[str], str]) -> StepOptions:
         compiled=issue == "compile" or _COMPILED.search(cell("software")) is not None,
         cuda_graph=issue == "graph",
         recompute=recompute == "full",
-        fused_optimizer="fused optimizer" in _words(cell("schedule"))
+        fused_optimizer=has_master
+        or "fused optimizer" in _words(cell("schedule"))
         or _WHOLE_STEP.search(cell("software")) is not None,
         channels_last=by_pixels or (dtype in _AUTOCAST and _is_by_pixels(cell)),
     )
     return replace(options, optimizer=_optimizer(cell))
+
+
+def _is_nvidia_bert(cell: Callable[[str], str]) -> bool:
+    """Return whether NVIDIA's script of BERT in PyTorch was run."""
+    return "pytorch" in cell("framework") and _NVIDIA_BERT.match(cell("model") + cell("dataset")) is not None
 
 
 def _is_by_pixels(cell: Callable[[str], str]) -> bool:

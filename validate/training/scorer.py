@@ -71,6 +71,8 @@ class TrainingScorer:
     def labels(self, cell: Cell) -> dict[str, str]:
         """Return family, era, framework_rank, device and processor."""
         device, processor = self._device(cell("machine"))
+        if cell("n_gpus") not in ("", "0", "1"):
+            return {"device": device, "processor": processor, "gpus": cell("n_gpus")}
         labels = {"family": _family(cell("model")), "device": device, "processor": processor}
         if cell("software"):
             labels["era"] = "before 2019" if is_early(cell("software")) else "since 2019"

@@ -18,7 +18,11 @@ HEADS: tuple[HeadKind, ...] = get_args(HeadKind)
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """Sizes of an encoder, and what stands on it; ``auto``: pretraining in training, else classification."""
+    """Sizes of an encoder, and what stands on it; ``auto``: pretraining in training, else classification.
+
+    ``predicted``: of each sequence, how many tokens pretraining predicts: those that were masked are gathered
+    first (Google's ``run_pretraining.py``, 20 of 128 and 80 of 512); 0: all of them, as Hugging Face's model does.
+    """
 
     hidden: int
     heads: int
@@ -27,6 +31,7 @@ class Encoder:
     positions: int = 512
     attention: AttentionKind = "eager"
     head: HeadKind = "auto"
+    predicted: int = 0
 
 
 def encoder(b: NetworkBuilder, tokens: Tensor, e: Encoder) -> tuple[Tensor, ...]:
@@ -46,6 +51,8 @@ def encoder(b: NetworkBuilder, tokens: Tensor, e: Encoder) -> tuple[Tensor, ...]
         return x, pooled
     if head == "classification":
         return (b.linear(b.dropout(pooled, "dropout"), "classifier", 2),)
+    if e.predicted:
+        x = b.copy(b.view(x, tokens.shape[0] * e.predicted, e.hidden), "predictions.gather")
     y = b.linear(x, "predictions.transform", e.hidden)
     y = b.layer_norm(b.elementwise("predictions.gelu", "gelu", y), "predictions.norm")
     tied = Parameter("embed.weight", e.vocabulary * e.hidden)

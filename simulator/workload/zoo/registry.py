@@ -35,6 +35,7 @@ _TOKEN_OPTIONS = (
     "attention",
     "head",
     "tied",
+    "predicted",
 )
 
 
@@ -74,6 +75,8 @@ def _tokens(model: Callable[..., Outputs], length: int, sizes: Decoder | Encoder
             raise SizeError(f"{chosen.kv_heads} heads of keys and values do not divide {chosen.heads} heads")
         if 0 < chosen.positions < length:
             raise SizeError(f"it has {chosen.positions} positions; a sequence of {length} is longer")
+        if isinstance(chosen, Encoder) and chosen.predicted > length:
+            raise SizeError(f"{chosen.predicted} tokens cannot be predicted of a sequence of {length}")
         return model(b, b.input(batch, length), chosen)
 
     return Entry("sequences", {"sequence_length": length, **defaults}, make)
@@ -219,7 +222,7 @@ _ALIASES = {
 _CHOICES: Mapping[str, tuple[str, ...]] = {"attention": ATTENTIONS, "head": HEADS}
 _MAX_SIZE = 10**9
 _MOST = {"layers": 4096, "tied": 1}
-_MAY_BE_ZERO = ("positions", "inner", "kv_heads", "tied")
+_MAY_BE_ZERO = ("positions", "inner", "kv_heads", "tied", "predicted")
 
 
 def network_names() -> list[str]:
