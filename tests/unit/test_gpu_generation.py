@@ -58,3 +58,8 @@ def test_a_gpu_of_another_maker_has_no_model() -> None:
     with pytest.raises(InputError, match=r"knl-7250: no model of GPUs of maker 'other'; .*amd \(.*nvidia \(kepler"):
         gpu_from_part("knl-7250", part)
     assert find_gpu("knl-7250") is None
+
+
+def test_chips_of_blackwell_for_desks_have_the_sms_of_the_generation_before() -> None:
+    assert traits("gb10") == traits("rtx-5090") == traits("rtx-4090")
+    assert traits("gb10") != traits("b200") == traits("gb200")

@@ -8,6 +8,7 @@ than any before.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
@@ -129,12 +130,18 @@ _SMALL_SMS = {
     "ampere": replace(_AMPERE, small_sms=True, process=_7_NM, integers="own", threads_per_sm=2048),
 }
 _SMALL_SM_LANES = 96.0  # between 64 and 128
+# Generations whose chips for workstations and desks (GB202, GB10) keep the tensor cores and SMs of the generation
+# before: their instructions (mma.sync) read registers, and an SM holds 1,536 threads.
+_PLAIN_TENSOR = {"blackwell": _GENERATIONS["nvidia"]["ada"]}
+_PLAIN_TENSOR_FLOPS = 4000.0  # of an SM in a clock, in 16 bit: 1,024 there, 8,192 on B200; sparse figures are twice that
 MAKERS = frozenset(_GENERATIONS)
 
 
 @lru_cache(maxsize=1024)
-def traits_of(maker: str, generation: str, lanes_per_sm: float) -> Traits:
+def traits_of(maker: str, generation: str, lanes_per_sm: float, tensor_flops_per_sm: float = math.inf) -> Traits:
     """Return the traits of chips of *generation* whose SMs have so many fp32 lanes.
+
+    *tensor_flops_per_sm*: of a clock, on tensor cores in 16 bit.
 
     Raises
     ------
@@ -152,4 +159,6 @@ def traits_of(maker: str, generation: str, lanes_per_sm: float) -> Traits:
         generation = (of_line or list(generations))[-1]
     if generation in _SMALL_SMS and lanes_per_sm < _SMALL_SM_LANES:
         return _SMALL_SMS[generation]
+    if generation in _PLAIN_TENSOR and tensor_flops_per_sm < _PLAIN_TENSOR_FLOPS:
+        return _PLAIN_TENSOR[generation]
     return generations[generation]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -54,7 +55,13 @@ class Gpu:
     @property
     def traits(self) -> Traits:
         """What its generation is like."""
-        return traits_of(self.vendor, self.generation, self.lanes_per_sm)
+        return traits_of(self.vendor, self.generation, self.lanes_per_sm, self._tensor_flops_per_sm)
+
+    @property
+    def _tensor_flops_per_sm(self) -> float:
+        """FLOPs of an SM in a clock in 16 bit; endless where the data sheet has no figure."""
+        peak = self.peak_flops_per_s.get("fp16", self.peak_flops_per_s.get("bf16", math.inf))
+        return peak / (self.sm_count * self.boost_clock_Hz)
 
     def peak(self, precision: Precision) -> float:
         """Return the peak rate in FLOP/s.
