@@ -133,7 +133,7 @@ _SMALL_SM_LANES = 96.0  # between 64 and 128
 # Generations whose chips for workstations and desks (GB202, GB10) keep the tensor cores and SMs of the generation
 # before: their instructions (mma.sync) read registers, and an SM holds 1,536 threads.
 _PLAIN_TENSOR = {"blackwell": _GENERATIONS["nvidia"]["ada"]}
-_PLAIN_TENSOR_FLOPS = 4000.0  # of an SM in a clock, in 16 bit: 1,024 there, 8,192 on B200; sparse figures are twice that
+_PLAIN_TENSOR_FLOPS = 4000.0  # of an SM in a clock, in 16 bit: 1,024 there (sparse twice that), 8,192 on B200
 MAKERS = frozenset(_GENERATIONS)
 
 
