@@ -1,9 +1,12 @@
 """Published measurements as tables: the right rows in the right units, and nothing else."""
 
 import csv
+import io
 import json
+from contextlib import redirect_stderr
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given
@@ -11,7 +14,7 @@ from hypothesis import strategies as st
 
 from simulator.console.run import run_app
 from simulator.workload.operators import Attention, Linear
-from tests.published_wheels import ATTENTION, GEMM, attention, gemm, nccl, unpacked, wheel
+from tests.published_wheels import ATTENTION, GEMM, NCCL, attention, gemm, nccl, unpacked, wheel
 from validate.cli import app
 from validate.importing.aiconfigurator import release
 from validate.importing.products import is_cold
@@ -364,6 +367,24 @@ def test_a_damaged_wheel_is_refused(capsys, tmp_path):
     raw[place : place + 7] = b"float61"
     path.write_bytes(raw)
     assert "cannot be read: Bad CRC-32" in refused(capsys, tmp_path, path)
+
+
+@given(
+    st.sampled_from(["gemm", "context_attention", "generation_attention", "nccl"]),
+    st.one_of(st.binary(max_size=60), st.text(max_size=60).map(str.encode)),
+    st.booleans(),
+)
+def test_any_file_is_imported_or_refused(what, content, after_header):
+    header = {"gemm": GEMM, "context_attention": ATTENTION, "generation_attention": ATTENTION, "nccl": NCCL}[what]
+    text = f"{header}\n".encode() + content if after_header else content
+    with TemporaryDirectory() as folder:
+        files = {"h200_sxm/vllm/1.0/gemm_perf.txt": products(), f"h200_sxm/trtllm/1.0/{what}_perf.txt": text}
+        source = wheel(Path(folder) / "a.whl", files)
+        with redirect_stderr(io.StringIO()) as err:
+            status = run_app(app, "validate", ["import", "aiconfigurator", source, "--out", f"{folder}/out"])
+        assert status in (0, 2)
+        assert "Traceback" not in err.getvalue()
+        assert Path(folder, "out", "h200-sxm", "ops.csv").exists() is (status == 0)
 
 
 @pytest.mark.parametrize("text", ["2/16", "0.1", "1/0", "1/", "x"])

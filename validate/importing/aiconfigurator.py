@@ -116,7 +116,7 @@ class Source:
 
     def count(self, table: Table) -> int:
         """Return how many rows *table* has."""
-        return sum(1 for line in self._package.read(table.name).splitlines() if line.strip()) - 1
+        return max(0, sum(1 for line in self._package.read(table.name).splitlines() if line.strip()) - 1)
 
     def count_of_folder(self, folder: str) -> int:
         """Return how many tables there are of the device *folder*, which is none of ours."""
