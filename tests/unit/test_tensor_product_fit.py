@@ -10,7 +10,8 @@ from simulator.devices.gpu.tensor_product import TENSOR_PRODUCTS, TensorProducts
 from simulator.workload.operators import Linear
 from simulator.workload.precision import Precision
 from validate.fit.operators.rows import Measured
-from validate.fit.operators.tensor_product import fit_tensor_product, predicted_s, usable
+from validate.fit.operators.tensor_product import fit_tensor_product, is_held_out, predicted_s, usable
+from validate.importing.tables import DATASET
 from validate.operators.devices import find_gpu
 from validate.operators.query import OperatorQuery
 
@@ -57,3 +58,12 @@ def test_a_row_is_cold_and_comes_from_a_graph_as_it_says() -> None:
     assert predicted_s(cold) > 1.5 * predicted_s(warm)
     called = replace(warm, query=replace(warm.query, issued=""))
     assert predicted_s(called) == pytest.approx(predicted_s(warm) + 0.8e-6)
+
+
+def test_published_shapes_held_out_do_not_count() -> None:
+    shapes = [Linear(m, k, 4096, bias=False) for m in (16, 32, 64, 96, 128) for k in (256, 512, 768, 1024, 2048)]
+    rows = [replace(row("h200-sxm", shape), dataset=DATASET) for shape in shapes]
+    held_out = [r for r in rows if is_held_out(r)]
+    assert 0 < len(held_out) < len(rows) / 4
+    assert fit_tensor_product(held_out).constants is TENSOR_PRODUCTS
+    assert not any(is_held_out(replace(r, dataset="ours")) for r in rows)

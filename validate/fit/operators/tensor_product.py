@@ -1,15 +1,16 @@
 """Fit the constants of products on tensor cores since Ampere: ``python -m validate.fit.operators.tensor_product``.
 
-It takes tables of operators: those of docs/published.md hold thousands of products of seven GPUs.  As many
-rows count of each device and precision, drawn evenly over the tables; each constant is held softly to a round
-figure, as a device left out takes some constants' only evidence with it.
+It takes tables of operators: those that ``validate import`` makes (docs/published.md) hold thousands of products
+of seven GPUs.  As many rows count of each device and precision, drawn evenly over the tables; a sixteenth of the
+published shapes never counts.  Each constant is held softly to a round figure, as a device left out takes some
+constants' only evidence with it.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, make_dataclass, replace
 from typing import Any
 
@@ -19,12 +20,15 @@ from simulator.devices.gpu.tensor_product import TENSOR_PRODUCTS, TensorProducts
 from simulator.devices.kernels import Gemm
 from simulator.devices.lowering import lower_operator
 from simulator.devices.predict import cold_device
+from simulator.workload.operators import Linear
 from validate.fit.constants import Fitted, fit_constants
 from validate.fit.operators.judge import error_lines, left_out
 from validate.fit.operators.rows import Measured, read_measured
+from validate.importing.sample import HELD_OUT
+from validate.importing.tables import DATASET
 from validate.operators.predict import as_issued
 
-__all__ = ["OPERATORS", "fit_tensor_product", "main", "predicted_s", "usable"]
+__all__ = ["OPERATORS", "fit_tensor_product", "is_held_out", "main", "predicted_s", "usable"]
 
 OPERATORS = ("linear", "matmul", "bmm")
 _FACTOR = 30.0  # bounds: so many times less or more than assumed
@@ -70,6 +74,16 @@ def usable(row: Measured) -> bool:
     return row.query.op in OPERATORS and is_pipelined(row.gpu, row.query.precision)
 
 
+def is_held_out(row: Measured) -> bool:
+    """Return whether *row* is of the published shapes that no constant is fitted to (docs/published.md)."""
+    asked = row.query.operator
+    return (
+        row.dataset == DATASET
+        and isinstance(asked, Linear)
+        and HELD_OUT.holds((asked.rows, asked.outputs, asked.inputs))
+    )
+
+
 def predicted_s(row: Measured, constants: TensorProducts = TENSOR_PRODUCTS) -> float:
     """Return the predicted seconds of *row*, for which :func:`usable` holds."""
     query = row.query
@@ -88,8 +102,8 @@ def fit_tensor_product(
     most: int = _ROWS_EACH,
     max_evaluations: int | None = 15,
 ) -> Fitted[TensorProducts]:
-    """Return *start* with its constants fitted to *rows* (of those that are not :func:`usable`, none counts)."""
-    used = [row for row in rows if usable(row)]
+    """Return *start* with its constants fitted to *rows*; those held out, or not :func:`usable`, do not count."""
+    used = [row for row in rows if usable(row) and not is_held_out(row)]
     found = start
     spread: dict[str, float] = {}
     for way in ("copies", "warps"):
@@ -144,13 +158,17 @@ def main(argv: Sequence[str]) -> None:
         way, _, constant = name.partition(".")
         owner = fitted.constants.power if constant == _JOULE else getattr(fitted.constants, way)
         print(f"    {name} = {getattr(owner, constant):.3g}  # +- {spread:.0%}")  # noqa: T201  the command's output
-    _print_errors("in sample", rows, lambda _: fitted.constants)
+    held_out = [row for row in rows if is_held_out(row)]
+    _print_errors("in sample", [row for row in rows if not is_held_out(row)], lambda _: fitted.constants)
+    _print_errors("shapes held out", held_out, lambda _: fitted.constants)
     if "--in-sample" not in argv:
         without = left_out(rows, lambda others: fit_tensor_product(others, max_evaluations=10).constants)
-        _print_errors("device left out", rows, lambda row: without[row.query.device])
+        _print_errors("shapes held out, device left out", held_out, lambda row: without[row.query.device])
 
 
-def _print_errors(title: str, rows: Sequence[Measured], constants: Any) -> None:
+def _print_errors(title: str, rows: Sequence[Measured], constants: Callable[[Measured], TensorProducts]) -> None:
+    if not rows:
+        return
     lines = error_lines(rows, lambda row: lambda asked: predicted_s(asked, constants(row)))
     print("\n".join(["", title, *lines]))  # noqa: T201  the command's output
 
