@@ -43,7 +43,7 @@ class PowerCosts:
     # energy of one operation, all of the chip's included.  That in 16 bit is fitted with tensor_product; the others are
     # assumed from the fastest products known of an H100.
     async_32_bit_J: float = 1.4e-12
-    async_16_bit_J: float = 8.2e-13
+    async_16_bit_J: float = 8.44e-13
     async_8_bit_J: float = 4.4e-13
 
 
