@@ -298,9 +298,10 @@ class Attention:
     """Softmax attention in one kernel that never writes the scores (FlashAttention).
 
     ``library``: whose kernel it is.  ``flash2``, FlashAttention 2, is the package flash-attn and what PyTorch's own
-    ``scaled_dot_product_attention`` takes up to 2.9; ``native`` is written for the GPU's own generation
-    (FlashAttention 3, cuDNN 9): Transformer Engine and so Megatron-LM, vLLM, SGLang, TensorRT-LLM, and PyTorch where
-    it prefers cuDNN.
+    ``scaled_dot_product_attention`` takes up to 2.10; ``native`` is written for the GPU's own generation
+    (FlashAttention 3, cuDNN 9): Transformer Engine and so Megatron-LM, vLLM, SGLang, TensorRT-LLM, and on Hopper and
+    Blackwell of data centres PyTorch since 2.11, which comes with the cuDNN that it prefers there
+    (huggingface/transformers pull request 48163).
     """
 
     batch: int

@@ -12,8 +12,10 @@ from simulator.devices.kernels import Convolution, Kernel, Streaming
 from simulator.devices.lowering import lower_operator
 from simulator.devices.predict import Device, kernel_cost
 from simulator.errors import InputError, one_line
+from simulator.workload.operators import Attention
 from validate.operators.issuing import alone, in_graph
 from validate.operators.query import OperatorQuery
+from validate.operators.serving import REPLAY_S, kernels_besides, replays
 from validate.score.query import NotScored
 
 __all__ = ["as_issued", "operator_kernels", "predict_operator", "roofline_operator"]
@@ -22,6 +24,8 @@ __all__ = ["as_issued", "operator_kernels", "predict_operator", "roofline_operat
 def operator_kernels(query: OperatorQuery) -> tuple[Kernel, ...]:
     """Return the kernels of *query*; raises NoKernels where there is no model of it in its phase."""
     kernels = lower_operator(query.operator, query.phase, query.precision)
+    if isinstance(query.operator, Attention):
+        kernels = (*kernels_besides(query.operator, query.precision, query.software), *kernels)
     if not query.channels_last:
         return kernels
     return tuple(
@@ -39,6 +43,8 @@ def predict_operator(device: Device, query: OperatorQuery) -> float:
     if not costs:
         raise NotScored(f"{query.op} has no kernels in phase {query.phase}")
     kernels_s = sum(as_issued(device, cost.time_s, query) for cost in costs)
+    if isinstance(query.operator, Attention) and replays(query.software):
+        kernels_s += REPLAY_S
     if not query.includes_dispatch:
         is_ahead = query.issued != "stream" or isinstance(device, Cpu)
         return kernels_s if is_ahead else max(kernels_s, dispatch_time(device, query.operator, query.phase))

@@ -27,6 +27,7 @@ from simulator.workload.operators import (
     Softmax,
 )
 from simulator.workload.precision import PRECISIONS, Precision
+from validate.operators.serving import attention_library
 from validate.score.query import NotScored, number
 
 __all__ = ["COLUMNS_ASKED", "OperatorQuery", "read_query"]
@@ -239,7 +240,8 @@ def _attention(size: Size, cell: Cell) -> Operator:
     if heads % kv_heads:
         raise NotScored("kv_heads do not divide heads")
     shared = kv_heads if kv_heads != heads else 0
-    return Attention(batch // heads, heads, size("m"), size("n"), size("k"), shared, causal)
+    library = attention_library(cell("software"))
+    return Attention(batch // heads, heads, size("m"), size("n"), size("k"), shared, causal, library)
 
 
 _READERS: dict[str, Callable[[Size, Cell], Operator]] = {

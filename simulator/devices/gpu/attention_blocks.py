@@ -7,13 +7,14 @@ longer than the one before, by the tile on the diagonal, which it computes in wh
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil
 
 from simulator.devices.kernels import FusedAttention
 
-__all__ = ["Blocks", "blocks_of", "spread_over"]
+__all__ = ["ROWS", "Blocks", "blocks_of", "spread_over"]
 
-_ROWS = 128
+ROWS = 128
 _COLUMNS = 64
 _GROUPS = 64  # blocks of one pair are told apart in so many groups of equal length; more tell nothing new
 
@@ -37,8 +38,9 @@ class Blocks:
         return sum(length * count for length, count in self.lengths)
 
 
-def blocks_of(kernel: FusedAttention, *, packs: bool = False) -> Blocks:
-    """Return the blocks of *kernel*.
+@lru_cache(maxsize=4096)
+def blocks_of(kernel: FusedAttention, *, rows: int = ROWS, packs: bool = False) -> Blocks:
+    """Return the blocks of *kernel*, of so many *rows* each.
 
     *packs*: rows of all heads that share keys lie in one tile, which so is full also where sequences are short
     (FlashAttention 3, ``pack_gqa``).
@@ -48,17 +50,17 @@ def blocks_of(kernel: FusedAttention, *, packs: bool = False) -> Blocks:
         owned, passed = passed, owned
     group = kernel.heads // kernel.kv_heads if packs and kernel.direction == "fwd" else 1
     pairs = kernel.batch * kernel.heads // group
-    blocks = ceil(owned * group / _ROWS)
+    blocks = ceil(owned * group / rows)
     whole = float(ceil(passed / _COLUMNS))
     if not kernel.causal or kernel.query_length != kernel.key_length:
-        return Blocks(_ROWS, _COLUMNS, ((whole, float(pairs * blocks)),))
+        return Blocks(rows, _COLUMNS, ((whole, float(pairs * blocks)),))
     groups = min(blocks, _GROUPS)
     step = blocks / groups
     lengths = []
     for i in reversed(range(groups)):
-        seen = min((i * step + (step + 1.0) / 2.0) * _ROWS / group, passed)  # by the middle block of the group
+        seen = min((i * step + (step + 1.0) / 2.0) * rows / group, passed)  # by the middle block of the group
         lengths.append((min(whole, max(1.0, seen / _COLUMNS if step > 1.0 else ceil(seen / _COLUMNS))), pairs * step))
-    return Blocks(_ROWS, _COLUMNS, tuple(lengths))
+    return Blocks(rows, _COLUMNS, tuple(lengths))
 
 
 def spread_over(

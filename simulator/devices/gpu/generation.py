@@ -57,6 +57,9 @@ class Traits:
     # Energy of a product on tensor cores whose operands come by warps, against Hopper's: STAS MAMF, 1,745 TFLOP/s
     # in bf16 at 1,000 W.
     tensor_energy: float = 1.0
+    # Products gather in a memory of their own, not in registers, so that a block may hold twice the rows (NVIDIA,
+    # "CUDA C++ programming guide", tcgen05).
+    tensor_memory: bool = False
 
     # What computes integers (addresses, bounds, Philox): the fp32 lanes; as many lanes of their own (NVIDIA, "Volta
     # architecture", 2017); or others besides: half of the lanes take both, and AMD's scalar unit what threads share.
@@ -112,7 +115,7 @@ _GENERATIONS: dict[str, dict[str, Traits]] = {
         "ampere": _AMPERE,
         "ada": replace(_AMPERE, process=_5_NM, large_l2=True),
         "hopper": _HOPPER,
-        "blackwell": replace(_HOPPER, tensor_energy=0.65),
+        "blackwell": replace(_HOPPER, tensor_energy=0.65, tensor_memory=True),
     },
     "amd": {
         "gcn": replace(_VEGA, process=_28_NM),

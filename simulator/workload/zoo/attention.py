@@ -3,7 +3,8 @@
 ``eager``: a kernel for each operation, as Hugging Face's ``attn_implementation="eager"``.
 ``fused-softmax``: scale, mask and softmax are one kernel and nothing is copied before the
 products, as in Megatron-LM.  ``fused``: one kernel that never writes the scores
-(FlashAttention).
+(FlashAttention 2).  ``fused-native``: likewise, written for the GPU's own generation
+(FlashAttention 3, cuDNN 9; see :class:`simulator.workload.operators.Attention`).
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal, get_args
 
-from simulator.workload.operators import Copy, Elementwise
+from simulator.workload.operators import AttentionLibrary, Copy, Elementwise
 from simulator.workload.zoo.builder import NetworkBuilder, Tensor
 
 __all__ = ["ATTENTIONS", "AttentionKind", "Mask", "rotate", "self_attention"]
 
-AttentionKind = Literal["eager", "fused-softmax", "fused"]
+AttentionKind = Literal["eager", "fused-softmax", "fused", "fused-native"]
 ATTENTIONS: tuple[AttentionKind, ...] = get_args(AttentionKind)
 # How the mask reaches the scores: added (of padding, or causal), chosen by (causal), or
 # added and then bounded below (causal; OPT).
@@ -43,9 +44,10 @@ def self_attention(
     size, kv_heads = hidden // heads, kv_heads or heads
     split = batch, heads, length, size
     kv_split = batch, kv_heads, length, size
-    if kind == "fused":
+    if kind in ("fused", "fused-native"):
         query, key, value = b.view(query, *split), b.view(key, *kv_split), b.view(value, *kv_split)
-        return b.attention(query, key, value, f"{name}.attention", causal=mask != "add-padding")
+        library: AttentionLibrary = "flash2" if kind == "fused" else "native"
+        return b.attention(query, key, value, f"{name}.attention", causal=mask != "add-padding", library=library)
     if kv_heads != heads:  # each head of keys and values is repeated for its group of queries
         key, value = b.copy(key, f"{name}.repeat_k", split), b.copy(value, f"{name}.repeat_v", split)
         kv_split = split

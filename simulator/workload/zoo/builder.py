@@ -13,6 +13,7 @@ from typing import Literal
 from simulator.workload.network import Layer, Network, Parameter
 from simulator.workload.operators import (
     Attention,
+    AttentionLibrary,
     BatchNorm,
     Conv2d,
     Copy,
@@ -257,10 +258,12 @@ class NetworkBuilder:
         n = b.shape[-2] if layout[1] == "T" else b.shape[-1]
         return self.add_layer(name, MatMul(m, n, k, prod(outer), layout), (a, b), (*outer, m, n))
 
-    def attention(self, query: Tensor, key: Tensor, value: Tensor, name: str, *, causal: bool) -> Tensor:
+    def attention(
+        self, query: Tensor, key: Tensor, value: Tensor, name: str, *, causal: bool, library: AttentionLibrary
+    ) -> Tensor:
         """Return fused attention of ``(batch, heads, length, size)``, as ``(batch, length, heads * size)``."""
         batch, heads, q_length, size = query.shape
-        operator = Attention(batch, heads, q_length, key.shape[2], size, key.shape[1], causal)
+        operator = Attention(batch, heads, q_length, key.shape[2], size, key.shape[1], causal, library)
         return self.add_layer(name, operator, (query, key, value), (batch, q_length, heads * size))
 
     def cross_entropy(self, logits: Tensor, name: str = "loss") -> Tensor:

@@ -1,0 +1,64 @@
+"""What frameworks for inference run around attention."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.devices.kernels import Streaming
+from simulator.workload.operators import Attention
+from validate.operators.devices import find_gpu
+from validate.operators.predict import operator_kernels, predict_operator
+from validate.operators.query import OperatorQuery, read_query
+from validate.operators.serving import REPLAY_S, attention_library, kernels_besides
+
+SHAPE = Attention(8, 32, 1024, 1024, 128, 8, True)
+CACHE_BYTES = 2 * 8 * 8 * 1024 * 128 * 2  # keys and values of 8 heads, 16 bit
+
+
+@pytest.mark.parametrize(
+    ("software", "library"),
+    [
+        ("", "flash2"),
+        ("torch 2.10.0+cu128", "flash2"),
+        ("torch 2.11.0", "native"),
+        ("PyTorch 2.5.0a0+e000cf0ad9", "flash2"),
+        ("llm-foundry/Composer, PyTorch FSDP, FlashAttention", "flash2"),
+        ("vllm 0.14.0", "native"),
+        ("sglang 0.5.9", "native"),
+        ("NeMo / Megatron dgxc v25.04", "native"),
+    ],
+)
+def test_software_says_whose_kernels_run(software: str, library: str) -> None:
+    assert attention_library(software) == library
+
+
+@pytest.mark.parametrize(
+    ("software", "read_bytes"),
+    [
+        ("sglang 0.5.9", CACHE_BYTES),
+        ("vllm 0.14.1", CACHE_BYTES),
+        ("vllm 0.19.0", 0),
+        ("trtllm 1.2.0rc5", 3 * CACHE_BYTES),  # and queries of 32 heads
+        ("torch 2.10", 0),
+    ],
+)
+def test_the_cache_is_written_too(software: str, read_bytes: int) -> None:
+    found = kernels_besides(SHAPE, "bf16", software)
+    assert sum(kernel.read_bytes for kernel in found if isinstance(kernel, Streaming)) == read_bytes
+
+
+def test_a_row_is_predicted_with_what_runs_besides() -> None:
+    cells = {"device": "h200-sxm", "op": "attention", "variant": "causal", "dtype": "bf16", "batch": "256"}
+    cells |= {"m": "1024", "n": "1024", "k": "128", "heads": "32", "kv_heads": "8", "issue": "graph"}
+
+    def query(software: str) -> OperatorQuery:
+        return read_query(lambda column: cells.get(column, software if column == "software" else ""))
+
+    gpu = find_gpu("h200-sxm")
+    assert gpu is not None
+    native, serving = query("cudnn"), query("sglang 0.5.9")
+    assert native.operator == serving.operator
+    assert len(operator_kernels(serving)) == 1 + len(operator_kernels(native))
+    besides_s = predict_operator(gpu, serving) - predict_operator(gpu, native)
+    assert REPLAY_S + CACHE_BYTES / gpu.memory_bandwidth_Bps < besides_s < REPLAY_S + 4e-5
+    assert predict_operator(gpu, query("torch 2.8")) > 1.3 * predict_operator(gpu, native)
