@@ -41,6 +41,7 @@ class Constant:
 def constant():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("validate.score.predict.find_strategy", lambda name: Constant())
+        patch.setattr("validate.score.predict.nccl_of", lambda query: Constant())
         yield
 
 

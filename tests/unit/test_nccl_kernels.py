@@ -8,7 +8,7 @@ from simulator.api import load_machine, make_request
 from simulator.engine.executor import execute
 from simulator.network.machine import Machine
 from simulator.strategies.base import Unsuitable
-from simulator.strategies.nccl.cost import Costs, ProtocolCost
+from simulator.strategies.nccl.cost import DEFAULT_COSTS, EARLIER_COSTS, Costs, ProtocolCost, costs_of, pace_of
 from simulator.strategies.nccl.strategy import Nccl, nccl
 from simulator.workload.collective import Collective
 from tests.machines import crossbar, machine_from
@@ -107,6 +107,65 @@ def test_nvls_sends_each_byte_once() -> None:
     assert timeline.end_s == pytest.approx(1e9 / up.bandwidth_Bps, rel=1e-2)
 
 
+def test_the_first_window_waits_for_the_switch() -> None:
+    """16 channels x 8 heads x 128 KiB are under way before the first sum comes back."""
+    machine = load_machine("dgx-h100")
+    up = next(link for link in machine.links if machine.nodes[link.dst].kind == "nvlink-switch")
+    used = costs(protocols=all_protocols(ProtocolCost(0.0, 0.0, 0.0, fill=0.5)))
+    for size in (1e6, 16 * 2**20, 1e9):
+        found = execute(machine, Nccl("nvls", costs=used).plan(make_request(machine, size))).end_s
+        expected = (size + 0.5 * min(size, 16 * 2**20)) / up.bandwidth_Bps
+        assert found == pytest.approx(expected + up.latency_s, rel=1e-6)
+
+
+_WITH_MEMORY = """
+schema_version: 1
+name: crossbar with memory
+devices:
+  "gpu[0-3]": {kind: gpu, memory_bandwidth: 1 TB/s}
+  switch0: {kind: nvlink-switch, latency: 0 us}
+links: [{between: ["gpu[0-3]", switch0], kind: nvlink, bandwidth: 50 GB/s}]
+"""
+
+
+def test_a_rank_moves_the_part_it_keeps() -> None:
+    machine = machine_from(_WITH_MEMORY)
+    used = costs(protocols=all_protocols(ProtocolCost(0.0, 0.0, 0.0, own_passes=4.0)))
+    own_s = 4 * _S / 4 / 1e12
+    assert seconds(machine, used) == pytest.approx(2 * 3 / 4 * _S / 50e9 + own_s, rel=1e-9)
+    for collective in ("all-gather", "reduce-scatter", "all-to-all"):
+        assert seconds(machine, used, _S, collective) == pytest.approx(3 / 4 * _S / 50e9 + own_s, rel=1e-9)
+    for collective in ("broadcast", "reduce", "send-recv"):  # nobody keeps a part of its own
+        assert seconds(machine, used, _S, collective) == pytest.approx(seconds(machine, costs(), _S, collective))
+
+
+def test_the_pace_is_that_of_the_clock() -> None:
+    def pace(name: str) -> float:
+        machine = load_machine(name)
+        return pace_of(machine.nodes[machine.gpus[0]].part)
+
+    assert pace("dgx-a100-80gb") == pytest.approx(1.0)
+    assert pace("dgx-h100") == pytest.approx(1.41 / 1.98)
+    assert pace("dgx-b200") == pytest.approx(1.4 * 1.41 / 1.965)
+    assert pace_of(None) == 1.0
+    used = costs(protocols=all_protocols(ProtocolCost(10e-6, 0.0, 0.0)))
+    h100 = load_machine("dgx-h100")
+    assert seconds(h100, used, 8) - seconds(h100, costs(), 8) == pytest.approx(10e-6 * 1.41 / 1.98)
+
+
+def test_versions_have_costs_of_their_own() -> None:
+    assert costs_of((2, 23)) is costs_of((3, 0)) is DEFAULT_COSTS
+    assert costs_of((2, 22)) is costs_of(None) is EARLIER_COSTS
+
+
+def test_a_switch_adds_no_type_of_eight_bits() -> None:
+    request = make_request(load_machine("dgx-h100"), 1e9)
+    assert Nccl(in_switch=True).plan(request).facts["algorithm"] == "nvls"
+    assert Nccl(in_switch=False).plan(request).facts["algorithm"] == "ring"
+    with pytest.raises(Unsuitable):
+        Nccl("nvls", in_switch=False).plan(request)
+
+
 @pytest.mark.parametrize("collective", ["all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce"])
 @pytest.mark.parametrize("name", ["p3.16xlarge", "dgx-h100", "8x-rtx2080ti", "4gpu-pcie"])
 def test_every_collective_has_a_plan(collective: Collective, name: str) -> None:
@@ -193,7 +252,8 @@ def test_the_bottleneck_is_the_link_whose_share_is_used_up() -> None:
     result = simulate(load_machine("8x-rtx2080ti"), "nccl", 1e9)
     assert result.bottleneck is not None
     assert result.bottleneck.name == result.facts["bound_link"] == "plx0->cpu0"
-    assert any("51% of what the link carries" in note for note in result.notes)
+    share = f"{DEFAULT_COSTS.pcie_share:.0%} of what the link carries"
+    assert any(share in note for note in result.notes)
 
 
 def test_staging_in_host_memory_is_told() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from simulator.plan.plan import Flow, PlanBuilder
 from simulator.strategies.base import Unsuitable
+from simulator.strategies.nccl.cost import DEFAULT_COSTS
 from validate.score.command import score_command
 
 HEADER = "machine,n_nodes,n_gpus,gpu_set,group_size,n_groups_concurrent,collective,bytes,time_s,trust,note"
@@ -36,6 +37,7 @@ class MicrosecondPerByte:
 def strategy(monkeypatch):
     made = MicrosecondPerByte()
     monkeypatch.setattr("validate.score.predict.find_strategy", lambda name: made)
+    monkeypatch.setattr("validate.score.predict.nccl_of", lambda query: made)
     return made
 
 
@@ -214,6 +216,7 @@ def test_groups_at_once_share_links(tmp_path, capsys, monkeypatch):
             return builder.build()
 
     monkeypatch.setattr("validate.score.predict.find_strategy", lambda name: AcrossTheSwitch())
+    monkeypatch.setattr("validate.score.predict.nccl_of", lambda query: AcrossTheSwitch())
     out = tmp_path / "p.csv"
     file = table(tmp_path, row("16000000", group_size="2", groups="1"), row("16000000", group_size="2", groups="2"))
     document(capsys, file, out=str(out))
@@ -237,23 +240,39 @@ def test_a_forced_algorithm_needs_a_strategy_that_has_it(tmp_path, capsys, strat
     assert scored["skipped"] == {"forced algorithm 'tree' is not what ring does": 1}
 
 
-def test_a_forced_algorithm_makes_another_nccl(tmp_path, capsys, strategy, monkeypatch):
+def test_a_row_says_which_nccl_ran(tmp_path, capsys, monkeypatch):
+    """The algorithm that was forced, the version, and whether a switch can add up the type."""
     made = []
+    requests = MicrosecondPerByte()
 
-    class Module:
-        @staticmethod
-        def nccl(algorithm):
-            made.append(algorithm)
-            return strategy
+    def nccl(algorithm, costs, *, in_switch):
+        made.append((algorithm, costs is DEFAULT_COSTS, in_switch))
+        return requests
 
-    monkeypatch.setattr("validate.score.predict.importlib.import_module", lambda name: Module)
-    header = "machine,n_gpus,collective,bytes,time_s,algorithm_forced,software"
-    asked = ("tree,", "tree,", "ring (NVLS off),XLA + NCCL", ",", ',"nccl-tests 2.4, -g 4"')
+    monkeypatch.setattr("validate.score.predict.Nccl", nccl)
+    header = "machine,n_gpus,collective,bytes,time_s,algorithm_forced,software,dtype"
+    asked = (
+        "tree,,fp32",
+        "tree,,fp16",
+        "ring (NVLS off),XLA + NCCL,",
+        ",,fp32",
+        ',"nccl-tests 2.4, -g 4",bf16',
+        ",nccl-tests -g 1; NCCL 2.27.3,int8",
+        ",NCCL 2.23.4,fp8_e4m3",
+        ",NCCL 2.9.9,uint8",
+    )
     rows = [f"4gpu-pcie,4,all_reduce,8,1,{forced}" for forced in asked]
     score_command([table(tmp_path, *rows, header=header)], as_json=True)
-    assert json.loads(capsys.readouterr().out)["tables"][0]["scored"] == 5
-    assert made == ["tree", "ring"]
-    assert [request.gpus_per_process for request in strategy.requests] == [4, 1, 4]
+    assert json.loads(capsys.readouterr().out)["tables"][0]["scored"] == 8
+    assert made == [
+        ("tree", False, True),
+        ("ring", False, True),
+        (None, False, True),
+        (None, True, False),
+        (None, True, False),
+        (None, False, False),
+    ]
+    assert [request.gpus_per_process for request in requests.requests] == [4, 1, 4, 1, 4, 4]
 
 
 # -- the measured value ----------------------------------------------------------------

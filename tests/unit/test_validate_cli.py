@@ -29,6 +29,7 @@ class Constant:
 @pytest.fixture(autouse=True)
 def constant(monkeypatch):
     monkeypatch.setattr("validate.score.predict.find_strategy", lambda name: Constant())
+    monkeypatch.setattr("validate.score.predict.nccl_of", lambda query: Constant())
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.results.columns import lay_out
 from simulator.strategies.nccl.cost import Costs
-from validate.fit.fit import fit_costs, predicted_s
+from validate.fit.fit import fit_both, predicted_s
 from validate.fit.observation import Observation, observe_all
 from validate.score.csv_text import MAX_BYTES
 from validate.score.machines import MachineBook
@@ -57,7 +57,7 @@ def fit_command(
     fitted = [o for o in observations if o.machine not in hold_out]
     if not fitted:
         raise InputError("no row is left to fit to")
-    costs = fit_costs(fitted)
+    costs = fit_both(fitted)
     errors: dict[str, Errors] = {
         "fitted": _errors(fitted, costs),
         "held out": _errors([o for o in observations if o.machine in hold_out], costs),
@@ -67,11 +67,12 @@ def fit_command(
             others = [o for o in observations if o.machine != name]
             if others:
                 mine = [o for o in observations if o.machine == name]
-                errors[f"{name}, fitted without it"] = _errors(mine, fit_costs(others))
+                errors[f"{name}, fitted without it"] = _errors(mine, fit_both(others))
     if as_json:
         document = {
             "schema_version": _SCHEMA_VERSION,
-            "costs": asdict(costs),
+            "costs": asdict(costs[1]),
+            "earlier_costs": asdict(costs[0]),
             "errors": {name: asdict(e) for name, e in errors.items() if e.n},
         }
         print(json.dumps(_finite(document), indent=2))  # noqa: T201  the command's output
@@ -100,9 +101,13 @@ def rows_of(file: str, grades: set[str]) -> list[tuple[Query, float]]:
     return found
 
 
-def _errors(rows: Sequence[Observation], costs: Costs) -> Errors:
-    times = predicted_s(rows, costs) if rows else []
-    return summarise([relative_error(t, o.measured_s) for t, o in zip(times, rows, strict=True)])
+def _errors(rows: Sequence[Observation], costs: tuple[Costs, Costs]) -> Errors:
+    found = []
+    for is_recent in (False, True):
+        mine = [o for o in rows if o.is_recent == is_recent]
+        times = predicted_s(mine, costs[is_recent]) if mine else []
+        found += [relative_error(t, o.measured_s) for t, o in zip(times, mine, strict=True)]
+    return summarise(found)
 
 
 def _finite(value: Any) -> Any:
@@ -112,8 +117,20 @@ def _finite(value: Any) -> Any:
     return None if value == float("inf") else value
 
 
-def _report(costs: Costs, errors: dict[str, Errors]) -> str:
-    lines = ["Costs("]
+def _report(costs: tuple[Costs, Costs], errors: dict[str, Errors]) -> str:
+    lines = []
+    for name, mine in (("EARLIER_COSTS", costs[0]), ("DEFAULT_COSTS", costs[1])):
+        lines += [f"{name} = Costs(", *_constants(mine), ")", ""]
+    table = [["rows of", "n", "median", "p90", "mean", "bias"]]
+    for name, e in errors.items():
+        if e.median_ape is not None and e.p90_ape is not None and e.mean_ape is not None and e.bias is not None:
+            percents = [f"{100 * v:.1f} %" for v in (e.median_ape, e.p90_ape, e.mean_ape)]
+            table.append([name, str(e.n), *percents, f"{100 * e.bias:+.1f} %"])
+    return "\n".join([*lines, *lay_out(table, [False, True, True, True, True, True])])
+
+
+def _constants(costs: Costs) -> list[str]:
+    lines = []
     shared = asdict(costs)
     protocols = shared.pop("protocols")
     lines += [f"    {name}={value!r}," for name, value in shared.items()]
@@ -121,10 +138,4 @@ def _report(costs: Costs, errors: dict[str, Errors]) -> str:
     for name, cost in protocols.items():
         figures = ", ".join(f"{key}={value!r}" for key, value in cost.items() if value != float("inf"))
         lines.append(f'        "{name}": ProtocolCost({figures}),')
-    lines += ["    },", ")", ""]
-    table = [["rows of", "n", "median", "p90", "mean", "bias"]]
-    for name, e in errors.items():
-        if e.median_ape is not None and e.p90_ape is not None and e.mean_ape is not None and e.bias is not None:
-            percents = [f"{100 * v:.1f} %" for v in (e.median_ape, e.p90_ape, e.mean_ape)]
-            table.append([name, str(e.n), *percents, f"{100 * e.bias:+.1f} %"])
-    return "\n".join([*lines, *lay_out(table, [False, True, True, True, True, True])])
+    return [*lines, "    },"]

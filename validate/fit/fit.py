@@ -3,24 +3,28 @@
 The loss is the mean absolute logarithm of predicted over measured.  Each machine counts alike,
 below 1 MiB and from there on, however many of its rows the table holds; within it each
 collective and number of GPUs counts alike.
+
+Earlier and recent versions of NCCL have constants of their own.  The recent ones start from the
+earlier, and only what happens inside a machine is fitted to their rows.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 from simulator.errors import MissingDependency
-from simulator.strategies.nccl.cost import DEFAULT_COSTS, Costs, ProtocolCost
+from simulator.strategies.nccl.cost import DEFAULT_COSTS, EARLIER_COSTS, Costs, ProtocolCost
 from validate.fit.observation import Observation
 
-__all__ = ["fit_costs", "predicted_s"]
+__all__ = ["fit_both", "fit_costs", "predicted_s"]
 
 _ENOUGH_ROWS = 10  # a group of fewer rows counts for less
 _LARGE_BPS = 1e12  # no channel is that fast
-_STARTS = 12
+_STARTS = 6  # of each block of constants
+_ROUNDS = 3  # through all blocks
 _TETHER = 5e-4  # a constant that no row depends on stays where it began
 _SMALL_S = 1e-8  # what a constant of zero starts from: the fit is in logarithms
 
@@ -32,10 +36,10 @@ _START = Costs(
     peer_launch_s=1e-6,
     protocols={
         "LL": ProtocolCost(10e-6, 0.5e-6, 5e-6, share=0.7, channel_Bps=1.5e9, wire=2.0),
-        "LL128": ProtocolCost(25e-6, 3e-6, 10e-6, share=0.9, wire=16 / 15),
-        "Simple": ProtocolCost(35e-6, 4e-6, 15e-6, share=0.95),
-        "NVLS": ProtocolCost(50e-6, 0.0, 0.0, share=0.7),
-        "P2P": ProtocolCost(15e-6, 4e-6, 4e-6, share=0.95),
+        "LL128": ProtocolCost(25e-6, 3e-6, 10e-6, share=0.9, wire=16 / 15, own_passes=4.0),
+        "Simple": ProtocolCost(35e-6, 4e-6, 15e-6, share=0.95, own_passes=4.0),
+        "NVLS": ProtocolCost(50e-6, 0.0, 0.0, share=0.7, fill=0.5),
+        "P2P": ProtocolCost(15e-6, 4e-6, 4e-6, share=0.95, own_passes=4.0, fill=0.5),
     },
     pcie_share=0.5,
     network_share=0.95,
@@ -43,8 +47,22 @@ _START = Costs(
 )
 
 
-def fit_costs(rows: Sequence[Observation], start: Costs = _START) -> Costs:
-    """Return the constants of least loss over *rows*, to three digits.
+def fit_both(rows: Sequence[Observation]) -> tuple[Costs, Costs]:
+    """Return the constants of earlier and of recent versions of NCCL; raises as :func:`fit_costs`.
+
+    Where there are no rows of the one or the other, its constants are those in use.
+    """
+    before = [row for row in rows if not row.is_recent]
+    since = [row for row in rows if row.is_recent]
+    earlier = fit_costs(before) if before else EARLIER_COSTS
+    recent = fit_costs(since, earlier, fixed=_BETWEEN_MACHINES) if since else DEFAULT_COSTS
+    return earlier, recent
+
+
+def fit_costs(rows: Sequence[Observation], start: Costs = _START, *, fixed: Collection[str] = ()) -> Costs:
+    """Return the constants of least loss over *rows*, to three digits, those in *fixed* as they were.
+
+    The constants of one protocol at a time, as no row depends on those of two; then those that they share.
 
     Raises
     ------
@@ -56,38 +74,53 @@ def fit_costs(rows: Sequence[Observation], start: Costs = _START) -> Costs:
     table = _Table(np, rows)
     random = np.random.default_rng(0)  # the same starts on every run
     names = _names()
-    free = [i for i, name in enumerate(names) if name not in _NOT_FITTED]
-    tied = names.index("P2P.share"), names.index("Simple.share")
+    ties = [(names.index(name), names.index(source)) for name, source in _TIED.items()]
     best = _vector(np, start)
-    anchor = best[free].copy()
+    anchor = best.copy()
 
-    def loss(values: Any) -> float:
+    def filled(free: Sequence[int], values: Any) -> Any:
         vector = best.copy()
         vector[free] = values
-        vector[tied[0]] = vector[tied[1]]
-        return table.loss(vector) + _TETHER * float(((values - anchor) ** 2).sum())
+        for name, source in ties:
+            vector[name] = vector[source]
+        return vector
 
-    for attempt in range(_STARTS):
-        values = best[free] + random.normal(0.0, 0.5 if attempt else 0.0, len(free))
-        for method in ("Powell", "Nelder-Mead"):
-            options = {"maxiter": 30 if method == "Powell" else 4000, "maxfev": 20_000}
-            values = minimize(loss, values, method=method, options=options).x
-        if loss(values) < loss(best[free]):
-            best[free] = values
-            best[tied[0]] = best[tied[1]]
+    for _ in range(_ROUNDS):
+        for block in (*_PROTOCOLS, ""):
+            mine = [
+                i
+                for i, name in enumerate(names)
+                if name.rpartition(".")[0] == block and name not in {*_NOT_FITTED, *_TIED, *fixed}
+            ]
+            if not mine:
+                continue
+
+            def loss(values: Any, free: Sequence[int] = mine) -> float:
+                return table.loss(filled(free, values)) + _TETHER * float(((values - anchor[free]) ** 2).sum())
+
+            for attempt in range(_STARTS):
+                values = best[mine] + random.normal(0.0, 0.5 if attempt else 0.0, len(mine))
+                for method in ("Powell", "Nelder-Mead"):
+                    options = {"maxiter": 30 if method == "Powell" else 1500, "maxfev": 4000}
+                    values = minimize(loss, values, method=method, options=options).x
+                if loss(values) < loss(best[mine]):
+                    best = filled(mine, values)
     return _costs(np, best)
 
 
 _PROTOCOLS = tuple(DEFAULT_COSTS.protocols)
-_FIELDS = ("base_s", "hop_s", "net_hop_s", "share", "channel_Bps")
+_FIELDS = ("base_s", "hop_s", "net_hop_s", "share", "channel_Bps", "own_passes", "fill")
 _SHARED = ("launch_s", "peer_launch_s", "pcie_share", "network_share", "staged_share")
-# LL alone is bound by its threads; NVLS leaves the network to trees of the Simple protocol, and
-# point to point moves data as that does.
-_NOT_FITTED = {f"{name}.channel_Bps" for name in ("LL128", "Simple", "NVLS", "P2P")} | {
-    "NVLS.hop_s",
-    "NVLS.net_hop_s",
-    "P2P.share",
+# LL alone is bound by its threads; NVLS leaves the network to trees of the Simple protocol.
+_NOT_FITTED = {
+    *(f"{name}.channel_Bps" for name in ("LL128", "Simple", "NVLS", "P2P")),
+    *("NVLS.hop_s", "NVLS.net_hop_s"),
+    *(f"{name}.own_passes" for name in ("LL", "NVLS")),
+    *(f"{name}.fill" for name in ("LL", "LL128", "Simple")),
 }
+# Point to point moves data as Simple does, and a ring of LL128 has the same steps.
+_TIED = {"P2P.share": "Simple.share", "LL128.own_passes": "Simple.own_passes"}
+_BETWEEN_MACHINES = {*_SHARED, *(f"{name}.net_hop_s" for name in _PROTOCOLS)}
 _FIRST = 5  # constants that stand before those of the protocols
 
 
@@ -110,7 +143,7 @@ def _costs(np: Any, vector: Any) -> Costs:
     protocols = {}
     for i, name in enumerate(_PROTOCOLS):
         mine = values[_FIRST + len(_FIELDS) * i :][: len(_FIELDS)]
-        base, hop, net_hop, share, channel = mine
+        base, hop, net_hop, share, channel, own_passes, fill = mine
         protocols[name] = replace(
             DEFAULT_COSTS.protocols[name],
             base_s=_rounded(base),
@@ -118,6 +151,8 @@ def _costs(np: Any, vector: Any) -> Costs:
             net_hop_s=_rounded(net_hop),
             share=_rounded(min(share, 1.0)),
             channel_Bps=_rounded(channel) if channel < _LARGE_BPS / 10 else float("inf"),
+            own_passes=_rounded(own_passes),
+            fill=_rounded(fill),
         )
     capped = {name: _rounded(min(v, 1.0) if name.endswith("share") else v) for name, v in shared.items()}
     return Costs(protocols=protocols, **capped)
@@ -150,10 +185,12 @@ class _Table:
     def predicted_s(self, vector: Any) -> Any:
         np, of = self.np, self.of
         values = np.exp(vector)
-        base, hop, net_hop, share, channel = values[_FIRST:].reshape(-1, len(_FIELDS))[self.protocol].T
-        kernel = base + hop * of["hops"] + net_hop * of["net_hops"] + of["latency_s"]
+        mine = values[_FIRST:].reshape(-1, len(_FIELDS))[self.protocol].T
+        base, hop, net_hop, share, channel, own_passes, fill = mine
+        kernel = (base + hop * of["hops"]) * of["pace"] + net_hop * of["net_hops"] + of["latency_s"]
         moving = np.maximum(of["transfer_s"], of["channel_bytes"] / channel)
-        moving = np.maximum(moving, of["gpu_link_s"] / np.minimum(share, 1.0))
+        driven = of["gpu_link_s"] / np.minimum(share, 1.0) * (1 + fill * of["first"]) + own_passes * of["own_s"]
+        moving = np.maximum(moving, np.where(of["gpu_link_s"] > 0, driven, 0.0))
         moving = np.maximum(moving, of["pcie_s"] / np.minimum(values[2], 1.0))
         network = np.where(of["is_staged"] > 0, values[4], values[3])
         kernel = kernel + np.maximum(moving, of["network_s"] / np.minimum(network, 1.0))

@@ -14,11 +14,10 @@ from simulator.errors import InputError
 from simulator.network.machine import Machine
 from simulator.plan.plan import Plan, Transfer
 from simulator.strategies.base import Unsuitable
-from simulator.strategies.nccl.cost import DEFAULT_COSTS, Costs, ProtocolCost
-from simulator.strategies.nccl.strategy import Nccl
+from simulator.strategies.nccl.cost import DEFAULT_COSTS, RECENT, Costs, ProtocolCost
 from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS
 from validate.score.machines import MachineBook
-from validate.score.predict import check_hardware, groups_of, plan_query
+from validate.score.predict import check_hardware, groups_of, nccl_of, plan_query
 from validate.score.query import NotScored, Query
 
 __all__ = ["Observation", "observe", "observe_all"]
@@ -50,6 +49,10 @@ class Observation:
     network_s: float  # were the network alone in the way
     is_staged: bool  # over the network through host memory
     channel_bytes: float
+    own_s: float  # of the part that a rank keeps, once through its memory
+    pace: float  # of the GPU's own steps
+    first: float  # share of the bytes that fill the pipeline
+    is_recent: bool  # ran in a version of NCCL that costs what DEFAULT_COSTS says
 
 
 def observe(query: Query, measured_s: float, book: MachineBook) -> Observation:
@@ -58,7 +61,7 @@ def observe(query: Query, measured_s: float, book: MachineBook) -> Observation:
         raise NotScored(f"{query.strategy} ran, and not NCCL")
     compiled = book.get(query.machine, query.n_nodes)
     check_hardware(compiled, groups_of(query, compiled))
-    strategy = Nccl(query.algorithm, costs=_NOTHING)
+    strategy = nccl_of(query, _NOTHING)
     try:
         plan = plan_query(query, compiled, strategy)
         whole_s = execute(compiled.machine, plan).end_s
@@ -89,6 +92,10 @@ def observe(query: Query, measured_s: float, book: MachineBook) -> Observation:
         network_s=_alone_s(plan, compiled.machine, NETWORK_LINKS, network=True),
         is_staged=_is_staged(plan),
         channel_bytes=float(facts["channel_bytes"]),
+        own_s=float(facts["own_s"]),
+        pace=float(facts["pace"]),
+        first=float(facts["first"]),
+        is_recent=query.nccl is not None and query.nccl >= RECENT,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import replace
 
 from simulator.api import make_request
@@ -11,14 +10,15 @@ from simulator.errors import InputError, SimulationError, one_line
 from simulator.plan.merge import merge
 from simulator.plan.plan import Plan
 from simulator.strategies.base import Strategy, Unsuitable
-from simulator.strategies.nccl.cost import FITTED_TO
+from simulator.strategies.nccl.cost import FITTED_TO, Costs, costs_of
+from simulator.strategies.nccl.strategy import Nccl
 from simulator.strategies.registry import find_strategy
 from simulator.topology.parts import GpuPart
 from validate.score.baselines import alpha_beta_ring_s
 from validate.score.machines import Compiled, MachineBook
 from validate.score.query import NotScored, Query
 
-__all__ = ["Predictor", "check_hardware", "groups_of", "plan_query"]
+__all__ = ["Predictor", "check_hardware", "groups_of", "nccl_of", "plan_query"]
 
 _NCCL = "nccl"
 _Answer = float | str  # seconds, or why there is no prediction
@@ -30,7 +30,7 @@ class Predictor:
     def __init__(self, book: MachineBook, strategy: str = _NCCL) -> None:
         self._book = book
         self._name = strategy
-        self._strategies: dict[str | None, Strategy] = {None: find_strategy(strategy)}
+        self._strategies: dict[str, Strategy] = {strategy: find_strategy(strategy)}
         self._kept: dict[tuple[str, Query], _Answer] = {}
         self._baselines: dict[tuple[str, Query], _Answer] = {}
 
@@ -60,7 +60,8 @@ class Predictor:
     def baseline_s(self, query: Query) -> float:
         """Return what a bare alpha-beta ring says of *query*; raises as :meth:`predict_s`."""
         compiled = self._book.get(query.machine, query.n_nodes)
-        key = (compiled.topology, replace(query, machine="", algorithm=None, strategy=None, n_groups=1))
+        asked = replace(query, machine="", algorithm=None, strategy=None, n_groups=1, in_switch=True, nccl=None)
+        key = (compiled.topology, asked)
         if key not in self._baselines:
             try:
                 ranks = [compiled.machine.gpus[g] for g in groups_of(query, compiled)[0]]
@@ -75,7 +76,7 @@ class Predictor:
         groups = groups_of(query, compiled)
         if self._name == _NCCL and query.strategy is None:
             check_hardware(compiled, groups)
-        strategy = self._strategy(query.strategy or query.algorithm, is_strategy=query.strategy is not None)
+        strategy = self._strategy(query)
         try:
             end_s = execute(compiled.machine, plan_query(query, compiled, strategy)).end_s
         except Unsuitable as error:
@@ -86,19 +87,22 @@ class Predictor:
             raise NotScored("the simulated time is not positive")
         return end_s
 
-    def _strategy(self, algorithm: str | None, *, is_strategy: bool) -> Strategy:
-        """Return the strategy made to use *algorithm*, or the one that the row names."""
-        if algorithm == self._name:
-            return self._strategies[None]
-        if algorithm not in self._strategies:
-            if self._name != _NCCL:
-                raise NotScored(f"forced algorithm '{algorithm}' is not what {self._name} does")
-            if is_strategy:
-                self._strategies[algorithm] = find_strategy(str(algorithm))
-                return self._strategies[algorithm]
-            module = importlib.import_module("simulator.strategies.nccl.strategy")
-            self._strategies[algorithm] = module.nccl(algorithm)
-        return self._strategies[algorithm]
+    def _strategy(self, query: Query) -> Strategy:
+        """Return the strategy that the row names, or else this predictor's as the row has it."""
+        if query.strategy in (None, self._name) and self._name == _NCCL:
+            return nccl_of(query)
+        forced = query.strategy or query.algorithm
+        if forced not in (None, self._name) and self._name != _NCCL:
+            raise NotScored(f"forced algorithm '{forced}' is not what {self._name} does")
+        name = query.strategy or self._name
+        if name not in self._strategies:
+            self._strategies[name] = find_strategy(name)
+        return self._strategies[name]
+
+
+def nccl_of(query: Query, costs: Costs | None = None) -> Nccl:
+    """Return NCCL of the version, with the algorithm and on the type of *query*."""
+    return Nccl(query.algorithm, costs or costs_of(query.nccl), in_switch=query.in_switch)
 
 
 def plan_query(query: Query, compiled: Compiled, strategy: Strategy) -> Plan:

@@ -39,6 +39,7 @@ COLUMNS_ASKED = (
     "bytes",
     "algorithm_forced",
     "software",
+    "dtype",
 )
 MAX_RANKS = 4096
 _MAX_BYTES = 1e15
@@ -57,6 +58,9 @@ _INDICES = re.compile(r"\d{1,5}(?:-\d{1,5})?(?:[,;]\s*\d{1,5}(?:-\d{1,5})?)*", r
 _PAIRS = re.compile(r"pairs\s+(\d{1,5}>\d{1,5}(?:\s*;\s*\d{1,5}>\d{1,5})*)", re.ASCII)
 _ALGORITHM = re.compile(r"(?:nccl_algo\s*=\s*)?(ring|tree|nvls_?tree|nvls|pat)\b(?:\s*\(.*\))?", re.ASCII)
 _ONE_EACH = re.compile(r"\b(?:xla|torch|pytorch|mpi|openmpi|horovod|jax)\b", re.IGNORECASE | re.ASCII)
+_VERSION = re.compile(r"\bnccl[ =v]{0,2}([1-9]\d?)\.(\d{1,3})\b", re.IGNORECASE | re.ASCII)
+# NVIDIA/nccl@5067397c src/include/device.h (ncclNvlsSupported): a switch adds no type of 8 bits.
+_SMALL_TYPES = re.compile(r"u?int8|i8|u8|fp8|float8|bool", re.IGNORECASE)
 _TESTS_GPUS = re.compile(r"nccl-tests.*\s-g\s*([1-9]\d{0,3})\b", re.IGNORECASE | re.ASCII)
 
 
@@ -72,7 +76,8 @@ class Query:
     ``n_gpus / n_nodes``.  Ranks count through the nodes; each group takes ``group_size``
     consecutive ones.  ``pairs`` are ranks of a group.  ``algorithm`` is None where the
     library chose it itself; ``strategy`` is one of the simulator's, where the row names that.
-    ``gpus_per_process`` is how many GPUs one host thread launches for.
+    ``gpus_per_process`` is how many GPUs one host thread launches for, ``in_switch`` whether a switch
+    can add up the type, ``nccl`` NCCL's version where it is known.
     """
 
     machine: str
@@ -87,6 +92,8 @@ class Query:
     algorithm: str | None = None
     gpus_per_process: int = 1
     strategy: str | None = None
+    in_switch: bool = True
+    nccl: tuple[int, int] | None = None
 
 
 def read_query(cell: Callable[[str], str]) -> Query:
@@ -131,6 +138,8 @@ def read_query(cell: Callable[[str], str]) -> Query:
         algorithm=algorithm,
         gpus_per_process=_gpus_per_process(cell("software"), n_nodes, group_size),
         strategy=strategy,
+        in_switch=not _SMALL_TYPES.match(cell("dtype")),
+        nccl=_version(cell("software")),
     )
 
 
@@ -236,3 +245,9 @@ def _gpus_per_process(software: str, n_nodes: int, group_size: int) -> int:
         return 1
     found = _TESTS_GPUS.search(software)
     return min(int(found.group(1)), group_size) if found else group_size
+
+
+def _version(software: str) -> tuple[int, int] | None:
+    """Return NCCL's major and minor version where *software* has it."""
+    found = _VERSION.search(software)
+    return (int(found.group(1)), int(found.group(2))) if found else None

@@ -15,10 +15,11 @@ from simulator.network.route import Route, route_along
 from simulator.plan.plan import Flow, PlanBuilder
 from simulator.strategies.algorithms.double_tree import two_trees
 from simulator.strategies.base import Request, Unsuitable
-from simulator.strategies.nccl.cost import Costs, ProtocolCost
+from simulator.strategies.nccl import tables as t
+from simulator.strategies.nccl.cost import Costs, ProtocolCost, pace_of
 from simulator.strategies.search.rings import FoundRing
 from simulator.strategies.search.trees import FoundTree
-from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS
+from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, GpuPart
 from simulator.units import format_bandwidth
 
 __all__ = ["KernelPlanner"]
@@ -41,6 +42,9 @@ class KernelPlanner:
         self.plugin_s = plugin_s
         self.hosts = list(request.by_host().values())
         self._channels: list[tuple[str, list[Flow], int, ProtocolCost]] = []  # stream, flows, rounds
+        self._pace = max(pace_of(request.machine.nodes[rank].part) for rank in request.ranks)
+        self._own_s = 0.0  # the rank's own part, once through its memory
+        self._first = 0.0  # share of the bytes that fill the pipeline
 
     # -- kernels -------------------------------------------------------------------
 
@@ -52,6 +56,8 @@ class KernelPlanner:
         rounds = 2 * (n - 1) if collective == "all-reduce" else n - 1
         rooted = collective in ("broadcast", "reduce")
         hops, net_hops = rounds, 0
+        if not rooted:
+            self._own_part()
         if len(self.hosts) > 1:
             laps = 2 if collective == "all-reduce" else 1
             net_hops = laps * (len(self.hosts) - 1)
@@ -68,7 +74,10 @@ class KernelPlanner:
                 flows = [_piped(r, moved, cost, cap, latency) for r in (self._open(ring) if rooted else ring.routes)]
                 repeat = 1
             else:
-                flows = [Flow(r, part / n, overhead=cost.wire, cap_Bps=cap, latency_s=cost.hop_s) for r in ring.routes]
+                flows = [
+                    Flow(r, part / n, overhead=cost.wire, cap_Bps=cap, latency_s=cost.hop_s * self._pace)
+                    for r in ring.routes
+                ]
                 repeat = rounds
             self._channels.append((f"channel {i}", flows, repeat, cost))
             self.builder.rings.append(tuple(self.request.ranks[r] for r in ring.order))
@@ -124,11 +133,12 @@ class KernelPlanner:
             ways = self._switch_links(node)
             for up, down in ways:
                 for route, n_bytes in ((up, sent / len(ways)), (down, received / len(ways))):
-                    flows.append(Flow(route, n_bytes, latency_s=cost.hop_s))
+                    flows.append(Flow(route, n_bytes, latency_s=cost.hop_s * self._pace))
         self._channels.append(("nvls", flows, 1, cost))
+        heads = min(len(ranks) for ranks in self.hosts)  # each has its part of the sum
+        self._first = _at_most_all(self.n_channels * heads * t.NVLS_CHUNK, size)
         net_hops = 0
         if len(self.hosts) > 1:
-            heads = min(len(ranks) for ranks in self.hosts)  # each has its part of the sum
             simple = self.costs.protocols["Simple"]
             for i in range(heads):
                 edges, depth = _between([ranks[i] for ranks in self.hosts], size / heads)
@@ -143,6 +153,8 @@ class KernelPlanner:
         if self.request.collective == "all-to-all":
             pairs = [(a, b) for a in range(n) for b in range(n) if a != b]
             n_bytes, peers = self.request.size_bytes / n, n - 1
+            self._own_part()
+            self._first = _at_most_all(t.P2P_CHANNELS * t.P2P_CHUNK, self.request.size_bytes)
         else:
             pairs = list(self.request.pairs) or [(a, (a + 1) % n) for a in range(n)]
             n_bytes, peers = self.request.size_bytes, 1
@@ -153,7 +165,7 @@ class KernelPlanner:
             route = self.request.router.route(self.request.ranks[a], self.request.ranks[b])
             over_network = route.path_class == "net"
             net_hops = max(net_hops, int(over_network))
-            latency = cost.hop_s * peers + over_network * (cost.net_hop_s + self.plugin_s)
+            latency = cost.hop_s * self._pace * peers + over_network * (cost.net_hop_s + self.plugin_s)
             flows.append(Flow(route, n_bytes, latency_s=latency))
         self._channels.append(("p2p", flows, 1, cost))
         self._submit(after)
@@ -168,7 +180,7 @@ class KernelPlanner:
         first = self.request.machine.nodes[self.request.ranks[0]]
         launch_s = driven * (self.costs.launch_s + n_peers * self.costs.peer_launch_s)
         self.builder.work("launch", f"host of {first.name}", launch_s, stream="host")
-        return [self.builder.work(kernel, first.name, base_s, stream="kernel")]
+        return [self.builder.work(kernel, first.name, base_s * self._pace, stream="kernel")]
 
     def _record(self, cost: str, hops: int, net_hops: int, moved_bytes: float) -> None:
         """Keep what the time depends on; *moved_bytes* is what a rank sends, over all channels."""
@@ -177,7 +189,16 @@ class KernelPlanner:
             "hops": hops,
             "network_hops": net_hops,
             "channel_bytes": moved_bytes / self.n_channels,
+            "own_s": self._own_s,
+            "pace": self._pace,
+            "first": self._first,
         }
+
+    def _own_part(self) -> None:
+        """Take note of the part that a rank keeps: 1/n of the data, which its memory moves and no link."""
+        part = self.request.machine.nodes[self.request.ranks[0]].part
+        bandwidth_Bps = part.memory_bandwidth if isinstance(part, GpuPart) else None
+        self._own_s = self.request.size_bytes / self.request.n_ranks / bandwidth_Bps if bandwidth_Bps else 0.0
 
     def _name(self, algorithm: str, protocol: str) -> str:
         """Return the kernel's name as NCCL and the readers of its traces spell it."""
@@ -192,7 +213,8 @@ class KernelPlanner:
         """Add the collected channels to the plan, each link used at the share that its kind allows.
 
         What all channels send over a link takes its bytes over that share of its bandwidth;
-        each flow keeps to the rate that ends it just then.
+        each flow keeps to the rate that ends it just then.  The threads that drive a GPU's links also
+        move its own part, and fill the pipeline first.
         """
         links = self.request.machine.links
         needed_s: dict[int, float] = {}
@@ -202,6 +224,11 @@ class KernelPlanner:
                     at_full_s = flow.wire_bytes * carried * repeat / links[index].bandwidth_Bps
                     share = self._share(links[index].kind, flow.route, cost)
                     needed_s[index] = needed_s.get(index, 0.0) + at_full_s / share
+        first = self._channels[0][3]
+        for index in needed_s:
+            if links[index].kind in GPU_LINKS:
+                needed_s[index] *= 1.0 + first.fill * self._first
+                needed_s[index] += first.own_passes * self._own_s
         self._note_bound(needed_s)
         for stream, flows, repeat, _ in self._channels:
             capped = []
@@ -244,7 +271,7 @@ class KernelPlanner:
         """Return how long the first chunk takes over so many hops of either kind, the routes' latency included."""
         inside = max((r.latency_s for r in routes if r.path_class != "net"), default=0.0)
         between = max((r.latency_s for r in routes if r.path_class == "net"), default=0.0)
-        return hops * (cost.hop_s + inside) + net_hops * (cost.net_hop_s + self.plugin_s + between)
+        return hops * (cost.hop_s * self._pace + inside) + net_hops * (cost.net_hop_s + self.plugin_s + between)
 
     def _both_ways(
         self, edges: Sequence[tuple[int, int, float]], cost: ProtocolCost, hops: int, net_hops: int, fraction: float
@@ -294,6 +321,11 @@ def _between(heads: Sequence[int], n_bytes: float) -> tuple[list[tuple[int, int,
     trees = two_trees(len(heads))
     edges = [(heads[c], heads[p], n_bytes / 2) for tree in trees for c, p in enumerate(tree.parent) if p >= 0]
     return edges, trees[0].depth
+
+
+def _at_most_all(window_bytes: float, size_bytes: float) -> float:
+    """Return which share of *size_bytes* a window is."""
+    return min(1.0, window_bytes / size_bytes) if size_bytes > 0 else 1.0
 
 
 def _piped(route: Route, n_bytes: float, cost: ProtocolCost, cap_Bps: float, latency_s: float) -> Flow:

@@ -14,7 +14,7 @@ from simulator.strategies.base import Request
 from simulator.strategies.nccl.cost import DEFAULT_COSTS, Costs
 from simulator.strategies.nccl.graph import comm_graph
 from simulator.strategies.nccl.kernels import KernelPlanner
-from simulator.strategies.nccl.tables import Algorithm
+from simulator.strategies.nccl.tables import ALGORITHMS, Algorithm
 from simulator.strategies.nccl.tuning import channels_used, choose
 from simulator.strategies.search.rings import FoundRing, find_rings
 from simulator.strategies.search.trees import find_trees
@@ -31,15 +31,18 @@ class Nccl:
         ``ring``, ``tree``, ``nvls``, ``nvls_tree`` or ``pat`` in place of NCCL's choice.
     costs : Costs
         What the protocols cost.
+    in_switch : bool
+        Whether a switch can add up the type of the data: integers of 8 bits and fp8 it cannot.
 
     """
 
     name = "nccl"
     summary = "what NCCL would do at that size: algorithm, protocol, channels and their latencies"
 
-    def __init__(self, algorithm: str | None = None, costs: Costs = DEFAULT_COSTS) -> None:
+    def __init__(self, algorithm: str | None = None, costs: Costs = DEFAULT_COSTS, *, in_switch: bool = True) -> None:
         self.algorithm = algorithm
         self.costs = costs
+        self.in_switch = in_switch
 
     def plan(self, request: Request) -> Plan:
         """Return the plan; raises Unsuitable where a forced algorithm does not fit."""
@@ -51,7 +54,9 @@ class Nccl:
         if request.collective in ("all-to-all", "send-recv"):
             kernels.point_to_point()
             return builder.build()
-        wanted = (cast(Algorithm, self.algorithm),) if self.algorithm else None
+        wanted: tuple[Algorithm, ...] | None = (cast(Algorithm, self.algorithm),) if self.algorithm else None
+        if not self.in_switch and request.collective in ("all-reduce", "reduce-scatter"):
+            wanted = tuple(a for a in wanted or ALGORITHMS if not a.startswith("nvls"))
         choice = choose(graph, request.collective, request.size_bytes, algorithms=wanted)
         kernels.n_channels = channels_used(graph, choice, request.size_bytes).n_channels
         builder.facts |= {
