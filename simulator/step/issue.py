@@ -12,7 +12,7 @@ from simulator.devices.kernels import Streaming
 from simulator.devices.predict import Device, kernel_class
 from simulator.step.backward import backward_steps
 from simulator.step.fusion import Group, groups_of
-from simulator.step.lowering import TO_MASTER, UNSCALE, Lowering, Run
+from simulator.step.lowering import TO_MASTER, UNSCALE, Lowering, Mix, Run
 from simulator.step.options import StepOptions
 from simulator.step.precision import scales
 from simulator.workload.network import Layer, Network, block_name
@@ -59,11 +59,11 @@ class _Issuer:
         self.network = network
         self.options = options
         self.lowering = Lowering(device, network, options)
-        self.known: dict[tuple[Operator, Phase, bool], tuple[float, DeviceWork] | None] = {}  # blocks repeat
+        self.known: dict[tuple[Operator, Phase, Mix, bool], tuple[float, DeviceWork] | None] = {}  # blocks repeat
         self.passes: dict[tuple[Run, Part], tuple[float, DeviceWork]] = {}
 
     def layer(self, layer: Layer, phase: Phase, part: Part) -> Iterator[Issue]:
-        key = layer.operator, phase, bool(layer.parameters)
+        key = layer.operator, phase, self.lowering.mix(layer), bool(layer.parameters)
         if key not in self.known:
             self.known[key] = self.priced(*key)
         priced = self.known[key]
@@ -75,9 +75,11 @@ class _Issuer:
         for run in self.lowering.casts(layer, forward=part == "forward"):
             yield self.streamed(f"{layer.name} (cast)", part, run)
 
-    def priced(self, operator: Operator, phase: Phase, has_parameters: bool) -> tuple[float, DeviceWork] | None:
+    def priced(
+        self, operator: Operator, phase: Phase, mix: Mix, has_parameters: bool
+    ) -> tuple[float, DeviceWork] | None:
         """Return what *operator* costs on the host and on the device, None where nothing runs."""
-        runs = self.lowering.layer(operator, phase, has_parameters=has_parameters)
+        runs = self.lowering.layer(operator, phase, mix, has_parameters=has_parameters)
         return (dispatch_time(self.device, operator, phase), self.work(runs)) if runs else None
 
     def fused(self, group: Group, part: Part, added_elements: int = 0) -> Issue:
@@ -159,7 +161,7 @@ def _backward(issuer: _Issuer, groups: Sequence[Group]) -> Iterator[Issue]:
             yield from issuer.layer(step.layer, step.phase, "backward")
             for elements in step.added_elements:
                 yield issuer.streamed(
-                    f"{step.layer.name} (gradients added)", "backward", issuer.lowering.added(elements)
+                    f"{step.layer.name} (gradients added)", "backward", issuer.lowering.added(elements, step.layer)
                 )
 
 

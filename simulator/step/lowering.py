@@ -15,17 +15,19 @@ from simulator.devices.kernels import Kernel, Rowwise, Streaming
 from simulator.devices.lowering import lower_operator
 from simulator.devices.optimizer import first_reads, optimizer_kernels
 from simulator.devices.predict import Device, kernel_cost
+from simulator.step.autocast import PRODUCTS, casts_of, wide_tensors
 from simulator.step.cold import forgotten_share, old_bytes
 from simulator.step.fusion import Group
 from simulator.step.layout import laid_out
 from simulator.step.memory import memory_need
 from simulator.step.options import StepOptions
-from simulator.step.precision import casts, has_master, precision_of, scales, storage_of
+from simulator.step.precision import autocasts, casts, has_master, precision_of, scales, storage_of
+from simulator.workload.backward import needs_gradient
 from simulator.workload.network import Layer, Network
-from simulator.workload.operators import BatchNorm, Conv2d, Operator, Phase
-from simulator.workload.precision import ELEMENT_BYTES
+from simulator.workload.operators import BatchNorm, Conv2d, Elementwise, Operator, Phase
+from simulator.workload.precision import ELEMENT_BYTES, Precision
 
-__all__ = ["TO_MASTER", "UNSCALE", "Lowering", "Run"]
+__all__ = ["TO_MASTER", "UNSCALE", "Lowering", "Mix", "Run"]
 
 UNSCALE = "unscale gradients"
 TO_MASTER = "gradients to fp32"
@@ -53,6 +55,29 @@ class Run:
         return replace(alone, time_s=alone.time_s * stretch, bytes=max(alone.bytes, self.moved_bytes))
 
 
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """The format in which an operator computes, and how many of its inputs come in a narrower one."""
+
+    precision: Precision
+    narrow_inputs: int = 0
+
+
+def _sizes(network: Network, options: StepOptions, wide: Sequence[bool], element: int) -> tuple[int, ...]:
+    """Return the bytes of each tensor; where compilers write what only products read, in the format that these read."""
+    found = [n * (FP32_BYTES if w else element) for n, w in zip(network.elements, wide, strict=True)]
+    if not options.compiled:
+        return tuple(found)
+    readers: dict[int, list[bool]] = {}
+    for layer in network.layers:
+        for tensor in layer.inputs:
+            readers.setdefault(tensor, []).append(isinstance(layer.operator, PRODUCTS))
+    for tensor, by_products in readers.items():
+        if wide[tensor] and all(by_products):
+            found[tensor] = network.elements[tensor] * element
+    return tuple(found)
+
+
 class Lowering:
     """The kernels of a step of *network* with *options* on *device*."""
 
@@ -61,13 +86,28 @@ class Lowering:
         self._network = network
         self._options = options
         self._element_bytes = ELEMENT_BYTES[storage_of(options.precision)]
+        self._wide = wide_tensors(network) if autocasts(options.precision) else (False,) * len(network.elements)
+        self._needed = needs_gradient(network)
+        self._sizes = _sizes(network, options, self._wide, self._element_bytes)
         need = memory_need(network, options, device)
         self._forgotten = forgotten_share(device, need.total_bytes - need.context_bytes)
 
-    def layer(self, operator: Operator, phase: Phase, *, has_parameters: bool) -> tuple[Run, ...]:
+    def mix(self, layer: Layer) -> Mix:
+        """Return the formats that *layer* computes in."""
+        precision = precision_of(self._options.precision, layer.operator, self._device)
+        if not self._wide[layer.output] or isinstance(layer.operator, PRODUCTS):
+            return Mix(precision)
+        promotes = isinstance(layer.operator, Elementwise) and not layer.operator.function.startswith("pow")
+        return Mix("fp32", sum(not self._wide[tensor] for tensor in layer.inputs) if promotes else 0)
+
+    def layer(self, operator: Operator, phase: Phase, mix: Mix, *, has_parameters: bool) -> tuple[Run, ...]:
         """Return the kernels of one operator in *phase*."""
-        precision = precision_of(self._options.precision, operator, self._device)
-        kernels = lower_operator(operator, phase, precision)
+        kernels = lower_operator(operator, phase, mix.precision)
+        if mix.narrow_inputs and phase == "fwd":
+            saved = mix.narrow_inputs * operator.output_elements * (FP32_BYTES - self._element_bytes)
+            kernels = tuple(
+                replace(k, read_bytes=k.read_bytes - saved) if isinstance(k, Streaming) else k for k in kernels
+            )
         if self._is_pointwise(operator):
             n = operator.output_elements
             kernels = (Streaming("batch_norm", n, n * self._element_bytes, n * self._element_bytes),)
@@ -83,19 +123,30 @@ class Lowering:
         if not casts(self._options.precision) and not has_master(self._options.precision):
             return
         half, elements = self._element_bytes, self._network.elements
-        if precision_of(self._options.precision, layer.operator, self._device) == "fp32":
+        if autocasts(self._options.precision):
+            yield from self._autocasts(layer, forward=forward)
+        elif precision_of(self._options.precision, layer.operator, self._device) == "fp32":
             sizes = [elements[layer.inputs[0]], elements[layer.output]] if layer.inputs else []
             for n in sizes:
                 yield Run(Streaming("copy", n, n * half, n * FP32_BYTES))
             return
-        if has_master(self._options.precision):
+        if has_master(self._options.precision) or not isinstance(layer.operator, PRODUCTS):
             return
         for n in (parameter.elements for parameter in layer.parameters if parameter.elements > 0):
             yield self._run(Streaming("copy", n, n * half, n * FP32_BYTES), n * FP32_BYTES if forward else 0.0)
 
-    def added(self, elements: int) -> Run:
-        """Return the kernel that adds one gradient to another."""
-        size = elements * self._element_bytes
+    def _autocasts(self, layer: Layer, *, forward: bool) -> Iterator[Run]:
+        """Yield the casts of what *layer* reads; those of compilers are part of the kernels that write it."""
+        for cast in () if self._options.compiled else casts_of(layer, self._wide):
+            if cast.backward_alone if forward else not self._needed[cast.tensor]:
+                continue
+            n = self._network.elements[cast.tensor]
+            sizes = n * FP32_BYTES, n * self._element_bytes
+            yield Run(Streaming("copy", n, *(sizes if cast.to_half == forward else sizes[::-1])))
+
+    def added(self, elements: int, layer: Layer) -> Run:
+        """Return the kernel that adds one gradient to another, of what *layer* reads."""
+        size = elements * (FP32_BYTES if any(self._wide[tensor] for tensor in layer.inputs) else self._element_bytes)
         return Run(Streaming("add", elements, 2 * size, size))
 
     def group(self, group: Group, *, forward: bool, added_elements: int = 0) -> tuple[Run, ...]:
@@ -104,12 +155,11 @@ class Lowering:
         Backward the group is computed again from what it read; what sums over rows for parameters runs alone.
         """
         elements = self._network.elements
-        read, written = (sum(elements[t] for t in tensors) for tensors in (group.reads, group.writes))
-        old = 0
+        read_bytes, written_bytes = (sum(self._sizes[t] for t in tensors) for tensors in (group.reads, group.writes))
+        kept_bytes = 0
         if not forward:
-            old, read, written = read, read + written + added_elements, read
-        read_bytes, written_bytes = read * self._element_bytes, written * self._element_bytes
-        kept_bytes = old * self._element_bytes
+            added = added_elements * self._element_bytes
+            kept_bytes, read_bytes, written_bytes = read_bytes, read_bytes + written_bytes + added, read_bytes
         reducing = group.reduction
         if reducing is None or self._is_pointwise(reducing.operator):
             most = max(elements[layer.output] for layer in group.layers)
@@ -122,7 +172,7 @@ class Lowering:
     def _reduction(self, layer: Layer, *, forward: bool) -> tuple[Kernel, Sequence[Kernel]]:
         """Return the kernel of a reduction that others can be fused with, and those of its parameters' gradients."""
         operator = layer.operator
-        precision = precision_of(self._options.precision, operator, self._device)
+        precision = self.mix(layer).precision
         phase: Phase = "fwd" if forward else "bwd"
         kernels = lower_operator(operator, phase, precision)
         if isinstance(operator, BatchNorm):

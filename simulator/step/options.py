@@ -9,7 +9,20 @@ __all__ = ["MODES", "OPTIMIZERS", "POLICIES", "Mode", "Optimizer", "Policy", "St
 
 Mode = Literal["train", "inference", "forward", "backward"]
 Optimizer = Literal["none", "sgd", "momentum", "adam"]
-Policy = Literal["fp32", "tf32", "fp16", "bf16", "fp64", "amp-fp16", "amp-bf16", "master-fp16", "master-bf16", "torch"]
+Policy = Literal[
+    "fp32",
+    "tf32",
+    "fp16",
+    "bf16",
+    "fp64",
+    "amp-fp16",
+    "amp-bf16",
+    "graph-fp16",
+    "graph-bf16",
+    "master-fp16",
+    "master-bf16",
+    "torch",
+]
 MODES: tuple[Mode, ...] = get_args(Mode)
 OPTIMIZERS: tuple[Optimizer, ...] = get_args(Optimizer)
 POLICIES: tuple[Policy, ...] = get_args(Policy)

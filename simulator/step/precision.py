@@ -2,8 +2,10 @@
 
 ``fp32``, ``fp64``, ``fp16``, ``bf16`` are one format for all; ``tf32`` is fp32 with products of
 matrices and convolutions in TF32.  ``amp-fp16`` and ``amp-bf16`` are PyTorch's autocast: products in
-half precision, normalisation over rows, softmax and loss in fp32, parameters kept in fp32 and cast
-at each step (docs.pytorch.org, "Autocast Op Reference").  ``master-fp16`` and ``master-bf16`` keep weights,
+half precision, normalisation over rows, softmax and loss in fp32, all else in what it gets, parameters kept in fp32
+and cast at each step (:mod:`simulator.step.autocast`).  ``graph-fp16`` and ``graph-bf16`` are what a pass over the
+whole graph makes of it (TensorFlow, OneFlow, MXNet, MindSpore): what normalisation, softmax and loss give is cast
+back to half precision at once, and all between is in that.  ``master-fp16`` and ``master-bf16`` keep weights,
 activations and gradients in half precision, and besides a copy of the weights in fp32 that is updated (Micikevicius
 et al., "Mixed Precision Training", arXiv 1710.03740, section 3.1): apex and MindSpore at level O2, Megatron-LM,
 DeepSpeed.  The loss alone is in fp32.  ``torch`` is what PyTorch does when nothing is set: fp32, but convolutions
@@ -14,36 +16,34 @@ from __future__ import annotations
 
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
+from simulator.step.autocast import PRODUCTS
 from simulator.step.options import Policy
 from simulator.workload.operators import (
-    Attention,
     Conv2d,
     CrossEntropy,
     LayerNorm,
     Linear,
-    MatMul,
     Operator,
-    Recurrent,
     Softmax,
 )
 from simulator.workload.precision import Precision
 
-__all__ = ["casts", "has_master", "precision_of", "product_precision", "scales", "storage_of"]
+__all__ = ["autocasts", "casts", "has_master", "precision_of", "product_precision", "scales", "storage_of"]
 
-_PRODUCTS = (Linear, MatMul, Conv2d, Recurrent, Attention)
 _KEPT_IN_FP32 = (LayerNorm, Softmax, CrossEntropy)
-_HALF: dict[Policy, Precision] = {"amp-fp16": "fp16", "amp-bf16": "bf16"}
+_AUTOCAST: dict[Policy, Precision] = {"amp-fp16": "fp16", "amp-bf16": "bf16"}
+_HALF: dict[Policy, Precision] = {**_AUTOCAST, "graph-fp16": "fp16", "graph-bf16": "bf16"}
 _MASTER: dict[Policy, Precision] = {"master-fp16": "fp16", "master-bf16": "bf16"}
 
 
 def precision_of(policy: Policy, operator: Operator, device: Device) -> Precision:
-    """Return the number format in which *operator* computes on *device*."""
+    """Return the number format in which *operator* computes on *device*; of autocast's others, the narrowest."""
     if policy in _HALF:
         return "fp32" if isinstance(operator, _KEPT_IN_FP32) else _HALF[policy]
     if policy in _MASTER:
         return "fp32" if isinstance(operator, CrossEntropy) else _MASTER[policy]
     if policy == "tf32":
-        return "tf32" if isinstance(operator, _PRODUCTS) else "fp32"
+        return "tf32" if isinstance(operator, PRODUCTS) else "fp32"
     if policy == "torch":
         has_tf32 = isinstance(device, Gpu) and "tf32" in device.peak_flops_per_s
         return "tf32" if has_tf32 and isinstance(operator, Conv2d) else "fp32"
@@ -65,6 +65,11 @@ def casts(policy: Policy) -> bool:
     return policy in _HALF
 
 
+def autocasts(policy: Policy) -> bool:
+    """Return whether each operator casts what it is called with, and gives what comes out of that."""
+    return policy in _AUTOCAST
+
+
 def has_master(policy: Policy) -> bool:
     """Return whether a copy of the parameters in fp32 is updated, and then written to those in half precision."""
     return policy in _MASTER
@@ -72,7 +77,7 @@ def has_master(policy: Policy) -> bool:
 
 def scales(policy: Policy) -> bool:
     """Return whether the loss is scaled: gradients in fp16 have few bits of exponent, and are updated with in fp32."""
-    return policy in ("amp-fp16", "master-fp16")
+    return policy in ("amp-fp16", "graph-fp16", "master-fp16")
 
 
 def product_precision(policy: Policy, device: Device) -> Precision:

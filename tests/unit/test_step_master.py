@@ -28,7 +28,7 @@ def test_all_is_computed_in_half_precision_but_the_loss(policy: Policy, half: st
     lowering = Lowering(DEVICE, network, options(policy))
     found = {}
     for layer in network.layers:
-        for run in lowering.layer(layer.operator, "fwd", has_parameters=bool(layer.parameters)):
+        for run in lowering.layer(layer.operator, "fwd", lowering.mix(layer), has_parameters=bool(layer.parameters)):
             if isinstance(run.kernel, Gemm | Rowwise):
                 found[layer.name] = run.kernel.precision
     assert found.pop("loss") == "fp32"

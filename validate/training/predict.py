@@ -106,13 +106,14 @@ def _network(query: TrainingQuery) -> Network:
     sizes = (
         *(query.image, query.sequence_length, query.hidden, query.heads, query.layers, query.vocabulary),
         query.predicted,
+        query.attention,
     )
     return _built(query.model, query.batch, query.options.trains, query.loss, sizes)
 
 
 @lru_cache(maxsize=64)
-def _built(model: str, batch: int, trains: bool, loss: bool, sizes: tuple[int | None, ...]) -> Network:
-    names = ("image", "sequence_length", "hidden", "heads", "layers", "vocabulary", "predicted")
+def _built(model: str, batch: int, trains: bool, loss: bool, sizes: tuple[int | str | None, ...]) -> Network:
+    names = ("image", "sequence_length", "hidden", "heads", "layers", "vocabulary", "predicted", "attention")
     options: dict[str, Any] = {name: size for name, size in zip(names, sizes, strict=True) if size is not None}
     return build_network(model, batch=batch, training=trains, loss=loss, **options)
 

@@ -36,12 +36,15 @@ COLUMNS_ASKED = (
     *("optimizer", "schedule", "dataset", "issue", "tp", "pp", "cp", "ep", "fsdp", "sync"),
 )
 _MAX_SIZE = 1e7
+_ATTENTIONS = ("eager attention", "fused attention")
 _MODES: dict[str, Mode] = {"": "train", "train": "train", "inference": "inference", "fwd": "forward", "bwd": "backward"}
 _POLICIES: dict[str, Policy] = {"": "fp32", "fp32": "fp32", "tf32": "tf32", "fp16": "fp16", "bf16": "bf16"}
 _POLICIES |= {"amp-fp16": "amp-fp16", "amp-bf16": "amp-bf16"}
+_POLICIES |= {"graph-fp16": "graph-fp16", "graph-bf16": "graph-bf16"}
 _POLICIES |= {"master-fp16": "master-fp16", "master-bf16": "master-bf16"}
 _ISSUES = ("", "eager", "graph", "compile")
 _AUTOCAST: dict[str, Policy] = {"fp16": "amp-fp16", "bf16": "amp-bf16"}
+_GRAPH: dict[str, Policy] = {"fp16": "graph-fp16", "bf16": "graph-bf16"}
 _MASTERS: dict[str, Policy] = {"fp16": "master-fp16", "bf16": "master-bf16"}
 # Frameworks whose half precision keeps parameters in fp32 and casts them at each step.
 _MIXED = re.compile(r"pytorch|tensorflow|oneflow|mxnet|mindspore", re.IGNORECASE)
@@ -75,6 +78,7 @@ class TrainingQuery:
     ``micro_batches`` of ``batch`` samples go through the network before the update.
     ``loss``: the cross-entropy was timed too, as the row says, or as belongs to a whole step of training.
     ``spread``: over several GPUs; None: on one.
+    ``attention``: one of the zoo's ways, as the row says.
     ``predicted``: of each sequence, how many tokens a BERT predicts where it is pretrained.
     """
 
@@ -93,6 +97,7 @@ class TrainingQuery:
     cpu_library: CpuLibrary = "onednn"
     loss: bool = False
     predicted: int | None = None
+    attention: str | None = None
     spread: Spread | None = None
 
 
@@ -156,6 +161,7 @@ def read_query(cell: Callable[[str], str]) -> TrainingQuery:
         threads=int(threads[1]) if threads else None,
         cpu_library="blas" if is_early(cell("software")) else "onednn",
         predicted=_predicted(cell),
+        attention=next((word.split()[0] for word in _words(cell("schedule")) if word in _ATTENTIONS), None),
         loss="cross-entropy" in _words(cell("schedule")) or (entry.sample == "sequences" and _has_loss(cell)),
     )
 
@@ -185,7 +191,7 @@ def _options(cell: Callable[[str], str], *, shards: bool) -> StepOptions:
         raise NotScored(f"no such dtype: {one_line(dtype, 20)}")
     policy = _POLICIES[dtype]
     if dtype in _AUTOCAST and mode != "inference" and _MIXED.search(cell("framework")):
-        policy = _AUTOCAST[dtype]
+        policy = _AUTOCAST[dtype] if "pytorch" in cell("framework") else _GRAPH[dtype]
     if shards and dtype in _MASTERS:  # units are gathered in half precision, and their shares updated in fp32
         policy = _MASTERS[dtype]
     has_master = policy in _AUTOCAST.values() and mode == "train" and _is_nvidia_bert(cell)
