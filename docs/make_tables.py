@@ -1,6 +1,6 @@
 """Write anew what the documents show of the program: outputs of commands, the picture, the table of errors.
 
-``python docs/make_tables.py [FOLDER] [--leave-one-out]`` rewrites README.md and docs/*.md in place.
+``python docs/make_tables.py [FOLDER] [--leave-one-out] [--imported DIR]`` rewrites README.md and docs/*.md in place.
 The tables of errors need the measurements: collectives.csv, ops.csv, training.csv and baselines.csv in
 FOLDER, or in the folder that TOPOSIM_CORPUS names; without either they stay as they are, and that is said.
 The columns of devices left out of the fit need ``--leave-one-out``, which fits for minutes (it is
@@ -12,7 +12,9 @@ In the documents
   what that prints;
 * a comment ``<!-- file: NAME -->`` before a block makes the block a file that commands can read;
 * the tables of errors stand between ``<!-- errors -->`` and ``<!-- /errors -->``, and likewise those of
-  operators, devices, steps and published predictors.
+  operators, devices, steps and published predictors, and those of the measurements that are part of the
+  project (validate/measurements/), which need no folder.  What these show of devices left out of the fit needs
+  ``--imported DIR``, what ``validate import`` wrote.
 
 ``tests/unit/test_docs.py`` fails where a document shows something else than the program.
 """
@@ -48,6 +50,7 @@ from validate.training.scorer import TrainingScorer
 
 ROOT = Path(__file__).resolve().parent.parent
 TRUST = ROOT / "simulator" / "results" / "trust.json"
+BY_NVIDIA = ROOT / "validate" / "measurements" / "published-nvidia"
 PICTURES = (
     "simulate --topology p3.16xlarge --plot docs/images/p3.16xlarge.svg",
     "simulate --topology p3.2xlarge --workload resnet50 --batch 128 --plot docs/images/step.svg",
@@ -55,6 +58,7 @@ PICTURES = (
 # The machines of the V100 cube mesh; docs/decisions/nccl-costs.md.
 CUBE_MESH = ("vtrain-8xv100-cube-mesh", "8xv100-sxm2-16gb-cube-mesh", "oci-bm.gpu3.8")  # one node each
 _FEW_ROWS = 10
+NVIDIA_FAMILIES = {"linear": "tensor_product", "attention": "attention"}  # of cost models, by what was measured
 # What the table of steps shows: rows that have these labels.
 _GPU = {"processor": "GPU"}
 STEPS: tuple[tuple[str, dict[str, str]], ...] = (
@@ -189,6 +193,55 @@ def _left_out(table: Path) -> dict[str, dict[str, tuple[str, str]]]:
     return found
 
 
+def nvidia_tables(old: dict[str, str], imported: Path | None) -> dict[str, str]:
+    """Return the tables of errors of what NVIDIA measured: products and attention by device, collectives by machine."""
+    found = {}
+    for what, op in (("nvidia-products", "linear"), ("nvidia-attention", "attention")):
+        plain, calibrated = (
+            [
+                row
+                for table in sorted(BY_NVIDIA.glob("*/ops.csv"))
+                for row in _scored_operators(table, calibrate)
+                if row.labels["op"] == op
+            ]
+            for calibrate in (0, 50)
+        )
+        left = {cells[0]: (cells[4], cells[5]) for cells in _cells(old.get(what, ""))}
+        if imported is not None:
+            left = _left_out_of_nvidia(imported, [row.labels["device"] for row in plain], op, left)
+        found[what] = operator_table(plain, calibrated, left, "device")
+    lines = ["| machine | rows | median | 90th percentile | bias | 1 MiB and more: median |", "|---|" + "--:|" * 5]
+    book = MachineBook()
+    for table in sorted(BY_NVIDIA.glob("*/collectives.csv")):
+        read = read_table(table.read_bytes(), table.name, COLLECTIVES.needed, COLLECTIVES.read)
+        rows = [row for row in score_table(read, CollectiveScorer(book), ["A", "B"]) if not row.skipped]
+        large = [row for row in rows if row.query and row.query.size_bytes >= LARGE_BYTES]
+        name, all_, few = rows[0].labels["machine"], whole(rows).errors, whole(large).errors
+        mark = "" if name in FITTED_TO else ", held out"
+        figures = [percent(all_.median_ape), percent(all_.p90_ape), percent(all_.bias, "+"), percent(few.median_ape)]
+        lines.append(f"| `{name}`{mark} | {all_.n} | " + " | ".join(figures) + " |")
+    return {**found, "nvidia-collectives": "\n".join(lines) + "\n"}
+
+
+def _scored_operators(table: Path, calibrate: int) -> list[ScoredRow]:
+    read = read_table(table.read_bytes(), table.name, OPERATORS.needed, OPERATORS.read, OPERATORS.name)
+    return score_table(read, OperatorScorer(DeviceBook(), calibrate=calibrate), ["A", "B"])
+
+
+def _left_out_of_nvidia(
+    imported: Path, devices: Sequence[str], op: str, old: dict[str, tuple[str, str]]
+) -> dict[str, tuple[str, str]]:
+    """Return median and mean error of fits without the device: on the shapes that are held out besides."""
+    family = NVIDIA_FAMILIES[op]
+    files = " ".join(shlex.quote(str(imported / device / "ops.csv")) for device in sorted(set(devices)))
+    shown = printed(f"validate fit {files} --only {family} --leave-one-device-out --jobs 2 --json --quiet")
+    left = json.loads(shown)["left_out"]
+    names = {**{f"`{device}`": f"device {device}" for device in devices}, "all": "all"}
+    return old | {
+        label: (percent(left[name]["median_ape"]), percent(left[name]["mean_ape"])) for label, name in names.items()
+    }
+
+
 def step_tables(folder: Path) -> dict[str, str]:
     """Return the table of errors of steps, and that of published predictors beside."""
     table = folder / "training.csv"
@@ -239,11 +292,19 @@ def main(arguments: Sequence[str]) -> int:
     """Rewrite the documents; *arguments* may name the folder of measurements."""
     for variable in ("COLUMNS", "FORCE_COLOR"):
         os.environ.pop(variable, None)
-    named = [argument for argument in arguments if not argument.startswith("--")]
+    words = list(arguments)
+    imported = None
+    if "--imported" in words:
+        at = words.index("--imported")
+        imported = Path(words[at + 1])
+        del words[at : at + 2]
+    named = [word for word in words if not word.startswith("--")]
     variable = os.environ.get("TOPOSIM_CORPUS")
     folder = Path(named[0]) if named else Path(variable) if variable else None
     old = {m["what"]: m["body"] for path in documents() for m in _MARKED.finditer(path.read_text(encoding="utf-8"))}
-    new_tables = tables(folder, old, leave_one_out="--leave-one-out" in arguments) if folder is not None else {}
+    new_tables = nvidia_tables(old, imported)
+    if folder is not None:
+        new_tables |= tables(folder, old, leave_one_out="--leave-one-out" in arguments)
     for path in documents():
         before = path.read_text(encoding="utf-8")
         after = _MARKED.sub(lambda m: f"{m[1]}{new_tables.get(m['what'], m['body'])}{m[4]}", with_outputs(before))
