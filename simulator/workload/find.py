@@ -78,7 +78,7 @@ def find_network(
     variants = []
     with suppress(InputError):
         own = find_entry(text).defaults.get("attention", "fused")
-        if (settings or {}).get("attention", own) not in ("fused", "fused-native"):
+        if (settings or {}).get("attention", own) not in ("fused", "fused-first", "fused-native"):
             fused = partial(_from_zoo, text, training, {**sizes, "attention": "fused"})
             variants.append(("--set attention=fused", cache(fused)))
     return NetworkSource(text, cache(built), tuple(variants))

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 Phase = Literal["fwd", "bwd_data", "bwd_weight", "bwd"]
-AttentionLibrary = Literal["flash2", "native"]
+AttentionLibrary = Literal["flash1", "flash2", "native"]
 
 
 class WithoutProducts:
@@ -297,7 +297,8 @@ class Recurrent:
 class Attention:
     """Softmax attention in one kernel that never writes the scores (FlashAttention).
 
-    ``library``: whose kernel it is.  ``flash2``, FlashAttention 2, is the package flash-attn and what PyTorch's own
+    ``library``: whose kernel it is.  ``flash1``, FlashAttention 1, is what was there until July 2023, the package or
+    in Triton.  ``flash2``, FlashAttention 2, is the package flash-attn and what PyTorch's own
     ``scaled_dot_product_attention`` takes up to 2.10; ``native`` is written for the GPU's own generation
     (FlashAttention 3, cuDNN 9): Transformer Engine and so Megatron-LM, vLLM, SGLang, TensorRT-LLM, and on Hopper and
     Blackwell of data centres PyTorch since 2.11, which comes with the cuDNN that it prefers there

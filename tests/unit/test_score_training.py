@@ -145,6 +145,20 @@ def test_a_step_of_sequences_has_its_loss():
 
 
 @pytest.mark.parametrize(
+    ("cells", "attention"),
+    [
+        ({}, None),
+        ({"schedule": "seed 3; eager attention"}, "eager"),
+        ({"schedule": "fused attention"}, "fused"),
+        ({"framework": "llm-foundry"}, "fused-first"),
+        ({"framework": "llm-foundry", "schedule": "fused attention"}, "fused"),
+    ],
+)
+def test_whose_attention_was_run(cells, attention):
+    assert asked(model="mpt-125m", seq_len="128", **cells).attention == attention
+
+
+@pytest.mark.parametrize(
     ("cells", "predicted"),
     [
         ({"framework": "oneflow"}, 20),

@@ -36,7 +36,9 @@ COLUMNS_ASKED = (
     *("optimizer", "schedule", "dataset", "issue", "tp", "pp", "cp", "ep", "fsdp", "sync"),
 )
 _MAX_SIZE = 1e7
-_ATTENTIONS = ("eager attention", "fused attention")
+_ATTENTIONS = {"eager attention": "eager", "fused attention": "fused", "flash attention 1": "fused-first"}
+# llm-foundry before v0.4 (October 2023) took Triton's FlashAttention 1: attn_impl of its submit_benchmarks.py.
+_FIRST_FLASH = "llm-foundry"
 _MODES: dict[str, Mode] = {"": "train", "train": "train", "inference": "inference", "fwd": "forward", "bwd": "backward"}
 _POLICIES: dict[str, Policy] = {"": "fp32", "fp32": "fp32", "tf32": "tf32", "fp16": "fp16", "bf16": "bf16"}
 _POLICIES |= {"amp-fp16": "amp-fp16", "amp-bf16": "amp-bf16"}
@@ -161,7 +163,7 @@ def read_query(cell: Callable[[str], str]) -> TrainingQuery:
         threads=int(threads[1]) if threads else None,
         cpu_library="blas" if is_early(cell("software")) else "onednn",
         predicted=_predicted(cell),
-        attention=next((word.split()[0] for word in _words(cell("schedule")) if word in _ATTENTIONS), None),
+        attention=_attention(cell),
         loss="cross-entropy" in _words(cell("schedule")) or (entry.sample == "sequences" and _has_loss(cell)),
     )
 
@@ -170,6 +172,12 @@ def _predicted(cell: Callable[[str], str]) -> int | None:
     """Return how many tokens of a sequence are predicted, where a script gathers those that were masked."""
     whole = cell("phase") in ("", "train") and cell("model") in ("bert-base", "bert-large")
     return _MASKED.get(cell("seq_len")) if whole and _GATHERS.search(cell("framework")) else None
+
+
+def _attention(cell: Callable[[str], str]) -> str | None:
+    """Return which of the zoo's kinds of attention was run, as far as the row tells."""
+    said = next((_ATTENTIONS[word] for word in _words(cell("schedule")) if word in _ATTENTIONS), None)
+    return said or ("fused-first" if cell("framework") == _FIRST_FLASH else None)
 
 
 def _has_loss(cell: Callable[[str], str]) -> bool:

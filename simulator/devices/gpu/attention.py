@@ -8,8 +8,9 @@ half.  How blocks share the SMs is in :mod:`simulator.devices.gpu.attention_bloc
 Which kernel runs is the library's choice, not the device's.  ``flash2``, FlashAttention 2, issues the products of
 Ampere on every GPU (mma.sync), which matrix units since Hopper do at about half of their rate; ``native`` is written
 for the GPU's own generation: FlashAttention 3 and cuDNN 9 on Hopper, cuDNN, FlashInfer and TensorRT-LLM on Blackwell.
-Up to Ada they are the same.  Backward computes five products for two, and adds into the queries' gradient by atomic
-additions.
+Up to Ada they are the same.  ``flash1``, FlashAttention 1, divides work among warps less well, and takes twice as long
+as ``flash2`` (Dao 2023, abstract: "around 2x").  Backward computes five products for two, and adds into the queries'
+gradient by atomic additions.
 
 Forward constants are fitted by ``validate.fit.operators.attention``; those of ``flash2`` since Hopper and of the
 backward pass are such that rates come out as published, heads of 128, long sequences: Dao, "FlashAttention-2", 2023,
@@ -39,18 +40,19 @@ class AttentionCosts:
     """Constants of attention, the same for all GPUs; ``alone`` and ``last`` are of kernels other than native ones."""
 
     # Fitted.
-    products: float = 0.765  # of the rate of matrix units, while a block multiplies
-    exponentials: float = 0.435  # of the exponentials' time, what no products hide
-    block_clocks: float = 3750.0  # to start and end a block: queries read, the result written
-    exposed_memory: float = 0.707  # of the bytes' time, what no products hide
-    alone: float = 1.06  # blocks that an SM needs to be busy, where they take turns by being several
-    last: float = 0.624  # of the longest block, for how long SMs wait at the end where blocks start in any order
+    products: float = 0.769  # of the rate of matrix units, while a block multiplies
+    exponentials: float = 0.471  # of the exponentials' time, what no products hide
+    block_clocks: float = 4380.0  # to start and end a block: queries read, the result written
+    exposed_memory: float = 0.553  # of the bytes' time, what no products hide
+    alone: float = 1.17  # blocks that an SM needs to be busy, where they take turns by being several
+    last: float = 0.714  # of the longest block, for how long SMs wait at the end where blocks start in any order
     kernel_s: float = 3e-6  # not fitted: of a replay, which is, no table tells it
     # From papers, as said above.
     backward_products: float = 0.61
     synchronous_per_clock: float = 2200.0  # FLOPs of an SM in a clock by mma.sync, since Hopper
     backward_kernels_s: float = 6e-6  # besides: rows' sums before it, a conversion after it
     early: float = 0.6  # of the above: Volta and Turing, whose kernels copy through registers (xFormers)
+    first: float = 2.0  # times as long as version 2: FlashAttention 1
     amd: float = 0.55  # of the above: composable-kernel versions, 40 % of MI250's peak
     lanes: float = 0.5  # of fp32 lanes: the memory-efficient kernel of PyTorch
 
@@ -76,6 +78,8 @@ def attention_cost(gpu: Gpu, kernel: FusedAttention, costs: AttentionCosts = ATT
     scores = blocks.rows * blocks.columns
     flop = (4 if is_forward else 10) * scores * kernel.head_size
     step_clocks = flop / flop_per_clock + costs.exponentials * scores / _EXPONENTIALS_PER_CLOCK
+    if kernel.library == "flash1":
+        step_clocks *= costs.first
     clocks = _clocks(gpu, blocks, step_clocks, is_native, costs)
     compute_s = clocks / sustained_clock(gpu, kernel.precision)
     read_bytes, written_bytes = _traffic(kernel)

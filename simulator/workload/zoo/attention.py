@@ -3,8 +3,9 @@
 ``eager``: a kernel for each operation, as Hugging Face's ``attn_implementation="eager"``.
 ``fused-softmax``: scale, mask and softmax are one kernel and nothing is copied before the
 products, as in Megatron-LM.  ``fused``: one kernel that never writes the scores
-(FlashAttention 2).  ``fused-native``: likewise, written for the GPU's own generation
-(FlashAttention 3, cuDNN 9; see :class:`simulator.workload.operators.Attention`).
+(FlashAttention 2).  ``fused-first``: likewise, of before July 2023 (FlashAttention 1).  ``fused-native``:
+likewise, written for the GPU's own generation (FlashAttention 3, cuDNN 9; see
+:class:`simulator.workload.operators.Attention`).
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from simulator.workload.zoo.builder import NetworkBuilder, Tensor
 
 __all__ = ["ATTENTIONS", "AttentionKind", "Mask", "rotate", "self_attention"]
 
-AttentionKind = Literal["eager", "fused-softmax", "fused", "fused-native"]
+AttentionKind = Literal["eager", "fused-softmax", "fused", "fused-first", "fused-native"]
 ATTENTIONS: tuple[AttentionKind, ...] = get_args(AttentionKind)
+_LIBRARIES: dict[str, AttentionLibrary] = {"fused": "flash2", "fused-first": "flash1", "fused-native": "native"}
 # How the mask reaches the scores: added (of padding, or causal), chosen by (causal), or
 # added and then bounded below (causal; OPT).
 Mask = Literal["add-padding", "add-causal", "where-causal", "bounded-causal"]
@@ -44,10 +46,10 @@ def self_attention(
     size, kv_heads = hidden // heads, kv_heads or heads
     split = batch, heads, length, size
     kv_split = batch, kv_heads, length, size
-    if kind in ("fused", "fused-native"):
+    if kind in _LIBRARIES:
         query, key, value = b.view(query, *split), b.view(key, *kv_split), b.view(value, *kv_split)
-        library: AttentionLibrary = "flash2" if kind == "fused" else "native"
-        return b.attention(query, key, value, f"{name}.attention", causal=mask != "add-padding", library=library)
+        is_causal = mask != "add-padding"
+        return b.attention(query, key, value, f"{name}.attention", causal=is_causal, library=_LIBRARIES[kind])
     if kv_heads != heads:  # each head of keys and values is repeated for its group of queries
         key, value = b.copy(key, f"{name}.repeat_k", split), b.copy(value, f"{name}.repeat_v", split)
         kv_split = split
