@@ -36,9 +36,9 @@ from simulator.cli import run as simulate
 from simulator.console.run import run_app
 from simulator.strategies.nccl.cost import FITTED_TO
 from validate.cli import app as validate_app
+from validate.collectives.scorer import COLLECTIVES, LARGE_BYTES, CollectiveScorer
 from validate.operators.devices import DeviceBook
 from validate.operators.scorer import OPERATORS, OperatorScorer
-from validate.score.collectives import COLLECTIVES, LARGE_BYTES, CollectiveScorer
 from validate.score.groups import Group, whole
 from validate.score.machines import MachineBook
 from validate.score.markdown import operator_table, percent, published_table, step_table

@@ -40,8 +40,8 @@ class Constant:
 @pytest.fixture(autouse=True, scope="module")
 def constant():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("validate.score.predict.find_strategy", lambda name: Constant())
-        patch.setattr("validate.score.predict.nccl_of", lambda query: Constant())
+        patch.setattr("validate.collectives.predict.find_strategy", lambda name: Constant())
+        patch.setattr("validate.collectives.predict.nccl_of", lambda query: Constant())
         yield
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from simulator.strategies.nccl.cost import DEFAULT_COSTS, EARLIER_COSTS, Costs
-from validate.fit.fit import _START, fit_both, fit_costs, predicted_s
-from validate.fit.observation import Observation
+from validate.fit.nccl.fit import _START, fit_both, fit_costs, predicted_s
+from validate.fit.nccl.observation import Observation
 
 pytest.importorskip("scipy")
 
@@ -92,10 +92,10 @@ def in_use_s(observations: list[Observation]) -> list[float]:
 @pytest.mark.corpus
 def test_the_formula_of_the_fit_is_what_the_engine_does(corpus) -> None:
     """On the constants in use, so that what is fitted is what is simulated."""
-    from validate.fit.command import rows_of
-    from validate.fit.observation import observe_all
+    from validate.collectives.predict import Predictor
+    from validate.fit.nccl.command import rows_of
+    from validate.fit.nccl.observation import observe_all
     from validate.score.machines import MachineBook
-    from validate.score.predict import Predictor
 
     book = MachineBook()
     rows = rows_of(str(corpus / "collectives.csv"), {"A", "B"})[::37]

@@ -16,12 +16,12 @@ from simulator.console.run import run_app
 from simulator.workload.operators import Attention, Linear
 from tests.published_wheels import ATTENTION, GEMM, NCCL, attention, gemm, nccl, unpacked, wheel
 from validate.cli import app
+from validate.collectives.query import read_query as read_collective
 from validate.importing.aiconfigurator import release
 from validate.importing.products import is_cold
 from validate.importing.sample import Share
 from validate.operators.query import read_query
 from validate.score.query import NotScored
-from validate.score.query import read_query as read_collective
 
 SHAPES = [(1, 64, 64), (16, 4096, 4096), (8192, 8192, 8192)]
 PLAIN = (0, 1, "float16", "float16", 0)

@@ -32,8 +32,8 @@ class Latency:
 
 @pytest.fixture
 def latency(monkeypatch):
-    monkeypatch.setattr("validate.score.predict.find_strategy", lambda name: Latency())
-    monkeypatch.setattr("validate.score.predict.nccl_of", lambda query: Latency())
+    monkeypatch.setattr("validate.collectives.predict.find_strategy", lambda name: Latency())
+    monkeypatch.setattr("validate.collectives.predict.nccl_of", lambda query: Latency())
 
 
 def score(capsys, file, out=None, strategy="fake"):

@@ -2,7 +2,8 @@
 
 import pytest
 
-from validate.score.query import COLUMNS_ASKED, NotScored, Query, collective_name, read_query
+from validate.collectives.query import COLUMNS_ASKED, Query, collective_name, read_query
+from validate.score.query import NotScored
 
 ROW = {"machine": "m", "n_nodes": "1", "n_gpus": "8", "collective": "all_reduce", "bytes": "1024"}
 

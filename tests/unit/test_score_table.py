@@ -36,8 +36,8 @@ class MicrosecondPerByte:
 @pytest.fixture
 def strategy(monkeypatch):
     made = MicrosecondPerByte()
-    monkeypatch.setattr("validate.score.predict.find_strategy", lambda name: made)
-    monkeypatch.setattr("validate.score.predict.nccl_of", lambda query: made)
+    monkeypatch.setattr("validate.collectives.predict.find_strategy", lambda name: made)
+    monkeypatch.setattr("validate.collectives.predict.nccl_of", lambda query: made)
     return made
 
 
@@ -215,8 +215,8 @@ def test_groups_at_once_share_links(tmp_path, capsys, monkeypatch):
             builder.transfer("up", [Flow(request.router.route(node["gpu0"], node["gpu1"]), request.size_bytes)])
             return builder.build()
 
-    monkeypatch.setattr("validate.score.predict.find_strategy", lambda name: AcrossTheSwitch())
-    monkeypatch.setattr("validate.score.predict.nccl_of", lambda query: AcrossTheSwitch())
+    monkeypatch.setattr("validate.collectives.predict.find_strategy", lambda name: AcrossTheSwitch())
+    monkeypatch.setattr("validate.collectives.predict.nccl_of", lambda query: AcrossTheSwitch())
     out = tmp_path / "p.csv"
     file = table(tmp_path, row("16000000", group_size="2", groups="1"), row("16000000", group_size="2", groups="2"))
     document(capsys, file, out=str(out))
@@ -249,7 +249,7 @@ def test_a_row_says_which_nccl_ran(tmp_path, capsys, monkeypatch):
         made.append((algorithm, costs is DEFAULT_COSTS, in_switch))
         return requests
 
-    monkeypatch.setattr("validate.score.predict.Nccl", nccl)
+    monkeypatch.setattr("validate.collectives.predict.Nccl", nccl)
     header = "machine,n_gpus,collective,bytes,time_s,algorithm_forced,software,dtype"
     asked = (
         "tree,,fp32",

@@ -28,8 +28,8 @@ class Constant:
 
 @pytest.fixture(autouse=True)
 def constant(monkeypatch):
-    monkeypatch.setattr("validate.score.predict.find_strategy", lambda name: Constant())
-    monkeypatch.setattr("validate.score.predict.nccl_of", lambda query: Constant())
+    monkeypatch.setattr("validate.collectives.predict.find_strategy", lambda name: Constant())
+    monkeypatch.setattr("validate.collectives.predict.nccl_of", lambda query: Constant())
 
 
 @pytest.fixture

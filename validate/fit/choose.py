@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 
 from simulator.errors import InputError, one_line
+from validate.collectives.scorer import COLLECTIVES
 from validate.operators.scorer import OPERATORS
-from validate.score.collectives import COLLECTIVES
 from validate.score.csv_text import read_records
 from validate.score.files import STDIN, read_bytes, shown_as
 from validate.score.kind import recognise
@@ -54,6 +54,6 @@ def fit_tables(
         return
     if only is not None:
         raise InputError("--only is for tables of operators; collectives are given")
-    from validate.fit.command import fit_command
+    from validate.fit.nccl.command import fit_command
 
     fit_command(files, hold_out=hold_out, trust=trust or "A,B", leave_one_out=leave_one_out, as_json=as_json)

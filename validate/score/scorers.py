@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from simulator.devices.calibration import Calibration
 from simulator.devices.calibration_file import read_calibration
 from simulator.errors import InputError, one_line
+from validate.collectives.scorer import COLLECTIVES, CollectiveScorer
 from validate.microbench.copies import COPIES, copy_scorer
 from validate.microbench.launch import LAUNCH, launch_scorer
 from validate.microbench.memory import MEMORY, memory_scorer
 from validate.microbench.storage import STORAGE, storage_scorer
 from validate.operators.devices import DeviceBook
 from validate.operators.scorer import OPERATORS, OperatorScorer
-from validate.score.collectives import COLLECTIVES, CollectiveScorer
 from validate.score.kind import Kind, Scorer
 from validate.score.machines import MachineBook
 from validate.score.table import Table

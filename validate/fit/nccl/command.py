@@ -11,11 +11,12 @@ from typing import Any
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.results.columns import lay_out
 from simulator.strategies.nccl.cost import Costs
-from validate.fit.fit import fit_both, predicted_s
-from validate.fit.observation import Observation, observe_all
+from validate.collectives.query import COLUMNS_ASKED, Query, read_query
+from validate.fit.nccl.fit import fit_both, predicted_s
+from validate.fit.nccl.observation import Observation, observe_all
 from validate.score.csv_text import MAX_BYTES
 from validate.score.machines import MachineBook
-from validate.score.query import COLUMNS_ASKED, NotScored, Query, number, read_query
+from validate.score.query import NotScored, number
 from validate.score.statistics import Errors, relative_error, summarise
 from validate.score.table import read_table
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from simulator.errors import MissingDependency
 from simulator.strategies.nccl.cost import DEFAULT_COSTS, EARLIER_COSTS, Costs, ProtocolCost
-from validate.fit.observation import Observation
+from validate.fit.nccl.observation import Observation
 
 __all__ = ["fit_both", "fit_costs", "predicted_s"]
 

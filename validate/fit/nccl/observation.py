@@ -16,9 +16,10 @@ from simulator.plan.plan import Plan, Transfer
 from simulator.strategies.base import Unsuitable
 from simulator.strategies.nccl.cost import DEFAULT_COSTS, RECENT, Costs, ProtocolCost
 from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS
+from validate.collectives.predict import check_hardware, groups_of, nccl_of, plan_query
+from validate.collectives.query import Query
 from validate.score.machines import MachineBook
-from validate.score.predict import check_hardware, groups_of, nccl_of, plan_query
-from validate.score.query import NotScored, Query
+from validate.score.query import NotScored
 
 __all__ = ["Observation", "observe", "observe_all"]
 

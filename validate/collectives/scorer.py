@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 
+from validate.collectives.predict import Predictor
+from validate.collectives.query import COLUMNS_ASKED, Query, collective_name, read_query
 from validate.score.baselines import ALPHA_BETA_RING, ALPHA_S
 from validate.score.kind import Cell, Kind
 from validate.score.machines import MachineBook
-from validate.score.predict import Predictor
-from validate.score.query import COLUMNS_ASKED, NotScored, Query, collective_name, number, read_query
+from validate.score.query import NotScored, number
 from validate.score.table import Table
 
 __all__ = ["COLLECTIVES", "LARGE_BYTES", "CollectiveScorer"]

@@ -14,9 +14,10 @@ from simulator.strategies.nccl.cost import FITTED_TO, Costs, costs_of
 from simulator.strategies.nccl.strategy import Nccl
 from simulator.strategies.registry import find_strategy
 from simulator.topology.parts import GpuPart
+from validate.collectives.query import Query
 from validate.score.baselines import alpha_beta_ring_s
 from validate.score.machines import Compiled, MachineBook
-from validate.score.query import NotScored, Query
+from validate.score.query import NotScored
 
 __all__ = ["Predictor", "check_hardware", "groups_of", "nccl_of", "plan_query"]
 

@@ -1,0 +1,1 @@
+"""The fit of the constants of NCCL's protocols."""
