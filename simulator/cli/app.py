@@ -46,7 +46,7 @@ def simulate(
         typer.Option(
             metavar="NAME",
             help="Of a step: torch (fp32, convolutions in TF32 where the GPU has it), fp32, tf32, fp16, bf16, "
-            "amp-fp16, amp-bf16, fp64.",
+            "amp-fp16, amp-bf16, graph-fp16, graph-bf16, master-fp16, master-bf16, fp64.",
         ),
     ] = "torch",
     optimizer: Annotated[
