@@ -18,7 +18,7 @@ __all__ = ["REPLAY_S", "attention_library", "kernels_besides", "replays"]
 
 # From one replay of a graph to the next, of which each holds few kernels: fitted with the constants of attention
 # (validate.fit.operators.attention), and no part of a model.
-REPLAY_S = 4.6e-6
+REPLAY_S = 4.4e-6
 _SERVING = re.compile(r"(vllm|sglang|trtllm|tensorrt-llm) (\d+)\.(\d+)", re.IGNORECASE)
 _NATIVE = re.compile(
     r"vllm|sglang|trtllm|tensorrt-llm|transformer.?engine|megatron|nemo|cudnn|flash.?attention.?3", re.IGNORECASE

@@ -3,10 +3,11 @@
 It takes tables of docs/published.md.  Constants are fitted to SGLang's alone: it runs one family of kernels on all
 devices before Blackwell, and what it runs besides is a short copy.  In vLLM's keys are gathered page by page, which
 training does not do, and writing the cache costs more by how many heads there are; TensorRT-LLM's kernels are its own.
-Rows of long sequences with fewer blocks than a device has SMs are left out: keys are divided among blocks there, which
-is done where nothing goes backward; so are, up to Ada, heads that share keys, which SGLang's kernel packs into one tile
-and FlashAttention 2 does not.  One shape of 16 is held out, as docs/published.md draws it.  What a replay costs besides
-kernels is fitted along, and is no part of the model.
+Sequences of fewer than 128 tokens are left out, as nobody trains on them.  Rows of long ones with fewer blocks than a
+device has SMs are left out: keys are divided among blocks there, which is done where nothing goes backward; so are, up
+to Ada, heads that share keys, which SGLang's kernel packs into one tile and FlashAttention 2 does not.  One shape of
+16 is held out, as docs/published.md draws it.  What a replay costs besides kernels is fitted along, and is no part of
+the model.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ _ASSUMED = {
 _FACTOR = 10.0  # bounds: so many times less or more than assumed
 _ROWS_EACH = 300
 _HELD_OUT = Share(16)
+_SHORTEST = 128  # queries
 _DIVIDED = 256  # keys, beyond which they may be divided
 
 
@@ -84,7 +86,8 @@ def is_fitted(row: Measured) -> bool:
     packs = row.gpu.traits.operands == "warps"
     is_alike = packs or kernel.kv_heads == kernel.heads
     is_whole = kernel.key_length <= _DIVIDED or blocks_of(kernel, packs=packs).count >= row.gpu.sm_count
-    return row.query.software.startswith("sglang") and is_alike and is_whole and not is_held_out(row)
+    is_trained_on = kernel.query_length >= _SHORTEST
+    return row.query.software.startswith("sglang") and is_trained_on and is_alike and is_whole and not is_held_out(row)
 
 
 def predicted_s(row: Measured, constants: Constants | None = None) -> float:
