@@ -51,6 +51,15 @@ def test_steps_from_the_data_sheet(corpus: Path) -> None:
     assert group(family="CNN", era="since 2019")["median_ape"] <= 0.15
 
 
+def test_published_steps_of_shared_networks_on_hopper() -> None:
+    table = scored("validate/measurements/published-steps/training.csv")
+    groups = {json.dumps(group["by"]): group for group in table["groups"]}
+    hopper = groups[json.dumps({"dataset": "llmfoundry_mpt_h100"})]
+    assert hopper["n"] == 52
+    assert hopper["median_ape"] <= 0.15
+    assert hopper["median_ape"] < 0.5 * hopper["baselines"]["roofline"]["median_ape"]
+
+
 def test_a_step_where_its_arithmetic_fits_on_paper(tmp_path: Path) -> None:
     """One product of 8,192-cubed matrices: no faster than the peak, no slower than twice the time at the peak."""
     file = tmp_path / "product.yaml"

@@ -176,3 +176,18 @@ def test_a_row_over_eight_gpus_takes_longer_than_over_one() -> None:
     assert one_s < eight_s < 1.5 * one_s
     shared = {"fsdp": "1", "sync": "fsdp full_shard"}
     assert predicted(**shared, grad_accum="2") > predicted(**shared)
+
+
+def test_what_runs_forward_again_leaves_no_gradients() -> None:
+    """Where exchange takes for ever, a step is that and what comes before the first bucket of two blocks."""
+    network = build_network("gpt2", batch=16, sequence_length=512, layers=4)
+    told = Told(10.0)
+
+    def first_s(recompute: bool) -> float:
+        options = StepOptions(precision="master-bf16", optimizer="none", recompute=recompute)
+        told.sizes.clear()
+        return step_of_copies(DEVICE, network, options, COPIES, told) - told.count * told.time_s
+
+    forward = [i for i in issues_of(DEVICE, network, HALF) if i.part == "forward" and i.name.startswith("layers.3.")]
+    block_s = sum(issue.device_s for issue in forward)
+    assert first_s(True) - first_s(False) == pytest.approx(2 * block_s, rel=0.02)

@@ -121,7 +121,7 @@ def _all_reduce(
     bucket = 0
     for issue in passes:
         end_s = streams.compute(issue)
-        if issue.part == "backward":
+        if issue.part == "backward" and not issue.name.endswith(" (again)"):
             bucket += ready.pop(issue.name.split(" (")[0], 0)
         if bucket >= BUCKET_BYTES:
             streams.communicate(exchange("all-reduce", float(bucket)), end_s)
