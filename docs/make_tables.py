@@ -50,6 +50,7 @@ from validate.training.scorer import TrainingScorer
 
 ROOT = Path(__file__).resolve().parent.parent
 TRUST = ROOT / "simulator" / "results" / "trust.json"
+PUBLISHED_STEPS = ROOT / "validate" / "measurements" / "published-steps" / "training.csv"
 BY_NVIDIA = ROOT / "validate" / "measurements" / "published-nvidia"
 PICTURES = (
     "simulate --topology p3.16xlarge --plot docs/images/p3.16xlarge.svg",
@@ -69,7 +70,13 @@ STEPS: tuple[tuple[str, dict[str, str]], ...] = (
         (f"CNNs before 2019, {which}", {**_GPU, "family": "CNN", "era": "before 2019", "framework_rank": rank})
         for rank, which in (("best", "the fastest framework of each"), ("other", "the other frameworks"))
     ),
+    ("any network on several GPUs, each with a copy (DDP) or a share (FSDP)", {**_GPU, "ranks": "several"}),
     ("any network on CPUs before 2019, the fastest framework", {"processor": "CPU", "framework_rank": "best"}),
+)
+# Of the published steps that are part of the project.
+OWN_STEPS: tuple[tuple[str, dict[str, str]], ...] = (
+    ("MPT, 0.8 to 70 billion parameters, FSDP over 8 to 64 H100", {"dataset": "llmfoundry_mpt_h100"}),
+    ("GPT-2 on one A100, fp32 to bf16, eager to compiled", {"dataset": "build_nanogpt"}),
 )
 _FILE = r"(?:<!-- file: (?P<file>\S+) -->\n+)?"
 _BLOCK = re.compile(_FILE + r"```(?P<kind>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -223,6 +230,12 @@ def nvidia_tables(old: dict[str, str], imported: Path | None) -> dict[str, str]:
     return {**found, "nvidia-collectives": "\n".join(lines) + "\n"}
 
 
+def own_step_table() -> str:
+    """Return the table of errors of the published steps that are part of the project."""
+    read = read_table(PUBLISHED_STEPS.read_bytes(), PUBLISHED_STEPS.name, TRAINING.needed, TRAINING.read, TRAINING.name)
+    return step_table(score_table(read, TrainingScorer(MachineBook(), {}, {}), ["A", "B"]), OWN_STEPS)
+
+
 def _scored_operators(table: Path, calibrate: int) -> list[ScoredRow]:
     read = read_table(table.read_bytes(), table.name, OPERATORS.needed, OPERATORS.read, OPERATORS.name)
     return score_table(read, OperatorScorer(DeviceBook(), calibrate=calibrate), ["A", "B"])
@@ -302,7 +315,7 @@ def main(arguments: Sequence[str]) -> int:
     variable = os.environ.get("TOPOSIM_CORPUS")
     folder = Path(named[0]) if named else Path(variable) if variable else None
     old = {m["what"]: m["body"] for path in documents() for m in _MARKED.finditer(path.read_text(encoding="utf-8"))}
-    new_tables = nvidia_tables(old, imported)
+    new_tables = nvidia_tables(old, imported) | {"own-steps": own_step_table()}
     if folder is not None:
         new_tables |= tables(folder, old, leave_one_out="--leave-one-out" in arguments)
     for path in documents():

@@ -69,10 +69,10 @@ class TrainingScorer:
         return {}
 
     def labels(self, cell: Cell) -> dict[str, str]:
-        """Return family, era, framework_rank, device and processor."""
+        """Return family, era, framework_rank, device and processor; of several GPUs how many in their place."""
         device, processor = self._device(cell("machine"))
         if cell("n_gpus") not in ("", "0", "1"):
-            return {"device": device, "processor": processor, "gpus": cell("n_gpus")}
+            return {"device": device, "processor": processor, "gpus": cell("n_gpus"), "ranks": "several"}
         labels = {"family": _family(cell("model")), "device": device, "processor": processor}
         if cell("software"):
             labels["era"] = "before 2019" if is_early(cell("software")) else "since 2019"
