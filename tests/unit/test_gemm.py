@@ -167,14 +167,6 @@ def test_no_product_on_tensor_cores_beats_the_data_sheet_though_a_board_runs_abo
     assert cost.flop / cost.time_s < device.peak("fp16")
 
 
-def test_an_image_read_once_costs_less_than_the_matrix_of_its_windows() -> None:
-    device = gpu("v100-sxm2-16gb")
-    windows = matrix_product_time(device, 100352, 64, 576, "fp32")
-    image = matrix_product_time(device, 100352, 64, 576, "fp32", left_bytes=100352 * 64 * 4)
-    assert image.memory_s < 0.5 * windows.memory_s
-    assert image.time_s < windows.time_s
-
-
 def test_numbers_without_units_of_their_own_are_computed_in_fp32() -> None:
     assert arithmetic_rate(gpu("v100-sxm2-16gb"), "tf32") == gpu("v100-sxm2-16gb").peak("fp32")
     assert arithmetic_rate(gpu("m40"), "fp16") == gpu("m40").peak("fp32")

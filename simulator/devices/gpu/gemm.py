@@ -17,7 +17,7 @@ from simulator.devices.gpu.clock import computes_on_tensor_cores, sustained_cloc
 from simulator.devices.gpu.gemm_tiles import GEMM, GemmConstants, tiles_for
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth, l2_bandwidth, resident_share
-from simulator.devices.gpu.product import ProductTime, Tile
+from simulator.devices.gpu.product import ProductTime, Tile, parts_of_k, sides_of_wave
 from simulator.devices.gpu.rates import arithmetic_rate, held
 from simulator.devices.gpu.tensor_product import is_pipelined, tensor_product_time
 from simulator.devices.kernels import Gemm
@@ -25,9 +25,6 @@ from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 __all__ = ["gemm_cost", "matrix_product_time"]
 
-_WAVES = (1, 2, 4)  # that k may be split to fill
-_MOST_PARTS = 64
-_LEAST_K = 64  # of a part
 _THIN = 16  # rows or columns, that dot products may compute
 _STEP_K = 8
 _VECTOR = 2  # elements that one instruction loads, at least, where rows start on such a boundary
@@ -98,19 +95,16 @@ def matrix_product_time(
     *,
     batch: int = 1,
     layout: str = "NN",
-    left_bytes: float | None = None,
-    right_bytes: float | None = None,
     written_bytes: float | None = None,
     constants: GemmConstants = GEMM,
 ) -> ProductTime:
-    """Return the time of *batch* products C[m, n] = A[m, k] B[k, n], in row-major order.
+    """Return the time, in seconds, of *batch* products C[m, n] = A[m, k] B[k, n], in row-major order.
 
-    *left_bytes*, *right_bytes* and *written_bytes* are those of one A, B and C in device memory, where
-    they differ from their sizes: an implicit product reads an image, not the matrix made of its windows.
+    *written_bytes* are those of one C, where its elements are wider than those of A and B.  Products for which
+    :func:`simulator.devices.gpu.tensor_product.is_pipelined` holds have another model.
     """
     element = ELEMENT_BYTES[precision]
-    left = float(m * k * element) if left_bytes is None else left_bytes
-    right = float(n * k * element) if right_bytes is None else right_bytes
+    left, right = float(m * k * element), float(n * k * element)
     written = float(m * n * element) if written_bytes is None else written_bytes
     tensor = computes_on_tensor_cores(gpu, precision)
     product = _product(gpu, (m, n, k, batch), (left, right, written), precision, layout, constants)
@@ -125,7 +119,7 @@ def matrix_product_time(
             and tiles * tile.rows * tile.columns * 2.0 * k > best[0] * tile.sm_flops_per_s * gpu.sm_count
         ):
             continue
-        for parts in _parts(product, tiles) if splits else (1,):
+        for parts in parts_of_k(k, gpu.sm_count, tiles) if splits else (1,):
             way = _way(product, tile, parts, constants)
             if best is None or way[0] < best[0]:
                 best = way
@@ -186,17 +180,11 @@ def _product(
         page_sharpness=c.page_sharpness_early if few else c.page_sharpness_late,
         walks_per_s=(c.walks_early if few else c.walks_late) * gpu.boost_clock_Hz,
         idle_share=1.0 if tensor or kernels == "volta" else c.idle_early if kernels == "maxwell" else c.idle_late,
-        split_share=c.split_share if kernels == "ampere" and not tensor else 1.0,
+        split_share=c.split_share if kernels == "ampere" else 1.0,
         reduce_s=c.reduce_early_s if kernels in ("maxwell", "amd") else c.reduce_s,
         partial_s_per_byte=1.0 / (_REDUCE_SPEED * memory_Bps),
         start_s=c.start_s,
     )
-
-
-def _parts(product: _Product, tiles: int) -> set[int]:
-    """Return into how many parts k may be split: so that all SMs have one, two, four of *tiles* times parts."""
-    most = min(_MOST_PARTS, -(-product.k // _LEAST_K))
-    return {1, *(max(1, min(most, waves * product.sm_count // tiles)) for waves in _WAVES)}
 
 
 def _missed(rows: int, pitch_bytes: int, known_pages: float, sharpness: float) -> float:
@@ -222,10 +210,7 @@ def _way(p: _Product, tile: Tile, parts: int, c: GemmConstants) -> _Way:
     if parts > 1:
         compute_s /= p.split_share
 
-    # A wave covers about as many rows as columns of C, each of which is read once for the wave.
-    tall = min(max(math.sqrt(p.tiles_at_once * tile.columns / tile.rows), 1.0), rows)
-    wide = min(max(p.tiles_at_once / tall, 1.0), columns)
-    tall = min(max(p.tiles_at_once / wide, 1.0), rows)
+    tall, wide = sides_of_wave(rows, columns, tile, p.tiles_at_once)
     read = p.left_bytes * (1.0 + (columns / wide - 1.0) * p.missed)
     read += p.right_bytes * (1.0 + (rows / tall - 1.0) * p.missed)
     memory_s = p.batch * (read + p.written_bytes) * p.memory_s_per_byte

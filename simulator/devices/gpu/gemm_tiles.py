@@ -29,6 +29,8 @@ _SIDES = (
 class GemmConstants:
     """Constants of products, the same for all GPUs; fitted by ``validate.fit.operators.gemm``.
 
+    Those of tensor (matrix) cores are of Volta, Turing and AMD's; NVIDIA's since Ampere have a model of their own.
+
     A tile of r x c keeps its lanes busy for 1 / (1 + cost (1/r + 1/c)) of the time: operands are fetched
     once a row and column, and multiplied r c times.  Two objects are never the same, so that tiles can be
     remembered by them.
@@ -58,7 +60,7 @@ class GemmConstants:
     pages_late: float = 3.85  # since Volta
     page_sharpness_late: float = 4.05
     idle_early: float = 0.689  # share of what the last wave leaves idle, that is lost: to Pascal
-    idle_late: float = 0.321  # since Ampere, and other makers; all of it on Volta, Turing and tensor cores
+    idle_late: float = 0.321  # since Ampere, and other makers; all of it on Volta, Turing and matrix cores
     split_share: float = 0.848  # of the rate, where k is split: from Ampere on, on fp32 lanes
     walk_again: float = 0.221  # what an operand counts there whose rows every row of tiles meets again
     walk_held_bytes: float = 1.08e08  # operands smaller than this have all their translations near by

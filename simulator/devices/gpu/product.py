@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from simulator.devices.cost import Bound, bound_of
 
-__all__ = ["ProductTime", "Tile"]
+__all__ = ["ProductTime", "Tile", "parts_of_k", "sides_of_wave"]
+
+_WAVES = (1, 2, 4)  # that k may be split to fill
+_MOST_PARTS = 64
+_LEAST_K = 64  # of a part
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +42,19 @@ class ProductTime:
     def bound(self) -> Bound:
         """What takes longest."""
         return bound_of(self.time_s, self.compute_s, max(self.memory_s, self.l2_s, self.walk_s))
+
+
+def parts_of_k(k: int, sm_count: int, tiles: int) -> set[int]:
+    """Return into how many parts *k* may be split: so that all SMs have one, two, four of *tiles* times parts."""
+    most = min(_MOST_PARTS, -(-k // _LEAST_K))
+    return {1, *(max(1, min(most, waves * sm_count // tiles)) for waves in _WAVES)}
+
+
+def sides_of_wave(rows: int, columns: int, tile: Tile, tiles_at_once: float) -> tuple[float, float]:
+    """Return how many of *rows* and of *columns* of tiles a wave covers: about as many rows as columns of C.
+
+    Each of them is read once for the wave.
+    """
+    tall = min(max(math.sqrt(tiles_at_once * tile.columns / tile.rows), 1.0), rows)
+    wide = min(max(tiles_at_once / tall, 1.0), columns)
+    return min(max(tiles_at_once / wide, 1.0), rows), wide

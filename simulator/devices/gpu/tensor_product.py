@@ -9,20 +9,19 @@ hidden in part only.  Where tiles are few, k is split into parts that are added 
 library is taken to choose the fastest.
 
 Constants are fitted by ``validate.fit.operators.tensor_product`` to what NVIDIA publishes of its own GPUs
-(docs/published.md), in stages of one model for two generations of hardware: operands that threads copy past
-their registers (``cp.async``), and operands that a warp of its own fetches in boxes (TMA) for ``wgmma``.
+(docs/published.md), one set for each way in which operands come: threads copy them past their registers
+(``cp.async``), or a warp of its own fetches them in boxes (TMA) for ``wgmma``.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import lru_cache
 
 from simulator.devices.gpu.clock import POWER, PowerCosts, computes_on_tensor_cores, energy_time, sustained_clock
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth, l2_bandwidth, resident_share
-from simulator.devices.gpu.product import ProductTime, Tile
+from simulator.devices.gpu.product import ProductTime, Tile, parts_of_k, sides_of_wave
 from simulator.devices.gpu.rates import arithmetic_rate
 from simulator.devices.kernels import Gemm
 from simulator.workload.precision import ELEMENT_BYTES, Precision
@@ -34,9 +33,6 @@ _SIDES = (
     *((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (128, 32)),
     *((32, 128), (64, 32), (32, 64), (128, 16), (16, 128), (64, 16), (16, 64)),
 )
-_WAVES = (1, 2, 4)  # that k may be split to fill
-_MOST_PARTS = 64
-_LEAST_K = 64  # of a part
 _STEP_K = 32
 _SUM_BYTES = 4  # partial sums are kept in fp32
 _HELD = 12.0  # exponent: the clock gives way over the last tenth below the power limit
@@ -142,7 +138,7 @@ class _Product:
 
 
 def tensor_product_time(gpu: Gpu, kernel: Gemm, constants: TensorProducts = TENSOR_PRODUCTS) -> ProductTime:
-    """Return the time of *kernel* on *gpu*, for which :func:`is_pipelined` holds."""
+    """Return the time of *kernel* on *gpu*, in seconds; :func:`is_pipelined` holds for them."""
     costs = constants.warps if gpu.traits.operands == "warps" else constants.copies
     product = _product(gpu, kernel, costs, constants.power)
     best: _Way | None = None
@@ -152,7 +148,7 @@ def tensor_product_time(gpu: Gpu, kernel: Gemm, constants: TensorProducts = TENS
         spread_s = tiles * tile.rows * tile.columns * 2.0 * kernel.k / (tile.sm_flops_per_s * gpu.sm_count)
         if best is not None and spread_s > best[0]:
             continue
-        for parts in _parts(kernel.k, gpu.sm_count, tiles):
+        for parts in parts_of_k(kernel.k, gpu.sm_count, tiles):
             way = _way(product, tile, parts, gpu.sm_count, costs)
             if best is None or way[0] < best[0]:
                 best = way
@@ -214,12 +210,6 @@ def _tiles(gpu: Gpu, precision: Precision, c: TensorProductCosts, power: PowerCo
     return tuple(found)
 
 
-def _parts(k: int, sm_count: int, tiles: int) -> set[int]:
-    """Return into how many parts *k* may be split: so that all SMs have one, two, four of *tiles* times parts."""
-    most = min(_MOST_PARTS, -(-k // _LEAST_K))
-    return {1, *(max(1, min(most, waves * sm_count // tiles)) for waves in _WAVES)}
-
-
 def _way(p: _Product, tile: Tile, parts: int, sm_count: int, c: TensorProductCosts) -> _Way:
     rows, columns = -(-p.m // tile.rows), -(-p.n // tile.columns)
     k = -(-p.k // (parts * _STEP_K)) * _STEP_K
@@ -228,10 +218,7 @@ def _way(p: _Product, tile: Tile, parts: int, sm_count: int, c: TensorProductCos
     turns = max(1.0, waves * min(1.0, 1.0 / tile.alone))  # waves, counting small tiles that share an SM as one
     compute_s = 2.0 * tile.rows * tile.columns * k / tile.sm_flops_per_s * max(waves, tile.alone)
 
-    # A wave covers about as many rows as columns of C, each of which is read once for the wave.
-    tall = min(max(math.sqrt(sm_count * tile.columns / tile.rows), 1.0), rows)
-    wide = min(max(sm_count / tall, 1.0), columns)
-    tall = min(max(sm_count / wide, 1.0), rows)
+    tall, wide = sides_of_wave(rows, columns, tile, sm_count)
     read = p.left_bytes * (1.0 + (columns / wide - 1.0) * p.missed)
     read += p.right_bytes * (1.0 + (rows / tall - 1.0) * p.missed)
     memory_s = p.batch * (read + p.written_bytes) * p.s_per_byte
