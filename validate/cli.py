@@ -157,7 +157,11 @@ def fit(
     ] = False,
     only: Annotated[
         str | None,
-        typer.Option("--only", metavar="CLASS,...", help="Of operators: gemm, memory_bound, convolution, recurrence."),
+        typer.Option(
+            "--only",
+            metavar="CLASS,...",
+            help="Of operators: gemm, tensor_product, attention, memory_bound, convolution, recurrence.",
+        ),
     ] = None,
     jobs: Annotated[str, typer.Option("--jobs", metavar="COUNT", help="Processes that fit at once.")] = "1",
     json: _Json = False,

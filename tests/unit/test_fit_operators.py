@@ -167,3 +167,17 @@ def test_families_of_the_models_can_be_made():
     pytest.importorskip("scipy", reason="fits need SciPy")
     for name, make in REAL.items():
         assert make().name == name
+
+
+def test_attention_is_fitted_to_rows_that_count_and_judged_on_all(tmp_path):
+    head = "device,op,variant,dtype,batch,m,n,k,heads,time_s,issue,software,trust"
+    rows = [f"h200-sxm,attention,causal,bf16,256,{n},{n},128,32,1e-3,graph,sglang 0.5.9,A" for n in (512, 1024)]
+    path = tmp_path / "ops.csv"
+    path.write_text("\n".join([head, *rows, rows[0].replace("sglang 0.5.9", "vllm 0.14.0")]) + "\n")
+    family = REAL["attention"]()
+    material = families.read_material(family, [str(path)], "A")
+    assert (len(material.fitted), len(material.judged)) == (2, 3)
+    constants = family.fit(material, True)
+    assert "products = " in "\n".join(families.constant_lines(constants))
+    mine, other = (family.predictor(constants)(material.judged[at]) for at in (0, 2))
+    assert mine == other > 0

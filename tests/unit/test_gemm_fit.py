@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
 from simulator.devices.gpu.gemm_tiles import GEMM
 from simulator.workload.operators import Linear, MatMul
+from simulator.workload.precision import Precision
 from validate.fit.operators.gemm import fit_gemm, predicted_gemm, spread_rows
 from validate.fit.operators.rows import Measured, read_measured
 from validate.operators.devices import find_gpu
@@ -16,11 +17,11 @@ from validate.operators.query import OperatorQuery
 pytest.importorskip("scipy")
 
 
-def row(device: str, operator: Linear | MatMul) -> Measured:
+def row(device: str, operator: Linear | MatMul, precision: Precision = "fp32") -> Measured:
     gpu = find_gpu(device)
     assert gpu is not None
     op = "linear" if isinstance(operator, Linear) else "matmul"
-    return Measured(OperatorQuery(device, op, operator, "fwd", "fp32", False), gpu, 1.0, "made")
+    return Measured(OperatorQuery(device, op, operator, "fwd", precision, False), gpu, 1.0, "made")
 
 
 def test_a_fit_finds_the_constant_that_rows_were_made_with() -> None:
@@ -40,6 +41,14 @@ def test_each_device_and_operator_counts_alike() -> None:
     chosen = spread_rows(rows, 50)
     assert len(chosen) == 53
     assert [r.query.operator for r in chosen[:2]] == [Linear(64, 64, 64), Linear(64, 64, 74)]
+
+
+def test_products_on_tensor_cores_since_ampere_are_those_of_another_fit() -> None:
+    shape = Linear(512, 512, 512)
+    before, since = row("t4", shape, "fp16"), row("a100-sxm4-80gb", shape, "fp16")
+    both, one = (fit_gemm(rows, max_evaluations=2) for rows in ([since, before], [before]))
+    assert both.spread == one.spread
+    assert asdict(both.constants) == asdict(one.constants)
 
 
 def test_a_table_is_read_by_grade_and_operator(tmp_path: object) -> None:

@@ -32,4 +32,4 @@ class Share:
         return int(sha256(",".join(map(str, shape)).encode()).hexdigest(), 16) % self.divisor == 0
 
 
-HELD_OUT = Share(16)  # of the shapes of products: no constant is fitted to them
+HELD_OUT = Share(16)  # of the shapes of products and of attention: no constant is fitted to them

@@ -6,8 +6,8 @@ training does not do, and writing the cache costs more by how many heads there a
 Sequences of fewer than 128 tokens are left out, as nobody trains on them.  Rows of long ones with fewer blocks than a
 device has SMs are left out: keys are divided among blocks there, which is done where nothing goes backward; so are, up
 to Ada, heads that share keys, which SGLang's kernel packs into one tile and FlashAttention 2 does not.  One shape of
-16 is held out, as docs/published.md draws it.  What a replay costs besides kernels is fitted along, and is no part of
-the model.
+16 is held out, as docs/published.md draws it: constants have not seen it, though which rows count was chosen with all
+of them in sight.  What a replay costs besides kernels is fitted along, and is no part of the model.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from simulator.devices.kernels import FusedAttention
 from simulator.devices.predict import kernel_cost
 from simulator.workload.operators import Attention
 from validate.fit.constants import Fitted, fit_constants
-from validate.fit.operators.judge import left_out
+from validate.fit.operators.judge import evenly_spaced, left_out
 from validate.fit.operators.rows import Measured, read_measured
-from validate.importing.sample import Share
+from validate.importing.sample import HELD_OUT
 from validate.operators.predict import as_issued, operator_kernels
 from validate.operators.serving import REPLAY_S, replays
 
@@ -44,7 +44,6 @@ _ASSUMED = {
 }
 _FACTOR = 10.0  # bounds: so many times less or more than assumed
 _ROWS_EACH = 300
-_HELD_OUT = Share(16)
 _SHORTEST = 128  # queries
 _DIVIDED = 256  # keys, beyond which they may be divided
 
@@ -77,7 +76,7 @@ def _shape(row: Measured) -> tuple[int, ...]:
 
 def is_held_out(row: Measured) -> bool:
     """Return whether no constant may be fitted to *row*."""
-    return _HELD_OUT.holds(_shape(row))
+    return HELD_OUT.holds(_shape(row))
 
 
 def is_fitted(row: Measured) -> bool:
@@ -106,13 +105,7 @@ def fit_attention(
     rows: Sequence[Measured], *, most: int = _ROWS_EACH, max_evaluations: int | None = 12
 ) -> Fitted[Constants]:
     """Return the constants fitted to those of *rows* for which :func:`is_fitted` holds, as many of each device."""
-    groups: dict[str, list[Measured]] = {}
-    for row in rows:
-        if is_fitted(row):
-            groups.setdefault(row.gpu.name, []).append(row)
-    used = [
-        group[int(i * max(1.0, len(group) / most))] for group in groups.values() for i in range(min(most, len(group)))
-    ]
+    used = evenly_spaced([row for row in rows if is_fitted(row)], most, lambda row: row.gpu.name)
 
     def errors(candidate: Constants) -> list[float]:
         found = [math.log(predicted_s(row, candidate) / row.time_s) for row in used]

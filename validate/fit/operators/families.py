@@ -168,6 +168,24 @@ def _tensor_product() -> Family:
     )
 
 
+def _attention() -> Family:
+    from validate.fit.operators import attention as module
+
+    def fit(material: Material, short: bool) -> module.Constants:
+        return module.fit_attention(material.fitted, most=_SHORT_TENSOR_ROWS if short else 300).constants
+
+    return Family(
+        "attention",
+        ("attention",),
+        "AB",
+        "",
+        _has_rate,
+        module.is_fitted,
+        fit,
+        lambda constants: lambda row: module.predicted_s(row, constants),
+    )
+
+
 def _recurrence() -> Family:
     from validate.fit.operators import recurrence as module
 
@@ -186,6 +204,7 @@ def _recurrence() -> Family:
 FAMILIES: dict[str, Callable[[], Family]] = {
     "gemm": _gemm,
     "tensor_product": _tensor_product,
+    "attention": _attention,
     "memory_bound": _memory_bound,
     "convolution": _convolution,
     "recurrence": _recurrence,

@@ -1,5 +1,6 @@
 """Fit the constants of products and of the clock under load: ``python -m validate.fit.operators.gemm ops.csv``.
 
+Products on tensor cores since Ampere are passed over: :mod:`validate.fit.operators.tensor_product` fits theirs.
 As many rows count of each device, operator and precision, drawn evenly over the table.  Each constant
 is held to what was assumed before any measurement, softly: a device that is left out takes some
 constants' only evidence with it.
@@ -17,11 +18,12 @@ from simulator.devices.dispatch import isolated_time
 from simulator.devices.gpu.clock import PowerCosts
 from simulator.devices.gpu.gemm import gemm_cost
 from simulator.devices.gpu.gemm_tiles import GEMM, GemmConstants
+from simulator.devices.gpu.tensor_product import is_pipelined
 from simulator.devices.kernels import Gemm
 from simulator.devices.lowering import lower_operator
 from simulator.errors import InputError
 from validate.fit.constants import Fitted, fit_constants
-from validate.fit.operators.judge import Predict, calibrated, error_lines, left_out
+from validate.fit.operators.judge import Predict, calibrated, error_lines, evenly_spaced, left_out
 from validate.fit.operators.rows import Measured, read_measured
 
 __all__ = ["OPERATORS", "fit_gemm", "main", "predicted_gemm", "spread_rows"]
@@ -81,14 +83,7 @@ _ASSUMED: Mapping[str, _Assumed] = {
 
 def spread_rows(rows: Sequence[Measured], most: int = 100) -> list[Measured]:
     """Return at most *most* rows of each device, operator and precision, evenly spaced in the order of *rows*."""
-    groups: dict[tuple[str, str, str], list[Measured]] = {}
-    for row in rows:
-        groups.setdefault((row.gpu.name, row.query.op, row.query.precision), []).append(row)
-    found = []
-    for group in groups.values():
-        step = max(1.0, len(group) / most)
-        found += [group[int(i * step)] for i in range(min(most, len(group)))]
-    return found
+    return evenly_spaced(rows, most, lambda row: (row.gpu.name, row.query.op, row.query.precision))
 
 
 def predicted_gemm(row: Measured, constants: GemmConstants = GEMM) -> float:
@@ -138,6 +133,8 @@ def fit_gemm(
 
 
 def _can(row: Measured) -> bool:
+    if is_pipelined(row.gpu, row.query.precision):
+        return False
     try:
         predicted_gemm(row)
     except InputError:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
 from validate.fit.operators.rows import Measured
 
-__all__ = ["Predict", "balanced", "calibrated", "error_lines", "left_out"]
+__all__ = ["Predict", "balanced", "calibrated", "error_lines", "evenly_spaced", "left_out"]
 
 C = TypeVar("C")
 Predict = Callable[[Measured], float]
@@ -25,6 +25,14 @@ def balanced(rows: Sequence[Measured], most: int, *, seed: int = 0) -> list[Meas
         groups[row.query.device, row.query.phase, row.query.precision].append(row)
     drawn = random.Random(seed)
     return [row for key in sorted(groups) for row in drawn.sample(groups[key], min(most, len(groups[key])))]
+
+
+def evenly_spaced(rows: Sequence[Measured], most: int, group: Callable[[Measured], Hashable]) -> list[Measured]:
+    """Return at most *most* rows of each *group*, evenly spaced in the order of *rows*."""
+    groups: dict[Hashable, list[Measured]] = {}
+    for row in rows:
+        groups.setdefault(group(row), []).append(row)
+    return [of[int(i * max(1.0, len(of) / most))] for of in groups.values() for i in range(min(most, len(of)))]
 
 
 def left_out(rows: Sequence[Measured], fit: Callable[[Sequence[Measured]], C]) -> dict[str, C]:

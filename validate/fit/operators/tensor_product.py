@@ -22,7 +22,7 @@ from simulator.devices.lowering import lower_operator
 from simulator.devices.predict import cold_device
 from simulator.workload.operators import Linear
 from validate.fit.constants import Fitted, fit_constants
-from validate.fit.operators.judge import error_lines, left_out
+from validate.fit.operators.judge import error_lines, evenly_spaced, left_out
 from validate.fit.operators.rows import Measured, read_measured
 from validate.importing.sample import HELD_OUT
 from validate.importing.tables import DATASET
@@ -107,7 +107,8 @@ def fit_tensor_product(
     found = start
     spread: dict[str, float] = {}
     for way in ("copies", "warps"):
-        chosen = _spread([row for row in used if row.gpu.traits.operands == way], most)
+        alike = [row for row in used if row.gpu.traits.operands == way]
+        chosen = evenly_spaced(alike, most, lambda row: (row.gpu.name, row.query.precision))
         if chosen:
             found, fitted_spread = _fit_way(chosen, found, way, max_evaluations)
             spread |= fitted_spread
@@ -138,16 +139,6 @@ def _fit_way(
     bounds = {name: (value / _FACTOR, value * _FACTOR) for name, (value, _) in assumed.items()}
     fitted = fit_constants(beginning, bounds, errors, max_evaluations=max_evaluations)
     return constants(fitted.constants), {f"{way}.{name}": fitted.spread[name] for name in assumed}
-
-
-def _spread(rows: Sequence[Measured], most: int) -> list[Measured]:
-    """Return at most *most* rows of each device and precision, evenly spaced in the order of *rows*."""
-    groups: dict[tuple[str, str], list[Measured]] = {}
-    for row in rows:
-        groups.setdefault((row.gpu.name, row.query.precision), []).append(row)
-    return [
-        group[int(i * max(1.0, len(group) / most))] for group in groups.values() for i in range(min(most, len(group)))
-    ]
 
 
 def main(argv: Sequence[str]) -> None:
