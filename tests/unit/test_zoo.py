@@ -150,7 +150,11 @@ def test_sizes_can_be_changed() -> None:
         ("gpt2", {"heads": 7}, "gpt2: 7 heads do not divide a hidden size of 768"),
         ("llama3-8b", {"kv_heads": 5}, "llama3-8b: 5 heads of keys and values do not divide 32 heads"),
         ("gpt2", {"layers": 5000}, "gpt2: layers must be a whole number, 1 to 4096; got 5000"),
-        ("gpt2", {"attention": "flash"}, "gpt2: attention 'flash'; allowed: eager, fused, fused-first, fused-native, fused-softmax"),
+        (
+            "gpt2",
+            {"attention": "flash"},
+            "gpt2: attention 'flash'; allowed: eager, fused, fused-first, fused-native, fused-softmax",
+        ),
         ("gpt2", {"hiden": 64}, "gpt2: hiden does not apply to this network; did you mean 'hidden'?"),
         ("mlp", {"widths": "12,x"}, "mlp: widths must be a whole number, 1 to 1000000000; got 12,x"),
         ("lenet", {"image": 8}, "lenet: 3: a kernel of 5x5 is larger than what it gets, 4x4"),
