@@ -5,6 +5,10 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
+
+from simulator.console.run import run_app
+from validate.cli import app
 
 DATA = "aiconfigurator/systems/data"
 GEMM = "framework,version,device,op_name,kernel_source,gemm_dtype,m,n,k,latency"
@@ -13,6 +17,8 @@ ATTENTION = (
     "window_size,beam_width,attn_dtype,kv_cache_dtype,step,latency"
 )
 NCCL = "framework,version,device,op_name,kernel_source,nccl_dtype,num_gpus,message_size,latency"
+SHAPES = [(1, 64, 64), (16, 4096, 4096), (8192, 8192, 8192)]
+PLAIN = (0, 1, "float16", "float16", 0)
 
 
 def gemm(rows: Iterable[tuple[object, ...]]) -> str:
@@ -48,3 +54,32 @@ def unpacked(path: Path, files: Mapping[str, str]) -> str:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(content)
     return str(path)
+
+
+def products(dtype: str = "float16", factor: float = 1.0, shapes: Iterable[tuple[int, int, int]] = SHAPES) -> str:
+    """Return a table of products of *shapes*, the first of 10 us times *factor*."""
+    return gemm([(dtype, *shape, 0.01 * (i + 1) * factor) for i, shape in enumerate(shapes)])
+
+
+def good_files() -> dict[str, str | bytes]:
+    """Return tables of two devices, of each kind one at least."""
+    return {
+        "h200_sxm/sglang/0.5.9/gemm_perf.txt": products(),
+        "h200_sxm/vllm/0.12.0/gemm_perf.txt": products(factor=1.2),
+        "h200_sxm/vllm/0.12.0/context_attention_perf.txt": attention([(2, 512, 8, 2, 128, *PLAIN, 0.05)]),
+        "h200_sxm/nccl/2.27/nccl_perf.txt": nccl([("alltoall", "half", 8, 1024, 0.02)]),
+        "a100_sxm/sglang/0.5.9/gemm_perf.txt": products(),
+    }
+
+
+def run_import(capsys: Any, *arguments: object) -> tuple[int, str]:
+    """Return the exit status of ``validate import aiconfigurator`` and what it says on standard error."""
+    status = run_app(app, "validate", ["import", "aiconfigurator", *map(str, arguments)])
+    out, err = capsys.readouterr()
+    assert out == ""
+    return status, err
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Return all files under *folder* by their path in it."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

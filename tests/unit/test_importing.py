@@ -1,56 +1,41 @@
 """Published measurements as tables: the right rows in the right units, and nothing else."""
 
 import csv
-import io
 import json
-from contextlib import redirect_stderr
 from hashlib import sha256
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.console.run import run_app
-from simulator.workload.operators import Attention, Linear
-from tests.published_wheels import ATTENTION, GEMM, NCCL, attention, gemm, nccl, unpacked, wheel
+from simulator.workload.operators import Linear
+from tests.published_wheels import (
+    ATTENTION,
+    PLAIN,
+    SHAPES,
+    attention,
+    content,
+    gemm,
+    good_files,
+    nccl,
+    products,
+    run_import,
+    unpacked,
+    wheel,
+)
 from validate.cli import app
 from validate.collectives.query import read_query as read_collective
 from validate.importing.aiconfigurator import release
 from validate.importing.products import is_cold
 from validate.importing.sample import Share
 from validate.operators.query import read_query
-from validate.score.query import NotScored
-
-SHAPES = [(1, 64, 64), (16, 4096, 4096), (8192, 8192, 8192)]
-PLAIN = (0, 1, "float16", "float16", 0)
-
-
-def products(dtype="float16", factor=1.0, shapes=SHAPES):
-    return gemm([(dtype, *shape, 0.01 * (i + 1) * factor) for i, shape in enumerate(shapes)])
-
-
-def good_files():
-    return {
-        "h200_sxm/sglang/0.5.9/gemm_perf.txt": products(),
-        "h200_sxm/vllm/0.12.0/gemm_perf.txt": products(factor=1.2),
-        "h200_sxm/vllm/0.12.0/context_attention_perf.txt": attention([(2, 512, 8, 2, 128, *PLAIN, 0.05)]),
-        "h200_sxm/nccl/2.27/nccl_perf.txt": nccl([("alltoall", "half", 8, 1024, 0.02)]),
-        "a100_sxm/sglang/0.5.9/gemm_perf.txt": products(),
-    }
-
-
-def run(capsys, *arguments):
-    status = run_app(app, "validate", ["import", "aiconfigurator", *map(str, arguments)])
-    out, err = capsys.readouterr()
-    assert out == ""
-    return status, err
 
 
 def imported(capsys, tmp_path, files, *options):
     source = wheel(tmp_path / "a.whl", files)
-    status, err = run(capsys, source, "--out", tmp_path / "out", *options)
+    status, err = run_import(capsys, source, "--out", tmp_path / "out", *options)
     assert status == 0, err
     return err
 
@@ -277,10 +262,6 @@ def test_attention_has_a_share_of_its_own(capsys, tmp_path):
 # -- files ---------------------------------------------------------------------------------------------------
 
 
-def content(folder: Path):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def test_the_same_to_the_byte_from_a_wheel_and_a_folder_and_of_fewer_devices(capsys, tmp_path):
     source = wheel(tmp_path / "a.whl", good_files())
     folder = unpacked(tmp_path / "folder", good_files())
@@ -291,7 +272,7 @@ def test_the_same_to_the_byte_from_a_wheel_and_a_folder_and_of_fewer_devices(cap
         ("4", [source, "--device", "h200-sxm"]),
         ("5", [Path(folder) / "aiconfigurator" / "systems" / "data"]),
     ):
-        assert run(capsys, *options, "--out", tmp_path / name)[0] == 0
+        assert run_import(capsys, *options, "--out", tmp_path / name)[0] == 0
     first = content(tmp_path / "1")
     assert set(first) == {"a100-sxm4-80gb/ops.csv", "h200-sxm/collectives.csv", "h200-sxm/ops.csv"}
     assert content(tmp_path / "2") == content(tmp_path / "3") == content(tmp_path / "5") == first
@@ -309,132 +290,3 @@ def test_validate_score_reads_what_was_written(capsys, tmp_path):
 
 def test_quiet_says_nothing(capsys, tmp_path):
     assert imported(capsys, tmp_path, good_files(), "--quiet") == ""
-
-
-# -- what is refused -----------------------------------------------------------------------------------------
-
-
-def refused(capsys, tmp_path, *arguments):
-    """Return the one line that says why, nothing having been written."""
-    status, err = run(capsys, *arguments, "--out", tmp_path / "out")
-    assert status == 2
-    assert err.count("\n") == 1, err
-    assert content(tmp_path / "out") == {}
-    return err
-
-
-def test_no_zip_no_file_no_tables(capsys, tmp_path):
-    text = tmp_path / "text.whl"
-    text.write_text("no zip")
-    assert "text.whl: is no zip; a wheel or an unpacked folder is needed" in refused(capsys, tmp_path, text)
-    assert "absent.whl: cannot be read: No such file" in refused(capsys, tmp_path, tmp_path / "absent.whl")
-    assert "holds no file" in refused(capsys, tmp_path, wheel(tmp_path / "empty.whl", {}))
-    (tmp_path / "folder").mkdir()
-    assert "folder: holds no file" in refused(capsys, tmp_path, tmp_path / "folder")
-
-
-def test_no_such_device_names_the_nearest(capsys, tmp_path):
-    source = wheel(tmp_path / "a.whl", good_files())
-    err = refused(capsys, tmp_path, source, "--device", "h200-smx")
-    assert "--device: no measurements of 'h200-smx'" in err
-    assert "did you mean 'h200-sxm'?" in err
-    assert "no measurements of 'l40s'" in refused(capsys, tmp_path, source, "--device", "h200-sxm,l40s")
-
-
-def test_a_missing_column_is_named_with_its_file(capsys, tmp_path):
-    table = products().replace("gemm_dtype", "dtype")
-    err = refused(capsys, tmp_path, wheel(tmp_path / "a.whl", {"h200_sxm/vllm/1.0/gemm_perf.txt": table}))
-    assert "a.whl/h200_sxm/vllm/1.0/gemm_perf.txt:1:1: missing column gemm_dtype; found: framework, version" in err
-
-
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
-        ("X,1,N,gemm,x,float16,16,64,6x4,0.01", "k is no whole number: '6x4'"),
-        ("X,1,N,gemm,x,float16,16,64,0.01", "9 fields where the header has 10"),
-    ],
-)
-def test_a_wrong_row_is_named_with_its_line(capsys, tmp_path, row, said):
-    files = {
-        **good_files(),
-        "l40s/vllm/1.0/gemm_perf.txt": f"{GEMM}\nX,1,N,gemm,x,float16,16,64,64,0.01\n{row}\n",
-    }
-    err = refused(capsys, tmp_path, wheel(tmp_path / "a.whl", files))
-    assert f"gemm_perf.txt:3:1: {said}" in err
-
-
-def test_a_damaged_wheel_is_refused(capsys, tmp_path):
-    path = Path(wheel(tmp_path / "a.whl", good_files()))
-    raw = bytearray(path.read_bytes())
-    place = raw.find(b"float16")
-    raw[place : place + 7] = b"float61"
-    path.write_bytes(raw)
-    assert "cannot be read: Bad CRC-32" in refused(capsys, tmp_path, path)
-
-
-@given(
-    st.sampled_from(["gemm", "context_attention", "generation_attention", "nccl"]),
-    st.one_of(st.binary(max_size=60), st.text(max_size=60).map(str.encode)),
-    st.booleans(),
-)
-def test_any_file_is_imported_or_refused(what, content, after_header):
-    header = {"gemm": GEMM, "context_attention": ATTENTION, "generation_attention": ATTENTION, "nccl": NCCL}[what]
-    text = f"{header}\n".encode() + content if after_header else content
-    with TemporaryDirectory() as folder:
-        files = {"h200_sxm/vllm/1.0/gemm_perf.txt": products(), f"h200_sxm/trtllm/1.0/{what}_perf.txt": text}
-        source = wheel(Path(folder) / "a.whl", files)
-        with redirect_stderr(io.StringIO()) as err:
-            status = run_app(app, "validate", ["import", "aiconfigurator", source, "--out", f"{folder}/out"])
-        assert status in (0, 2)
-        assert "Traceback" not in err.getvalue()
-        assert Path(folder, "out", "h200-sxm", "ops.csv").exists() is (status == 0)
-
-
-@pytest.mark.parametrize("text", ["2/16", "0.1", "1/0", "1/", "x"])
-def test_a_share_that_is_none(capsys, tmp_path, text):
-    source = wheel(tmp_path / "a.whl", good_files())
-    assert f"--sample: a share such as 1/16 is needed; got '{text}'" in refused(
-        capsys, tmp_path, source, "--sample", text
-    )
-
-
-def test_what_cannot_be_written_leaves_nothing(capsys, tmp_path):
-    source = wheel(tmp_path / "a.whl", good_files())
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "h200-sxm").write_text("in the way")
-    status, err = run(capsys, source, "--out", tmp_path / "out")
-    assert (status, err.count("\n")) == (2, 1)
-    assert content(tmp_path / "out") == {"h200-sxm": b"in the way"}
-
-
-def test_another_collection_and_no_folder(capsys, tmp_path):
-    assert run_app(app, "validate", ["import", "aiconfigurater", "x", "--out", "y"]) == 2
-    assert "did you mean 'aiconfigurator'?" in capsys.readouterr().err
-    assert run_app(app, "validate", ["import", "aiconfigurator", "x"]) == 2
-    assert "--out: a folder" in capsys.readouterr().err
-
-
-# -- attention's columns -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("cells", "expected"),
-    [
-        ({}, Attention(16, 1, 32, 32, 64)),
-        ({"heads": "8"}, Attention(2, 8, 32, 32, 64)),
-        ({"heads": "8", "kv_heads": "8"}, Attention(2, 8, 32, 32, 64)),
-        ({"heads": "8", "kv_heads": "1"}, Attention(2, 8, 32, 32, 64, kv_heads=1)),
-    ],
-)
-def test_heads_of_attention(cells, expected):
-    row = {"device": "x", "op": "attention", "dtype": "bf16", "batch": "16", "m": "32", "n": "32", "k": "64", **cells}
-    assert read_query(lambda column: row.get(column, "")).operator == expected
-
-
-@pytest.mark.parametrize(
-    ("cells", "said"), [({"heads": "3"}, "do not divide batch"), ({"heads": "8", "kv_heads": "3"}, "divide heads")]
-)
-def test_heads_that_do_not_fit(cells, said):
-    row = {"device": "x", "op": "attention", "dtype": "bf16", "batch": "16", "m": "32", "n": "32", "k": "64", **cells}
-    with pytest.raises(NotScored, match=said):
-        read_query(lambda column: row.get(column, ""))

@@ -12,6 +12,7 @@ from simulator.devices.calibration_file import load_calibration
 from simulator.devices.gpu.gpu import gpu_from_part
 from simulator.errors import InputError, MissingDependency
 from simulator.topology.catalogue import load_part
+from simulator.workload.operators import Attention
 from validate.calibrate.command import calibrate_command
 from validate.operators.devices import DeviceBook
 from validate.operators.predict import predict_operator, roofline_operator
@@ -305,3 +306,26 @@ def test_where_no_row_can_be_calibrated_on_the_reasons_are_told(tmp_path):
         "t.csv: no row of t4 that can be predicted and has a grade of A, B;"
         " m missing (lines 2-3); time_s outside 1e-09 to 1e+09 s (line 4); other rows are of p4"
     )
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        ({}, Attention(16, 1, 32, 32, 64)),
+        ({"heads": "8"}, Attention(2, 8, 32, 32, 64)),
+        ({"heads": "8", "kv_heads": "8"}, Attention(2, 8, 32, 32, 64)),
+        ({"heads": "8", "kv_heads": "1"}, Attention(2, 8, 32, 32, 64, kv_heads=1)),
+    ],
+)
+def test_heads_of_attention(cells, expected):
+    row = {"device": "x", "op": "attention", "dtype": "bf16", "batch": "16", "m": "32", "n": "32", "k": "64", **cells}
+    assert read_query(lambda column: row.get(column, "")).operator == expected
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"), [({"heads": "3"}, "do not divide batch"), ({"heads": "8", "kv_heads": "3"}, "divide heads")]
+)
+def test_heads_that_do_not_fit(cells, said):
+    row = {"device": "x", "op": "attention", "dtype": "bf16", "batch": "16", "m": "32", "n": "32", "k": "64", **cells}
+    with pytest.raises(NotScored, match=said):
+        read_query(lambda column: row.get(column, ""))
