@@ -244,7 +244,7 @@ def _scored_operators(table: Path, calibrate: int) -> list[ScoredRow]:
 def _left_out_of_nvidia(
     imported: Path, devices: Sequence[str], op: str, old: dict[str, tuple[str, str]]
 ) -> dict[str, tuple[str, str]]:
-    """Return median and mean error of fits without the device: on the shapes that are held out besides."""
+    """Return median and mean error of fits without the device, on all of its published shapes."""
     family = NVIDIA_FAMILIES[op]
     files = " ".join(shlex.quote(str(imported / device / "ops.csv")) for device in sorted(set(devices)))
     shown = printed(f"validate fit {files} --only {family} --leave-one-device-out --jobs 2 --json --quiet")

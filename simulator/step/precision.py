@@ -76,7 +76,7 @@ def has_master(policy: Policy) -> bool:
 
 
 def scales(policy: Policy) -> bool:
-    """Return whether the loss is scaled: gradients in fp16 have few bits of exponent, and are updated with in fp32."""
+    """Return whether the loss is scaled, as gradients in fp16 have few bits of exponent."""
     return policy in ("amp-fp16", "graph-fp16", "master-fp16")
 
 
