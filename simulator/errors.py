@@ -47,10 +47,12 @@ def nearest(found: str, allowed: Iterable[str], listed: int = 12) -> str:
     wanted = found.lower()
     close = difflib.get_close_matches(wanted, list(lowered), n=8, cutoff=0.6)
     if close:
-        # Of equally close names the one that begins alike: cpu0 and not gpu1 for cpu1.
-        def likeness(name: str) -> tuple[float, int]:
+        # What goes on after all that was written comes first: h200-sxm and not b200 for h200.  Of equally close
+        # names the one that begins alike: cpu0 and not gpu1 for cpu1.
+        def likeness(name: str) -> tuple[bool, float, int]:
             ratio = difflib.SequenceMatcher(None, name, wanted).ratio()
-            return round(ratio, 6), sum(name[: i + 1] == wanted[: i + 1] for i in range(len(name)))
+            alike = sum(name[: i + 1] == wanted[: i + 1] for i in range(len(name)))
+            return name.startswith(wanted), round(ratio, 6), alike
 
         return f"did you mean '{lowered[max(close, key=likeness)]}'?"
     if not names:

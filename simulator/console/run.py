@@ -86,7 +86,8 @@ def _invoke(app: typer.Typer, program: str, given: list[str]) -> int:
 
     usage_error: type[Exception] = typer.BadParameter.__mro__[1]
     command = get_command(app)
-    _refuse_repeats(command, given)
+    asked = _asked(command, given)
+    _refuse_repeats(asked, given)
     try:
         status = command.main(given, prog_name=program, standalone_mode=False)
     except (typer.Exit, SystemExit) as stop:
@@ -97,10 +98,16 @@ def _invoke(app: typer.Typer, program: str, given: list[str]) -> int:
     except typer.Abort:
         raise KeyboardInterrupt from None
     except usage_error as error:
-        raise InputError(_usage_words(error, command)) from None
+        raise InputError(_usage_words(error, asked)) from None
     if status == INTERRUPTED:  # Click's answer to an interrupt
         raise KeyboardInterrupt
     return status if isinstance(status, int) else 0
+
+
+def _asked(command: Any, given: list[str]) -> Any:
+    """Return the command of the group *command* that *given* names, or *command* where there is none."""
+    named = next((word for word in given if not word.startswith("-")), "")
+    return getattr(command, "commands", {}).get(named, command)
 
 
 def _options(command: Any) -> dict[str, Any]:
@@ -137,6 +144,13 @@ def _usage_words(error: BaseException, command: Any) -> str:
     if kind == "BadOptionUsage":
         name = getattr(error, "option_name", "the option")
         return f"{name} needs a value (--help)" if _NEEDS_VALUE in message else f"{name} takes no value (--help)"
+    if kind == "MissingParameter":
+        needed = [p.metavar or p.name for p in command.params if p.param_type_name == "argument"]
+        return f"{command.name} needs {' and '.join(needed)} (--help)"
+    unknown = re.match(r"No such command '(.*?)'\.", message, re.DOTALL)
+    if unknown is not None:
+        found = one_line(unknown[1], 60)
+        return f"'{found}' is no command; {nearest(found, getattr(command, 'commands', ()))} (--help)"
     extra = re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", message, re.DOTALL)
     if extra is not None:
         return f"'{one_line(extra[1], 60)}' belongs to no option; write for example --topology FILE (--help)"

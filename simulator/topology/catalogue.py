@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -59,8 +60,20 @@ def find_topology(name: str, beside: Path | None = None) -> tuple[Path, str]:
         return found, found.name
     if name and _is_folder(name):
         raise InputError(Fault("is a folder; a YAML file or a built-in name is needed", name))
+    if stem in _part_files():
+        raise InputError(Fault(f"is a part, not a machine; {_machines_with(stem)}", one_line(name)))
     hint = nearest(stem, builtin_topologies(), listed=6)
     raise InputError(Fault(f"no such file and no built-in topology; {hint} (--list-topologies)", one_line(name)))
+
+
+def _machines_with(part: str, listed: int = 3) -> str:
+    """Say which built-in topologies name *part*, at most *listed* of them."""
+    names = re.compile(rf"\bpart: *{re.escape(part)}(?![\w.-])")
+    found = [name for name, path in builtin_topologies().items() if names.search(path.read_text(encoding="utf-8"))]
+    if not found:
+        return "no built-in machine has it: describe one (docs/topology.md)"
+    more = ", ..." if len(found) > listed else ""
+    return f"{', '.join(found[:listed])}{more} {'have' if len(found) > 1 else 'has'} it"
 
 
 def _is_folder(name: str) -> bool:

@@ -27,6 +27,15 @@ ERRORS = {
         ["--topology", "p3.16xlarg"],
         "p3.16xlarg: no such file and no built-in topology; did you mean 'p3.16xlarge'? (--list-topologies)",
     ),
+    "a part": (["--topology", "h200-sxm"], "h200-sxm: is a part, not a machine; dgx-h200 has it"),
+    "a part of no machine": (
+        ["--topology", "rtx-5090"],
+        "rtx-5090: is a part, not a machine; no built-in machine has it: describe one (docs/topology.md)",
+    ),
+    "a part of many machines": (
+        ["--topology", "v100-sxm2-16gb"],
+        "v100-sxm2-16gb: is a part, not a machine; 2x-v100-sxm2-ib, 4x-v100-pcie, 8x-v100-sxm2-1xedr, ... have it",
+    ),
     "unknown strategy": (
         [*P3, "--strategy", "rign"],
         "simulate: --strategy: no strategy is called 'rign'; did you mean 'ring'? (--list-strategies)",

@@ -38,6 +38,7 @@ def test_no_such_device_names_the_nearest(capsys, tmp_path):
     err = refused(capsys, tmp_path, source, "--device", "h200-smx")
     assert "--device: no measurements of 'h200-smx'" in err
     assert "did you mean 'h200-sxm'?" in err
+    assert "did you mean 'h200-sxm'?" in refused(capsys, tmp_path, source, "--device", "h200")
     assert "no measurements of 'l40s'" in refused(capsys, tmp_path, source, "--device", "h200-sxm,l40s")
 
 

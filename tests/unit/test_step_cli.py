@@ -359,6 +359,8 @@ def test_words_of_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
     small = [*P3, "--workload", "resnet50", "--batch", "2", "--quiet"]
     assert run(small) == 0
     assert "--batch 4, for 2 images" in capsys.readouterr().out
+    assert run([*P3, "--workload", "resnet50", "--batch", "1", "--quiet"]) == 0
+    assert "--batch 2, for 1 image " in capsys.readouterr().out
 
 
 def test_a_network_of_ones_own_is_exchanged(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:

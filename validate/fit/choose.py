@@ -53,7 +53,7 @@ def fit_tables(
         )
         return
     if only is not None:
-        raise InputError("--only is for tables of operators; collectives are given")
+        raise InputError("--only is for tables of operators; these are of collectives")
     from validate.fit.nccl.command import fit_command
 
     fit_command(files, hold_out=hold_out, trust=trust or "A,B", leave_one_out=leave_one_out, as_json=as_json)

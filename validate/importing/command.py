@@ -72,9 +72,8 @@ def import_command(
     _write(files)
     if not quiet and sys.stderr is not None:
         said += [f"left out: {count} x {reason}" for reason, count in sorted(left_out.items()) if count]
-        said.append(
-            f"wrote {len(files)} tables into {one_line(out)}; try: validate score {one_line(next(iter(files)))}"
-        )
+        tables = f"{len(files)} table{'s' if len(files) != 1 else ''}"
+        said.append(f"wrote {tables} into {one_line(out)}; try: validate score {one_line(next(iter(files)))}")
         sys.stderr.writelines(f"{line}\n" for line in said)
 
 

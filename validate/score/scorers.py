@@ -101,7 +101,7 @@ class Scorers:
             if value and not kinds.intersection(read):
                 given = " and ".join(sorted(kinds))
                 known = " and ".join([*([", ".join(read[:-1])] if read[1:] else []), read[-1]])
-                raise InputError(f"{option} is for tables of {known}; {given} are given")
+                raise InputError(f"{option} is for tables of {known}; these are of {given}")
         # A name that the user explains may be in one of several tables.
         for scorer in self._made.values():
             scorer.check([table for table, _ in tables])
