@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import cast
 
 from simulator.plan.plan import Plan, PlanBuilder
-from simulator.strategies.base import Request
+from simulator.strategies.base import Request, Unsuitable
 from simulator.strategies.nccl.cost import DEFAULT_COSTS, Costs
 from simulator.strategies.nccl.graph import comm_graph
 from simulator.strategies.nccl.kernels import KernelPlanner
@@ -57,6 +57,8 @@ class Nccl:
         wanted: tuple[Algorithm, ...] | None = (cast(Algorithm, self.algorithm),) if self.algorithm else None
         if not self.in_switch and request.collective in ("all-reduce", "reduce-scatter"):
             wanted = tuple(a for a in wanted or ALGORITHMS if not a.startswith("nvls"))
+            if not wanted:
+                raise Unsuitable(f"no switch adds up types of 8 bits, which {self.algorithm} needs; ring and tree do")
         choice = choose(graph, request.collective, request.size_bytes, algorithms=wanted)
         kernels.n_channels = channels_used(graph, choice, request.size_bytes).n_channels
         builder.facts |= {
