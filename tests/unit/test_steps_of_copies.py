@@ -129,6 +129,7 @@ ROW = {"machine": "dgx-a100-40gb", "n_nodes": "1", "n_gpus": "8", "framework": "
         ({}, COPIES),
         ({"sync": "horovod", "n_gpus": "16", "n_nodes": "2"}, Spread(16, 2, "all-reduce")),
         ({"sync": "fsdp full_shard", "fsdp": "1", "tp": "1", "pp": "1"}, SHARES),
+        ({"sync": "fsdp full_shard", "fsdp": "1.0", "tp": "1.0", "n_gpus": "8.0"}, SHARES),
         ({"sync": "fsdp full_shard; reduce fp32", "fsdp": "1"}, Spread(8, 1, "shard", sums_in_fp32=True)),
         ({"n_gpus": "1", "sync": ""}, None),
         ({"n_gpus": "", "n_nodes": "", "sync": ""}, None),
@@ -149,6 +150,7 @@ def test_how_a_row_is_spread(cells: dict[str, str], spread: Spread | None) -> No
         ({"fsdp": "1", "pp": "2"}, r"divided among GPUs \(pp\)"),
         ({"n_gpus": "9", "n_nodes": "2"}, "no multiple"),
         ({"n_gpus": "1.5"}, "n_gpus is no whole number"),
+        ({"tp": "two"}, "tp is no number"),
     ],
 )
 def test_what_is_spread_otherwise_is_not_scored(cells: dict[str, str], message: str) -> None:

@@ -46,10 +46,10 @@ def read_spread(cell: Callable[[str], str]) -> Spread | None:
         return None
     if ranks % nodes:
         raise NotScored("n_gpus is no multiple of n_nodes")
-    divided = [column for column in _DIVIDES if cell(column) not in ("", "1")]
+    divided = [column for column in _DIVIDES if _count(cell, column) != 1]
     if divided:
         raise NotScored(f"the network is divided among GPUs ({', '.join(divided)}): only copies of it are scored")
-    if cell("fsdp") == "1":
+    if cell("fsdp") in ("1", "1.0"):
         return Spread(ranks, nodes, "shard", "fp32" in cell("sync"))
     if not _ALL_REDUCE.match(cell("sync")):
         way = one_line(cell("sync"), 30)
