@@ -323,9 +323,15 @@ def test_heads_of_attention(cells, expected):
 
 
 @pytest.mark.parametrize(
-    ("cells", "said"), [({"heads": "3"}, "do not divide batch"), ({"heads": "8", "kv_heads": "3"}, "divide heads")]
+    ("cells", "said"),
+    [
+        ({"heads": "3"}, "do not divide batch"),
+        ({"heads": "8", "kv_heads": "3"}, "divide heads"),
+        ({"variant": "casual"}, "attention 'casual' is not modelled; causal, or empty"),
+        ({"dtype": "fp8"}, "attention of 8 bits is not modelled"),
+    ],
 )
-def test_heads_that_do_not_fit(cells, said):
+def test_attention_that_cannot_be_scored(cells, said):
     row = {"device": "x", "op": "attention", "dtype": "bf16", "batch": "16", "m": "32", "n": "32", "k": "64", **cells}
     with pytest.raises(NotScored, match=said):
         read_query(lambda column: row.get(column, ""))

@@ -17,6 +17,7 @@ from validate.score.query import NotScored
 from validate.training import predict
 from validate.training.published import read_published
 from validate.training.query import COLUMNS_ASKED, TrainingQuery, read_query
+from validate.training.scorer import TrainingScorer
 
 COLUMNS = ["row_id", "machine", "n_gpus", "framework", "software", "model", "phase", "dtype", "batch_per_gpu",
            "global_batch", "micro_batch", "grad_accum", "seq_len", "hidden", "heads", "layers", "image", "recompute",
@@ -95,6 +96,10 @@ def test_a_plain_row():
         ({"dtype": "fp16"}, "precision", "amp-fp16"),
         ({"dtype": "bf16"}, "precision", "amp-bf16"),
         ({"dtype": "fp16", "phase": "inference"}, "precision", "fp16"),
+        ({"dtype": "bf16", "framework": "PyTorch", "software": "PyTorch 2.4"}, "precision", "amp-bf16"),
+        ({"dtype": "bf16", "framework": "", "software": "PyTorch 2.4"}, "precision", "amp-bf16"),
+        ({"dtype": "fp16", "framework": "", "software": "TensorFlow 2.4"}, "precision", "graph-fp16"),
+        ({"dtype": "bf16", "framework": "torch", "software": "torch 2.4"}, "precision", "bf16"),
         ({"dtype": "fp16", "framework": "torch7"}, "precision", "fp16"),
         ({"dtype": "fp16", "framework": "ngc-tensorflow", "software": "NGC TensorFlow"}, "channels_last", True),
         ({"dtype": "fp32", "framework": "ngc-tensorflow", "software": "NGC TensorFlow"}, "channels_last", False),
@@ -242,6 +247,23 @@ def test_throughput_stands_in_for_the_time(tmp_path, capsys):
         "step_time_s missing": 1,
         "step_time_s missing, and throughput is of something else than samples": 1,
     }
+
+
+@pytest.mark.parametrize(
+    ("cells", "samples"),
+    [
+        ({}, 4),
+        ({"n_gpus": "0"}, 4),
+        ({"n_gpus": "8"}, 32),
+        ({"n_gpus": "8", "grad_accum": "3"}, 96),
+        ({"n_gpus": "8", "grad_accum": "3", "micro_batch": "2"}, 48),
+        ({"n_gpus": "8", "global_batch": "40"}, 40),
+    ],
+)
+def test_throughput_counts_the_samples_of_all_gpus_and_micro_batches(cells, samples):
+    row = {**ROW, "step_time_s": "", "throughput": "100", "throughput_unit": "images/s", **cells}
+    scorer = TrainingScorer(MachineBook())
+    assert scorer.measured_s(lambda column: row.get(column, "")) == pytest.approx(samples / 100)
 
 
 def test_a_machine_without_gpus_computes_on_its_cpus(tmp_path, capsys):

@@ -233,6 +233,10 @@ def _attention(size: Size, cell: Cell) -> Operator:
     ``heads`` of them are of one sequence, and share the keys of ``kv_heads``.
     """
     causal = cell("variant") == "causal"
+    if cell("variant") not in ("", "causal"):
+        raise NotScored(f"attention '{one_line(cell('variant'), 20)}' is not modelled; causal, or empty")
+    if cell("dtype") in ("fp8", "int8"):
+        raise NotScored("attention of 8 bits is not modelled")
     batch, heads = size("batch"), size("heads", 1)
     kv_heads = size("kv_heads", heads)
     if batch % heads:

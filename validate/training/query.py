@@ -168,16 +168,21 @@ def read_query(cell: Callable[[str], str]) -> TrainingQuery:
     )
 
 
+def _framework(cell: Callable[[str], str]) -> str:
+    """Return what the framework is called, in small letters; where no column says so, what the software is."""
+    return (cell("framework") or cell("software")).lower()
+
+
 def _predicted(cell: Callable[[str], str]) -> int | None:
     """Return how many tokens of a sequence are predicted, where a script gathers those that were masked."""
     whole = cell("phase") in ("", "train") and cell("model") in ("bert-base", "bert-large")
-    return _MASKED.get(cell("seq_len")) if whole and _GATHERS.search(cell("framework")) else None
+    return _MASKED.get(cell("seq_len")) if whole and _GATHERS.search(_framework(cell)) else None
 
 
 def _attention(cell: Callable[[str], str]) -> str | None:
     """Return which of the zoo's kinds of attention was run, as far as the row tells."""
     said = next((_ATTENTIONS[word] for word in _words(cell("schedule")) if word in _ATTENTIONS), None)
-    return said or ("fused-first" if cell("framework") == _FIRST_FLASH else None)
+    return said or ("fused-first" if _framework(cell) == _FIRST_FLASH else None)
 
 
 def _has_loss(cell: Callable[[str], str]) -> bool:
@@ -198,8 +203,8 @@ def _options(cell: Callable[[str], str], *, shards: bool) -> StepOptions:
     if dtype not in _POLICIES:
         raise NotScored(f"no such dtype: {one_line(dtype, 20)}")
     policy = _POLICIES[dtype]
-    if dtype in _AUTOCAST and mode != "inference" and _MIXED.search(cell("framework")):
-        policy = _AUTOCAST[dtype] if "pytorch" in cell("framework") else _GRAPH[dtype]
+    if dtype in _AUTOCAST and mode != "inference" and _MIXED.search(_framework(cell)):
+        policy = _AUTOCAST[dtype] if "pytorch" in _framework(cell) else _GRAPH[dtype]
     if shards and dtype in _MASTERS:  # units are gathered in half precision, and their shares updated in fp32
         policy = _MASTERS[dtype]
     has_master = policy in _AUTOCAST.values() and mode == "train" and _is_nvidia_bert(cell)
@@ -228,12 +233,12 @@ def _options(cell: Callable[[str], str], *, shards: bool) -> StepOptions:
 
 def _is_nvidia_bert(cell: Callable[[str], str]) -> bool:
     """Return whether NVIDIA's script of BERT in PyTorch was run."""
-    return "pytorch" in cell("framework") and _NVIDIA_BERT.match(cell("model") + cell("dataset")) is not None
+    return "pytorch" in _framework(cell) and _NVIDIA_BERT.match(cell("model") + cell("dataset")) is not None
 
 
 def _is_by_pixels(cell: Callable[[str], str]) -> bool:
     """Return whether the framework lays images out pixel by pixel where it computes in half precision."""
-    return _CHANNELS_LAST.search(cell("framework")) is not None and not is_early(cell("software"))
+    return _CHANNELS_LAST.search(_framework(cell)) is not None and not is_early(cell("software"))
 
 
 def _optimizer(cell: Callable[[str], str]) -> Optimizer:
