@@ -103,8 +103,7 @@ class TrainingScorer:
             raise NotScored("step_time_s missing")
         if not _SAMPLES.fullmatch(cell("throughput_unit")):
             raise NotScored("step_time_s missing, and throughput is of something else than samples")
-        samples = cell("global_batch") or cell("batch_per_gpu")
-        return number("global_batch", samples) / number("throughput", cell("throughput"))
+        return _samples_of_step(cell) / number("throughput", cell("throughput"))
 
     def published_s(self, cell: Cell) -> Mapping[str, float]:
         """Return what others predict of the row."""
@@ -115,6 +114,18 @@ class TrainingScorer:
             return _device_of(self._book, machine)
         except NotScored:
             return "", ""
+
+
+def _samples_of_step(cell: Cell) -> float:
+    """Return the samples of all GPUs and micro-batches of a step, which ``throughput`` counts."""
+    each = cell("micro_batch") or cell("batch_per_gpu")
+    if cell("global_batch") or not each:
+        return number("global_batch", cell("global_batch"))
+    samples = number("batch_per_gpu", each)
+    for column in ("n_gpus", "grad_accum"):
+        if cell(column) not in ("", "0"):  # no GPU: a CPU
+            samples *= number(column, cell(column))
+    return samples
 
 
 @lru_cache(maxsize=1024)
