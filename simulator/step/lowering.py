@@ -21,6 +21,7 @@ from simulator.step.fusion import Group
 from simulator.step.layout import laid_out
 from simulator.step.memory import memory_need
 from simulator.step.options import StepOptions
+from simulator.step.padding import padded
 from simulator.step.precision import autocasts, casts, has_master, precision_of, scales, storage_of
 from simulator.workload.backward import needs_gradient
 from simulator.workload.network import Layer, Network
@@ -108,6 +109,8 @@ class Lowering:
             kernels = tuple(
                 replace(k, read_bytes=k.read_bytes - saved) if isinstance(k, Streaming) else k for k in kernels
             )
+        if self._options.compiled:
+            kernels = tuple(padded(self._device, kernel) for kernel in kernels)
         if self._is_pointwise(operator):
             n = operator.output_elements
             kernels = (Streaming("batch_norm", n, n * self._element_bytes, n * self._element_bytes),)

@@ -12,11 +12,14 @@ from simulator.devices.gpu.rates import arithmetic_rate
 from simulator.devices.gpu.tensor_product import tensor_product_time
 from simulator.devices.kernels import Gemm
 from simulator.devices.predict import cold_device
+from simulator.step.padding import padded
+from simulator.workload.precision import ELEMENT_BYTES
 from validate.operators.devices import find_gpu
 
 _NAMES = ("a100-sxm4-80gb", "a40", "l4", "l40s", "h100-pcie", "h100-sxm5-80gb", "h200-sxm", "b200")
 GPUS = [gpu for gpu in map(find_gpu, _NAMES) if gpu is not None]
 sizes = st.integers(1, 30000)
+whole = st.integers(1, 3750).map(lambda size: 8 * size)  # rows of whole 16 bytes
 gpus = st.sampled_from(GPUS)
 precisions = st.sampled_from(("bf16", "fp16", "tf32"))
 
@@ -37,7 +40,7 @@ def test_no_product_beats_the_peak_at_the_highest_clock_or_the_memory(
     assert 1 <= found.parts <= 64
 
 
-@given(gpus, precisions, sizes, sizes, sizes)
+@given(gpus, precisions, whole, whole, whole)
 @settings(max_examples=200)
 def test_more_work_takes_no_less(gpu: Gpu, precision: str, m: int, n: int, k: int) -> None:
     once = tensor_product_time(gpu, Gemm(m, n, k, precision)).time_s  # type: ignore[arg-type]
@@ -60,3 +63,30 @@ def test_operands_in_caches_never_slow(gpu: Gpu, m: int, n: int, k: int) -> None
     assert isinstance(cold, Gpu)
     warm_s, cold_s = (tensor_product_time(g, Gemm(m, n, k, "fp16")).time_s for g in (gpu, cold))
     assert warm_s <= cold_s * (1.0 + 1e-9)
+
+
+@given(gpus, st.sampled_from(("NN", "NT", "TN", "TT")), whole, whole, whole, st.integers(0, 7))
+@settings(max_examples=200)
+def test_smaller_pieces_never_bring_operands_faster(gpu: Gpu, layout: str, m: int, n: int, k: int, less: int) -> None:
+    aligned = Gemm(m, n, k, "bf16", layout=layout)  # type: ignore[arg-type]
+    unaligned = replace(aligned, n=n - less) if n > 64 else aligned
+    whole_s, pieces_s = (tensor_product_time(gpu, kernel).time_s for kernel in (aligned, unaligned))
+    assert pieces_s > 0.85 * whole_s
+    work_s = aligned.flop / arithmetic_rate(gpu, "bf16")
+    if unaligned != aligned and n - less > 512 and work_s > 1e-3:
+        assert pieces_s > whole_s
+
+
+@given(gpus, precisions, st.sampled_from(("NN", "NT", "TN", "TT")), sizes, sizes, sizes, st.integers(1, 50))
+@settings(max_examples=200)
+def test_compilers_pad_rows_to_whole_16_bytes_and_never_to_their_loss(
+    gpu: Gpu, precision: str, layout: str, m: int, n: int, k: int, batch: int
+) -> None:
+    kernel = Gemm(m, n, k, precision, batch, layout)  # type: ignore[arg-type]
+    found = padded(gpu, kernel)
+    assert isinstance(found, Gemm)
+    assert padded(gpu, found) == found
+    assert tensor_product_time(gpu, found).time_s <= tensor_product_time(gpu, kernel).time_s
+    most = 16 // ELEMENT_BYTES[kernel.precision]
+    assert all(0 <= after - before < most for before, after in zip((m, n, k), (found.m, found.n, found.k), strict=True))
+    assert replace(found, m=m, n=n, k=k) == kernel

@@ -120,7 +120,7 @@ def test_a_batch_is_no_slower_than_its_products_one_by_one_and_no_faster_than_on
 
 def test_tf32_takes_more_than_twice_the_time_of_bf16() -> None:
     device = gpu("h100-sxm5-80gb")
-    half, whole = (tensor_product_time(device, Gemm(8192, 8192, 8192, p)).time_s for p in ("bf16", "tf32"))  # type: ignore[arg-type]
+    half, whole = (tensor_product_time(device, Gemm(8192, 8192, 8192, p)).time_s for p in ("bf16", "tf32"))
     assert 2.0 < whole / half < 4.0
 
 
@@ -128,3 +128,77 @@ def test_a_result_in_fp32_is_twice_the_bytes_to_write() -> None:
     device = cold("a100-sxm4-80gb")
     narrow, wide = (tensor_product_time(device, Gemm(8192, 8192, 64, "bf16", out_bytes=b)) for b in (0, 4))
     assert wide.time_s > 1.4 * narrow.time_s
+
+
+@pytest.mark.parametrize("name", ["a100-sxm4-80gb", "l40s", "h100-sxm5-80gb", "b200"])
+@pytest.mark.parametrize(
+    ("layout", "rows_are_long"), [("NN", "nk"), ("NT", "nk"), ("TN", "mn"), ("TT", "mnk")], ids=["NN", "NT", "TN", "TT"]
+)
+def test_sizes_that_rows_are_long_count_when_they_are_odd_and_no_others(
+    name: str, layout: str, rows_are_long: str
+) -> None:
+    device = gpu(name)
+    even = Gemm(4096, 4096, 4096, "bf16", layout=layout)  # type: ignore[arg-type]
+    even_s = tensor_product_time(device, even).time_s
+    for side in "mnk":
+        odd_s = tensor_product_time(device, replace(even, **{side: 4095})).time_s  # type: ignore[arg-type]
+        assert (odd_s > 1.5 * even_s) if side in rows_are_long else (0.99 * even_s < odd_s <= even_s)
+
+
+@pytest.mark.parametrize(("n", "piece_bytes"), [(50256, 16), (50260, 8), (50258, 4), (50257, 2)])
+@pytest.mark.parametrize("name", ["a100-sxm4-80gb", "h200-sxm"])
+def test_an_sm_gets_fewer_bytes_by_smaller_pieces(name: str, n: int, piece_bytes: int) -> None:
+    device = gpu(name)
+    warps = device.traits.operands == "warps" and piece_bytes == 16
+    costs = TENSOR_PRODUCTS.warps if warps else TENSOR_PRODUCTS.copies
+    found = tensor_product_time(device, Gemm(8192, n, 768, "bf16", layout="NT"))
+    tiles = ceil(8192 / found.tile.rows) * ceil(n / found.tile.columns)
+    fetched_bytes = tiles * (found.tile.rows + found.tile.columns) * 768 * 2
+    clock_Hz = max(device.max_clock_Hz, device.boost_clock_Hz)
+    rate_Bps = costs.l2_clock_bytes * piece_bytes / 16 * clock_Hz * device.sm_count
+    assert found.parts == 1
+    assert found.l2_s == pytest.approx(fetched_bytes / rate_Bps)
+
+
+def test_without_boundaries_of_16_bytes_newer_chips_multiply_as_ampere() -> None:
+    a100, h200 = gpu("a100-sxm4-80gb"), gpu("h200-sxm")
+    whole, pieces = (tensor_product_time(h200, Gemm(8192, n, 8192, "fp16")).tile for n in (8192, 8196))
+    most = a100.peak_flops_per_s["fp16"] / a100.sm_count / a100.boost_clock_Hz
+    clock_Hz = max(h200.max_clock_Hz, h200.boost_clock_Hz)
+    assert pieces.sm_flops_per_s < most * clock_Hz * 1.001 < whole.sm_flops_per_s
+
+
+def test_a_result_in_fp32_has_rows_of_twice_the_bytes() -> None:
+    device = gpu("a100-sxm4-80gb")
+    narrow, wide = (Gemm(8192, 4100, 4096, "bf16", layout="NT", out_bytes=size) for size in (2, 4))
+    assert tensor_product_time(device, narrow).l2_s == pytest.approx(2.0 * tensor_product_time(device, wide).l2_s)
+
+
+def test_a_vector_has_no_rows_unless_others_follow_it() -> None:
+    device = gpu("h200-sxm")
+    one, eight = (tensor_product_time(device, Gemm(8192, n, 8192, "bf16")).time_s for n in (1, 8))
+    assert one <= eight
+    even, odd = (tensor_product_time(device, Gemm(8192, 1, k, "bf16", 64, "TN")).l2_s for k in (4096, 4097))
+    assert odd > 3.0 * even
+
+
+# cuBLAS with rows of 2 bytes against padded rows, as docs/decisions/device-costs.md lists them.
+@pytest.mark.parametrize(
+    ("name", "kernel", "whole", "slower"),
+    [
+        ("rtx-a6000", Gemm(8192, 50257, 576, "bf16", layout="NT"), {"n": 50264}, 1.84),
+        ("rtx-a6000", Gemm(8192, 576, 50257, "bf16", layout="NN"), {"k": 50264}, 1.83),
+        ("rtx-a6000", Gemm(50257, 576, 8192, "bf16", layout="TN"), {"m": 50264}, 1.65),
+        ("a100-pcie-80gb", Gemm(4096, 4096, 107, "fp16"), {"k": 112}, 1.78),
+        ("a100-pcie-40gb", Gemm(16, 248077, 2560, "bf16", layout="NT"), {"n": 248192}, 1.8),
+        ("h200-sxm", Gemm(72000, 3073, 3072, "bf16", layout="NT"), {"n": 3072}, 8.3),
+        ("h200-sxm", Gemm(72000, 14337, 3072, "bf16", layout="NT"), {"n": 14336}, 7.0),
+        ("rtx-4090", Gemm(2057, 2057, 2057, "bf16"), {"m": 2040, "n": 2040, "k": 2040}, 1.46),
+    ],
+)
+def test_unaligned_rows_cost_about_what_was_measured(
+    name: str, kernel: Gemm, whole: dict[str, int], slower: float
+) -> None:
+    device = gpu(name)
+    ratio = tensor_product_time(device, kernel).time_s / tensor_product_time(device, replace(kernel, **whole)).time_s  # type: ignore[arg-type]
+    assert ratio == pytest.approx(slower, rel=0.3)

@@ -8,6 +8,11 @@ they have too few bytes under way.  A tile starts and ends with what nothing ove
 hidden in part only.  Where tiles are few, k is split into parts that are added up after.  Of all ways to cut, a
 library is taken to choose the fastest.
 
+Operands come in pieces of 16 bytes where rows of all three matrices start at such boundaries.  One matrix whose rows
+do not is enough for a kernel that takes smaller pieces, no more of them in a clock, so that L2 gives an SM less.  TMA
+wants those boundaries, and so these kernels are as Ampere's are on newer chips too (cuBLAS calls them
+``cutlass_75_tensorop_bf16_s1688gemm_*_align1``; docs/decisions/device-costs.md has what is known of them).
+
 Constants are fitted by ``validate.fit.operators.tensor_product`` to what NVIDIA publishes of its own GPUs
 (docs/published.md), one set for each way in which operands come: threads copy them past their registers
 (``cp.async``), or a warp of its own fetches them in boxes (TMA) for ``wgmma``.
@@ -15,6 +20,7 @@ Constants are fitted by ``validate.fit.operators.tensor_product`` to what NVIDIA
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -36,6 +42,10 @@ _SIDES = (
 _STEP_K = 32
 _SUM_BYTES = 4  # partial sums are kept in fp32
 _HELD = 12.0  # exponent: the clock gives way over the last tenth below the power limit
+_WHOLE_PIECE = 16  # bytes that a thread copies at once, at most, and whose boundaries TMA wants
+# FLOPs of Ampere's instructions in a clock of an SM, times the bytes of an element: A100's data sheet has 2,048 in
+# 16 bit; newer chips are taken to have as many, as their FlashAttention 2 has about 2,200 (attention.py).
+_SYNCHRONOUS_FLOP_BYTES = 4096.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,10 +149,13 @@ class _Product:
 
 def tensor_product_time(gpu: Gpu, kernel: Gemm, constants: TensorProducts = TENSOR_PRODUCTS) -> ProductTime:
     """Return the time of *kernel* on *gpu*, in seconds; :func:`is_pipelined` holds for them."""
-    costs = constants.warps if gpu.traits.operands == "warps" else constants.copies
-    product = _product(gpu, kernel, costs, constants.power)
+    piece = _piece_bytes(kernel)
+    by_warps = gpu.traits.operands == "warps"
+    synchronous = by_warps and piece < _WHOLE_PIECE
+    costs = constants.warps if by_warps and not synchronous else constants.copies
+    product = _product(gpu, kernel, costs, constants.power, piece)
     best: _Way | None = None
-    for tile in _tiles(gpu, kernel.precision, costs, constants.power):
+    for tile in _tiles(gpu, kernel.precision, costs, constants.power, synchronous=synchronous):
         tiles = kernel.batch * -(-kernel.m // tile.rows) * -(-kernel.n // tile.columns)
         # However k is split, arithmetic takes no less than spread evenly over all SMs.
         spread_s = tiles * tile.rows * tile.columns * 2.0 * kernel.k / (tile.sm_flops_per_s * gpu.sm_count)
@@ -161,7 +174,21 @@ def _highest_clock(gpu: Gpu) -> float:
     return max(gpu.max_clock_Hz, gpu.boost_clock_Hz)
 
 
-def _product(gpu: Gpu, kernel: Gemm, c: TensorProductCosts, power: PowerCosts) -> _Product:
+def _piece_bytes(kernel: Gemm) -> int:
+    """Return in pieces of how many bytes operands come: the most that rows of A, B and C are whole numbers of."""
+    element = ELEMENT_BYTES[kernel.precision]
+    m, n, k = kernel.m, kernel.n, kernel.k
+    left, right = (m, k) if kernel.layout[0] == "N" else (k, m), (k, n) if kernel.layout[1] == "N" else (n, k)
+    strides = []
+    for (rows, columns), size in ((left, element), (right, element), ((m, n), kernel.out_bytes or element)):
+        if min(rows, columns) > 1:
+            strides.append(columns * size)
+        elif kernel.batch > 1:  # vectors, one after the other
+            strides.append(rows * columns * size)
+    return math.gcd(_WHOLE_PIECE, *strides)
+
+
+def _product(gpu: Gpu, kernel: Gemm, c: TensorProductCosts, power: PowerCosts, piece_bytes: int) -> _Product:
     element = ELEMENT_BYTES[kernel.precision]
     left, right = float(kernel.m * kernel.k * element), float(kernel.n * kernel.k * element)
     written = float(kernel.m * kernel.n * (kernel.out_bytes or element))
@@ -182,7 +209,7 @@ def _product(gpu: Gpu, kernel: Gemm, c: TensorProductCosts, power: PowerCosts) -
         missed=1.0 / (1.0 + (max(gpu.l2_bytes * c.l2_share, 1.0) / max(left + right, 1.0)) ** 2),
         s_per_byte=hits / l2_Bps + (1.0 - hits) / memory_Bps,
         latency_s=c.latency_s * element / 2.0 * (1.0 - hits * (1.0 - c.cached)),
-        l2_Bps_per_sm=c.l2_clock_bytes * clock_Hz,
+        l2_Bps_per_sm=c.l2_clock_bytes * piece_bytes / _WHOLE_PIECE * clock_Hz,
         partial_s_per_byte=c.partial / memory_Bps,
         start_s=c.start_clocks / clock_Hz,
         reduce_s=c.reduce_clocks / clock_Hz,
@@ -191,13 +218,17 @@ def _product(gpu: Gpu, kernel: Gemm, c: TensorProductCosts, power: PowerCosts) -
 
 
 @lru_cache(maxsize=1024)
-def _tiles(gpu: Gpu, precision: Precision, c: TensorProductCosts, power: PowerCosts) -> tuple[Tile, ...]:
-    """Return the tiles of products in *precision*, the largest first."""
+def _tiles(
+    gpu: Gpu, precision: Precision, c: TensorProductCosts, power: PowerCosts, *, synchronous: bool
+) -> tuple[Tile, ...]:
+    """Return the tiles of products in *precision*, the largest first; *synchronous*: by instructions as Ampere has."""
     if gpu.traits.operands == "warps":  # energy_time holds large products to the board's power
         clock_Hz = _highest_clock(gpu) * gpu.calibration.compute
     else:
         clock_Hz = sustained_clock(gpu, precision, power)
     sm_rate = arithmetic_rate(gpu, precision) / gpu.sm_count * clock_Hz / gpu.boost_clock_Hz * c.rate
+    if synchronous:
+        sm_rate = min(sm_rate, _SYNCHRONOUS_FLOP_BYTES / ELEMENT_BYTES[precision] * clock_Hz)
     edge_clocks = c.edge_clocks
     if precision == "tf32":
         sm_rate *= c.rate_32_bit
