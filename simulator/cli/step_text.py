@@ -85,7 +85,9 @@ def _times(result: StepResult, style: Style) -> list[str]:
     peak = _digits(result.peak_flops_per_s / 1e12)
     used = f"{_digits(rate / 1e12)} of {peak} TFLOP/s, {percent(result.utilisation)} of the peak"
     if result.utilisation > 1.0:
-        used += "; Winograd's algorithm multiplies less than is counted"
+        convolves = any(kind.kind == "convolution" for kind in result.kinds)
+        why = "Winograd's algorithm multiplies less than" if convolves else "causal attention computes half of what"
+        used += f"; {why} is counted"
     width = max(len(row[0]) for row in rows)
     facts = [("arithmetic", used), ("bound by", BOUND_WORDS[result.bound])]
     facts += [("trust", text)] if (text := _trust(result)) else []

@@ -353,6 +353,11 @@ def test_words_of_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "of the peak; Winograd's algorithm multiplies less than is counted" in out
     assert "(backward)" in out or "(forward)" in out
+    long = ["--topology", "dgx-h200", "--workload", "llama3-8b", "--seq-len", "262144", "--batch", "1", "--quiet"]
+    assert run([*long, "--mode", "inference", "--precision", "bf16", "--set", "attention=fused-native"]) == 0
+    out = capsys.readouterr().out
+    assert "of the peak; causal attention computes half of what is counted" in " ".join(out.split())
+    assert "Winograd" not in out
     assert run([*STEP, "--quiet"]) == 0
     out = capsys.readouterr().out
     assert "Winograd's algorithm multiplies" not in out
