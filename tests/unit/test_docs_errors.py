@@ -53,6 +53,17 @@ def test_every_table_has_rows() -> None:
         assert len(shown(what)) > 2, (what, AGAIN)
 
 
+def test_the_tables_of_what_is_part_of_the_project_are_current() -> None:
+    """Of all but the devices left out of a fit, which needs the whole of what was published."""
+    texts = [README, (ROOT / "docs" / "published.md").read_text(encoding="utf-8")]
+    old = {match["what"]: match["body"] for text in texts for match in tables._MARKED.finditer(text)}
+    found = tables.nvidia_tables(old, None) | {"own-steps": tables.own_step_table()}
+    for what, table in found.items():
+        places = [m["body"] for text in texts for m in tables._MARKED.finditer(text) if m["what"] == what]
+        assert places, what
+        assert places == [table] * len(places), AGAIN
+
+
 @pytest.mark.corpus
 def test_the_tables_of_operators_are_current(corpus: Path) -> None:
     rows = scored(OPERATORS, OperatorScorer(DeviceBook()), corpus / "ops.csv", ["A"])

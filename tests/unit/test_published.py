@@ -26,11 +26,11 @@ WHEEL = os.environ.get("TOPOSIM_AICONFIGURATOR", "")
 
 # The median of the absolute error that is allowed, by folder: products, attention, collectives.
 PINS = {
-    "a100-sxm4-80gb": {"linear": 0.20, "attention": 0.60, "collectives": 0.10},
-    "b200": {"linear": 0.25, "attention": 0.60, "collectives": 0.10},
-    "h100-sxm5-80gb": {"linear": 0.30, "attention": 0.60, "collectives": 0.10},
-    "h200-sxm": {"linear": 0.30, "attention": 0.60, "collectives": 0.10},
-    "l40s": {"linear": 0.30, "attention": 0.60},
+    "a100-sxm4-80gb": {"linear": 0.08, "attention": 0.18, "collectives": 0.10},
+    "b200": {"linear": 0.09, "attention": 0.18, "collectives": 0.10},
+    "h100-sxm5-80gb": {"linear": 0.06, "attention": 0.16, "collectives": 0.10},
+    "h200-sxm": {"linear": 0.06, "attention": 0.18, "collectives": 0.10},
+    "l40s": {"linear": 0.10, "attention": 0.19},
 }
 
 
