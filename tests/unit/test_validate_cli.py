@@ -58,6 +58,18 @@ def test_what_was_written_is_said_unless_quiet(capsys, good, tmp_path):
     assert run(capsys, "score", good)[2] == ""
 
 
+def test_rows_without_what_is_grouped_by_have_a_line(capsys, tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text(
+        "device,op,dtype,m,n,k,issue,time_s\nt4,linear,fp32,64,64,64,graph,1e-5\nt4,linear,fp32,64,64,64,,1e-5\n"
+    )
+    _, out, _ = run(capsys, "score", str(table), "--by", "op,issue")
+    lines = [line.split()[:4] for line in out.splitlines() if line.startswith("  ")]
+    assert lines[1:] == [["linear", "graph", "1", "1"], ["(no", "issue)", "1", "1"]]
+    assert "(no " not in run(capsys, "score", str(table), "--by", "op")[1]
+    assert "(no " not in run(capsys, "score", str(table))[1]
+
+
 @pytest.mark.parametrize(
     ("header", "row", "trust", "told"),
     [

@@ -11,6 +11,7 @@ from validate.score.document import ScoredTable, skipped_lines
 from validate.score.groups import Group, group_rows, median_of, whole
 from validate.score.lines import skipped_table
 from validate.score.published import beside_published
+from validate.score.score import ScoredRow
 
 __all__ = ["report"]
 
@@ -38,11 +39,13 @@ def _table(table: ScoredTable, trust: Sequence[str], by: Sequence[str], style: S
     body = [header, _figures("all rows", everything), _places_alike(table, len(header))]
     headings: dict[int, str] = {}
     for axes in [tuple(by)] if by else table.kind.shown:
-        groups = group_rows(table.rows, axes)
+        groups = [_figures("  " + _label(group), group) for group in group_rows(table.rows, axes)]
+        if by:
+            groups += _unlabelled(table.rows, axes)
         if groups:
             headings[len(body)] = "by " + ", ".join(axes)
             body.append([""] * len(header))
-            body += [_figures("  " + _label(group), group) for group in groups]
+            body += groups
     laid = lay_out(body, [False] + [True] * (len(header) - 1))
     lines += [
         style.mark(headings.get(i, text), "bold") if i in headings or i == 0 else text for i, text in enumerate(laid)
@@ -50,6 +53,13 @@ def _table(table: ScoredTable, trust: Sequence[str], by: Sequence[str], style: S
     lines += _published(table)
     lines += _skipped(table)
     return "\n".join(lines)
+
+
+def _unlabelled(rows: Sequence[ScoredRow], axes: Sequence[str]) -> list[list[str]]:
+    """Return a line for the rows that have nothing along one of *axes*, so that those asked for add up to all."""
+    rest = [row for row in rows if not all(axis in row.labels for axis in axes)]
+    missing = [axis for axis in axes if any(axis not in row.labels for row in rest)]
+    return [_figures(f"  (no {' or '.join(missing)})", whole(rest))] if rest else []
 
 
 def _places_alike(table: ScoredTable, n_columns: int) -> list[str]:
