@@ -139,7 +139,7 @@ def _device_of(book: MachineBook, name: str) -> tuple[str, str]:
 
 
 def _configuration(cell: Cell) -> tuple[str, ...]:
-    return tuple(cell(column) for column in _CONFIGURATION)
+    return (cell("n_gpus") or "1", *(cell(column) for column in _CONFIGURATION))
 
 
 def _family(model: str) -> str:
