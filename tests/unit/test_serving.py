@@ -7,10 +7,14 @@ import pytest
 from simulator.devices.kernels import Streaming
 from simulator.devices.predict import kernel_cost
 from simulator.workload.operators import Attention
-from validate.operators.devices import find_gpu
+from validate.calibrate.rows import countable, device_rows
+from validate.operators.devices import DeviceBook, find_gpu
 from validate.operators.predict import as_issued, operator_kernels, predict_operator
 from validate.operators.query import OperatorQuery, read_query
+from validate.operators.scorer import OPERATORS
 from validate.operators.serving import REPLAY_S, attention_library, kernels_besides
+from validate.score.query import NotScored
+from validate.score.table import read_table
 
 SHAPE = Attention(8, 32, 1024, 1024, 128, 8, True)
 CACHE_BYTES = 2 * 8 * 8 * 1024 * 128 * 2  # keys and values of 8 heads, 16 bit
@@ -64,3 +68,26 @@ def test_a_row_is_predicted_with_what_runs_besides() -> None:
     copied_s = as_issued(gpu, kernel_cost(gpu, operator_kernels(serving)[0]).time_s, serving)
     assert besides_s == pytest.approx(REPLAY_S + copied_s)
     assert predict_operator(gpu, query("torch 2.8")) > 1.3 * predict_operator(gpu, native)
+
+
+def test_one_query_a_sequence_is_not_scored() -> None:
+    cells = {"device": "h200-sxm", "op": "attention", "dtype": "bf16", "batch": "32", "m": "1", "n": "4096", "k": "128"}
+    with pytest.raises(NotScored, match="decode"):
+        read_query(lambda column: cells.get(column, ""))
+    assert read_query(lambda column: {**cells, "n": "1"}.get(column, "")).operator.flop > 0
+
+
+def test_attention_for_serving_calibrates_nothing() -> None:
+    """What runs along, and whose kernel it is, would be taken for the device, and carried into steps of training."""
+    head = "device,op,variant,dtype,batch,m,n,k,time_s,trust,software\n"
+    row = "h200-sxm,attention,causal,bf16,256,1024,1024,128,1e-3,A,{}\n"
+    text = head + "".join(row.format(software) for software in ("vllm 0.19.0", "torch 2.10.0", "sglang 0.5.9"))
+    table = read_table(text.encode(), "made.csv", OPERATORS.needed, OPERATORS.read, OPERATORS.name)
+    book, skipped = DeviceBook(), []
+    (rows,) = device_rows(table, book).values()
+    gpu = find_gpu("h200-sxm")
+    assert gpu is not None
+    kept = countable(table, rows, gpu, ("A",), lambda record, reason: skipped.append(reason))
+    assert [found.query.software for found in kept] == ["torch 2.10.0"]
+    assert len(skipped) == 2
+    assert all("serving" in reason for reason in skipped)

@@ -202,3 +202,9 @@ def test_unaligned_rows_cost_about_what_was_measured(
     device = gpu(name)
     ratio = tensor_product_time(device, kernel).time_s / tensor_product_time(device, replace(kernel, **whole)).time_s  # type: ignore[arg-type]
     assert ratio == pytest.approx(slower, rel=0.3)
+
+
+def test_a_product_says_in_what_pieces_unaligned_rows_come() -> None:
+    device = gpu("a100-sxm4-80gb")
+    assert "rows at 2 bytes" in kernel_cost(device, Gemm(1024, 50257, 768, "bf16")).detail
+    assert "rows at" not in kernel_cost(device, Gemm(1024, 50304, 768, "bf16")).detail

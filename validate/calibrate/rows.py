@@ -11,6 +11,7 @@ from validate.calibrate.sample import digest
 from validate.operators.devices import DeviceBook
 from validate.operators.predict import predict_operator
 from validate.operators.query import COLUMNS_ASKED, OperatorQuery, read_query
+from validate.operators.serving import replays
 from validate.score.csv_text import Record
 from validate.score.query import NotScored, measured_time, number
 from validate.score.table import Table
@@ -57,7 +58,10 @@ def device_rows(table: Table, book: DeviceBook, skip: Skip = _ignore) -> dict[st
 def countable(
     table: Table, rows: Sequence[AskedRow], gpu: Device, trust: Collection[str], skip: Skip = _ignore
 ) -> list[AskedRow]:
-    """Return those of *rows* that *gpu* can do, with one of the grades *trust* or none, and a time that can be."""
+    """Return those of *rows* that *gpu* can do, with one of the grades *trust* or none, and a time that can be.
+
+    Attention of frameworks for serving does not count: their kernels differ by more than devices do.
+    """
     found = []
     for row in rows:
         grade = table.cell(row.record, "trust").upper()
@@ -66,6 +70,8 @@ def countable(
             predict_operator(gpu, row.query)
             if grade and grade not in trust:
                 raise NotScored(f"trust {one_line(grade, 20)}")
+            if row.query.op == "attention" and replays(row.query.software):
+                raise NotScored("attention of a framework for serving: what it runs along is no part of the device")
         except NotScored as reason:
             skip(row.record, str(reason))
             continue

@@ -245,7 +245,10 @@ def _attention(size: Size, cell: Cell) -> Operator:
         raise NotScored("kv_heads do not divide heads")
     shared = kv_heads if kv_heads != heads else 0
     library = attention_library(cell("software"))
-    return Attention(batch // heads, heads, size("m"), size("n"), size("k"), shared, causal, library)
+    queries, keys = size("m"), size("n")
+    if queries == 1 < keys:
+        raise NotScored("attention of one query (decode) is not modelled")
+    return Attention(batch // heads, heads, queries, keys, size("k"), shared, causal, library)
 
 
 _READERS: dict[str, Callable[[Size, Cell], Operator]] = {

@@ -82,7 +82,8 @@ def gemm_cost(gpu: Gpu, kernel: Gemm, constants: GemmConstants = GEMM) -> Kernel
         )
     moved = kernel.bytes + kernel.epilogue_elements * element
     parts = f", k in {found.parts}" if found.parts > 1 else ""
-    detail = f"tiles {found.tile.rows}x{found.tile.columns}{parts}"
+    unaligned = f", rows at {found.piece_bytes} bytes" if found.piece_bytes < 16 else ""
+    detail = f"tiles {found.tile.rows}x{found.tile.columns}{parts}{unaligned}"
     return KernelCost(found.time_s, found.bound, kernel.flop, moved, detail)
 
 

@@ -37,6 +37,7 @@ class ProductTime:
     l2_s: float
     walk_s: float  # translating addresses
     latency_s: float = 0.0  # of memory, one stage after the other
+    piece_bytes: int = 16  # that operands come in, where that depends on how rows are aligned
 
     @property
     def bound(self) -> Bound:

@@ -167,7 +167,7 @@ def tensor_product_time(gpu: Gpu, kernel: Gemm, constants: TensorProducts = TENS
                 best = way
     assert best is not None
     time_s, tile, parts, compute_s, memory_s, l2_s, latency_s = best
-    return ProductTime(time_s, tile, parts, compute_s, memory_s, l2_s, 0.0, latency_s)
+    return ProductTime(time_s, tile, parts, compute_s, memory_s, l2_s, 0.0, latency_s, piece)
 
 
 def _highest_clock(gpu: Gpu) -> float:
