@@ -157,10 +157,15 @@ def test_a_step_of_sequences_has_its_loss():
         ({"schedule": "fused attention"}, "fused"),
         ({"framework": "llm-foundry"}, "fused-first"),
         ({"framework": "llm-foundry", "schedule": "fused attention"}, "fused"),
+        ({"software": "torch 2.11.0+cu128"}, "fused-native"),
+        ({"software": "torch 2.10.0+cu128"}, None),
+        ({"software": "torch 2.11.0+cu128", "model": "gpt2"}, None),  # its own is eager
+        ({"software": "torch 2.11.0+cu128", "model": "gpt2", "schedule": "fused attention"}, "fused-native"),
+        ({"schedule": "flash attention 3"}, "fused-native"),
     ],
 )
 def test_whose_attention_was_run(cells, attention):
-    assert asked(model="mpt-125m", seq_len="128", **cells).attention == attention
+    assert asked(**{"model": "mpt-125m", "seq_len": "128", **cells}).attention == attention
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from simulator.devices.cpu.cpu import CpuLibrary
 from simulator.errors import InputError, nearest, one_line
 from simulator.step.options import OPTIMIZERS, Mode, Optimizer, Policy, StepOptions
 from simulator.workload.zoo.registry import find_entry
+from validate.operators.serving import attention_library
 from validate.score.query import NotScored, number
 from validate.training.spread import Spread, read_spread
 
@@ -36,7 +37,12 @@ COLUMNS_ASKED = (
     *("optimizer", "schedule", "dataset", "issue", "tp", "pp", "cp", "ep", "fsdp", "sync"),
 )
 _MAX_SIZE = 1e7
-_ATTENTIONS = {"eager attention": "eager", "fused attention": "fused", "flash attention 1": "fused-first"}
+_ATTENTIONS = {
+    "eager attention": "eager",
+    "fused attention": "fused",
+    "flash attention 1": "fused-first",
+    "flash attention 3": "fused-native",
+}
 # llm-foundry before v0.4 (October 2023) took Triton's FlashAttention 1: attn_impl of its submit_benchmarks.py.
 _FIRST_FLASH = "llm-foundry"
 _MODES: dict[str, Mode] = {"": "train", "train": "train", "inference": "inference", "fwd": "forward", "bwd": "backward"}
@@ -163,7 +169,7 @@ def read_query(cell: Callable[[str], str]) -> TrainingQuery:
         threads=int(threads[1]) if threads else None,
         cpu_library="blas" if is_early(cell("software")) else "onednn",
         predicted=_predicted(cell),
-        attention=_attention(cell),
+        attention=_attention(cell, entry.defaults.get("attention")),
         loss="cross-entropy" in _words(cell("schedule")) or (entry.sample == "sequences" and _has_loss(cell)),
     )
 
@@ -179,10 +185,14 @@ def _predicted(cell: Callable[[str], str]) -> int | None:
     return _MASKED.get(cell("seq_len")) if whole and _GATHERS.search(_framework(cell)) else None
 
 
-def _attention(cell: Callable[[str], str]) -> str | None:
-    """Return which of the zoo's kinds of attention was run, as far as the row tells."""
+def _attention(cell: Callable[[str], str], own: object) -> str | None:
+    """Return which of the zoo's kinds of attention was run, as far as the row tells; *own* is the network's."""
     said = next((_ATTENTIONS[word] for word in _words(cell("schedule")) if word in _ATTENTIONS), None)
-    return said or ("fused-first" if _framework(cell) == _FIRST_FLASH else None)
+    if said is None and _framework(cell) == _FIRST_FLASH:
+        return "fused-first"
+    if (said or own) == "fused" and attention_library(cell("software")) == "native":
+        return "fused-native"
+    return said
 
 
 def _has_loss(cell: Callable[[str], str]) -> bool:
