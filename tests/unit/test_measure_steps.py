@@ -259,76 +259,7 @@ def test_the_loss_is_read_where_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(read) == 1
 
 
-# -- capture, with a device that only writes down what it is told ----------------------
-
-
-_PEAK = "reset_peak_memory_stats"
-
-
-class _Recorder:
-    """Stands for ``torch.cuda``."""
-
-    def __init__(self) -> None:
-        self.told: list[str] = []
-
-    def Stream(self) -> Any:  # noqa: N802  torch's name
-        return _Stream(self)
-
-    def current_stream(self) -> Any:
-        return _Stream(self)
-
-    def synchronize(self) -> None:
-        self.told.append("synchronize")
-
-    def reset_peak_memory_stats(self, device: Any) -> None:
-        self.told.append("forget")
-
-    def CUDAGraph(self) -> Any:  # noqa: N802
-        return _Stream(self)
-
-    def stream(self, stream: Any) -> Any:
-        return _Scope(self, "side stream")
-
-    def graph(self, graph: Any) -> Any:
-        return _Scope(self, "capture")
-
-
-class _Stream:
-    def __init__(self, recorder: _Recorder) -> None:
-        self.recorder = recorder
-
-    def wait_stream(self, other: Any) -> None:
-        self.recorder.told.append("wait")
-
-    def replay(self) -> None:
-        self.recorder.told.append("replay")
-
-
-class _Scope:
-    def __init__(self, recorder: _Recorder, name: str) -> None:
-        self.recorder, self.name = recorder, name
-
-    def __enter__(self) -> None:
-        self.recorder.told.append(f"begin {self.name}")
-
-    def __exit__(self, *_: object) -> None:
-        self.recorder.told.append(f"end {self.name}")
-
-
-def test_a_capture_has_one_step_after_some_on_another_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder = _Recorder()
-    stepper = Stepper(StepShape("lenet", 2, issue="graph"), CPU)
-    for name in (*("Stream", "current_stream", "synchronize", "CUDAGraph", "stream", "graph"), _PEAK):
-        monkeypatch.setattr(torch.cuda, name, getattr(recorder, name))
-    monkeypatch.setattr(stepper, "device", type("Device", (), {"type": "cuda"})())
-    monkeypatch.setattr(stepper, "train", lambda: recorder.told.append("step"))
-    clear = stepper.clear
-    monkeypatch.setattr(stepper, "clear", lambda: (recorder.told.append("clear"), clear()))
-    stepper.captured()()
-    assert recorder.told == [
-        *("wait", "begin side stream", "step", "step", "step", "end side stream", "wait"),
-        *("clear", "synchronize", "forget", "begin capture", "step", "end capture", "replay"),
-    ]
+# -- capture -------------------------------------------------------------------------
 
 
 def test_adam_is_capturable_in_a_graph_alone() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from validate.measure.hold import time_queued
+from validate.measure.recording import recorded
 from validate.measure.sensors import Sensors
 from validate.measure.slug import slug
 from validate.measure.timing import Call, Stopwatch
@@ -152,14 +153,9 @@ def capture(call: Call, calls: int) -> Any:
     torch.cuda.current_stream().wait_stream(stream)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    try:
-        with torch.cuda.graph(graph):
-            for i in range(calls):
-                call(i)
-    except BaseException:
-        # A capture that fails leaves its own stream the current one.
-        torch.cuda.set_stream(torch.cuda.default_stream())
-        raise
+    with recorded(graph):
+        for i in range(calls):
+            call(i)
     graph.replay()  # the first uploads it
     torch.cuda.synchronize()
     return graph

@@ -14,6 +14,7 @@ from validate.measure.case import Unavailable
 from validate.measure.cases.networks.catalogue import ENTRIES, Example, build_example
 from validate.measure.cases.steady import Step
 from validate.measure.cases.step_shapes import StepShape
+from validate.measure.recording import recorded
 from validate.measure.statistics import Interval
 
 __all__ = ["Stepper", "make_step", "set_precision", "step_figures"]
@@ -191,7 +192,7 @@ class Stepper:
         torch.cuda.synchronize()
         self._forget_peak()  # memory is taken at the capture, and none at a replay
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with recorded(graph):
             run()
 
         def replay() -> None:
