@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -52,6 +54,23 @@ def test_a_gpu_has_graphs_and_events_besides(tmp_path: Path, monkeypatch: pytest
     replays = [case for case in cases if "graph of 100" in str(case.columns["metric"])]
     assert {case.build(bench).mode for case in replays} == {"stream", "single"}
     assert not any(isinstance(case.build(bench).watch, GraphStopwatch) for case in replays)
+
+
+def test_what_a_graph_writes_to_lives_as_long_as_its_replays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CUDA graph knows addresses and holds no tensors."""
+    bench = fake_gpu(monkeypatch, tmp_path)
+    captured: list[Any] = []
+
+    def capture(call: Any, calls: int) -> Any:
+        del calls
+        captured.append(weakref.ref(call))
+        return SimpleNamespace(replay=lambda: None)
+
+    monkeypatch.setattr(launch, "capture", capture)
+    work = launch._replay(10, "stream", bench)
+    gc.collect()
+    assert captured[0]() is not None
+    work.call(0)
 
 
 def test_the_host_s_time_leaves_out_waiting_for_the_device() -> None:

@@ -228,9 +228,11 @@ def _optimiser(name: str, bench: Bench) -> Work:
 
 def _replay(count: int, mode: Mode | None, bench: Bench) -> Work:
     """Return the replay of a graph of *count* kernels: the host's time where no *mode* is given."""
-    graph = capture(_relu(bench), count)
+    captured = _relu(bench)
+    graph = capture(captured, count)
 
-    def call(_: int) -> None:
+    def call(_: int, kept: Call = captured) -> None:
+        del kept  # the graph writes to its tensors, which must live as long
         graph.replay()
 
     return Work(call, watch=_host(bench)) if mode is None else Work(call, mode)
