@@ -279,6 +279,8 @@ def test_a_signal_ends_a_real_run_with_its_rows_kept(name: str, tmp_path: Path) 
         [sys.executable, "-m", "validate.measure", "--out", str(tmp_path), "--only", "ops", "--device", "cpu"],
         stderr=subprocess.PIPE,
         text=True,
+        # A shell's background job ignores interrupts, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  no threads here
     )
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not (tmp_path / "ops.csv").exists():

@@ -87,7 +87,7 @@ def test_predictions_do_not_see_what_was_measured(capsys, tmp_path, latency):
 
 
 def test_another_kind_of_table_is_told_apart(capsys):
-    with pytest.raises(Exception, match="--strategy is for tables of collectives; operators are given"):
+    with pytest.raises(Exception, match="--strategy is for tables of collectives; these are of operators"):
         score(capsys, FOLDER / "ops.csv")
 
 
