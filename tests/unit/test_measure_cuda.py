@@ -270,3 +270,15 @@ def test_a_gpu_is_alive_while_it_computes(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(torch, "ones", fail)
     assert not bench.alive()
+
+
+def test_what_cublas_keeps_for_streams_is_given_back_before_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the most memory of a step would have in it what other cases' streams have left."""
+    told: list[str] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: told.append("wait"))
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: told.append("clear"), raising=False)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: told.append("empty"))
+    benches.Bench(SimpleNamespace(type="cuda"), "d", 0, 0, Path()).release()
+    assert told == ["wait", "clear", "empty"]
+    benches.Bench(SimpleNamespace(type="cpu"), "d", 0, 0, Path()).release()
+    assert len(told) == 3
