@@ -215,3 +215,25 @@ def test_nvrtc_is_found_in_wheels_of_both_layouts(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     for major, (library, _) in names.items():
         assert nvrtc._packaged(major, [tmp_path, tmp_path / "absent"]) == [str(tmp_path / library)]
+
+
+def test_torch_s_own_nvrtc_comes_before_some_toolkit_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A toolkit of another version may be what the loader finds without a number, and not know the GPU."""
+    bundled = tmp_path / "nvidia/cu13/lib/libnvrtc.so.13"
+    bundled.parent.mkdir(parents=True)
+    bundled.touch()
+    known = {str(bundled), "libnvrtc.so"}
+
+    def load(name: str) -> str:
+        if name not in known:
+            raise OSError(name)
+        return name
+
+    monkeypatch.setattr(nvrtc.ctypes, "CDLL", load)
+    monkeypatch.setattr(nvrtc.sys, "path", [str(tmp_path)])
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    assert nvrtc.find_nvrtc() == str(bundled)
+    known.add("libnvrtc.so.13")
+    assert nvrtc.find_nvrtc() == "libnvrtc.so.13"
+    known -= {str(bundled), "libnvrtc.so.13"}
+    assert nvrtc.find_nvrtc() == "libnvrtc.so"

@@ -63,10 +63,10 @@ class Kernel:
 def find_nvrtc() -> ctypes.CDLL:
     """Return NVRTC: one that the loader knows, or one beside torch in its packages."""
     major = str(torch.version.cuda or "12").split(".", maxsplit=1)[0]
-    names = [f"libnvrtc.so.{major}", "libnvrtc.so"]
     toolkits = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     folders = [Path(torch.__file__).parent, *map(Path, sys.path), Path(sys.prefix), *toolkits, Path("/usr/local/cuda")]
-    for name in names + _packaged(major, folders):
+    # Last the name without a number: of some toolkit's, which may be too old to know this GPU.
+    for name in (f"libnvrtc.so.{major}", *_packaged(major, folders), "libnvrtc.so"):
         try:
             return ctypes.CDLL(name)
         except OSError:
