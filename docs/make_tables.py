@@ -21,6 +21,7 @@ In the documents
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import json
@@ -203,16 +204,10 @@ def _left_out(table: Path) -> dict[str, dict[str, tuple[str, str]]]:
 def nvidia_tables(old: dict[str, str], imported: Path | None) -> dict[str, str]:
     """Return the tables of errors of what NVIDIA measured: products and attention by device, collectives by machine."""
     found = {}
+    files = sorted(BY_NVIDIA.glob("*/ops.csv"))
+    scored = [[row for file in files for row in _scored_operators(file, calibrate)] for calibrate in (0, 50)]
     for what, op in (("nvidia-products", "linear"), ("nvidia-attention", "attention")):
-        plain, calibrated = (
-            [
-                row
-                for table in sorted(BY_NVIDIA.glob("*/ops.csv"))
-                for row in _scored_operators(table, calibrate)
-                if row.labels["op"] == op
-            ]
-            for calibrate in (0, 50)
-        )
+        plain, calibrated = ([row for row in rows if row.labels["op"] == op] for rows in scored)
         left = {cells[0]: (cells[4], cells[5]) for cells in _cells(old.get(what, ""))}
         if imported is not None:
             left = _left_out_of_nvidia(imported, [row.labels["device"] for row in plain], op, left)
@@ -305,19 +300,18 @@ def main(arguments: Sequence[str]) -> int:
     """Rewrite the documents; *arguments* may name the folder of measurements."""
     for variable in ("COLUMNS", "FORCE_COLOR"):
         os.environ.pop(variable, None)
-    words = list(arguments)
-    imported = None
-    if "--imported" in words:
-        at = words.index("--imported")
-        imported = Path(words[at + 1])
-        del words[at : at + 2]
-    named = [word for word in words if not word.startswith("--")]
+    parser = argparse.ArgumentParser(description="Write anew what the documents show of the program.")
+    parser.add_argument("folder", nargs="?", type=Path, help="of measurements; TOPOSIM_CORPUS if not said")
+    parser.add_argument("--leave-one-out", action="store_true", help="fit without each device in turn")
+    parser.add_argument("--imported", metavar="DIR", type=Path, help="what validate import wrote")
+    asked = parser.parse_args(arguments)
+    imported: Path | None = asked.imported
     variable = os.environ.get("TOPOSIM_CORPUS")
-    folder = Path(named[0]) if named else Path(variable) if variable else None
+    folder: Path | None = asked.folder or (Path(variable) if variable else None)
     old = {m["what"]: m["body"] for path in documents() for m in _MARKED.finditer(path.read_text(encoding="utf-8"))}
     new_tables = nvidia_tables(old, imported) | {"own-steps": own_step_table()}
     if folder is not None:
-        new_tables |= tables(folder, old, leave_one_out="--leave-one-out" in arguments)
+        new_tables |= tables(folder, old, leave_one_out=asked.leave_one_out)
     for path in documents():
         before = path.read_text(encoding="utf-8")
         after = _MARKED.sub(lambda m: f"{m[1]}{new_tables.get(m['what'], m['body'])}{m[4]}", with_outputs(before))
