@@ -32,22 +32,21 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+from simulator.api.collectives import machines_fitted_to
 from simulator.cli import run as simulate
 from simulator.console.run import run_app
-from simulator.strategies.nccl.cost import FITTED_TO
+from simulator.questions.collective import CollectiveQuestion
 from validate.cli import app as validate_app
-from validate.collectives.scorer import COLLECTIVES, LARGE_BYTES, CollectiveScorer
-from validate.operators.devices import DeviceBook
-from validate.operators.scorer import OPERATORS, OperatorScorer
+from validate.constants.rows import calibrate_devices
+from validate.kinds import COLLECTIVES, OPERATORS, STEPS, Kind
 from validate.score.groups import Group, whole
-from validate.score.machines import MachineBook
-from validate.score.markdown import operator_table, percent, published_table, step_table
-from validate.score.score import ScoredRow, score_table
-from validate.score.table import read_table
-from validate.training.kind import TRAINING
-from validate.training.published import read_published
-from validate.training.scorer import TrainingScorer
+from validate.score.markdown import Cells, cells_of, operator_table, percent, published_table, step_table
+from validate.score.score import ScoredRow
+from validate.score.scoring import Scoring, ScoringOptions
+from validate.score.statistics import Errors
+from validate.tables.table import Table, read_table
 
 ROOT = Path(__file__).resolve().parent.parent
 TRUST = ROOT / "simulator" / "results" / "trust.json"
@@ -60,10 +59,11 @@ PICTURES = (
 # The machines of the V100 cube mesh; docs/decisions/nccl-costs.md.
 CUBE_MESH = ("vtrain-8xv100-cube-mesh", "8xv100-sxm2-16gb-cube-mesh", "oci-bm.gpu3.8")  # one node each
 _FEW_ROWS = 10
+_TRUST = ("A", "B")
 NVIDIA_FAMILIES = {"linear": "tensor_product", "attention": "attention"}  # of cost models, by what was measured
 # What the table of steps shows: rows that have these labels.
 _GPU = {"processor": "GPU"}
-STEPS: tuple[tuple[str, dict[str, str]], ...] = (
+SHOWN_STEPS: tuple[tuple[str, dict[str, str]], ...] = (
     ("transformers in fp32, eager PyTorch (NeuSight)", {"dataset": "neusight_model_latency"}),
     ("transformers since 2019", {**_GPU, "family": "transformer", "era": "since 2019"}),
     ("CNNs since 2019", {**_GPU, "family": "CNN", "era": "since 2019"}),
@@ -131,33 +131,56 @@ def with_outputs(text: str) -> str:
         return _BLOCK.sub(anew, text)
 
 
+def scored(table: Path, kind: Kind, calibrate: int = 0, **options: str) -> list[ScoredRow]:
+    """Return the rows of *table* as ``validate score`` scores them, with those *options*."""
+    scoring = Scoring(ScoringOptions(**options))  # type: ignore[arg-type]
+    read = _read(table, kind)
+    if not calibrate:
+        return scoring.score(read, kind, _TRUST)
+    calibrations, seen = calibrate_devices(read, scoring.names, _TRUST, calibrate)
+    return scoring.score(read, kind, _TRUST, names=scoring.calibrated(calibrations), seen=seen)
+
+
+def _read(table: Path, kind: Kind) -> Table:
+    return read_table(table.read_bytes(), table.name, kind.needed, kind.columns, kind.name)
+
+
+def _is_large(row: ScoredRow) -> bool:
+    return row.labels["size"] == ">=1MiB"
+
+
 def error_table(table: Path) -> str:
     """Return the table of errors of the measurements *table*, as Markdown."""
-    book = MachineBook()
-    read = read_table(table.read_bytes(), table.name, COLLECTIVES.needed, COLLECTIVES.read)
-    rows = score_table(read, CollectiveScorer(book), ["A", "B"])
-    scored = [row for row in rows if not row.skipped]
+    fitted_to = machines_fitted_to()
+    rows = [row for row in scored(table, COLLECTIVES) if not row.skipped]
     by_machine: dict[str, list[ScoredRow]] = {}
-    for row in scored:
+    for row in rows:
         by_machine.setdefault(row.labels["machine"], []).append(row)
     groups = [
-        ("all", whole(scored)),
-        ("1 MiB and more", whole([r for r in scored if r.query and r.query.size_bytes >= LARGE_BYTES])),
-        ("less than 1 MiB", whole([r for r in scored if r.query and r.query.size_bytes < LARGE_BYTES])),
-        ("machines of the fit", whole([r for r in scored if r.labels["machine"] in FITTED_TO])),
-        ("machines held out of it", whole([r for r in scored if r.labels["machine"] not in FITTED_TO])),
-        ("**V100 cube mesh, held out**", whole([r for name in CUBE_MESH for r in by_machine.get(name, ())])),
+        ("all", whole(rows)),
+        ("1 MiB and more", whole([row for row in rows if _is_large(row)])),
+        ("less than 1 MiB", whole([row for row in rows if not _is_large(row)])),
+        ("machines of the fit", whole([row for row in rows if row.labels["machine"] in fitted_to])),
+        ("machines held out of it", whole([row for row in rows if row.labels["machine"] not in fitted_to])),
+        ("**V100 cube mesh, held out**", whole([row for name in CUBE_MESH for row in by_machine.get(name, ())])),
     ]
     others = sorted(by_machine, key=lambda n: (-len(by_machine[n]), n))
     named = [name for name in others if len(by_machine[name]) >= _FEW_ROWS]
     few = [name for name in others if name not in named]
     for name in named:
-        mark = "" if name in FITTED_TO else ", held out"
-        groups.append((f"`{name}` ({book.topology(name)}{mark})", whole(by_machine[name])))
+        mark = "" if name in fitted_to else ", held out"
+        groups.append((f"`{name}` ({_topology(by_machine[name][0])}{mark})", whole(by_machine[name])))
     if few:
         rest = f"{len(few)} machines of fewer than {_FEW_ROWS} rows"
         groups.append((rest, whole([row for name in few for row in by_machine[name]])))
     return "\n".join([*_HEADER, *(_line(label, group) for label, group in groups)]) + "\n"
+
+
+def _topology(row: ScoredRow) -> str:
+    assert row.asked is not None
+    question = row.asked.question
+    assert isinstance(question, CollectiveQuestion)
+    return question.where.topology
 
 
 def _line(label: str, group: Group) -> str:
@@ -169,117 +192,108 @@ def _line(label: str, group: Group) -> str:
 
 def operator_tables(table: Path, old: dict[str, str], *, leave_one_out: bool) -> dict[str, str]:
     """Return the tables of operators and of devices; *old* are those that are there."""
-    read = read_table(table.read_bytes(), table.name, OPERATORS.needed, OPERATORS.read, OPERATORS.name)
-    plain = score_table(read, OperatorScorer(DeviceBook()), ["A"])
-    calibrated = score_table(read, OperatorScorer(DeviceBook(), calibrate=50), ["A"])
-    left: dict[str, dict[str, tuple[str, str]]] = {
-        what: {cells[0]: (cells[4], cells[5]) for cells in _cells(old.get(what, ""))}
-        for what in ("operators", "devices")
-    }
-    if leave_one_out:
-        left = _left_out(table)
+    plain, calibrated = (_trusted(scored(table, OPERATORS, calibrate)) for calibrate in (0, 50))
+    left = _left_out([table]) if leave_one_out else []
     return {
-        what: operator_table(plain, calibrated, left[what], axis)
-        for what, axis in (("operators", "op"), ("devices", "device"))
+        what: operator_table(plain, calibrated, _left_out_by(left, place) if left else _kept(old.get(what, "")), axis)
+        for what, axis, place in (("operators", "op", "op"), ("devices", "device", "place"))
     }
 
 
-def _cells(table: str) -> list[list[str]]:
-    """Return the cells of the rows of a Markdown *table* below its head."""
-    return [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in table.strip().splitlines()[2:]]
+def _kept(table: str) -> dict[str, Cells]:
+    """Return the cells of devices left out of the fit that the Markdown *table* has, by the name of its row."""
+    lines = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in table.strip().splitlines()[2:]]
+    return {cells[0]: (cells[4], cells[5]) for cells in lines}
 
 
-def _left_out(table: Path) -> dict[str, dict[str, tuple[str, str]]]:
-    """Return median and mean error of fits without the device, by operator and by device."""
-    shown = printed(f"validate fit {shlex.quote(str(table))} --leave-one-device-out --jobs 2 --json --quiet")
-    found: dict[str, dict[str, tuple[str, str]]] = {"operators": {}, "devices": {}}
-    for name, errors in json.loads(shown)["left_out"].items():
-        axis, _, label = name.partition(" ")
-        cells = percent(errors["median_ape"]), percent(errors["mean_ape"])
-        for what in [{"op": "operators", "device": "devices"}[axis]] if label else list(found):
-            found[what][f"`{label}`" if label else "all"] = cells
+def _trusted(rows: Sequence[ScoredRow]) -> list[ScoredRow]:
+    """Return those of *rows* that count and that several have measured alike (trust A)."""
+    return [row for row in rows if row.labels.get("trust", "A").upper() == "A"]
+
+
+def _left_out(tables: Sequence[Path], *options: str) -> list[dict[str, Any]]:
+    """Return the errors of rows of each device by a fit that has not seen it."""
+    files = [str(table) for table in tables]
+    jobs = str(os.cpu_count() or 1)
+    words = ["validate", "fit", *files, *options, "--leave-one-out", "place", "--jobs", jobs, "--json", "--quiet"]
+    errors: list[dict[str, Any]] = json.loads(printed(shlex.join(words)))["errors"]
+    return [group for group in errors if group["rows"] == "place left out"]
+
+
+def _left_out_by(groups: Sequence[dict[str, Any]], axis: str, op: str | None = None) -> dict[str, Cells]:
+    """Return the cells of *groups* by what a row of a table is called; of one *op*, or of all."""
+    found: dict[str, Cells] = {}
+    for group in groups:
+        other = "place" if axis == "op" else "op"
+        if group[other] == (None if axis == "op" else op):
+            found[f"`{group[axis]}`" if group[axis] else "all"] = cells_of(Errors(**_figures(group)))
     return found
+
+
+def _figures(group: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in group.items() if key not in ("rows", "op", "place")}
 
 
 def nvidia_tables(old: dict[str, str], imported: Path | None) -> dict[str, str]:
     """Return the tables of errors of what NVIDIA measured: products and attention by device, collectives by machine."""
     found = {}
     files = sorted(BY_NVIDIA.glob("*/ops.csv"))
-    scored = [[row for file in files for row in _scored_operators(file, calibrate)] for calibrate in (0, 50)]
+    both = [[row for file in files for row in scored(file, OPERATORS, calibrate)] for calibrate in (0, 50)]
     for what, op in (("nvidia-products", "linear"), ("nvidia-attention", "attention")):
-        plain, calibrated = ([row for row in rows if row.labels["op"] == op] for rows in scored)
-        left = {cells[0]: (cells[4], cells[5]) for cells in _cells(old.get(what, ""))}
+        plain, calibrated = ([row for row in rows if row.labels["op"] == op] for rows in both)
+        left = _kept(old.get(what, ""))
         if imported is not None:
-            left = _left_out_of_nvidia(imported, [row.labels["device"] for row in plain], op, left)
+            devices = sorted({row.labels["device"] for row in plain})
+            tables = [imported / device / "ops.csv" for device in devices]
+            left |= _left_out_by(_left_out(tables, "--only", NVIDIA_FAMILIES[op]), "place", op)
         found[what] = operator_table(plain, calibrated, left, "device")
     lines = ["| machine | rows | median | 90th percentile | bias | 1 MiB and more: median |", "|---|" + "--:|" * 5]
-    book = MachineBook()
     for table in sorted(BY_NVIDIA.glob("*/collectives.csv")):
-        read = read_table(table.read_bytes(), table.name, COLLECTIVES.needed, COLLECTIVES.read)
-        rows = [row for row in score_table(read, CollectiveScorer(book), ["A", "B"]) if not row.skipped]
-        large = [row for row in rows if row.query and row.query.size_bytes >= LARGE_BYTES]
-        name, all_, few = rows[0].labels["machine"], whole(rows).errors, whole(large).errors
-        mark = "" if name in FITTED_TO else ", held out"
-        figures = [percent(all_.median_ape), percent(all_.p90_ape), percent(all_.bias, "+"), percent(few.median_ape)]
+        rows = [row for row in scored(table, COLLECTIVES) if not row.skipped]
+        name, all_ = rows[0].labels["machine"], whole(rows).errors
+        large = whole([row for row in rows if _is_large(row)]).errors
+        mark = "" if name in machines_fitted_to() else ", held out"
+        figures = [percent(all_.median_ape), percent(all_.p90_ape), percent(all_.bias, "+"), percent(large.median_ape)]
         lines.append(f"| `{name}`{mark} | {all_.n} | " + " | ".join(figures) + " |")
     return {**found, "nvidia-collectives": "\n".join(lines) + "\n"}
 
 
 def own_step_table() -> str:
     """Return the table of errors of the published steps that are part of the project."""
-    read = read_table(PUBLISHED_STEPS.read_bytes(), PUBLISHED_STEPS.name, TRAINING.needed, TRAINING.read, TRAINING.name)
-    return step_table(score_table(read, TrainingScorer(MachineBook(), {}, {}), ["A", "B"]), OWN_STEPS)
-
-
-def _scored_operators(table: Path, calibrate: int) -> list[ScoredRow]:
-    read = read_table(table.read_bytes(), table.name, OPERATORS.needed, OPERATORS.read, OPERATORS.name)
-    return score_table(read, OperatorScorer(DeviceBook(), calibrate=calibrate), ["A", "B"])
-
-
-def _left_out_of_nvidia(
-    imported: Path, devices: Sequence[str], op: str, old: dict[str, tuple[str, str]]
-) -> dict[str, tuple[str, str]]:
-    """Return median and mean error of fits without the device, on all of its published shapes."""
-    family = NVIDIA_FAMILIES[op]
-    files = " ".join(shlex.quote(str(imported / device / "ops.csv")) for device in sorted(set(devices)))
-    shown = printed(f"validate fit {files} --only {family} --leave-one-device-out --jobs 2 --json --quiet")
-    left = json.loads(shown)["left_out"]
-    names = {**{f"`{device}`": f"device {device}" for device in devices}, "all": "all"}
-    return old | {
-        label: (percent(left[name]["median_ape"]), percent(left[name]["mean_ape"])) for label, name in names.items()
-    }
+    return step_table(scored(PUBLISHED_STEPS, STEPS), OWN_STEPS)
 
 
 def step_tables(folder: Path) -> dict[str, str]:
     """Return the table of errors of steps, and that of published predictors beside."""
-    table = folder / "training.csv"
-    read = read_table(table.read_bytes(), table.name, TRAINING.needed, TRAINING.read, TRAINING.name)
     baselines = folder / "baselines.csv"
-    published = read_published(str(baselines)) if baselines.is_file() else {}
-    rows = score_table(read, TrainingScorer(MachineBook(), {}, published), ["A", "B"])
+    rows = scored(folder / "training.csv", STEPS, **({"baselines": str(baselines)} if baselines.is_file() else {}))
     TRUST.write_text(trust_json(rows), encoding="utf-8")
-    return {"steps": step_table(rows, STEPS), "published": published_table(rows)}
+    return {"steps": step_table(rows, SHOWN_STEPS), "published": published_table(rows)}
 
 
 def trust_json(rows: Sequence[ScoredRow]) -> str:
-    """Return the errors of steps by processor, family and format, of software since 2019 or the best before."""
+    """Return the errors of steps by processor, family, format and whether several devices take part.
+
+    Of software before 2019 the fastest framework counts alone.
+    """
     formats = {"fp32": "fp32", "tf32": "tf32", "fp16": "half", "bf16": "half"}
-    groups: dict[tuple[str, str, str], list[ScoredRow]] = {}
+    groups: dict[tuple[str, str, str, bool], list[ScoredRow]] = {}
     for row in rows:
         labels = row.labels
         counts = labels.get("era") == "since 2019" or labels.get("framework_rank") == "best"
         if row.skipped or not labels.get("processor") or not counts or labels.get("dtype") not in formats:
             continue
         if labels["family"] in ("CNN", "transformer"):
-            key = labels["processor"], labels["family"], formats[labels["dtype"]]
+            key = labels["processor"], labels["family"], formats[labels["dtype"]], labels["ranks"] == "several"
             groups.setdefault(key, []).append(row)
     entries = []
-    for (processor, family, form), members in sorted(groups.items(), key=lambda item: (item[0][0] != "GPU", item[0])):
+    for key, members in sorted(groups.items(), key=lambda item: (item[0][0] != "GPU", item[0][3], item[0])):
         errors = whole(members).errors
         figures = {"median": errors.median_ape, "p90": errors.p90_ape, "bias": errors.bias}
         rounded = {name: round(value, 3) for name, value in figures.items()}
         early = sum(row.labels.get("era") == "before 2019" for row in members)
-        what = {"processor": processor, "family": family, "format": form}
+        processor, family, form, several = key
+        what = {"processor": processor, "family": family, "format": form, "several": several}
         entries.append({**what, "rows": errors.n, "early_rows": early, **rounded})
     return "[\n" + ",\n".join(f"  {json.dumps(entry)}" for entry in entries) + "\n]\n"
 

@@ -12,7 +12,7 @@ from reports.layout import lay_out_view
 from reports.machine import draw_machine, use_colours
 from reports.panels import draw_comparison, draw_links, draw_sweep
 from reports.view import make_view
-from simulator.results.reason import why_fastest
+from simulator.results.reason import best_of, verdict
 from simulator.results.result import Result
 from simulator.units import format_size
 
@@ -26,7 +26,7 @@ def draw(by_size: Sequence[Sequence[Result]], kind: str) -> bytes:
 
 def _figure(by_size: Sequence[Sequence[Result]]) -> Figure:
     results = by_size[-1]
-    best = results[0]
+    best = best_of(results)
     view = make_view(best)
     layout = lay_out_view(view)
     left, right, bottom, top = layout.extent
@@ -62,6 +62,6 @@ def _figure(by_size: Sequence[Sequence[Result]]) -> Figure:
         parts[0] += f" at {format_size(best.size_bytes)}"
     figure.text(5.9 / width, y, "; ".join([*parts, *([view.note] if view.note else [])]), fontsize=10, va="top")
     if len(results) > 1 and len(by_size) == 1:
-        text = "\n".join(textwrap.wrap(why_fastest(results), int(width * 13.2)))
+        text = "\n".join(textwrap.wrap(verdict(results), int(width * 13.2)))
         figure.text(0.25 / width, 0.12 / height, text, fontsize=9, va="bottom")
     return figure

@@ -1,7 +1,9 @@
-"""One figure for a step: where its time goes, what would be faster, and what its memory holds."""
+"""One figure for a step: where its time goes, what would be faster, what its memory holds; or several ways beside."""
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
@@ -9,14 +11,17 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reports.file import figure_file
 from reports.machine import BEST, INK
+from simulator.results.columns import percent
+from simulator.results.reason import bound_of, steps_verdict
 from simulator.results.step import StepResult
+from simulator.results.training import TrainingResult
 from simulator.results.words import BOUND_WORDS, KIND_WORDS, MODE_WORDS, change_words, precision_words
 from simulator.units import format_duration, format_size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw_step"]
+__all__ = ["draw_steps"]
 
 _WIDTH, _HEIGHT = 10.5, 6.2  # inches
 # Okabe and Ito's colours, told apart by the colour-blind too, and grey for waiting.
@@ -24,24 +29,108 @@ _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#
 _GREY = "#b4bcc4"
 
 
-def draw_step(result: StepResult, kind: str) -> bytes:
-    """Return a figure of *result* as a file of *kind*: svg, png or pdf."""
-    return figure_file(lambda: _figure(result), kind)
+def draw_steps(results: Sequence[TrainingResult], kind: str) -> bytes:
+    """Return a figure of *results* (fastest first) as a file of *kind*: svg, png or pdf.
+
+    Of one, where its time goes; of several, their times beside each other.
+    """
+    return figure_file(lambda: _figure(results[0]) if len(results) == 1 else _compared(results), kind)
 
 
-def _figure(result: StepResult) -> Figure:
-    figure = Figure(figsize=(_WIDTH, _HEIGHT))
-    options = result.options
-    how = f"batch {result.samples}, {precision_words(result)}"
-    head = (
-        f"{MODE_WORDS[options.mode]} of {result.workload}, {how}, on {result.machine} {result.device} ({result.part})"
-    )
-    figure.text(0.02, 0.965, head[0].upper() + head[1:], fontsize=12, fontweight="bold", va="top")
-    rate = f"{format_duration(result.step_time_s)}, {result.throughput:,.4g} {result.sample}/s"
-    figure.text(0.02, 0.905, f"{rate}; bound by {BOUND_WORDS[result.bound]}", fontsize=10, va="top")
-    _draw_parts(figure.add_axes((0.11, 0.52, 0.86, 0.28)), result)
-    _draw_memory(figure.add_axes((0.11, 0.12, 0.38, 0.22)), result)
-    _draw_alternatives(figure.add_axes((0.68, 0.12, 0.24, 0.22)), result)
+def _figure(result: TrainingResult) -> Figure:
+    step, several = result.step, result.device_count > 1
+    height = _HEIGHT + (1.5 if several else 0.0)
+    figure = Figure(figsize=(_WIDTH, height))
+    options = step.options
+    how = f"batch {step.samples}, {precision_words(step)}"
+    where = f"{result.device_count} x {step.part}" if several else f"{step.device} ({step.part})"
+    head = f"{MODE_WORDS[options.mode]} of {step.workload}, {how}, on {result.machine} {where}"
+    if several:
+        head += f", {'FSDP' if result.parallel == 'fsdp' else 'DDP'}, {result.strategy}"
+    figure.text(0.02, 1 - 0.22 / height, head[0].upper() + head[1:], fontsize=12, fontweight="bold", va="top")
+    rate = f"{format_duration(result.step_time_s)}, {result.throughput:,.4g} {step.sample}/s"
+    rate += f"; bound by {BOUND_WORDS[bound_of(result)]}"
+    if several:
+        rate += f"; {percent(result.scaling_efficiency)} of {result.device_count} devices that exchange nothing"
+    figure.text(0.02, 1 - 0.59 / height, rate, fontsize=10, va="top")
+
+    def place(left: float, bottom_inch: float, width: float, height_inch: float) -> Axes:
+        return figure.add_axes((left, bottom_inch / height, width, height_inch / height))
+
+    if several:
+        _draw_streams(place(0.13, 5.05, 0.84, 1.15), result)
+    _draw_parts(place(0.11, 3.2, 0.86, 1.2 if several else 1.75), step)
+    _draw_memory(place(0.11, 0.75, 0.38, 1.35), step)
+    _draw_alternatives(place(0.68, 0.75, 0.24, 1.35), result)
+    return figure
+
+
+def _draw_streams(axes: Axes, result: TrainingResult) -> None:
+    """Draw when each stream of a device is at work."""
+    prefix = f"{result.step.device}/"
+    names = [name for name in result.streams if "/" not in name or name.startswith(prefix)]
+    colours = dict(zip(names, _COLOURS, strict=False))
+    spans: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    for task, span in zip(result.timeline.plan.tasks, result.timeline.spans, strict=True):
+        held = spans.get(task.stream)
+        if held is None or span.end_s <= span.start_s:
+            continue
+        if held and span.start_s - held[-1][1] < 2e-3 * result.step_time_s:  # nearer than a line is wide
+            held[-1] = held[-1][0], max(held[-1][1], span.end_s)
+        else:
+            held.append((span.start_s, span.end_s))
+    for row, name in enumerate(names):
+        bars = [(start_s, end_s - start_s) for start_s, end_s in spans[name]]
+        axes.broken_barh(bars, (row - 0.31, 0.62), facecolors=colours[name])
+    axes.set_yticks(range(len(names)), [name.removeprefix(prefix) for name in names])
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_xlim(0, result.step_time_s * 1.01 or 1.0)
+    axes.set_title(f"what the streams of {result.step.device} do", fontsize=10, loc="left")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value, 3)))
+    _plain(axes)
+
+
+def _compared(results: Sequence[TrainingResult]) -> Figure:
+    """Draw what a device does alone, waits for, and is slowed by, for each way to do the step."""
+    shown = [*(r for r in results if r.counts_software), *(r for r in results if not r.counts_software)]
+    machines, ways = {r.machine for r in shown}, {r.way for r in shown}
+    names = [
+        " on ".join(([r.way] if len(ways) > 1 else []) + ([r.machine] if len(machines) > 1 else [])) for r in shown
+    ]
+    names = [f"{name} (bound)" if not r.counts_software else name for name, r in zip(names, shown, strict=True)]
+    height = 1.75 + 0.34 * len(shown)
+    figure = Figure(figsize=(_WIDTH, height))
+    step = shown[0].step
+    head = f"{MODE_WORDS[step.options.mode]} of {step.workload}, batch {step.samples} a device, {precision_words(step)}"
+    if len(machines) == 1:
+        head += f", on {shown[0].machine}, {shown[0].device_count} x {step.part}"
+    figure.text(0.02, 1 - 0.2 / height, head[0].upper() + head[1:], fontsize=12, fontweight="bold", va="top")
+    text = steps_verdict(results)
+    figure.text(0.02, 1 - 0.52 / height, "\n".join(textwrap.wrap(text, 130)), fontsize=9, va="top")
+    axes = figure.add_axes((0.26, 0.5 / height, 0.6, (height - 1.5) / height))
+    alone = [min(r.alone_s, r.step_time_s) for r in shown]
+    exposed = [min(r.exposed_s, max(0.0, r.step_time_s - a)) for r, a in zip(shown, alone, strict=True)]
+    slowed = [max(0.0, r.step_time_s - a - e) for r, a, e in zip(shown, alone, exposed, strict=True)]
+    rows = list(range(len(shown)))
+    lefts = [0.0] * len(shown)
+    for lengths, colour, label in (
+        (alone, _COLOURS[0], "one device alone"),
+        (exposed, _COLOURS[1], "waiting for an exchange"),
+        (slowed, _COLOURS[3], "slowed by it"),
+    ):
+        axes.barh(rows, lengths, left=lefts, color=colour, height=0.62, label=label)
+        lefts = [left + length for left, length in zip(lefts, lengths, strict=True)]
+    for row, result in enumerate(shown):
+        note = f"{format_duration(result.step_time_s)}, {result.throughput:,.4g}/s" + (
+            "" if result.fits else ", does not fit"
+        )
+        axes.annotate(note, (result.step_time_s, row), (6, 0), textcoords="offset points", va="center", fontsize=8)
+    axes.set_yticks(rows, names)
+    axes.set_ylim(len(shown) - 0.4, -0.6)
+    axes.set_xlim(0, max(r.step_time_s for r in shown) * 1.02 or 1.0)
+    axes.legend(fontsize=8, ncols=3, loc="lower left", bbox_to_anchor=(-0.005, 0.99), frameon=False, handlelength=1.0)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value, 3)))
+    _plain(axes)
     return figure
 
 
@@ -102,10 +191,10 @@ def _draw_memory(axes: Axes, result: StepResult) -> None:
     _plain(axes)
 
 
-def _draw_alternatives(axes: Axes, result: StepResult) -> None:
+def _draw_alternatives(axes: Axes, result: TrainingResult) -> None:
     """Draw the step's time beside that of the changes that make it faster."""
     rows = [("as it is", result.step_time_s, True)]
-    rows += [(change_words(other, result), other.step_time_s, other.fits) for other in result.alternatives[:5]]
+    rows += [(change_words(other, result.step), other.step_time_s, other.fits) for other in result.alternatives[:5]]
     colours = [INK, *(BEST if fits else _GREY for _, _, fits in rows[1:])]
     axes.barh([name for name, _, _ in rows], [time_s for _, time_s, _ in rows], color=colours, height=0.62)
     for row, (_, time_s, fits) in enumerate(rows):

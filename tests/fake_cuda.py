@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from validate.measure.bench import Bench
+from validate.machine.measure.bench import Bench
 
 
 class FakeGpu(Bench):

@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from simulator.devices.calibration import Calibration
+from simulator.questions.calibration import Calibration
 from validate.compare.rows import kind_of
-from validate.measure.cases.shapes import Limits, shapes
-from validate.measure.table import COLUMNS
-from validate.score.query import NotScored
-from validate.score.scorers import ScorerOptions, Scorers
+from validate.machine.measure.cases.shapes import Limits, shapes
+from validate.machine.measure.table import COLUMNS
+from validate.score.scoring import Scoring, ScoringOptions
+from validate.tables.cells import NotScored
 
 PART, DEVICE, TOPOLOGY = "h200-sxm", "nvidia-h200", "dgx-h200"
 FACTS = {"name": "NVIDIA H200", "count": 8, "sm_count": 132, "memory_bytes": 150_754_820_096}
@@ -69,16 +69,16 @@ def timed(
     """Return *rows* of *table* with the time that is predicted (with *calibration*) times *factor* of each."""
     draw = random.Random(seed)
     named = {PART: calibration} if calibration is not None else {}
-    scorers = Scorers(ScorerOptions(topology=TOPOLOGY, devices=(f"{DEVICE}={PART}",), calibrations=named))
+    scoring = Scoring(ScoringOptions(topology=TOPOLOGY, devices=(f"{DEVICE}={PART}",), calibrations=named))
     text = [{name: str(value) for name, value in row.items()} for row in rows]
     value = "step_time_s" if table == "training.csv" else "time_s"
-    kind = kind_of(_Header(COLUMNS[table]), scorers.kinds)  # type: ignore[arg-type]
+    kind = kind_of(_Header(COLUMNS[table]), scoring.kinds)  # type: ignore[arg-type]
     assert kind is not None
-    scorer = scorers.of(kind)
     found = []
     for row, cells in zip(rows, text, strict=True):
         try:
-            predicted_s = scorer.predict_s(scorer.read(lambda column, cells=cells: cells.get(column, "")))  # type: ignore[misc]
+            asked = kind.read(lambda column, cells=cells: cells.get(column, ""), scoring.names)  # type: ignore[misc]
+            predicted_s = asked.time_s(scoring.names.session)
         except NotScored:
             continue
         found.append({**row, value: predicted_s * factor(cells, draw), "interval": row.get("interval", 0.004)})

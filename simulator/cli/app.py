@@ -20,40 +20,110 @@ _EPILOG = (
 def simulate(
     topology: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="A machine: a YAML file, a built-in name, or - for standard input."),
+        typer.Option(
+            metavar="FILES",
+            help="A machine: a YAML file, a built-in name, a part (h100-sxm5-80gb), or - for standard input; "
+            "several with commas between are compared.",
+        ),
     ] = None,
-    strategy: Annotated[
-        str, typer.Option(metavar="NAMES", help="One strategy, several with commas between, or all.")
-    ] = "all",
     workload: Annotated[
         str,
         typer.Option(
             metavar="WHAT",
             help="A network: its gradients are exchanged, or with --batch a step of it is run (resnet50, layers.yaml, "
-            "torch:package.module:factory). Or a size (bytes:160MB), or a sweep over sizes (sweep:8B-8GB, with a "
-            "factor sweep:8B-8GB:4).",
+            "torch:package.module:factory). A size (bytes:160MB), or a sweep over sizes (sweep:8B-8GB, with a "
+            "factor sweep:8B-8GB:4). Or a single operation: op:linear,rows=512,inputs=1024,outputs=4096, "
+            "copy:h2d,160MB, access:stream,64MiB, launch:stream,op=elementwise,function=relu,elements=64, "
+            "disk:read_random,4KiB.",
         ),
     ] = "resnet50",
-    batch: Annotated[
+    strategy: Annotated[
         str | None,
-        typer.Option(metavar="COUNT", help="Simulate a step of the network on one device, with so many samples."),
+        typer.Option(
+            metavar="NAMES",
+            help="How GPUs exchange: one strategy, several with commas between, or all. Else all, and nccl in a step.",
+        ),
     ] = None,
-    mode: Annotated[
-        str, typer.Option(metavar="NAME", help="Of a step: train, inference, forward, backward.")
-    ] = "train",
+    gpus: Annotated[
+        str | None,
+        typer.Option(metavar="WHICH", help="The first so many (4), a range (0-4) or a list (0,2,5); else all."),
+    ] = None,
+    nodes: Annotated[
+        str | None,
+        typer.Option(metavar="COUNT", help="So many of the machine, joined by a network."),
+    ] = None,
+    fabric: Annotated[
+        str | None,
+        typer.Option(metavar="PART", help="The link part of that network, for example infiniband-edr."),
+    ] = None,
+    nccl: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="Whose costs NCCL has, for example 2.18; else today's.")
+    ] = None,
+    # -- of an exchange
+    collective: Annotated[str, typer.Option(metavar="NAME", help="all-reduce, all-gather, ...")] = "all-reduce",
+    root: Annotated[str, typer.Option(metavar="RANK", help="Where a broadcast starts and a reduce ends.")] = "0",
+    pairs: Annotated[
+        str | None, typer.Option(metavar="A>B,...", help="Ranks of a send-recv; else each to the next.")
+    ] = None,
+    group_size: Annotated[
+        str | None, typer.Option(metavar="COUNT", help="Groups of so many ranks exchange at once, each by itself.")
+    ] = None,
+    gpus_per_process: Annotated[
+        str,
+        typer.Option(metavar="COUNT", help="GPUs that one host thread launches for, as nccl-tests' -g; for nccl."),
+    ] = "1",
+    algorithm: Annotated[
+        str | None, typer.Option(metavar="NAME", help="NCCL_ALGO: ring, tree, nvls, nvls_tree, pat.")
+    ] = None,
+    dtype: Annotated[
+        str, typer.Option(metavar="TYPE", help="Of the elements; a switch adds up none of 8 bits.")
+    ] = "fp32",
+    fold: Annotated[
+        bool, typer.Option("--fold/--no-fold", help="Pass repeated rounds as one event; the result is the same.")
+    ] = True,
+    # -- of a step
+    batch: Annotated[
+        str | None, typer.Option(metavar="COUNT", help="Simulate a step of the network, with so many samples a GPU.")
+    ] = None,
+    global_batch: Annotated[
+        str | None, typer.Option(metavar="COUNT", help="As --batch, with so many samples on all GPUs together.")
+    ] = None,
+    micro_batches: Annotated[
+        str, typer.Option(metavar="COUNT", help="Gradients of so many batches are summed before the update.")
+    ] = "1",
+    parallel: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES", help="dp: each GPU has a replica (DDP); fsdp: a shard of the parameters (FSDP, ZeRO-3)."
+        ),
+    ] = "dp",
+    overlap: Annotated[
+        str,
+        typer.Option(
+            metavar="HOW",
+            help="Of dp: gradients are exchanged in buckets while the backward pass goes on (bucket:25MiB), or after "
+            "it (none).",
+        ),
+    ] = "bucket:25MiB",
+    reduce_fp32: Annotated[
+        bool, typer.Option("--reduce-fp32", help="Of fsdp: gradients of 16 bits are summed in fp32.")
+    ] = False,
+    contention: Annotated[
+        bool,
+        typer.Option("--contention/--no-contention", help="What computes and what exchanges at once slow each other."),
+    ] = True,
+    mode: Annotated[str, typer.Option(metavar="NAME", help="train, inference, forward, backward.")] = "train",
     precision: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="Of a step: torch (fp32, convolutions in TF32 where the GPU has it), fp32, tf32, fp16, bf16, "
+            help="torch (fp32, convolutions in TF32 where the GPU has it), fp32, tf32, fp16, bf16, "
             "amp-fp16, amp-bf16, graph-fp16, graph-bf16, master-fp16, master-bf16, fp64.",
         ),
     ] = "torch",
     optimizer: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME", help="Of a step: momentum, adam, sgd, none; else adam for sequences, or momentum."
-        ),
+        typer.Option(metavar="NAME", help="momentum, adam, sgd, none; else adam for sequences, or momentum."),
     ] = None,
     seq_len: Annotated[str | None, typer.Option(metavar="COUNT", help="Tokens of a sequence.")] = None,
     image: Annotated[str | None, typer.Option(metavar="COUNT", help="Pixels of an image's side.")] = None,
@@ -62,12 +132,6 @@ def simulate(
         typer.Option(
             "--set", metavar="NAME=VALUE", help="A size of the network: layers=12, attention=fused; repeatable."
         ),
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Where a step runs: gpu0, cpu0, cpu; else the first GPU.")
-    ] = None,
-    threads: Annotated[
-        str | None, typer.Option(metavar="COUNT", help="Threads of a CPU; else one for each core.")
     ] = None,
     compiled: Annotated[bool, typer.Option("--compile", help="Fuse pointwise operators, as compilers do.")] = False,
     cuda_graph: Annotated[bool, typer.Option("--cuda-graph", help="Launch a step's kernels by one call.")] = False,
@@ -80,30 +144,20 @@ def simulate(
     fused_optimizer: Annotated[
         bool, typer.Option("--fused-optimizer", help="Update all parameters by one kernel (fused=True).")
     ] = False,
+    cpu_library: Annotated[
+        str, typer.Option(metavar="NAME", help="Kernels of CPUs: onednn, or blas as frameworks of 2016 used it.")
+    ] = "onednn",
+    device: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="One device: gpu0, cpu0, cpu; of a single operation else the first GPU."),
+    ] = None,
+    threads: Annotated[
+        str | None, typer.Option(metavar="COUNT", help="Threads of a CPU; else one for each core.")
+    ] = None,
     calibration: Annotated[
         str | None, typer.Option(metavar="FILE", help="Constants of single devices, as validate calibrate writes them.")
     ] = None,
-    collective: Annotated[str, typer.Option(metavar="NAME", help="all-reduce, all-gather, ...")] = "all-reduce",
-    gpus: Annotated[
-        str | None,
-        typer.Option(metavar="WHICH", help="The first so many (4), a range (0-4) or a list (0,2,5); else all."),
-    ] = None,
-    root: Annotated[str, typer.Option(metavar="RANK", help="Where a broadcast starts and a reduce ends.")] = "0",
-    nodes: Annotated[
-        str | None,
-        typer.Option(metavar="COUNT", help="So many of the machine, joined by a network."),
-    ] = None,
-    gpus_per_process: Annotated[
-        str,
-        typer.Option(metavar="COUNT", help="GPUs that one host thread launches for, as nccl-tests' -g; for nccl."),
-    ] = "1",
-    fabric: Annotated[
-        str | None,
-        typer.Option(metavar="PART", help="The link part of that network, for example infiniband-edr."),
-    ] = None,
-    fold: Annotated[
-        bool, typer.Option("--fold/--no-fold", help="Pass repeated rounds as one event; the result is the same.")
-    ] = True,
+    # -- of all
     json: Annotated[bool, typer.Option("--json", help="One JSON document in place of tables.")] = False,
     trace: Annotated[
         str | None,
@@ -118,13 +172,17 @@ def simulate(
     list_parts: Annotated[bool, typer.Option("--list-parts", help="List the catalogue of parts.")] = False,
     list_networks: Annotated[bool, typer.Option("--list-networks", help="List the networks of the zoo.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on standard error but errors.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,  # noqa: ARG001
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
 ) -> None:
-    """Simulate how the GPUs of a machine synchronise, and what bounds it.
+    """Simulate a training step or an exchange on a machine, and what bounds it.
 
     simulate --topology p3.16xlarge.yaml --strategy ring
+
+    simulate --topology p3.16xlarge --workload resnet50 --batch 64
     """
+    given = locals()
+    del debug  # read from the arguments where errors are shown
     if version:
         from simulator import __version__
 
@@ -141,82 +199,10 @@ def simulate(
             json_wanted=json,
         )
         return
-    of_a_step = {
-        "--mode": mode != "train",
-        "--precision": precision != "torch",
-        "--optimizer": optimizer is not None,
-        "--seq-len": seq_len is not None,
-        "--image": image is not None,
-        "--set": bool(sizes),
-        "--device": device is not None,
-        "--threads": threads is not None,
-        "--compile": compiled,
-        "--cuda-graph": cuda_graph,
-        "--recompute": recompute,
-        "--channels-last": channels_last,
-        "--fused-optimizer": fused_optimizer,
-        "--calibration": calibration is not None,
-    }
-    of_an_exchange = {
-        "--strategy": strategy != "all",
-        "--collective": collective != "all-reduce",
-        "--gpus": gpus is not None,
-        "--root": root != "0",
-        "--nodes": nodes is not None,
-        "--fabric": fabric is not None,
-        "--gpus-per-process": gpus_per_process != "1",
-        "--no-fold": not fold,
-    }
-    from simulator.cli.options import refuse
+    from dataclasses import fields
 
-    if batch is not None:
-        from simulator.cli.step_command import StepSettings, run_step_command
+    from simulator.cli.ask import run
+    from simulator.cli.written import Written
 
-        refuse(of_an_exchange, "is about an exchange of gradients; with --batch one device runs a step alone")
-        run_step_command(
-            StepSettings(
-                topology=topology,
-                workload=workload,
-                batch=batch,
-                sequence_length=seq_len,
-                image=image,
-                sizes=sizes or [],
-                mode=mode,
-                precision=precision,
-                optimizer=optimizer,
-                compiled=compiled,
-                cuda_graph=cuda_graph,
-                recompute=recompute,
-                channels_last=channels_last,
-                fused_optimizer=fused_optimizer,
-                device=device,
-                threads=threads,
-                calibration=calibration,
-                json=json,
-                trace=trace,
-                plot=plot,
-                quiet=quiet,
-            )
-        )
-        return
-    refuse(of_a_step, "is about a step of a network; add --batch, for example --batch 32")
-    from simulator.cli.command import Settings, run_command
-
-    run_command(
-        Settings(
-            topology=topology,
-            strategy=strategy,
-            workload=workload,
-            collective=collective,
-            gpus=gpus,
-            root=root,
-            nodes=nodes,
-            fabric=fabric,
-            fold=fold,
-            gpus_per_process=gpus_per_process,
-            json=json,
-            trace=trace,
-            plot=plot,
-            quiet=quiet,
-        )
-    )
+    given["sizes"] = tuple(sizes or ())
+    run(Written(**{field.name: given[field.name] for field in fields(Written)}))

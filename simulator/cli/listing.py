@@ -42,7 +42,7 @@ def print_lists(*, topologies: bool, strategies: bool, parts: bool, networks: bo
 
 
 def _strategies() -> list[dict[str, str]]:
-    from simulator.strategies.registry import find_strategy, strategy_names
+    from simulator.collectives.registry import find_strategy, strategy_names
 
     return [{"name": name, "description": find_strategy(name).summary} for name in strategy_names(named_only=True)]
 

@@ -1,34 +1,67 @@
-"""The machine that ``--topology`` names, from a file, the catalogue or standard input."""
+"""The machines that ``--topology`` names, from files, the catalogue or standard input."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 
-from simulator.api import load_machine
-from simulator.errors import InputError
+from simulator.api.session import Session
+from simulator.cli.options import parse_count
+from simulator.cli.written import Written
+from simulator.errors import Fault, InputError, one_line
 from simulator.network.machine import Machine, compile_machine
+from simulator.questions.where import Where
 from simulator.topology.load import topology_from_text
 
-__all__ = ["machine_of"]
+__all__ = ["find_machines"]
 
 
-def machine_of(topology: str, n_nodes: int | None = None, fabric: str | None = None) -> Machine:
-    """Return the machine called *topology*, ``-`` being standard input.
+def find_machines(written: Written, session: Session) -> list[Where]:
+    """Return the machines that were *written*, which *session* knows then; ``-`` is standard input.
 
     Raises
     ------
     InputError
-        With every fault of the file.
+        With every fault of the files.
 
     """
-    if topology != "-":
-        return load_machine(topology, n_nodes=n_nodes, fabric=fabric)
+    if not written.topology:
+        raise InputError("--topology is needed, for example --topology p3.16xlarge.yaml (--list-topologies)")
+    nodes = None if written.nodes is None else parse_count("--nodes", written.nodes)
+    found: list[Where] = []
+    faults: list[Fault] = []
+    for name in _names(written.topology):
+        where = Where(name, nodes, written.fabric)
+        try:
+            if name == "-":
+                session.know(where, _from_input(nodes, written.fabric))
+            session.machine(where)
+        except InputError as error:
+            faults += error.faults
+        found.append(where)
+    if faults:
+        raise InputError(faults)
+    return found
+
+
+def _names(text: str) -> list[str]:
+    if "," not in text or Path(text).exists():
+        return [text]
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise InputError(f"--topology {one_line(text, 60)}: a name is missing; write for example p3.16xlarge,dgx-h100")
+    if len(set(names)) < len(names):
+        raise InputError(f"--topology {one_line(text, 60)}: a machine is named twice")
+    return names
+
+
+def _from_input(nodes: int | None, fabric: str | None) -> Machine:
     if sys.stdin is None:
         raise InputError("--topology -: standard input is closed")
     try:
         written = sys.stdin.buffer.read().decode("utf-8")
-        return compile_machine(topology_from_text(written, n_nodes=n_nodes, fabric=fabric))
+        return compile_machine(topology_from_text(written, n_nodes=nodes, fabric=fabric))
     except UnicodeDecodeError as error:
         raise InputError(f"--topology -: standard input is no UTF-8 text at byte {error.start}") from None
     except InputError as error:

@@ -7,15 +7,31 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
+from typing import TypeVar
 
+from simulator.collectives.nccl.tables import ALGORITHMS
+from simulator.collectives.registry import find_strategy, strategy_names
 from simulator.errors import Fault, InputError, MissingDependency, nearest, one_line
 from simulator.network.machine import Machine
-from simulator.strategies.registry import find_strategy, strategy_names
+from simulator.questions.where import CpuLibrary, Software
 from simulator.workload.collective import COLLECTIVES, Collective
 
-__all__ = ["check_outputs", "look_here", "parse_collective", "parse_count", "parse_gpus", "parse_strategies", "refuse"]
+__all__ = [
+    "check_outputs",
+    "look_here",
+    "parse_algorithm",
+    "parse_choice",
+    "parse_collective",
+    "parse_count",
+    "parse_gpus",
+    "parse_software",
+    "parse_strategies",
+    "refuse",
+]
 
 _MAX_DIGITS = 18
+_SYNONYMS = {"adamw": "adam", "float32": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16"}
+T = TypeVar("T", bound=str)
 PLOT_SUFFIXES = (".svg", ".png", ".pdf")
 
 
@@ -70,6 +86,31 @@ def parse_count(option: str, text: str) -> int:
     if len(number[2]) > _MAX_DIGITS:
         raise InputError(f"{option} {one_line(text, 60)}: is too {'small' if number[1] else 'large'}")
     return int(number[0])
+
+
+def parse_choice(option: str, text: str, allowed: Sequence[T]) -> T:
+    """Return which of *allowed* the *text* that *option* was given means."""
+    name = text.strip().lower()
+    name = _SYNONYMS.get(name, name)
+    for choice in allowed:
+        if name == choice:
+            return choice
+    raise InputError(f"{option} {one_line(text, 40)}: no such choice; {nearest(name, allowed)}")
+
+
+def parse_algorithm(text: str | None) -> str | None:
+    """Return the algorithm of NCCL called *text*."""
+    return None if text is None else parse_choice("--algorithm", text.replace("-", "_"), ALGORITHMS)
+
+
+def parse_software(nccl: str | None, cpu_library: CpuLibrary = "onednn") -> Software:
+    """Return the versions of libraries: today's where none is said."""
+    if nccl is None:
+        return Software(cpu_library=cpu_library)
+    match = re.fullmatch(r"\s*(\d{1,2})\.(\d{1,3})(?:\.\d{1,3})?\s*", nccl, re.ASCII)
+    if match is None or int(match[1]) < 2:
+        raise InputError(f"--nccl {one_line(nccl, 40)}: a version such as 2.18 is needed, from 2.0 on")
+    return Software((int(match[1]), int(match[2])), cpu_library)
 
 
 def parse_strategies(text: str) -> list[str]:

@@ -4,47 +4,122 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from simulator.console.style import Style
-from simulator.results.columns import lay_out, percent
+from simulator.results.columns import duration_column, lay_out, percent
+from simulator.results.reason import bound_of, steps_verdict
 from simulator.results.step import KindTime, LayerTime, StepResult
+from simulator.results.training import DeviceMemory, TrainingResult
 from simulator.results.words import BOUND_WORDS, FORMAT_WORDS, KIND_WORDS, MODE_WORDS, change_words, precision_words
 from simulator.units import format_duration, format_size
 
-__all__ = ["step_lines"]
+__all__ = ["step_lines", "ways_lines"]
 
 _SHOWN_LAYERS = 8
+_BOUNDS = "ideal schedules on the bare links, without launches and protocols: bounds"
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a block that repeats
 
 
-def step_lines(result: StepResult, style: Style) -> list[str]:
-    """Return the whole answer: time, where it goes, memory, and what would be faster."""
+def step_lines(result: TrainingResult, style: Style) -> list[str]:
+    """Return the whole answer: the verdict, where the time goes, memory, and what would be faster."""
+    step = result.step
     lines = _wrapped(_title(result), style, "bold")
     lines += ["", *_times(result, style)]
-    lines += ["", *_kinds(result, style)]
-    lines += ["", *_layers(result, style)]
-    lines += ["", *_memory(result, style)]
+    if result.device_count > 1:
+        lines += ["", *_streams(result, style)]
+    lines += ["", *_kinds(step, style)]
+    lines += ["", *_layers(step, style)]
+    for device in result.memory:
+        lines += ["", *_memory(device, len(result.memory) > 1, style)]
     if result.alternatives:
         lines += ["", *_alternatives(result, style)]
     return lines
 
 
-def _title(result: StepResult) -> str:
-    options = result.options
-    batch = f"batch {result.samples}"
-    if result.tokens:
-        batch += f" x {result.tokens // result.samples:,} tokens"
-    how = [batch, precision_words(result)]
+def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], style: Style) -> list[str]:
+    """Return ways to do the same step as a table, what software does before ideal schedules, and the verdict."""
+    software = [result for result in results if result.counts_software]
+    bounds = [result for result in results if not result.counts_software]
+    ordered = [*software, *bounds]
+    step = ordered[0].step
+    machines = dict.fromkeys(result.machine for result in ordered)
+    batches = dict.fromkeys(result.step.samples for result in ordered)
+    what = f"{step.workload} ({_count(step.parameter_count)} parameters)"
+    how = ", ".join([f"batch {next(iter(batches))} a device" if len(batches) == 1 else "the same step", *_how(step)])
+    where = f"{ordered[0].machine}, {_devices(ordered[0])}: " if len(machines) == 1 else ""
+    lines = _wrapped(f"{where}{MODE_WORDS[step.options.mode]} of {what}, {how}", style, "bold")
+    columns = {
+        "machine": [result.machine for result in ordered],
+        "devices": [_devices(result) for result in ordered],
+        "way": [result.way for result in ordered],
+        "step": duration_column([result.step_time_s for result in ordered]),
+        f"{step.sample}/s": [_rate(result.throughput) for result in ordered],
+        "efficiency": [percent(result.scaling_efficiency) for result in ordered],
+        "exposed": [format_duration(result.exposed_s, 3) for result in ordered],
+        "bottleneck": [result.bottleneck.name if result.bottleneck else "-" for result in ordered],
+        "memory": [_fit_words(result) for result in ordered],
+    }
+    if len(machines) == 1:
+        del columns["machine"], columns["devices"]
+    if len({result.way for result in ordered}) == 1 and len(machines) > 1:
+        del columns["way"]
+    right = [name not in ("machine", "devices", "way", "bottleneck", "memory") for name in columns]
+    names = list(columns)
+    spare = [names.index(name) for name in ("bottleneck", "memory", "efficiency") if name in columns]
+    marks = {len(software): _BOUNDS} if software and bounds else {}
+    lines += ["", *_table(names, list(columns.values()), right, style, spare, marks)]
+    lines += ["", *_wrapped(steps_verdict(ordered), style)]
+    if not software:
+        lines += _wrapped(f"these are {_BOUNDS}", style, "dim")
+    lines += _wrapped(f"trust: {_trust(ordered[0])}", style, "dim", hang=2)
+    for name, reason in unfit.items():
+        lines += _wrapped(f"{name} does not fit: {reason}", style, "dim", hang=2)
+    return lines
+
+
+def _title(result: TrainingResult) -> str:
+    step = result.step
+    options = step.options
+    each = step.samples // step.micro_batches
+    batch = f"batch {each}"
+    if step.micro_batches > 1:
+        batch += f" x {step.micro_batches} micro-batches"
+    if result.device_count > 1:
+        batch += f" x {result.device_count} devices"
+    if step.tokens:
+        batch += f" x {step.tokens // step.samples:,} tokens"
+    how = [batch, *_how(step)]
+    if result.device_count > 1:
+        how += ["FSDP" if result.parallel == "fsdp" else "DDP", result.way.replace(", FSDP", "")]
+    where = f"{result.machine}, {step.device} ({step.part})" if result.device_count == 1 else ""
+    where = where or f"{result.machine}, {_devices(result)}"
+    what = f"{step.workload} ({_count(step.parameter_count)} parameters)"
+    return f"{where}: {MODE_WORDS[options.mode]} of {what}, {', '.join(how)}"
+
+
+def _how(step: StepResult) -> list[str]:
+    options = step.options
+    how = [precision_words(step)]
     if options.mode == "train":
         fused = "fused " if options.fused_optimizer and options.optimizer != "none" else ""
         how.append(fused + options.optimizer if options.optimizer != "none" else "no optimiser")
     how += [word for word, on in (("compiled", options.compiled), ("CUDA graph", options.cuda_graph)) if on]
     how += [word for word, on in (("recompute", options.recompute), ("channels last", options.channels_last)) if on]
-    how += ["calibrated"] if result.calibrated else []
-    where = f"{result.machine}, {result.device} ({result.part})"
-    what = f"{result.workload} ({_count(result.parameter_count)} parameters)"
-    return f"{where}: {MODE_WORDS[options.mode]} of {what}, {', '.join(how)}"
+    return how + (["calibrated"] if step.calibrated else [])
+
+
+def _devices(result: TrainingResult) -> str:
+    return " and ".join(
+        f"{device.count} x {device.part}" if device.count > 1 else device.part for device in result.memory
+    )
+
+
+def _fit_words(result: TrainingResult) -> str:
+    need = result.tightest.need
+    if need.fits:
+        return f"{format_size(need.total_bytes, 3)} of {format_size(need.available_bytes, 3)}"
+    return f"{format_size(need.missing_bytes, 3)} too little"
 
 
 def _count(number: float) -> str:
@@ -63,52 +138,79 @@ def _digits(number: float) -> str:
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
-def _throughput(result: StepResult) -> str:
-    text = f"{_rate(result.throughput)} {result.sample}/s"
+def _throughput(result: TrainingResult) -> str:
+    text = f"{_rate(result.throughput)} {result.step.sample}/s"
     if result.tokens:
         text += f", {_rate(result.throughput * result.tokens / result.samples)} tokens/s"
     return text
 
 
-def _times(result: StepResult, style: Style) -> list[str]:
+def _times(result: TrainingResult, style: Style) -> list[str]:
+    step = result.step
     rows = [["step", format_duration(result.step_time_s), _throughput(result)]]
-    if len(result.parts_s) > 1:
-        rows += [[part, format_duration(seconds), ""] for part, seconds in result.parts_s.items()]
-    if result.on_host:
-        rows.append(["framework", format_duration(result.host_s), ""])
+    if result.device_count > 1:
+        words = f"efficiency {percent(result.scaling_efficiency)}"
+        rows.append(["one alone", format_duration(result.alone_s), words])
+        rows.append(
+            ["exposed", format_duration(result.exposed_s), f"of {format_duration(result.exchanging_s)} exchanging"]
+        )
+    if len(step.parts_s) > 1:
+        rows += [[part, format_duration(seconds), ""] for part, seconds in step.parts_s.items()]
+    if step.on_host:
+        rows.append(["framework", format_duration(step.host_s), ""])
     else:
-        rows.append(["host issues", format_duration(result.host_s), ""])
-        rows.append(["device waits", format_duration(result.waiting_s), ""])
+        rows.append(["host issues", format_duration(step.host_s), ""])
+        rows.append(["device waits", format_duration(step.waiting_s), ""])
     lines = lay_out(rows, [False, True, False])
     lines[0] = style.mark(lines[0], "bold", "green")
-    rate = result.model_flop / result.step_time_s if result.step_time_s > 0 else 0.0
-    peak = _digits(result.peak_flops_per_s / 1e12)
-    used = f"{_digits(rate / 1e12)} of {peak} TFLOP/s, {percent(result.utilisation)} of the peak"
-    if result.utilisation > 1.0:
-        convolves = any(kind.kind == "convolution" for kind in result.kinds)
+    rate = step.model_flop / step.step_time_s if step.step_time_s > 0 else 0.0
+    peak = _digits(step.peak_flops_per_s / 1e12)
+    each = " a device" if result.device_count > 1 else ""
+    used = f"{_digits(rate / 1e12)} of {peak} TFLOP/s{each}, {percent(step.utilisation)} of the peak"
+    if step.utilisation > 1.0:
+        convolves = any(kind.kind == "convolution" for kind in step.kinds)
         why = "Winograd's algorithm multiplies less than" if convolves else "causal attention computes half of what"
         used += f"; {why} is counted"
     width = max(len(row[0]) for row in rows)
-    facts = [("arithmetic", used), ("bound by", BOUND_WORDS[result.bound])]
+    facts = [("arithmetic", used), ("bound by", BOUND_WORDS[bound_of(result)])]
+    if result.bottleneck is not None:
+        facts.append(("slowest link", f"{result.bottleneck.name}, {percent(result.bottleneck.utilisation)} in use"))
+    if not result.counts_software:
+        facts.append(("a bound", f"{result.strategy} is an ideal schedule, without launches and protocols"))
     facts += [("trust", text)] if (text := _trust(result)) else []
     for name, text in facts:
         lines += _wrapped(f"{name.ljust(width)}  {text}", style, hang=width + 2)
     return lines
 
 
-def _trust(result: StepResult) -> str:
+def _trust(result: TrainingResult) -> str:
     """Return in words how good predictions of such steps were."""
     trust = result.trust
     if trust is None:
-        return "no such step has been scored against measurements"
+        over = " over several devices" if result.device_count > 1 else ""
+        return f"no such step{over} has been scored against measurements"
     what = f"{trust.rows} measured steps of {trust.family}s in {FORMAT_WORDS[trust.format]}"
-    what += " on CPUs" if trust.processor == "CPU" else ""
+    what += " on CPUs" if trust.processor == "CPU" else " over several devices" if trust.several else ""
     if trust.bias < -trust.median / 2:
         way = ", mostly too fast"
     else:
         way = ", mostly too slow" if trust.bias > trust.median / 2 else ""
     early = " (before 2019: of the fastest framework alone)" if trust.early_rows else ""
     return f"half of {what} within {trust.median * 100:.0f} %, nine in ten within {trust.p90 * 100:.0f} %{way}{early}"
+
+
+def _streams(result: TrainingResult, style: Style) -> list[str]:
+    """Return what each stream waits for."""
+    whole_s = result.step_time_s or 1.0
+    names = list(result.streams)
+    uses = list(result.streams.values())
+    columns = [
+        [name.replace("/", " ") for name in names],
+        [format_duration(use.busy_s) for use in uses],
+        [percent(use.busy_s / whole_s) for use in uses],
+        [", ".join(f"{format_duration(s, 3)} for {other}" for other, s in use.waits_s.items()) or "-" for use in uses],
+    ]
+    return _table(["streams", "busy", "share", "waits"], columns, [False, True, True, False], style)
 
 
 def _kinds(result: StepResult, style: Style) -> list[str]:
@@ -164,8 +266,12 @@ def _table(
     right: Sequence[bool],
     style: Style,
     spare: Sequence[int] = (),
+    marks: Mapping[int, str] | None = None,
 ) -> list[str]:
-    """Return a table; where it is too wide, without the columns *spare*, the first of them first, or as a list."""
+    """Return a table; where it is too wide, without the columns *spare*, the first of them first, or as a list.
+
+    *marks* are lines that stand before the row of that number.
+    """
     shown = list(range(len(header)))
     left_out = iter(spare)
     while True:
@@ -177,17 +283,21 @@ def _table(
             shown.remove(spared)
             continue
         lines = [header[0]]
-        for name, *rest in rows[1:]:
+        for number, (name, *rest) in enumerate(rows[1:]):
+            lines += _wrapped((marks or {}).get(number, ""), style, "dim") if number in (marks or {}) else []
             lines += textwrap.wrap(
                 f"  {name}: {', '.join(t for t in rest if t)}", style.width, subsequent_indent="    "
             )
+        marks = {}
         break
     lines[0] = style.mark(lines[0], "bold")
+    for number, text in (marks or {}).items():
+        lines.insert(1 + number, style.mark(text, "dim"))
     return lines
 
 
-def _memory(result: StepResult, style: Style) -> list[str]:
-    need = result.memory
+def _memory(device: DeviceMemory, named: bool, style: Style) -> list[str]:
+    need = device.need
     rows = {
         "parameters": need.parameters_bytes,
         "gradients": need.gradients_bytes,
@@ -198,16 +308,17 @@ def _memory(result: StepResult, style: Style) -> list[str]:
     }
     held = {name: n_bytes for name, n_bytes in rows.items() if n_bytes}
     verdict = "" if need.fits else f": {format_size(need.missing_bytes, 3)} too much"
-    title = f"memory: {format_size(need.total_bytes, 3)} of {format_size(need.available_bytes, 3)}{verdict}"
+    of = f" of each {device.part}" if named else " of each device" if device.count > 1 else ""
+    title = f"memory{of}: {format_size(need.total_bytes, 3)} of {format_size(need.available_bytes, 3)}{verdict}"
     columns = [[f"  {name}" for name in held], [format_size(n_bytes, 3) for n_bytes in held.values()]]
     table = lay_out([list(row) for row in zip(*columns, strict=True)], [False, True])
     return [*_wrapped(title, style, "bold"), *table]
 
 
-def _alternatives(result: StepResult, style: Style) -> list[str]:
+def _alternatives(result: TrainingResult, style: Style) -> list[str]:
     found = result.alternatives
     columns = [
-        [change_words(other, result) for other in found],
+        [change_words(other, result.step) for other in found],
         [format_duration(other.step_time_s) for other in found],
         [f"{result.step_time_s / other.step_time_s:.2f} x" for other in found],
         ["" if other.fits else "does not fit in memory" for other in found],

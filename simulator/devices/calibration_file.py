@@ -24,10 +24,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from simulator.devices.calibration import Calibration
-from simulator.devices.dispatch import DISPATCH
+from simulator.devices.dispatch import DispatchCosts
 from simulator.devices.predict import KERNEL_CLASSES
 from simulator.errors import InputError, nearest, one_line
+from simulator.questions.calibration import ISOLATED, Calibration
 from simulator.topology.validation import validate
 from simulator.topology.yaml_source import read_yaml
 
@@ -63,7 +63,9 @@ class DeviceCalibration(_Strict):
     bandwidth: _Factor = Field(1.0, description="On the bandwidth of the device's memory")
     dispatch: _Factor = Field(1.0, description="On the time in which the host issues an operator")
     by_class: dict[str, _Factor] = Field({}, description="On the time of one class of kernels")
-    host: dict[str, _Seconds] = Field({}, description="Seconds of the host's calls, by name of DispatchCosts")
+    host: dict[str, _Seconds] = Field(
+        {}, description="Seconds of the host's calls, by name of DispatchCosts, and of measuring"
+    )
     spread: dict[str, float] = Field({}, description="Relative standard deviation of each factor")
     points: Points = Field(Points(), description="What the factors were fitted to")
 
@@ -123,4 +125,4 @@ def load_calibration(path: str | Path, devices: Collection[str] | None = None) -
 
 
 _FACTORS = ("compute", "bandwidth", "dispatch")
-_HOST = tuple(constant.name for constant in fields(DISPATCH))
+_HOST = (*(constant.name for constant in fields(DispatchCosts)), *ISOLATED)

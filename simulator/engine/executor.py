@@ -1,30 +1,26 @@
 """Execute a plan on a machine: ``execute``.
 
-Rounds that repeat are folded: once a round has run undisturbed from start to end, the
-following ones would run alike, so they pass as one event.  Whoever joins in the meantime
-wakes them at the right place of the right round.  Tasks that repeat in step with each other
-(the channels of a ring) are folded together.  Without folding the same plan runs round by
-round and flow by flow; the results are equal.
+Here is when an activity may start: after its stream, those it names, and the queues that it takes.  What it does
+from then on is in :mod:`simulator.engine.rounds`; how it shares with others in :mod:`simulator.engine.flows`.
 """
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
 
-from simulator.engine.flows import ActiveFlow, Batch, FlowNetwork
-from simulator.engine.kernel import Kernel
+from simulator.engine.kernel import Kernel, Queue
+from simulator.engine.rounds import Amount, Rounds, Run
 from simulator.engine.timeline import Span, Timeline
 from simulator.errors import SimulationError
 from simulator.network.machine import Machine
-from simulator.plan.plan import Flow, Plan, Task, Transfer, Work
+from simulator.plan.plan import Activity, Flow, Fragment, Part, Perturbation, Plan, Resource, Work
 
-__all__ = ["execute"]
-
-_SAME = 1e-12  # relative: instants that differ by rounding alone
+__all__ = ["alone", "execute"]
 
 
 def execute(machine: Machine, plan: Plan, *, fold: bool = True) -> Timeline:
-    """Return when each task of *plan* happens on *machine*.
+    """Return when each activity of *plan* happens on *machine*.
 
     Parameters
     ----------
@@ -36,39 +32,23 @@ def execute(machine: Machine, plan: Plan, *, fold: bool = True) -> Timeline:
     Raises
     ------
     SimulationError
-        Where a task can never start, or a flow has no bandwidth.
+        Where an activity can never start or end, or a flow has no bandwidth.
 
     """
     return _Executor(machine, plan, fold=fold).run()
 
 
-class _Run:
-    """A transfer under way: which round, and its flows."""
-
-    __slots__ = ("batch", "first_ends_s", "first_round_s", "flows", "group", "rounds_left", "start_s", "task")
-
-    def __init__(self, task: Transfer, flows: list[Flow], start_s: float) -> None:
-        self.task = task
-        self.flows = flows
-        self.rounds_left = task.repeat
-        self.start_s = start_s
-        self.batch: Batch | None = None
-        self.group: _Sleepers | None = None
-        self.first_round_s = -1.0
-        self.first_ends_s: tuple[float, ...] = ()
+@lru_cache(maxsize=4096)
+def alone(machine: Machine, fragment: Fragment, fold: bool = True) -> Timeline:
+    """Return what *fragment* does when it has *machine* to itself."""
+    return execute(machine, fragment.plan, fold=fold)
 
 
-class _Sleepers:
-    """Transfers whose next ``rounds`` rounds pass as one event, each taking ``round_s``."""
+class _Capacities(dict[Resource, float]):
+    """Capacities by number or name; what has a name alone exists once."""
 
-    __slots__ = ("base_s", "resources", "round_s", "rounds", "runs")
-
-    def __init__(self, runs: list[_Run], base_s: float, round_s: float, rounds: int) -> None:
-        self.runs = runs
-        self.base_s = base_s
-        self.round_s = round_s
-        self.rounds = rounds
-        self.resources = {r for run in runs for flow in run.flows for r, _ in flow.route.loads}
+    def __missing__(self, resource: Resource) -> float:
+        return 1.0
 
 
 class _Executor:
@@ -77,216 +57,165 @@ class _Executor:
         self.plan = plan
         self.fold = fold
         self.kernel = Kernel()
-        self.network = FlowNetwork(self.kernel, machine.capacity_Bps)
+        self.capacity = _Capacities(enumerate(machine.capacity_Bps))
+        perturbed = bool(plan.perturbations)
+        self.rounds = Rounds(self.kernel, self.capacity, self._end, fold=fold, may_stall=perturbed)
+        self.queues: dict[str, Queue] = {name: self.kernel.queue(slots) for name, slots in plan.queues.items()}
         self.spans: list[Span | None] = [None] * len(plan.tasks)
         self.waiting: list[int] = [0] * len(plan.tasks)
+        self.not_before_s: list[float] = [0.0] * len(plan.tasks)  # for what ends at a time that is known beforehand
         self.followers: list[list[int]] = [[] for _ in plan.tasks]
-        self.at_boundary: list[_Run] = []
-        self.asleep: dict[int, _Sleepers] = {}  # by resource
+        self.met = _met(machine, plan, fold)
+        self.pace: dict[str, float] = {p.target: 1.0 for p in plan.perturbations if p.target}
+        self.fragments: dict[Fragment, tuple[float, dict[Resource, float]]] = {}
+        self.cancelled: set[int] = set()
+        self.running: dict[int, Run] = {}  # where there are perturbations, which may change them
+        self.is_perturbed = perturbed
 
     def run(self) -> Timeline:
+        tasks = self.plan.tasks
         last_on: dict[str, int] = {}
-        for task in self.plan.tasks:
+        for task in tasks:
             needs = set(task.after)
             if task.stream in last_on:
                 needs.add(last_on[task.stream])
             if any(not 0 <= n < task.id for n in needs):
                 raise SimulationError(f"task {task.id} ({task.label}) waits for a task that does not stand before it")
             last_on[task.stream] = task.id
-            self.waiting[task.id] = len(needs)
-            for number in needs:
-                self.followers[number].append(task.id)
-        for task in self.plan.tasks:
-            if self.waiting[task.id] == 0:
-                self._start(task)
+            if not self._passes(task, needs):
+                for number in needs:
+                    if self.spans[number] is None:
+                        self.waiting[task.id] += 1
+                        self.followers[number].append(task.id)
+        for perturbation in self.plan.perturbations:
+            self.kernel.call_at(perturbation.at_s, lambda p=perturbation: self._perturb(p))  # type: ignore[misc]
+        for task in tasks:
+            if self.waiting[task.id] == 0 and self.spans[task.id] is None:
+                self._begin(task)
         self.kernel.run()
         spans = [span for span in self.spans if span is not None]
-        if len(spans) != len(self.plan.tasks):
-            raise SimulationError("some tasks never ended")
+        if len(spans) != len(tasks):
+            stuck = next(task for task, span in zip(tasks, self.spans, strict=True) if span is None)
+            raise SimulationError(f"task {stuck.id} ({stuck.label}) never ended: nothing moves it on")
         links, resources = self._bytes()
         end_s = max((span.end_s for span in spans), default=0.0)
         return Timeline(self.machine, self.plan, tuple(spans), end_s, links, resources, self.kernel.events)
 
-    # -- tasks ---------------------------------------------------------------------
+    def _passes(self, task: Activity, needs: Collection[int]) -> bool:
+        """Note when *task* may begin; where all before it is known and nobody can slow it, also when it ends.
 
-    def _start(self, task: Task) -> None:
-        now = self.kernel.now_s
-        if isinstance(task, Work):
-            self.kernel.call_at(now + task.duration_s, lambda: self._end(task, Span(task.id, now, self.kernel.now_s)))
+        What a host issues far ahead of its device costs no event so.
+        """
+        known = [span for number in needs if (span := self.spans[number]) is not None]
+        begin_s = self.not_before_s[task.id] = max((span.end_s for span in known), default=0.0)
+        alone = len(task.parts) == 1 and task.repeat == 1 and not (task.takes or task.gives or self.is_perturbed)
+        if not alone or len(known) < len(needs) or isinstance(task.parts[0], Flow):
+            return False
+        part = task.parts[0]
+        if isinstance(part, Work) and not part.loads:
+            duration_s = part.duration_s
+        else:
+            amount = next(iter(self._amounts(task, part)))
+            if amount.loads:
+                return False
+            duration_s = amount.amount
+        self.spans[task.id] = Span(task.id, begin_s, begin_s + duration_s)
+        return True
+
+    def _begin(self, task: Activity) -> None:
+        """Begin *task*, before which everything has ended or will by a time that is known."""
+        if self.not_before_s[task.id] > self.kernel.now_s:
+            self.kernel.call_at(self.not_before_s[task.id], lambda: self._ready(task))
+        else:
+            self._ready(task)
+
+    # -- activities ----------------------------------------------------------------
+
+    def _ready(self, task: Activity, taken: int = 0) -> None:
+        """Take the queues of *task* one after the other, then start it."""
+        if taken < len(task.takes):
+            self.queues[task.takes[taken]].take(lambda: self._ready(task, taken + 1))
             return
-        flows = list(task.flows)
-        if not self.fold:
-            flows = [_single(flow) for flow in flows for _ in range(flow.count)]
-        self._round(_Run(task, flows, now))
+        if task.id in self.cancelled:
+            now = self.kernel.now_s
+            self._end(task, Span(task.id, now, now))
+            return
+        amounts = [amount for part in task.parts for amount in self._amounts(task, part)]
+        if len(amounts) == 1 and task.repeat == 1 and not self.is_perturbed:
+            only = amounts[0]
+            if only.in_seconds and not only.loads:  # nobody can slow it
+                start_s = self.kernel.now_s
+                self.kernel.call_at(
+                    start_s + only.amount, lambda: self._end(task, Span(task.id, start_s, self.kernel.now_s))
+                )
+                return
+        run = self.rounds.start(task, amounts)
+        if self.is_perturbed:
+            self.running[task.id] = run
 
-    def _end(self, task: Task, span: Span) -> None:
+    def _amounts(self, task: Activity, part: Part) -> Iterable[Amount]:
+        if isinstance(part, Flow):
+            latency_s = part.route.latency_s + part.latency_s
+            if self.fold:
+                loads: list[tuple[Resource, float]] = [(r, share * part.count) for r, share in part.route.loads]
+                return (Amount(part.wire_bytes, loads, part.cap_Bps, latency_s),)
+            return (Amount(part.wire_bytes, part.route.loads, part.cap_Bps, latency_s),) * part.count
+        if isinstance(part, Work):
+            duration_s, shares = part.duration_s, dict(part.loads)
+        else:
+            duration_s, shares = self._alone(part)
+        loads = [(r, share * self._whole(r)) for r, share in shares.items() if share > 0.0 and r in self.met]
+        return (Amount(duration_s, loads, self.pace.get(task.place, 1.0), in_seconds=True),)
+
+    def _alone(self, fragment: Fragment) -> tuple[float, dict[Resource, float]]:
+        """Return how long *fragment* takes by itself, and which share of each resource it uses then on average."""
+        if fragment not in self.fragments:
+            self.fragments[fragment] = self._averaged(fragment)
+        return self.fragments[fragment]
+
+    def _averaged(self, fragment: Fragment) -> tuple[float, dict[Resource, float]]:
+        timeline = alone(self.machine, fragment, self.fold)
+        shares = dict(fragment.loads)
+        if timeline.end_s > 0:
+            for resource, n_bytes in enumerate(timeline.resource_bytes):
+                if n_bytes and resource in self.met:
+                    shares[resource] = n_bytes / self.machine.capacity_Bps[resource] / timeline.end_s
+            for name, used_s in fragment.used_s:
+                shares[name] = shares.get(name, 0.0) + used_s / timeline.end_s
+        return timeline.end_s, {resource: min(1.0, share) for resource, share in shares.items()}
+
+    def _whole(self, resource: Resource) -> float:
+        """Return the capacity of *resource* while nothing perturbs it."""
+        return self.machine.capacity_Bps[resource] if isinstance(resource, int) else 1.0
+
+    def _end(self, task: Activity, span: Span) -> None:
         self.spans[task.id] = span
+        self.running.pop(task.id, None)
+        for name in task.gives:
+            self.queues[name].give()
         for number in self.followers[task.id]:
             self.waiting[number] -= 1
             if self.waiting[number] == 0:
-                self._start(self.plan.tasks[number])
+                self._begin(self.plan.tasks[number])
 
-    # -- rounds --------------------------------------------------------------------
+    # -- perturbations -------------------------------------------------------------
 
-    def _round(self, run: _Run) -> None:
-        """Start the next round of *run*."""
-        now = self.kernel.now_s
-        batch = Batch(now, lambda: self._boundary(run))
-        for position, flow in enumerate(run.flows):
-            loads = [(r, share * flow.count) for r, share in flow.route.loads]
-            latency = flow.route.latency_s + flow.latency_s
-            batch.flows.append(ActiveFlow(batch, position, flow.wire_bytes, loads, flow.cap_Bps, latency))
-        batch.pending = len(batch.flows)
-        run.batch = batch
-        if not batch.flows:
-            self.kernel.call_at(now, batch.done)
+    def _perturb(self, what: Perturbation) -> None:
+        if what.cancels is not None and self.spans[what.cancels] is None:
+            self.cancelled.add(what.cancels)
+            if what.cancels in self.running:
+                self.rounds.cancel(self.running[what.cancels])
+        if not what.target:
             return
-        self._wake_who_shares(batch)
-        self.network.start(batch)
-
-    def _boundary(self, run: _Run) -> None:
-        """A round of *run* has ended; what follows is decided when all of this instant is known."""
-        now = self.kernel.now_s
-        run.rounds_left -= 1
-        batch = run.batch
-        if run.first_round_s < 0 and batch is not None:
-            run.first_round_s = now - run.start_s
-            run.first_ends_s = tuple(f.end_s + f.latency_s - run.start_s for f in batch.flows)
-        self._decide_later([run])
-
-    def _decide_later(self, runs: list[_Run]) -> None:
-        if not self.at_boundary:
-            self.kernel.call_last(self._settle)
-        self.at_boundary.extend(runs)
-
-    def _settle(self) -> None:
-        runs, self.at_boundary = self.at_boundary, []
-        ready = [run for run in runs if run.rounds_left > 0]
-        for run in runs:
-            if run.rounds_left == 0:
-                span = Span(run.task.id, run.start_s, self.kernel.now_s, run.first_round_s, run.first_ends_s)
-                self._end(run.task, span)
-        if not self.fold:
-            for run in ready:
-                self._round(run)
-            return
-        here = {run.batch: run for run in ready if run.batch is not None}
-        groups: dict[int, list[_Run]] = {}
-        for run in ready:
-            group = None if id(run) in groups else self._in_step(run, here)
-            for member in group or ():
-                groups[id(member)] = group or []
-        for run in ready:
-            if id(run) not in groups:
-                self._round(run)
-        for run in ready:  # only now is it known who else moves bytes from this instant on
-            group = groups.pop(id(run), None)
-            if group is None or run.group is not None:
-                continue
-            for member in group:
-                groups.pop(id(member), None)
-            self._sleep(group)
-
-    def _in_step(self, run: _Run, here: dict[Batch, _Run]) -> list[_Run] | None:
-        """Return all runs that shared with *run* in its last round, if they are in step with it."""
-        batch = run.batch
-        if batch is None or not batch.whole:
-            return None
-        now = self.kernel.now_s
-        group = {id(run): run}
-        stack = [batch]
-        while stack:
-            for peer in stack.pop().peers:
-                other = here.get(peer)
-                if other is None or not peer.whole or abs(peer.start_s - batch.start_s) > _SAME * now:
-                    return None
-                if id(other) not in group:
-                    group[id(other)] = other
-                    stack.append(peer)
-        return list(group.values())
-
-    # -- folding -------------------------------------------------------------------
-
-    def _sleep(self, runs: list[_Run]) -> None:
-        """Let the rounds that *runs* have in common pass as one event."""
-        now = self.kernel.now_s
-        batch = runs[0].batch
-        assert batch is not None
-        round_s = now - batch.start_s
-        rounds = min(run.rounds_left for run in runs)
-        group = _Sleepers(runs, now, round_s, rounds)
-        if any(r in self.asleep for r in group.resources) or self.network.in_use(group.resources):
-            for run in runs:
-                self._round(run)
-            return
-        for run in runs:
-            run.group = group
-        self.asleep.update(dict.fromkeys(group.resources, group))
-        self.kernel.call_at(now + rounds * round_s, lambda: self._passed(group))
-
-    def _rise(self, group: _Sleepers, rounds: int) -> None:
-        for run in group.runs:
-            run.group = None
-            run.rounds_left -= rounds
-        for resource in group.resources:
-            del self.asleep[resource]
-        group.rounds = -1
-
-    def _passed(self, group: _Sleepers) -> None:
-        if group.rounds < 0:  # woken before
-            return
-        self._rise(group, group.rounds)
-        for run in group.runs:
-            run.batch = None  # the last round lies far back: no measure of the next one
-        self._decide_later(group.runs)
-
-    def _wake_who_shares(self, batch: Batch) -> None:
-        if not self.asleep:
-            return
-        groups = {id(g): g for flow in batch.flows for r, _ in flow.loads if (g := self.asleep.get(r)) is not None}
-        for group in groups.values():
-            self._wake(group)
-
-    def _wake(self, group: _Sleepers) -> None:
-        """Set the sleepers where they are by now: some rounds on, somewhere within a round."""
-        elapsed = self.kernel.now_s - group.base_s
-        done = group.rounds
-        if group.round_s > 0:
-            done = min(int(elapsed / group.round_s * (1 + _SAME)), group.rounds)
-        if done == group.rounds:
-            self._passed(group)
-            return
-        self._rise(group, done)
-        for run in group.runs:
-            self._resume(run, max(0.0, elapsed - done * group.round_s))
-
-    def _resume(self, run: _Run, into_s: float) -> None:
-        """Start a round of *run* as if it had begun *into_s* ago, by the record of the last one."""
-        now = self.kernel.now_s
-        model = run.batch
-        assert model is not None
-        batch = Batch(now - into_s, lambda: self._boundary(run))
-        batch.arrival_s = now
-        batch.whole = False
-        for flow, old in zip(run.flows, model.flows, strict=True):
-            new = ActiveFlow(batch, old.position, flow.wire_bytes, old.loads, old.cap_Bps, old.latency_s)
-            end_s = old.end_s - model.start_s
-            if end_s <= into_s:
-                new.end_s = batch.start_s + end_s
-                batch.arrival_s = max(batch.arrival_s, new.end_s + new.latency_s)
-                continue
-            moved = 0.0
-            steps = [*old.history, (into_s, 0.0)]
-            for (begin, rate), (finish, _) in pairwise(steps):
-                moved += rate * max(0.0, min(finish, into_s) - begin)
-            new.remaining = max(0.0, flow.wire_bytes - moved)
-            batch.flows.append(new)
-        batch.pending = len(batch.flows)
-        run.batch = batch
-        if batch.pending == 0:
-            self.kernel.call_at(batch.arrival_s, batch.done)
-        else:
-            self.network.start(batch)
+        for index in [i for i, name in enumerate(self.machine.resource_names) if name == what.target]:
+            self.capacity[index] = self._whole(index) * what.factor
+            self.rounds.change(index)
+        self.capacity[what.target] = what.factor
+        self.rounds.change(what.target)
+        self.pace[what.target] = what.factor
+        for run in list(self.running.values()):
+            if run.task.place == what.target:
+                self.rounds.slow(run, what.factor)
 
     # -- what was moved ------------------------------------------------------------
 
@@ -294,17 +223,57 @@ class _Executor:
         links = [0.0] * len(self.machine.links)
         resources = [0.0] * len(self.machine.capacity_Bps)
         for task in self.plan.tasks:
-            if isinstance(task, Transfer):
-                for flow in task.flows:
-                    moved = flow.wire_bytes * flow.count * task.repeat
-                    for link, share in flow.route.links:
+            for part in task.parts:
+                if isinstance(part, Work):
+                    continue
+                if isinstance(part, Flow):
+                    moved = part.wire_bytes * part.count * task.repeat
+                    for link, share in part.route.links:
                         links[link] += moved * share
-                    for resource, share in flow.route.loads:
+                    for resource, share in part.route.loads:
                         resources[resource] += moved * share
+                else:
+                    timeline = alone(self.machine, part, self.fold)
+                    _add(links, timeline.link_bytes, task.repeat)
+                    _add(resources, timeline.resource_bytes, task.repeat)
         return tuple(links), tuple(resources)
 
 
-def _single(flow: Flow) -> Flow:
-    if flow.count == 1:
-        return flow
-    return Flow(flow.route, flow.bytes, 1, flow.overhead, flow.cap_Bps, flow.latency_s)
+def _add(totals: list[float], moved: Sequence[float], times: int) -> None:
+    for index, n_bytes in enumerate(moved):
+        if n_bytes:
+            totals[index] += n_bytes * times
+
+
+def _met(machine: Machine, plan: Plan, fold: bool) -> set[Resource]:
+    """Return the resources on which works and fragments can meet others, or a perturbation: all else slows nobody."""
+    met: set[Resource] = {p.target for p in plan.perturbations if p.target}
+    met.update(index for index, name in enumerate(machine.resource_names) if name in met)
+    first: dict[Resource, str] = {}
+    seen: set[tuple[int, str]] = set()
+    if not any(isinstance(part, Fragment) or (isinstance(part, Work) and part.loads) for part in _parts(plan)):
+        return set()
+    for task in plan.tasks:
+        for part in task.parts:
+            if (isinstance(part, Work) and not part.loads) or (id(part), task.stream) in seen:
+                continue
+            seen.add((id(part), task.stream))
+            for resource in _loaded(machine, part, fold):
+                if first.setdefault(resource, task.stream) != task.stream:
+                    met.add(resource)
+    return met
+
+
+def _parts(plan: Plan) -> Iterator[Part]:
+    return (part for task in plan.tasks for part in task.parts)
+
+
+def _loaded(machine: Machine, part: Part, fold: bool) -> Iterator[Resource]:
+    """Yield the resources that *part* loads."""
+    if isinstance(part, Flow):
+        yield from (resource for resource, _ in part.route.loads)
+        return
+    yield from (resource for resource, _ in part.loads)
+    if isinstance(part, Fragment):
+        yield from (resource for resource, _ in part.used_s)
+        yield from (index for index, n_bytes in enumerate(alone(machine, part, fold).resource_bytes) if n_bytes)

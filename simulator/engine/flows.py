@@ -1,17 +1,20 @@
-"""Flows under way: who shares what with whom, at which rate, until when.
+"""What is under way: who shares what with whom, at which rate, until when.
 
-Rates are recomputed when a flow starts or ends, only for the flows that are connected to it
-by shared resources.  All changes of one instant are taken together.
+Rates are recomputed when something starts or ends, only for what is connected to it by shared resources.  All
+changes of one instant are taken together.  Shares are max-min fair: among flows of their bytes a second, as links
+with fair arbitration give; among works of their rate when alone, which is 1 for each.  Where the two meet, all
+shares are of the rate alone, so that no unit outweighs another.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from simulator.engine.kernel import Kernel
 from simulator.errors import SimulationError
 from simulator.network.fairshare import fair_rates
+from simulator.plan.plan import Resource
 
 __all__ = ["ActiveFlow", "Batch", "FlowNetwork"]
 
@@ -19,7 +22,7 @@ _SAME_INSTANT = 1e-12  # relative: finishing times that differ by rounding alone
 
 
 class ActiveFlow:
-    """A flow that moves bytes now.
+    """A part of an activity under way: bytes that move, or seconds of work (``in_seconds``) that pass.
 
     ``history`` lists (time since the batch began, rate from then on), so that the state at
     any moment of the batch can be told afterwards.
@@ -30,6 +33,7 @@ class ActiveFlow:
         "cap_Bps",
         "end_s",
         "history",
+        "in_seconds",
         "latency_s",
         "loads",
         "position",
@@ -43,14 +47,16 @@ class ActiveFlow:
         self,
         batch: Batch,
         position: int,
-        wire_bytes: float,
-        loads: Sequence[tuple[int, float]],
+        amount: float,
+        loads: Sequence[tuple[Resource, float]],
         cap_Bps: float,
         latency_s: float,
+        in_seconds: bool = False,
     ) -> None:
         self.batch = batch
         self.position = position
-        self.remaining = wire_bytes
+        self.in_seconds = in_seconds
+        self.remaining = amount
         self.loads = loads
         self.cap_Bps = cap_Bps
         self.latency_s = latency_s
@@ -81,16 +87,17 @@ class Batch:
 
 
 class FlowNetwork:
-    """The capacities of a machine and the flows that share them."""
+    """The capacities of a machine and what shares them; *may_stall* says that one may be nothing for a while."""
 
-    def __init__(self, kernel: Kernel, capacity_Bps: Sequence[float]) -> None:
+    def __init__(self, kernel: Kernel, capacity: Mapping[Resource, float], *, may_stall: bool = False) -> None:
         self._kernel = kernel
-        self._capacity = capacity_Bps
-        self._users: dict[int, dict[ActiveFlow, None]] = {}
+        self._capacity = capacity
+        self._may_stall = may_stall
+        self._users: dict[Resource, dict[ActiveFlow, None]] = {}
         self._ends: list[tuple[float, int, int, ActiveFlow]] = []
         self._pushed = 0
         self._touched: dict[ActiveFlow, None] = {}
-        self._freed: dict[int, None] = {}
+        self._freed: dict[Resource, None] = {}
         self._solving = False
         self._armed_s = float("inf")
 
@@ -110,9 +117,29 @@ class FlowNetwork:
             self._finish(flow, now)
         self._request()
 
-    def in_use(self, resources: Iterable[int]) -> bool:
-        """Whether a flow moves bytes over any of *resources*."""
+    def in_use(self, resources: Iterable[Resource]) -> bool:
+        """Whether anything under way loads any of *resources*."""
         return any(self._users.get(resource) for resource in resources)
+
+    def change(self, resource: Resource) -> None:
+        """Share anew what loads *resource*, whose capacity is another from now on."""
+        self._freed[resource] = None
+        self._request()
+
+    def slow(self, flows: Iterable[ActiveFlow], cap: float) -> None:
+        """Let *flows* go at *cap* at most from now on."""
+        for flow in flows:
+            flow.cap_Bps = cap
+            if flow.end_s < 0:
+                self._touched[flow] = None
+        self._request()
+
+    def cancel(self, batch: Batch) -> None:
+        """End *batch* here and now; whoever waits for it is not told."""
+        for flow in batch.flows:
+            if flow.end_s < 0:
+                self._remove(flow)
+        self._request()
 
     def _request(self) -> None:
         if not self._solving:
@@ -157,7 +184,7 @@ class FlowNetwork:
 
     def _connected(self, start: ActiveFlow) -> list[ActiveFlow]:
         part = {start: None}
-        resources: set[int] = set()
+        resources: set[Resource] = set()
         stack = [start]
         while stack:
             for resource, _ in stack.pop().loads:
@@ -170,7 +197,7 @@ class FlowNetwork:
         return list(part)
 
     def _share(self, part: list[ActiveFlow], now: float) -> None:
-        rates = fair_rates([f.loads for f in part], [f.cap_Bps for f in part], self._capacity)
+        rates = self._rates(part)
         first = part[0].batch
         if any(flow.batch is not first for flow in part):
             batches = dict.fromkeys(flow.batch for flow in part)
@@ -179,16 +206,27 @@ class FlowNetwork:
         for flow, rate in zip(part, rates, strict=True):
             if rate == flow.rate:
                 continue
-            if rate <= 0:
+            if rate <= 0 and not self._may_stall:
                 raise SimulationError("a flow has no bandwidth left; a capacity is zero or too small to tell apart")
             flow.remaining -= flow.rate * (now - flow.since_s)
             flow.rate = rate
             flow.since_s = now
             flow.history.append((now - flow.batch.start_s, rate))
             flow.version += 1
+            if rate <= 0:
+                continue
             self._pushed += 1
             end = now if rate == float("inf") else now + max(0.0, flow.remaining) / rate
             heapq.heappush(self._ends, (end, self._pushed, flow.version, flow))
+
+    def _rates(self, part: list[ActiveFlow]) -> list[float]:
+        caps = [flow.cap_Bps for flow in part]
+        if len({flow.in_seconds for flow in part}) == 1:
+            return fair_rates([flow.loads for flow in part], caps, self._capacity)
+        alone = [min([flow.cap_Bps, *(self._capacity[r] / w for r, w in flow.loads)]) for flow in part]
+        loads = [[(r, w * rate) for r, w in flow.loads if rate] for flow, rate in zip(part, alone, strict=True)]
+        shares = fair_rates(loads, [1.0] * len(part), self._capacity)
+        return [share * rate for share, rate in zip(shares, alone, strict=True)]
 
     def _arm(self) -> None:
         while self._ends and self._ends[0][2] != self._ends[0][3].version:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
+from typing import Any
 
 __all__ = ["fair_rates"]
 
@@ -16,9 +17,9 @@ _SLACK = 1 + 1e-12  # what fills up together is frozen together, whatever the la
 
 
 def fair_rates(
-    loads: Sequence[Sequence[tuple[int, float]]],
+    loads: Sequence[Sequence[tuple[Any, float]]],
     caps_Bps: Sequence[float],
-    capacity_Bps: Mapping[int, float] | Sequence[float],
+    capacity_Bps: Mapping[Any, float] | Sequence[float],
 ) -> list[float]:
     """Return the max-min fair rate of each flow.
 
@@ -41,10 +42,10 @@ def fair_rates(
     if n == 1:  # the common case: alone in its part of the network
         return [min([caps_Bps[0], *(capacity_Bps[r] / w for r, w in loads[0])])]
     rates = [0.0] * n
-    free: dict[int, float] = {}
-    weight: dict[int, float] = {}
-    users: dict[int, list[int]] = {}
-    n_open: dict[int, int] = {}
+    free: dict[Any, float] = {}
+    weight: dict[Any, float] = {}
+    users: dict[Any, list[int]] = {}
+    n_open: dict[Any, int] = {}
     for i, load in enumerate(loads):
         for resource, w in load:
             if resource not in free:
@@ -83,14 +84,14 @@ def fair_rates(
                     frozen[capped[j]] = None
                 j += 1
         if level <= share * _SLACK:
-            full: list[tuple[int, int]] = []
+            full: list[tuple[int, Any]] = []
             while heap and heap[0][0] <= share * _SLACK:
                 known, at, resource = heappop(heap)
                 if levels.get(resource) == known:
                     full.append((at, resource))
             for _, resource in sorted(full):
                 frozen.update(dict.fromkeys(i for i in users[resource] if i in open_flows))
-        changed: dict[int, None] = {}
+        changed: dict[Any, None] = {}
         for i in frozen:
             rate = min(share, caps_Bps[i])
             rates[i] = rate

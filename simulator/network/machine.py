@@ -24,6 +24,16 @@ class Node:
     latency_s: float  # added to what passes through
     part_name: str = ""
 
+    @property
+    def multiprocessors(self) -> str:
+        """The name of what computes on it, as a resource of which plans use shares."""
+        return f"{self.name}:multiprocessors"
+
+    @property
+    def memory(self) -> str:
+        """The name of the bandwidth of its memory, likewise."""
+        return f"{self.name}:memory"
+
 
 @dataclass(frozen=True, slots=True)
 class Link:
@@ -50,9 +60,9 @@ class Link:
         return self.bandwidth_Bps / self.count
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Machine:
-    """The link graph and its capacities.
+    """The link graph and its capacities.  Two machines are the same only where they are one object.
 
     ``capacity_Bps[r]`` belongs to the resource called ``resource_names[r]``: a direction of
     a link, a half-duplex link, a socket's memory bus or a switch's fabric.  ``outgoing[v]``

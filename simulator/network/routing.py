@@ -33,7 +33,6 @@ class Router:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self._kept: dict[tuple[int, int], Route] = {}
-        self.found: dict[object, object] = {}  # what searches over this machine have found, by what was asked
         self._near_nics: dict[int, list[tuple[int, Route]]] = {}
         self._cpus: dict[int, int | None] = {}
         self._into: dict[tuple[int, int], Link] | None = None

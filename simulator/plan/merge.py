@@ -1,13 +1,12 @@
-"""Several plans at once: ``merge``."""
+"""Several plans at once: beside each other (``merge``), or round by round as one (``in_step``)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from simulator.plan.plan import Plan, Task
+from simulator.plan.plan import Activity, Flow, Plan, PlanBuilder
 
-__all__ = ["merge"]
+__all__ = ["in_step", "merge"]
 
 
 def merge(plans: Sequence[Plan]) -> Plan:
@@ -15,25 +14,35 @@ def merge(plans: Sequence[Plan]) -> Plan:
 
     Each keeps its order within itself and waits for none of the others: the plans meet only
     in the links that they share.  Streams are told apart by the number of the plan
-    (``0/main``), tasks are renumbered, and a fact stays where all plans agree on it.
+    (``0/main``), activities are renumbered, and a fact stays where all plans agree on it.
     """
     if len(plans) == 1:
         return plans[0]
-    tasks: list[Task] = []
+    builder = PlanBuilder()
     for number, plan in enumerate(plans):
-        offset = len(tasks)
-        tasks.extend(
-            replace(
-                task, id=task.id + offset, stream=f"{number}/{task.stream}", after=tuple(a + offset for a in task.after)
-            )
-            for task in plan.tasks
-        )
+        builder.inline(plan, f"{number}/")
+    builder.notes += dict.fromkeys(note for plan in plans for note in plan.notes)
     facts = dict(plans[0].facts) if plans else {}
     for plan in plans[1:]:
         facts = {key: value for key, value in facts.items() if key in plan.facts and plan.facts[key] == value}
-    return Plan(
-        tuple(tasks),
-        tuple(ring for plan in plans for ring in plan.rings),
-        tuple(dict.fromkeys(note for plan in plans for note in plan.notes)),
-        facts,
-    )
+    builder.facts |= facts
+    return builder.build()
+
+
+def in_step(builder: PlanBuilder, plans: Sequence[Plan], stream: str, after: Sequence[int]) -> list[int]:
+    """Add *plans*, which start together once *after* has ended; return their last activities.
+
+    Plans of transfers alike but for the routes become one: a round begins when that before
+    has ended in all groups.  So the cost of groups at the same work does not grow with their
+    number.  Other plans run beside each other, each at its own pace.
+    """
+    shapes = {tuple(_shape(task) for task in plan.tasks) for plan in plans}
+    if len(shapes) > 1 or not all(isinstance(part, Flow) for task in plans[0].tasks for part in task.parts):
+        return [end for i, plan in enumerate(plans) for end in builder.inline(plan, f"{stream}{i}.", after)]
+    columns = zip(*[plan.tasks for plan in plans], strict=True)
+    joined = [column[0]._replace(parts=tuple(part for task in column for part in task.parts)) for column in columns]
+    return builder.inline(Plan(tuple(joined), tuple(r for plan in plans for r in plan.rings)), f"{stream}.", after)
+
+
+def _shape(task: Activity) -> tuple[object, ...]:
+    return task.label, task.stream, task.after, task.repeat, task.place, len(task.parts)

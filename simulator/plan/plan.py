@@ -1,23 +1,28 @@
-"""The plan: a directed acyclic graph of tasks on streams.
+"""The plan: a directed acyclic graph of activities on streams.
 
-A stream runs its tasks in the order of the plan; a task also waits for the tasks it names
-in ``after``.  There are two kinds:
+A stream runs its activities in the order of the plan; an activity also waits for those that it names in
+``after`` and for a slot in each queue that it ``takes``.  It has one or more parts, which start together, and it
+ends with the last of them:
 
-* :class:`Transfer`: flows of bytes along routes that start together.  It ends when the last
-  byte of the last flow has arrived.  ``repeat`` of n means that the same flows run n times,
-  each time after the one before has ended: n rounds of a schedule that load the links
-  alike are one task.
-* :class:`Work`: a time spent on a device or a host thread.
+* :class:`Flow`: bytes along a route;
+* :class:`Work`: seconds at a place, with what it uses of resources meanwhile;
+* :class:`Fragment`: a plan of its own (a collective), which passes as one with what it takes when alone.
+
+What runs at the same time and loads the same resource slows each other (:mod:`simulator.engine.flows`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from simulator.network.route import Route
 
-__all__ = ["Flow", "Plan", "PlanBuilder", "Task", "Transfer", "Work"]
+__all__ = ["Activity", "Flow", "Fragment", "Part", "Perturbation", "Plan", "PlanBuilder", "Resource", "Work"]
+
+# A capacity of the machine by its number, or by a name what exists once (the multiprocessors of a GPU): all of it is 1.
+Resource = int | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,55 +46,106 @@ class Flow:
         return self.bytes * self.overhead
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """Flows that start together, ``repeat`` times one after the other."""
+class Work(NamedTuple):
+    """``duration_s`` when alone, with ``loads``: the share of each resource that it uses meanwhile."""
 
-    id: int
-    label: str
-    stream: str
-    after: tuple[int, ...]
-    flows: tuple[Flow, ...]
-    repeat: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """``duration_s`` on the device or host thread ``place``."""
-
-    id: int
-    label: str
-    stream: str
-    after: tuple[int, ...]
-    place: str
     duration_s: float
+    loads: tuple[tuple[Resource, float], ...] = ()
 
 
-Task = Transfer | Work
+@dataclass(frozen=True, eq=False)
+class Fragment:
+    """A plan that is a part of others: run alone once, it passes as one activity.
+
+    It loads each link by what it moved there on average.  ``loads`` are shares of other resources that it holds
+    throughout, ``used_s`` those of which it needs so many seconds in all.  Two fragments are the same only where
+    they are one object, so that what one takes alone is found once.
+    """
+
+    plan: Plan
+    loads: tuple[tuple[Resource, float], ...] = ()
+    used_s: tuple[tuple[Resource, float], ...] = ()
+
+
+Part = Flow | Work | Fragment
+
+
+class Activity(NamedTuple):
+    """Parts that start together, ``repeat`` times one after the other.
+
+    First it waits: for its stream, for ``after``, for a slot of each queue in ``takes``.  Then it is under way, at
+    ``place`` where it is one.  At its end it gives a slot back to each queue in ``gives``.  ``about`` is what it is
+    of, for those who read the timeline: the engine does not look at it.
+    """
+
+    id: int
+    label: str
+    stream: str
+    after: tuple[int, ...]
+    parts: tuple[Part, ...]
+    repeat: int = 1
+    place: str = ""
+    takes: tuple[str, ...] = ()
+    gives: tuple[str, ...] = ()
+    about: Any = None
+
+    @property
+    def flows(self) -> tuple[Flow, ...]:
+        """Those of its parts that are bytes along a route."""
+        return tuple(part for part in self.parts if isinstance(part, Flow))
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds of its work when alone; 0 where it has none."""
+        return max((part.duration_s for part in self.parts if isinstance(part, Work)), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Perturbation:
+    """At ``at_s`` the resource or place called ``target`` goes on at ``factor`` of what it was at first.
+
+    A factor of 0 stops what needs it until a later perturbation.  ``cancels`` is an activity that ends there and
+    then, whatever is left of it; one that has not begun ends as it begins.
+    """
+
+    at_s: float
+    target: str = ""
+    factor: float = 1.0
+    cancels: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Tasks in an order that is valid: each names only earlier ones in ``after``.
+    """Activities in an order that is valid: each names only earlier ones in ``after``.
 
     ``rings`` are the rings that the plan uses, as node indices, one entry a channel; ``notes``
-    say in words what was chosen and why.
+    say in words what was chosen and why.  ``queues`` are the slots of each queue.
     """
 
-    tasks: tuple[Task, ...]
+    tasks: tuple[Activity, ...]
     rings: tuple[tuple[int, ...], ...] = ()
     notes: tuple[str, ...] = ()
     facts: dict[str, str | int | float] = field(default_factory=dict)
+    queues: Mapping[str, int] = field(default_factory=dict)
+    perturbations: tuple[Perturbation, ...] = ()
 
 
 class PlanBuilder:
-    """Collects tasks and numbers them."""
+    """Collects activities and numbers them."""
 
     def __init__(self) -> None:
-        self.tasks: list[Task] = []
+        self.tasks: list[Activity] = []
         self.rings: list[tuple[int, ...]] = []
         self.notes: list[str] = []
         self.facts: dict[str, str | int | float] = {}
+        self.queues: dict[str, int] = {}
+        self.perturbations: list[Perturbation] = []
+
+    def add(self, label: str, parts: Iterable[Part], *, stream: str, after: Sequence[int] = (), **more: Any) -> int:
+        """Add an activity and return its number; *more* are other fields of :class:`Activity`."""
+        number = len(self.tasks)
+        self.tasks.append(Activity(number, label, stream, tuple(after), tuple(parts), **more))
+        return number
 
     def transfer(
         self,
@@ -100,19 +156,51 @@ class PlanBuilder:
         after: Sequence[int] = (),
         repeat: int = 1,
     ) -> int:
-        """Add a transfer and return its number.  Flows of no bytes still pay their latency."""
-        number = len(self.tasks)
-        self.tasks.append(Transfer(number, label, stream, tuple(after), tuple(flows), repeat))
-        return number
+        """Add flows that start together and return the number.  Flows of no bytes still pay their latency."""
+        return self.add(label, flows, stream=stream, after=after, repeat=repeat)
 
     def work(
-        self, label: str, place: str, duration_s: float, *, stream: str = "main", after: Sequence[int] = ()
+        self,
+        label: str,
+        place: str,
+        duration_s: float,
+        *,
+        stream: str = "main",
+        after: Sequence[int] = (),
+        loads: tuple[tuple[Resource, float], ...] = (),
+        **more: Any,
     ) -> int:
-        """Add a time on a device or host thread and return its number."""
-        number = len(self.tasks)
-        self.tasks.append(Work(number, label, stream, tuple(after), place, duration_s))
-        return number
+        """Add a time at a place, which uses *loads* meanwhile, and return the number."""
+        return self.add(label, (Work(duration_s, loads),), stream=stream, after=after, place=place, **more)
+
+    def splice(self, fragment: Fragment, *, label: str, stream: str, after: Sequence[int] = (), **more: Any) -> int:
+        """Add *fragment* as one activity and return its number."""
+        return self.add(label, (fragment,), stream=stream, after=after, **more)
+
+    def inline(self, plan: Plan, prefix: str, after: Sequence[int] = ()) -> list[int]:
+        """Add the activities of *plan* one by one, each stream called *prefix* and its own name; return the last.
+
+        Those that wait for nothing in it wait for *after*; the last are those for which no other waits.
+        """
+        offset = len(self.tasks)
+        ends: dict[int, None] = {}
+        for task in plan.tasks:
+            needs = tuple(a + offset for a in task.after) or tuple(after)
+            number = task.id + offset
+            self.tasks.append(task._replace(id=number, stream=prefix + task.stream, after=needs))
+            for need in needs:
+                ends.pop(need, None)
+            ends[number] = None
+        self.rings += plan.rings
+        return list(ends)
 
     def build(self) -> Plan:
         """Return the plan."""
-        return Plan(tuple(self.tasks), tuple(self.rings), tuple(self.notes), dict(self.facts))
+        return Plan(
+            tuple(self.tasks),
+            tuple(self.rings),
+            tuple(self.notes),
+            dict(self.facts),
+            dict(self.queues),
+            tuple(self.perturbations),
+        )

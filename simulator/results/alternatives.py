@@ -2,46 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from simulator.errors import InputError
-from simulator.results.step import Alternative, StepResult
-from simulator.step.changes import Change
-from simulator.step.options import StepOptions
 
-__all__ = ["with_alternatives"]
+__all__ = ["Alternative", "Way", "faster"]
 
 _WORTH_SAYING = 1.03  # times as fast
 
 
-def with_alternatives(
-    result: StepResult,
-    batch: int,
-    changes: Iterable[Change],
-    run: Callable[[StepOptions, int], StepResult],
-    others: Mapping[str, Callable[[], StepResult]],
-) -> StepResult:
-    """Return *result* with the changes that make it faster, the best first.
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """What else could be done, with a batch of ``batch``, and the time for as many samples as the step has."""
 
-    *run* simulates *changes* of options and other batch sizes, *others* are other ways to compute the network, by
-    their words.  A change that the device has no figures for is left out; one that does not fit in memory says
-    so.  A larger batch is compared at equal samples.
+    change: str
+    step_time_s: float
+    fits: bool
+    batch: int
+
+
+class Way(NamedTuple):
+    """A change in words, the batch with it, and what simulates it: returns the seconds, and whether it fits."""
+
+    words: str
+    batch: int
+    run: Callable[[], tuple[float, bool]]
+
+
+def faster(step_time_s: float, batch: int, ways: Iterable[Way]) -> tuple[Alternative, ...]:
+    """Return those of *ways* that are faster than *step_time_s* for *batch* samples, the best first.
+
+    A way that the device has no figures for is left out; one that does not fit in memory says so.  A larger batch is
+    compared at equal samples.
     """
     found: list[Alternative] = []
-    ways: list[tuple[str, Callable[[], StepResult], int]] = [(words, way, batch) for words, way in others.items()]
-    for change in changes:
-        if change.time:
-            ways.append((change.words, partial(run, change.applied(result.options), batch), batch))
-    ways.append((f"--batch {2 * batch}", partial(run, result.options, 2 * batch), 2 * batch))
-    for words, way, size in ways:
+    for way in ways:
         try:
-            other = way()
+            time_s, fits = way.run()
         except InputError:
             continue
-        step_time_s = other.step_time_s * batch / size
-        if step_time_s * _WORTH_SAYING < result.step_time_s:
-            found.append(Alternative(words, step_time_s, other.memory.fits, size))
-    found.sort(key=lambda other: round(other.step_time_s, 12))
-    return replace(result, alternatives=tuple(found))
+        time_s *= batch / way.batch
+        if time_s * _WORTH_SAYING < step_time_s:
+            found.append(Alternative(way.words, time_s, fits, way.batch))
+    return tuple(sorted(found, key=lambda other: round(other.step_time_s, 12)))

@@ -32,7 +32,9 @@ def to_json(data: Mapping[str, Any]) -> str:
 def _entry(result: Result) -> dict[str, Any]:
     busiest = result.bottleneck
     return {
+        "topology": result.machine,
         "strategy": result.strategy,
+        "is_bound": not result.counts_software,
         "collective": result.collective,
         "n_ranks": result.n_ranks,
         "gpus": list(result.gpus),

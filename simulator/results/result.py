@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simulator.collectives.request import Request
 from simulator.engine.timeline import Timeline
-from simulator.plan.plan import Transfer, Work
-from simulator.strategies.base import Request
 from simulator.units import format_duration
 from simulator.workload.collective import Collective, bus_factor
 
@@ -50,7 +49,7 @@ class Result:
     @property
     def counts_software(self) -> bool:
         """Whether launches and protocols are in the time; without them it is a bound on what software can reach."""
-        return "cost" in self.facts
+        return "software" in self.facts
 
 
 def make_result(strategy: str, request: Request, timeline: Timeline) -> Result:
@@ -97,15 +96,14 @@ def make_result(strategy: str, request: Request, timeline: Timeline) -> Result:
 
 def _staging_note(timeline: Timeline) -> list[str]:
     """Say so where bytes go to a NIC through host memory."""
-    transfers = (task for task in timeline.plan.tasks if isinstance(task, Transfer))
-    if any(flow.route.transport == "network-staged" for task in transfers for flow in task.flows):
+    if any(flow.route.transport == "network-staged" for task in timeline.plan.tasks for flow in task.flows):
         return ["bytes go to the NIC through host memory: no GPUDirect over that distance (transport.gpudirect_rdma)"]
     return []
 
 
 def _launch_note(timeline: Timeline) -> list[str]:
     """Say so where the time is that of launching, and not of moving bytes."""
-    launches = {task.id for task in timeline.plan.tasks if isinstance(task, Work) and task.label == "launch"}
+    launches = {task.id for task in timeline.plan.tasks if task.label == "launch"}
     last_s = max((span.end_s for span in timeline.spans if span.task not in launches), default=0.0)
     if not launches or last_s >= timeline.end_s:
         return []

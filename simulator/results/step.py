@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from simulator.devices.calibration import Calibration
 from simulator.devices.cost import Bound, KernelCost
+from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.rates import arithmetic_rate
+from simulator.devices.predict import Device
 from simulator.engine.timeline import Timeline
-from simulator.plan.plan import Work
+from simulator.places import Place
+from simulator.questions.calibration import Calibration
+from simulator.questions.options import StepOptions
 from simulator.results.trust import Family, Trust, format_of, trust_in
 from simulator.step.issue import Issue, Part
 from simulator.step.memory import MemoryNeed
-from simulator.step.options import StepOptions
-from simulator.step.place import Place
 from simulator.step.precision import precision_of, product_precision
-from simulator.workload.backward import training_flop
+from simulator.training.worker import Issued, Skipped
+from simulator.workload.backward import gradient_order, training_flop
 from simulator.workload.network import Network
 from simulator.workload.precision import Precision
 
-__all__ = ["Alternative", "KindTime", "LayerTime", "StepResult", "make_step_result"]
-
-_PARTS: tuple[Part, ...] = ("forward", "backward", "update")
+__all__ = ["KindTime", "LayerTime", "StepResult", "make_step_result"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,24 +52,12 @@ class LayerTime:
 
 
 @dataclass(frozen=True, slots=True)
-class Alternative:
-    """What else could be done, with a batch of ``batch``, and the time for as many samples as the step has."""
-
-    change: str
-    step_time_s: float
-    fits: bool
-    batch: int
-
-
-@dataclass(frozen=True, slots=True)
 class StepResult:
     """What a user asks for of one step.
 
     ``busy_s`` is how long the device computes, ``host_s`` how long the host issues; what is left of
     ``step_time_s`` the device waits for the host.  ``model_flop`` are the FLOPs of products as torch
     counts them, forward and backward; ``flop_by_format`` are those of the forward pass, by number format.
-    ``alternatives`` are what would be faster, ``remedies`` what would each make it fit, in words; both are
-    empty unless they were asked for.
     """
 
     machine: str
@@ -94,10 +83,8 @@ class StepResult:
     parameter_count: int
     simulation_events: int
     timeline: Timeline
-    issues: tuple[Issue, ...]
     on_host: bool  # a CPU, which computes where it issues
-    alternatives: tuple[Alternative, ...] = ()
-    remedies: tuple[str, ...] = ()
+    micro_batches: int = 1
 
     @property
     def throughput(self) -> float:
@@ -123,11 +110,11 @@ class StepResult:
             return "CNN"
         return "transformer" if self.tokens and not {"convolution", "recurrence"}.intersection(flop) else None
 
-    @property
-    def trust(self) -> Trust | None:
-        """How good predictions of such steps were, where others have measured them."""
+    def trust_of(self, device_count: int) -> Trust | None:
+        """Return how good predictions of such steps over so many devices were, where others have measured them."""
         main = max(self.flop_by_format, key=lambda name: self.flop_by_format[name], default=None)
-        return trust_in("CPU" if self.on_host else "GPU", self.family, None if main is None else format_of(main))
+        form = None if main is None else format_of(main)
+        return trust_in("CPU" if self.on_host else "GPU", self.family, form, several=device_count > 1)
 
     @property
     def bound(self) -> str:
@@ -145,43 +132,78 @@ def make_step_result(
     place: Place,
     network: Network,
     options: StepOptions,
-    issues: Sequence[Issue],
     memory: MemoryNeed,
     timeline: Timeline,
-    gradient_order: Sequence[str],
+    prefix: str = "",
+    micro_batches: int = 1,
 ) -> StepResult:
-    """Return the result of *timeline*, which ran *issues* at *place*."""
+    """Return the result of *timeline* at *place*, whose streams have *prefix* before their names there.
+
+    Samples, tokens and FLOPs are those of one device, all *micro_batches* together.
+    """
+    ran = _ran(timeline, place, prefix)
     model_flop = float(training_flop(network) if options.mode in ("train", "backward") else network.flop)
     if options.mode == "backward":
         model_flop -= network.flop
     flop_by_format = _flop_by_format(network, options, place)
+    trains = options.mode in ("train", "backward")
     return StepResult(
         machine=machine,
         device=place.name,
         part=place.part,
         workload=network.name,
-        samples=network.samples,
+        samples=network.samples * micro_batches,
         sample=network.sample,
-        tokens=network.tokens,
+        tokens=network.tokens * micro_batches,
         options=options,
         calibrated=place.device.calibration != Calibration(),
         step_time_s=timeline.end_s,
-        parts_s=_parts(issues, timeline, place.name),
-        busy_s=sum(issue.device_s for issue in issues),
-        host_s=_host(issues, timeline, place),
-        model_flop=model_flop,
+        parts_s=_parts(ran),
+        busy_s=sum(each.times * each.busy_s for each in ran),
+        host_s=_host(ran, timeline, place, prefix),
+        model_flop=model_flop * micro_batches,
         peak_flops_per_s=_peak(flop_by_format, options, place),
         flop_by_format=flop_by_format,
-        kinds=_kinds(issues),
-        layers=_layers(issues),
+        kinds=_kinds(ran),
+        layers=_layers(ran),
         memory=memory,
-        gradient_order=tuple(gradient_order),
+        gradient_order=tuple(gradient_order(network)) if trains else (),
         parameter_count=network.parameter_count,
         simulation_events=timeline.simulation_events,
         timeline=timeline,
-        issues=tuple(issues),
         on_host=place.name == place.host,
+        micro_batches=micro_batches,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Ran:
+    """An issue that the device ran, ``times`` so; when it ended first, and how long it takes when alone."""
+
+    issue: Issue
+    end_s: float
+    busy_s: float
+    micro_batch: int
+    times: int
+
+
+def _ran(timeline: Timeline, place: Place, prefix: str) -> list[_Ran]:
+    """Return what the device at *place* ran, in order; of micro-batches that passed at once, the one like them."""
+    stream = prefix + ("host" if place.name == place.host else "compute")
+    mine = [
+        (task, span.end_s)
+        for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True)
+        if task.stream == stream
+    ]
+    skipped = next((task.about for task, _ in mine if isinstance(task.about, Skipped)), None)
+    found = []
+    for task, end_s in mine:
+        about = task.about
+        if isinstance(about, Issued):
+            busy_s = about.issue.device_s if about.on_host else task.duration_s
+            more = skipped.count if skipped is not None and skipped.micro_batch == about.micro_batch else 0
+            found.append(_Ran(about.issue, end_s, busy_s, about.micro_batch, 1 + more))
+    return found
 
 
 def _flop_by_format(network: Network, options: StepOptions, place: Place) -> dict[Precision, int]:
@@ -197,35 +219,44 @@ def _flop_by_format(network: Network, options: StepOptions, place: Place) -> dic
 def _peak(flop: dict[Precision, int], options: StepOptions, place: Place) -> float:
     """Return the device's peak in FLOP/s, of formats mixed as the network's FLOPs are."""
     if not flop:
-        return place.device.peak(product_precision(options.precision, place.device))
-    return sum(flop.values()) / sum(count / place.device.peak(precision) for precision, count in flop.items())
+        return _rate(place.device, product_precision(options.precision, place.device))
+    return sum(flop.values()) / sum(count / _rate(place.device, precision) for precision, count in flop.items())
 
 
-def _host(issues: Sequence[Issue], timeline: Timeline, place: Place) -> float:
+def _rate(device: Device, precision: Precision) -> float:
+    """Return the peak rate in *precision*, or that at which the device computes it where it has no units for it."""
+    if isinstance(device, Gpu) and precision not in device.peak_flops_per_s:
+        return arithmetic_rate(device, precision)
+    return device.peak(precision)
+
+
+def _host(ran: Sequence[_Ran], timeline: Timeline, place: Place, prefix: str) -> float:
     """Return how long the host issues: where a graph is launched, by one call; a CPU, all that is not a kernel."""
     if place.name == place.host:
-        return sum(issue.host_s for issue in issues)
+        return sum(each.times * each.issue.host_s for each in ran)
     spans = zip(timeline.plan.tasks, timeline.spans, strict=True)
-    return sum(span.end_s - span.start_s for task, span in spans if isinstance(task, Work) and task.stream == "host")
+    return sum(span.end_s - span.start_s for task, span in spans if task.stream == f"{prefix}host")
 
 
-def _parts(issues: Sequence[Issue], timeline: Timeline, device: str) -> dict[str, float]:
-    """Return how long each part lasts: from the end of the one before to its own last kernel."""
-    ends: dict[Part, float] = {}
-    place = iter(
-        span.end_s
-        for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True)
-        if getattr(task, "place", "") == device and not task.label.startswith("launch graph")
-    )
-    for issue, end_s in zip(issues, place, strict=True):
-        ends[issue.part] = end_s
+def _parts(ran: Sequence[_Ran]) -> dict[str, float]:
+    """Return how long each part lasts: from the end of the one before to its own last kernel, all times together."""
     lengths: dict[str, float] = {}
     before_s = 0.0
-    for part in _PARTS:
-        if part in ends:
-            lengths[part] = ends[part] - before_s
-            before_s = ends[part]
+    for place, each in enumerate(ran):
+        after = ran[place + 1] if place + 1 < len(ran) else None
+        if after is None or after.issue.part != each.issue.part or after.micro_batch != each.micro_batch:
+            part = each.issue.part
+            lengths[part] = lengths.get(part, 0.0) + each.times * (each.end_s - before_s)
+            before_s = each.end_s
+            if after is not None and after.micro_batch > each.micro_batch + 1:  # what passed at once is counted above
+                before_s += (each.times - 1) * (each.end_s - _batch_start(ran, place))
     return lengths
+
+
+def _batch_start(ran: Sequence[_Ran], place: int) -> float:
+    """Return when the micro-batch of *ran* at *place* began: at the end of the one before."""
+    number = ran[place].micro_batch
+    return max((each.end_s for each in ran[:place] if each.micro_batch < number), default=0.0)
 
 
 @dataclass(slots=True)
@@ -238,12 +269,12 @@ class _Sums:
     by_bound_s: dict[Bound, float] = field(default_factory=lambda: {"compute": 0.0, "memory": 0.0, "latency": 0.0})
     by_part_s: dict[str, float] = field(default_factory=dict)
 
-    def add(self, cost: KernelCost, part: Part) -> None:
-        self.count += 1
-        self.flop += cost.flop
-        self.bytes += cost.bytes
-        self.by_bound_s[cost.bound] += cost.time_s
-        self.by_part_s[part] = self.by_part_s.get(part, 0.0) + cost.time_s
+    def add(self, cost: KernelCost, part: Part, times: int) -> None:
+        self.count += times
+        self.flop += times * cost.flop
+        self.bytes += times * cost.bytes
+        self.by_bound_s[cost.bound] += times * cost.time_s
+        self.by_part_s[part] = self.by_part_s.get(part, 0.0) + times * cost.time_s
 
     def made(self, kind: str) -> KindTime:
         bounds = self.by_bound_s
@@ -252,21 +283,22 @@ class _Sums:
         return KindTime(kind, time_s, self.count, self.flop, self.bytes, *shares, self.by_part_s)
 
 
-def _kinds(issues: Sequence[Issue]) -> tuple[KindTime, ...]:
+def _kinds(ran: Sequence[_Ran]) -> tuple[KindTime, ...]:
     found: dict[str, _Sums] = {}
-    for issue in issues:
-        for kind, cost in zip(issue.work.kinds, issue.work.costs, strict=True):
-            found.setdefault(kind, _Sums()).add(cost, issue.part)
+    for each in ran:
+        for kind, cost in zip(each.issue.work.kinds, each.issue.work.costs, strict=True):
+            found.setdefault(kind, _Sums()).add(cost, each.issue.part, each.times)
     kinds = [sums.made(kind) for kind, sums in found.items()]
     return tuple(sorted(kinds, key=lambda kind: -round(kind.time_s, 12)))
 
 
-def _layers(issues: Sequence[Issue]) -> tuple[LayerTime, ...]:
+def _layers(ran: Sequence[_Ran]) -> tuple[LayerTime, ...]:
     times: dict[str, float] = {}
     longest: dict[str, tuple[KernelCost, Part]] = {}
-    for issue in issues:
-        name = issue.name.partition(" (")[0]
-        times[name] = times.get(name, 0.0) + issue.device_s
+    for each in ran:
+        issue = each.issue
+        name = issue.layer or issue.name
+        times[name] = times.get(name, 0.0) + each.times * issue.device_s
         for cost in issue.work.costs:
             if name not in longest or cost.time_s > longest[name][0].time_s:
                 longest[name] = cost, issue.part

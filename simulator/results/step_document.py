@@ -1,18 +1,70 @@
-"""A step's result as the ``--json`` document: one object, SI units in the names of the keys."""
+"""Steps as the ``--json`` document: one object, SI units in the names of the keys."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from simulator.results.document import SCHEMA_VERSION
 from simulator.results.step import StepResult
+from simulator.results.training import TrainingResult
+from simulator.step.memory import MemoryNeed
 
-__all__ = ["step_document"]
+__all__ = ["step_document", "steps_document"]
+
+
+def steps_document(results: Sequence[TrainingResult], unfit: Mapping[str, str]) -> dict[str, Any]:
+    """Return *results* (fastest first) as plain data: the first as one of its devices sees it, and all of them."""
+    first = results[0]
+    document = step_document(first.step)
+    document["alternatives"] = [asdict(other) for other in first.alternatives]
+    document["remedies"] = list(first.remedies)
+    document["results"] = [_entry(result) for result in results]
+    document["unfit"] = [{"strategy": name, "reason": reason} for name, reason in unfit.items()]
+    return document
+
+
+def _entry(result: TrainingResult) -> dict[str, Any]:
+    question, busiest = result.question, result.bottleneck
+    is_exchanged = result.device_count > 1
+    return {
+        "topology": result.machine,
+        "strategy": result.strategy or None,
+        "parallel": result.parallel or None,
+        "bucket_bytes": question.bucket_bytes if result.parallel == "dp" else None,
+        "is_bound": not result.counts_software,
+        "nccl": ".".join(map(str, question.software.nccl)) if result.strategy == "nccl" else None,
+        "device_count": result.device_count,
+        "part": result.step.part,
+        "samples": result.samples,
+        "tokens": result.tokens,
+        "micro_batches": question.micro_batches,
+        "step_time_s": result.step_time_s,
+        "throughput_per_s": result.throughput,
+        "alone_s": result.alone_s,
+        "exposed_communication_s": result.exposed_s,
+        "communication_s": result.exchanging_s,
+        "scaling_efficiency": result.scaling_efficiency,
+        "bottleneck": None
+        if busiest is None
+        else {"link": busiest.name, "bytes": busiest.bytes, "utilisation": round(busiest.utilisation, 12)},
+        "bound": result.step.bound,
+        "streams": {name: {"busy_s": use.busy_s, "waits_s": use.waits_s} for name, use in result.streams.items()},
+        "memory": [
+            {"part": device.part, "device_count": device.count, **_memory(device.need)} for device in result.memory
+        ],
+        "notes": list(result.notes) if is_exchanged else [],
+        "trust": None if result.trust is None else asdict(result.trust),
+    }
+
+
+def _memory(need: MemoryNeed) -> dict[str, Any]:
+    return {**asdict(need), "total_bytes": need.total_bytes, "fits": need.fits}
 
 
 def step_document(result: StepResult) -> dict[str, Any]:
-    """Return *result* as plain data."""
+    """Return a step as one device sees it as plain data."""
     return {
         "schema_version": SCHEMA_VERSION,
         "topology": result.machine,
@@ -36,12 +88,10 @@ def step_document(result: StepResult) -> dict[str, Any]:
         "model_flop_utilisation": result.utilisation,
         "parameter_count": result.parameter_count,
         "flop_by_format": dict(result.flop_by_format),
-        "memory": {**asdict(result.memory), "total_bytes": result.memory.total_bytes, "fits": result.memory.fits},
+        "memory": _memory(result.memory),
         "kinds": [asdict(kind) for kind in result.kinds],
         "layers": [asdict(layer) for layer in result.layers],
         "gradient_order": list(result.gradient_order),
-        "alternatives": [asdict(other) for other in result.alternatives],
-        "remedies": list(result.remedies),
-        "trust": None if result.trust is None else asdict(result.trust),
+        "trust": None if result.trust_of(1) is None else asdict(result.trust_of(1)),  # type: ignore[arg-type]
         "simulation_events": result.simulation_events,
     }

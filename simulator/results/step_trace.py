@@ -1,53 +1,89 @@
-"""A step's timeline as a Chrome trace: the host's operators above the device's kernels."""
+"""A step's timeline as a Chrome trace: what hosts issue, the kernels of devices, collectives and the links they use."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from simulator.plan.plan import Work
-from simulator.results.step import StepResult
+from simulator.engine.executor import alone
+from simulator.engine.timeline import Span, Timeline
+from simulator.network.machine import Machine
+from simulator.plan.plan import Activity, Fragment
 from simulator.results.trace_sheet import Sheet, Slice, nanoseconds, processes, trace_text
 from simulator.step.issue import Issue
+from simulator.training.exchange import STREAM, Exchanged
+from simulator.training.worker import Issued, Skipped
 
 __all__ = ["step_trace"]
 
 
-def step_trace(result: StepResult) -> str:
-    """Return *result*'s timeline as the text of a trace; the same result gives the same text."""
-    timeline = result.timeline
+def step_trace(timeline: Timeline, name: str, n_ranks: int = 1) -> str:
+    """Return *timeline* as the text of a trace called *name*; the same timeline gives the same text.
+
+    Of ranks that do the same, the one that was simulated is drawn.
+    """
     machine = timeline.machine
     pids = processes(machine)
     sheet = Sheet()
-    waiting = {"host": iter(result.issues), "compute": iter(result.issues)}
+    at = _places(timeline, machine)
     for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
-        if not isinstance(task, Work):
-            continue
-        pid = pids[machine.index_of.get(task.place, -1)]
-        is_launch = result.options.cuda_graph and task.stream == "host"
-        issue = None if is_launch else next(waiting[task.stream])
-        args: dict[str, Any] = {"task": task.id, "waits for": list(task.after)}
-        if issue is not None and task.stream == "compute":
-            sheet.slices += _kernels(pid, issue, span.start_s, args)
-            continue
-        start_ns, end_ns = nanoseconds(span.start_s), nanoseconds(span.end_s)
-        if start_ns == end_ns:
-            continue
-        name = task.label
-        if issue is not None:
-            name = f"{issue.name}, {issue.part}"
-            args["part"] = issue.part
-        sheet.slices.append(Slice(pid, task.stream, name, "cpu_op", start_ns, end_ns, args))
-        if result.on_host and issue is not None:
-            sheet.slices += _kernels(pid, issue, span.start_s + issue.host_s, {"task": task.id})
-    name = f"{result.machine} {result.workload} batch {result.samples}"
-    return trace_text(sheet, machine, name=name, n_ranks=1)
+        track = task.stream.rpartition("/")[2]
+        pid = pids[at.get(task.stream, -1)]
+        if isinstance(task.about, Issued):
+            sheet.slices += _issue(pid, track, task, span, task.about)
+        elif span.end_s > span.start_s:
+            category = "kernel" if isinstance(task.about, Exchanged) else "cpu_op"
+            drawn = nanoseconds(span.start_s), nanoseconds(span.end_s)
+            sheet.slices.append(Slice(pid, track, task.label, category, *drawn, _told(task)))
+            _add_rates(timeline, task, span, sheet)
+    return trace_text(sheet, machine, name=name, n_ranks=n_ranks)
 
 
-def _kernels(pid: int, issue: Issue, start_s: float, args: dict[str, Any]) -> Iterator[Slice]:
-    """Yield the kernels of *issue*, which run one after the other from *start_s*."""
+def _places(timeline: Timeline, machine: Machine) -> dict[str, int]:
+    """Return the node at which each stream is drawn; collectives, which are on all, at the first GPU."""
+    at = {task.stream: machine.index_of.get(task.place, -1) for task in timeline.plan.tasks if task.place}
+    if machine.gpus:
+        at.setdefault(STREAM, next((node for node in at.values() if node in machine.gpus), machine.gpus[0]))
+    return at
+
+
+def _told(task: Activity) -> dict[str, Any]:
+    told: dict[str, Any] = {"task": task.id, "waits for": list(task.after)}
+    about = task.about
+    if isinstance(about, Exchanged):
+        told |= {"bytes": int(about.size_bytes), "micro-batch": about.micro_batch}
+        told |= {
+            key: value for part in task.parts if isinstance(part, Fragment) for key, value in part.plan.facts.items()
+        }
+    if isinstance(about, Skipped):
+        told |= {"micro-batches": about.count}
+    return told
+
+
+def _issue(pid: int, track: str, task: Activity, span: Span, about: Issued) -> Iterator[Slice]:
+    """Yield what *task* does of an issue: the operator on a host, its kernels on a device, or both on a CPU."""
+    issue = about.issue
+    if not about.on_host:
+        yield from _kernels(pid, issue, span.start_s, _stretch(issue, span), _told(task))
+        return
+    if nanoseconds(span.start_s) == nanoseconds(span.end_s):
+        return
+    told = {**_told(task), "part": issue.part}
+    drawn = nanoseconds(span.start_s), nanoseconds(span.end_s)
+    yield Slice(pid, track, f"{issue.name}, {issue.part}", "cpu_op", *drawn, told)
+    if span.end_s - span.start_s > issue.host_s + 1e-12:  # a CPU, which computes where it issues
+        yield from _kernels(pid, issue, span.start_s + issue.host_s, 1.0, {"task": task.id})
+
+
+def _stretch(issue: Issue, span: Span) -> float:
+    """Return by how much the kernels of *issue* took longer than alone."""
+    return (span.end_s - span.start_s) / issue.device_s if issue.device_s > 0 else 1.0
+
+
+def _kernels(pid: int, issue: Issue, start_s: float, stretch: float, args: dict[str, Any]) -> Iterator[Slice]:
+    """Yield the kernels of *issue*, which run one after the other from *start_s*, each *stretch* times as long."""
     for kind, cost in zip(issue.work.kinds, issue.work.costs, strict=True):
-        end_s = start_s + cost.time_s
+        end_s = start_s + stretch * cost.time_s
         start_ns, end_ns = nanoseconds(start_s), nanoseconds(end_s)
         start_s = end_s
         if start_ns == end_ns:
@@ -56,3 +92,14 @@ def _kernels(pid: int, issue: Issue, start_s: float, args: dict[str, Any]) -> It
         how = {"algorithm": cost.detail} if cost.detail else {}
         name = f"{issue.name}, {issue.part}"
         yield Slice(pid, "compute", name, "kernel", start_ns, end_ns, {**args, **told, **how})
+
+
+def _add_rates(timeline: Timeline, task: Activity, span: Span, sheet: Sheet) -> None:
+    """Draw the mean rate of each link that the fragments of *task* use."""
+    for part in task.parts:
+        if isinstance(part, Fragment):
+            for link, n_bytes in enumerate(alone(timeline.machine, part).link_bytes):
+                if n_bytes:
+                    rate = n_bytes / (span.end_s - span.start_s) / 1e9
+                    changes = sheet.rates.setdefault(link, [])
+                    changes += [(nanoseconds(span.start_s), rate), (nanoseconds(span.end_s), -rate)]

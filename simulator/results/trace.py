@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from simulator.engine.timeline import Span, Timeline
 from simulator.network.machine import Machine
-from simulator.plan.plan import Flow, Transfer, Work
+from simulator.plan.plan import Activity, Flow
 from simulator.results.document import whole_number
 from simulator.results.result import Result
 from simulator.results.trace_sheet import Sheet, Slice, nanoseconds, processes, trace_text
@@ -44,12 +44,10 @@ def chrome_trace(result: Result) -> str:
     pids = processes(machine)
     sheet = Sheet()
     _collective_slices(result, pids, sheet)
-    wanted = sum(
-        len(task.flows) * min(task.repeat, MAX_ROUNDS) for task in timeline.plan.tasks if isinstance(task, Transfer)
-    )
+    wanted = sum(len(task.flows) * min(task.repeat, MAX_ROUNDS) for task in timeline.plan.tasks)
     rounds_drawn = MAX_ROUNDS if wanted <= MAX_SLICES else 0
     for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
-        if isinstance(task, Work):
+        if task.place:
             _work_slice(task, span, machine, pids, sheet)
         else:
             _flow_slices(task, span, timeline, rounds_drawn, pids, sheet)
@@ -91,7 +89,7 @@ def _collective_slices(result: Result, pids: dict[int, int], sheet: Sheet) -> No
         sheet.slices.append(Slice(pids[machine.gpus[gpu]], "collective", name, "kernel", 0, end_ns, args))
 
 
-def _work_slice(task: Work, span: Span, machine: Machine, pids: dict[int, int], sheet: Sheet) -> None:
+def _work_slice(task: Activity, span: Span, machine: Machine, pids: dict[int, int], sheet: Sheet) -> None:
     start_ns, end_ns = nanoseconds(span.start_s), nanoseconds(span.end_s)
     if start_ns == end_ns and task.duration_s == 0:
         return  # joins streams, takes no time
@@ -101,7 +99,7 @@ def _work_slice(task: Work, span: Span, machine: Machine, pids: dict[int, int], 
 
 
 def _flow_slices(
-    task: Transfer, span: Span, timeline: Timeline, rounds_drawn: int, pids: dict[int, int], sheet: Sheet
+    task: Activity, span: Span, timeline: Timeline, rounds_drawn: int, pids: dict[int, int], sheet: Sheet
 ) -> None:
     machine = timeline.machine
     ends_s = _flow_ends_s(task, span)
@@ -129,7 +127,7 @@ def _flow_slices(
             _add_rates(flow, n_rounds / drawn_s if drawn_s > 0 else 0.0, start_ns, end_ns, sheet)
 
 
-def _stretches(task: Transfer, span: Span, rounds_drawn: int) -> Iterator[tuple[int, int, float, float]]:
+def _stretches(task: Activity, span: Span, rounds_drawn: int) -> Iterator[tuple[int, int, float, float]]:
     """Yield (first round, last round, start, length) of what is drawn as one slice a flow."""
     total_s = span.end_s - span.start_s
     if task.repeat == 1:
@@ -144,7 +142,7 @@ def _stretches(task: Transfer, span: Span, rounds_drawn: int) -> Iterator[tuple[
         yield single + 1, task.repeat, begin_s, span.end_s - begin_s
 
 
-def _flow_ends_s(task: Transfer, span: Span) -> list[float]:
+def _flow_ends_s(task: Activity, span: Span) -> list[float]:
     """Return when each flow of *task* ends within its round; copies that ran apart count as one."""
     ends = list(span.flow_ends_s)
     if len(ends) == len(task.flows):

@@ -27,7 +27,7 @@ class Trust:
     """Errors of ``rows`` measured steps: median and 90th percentile of the size, and the mean with its sign.
 
     ``early_rows`` of them ran software of before 2019, of which the fastest framework counts alone: others took
-    several times as long for the same.
+    several times as long for the same.  ``several``: steps over several devices.
     """
 
     processor: Processor
@@ -35,6 +35,7 @@ class Trust:
     format: Format
     rows: int
     early_rows: int
+    several: bool
     median: float
     p90: float
     bias: float
@@ -45,10 +46,13 @@ def format_of(precision: Precision) -> Format | None:
     return _FORMATS.get(precision)
 
 
-def trust_in(processor: Processor, family: Family | None, form: Format | None) -> Trust | None:
-    """Return the errors of measured steps of that family and format on *processor*, None where there are none."""
+def trust_in(
+    processor: Processor, family: Family | None, form: Format | None, *, several: bool = False
+) -> Trust | None:
+    """Return the errors of measured steps of that family and format on one *processor*, or over *several*; or None."""
     entries = json.loads(files("simulator.results").joinpath("trust.json").read_text(encoding="utf-8"))
     for entry in entries:
-        if (entry["processor"], entry["family"], entry["format"]) == (processor, family, form):
+        found = entry["processor"], entry["family"], entry["format"], entry["several"]
+        if found == (processor, family, form, several):
             return Trust(**entry)
     return None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from simulator.results.step import Alternative, StepResult
+from simulator.results.alternatives import Alternative
+from simulator.results.step import StepResult
 
 __all__ = ["BOUND_WORDS", "FORMAT_WORDS", "KIND_WORDS", "MODE_WORDS", "change_words", "precision_words"]
 
@@ -21,6 +22,7 @@ BOUND_WORDS = {
     "memory": "memory bandwidth",
     "latency": "latency of short kernels",
     "host": "the host: it issues slower than the device computes",
+    "exchange": "the exchange: devices wait for it",
 }
 MODE_WORDS = {
     "train": "training step",

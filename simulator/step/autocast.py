@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from simulator.workload.network import Layer, Network
+from simulator.workload.network import Layer, Network, once
 from simulator.workload.operators import (
     Attention,
     Conv2d,
@@ -47,6 +47,7 @@ class Cast:
     backward_alone: bool = False
 
 
+@once
 def wide_tensors(network: Network) -> tuple[bool, ...]:
     """Return for each tensor of *network* whether it is in fp32; what is fed in is."""
     wide = [True] * len(network.elements)

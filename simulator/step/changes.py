@@ -8,7 +8,7 @@ from typing import Any
 
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
-from simulator.step.options import Policy, StepOptions
+from simulator.questions.options import Policy, StepOptions
 
 __all__ = ["Change", "changes_of"]
 

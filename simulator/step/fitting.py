@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from simulator.devices.predict import Device
+from simulator.questions.options import StepOptions
 from simulator.step.changes import changes_of
-from simulator.step.memory import memory_need
-from simulator.step.options import StepOptions
+from simulator.step.memory import MemoryNeed, memory_need
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import GpuPart
 from simulator.units import format_size
@@ -18,6 +18,7 @@ from simulator.workload.network import Network
 __all__ = ["Saving", "larger_device", "largest_batch", "what_would_fit"]
 
 Build = Callable[[int], Network]
+Need = Callable[[Network, StepOptions], MemoryNeed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +30,16 @@ class Saving:
     build: Build | None = None
 
 
-def largest_batch(build: Build, batch: int, options: StepOptions, device: Device) -> int:
+def largest_batch(build: Build, batch: int, options: StepOptions, need: Need) -> int:
     """Return the largest batch below *batch* whose step fits, 0 where none does.
 
-    Memory is close to a straight line over the batch, so that the place is guessed, then narrowed.
+    *need* says what a step needs.  Memory is close to a straight line over the batch, so that the place is guessed,
+    then narrowed.
     """
 
     def excess(size: int) -> float:
-        need = memory_need(build(size), options, device)
-        return need.total_bytes - need.available_bytes
+        found = need(build(size), options)
+        return found.total_bytes - found.available_bytes
 
     low, high = 1, batch
     if batch < 2 or excess(low) > 0:
@@ -59,13 +61,20 @@ def largest_batch(build: Build, batch: int, options: StepOptions, device: Device
 
 
 def what_would_fit(
-    build: Build, batch: int, options: StepOptions, device: Device, variants: Sequence[tuple[str, Build]] = ()
+    build: Build,
+    batch: int,
+    options: StepOptions,
+    device: Device,
+    variants: Sequence[tuple[str, Build]] = (),
+    need: Need | None = None,
 ) -> list[str]:
     """Return changes that would each make the step fit, in words.
 
-    *variants* are other ways to build the network that save memory.  As few changes as do it come
+    *variants* are other ways to build the network that save memory, *need* says what a step needs (one on *device*
+    alone otherwise).  As few changes as do it come
     first; then the largest batch that fits as things are; where nothing does, all changes with a smaller batch.
     """
+    need = need or (lambda network, changed: memory_need(network, changed, device))
     of_options = [Saving(each.words, each.applied) for each in changes_of(options, device) if each.memory]
     savings = [*(Saving(words, build=other) for words, other in variants), *of_options]
     found: list[str] = []
@@ -73,15 +82,15 @@ def what_would_fit(
         found = [
             " ".join(saving.words for saving in chosen)
             for chosen in combinations(savings, count)
-            if _fits(chosen, build, batch, options, device)
+            if _fits(chosen, build, batch, options, need)
         ]
         if found:
             break
-    size = largest_batch(build, batch, options, device)
+    size = largest_batch(build, batch, options, need)
     if size:
         found.append(f"--batch {size}")
     if not found:
-        found += _smallest(savings, build, batch, options, device)
+        found += _smallest(savings, build, batch, options, need)
     return found
 
 
@@ -103,16 +112,14 @@ def _applied(chosen: Sequence[Saving], build: Build, options: StepOptions) -> tu
     return build, options
 
 
-def _fits(chosen: Sequence[Saving], build: Build, batch: int, options: StepOptions, device: Device) -> bool:
+def _fits(chosen: Sequence[Saving], build: Build, batch: int, options: StepOptions, need: Need) -> bool:
     changed_build, changed = _applied(chosen, build, options)
-    return memory_need(changed_build(batch), changed, device).fits
+    return need(changed_build(batch), changed).fits
 
 
-def _smallest(
-    savings: Sequence[Saving], build: Build, batch: int, options: StepOptions, device: Device
-) -> Iterator[str]:
+def _smallest(savings: Sequence[Saving], build: Build, batch: int, options: StepOptions, need: Need) -> Iterator[str]:
     """Yield all *savings* together with the batch that fits then, if one does."""
     changed_build, changed = _applied(savings, build, options)
-    size = largest_batch(changed_build, batch, changed, device)
+    size = largest_batch(changed_build, batch, changed, need)
     if size:
         yield " ".join([*(saving.words for saving in savings), f"--batch {size}"])

@@ -9,10 +9,9 @@ does; Ansel et al., "PyTorch 2", ASPLOS 2024, sections 4 and 5.)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from simulator.workload.network import Layer, Network
+from simulator.workload.network import Layer, Network, once
 from simulator.workload.operators import BatchNorm, Copy, Elementwise, LayerNorm, Softmax
 
 __all__ = ["Group", "groups_of"]
@@ -38,17 +37,20 @@ class Group:
         return next((layer for layer in self.layers if isinstance(layer.operator, _REDUCING)), None)
 
 
-def groups_of(network: Network) -> Iterator[Group]:
-    """Yield the layers of *network* in order, fused where they can be."""
+@once
+def groups_of(network: Network) -> tuple[Group, ...]:
+    """Return the layers of *network* in order, fused where they can be."""
     last_reader: dict[int, int] = {}
     for place, layer in enumerate(network.layers):
         for tensor in layer.inputs:
             last_reader[tensor] = place
+    groups = []
     start = 0
     while start < len(network.layers):
         end = _end(network.layers, start)
-        yield _made(network, network.layers[start:end], end, last_reader)
+        groups.append(_made(network, network.layers[start:end], end, last_reader))
         start = end
+    return tuple(groups)
 
 
 def _end(layers: tuple[Layer, ...], start: int) -> int:

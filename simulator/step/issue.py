@@ -10,11 +10,11 @@ from simulator.devices.cost import KernelCost
 from simulator.devices.dispatch import dispatch_time, gradient_time, update_time
 from simulator.devices.kernels import Streaming
 from simulator.devices.predict import Device, kernel_class
-from simulator.step.backward import backward_steps
+from simulator.questions.options import StepOptions
 from simulator.step.fusion import Group, groups_of
 from simulator.step.lowering import TO_MASTER, UNSCALE, Lowering, Mix, Run
-from simulator.step.options import StepOptions
 from simulator.step.precision import scales
+from simulator.workload.backward import backward_steps
 from simulator.workload.network import Layer, Network, block_name
 from simulator.workload.operators import Copy, Elementwise, Operator, Phase
 
@@ -38,7 +38,8 @@ class DeviceWork:
 class Issue:
     """One operator as the host issues it: ``host_s`` to issue, then ``work`` on the device.
 
-    ``waits``: the host looks at what the device has computed before, and waits for it.
+    ``layer`` is the layer that it is of, empty in the update.  ``again``: it is forward work that runs a second time,
+    in the backward pass.  ``waits``: the host looks at what the device has computed before, and waits for it.
     """
 
     name: str
@@ -46,6 +47,8 @@ class Issue:
     host_s: float
     work: DeviceWork
     waits: bool = False
+    layer: str = ""
+    again: bool = False
 
     @property
     def device_s(self) -> float:
@@ -71,9 +74,9 @@ class _Issuer:
             host_s, work = priced
             if part == "backward":
                 host_s += gradient_time(self.device, len(layer.parameters))
-            yield Issue(layer.name, part, host_s, work)
+            yield Issue(layer.name, part, host_s, work, layer=layer.name)
         for run in self.lowering.casts(layer, forward=part == "forward"):
-            yield self.streamed(f"{layer.name} (cast)", part, run)
+            yield self.streamed(f"{layer.name} (cast)", part, run, layer.name)
 
     def priced(
         self, operator: Operator, phase: Phase, mix: Mix, has_parameters: bool
@@ -83,11 +86,12 @@ class _Issuer:
         return (dispatch_time(self.device, operator, phase), self.work(runs)) if runs else None
 
     def fused(self, group: Group, part: Part, added_elements: int = 0) -> Issue:
-        name = f"{group.layers[-1].name} (fused with {len(group.layers) - 1} before)"
+        layer = group.layers[-1].name
+        name = f"{layer} (fused with {len(group.layers) - 1} before)"
         runs = self.lowering.group(group, forward=part == "forward", added_elements=added_elements)
-        return Issue(name, part, len(runs) * COMPILED_DISPATCH_S, self.work(runs))
+        return Issue(name, part, len(runs) * COMPILED_DISPATCH_S, self.work(runs), layer=layer)
 
-    def streamed(self, name: str, part: Part, run: Run) -> Issue:
+    def streamed(self, name: str, part: Part, run: Run, layer: str = "") -> Issue:
         """Return a pass over memory, issued as the framework issues one."""
         key = run, part
         if key not in self.passes:
@@ -96,7 +100,7 @@ class _Issuer:
             stand_in = Copy(n) if function == "copy" else Elementwise(function, n)
             host_s = dispatch_time(self.device, stand_in, "fwd" if part == "forward" else "bwd_data")
             self.passes[key] = host_s, self.work((run,))
-        return Issue(name, part, *self.passes[key])
+        return Issue(name, part, *self.passes[key], layer=layer)
 
     def work(self, runs: Sequence[Run]) -> DeviceWork:
         costs = tuple(run.cost(self.device) for run in runs)
@@ -113,7 +117,7 @@ def issues_of(device: Device, network: Network, options: StepOptions) -> list[Is
 
     """
     issuer = _Issuer(device, network, options)
-    groups = list(groups_of(network)) if options.compiled else [_alone(layer) for layer in network.layers]
+    groups = groups_of(network) if options.compiled else [_alone(layer) for layer in network.layers]
     issues: list[Issue] = []
     if options.mode != "backward":
         for group in groups:
@@ -151,7 +155,7 @@ def _backward(issuer: _Issuer, groups: Sequence[Group]) -> Iterator[Issue]:
     for place in range(len(groups) - 1, -1, -1):
         for again in recomputed.get(place, ()):
             for issue in _forward(issuer, groups[again]):
-                yield replace(issue, name=f"{issue.name} (again)", part="backward")
+                yield replace(issue, name=f"{issue.name} (again)", part="backward", again=True)
         group = groups[place]
         found = [steps[id(layer)] for layer in group.layers if id(layer) in steps]
         if len(group.layers) > 1 and found:
@@ -160,9 +164,8 @@ def _backward(issuer: _Issuer, groups: Sequence[Group]) -> Iterator[Issue]:
         for step in found:
             yield from issuer.layer(step.layer, step.phase, "backward")
             for elements in step.added_elements:
-                yield issuer.streamed(
-                    f"{step.layer.name} (gradients added)", "backward", issuer.lowering.added(elements, step.layer)
-                )
+                run = issuer.lowering.added(elements, step.layer)
+                yield issuer.streamed(f"{step.layer.name} (gradients added)", "backward", run, step.layer.name)
 
 
 def _recomputed(groups: Sequence[Group]) -> dict[int, range]:

@@ -15,12 +15,12 @@ from simulator.devices.kernels import Kernel, Rowwise, Streaming
 from simulator.devices.lowering import lower_operator
 from simulator.devices.optimizer import first_reads, optimizer_kernels
 from simulator.devices.predict import Device, kernel_cost
+from simulator.questions.options import StepOptions
 from simulator.step.autocast import PRODUCTS, casts_of, wide_tensors
 from simulator.step.cold import forgotten_share, old_bytes
 from simulator.step.fusion import Group
 from simulator.step.layout import laid_out
 from simulator.step.memory import memory_need
-from simulator.step.options import StepOptions
 from simulator.step.padding import padded
 from simulator.step.precision import autocasts, casts, has_master, precision_of, scales, storage_of
 from simulator.workload.backward import needs_gradient

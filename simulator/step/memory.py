@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
+from simulator.questions.options import StepOptions
 from simulator.step.fusion import groups_of
-from simulator.step.options import StepOptions
 from simulator.step.precision import casts, has_master, storage_of
 from simulator.workload.activations import SavedTensors, peak_forward_bytes, saved_tensors
-from simulator.workload.backward import backward_layers, needs_gradient
-from simulator.workload.network import Network, block_name
+from simulator.workload.backward import backward_steps, needs_gradient
+from simulator.workload.network import Network, block_name, once
 from simulator.workload.precision import ELEMENT_BYTES
 
 __all__ = ["CONTEXT_BYTES", "MemoryNeed", "memory_need"]
@@ -56,6 +56,7 @@ class MemoryNeed:
         return self.missing_bytes == 0.0
 
 
+@once
 def memory_need(network: Network, options: StepOptions, device: Device) -> MemoryNeed:
     """Return what a step of *network* needs on *device*, at the moment when it needs most.
 
@@ -100,8 +101,8 @@ def _backward_moments(network: Network, options: StepOptions, element: int, kept
     moments = [(activations, 0, 0)]
     parameters_there: set[str] = set()
     needed = needs_gradient(network)
-    for index, _, _ in backward_layers(network):
-        layer = network.layers[index]
+    for step in backward_steps(network):
+        layer = step.layer
         if layer.output not in there:  # where the pass starts
             there[layer.output] = network.elements[layer.output] * element
             working += there[layer.output]
@@ -115,7 +116,7 @@ def _backward_moments(network: Network, options: StepOptions, element: int, kept
         moments.append((activations, gradients, working))
         working -= there.pop(layer.output)
         if not options.recompute:
-            activations -= going.get(index, 0) + saved.by_layer[index]
+            activations -= going.get(step.index, 0) + saved.by_layer[step.index]
     return moments
 
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
+from simulator.questions.options import Policy
 from simulator.step.autocast import PRODUCTS
-from simulator.step.options import Policy
 from simulator.workload.operators import (
     Conv2d,
     CrossEntropy,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -28,6 +29,7 @@ _DEFAULTS: Mapping[str, Part] = {
     "storage": StoragePart(kind="storage"),
 }
 AnyKind = TypeVar("AnyKind", bound=Part)
+_SOCKETS = re.compile(r"([1-9][0-9]?)\s*x\s+(.+)", re.IGNORECASE | re.ASCII)
 _NAMED = 4  # of a range at most; the others are like them
 _MAX_WIRES = 262_144
 _OVERRIDES = ("memory_size", "memory_bandwidth", "core_count", "thread_count", "latency", "bandwidth")
@@ -39,7 +41,8 @@ def load_topology(name: str, *, n_nodes: int | None = None, fabric: str | None =
     Parameters
     ----------
     name : str
-        ``p3.16xlarge.yaml``, ``p3.16xlarge`` or a path.
+        ``p3.16xlarge.yaml``, ``p3.16xlarge`` or a path; or a GPU or CPU of the catalogue, which stands for a machine
+        that has it alone (``t4``, ``2 x xeon-gold-6230``).
     n_nodes : int, optional
         Compose that many of the machine over a network.
     fabric : str, optional
@@ -51,8 +54,26 @@ def load_topology(name: str, *, n_nodes: int | None = None, fabric: str | None =
         With every fault of the file, each with its place.
 
     """
+    alone = _of_part(name)
+    if alone is not None:
+        return _resolve(parse_yaml(alone.encode(), name), None, n_nodes, fabric)
     path, shown = catalogue.find_topology(name)
     return _resolve(read_yaml(path, shown), path.parent, n_nodes, fabric)
+
+
+def _of_part(name: str) -> str | None:
+    """Return the YAML of a machine that has the part *name* alone, or several of a CPU; None where it names none."""
+    several = _SOCKETS.fullmatch(name)
+    count, part = (int(several[1]), several[2]) if several else (1, name)
+    if part in catalogue.builtin_topologies():
+        return None
+    if part in catalogue.part_names("cpu"):
+        devices = f"cpu[0-{count - 1}]" if count > 1 else "cpu0"
+    elif part in catalogue.part_names("gpu") and not several:
+        devices = "gpu0"
+    else:
+        return None
+    return f"schema_version: 1\nname: {part}\ndevices:\n  {devices}: {{part: {part}}}\n"
 
 
 def topology_from_text(text: str, *, n_nodes: int | None = None, fabric: str | None = None) -> Topology:

@@ -6,11 +6,11 @@ for CUDA.  Parameters and constants (masks, tables of sines) are not counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from simulator.workload.backward import needs_gradient, storages
-from simulator.workload.network import Layer, Network
+from simulator.workload.network import Layer, Network, once
 from simulator.workload.operators import (
     Attention,
     BatchNorm,
@@ -56,6 +56,7 @@ class SavedTensors:
         return sum(self.by_tensor.values()) + sum(self.by_layer)
 
 
+@once
 def saved_tensors(network: Network, precision: Precision) -> SavedTensors:
     """Return what is kept of a forward pass of *network* in *precision* until the backward pass."""
     size = ELEMENT_BYTES[precision]
@@ -84,7 +85,7 @@ def _index_tensors(network: Network) -> set[int]:
     return found | {layer.inputs[1] for layer in network.layers if isinstance(layer.operator, CrossEntropy)}
 
 
-def _kept(layer: Layer, needed: list[bool]) -> Iterator[int]:
+def _kept(layer: Layer, needed: Sequence[bool]) -> Iterator[int]:
     """Yield the tensors of the network that *layer* keeps."""
     operator, inputs = layer.operator, layer.inputs
     match operator:
@@ -136,6 +137,7 @@ def _besides(layer: Layer, size: int) -> int:
             return 0
 
 
+@once
 def peak_forward_bytes(network: Network, precision: Precision) -> int:
     """Return the most bytes of activations that are alive at once in a forward pass that keeps nothing.
 

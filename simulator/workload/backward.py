@@ -6,15 +6,43 @@ parameter stands before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from simulator.workload.network import Layer, Network, Parameter
+from simulator.workload.network import Layer, Network, Parameter, once
 from simulator.workload.operators import Attention, Copy, Elementwise, MatMul, Phase, Recurrent
 
-__all__ = ["backward_layers", "backward_phase", "needs_gradient", "read_elements", "storages", "training_flop"]
+__all__ = [
+    "BackwardStep",
+    "backward_phase",
+    "backward_steps",
+    "gradient_order",
+    "needs_gradient",
+    "read_elements",
+    "storages",
+    "training_flop",
+]
 
 
-def needs_gradient(network: Network) -> list[bool]:
+@dataclass(frozen=True, slots=True)
+class BackwardStep:
+    """The backward pass of layer ``index``.
+
+    ``phase`` says which gradients it computes.  ``added_elements`` are those of gradients that are
+    added to one that another layer left: a tensor that several layers read gets a gradient from each.
+    ``ready`` are the parameters whose gradients are complete then; one that several layers share is complete
+    after the first of them, which comes last.
+    """
+
+    index: int
+    layer: Layer
+    phase: Phase
+    added_elements: tuple[int, ...]
+    ready: tuple[Parameter, ...]
+
+
+@once
+def needs_gradient(network: Network) -> Sequence[bool]:
     """Return of each tensor whether a gradient flows to it: whether a parameter stands before it."""
     needed = [False] * len(network.elements)
     for layer in network.layers:
@@ -22,7 +50,8 @@ def needs_gradient(network: Network) -> list[bool]:
     return needed
 
 
-def storages(network: Network) -> list[int]:
+@once
+def storages(network: Network) -> Sequence[int]:
     """Return of each tensor the one in whose memory it lies: itself, or what was changed in place."""
     places = list(range(len(network.elements)))
     for layer in network.layers:
@@ -53,7 +82,7 @@ def read_elements(network: Network, layer: Layer, position: int) -> int:
     return min(shown, whole)
 
 
-def backward_phase(layer: Layer, needed: list[bool]) -> Phase | None:
+def backward_phase(layer: Layer, needed: Sequence[bool]) -> Phase | None:
     """Return what of the backward pass of *layer* runs: that of its data, of its parameters, both or neither."""
     data = any(needed[i] for i in layer.inputs)
     if data:
@@ -61,32 +90,43 @@ def backward_phase(layer: Layer, needed: list[bool]) -> Phase | None:
     return "bwd_weight" if layer.parameters else None
 
 
-def backward_layers(network: Network) -> Iterator[tuple[int, Phase, tuple[Parameter, ...]]]:
-    """Yield the layers of the backward pass in its order.
-
-    Yields
-    ------
-    index : int
-        Of the layer.
-    phase : str
-        What of it runs.
-    ready : tuple of Parameter
-        Those whose gradients are complete after it: a parameter that several layers share is
-        complete after the first of them, which comes last.
-
-    """
+@once
+def backward_steps(network: Network) -> tuple[BackwardStep, ...]:
+    """Return the backward pass of each layer that has one, last layer first."""
     needed = needs_gradient(network)
-    first: dict[Parameter, int] = {}
+    first: dict[str, int] = {}
     for i, layer in enumerate(network.layers):
         for parameter in layer.parameters:
-            first.setdefault(parameter, i)
+            first.setdefault(parameter.name, i)
+    there: set[int] = set()
+    parameters_there: set[str] = set()
+    found = []
     for i in reversed(range(len(network.layers))):
         layer = network.layers[i]
         phase = backward_phase(layer, needed)
-        if phase is not None:
-            yield i, phase, tuple(p for p in layer.parameters if first[p] == i)
+        if phase is None:
+            continue
+        added = []
+        for position, tensor in enumerate(layer.inputs):
+            if needed[tensor]:
+                if tensor in there:
+                    added.append(read_elements(network, layer, position))
+                there.add(tensor)
+        for parameter in layer.parameters:
+            if parameter.name in parameters_there:
+                added.append(parameter.elements)
+            parameters_there.add(parameter.name)
+        ready = tuple(p for p in layer.parameters if first[p.name] == i)
+        found.append(BackwardStep(i, layer, phase, tuple(added), ready))
+    return tuple(found)
 
 
+def gradient_order(network: Network) -> list[str]:
+    """Return the names of the parameters in the order in which their gradients are complete."""
+    return [parameter.name for step in backward_steps(network) for parameter in step.ready]
+
+
+@once
 def training_flop(network: Network) -> int:
     """Return FLOPs of one forward and backward pass, as FlopCounterMode counts.
 

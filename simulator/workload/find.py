@@ -17,12 +17,12 @@ __all__ = ["NetworkSource", "find_network"]
 class NetworkSource:
     """What ``--workload`` named: ``build`` returns the network for a batch size, the same one each time.
 
-    ``variants`` are other ways to compute the same, each with the words that ask for it.
+    ``variants`` are other ways to compute the same: the words that ask for each, and the size that it sets.
     """
 
     text: str
     build: Callable[[int], Network]
-    variants: tuple[tuple[str, Callable[[int], Network]], ...] = ()
+    variants: tuple[tuple[str, tuple[str, str]], ...] = ()
 
 
 def find_network(
@@ -40,7 +40,8 @@ def find_network(
     training : bool
         With the loss, and with layers that are there in training alone (dropout).
     settings : mapping of str to int or str
-        Sizes of a network of the zoo other than its own: ``layers``, ``attention``, ...
+        Sizes of a network of the zoo other than its own: ``layers``, ``attention``, ...; and ``loss``, 0 where no
+        cross-entropy comes last.
 
     Raises
     ------
@@ -79,8 +80,7 @@ def find_network(
     with suppress(InputError):
         own = find_entry(text).defaults.get("attention", "fused")
         if (settings or {}).get("attention", own) not in ("fused", "fused-first", "fused-native"):
-            fused = partial(_from_zoo, text, training, {**sizes, "attention": "fused"})
-            variants.append(("--set attention=fused", cache(fused)))
+            variants.append(("--set attention=fused", ("attention", "fused")))
     return NetworkSource(text, cache(built), tuple(variants))
 
 
@@ -91,8 +91,10 @@ def _from_zoo(text: str, training: bool, sizes: Mapping[str, int | str | None], 
         find_entry(text)
     except InputError as error:
         raise InputError(f"--workload: {error} (--list-networks)") from None
+    sizes = dict(sizes)
+    loss = bool(sizes.pop("loss", training))
     try:
-        return build_network(text, batch=batch, training=training, loss=training, **sizes)
+        return build_network(text, batch=batch, training=training, loss=loss, **sizes)
     except InputError as error:
         raise InputError([replace(fault, message=f"--workload: {fault.message}") for fault in error.faults]) from None
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import ParamSpec, TypeVar
 
 from simulator.workload.operators import Embedding, Operator
 
-__all__ = ["Layer", "Network", "Parameter", "block_name"]
+__all__ = ["Layer", "Network", "Parameter", "block_name", "once"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _BLOCK = re.compile(r"(?:[^.]+\.)*?\d+(?=\.)")
 
@@ -36,11 +42,13 @@ class Layer:
     in_place: bool = False  # the output lies where the first input lay
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Network:
     """``elements[i]`` is the size of tensor ``i``; those that no layer writes are fed in.
 
     ``samples`` is what throughput counts: images, or sequences (``sample`` names it).
+    Two networks are the same only where they are one object, so that what is found of one is found once
+    (:func:`once`).
     """
 
     name: str
@@ -49,26 +57,31 @@ class Network:
     samples: int
     sample: str = "images"
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         """Tokens that go in: what the first embedding looks up; 0 where there is none."""
         first = next((layer.operator for layer in self.layers if isinstance(layer.operator, Embedding)), None)
         return first.rows if first is not None else 0
 
-    @property
+    @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
         """Every parameter once, in the order of first use."""
         return tuple(dict.fromkeys(p for layer in self.layers for p in layer.parameters))
 
-    @property
+    @cached_property
     def parameter_count(self) -> int:
         """Trained elements."""
         return sum(p.elements for p in self.parameters)
 
-    @property
+    @cached_property
     def flop(self) -> int:
         """FLOPs of the forward pass, as FlopCounterMode counts."""
         return sum(layer.operator.flop for layer in self.layers)
+
+
+def once(analysis: Callable[P, T]) -> Callable[P, T]:
+    """Let what *analysis* finds of a network be remembered, for the networks that were last asked about."""
+    return lru_cache(maxsize=32)(analysis)  # type: ignore[return-value]
 
 
 def block_name(layer: str) -> str:

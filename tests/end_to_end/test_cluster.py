@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from simulator.errors import ToposimError
-from validate.cluster.names import Names, owner_of, process_start
-from validate.cluster.rights import check_machine, check_rights, check_torch
-from validate.cluster.shell import list_namespaces, processes_in
+from validate.machine.cluster.names import Names, owner_of, process_start
+from validate.machine.cluster.rights import check_machine, check_rights, check_torch
+from validate.machine.cluster.shell import list_namespaces, processes_in
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "validate", "cluster"]
@@ -147,8 +147,8 @@ def test_a_worker_that_dies_ends_the_run_in_one_line(number: int) -> None:
 
 def test_nothing_of_the_machine_itself_changes() -> None:
     """Making and removing the network leaves interfaces, routes and rules of the machine as they were."""
-    from validate.cluster.commands import Shape
-    from validate.cluster.network import Network
+    from validate.machine.cluster.commands import Shape
+    from validate.machine.cluster.network import Network
 
     def state() -> list[str]:
         commands = (["ip", "-br", "link"], ["ip", "route"], ["ip", "rule"], ["ip", "-br", "address"])

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-PROGRAMS = {"simulate": "simulator.cli", "validate": "validate.cli"}
+PROGRAMS = {"simulate": "simulator.cli", "validate": "validate"}
 
 
 def example_files() -> list[Path]:

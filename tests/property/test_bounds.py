@@ -7,10 +7,10 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from simulator.api import simulate
+from simulator.collectives.registry import strategy_names
 from simulator.errors import InputError
 from simulator.network.machine import Machine
 from simulator.results.result import Result
-from simulator.strategies.registry import strategy_names
 from tests.machines import crossbar, machines
 
 _HELPED = ("cpu", "parameter-server")  # the CPU adds: the GPUs send less

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.devices.gpu.convolution import convolution_cost
-from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.kernels import Convolution
 from simulator.workload.operators import Conv2d
-from validate.operators.devices import find_gpu
+from tests.devices import find_gpu
 
 DEVICES = ("k80-die", "m40", "p100-pcie-16gb", "t4", "v100-sxm2-16gb", "a100-sxm4-80gb", "h100-sxm5-80gb", "vega-fe")
 MOST_SAVED = 9.0  # what FFT and Winograd leave of the direct algorithm's arithmetic is no less than one in so many
@@ -50,16 +49,10 @@ kernels = st.builds(
 )
 
 
-def gpu(name: str) -> Gpu:
-    found = find_gpu(name)
-    assert found is not None
-    return found
-
-
 @pytest.mark.parametrize("device", DEVICES)
 @given(kernel=kernels)
 def test_costs_are_finite_and_no_less_than_what_must_be_done(device: str, kernel: Convolution) -> None:
-    this = gpu(device)
+    this = find_gpu(device)
     if kernel.precision not in this.peak_flops_per_s:
         kernel = replace(kernel, precision="fp32")
     cost = convolution_cost(this, kernel)
@@ -76,7 +69,7 @@ def test_costs_are_finite_and_no_less_than_what_must_be_done(device: str, kernel
 @pytest.mark.parametrize("device", ["p100-pcie-16gb", "v100-sxm2-16gb", "vega-fe"])
 @given(kernel=kernels)
 def test_twice_the_images_cost_no_less(device: str, kernel: Convolution) -> None:
-    this = gpu(device)
+    this = find_gpu(device)
     if kernel.precision not in this.peak_flops_per_s:
         kernel = replace(kernel, precision="fp32")
     doubled = replace(kernel, shape=replace(kernel.shape, batch=2 * kernel.shape.batch))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from simulator.engine.executor import execute
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
-from simulator.plan.plan import Flow, Plan, PlanBuilder, Transfer
+from simulator.plan.plan import Flow, Plan, PlanBuilder, Work
 from tests.machines import machines
 
 
@@ -110,13 +110,12 @@ def test_every_byte_that_enters_a_node_leaves_it(data: st.DataObject) -> None:
         balance[link.dst] += n_bytes
     moved = 0.0
     for task in plan.tasks:
-        assert not isinstance(task, Transfer) or task.flows
-        if isinstance(task, Transfer):
-            for flow in task.flows:
-                n_bytes = flow.wire_bytes * flow.count * task.repeat
-                balance[flow.route.src] += n_bytes
-                balance[flow.route.dst] -= n_bytes
-                moved += n_bytes
+        assert task.flows or isinstance(task.parts[0], Work)
+        for flow in task.flows:
+            n_bytes = flow.wire_bytes * flow.count * task.repeat
+            balance[flow.route.src] += n_bytes
+            balance[flow.route.dst] -= n_bytes
+            moved += n_bytes
     assert balance == pytest.approx([0.0] * len(balance), abs=1e-9 * max(moved, 1.0))
 
 

@@ -8,15 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.devices.gpu.clock import POWER, sustained_clock
+from simulator.constants import DEFAULT
+from simulator.devices.gpu.clock import PowerCosts, sustained_clock
 from simulator.devices.gpu.gemm import gemm_cost, matrix_product_time
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.rates import arithmetic_rate
 from simulator.devices.kernels import Gemm
-from validate.operators.devices import find_gpu
+from tests.devices import find_gpu
+
+POWER = DEFAULT(PowerCosts)
 
 _NAMES = ("m40", "p4", "p100-pcie-16gb", "t4", "v100-sxm2-16gb", "a100-sxm4-80gb", "l4", "h100-sxm5-80gb", "mi210")
-GPUS = [gpu for gpu in map(find_gpu, _NAMES) if gpu is not None]
+GPUS = [find_gpu(name) for name in _NAMES]
 sizes = st.integers(1, 20000)
 layouts = st.sampled_from(("NN", "NT", "TN"))
 gpus = st.sampled_from(GPUS)

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.devices.calibration import Calibration
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.kernels import Gather, Kernel, Pooling, Rowwise, Streaming
 from simulator.devices.predict import kernel_cost
+from simulator.questions.calibration import Calibration
 from simulator.workload.precision import ELEMENT_BYTES, Precision
-from validate.operators.devices import find_gpu
+from tests.devices import find_gpu
 
 KINDS = ("softmax", "log_softmax", "layer_norm", "rms_norm", "batch_norm")
 NAMES = (
@@ -30,7 +30,7 @@ NAMES = (
     "b200",
     "mi300x",
 )
-gpus = st.sampled_from([gpu for gpu in map(find_gpu, NAMES) if gpu is not None])
+gpus = st.sampled_from([find_gpu(name) for name in NAMES])
 precisions = st.sampled_from(["fp32", "fp16", "bf16"])
 rows = st.integers(1, 1 << 20)
 cols = st.integers(1, 1 << 15)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from simulator.errors import InputError
 from simulator.workload.activations import peak_forward_bytes, saved_tensors
-from simulator.workload.backward import backward_layers, training_flop
+from simulator.workload.backward import backward_steps, training_flop
 from simulator.workload.layers_schema import KINDS, LayerSpec
 from simulator.workload.layers_yaml import network_from_text
 from simulator.workload.network import Network
@@ -54,10 +54,10 @@ def _step(b: NetworkBuilder, step: str, name: str, x: Tensor, y: Tensor, size: i
 
 @given(networks())
 def test_every_parameter_is_ready_once_and_flop_are_bounded(network: Network) -> None:
-    ready = [p for _, _, parameters in backward_layers(network) for p in parameters]
+    ready = [p for step in backward_steps(network) for p in step.ready]
     assert sorted(p.name for p in ready) == sorted(p.name for p in network.parameters)
     assert network.flop <= training_flop(network) <= 3 * network.flop
-    order = [i for i, _, _ in backward_layers(network)]
+    order = [step.index for step in backward_steps(network)]
     assert order == sorted(order, reverse=True)
 
 

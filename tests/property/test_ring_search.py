@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.network.routing import Router
-from simulator.strategies.base import Request
-from simulator.strategies.search.packing import pack
-from simulator.strategies.search.rings import FoundRing, find_rings
+from simulator.collectives.communicator import Communicator
+from simulator.collectives.search.packing import pack
+from simulator.collectives.search.rings import FoundRing, find_rings
 from tests.machines import machine_from
 
 Counts = dict[tuple[int, int], int]
@@ -47,7 +46,7 @@ links:
 {links}
 transport: {{peer_to_peer: sys}}
 """)
-    return find_rings(Request(machine, Router(machine), machine.gpus, "all-reduce", 1e8), both_directions=both)
+    return find_rings(Communicator(machine, machine.gpus), both_directions=both)
 
 
 def hamiltonian(n: int, counts: Counts) -> list[Counts]:

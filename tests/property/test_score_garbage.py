@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from simulator.errors import InputError
 from simulator.plan.plan import PlanBuilder
-from validate.score.command import score_command
+from validate.cli.score import score_command
 
 COLUMNS = [
     "machine", "n_nodes", "n_gpus", "gpu_set", "group_size", "n_groups_concurrent", "collective", "bytes", "time_s",
@@ -31,6 +31,8 @@ CELL = st.one_of(PLAUSIBLE, TEXT)
 
 
 class Constant:
+    name = "constant"
+
     def plan(self, request):
         builder = PlanBuilder()
         builder.work("wait", "host", 1e-3)
@@ -40,8 +42,7 @@ class Constant:
 @pytest.fixture(autouse=True, scope="module")
 def constant():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("validate.collectives.predict.find_strategy", lambda name: Constant())
-        patch.setattr("validate.collectives.predict.nccl_of", lambda query: Constant())
+        patch.setattr("simulator.api.session.strategy_of", lambda name, software, **how: Constant())
         yield
 
 

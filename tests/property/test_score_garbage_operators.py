@@ -8,20 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.errors import InputError
-from validate.microbench.copies import COPIES, copy_scorer
-from validate.microbench.launch import LAUNCH, launch_scorer
-from validate.microbench.memory import MEMORY, memory_scorer
-from validate.microbench.storage import STORAGE, storage_scorer
-from validate.operators.devices import DeviceBook
-from validate.operators.scorer import OPERATORS, OperatorScorer
+from validate.kinds import COPIES, LAUNCH, MEMORY, OPERATORS, STEPS, STORAGE
 from validate.score.document import ScoredTable, document
-from validate.score.machines import MachineBook
 from validate.score.predictions import predictions_csv
 from validate.score.report import report
-from validate.score.score import score_table
-from validate.score.table import read_table
-from validate.training.kind import TRAINING
-from validate.training.scorer import TrainingScorer
+from validate.score.scoring import Scoring, ScoringOptions
+from validate.tables.table import read_table
 
 NUMBERS = ["", "0", "1", "2", "7", "64", "-1", "1e3", "1e18", "1e300", "1e400", "nan", "inf", "0.5", "1e-320", "١"]
 WORDS = ["t4", "v100-pcie-32gb", "mi100", "knl-7250", "linear", "bmm", "conv2d", "elementwise", "softmax", "lstm",
@@ -33,32 +25,25 @@ WORDS = ["t4", "v100-pcie-32gb", "mi100", "knl-7250", "linear", "bmm", "conv2d",
 CELL = st.one_of(
     st.sampled_from(NUMBERS), st.sampled_from(WORDS), st.text(st.characters(exclude_characters="\0\ud800"), max_size=6)
 )
-SCORERS = [
-    (OPERATORS, lambda: OperatorScorer(DeviceBook())),
-    (TRAINING, lambda: TrainingScorer(MachineBook())),
-    (COPIES, lambda: copy_scorer(MachineBook())),
-    (MEMORY, lambda: memory_scorer(DeviceBook())),
-    (LAUNCH, lambda: launch_scorer(DeviceBook())),
-    (STORAGE, lambda: storage_scorer(MachineBook())),
-]
+KINDS = [OPERATORS, STEPS, COPIES, MEMORY, LAUNCH, STORAGE]
 
 
-def check(kind, make, rows):
+def check(kind, rows):
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, kind.read, restval="", lineterminator="\n")
+    writer = csv.DictWriter(text, kind.columns, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    scorer = make()
+    scoring = Scoring(ScoringOptions())
     try:
-        table = read_table(text.getvalue().encode("utf-8", "replace"), "t.csv", kind.needed, kind.read, kind.name)
+        table = read_table(text.getvalue().encode("utf-8", "replace"), "t.csv", kind.needed, kind.columns, kind.name)
     except InputError:
         return None
-    scored = tuple(score_table(table, scorer, ["A"]))
+    scored = tuple(scoring.score(table, kind, ["A"]))
     for row in scored:
         assert row.skipped or row.error is not None
         assert row.skipped.isprintable()
         assert row.predicted_s is None or 0 < row.predicted_s < float("inf")
-    found = ScoredTable("t.csv", scored, kind, scorer.method)
+    found = ScoredTable("t.csv", scored, kind, scoring.method(kind))
     assert document([found], strategy="nccl", trust=["A"])["tables"][0]["rows"] == len(scored)
     assert report([found], trust=["A"])
     assert predictions_csv([(table, found)]).count(b"\n") >= len(scored) + 1
@@ -67,10 +52,10 @@ def check(kind, make, rows):
 
 @settings(deadline=None)
 @given(data=st.data())
-@pytest.mark.parametrize(("kind", "make"), SCORERS)
-def test_any_cells(kind, make, data):
-    rows = data.draw(st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys(kind.read, CELL)), max_size=4))
-    check(kind, make, rows)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_any_cells(kind, data):
+    rows = data.draw(st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys(kind.columns, CELL)), max_size=4))
+    check(kind, rows)
 
 
 GOOD = {
@@ -87,11 +72,11 @@ OPS = ["linear", "matmul", "bmm", "conv2d", "elementwise", "softmax", "layer_nor
 @given(op=st.sampled_from(OPS), column=st.sampled_from(sorted(GOOD["operators"])), cell=CELL)
 def test_one_odd_cell_of_an_operator(op, column, cell):
     good = {**GOOD["operators"], "op": op, "variant": "relu" if op == "elementwise" else ""}
-    scored = check(OPERATORS, SCORERS[0][1], [good, {**good, column: cell}, good])
+    scored = check(OPERATORS, [good, {**good, column: cell}, good])
     assert scored is None or len(scored) < 3 or scored[0].predicted_s == scored[2].predicted_s
 
 
 @settings(deadline=None, max_examples=30)
 @given(column=st.sampled_from(sorted(GOOD["training"])), cell=st.sampled_from(NUMBERS))
 def test_one_odd_cell_of_a_step(column, cell):
-    check(TRAINING, SCORERS[1][1], [GOOD["training"], {**GOOD["training"], column: cell}])
+    check(STEPS, [GOOD["training"], {**GOOD["training"], column: cell}])

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from simulator.engine.executor import execute
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
-from simulator.plan.plan import Flow, Plan, PlanBuilder, Transfer
+from simulator.plan.plan import Flow, Plan, PlanBuilder
 from tests.machines import machine_from, machines
 
 pytestmark = pytest.mark.simgrid
@@ -61,7 +61,7 @@ def as_case(machine: Machine, plan: Plan) -> dict[str, Any]:
     """
     rounds = []
     for task in plan.tasks:
-        assert isinstance(task, Transfer)
+        assert task.flows == task.parts
         flows = []
         for flow in task.flows:
             assert all(share == int(share) for _, share in flow.route.loads)
@@ -76,7 +76,7 @@ def ours(machine: Machine, plan: Plan, *, fold: bool) -> list[float]:
     """Return how long each round takes in our engine; repeated rounds count as their mean."""
     took = []
     for task, span in zip(plan.tasks, execute(machine, plan, fold=fold).spans, strict=True):
-        assert isinstance(task, Transfer)
+        assert task.flows == task.parts
         took += [(span.end_s - span.start_s) / task.repeat] * task.repeat
     return took
 
@@ -117,10 +117,7 @@ def test_random_rounds_take_the_same_time(simgrid: str) -> None:
     collect()
     theirs = replay(simgrid, [as_case(machine, plan) for machine, plan in drawn])
     assert len(theirs) == len(drawn) >= _N_CASES
-    assert (
-        sum(len(task.flows) > 4 for _, plan in drawn for task in plan.tasks if isinstance(task, Transfer))
-        > _N_CASES // 4
-    )
+    assert sum(len(task.flows) > 4 for _, plan in drawn for task in plan.tasks) > _N_CASES // 4
     for (machine, plan), expected in zip(drawn, theirs, strict=True):
         for fold in (True, False):
             assert ours(machine, plan, fold=fold) == pytest.approx(expected, rel=_TOLERANCE), (

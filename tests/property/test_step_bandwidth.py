@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from simulator.api import load_machine, simulate_step
 from simulator.devices.cpu.cpu import Cpu
 from simulator.devices.gpu.gpu import Gpu
-from simulator.step.options import Mode, Policy, StepOptions
-from simulator.step.place import find_place
+from simulator.places import Places
+from simulator.questions.options import Mode, Policy, StepOptions
 from simulator.workload.network import Layer, Network, Parameter
 from simulator.workload.operators import Elementwise, Linear
 from simulator.workload.precision import ELEMENT_BYTES
@@ -40,7 +40,7 @@ def chain(widths: list[int], rows: int) -> Network:
 
 def sheet(machine: str, name: str) -> tuple[float, float]:
     """Return the data sheet's bandwidth of a device, and the bytes of its last cache."""
-    device = find_place(MACHINES[machine], name, {}).device
+    device = Places(MACHINES[machine]).find(name).device
     if isinstance(device, Gpu):
         return device.memory_bandwidth_Bps, device.l2_bytes
     assert isinstance(device, Cpu)

@@ -14,10 +14,10 @@ from simulator.devices.kernels import Gemm
 from simulator.devices.predict import cold_device
 from simulator.step.padding import padded
 from simulator.workload.precision import ELEMENT_BYTES
-from validate.operators.devices import find_gpu
+from tests.devices import find_gpu
 
 _NAMES = ("a100-sxm4-80gb", "a40", "l4", "l40s", "h100-pcie", "h100-sxm5-80gb", "h200-sxm", "b200")
-GPUS = [gpu for gpu in map(find_gpu, _NAMES) if gpu is not None]
+GPUS = [find_gpu(name) for name in _NAMES]
 sizes = st.integers(1, 30000)
 whole = st.integers(1, 3750).map(lambda size: 8 * size)  # rows of whole 16 bytes
 gpus = st.sampled_from(GPUS)

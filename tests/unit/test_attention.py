@@ -7,17 +7,10 @@ from dataclasses import replace
 import pytest
 
 from simulator.devices.gpu.attention import attention_cost
-from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.kernels import FusedAttention
 from simulator.errors import InputError
 from simulator.workload.precision import Precision
-from validate.operators.devices import find_gpu
-
-
-def gpu(name: str) -> Gpu:
-    found = find_gpu(name)
-    assert found is not None
-    return found
+from tests.devices import find_gpu
 
 
 def attention(
@@ -40,7 +33,7 @@ def attention(
 
 def rate(device: str, kernel: FusedAttention) -> float:
     """Return FLOP/s, of the half that is computed where a mask hides the other."""
-    return kernel.flop / attention_cost(gpu(device), kernel).time_s
+    return kernel.flop / attention_cost(find_gpu(device), kernel).time_s
 
 
 @pytest.mark.parametrize(
@@ -69,14 +62,14 @@ def test_short_sequences_and_masks_waste_more() -> None:
 
 def test_a_mask_halves_the_time_of_a_long_sequence() -> None:
     kernels = (attention("fwd", 16384, 128, causal=causal) for causal in (False, True))
-    whole, half = (attention_cost(gpu("a100-sxm4-80gb"), kernel).time_s for kernel in kernels)
+    whole, half = (attention_cost(find_gpu("a100-sxm4-80gb"), kernel).time_s for kernel in kernels)
     assert half == pytest.approx(whole / 2, rel=0.06)
 
 
 def test_time_grows_with_the_square_of_the_length() -> None:
     one = replace(attention("fwd", 4096, 128), batch=4)
     two = replace(one, query_length=8192, key_length=8192)
-    times = [attention_cost(gpu("h100-sxm5-80gb"), kernel).time_s for kernel in (one, two)]
+    times = [attention_cost(find_gpu("h100-sxm5-80gb"), kernel).time_s for kernel in (one, two)]
     assert times[1] == pytest.approx(4 * times[0], rel=0.07)
 
 
@@ -87,23 +80,23 @@ def test_few_blocks_leave_sms_idle() -> None:
 
 def test_one_query_is_a_matter_of_reading_keys() -> None:
     kernel = replace(attention("fwd", 4096, 64), batch=64, query_length=1)
-    least_s = kernel.bytes / gpu("a100-sxm4-80gb").memory_bandwidth_Bps
-    assert least_s < attention_cost(gpu("a100-sxm4-80gb"), kernel).time_s < 4 * least_s
+    least_s = kernel.bytes / find_gpu("a100-sxm4-80gb").memory_bandwidth_Bps
+    assert least_s < attention_cost(find_gpu("a100-sxm4-80gb"), kernel).time_s < 4 * least_s
 
 
 def test_fp32_runs_on_lanes() -> None:
     kernel = attention("fwd", 4096, 64, precision="fp32")
-    assert attention_cost(gpu("a100-sxm4-80gb"), kernel).detail == "memory-efficient"
-    assert rate("a100-sxm4-80gb", kernel) < gpu("a100-sxm4-80gb").peak("fp32")
+    assert attention_cost(find_gpu("a100-sxm4-80gb"), kernel).detail == "memory-efficient"
+    assert rate("a100-sxm4-80gb", kernel) < find_gpu("a100-sxm4-80gb").peak("fp32")
 
 
 def test_gaming_boards_have_matrix_units_too() -> None:
-    assert attention_cost(gpu("rtx-4090"), attention("fwd", 4096, 64)).detail == "flash"
+    assert attention_cost(find_gpu("rtx-4090"), attention("fwd", 4096, 64)).detail == "flash"
 
 
 def test_an_unknown_precision_is_refused() -> None:
     with pytest.raises(InputError, match="no peak rate for bf16"):
-        attention_cost(gpu("v100-sxm2-16gb"), attention("fwd", 512, 64, precision="bf16"))
+        attention_cost(find_gpu("v100-sxm2-16gb"), attention("fwd", 512, 64, precision="bf16"))
 
 
 @pytest.mark.parametrize(
@@ -120,7 +113,7 @@ def test_kernels_of_the_own_generation_run_at_published_rates(
 @pytest.mark.parametrize(("device", "times"), [("h100-sxm5-80gb", 1.8), ("b200", 2.9), ("a100-sxm4-80gb", 1.0)])
 def test_what_a_kernel_of_the_own_generation_is_worth(device: str, times: float) -> None:
     older, native = (
-        attention_cost(gpu(device), replace(attention("fwd", 8192, 128), library=library)).time_s
+        attention_cost(find_gpu(device), replace(attention("fwd", 8192, 128), library=library)).time_s
         for library in ("flash2", "native")
     )
     assert older / native == pytest.approx(times, rel=0.12)
@@ -128,16 +121,16 @@ def test_what_a_kernel_of_the_own_generation_is_worth(device: str, times: float)
 
 def test_heads_that_share_keys_fill_tiles_of_short_sequences() -> None:
     kernel = replace(attention("fwd", 16, 128, causal=True), batch=64, heads=32, kv_heads=4)
-    native = attention_cost(gpu("h200-sxm"), replace(kernel, library="native")).time_s
-    assert native < 0.6 * attention_cost(gpu("h200-sxm"), kernel).time_s
+    native = attention_cost(find_gpu("h200-sxm"), replace(kernel, library="native")).time_s
+    assert native < 0.6 * attention_cost(find_gpu("h200-sxm"), kernel).time_s
     whole = replace(kernel, kv_heads=32, library="native")
-    assert attention_cost(gpu("h200-sxm"), whole).time_s > 1.5 * native
+    assert attention_cost(find_gpu("h200-sxm"), whole).time_s > 1.5 * native
 
 
 def test_a_tiny_call_takes_a_few_microseconds() -> None:
     kernel = replace(attention("fwd", 16, 64), batch=1, heads=1, kv_heads=1)
     for device in ("a100-sxm4-80gb", "h100-sxm5-80gb", "b200"):
-        assert 3e-6 < attention_cost(gpu(device), kernel).time_s < 9e-6
+        assert 3e-6 < attention_cost(find_gpu(device), kernel).time_s < 9e-6
 
 
 def test_gradients_of_short_sequences_cost_more_than_products_alone_say() -> None:
@@ -150,7 +143,7 @@ def test_gradients_of_short_sequences_cost_more_than_products_alone_say() -> Non
 
 def test_the_first_version_takes_up_to_twice_as_long() -> None:
     """Around 2x (Dao, "FlashAttention-2", 2023, abstract); short ones wait for what both do."""
-    device = gpu("a100-sxm4-80gb")
+    device = find_gpu("a100-sxm4-80gb")
     for length, least in ((128, 1.0), (16384, 1.9)):
         second = attention("fwd", length, 128, causal=True)
         first = replace(second, library="flash1")
@@ -160,8 +153,8 @@ def test_the_first_version_takes_up_to_twice_as_long() -> None:
 @pytest.mark.parametrize(("device", "gain"), [("h100-sxm5-80gb", 2.0), ("b200", 1.0)])
 def test_blackwell_keeps_twice_the_rows_in_a_block(device: str, gain: float) -> None:
     """Half as many heads take half as long where their blocks of 128 rows filled all SMs in two waves."""
-    sms = gpu(device).sm_count
+    sms = find_gpu(device).sm_count
     kernel = FusedAttention("fwd", 1, sms, 1, 256, 65536, 128, causal=False, precision="bf16", library="native")
     half = replace(kernel, heads=sms // 2)
-    whole_s, half_s = (attention_cost(gpu(device), k).time_s for k in (kernel, half))
+    whole_s, half_s = (attention_cost(find_gpu(device), k).time_s for k in (kernel, half))
     assert whole_s / half_s == pytest.approx(gain, rel=0.1)

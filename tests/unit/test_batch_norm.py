@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.devices.gpu.batch_norm import BATCH_NORM
+from simulator.constants import DEFAULT
+from simulator.devices.gpu.batch_norm import BatchNormCosts
 from simulator.devices.gpu.gpu import Gpu, gpu_from_part
 from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.devices.gpu.rowwise import rowwise_cost
@@ -17,6 +18,8 @@ from simulator.topology.parts import GpuPart
 from simulator.workload.operators import BatchNorm
 from simulator.workload.precision import Precision
 from simulator.workload.zoo.registry import build_network
+
+BATCH_NORM = DEFAULT(BatchNormCosts)
 
 
 def gpu(name: str) -> Gpu:

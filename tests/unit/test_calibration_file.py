@@ -2,7 +2,7 @@
 
 import pytest
 
-from simulator.devices.calibration import Calibration
+from simulator.questions.calibration import Calibration
 from simulator.devices.calibration_file import load_calibration, read_calibration
 from simulator.errors import InputError
 

@@ -8,10 +8,10 @@ import pytest
 np = pytest.importorskip("numpy")
 pytest.importorskip("scipy")
 
-from validate.calibrate.fit import _soft, _student, fit_calibration  # noqa: E402  after what they need
-from validate.operators.devices import find_gpu  # noqa: E402
+from validate.constants.calibrate import _soft, _student, fit_calibration  # noqa: E402  after what they need
+from validate.tables.devices import find_gpu  # noqa: E402
 from validate.operators.predict import predict_operator  # noqa: E402
-from validate.operators.query import read_query  # noqa: E402
+from validate.kinds.operators import read_query  # noqa: E402
 
 
 def linear(m: int, n: int, k: int):

@@ -14,25 +14,25 @@ import pytest
 
 from simulator.console.run import run_app
 from simulator.errors import InputError, MissingDependency
-from validate.cli import app
-from validate.cluster import leftovers as left
-from validate.cluster import rights
-from validate.cluster.cases import Case, make_cases, read_duration
-from validate.cluster.commands import Shape, make_commands, remove_commands, shape_commands, steer_commands
-from validate.cluster.document import document
-from validate.cluster.files import Files
-from validate.cluster.limits import limited, limited_words
-from validate.cluster.names import PREFIX, Names, owner_of, process_start
-from validate.cluster.network import Network
-from validate.cluster.outcome import Outcome, orders
-from validate.cluster.predict import Predictor
-from validate.cluster.report import report
-from validate.cluster.run import Measured
-from validate.cluster.shell import CommandFailed
-from validate.cluster.strategies import find_strategy
-from validate.cluster.table import COLUMNS, table
-from validate.cluster.topology import EFFICIENCY, machine_name, topology_text
-from validate.measure.statistics import median_interval
+from validate.cli.app import app
+from validate.machine.cluster import leftovers as left
+from validate.machine.cluster import rights
+from validate.machine.cluster.cases import Case, make_cases, read_duration
+from validate.machine.cluster.commands import Shape, make_commands, remove_commands, shape_commands, steer_commands
+from validate.machine.cluster.document import document
+from validate.machine.cluster.files import Files
+from validate.machine.cluster.limits import limited, limited_words
+from validate.machine.cluster.names import PREFIX, Names, owner_of, process_start
+from validate.machine.cluster.network import Network
+from validate.machine.cluster.outcome import Outcome, orders
+from validate.machine.cluster.predict import Predictor
+from validate.machine.cluster.report import report
+from validate.machine.cluster.run import Measured
+from validate.machine.cluster.shell import CommandFailed
+from validate.machine.cluster.strategies import find_strategy
+from validate.machine.cluster.table import COLUMNS, table
+from validate.machine.cluster.topology import EFFICIENCY, machine_name, topology_text
+from validate.machine.measure.statistics import median_interval
 
 FAST = Shape(12.5e6)  # 100 Mbit/s
 PAYLOAD = 12.5e6 * 1448 / 1514
@@ -212,7 +212,7 @@ def test_a_user_who_may_not_steer_packets_has_a_network_all_the_same(monkeypatch
             raise CommandFailed("Operation not permitted")
         return ""
 
-    monkeypatch.setattr("validate.cluster.network.run", refuse_steering)
+    monkeypatch.setattr("validate.machine.cluster.network.run", refuse_steering)
     with Network(NAMES, 2) as network:
         assert not network.is_steered
 
@@ -226,7 +226,7 @@ def test_a_network_that_fails_half_way_is_removed(monkeypatch) -> None:
             raise CommandFailed("no room")
         return ""
 
-    monkeypatch.setattr("validate.cluster.network.run", fail_at_the_second_host)
+    monkeypatch.setattr("validate.machine.cluster.network.run", fail_at_the_second_host)
     with pytest.raises(CommandFailed), Network(NAMES, 2):
         raise AssertionError("it was entered")
     assert set(remove_commands(NAMES, 2)) <= set(commands)

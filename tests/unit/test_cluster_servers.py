@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from validate.cluster.parameter_server import Servers, shares
+from validate.machine.cluster.parameter_server import Servers, shares
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="127.0.0.2 and on are Linux's")
 

@@ -4,30 +4,38 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.api import load_machine, simulate_step
+from simulator.api import Session, load_machine, simulate_step
 from simulator.console.run import run_app
-from simulator.devices.calibration import Calibration
+from simulator.constants import DEFAULT
 from simulator.devices.calibration_file import load_calibration
 from simulator.devices.cost import KernelCost
-from simulator.devices.dispatch import DISPATCH
+from simulator.devices.dispatch import DispatchCosts
+from simulator.engine.executor import execute
 from simulator.errors import InputError
-from simulator.step.issue import DeviceWork, Issue
-from simulator.step.options import StepOptions
+from simulator.places import Places
+from simulator.plan.plan import PlanBuilder
+from simulator.questions.calibration import Calibration
+from simulator.questions.options import StepOptions
+from simulator.questions.step import StepQuestion
+from simulator.questions.where import Where
+from simulator.step.issue import DeviceWork, Issue, issues_of
+from simulator.training.worker import Worker
 from simulator.workload.zoo.registry import build_network
 from tests.measured_folders import DEVICE, PART, TOPOLOGY, constant, operators, scattered, steps, timed, write
-from validate.cli import app
+from validate.cli.app import app
 from validate.compare.calibrating import Bench
 from validate.compare.comparison import Asked, compare
 from validate.compare.folder import read_folder
-from validate.compare.host import host_seconds, scale_of_steps, step_time
+from validate.compare.host import host_seconds, scale_of_steps
 from validate.compare.judge import judge_by, judge_within, question
-from validate.score.scorers import ScorerOptions
+from validate.score.scoring import Scoring, ScoringOptions
 
 pytest.importorskip("scipy")
 TRUE = Calibration(0.85, 0.9, 1.0, {"gemm": 1.0, "convolution": 1.1})
@@ -56,7 +64,7 @@ def rows_of(folder):
 
 
 def bench():
-    return Bench(PART, ScorerOptions(topology=TOPOLOGY, devices=(f"{DEVICE}={PART}",)))
+    return Bench(PART, Scoring(ScoringOptions(topology=TOPOLOGY, devices=(f"{DEVICE}={PART}",))).names)
 
 
 @pytest.fixture(scope="module")
@@ -93,23 +101,52 @@ def issues(*times):
     ]
 
 
+def step_time(steps_of, scale=1.0):
+    """Return the seconds of a step whose host takes *scale* times as long: it runs ahead, the device follows."""
+    host_s = device_s = 0.0
+    for issue in steps_of:
+        host_s += issue.host_s * scale
+        device_s = max(device_s, host_s) + issue.device_s
+    return max(host_s, device_s)
+
+
+def played(steps_of, scale=1.0):
+    """Return the same, as a worker writes it into a plan and the engine runs it."""
+    machine = load_machine("1x-t4")
+    builder = PlanBuilder()
+    worker = Worker(builder, machine, Places(machine).find(None))
+    for issue in steps_of:
+        worker.issue(replace(issue, host_s=scale * issue.host_s))
+    return execute(machine, builder.build()).end_s
+
+
 def test_a_step_is_the_longer_of_its_two_streams():
-    assert step_time(issues((1.0, 3.0), (1.0, 3.0))) == 7.0
-    assert step_time(issues((3.0, 1.0), (3.0, 1.0))) == 7.0
-    assert step_time(issues((3.0, 1.0), (3.0, 1.0)), 0.1) == pytest.approx(2.3)
-    assert step_time([]) == 0.0
+    for time_of in (step_time, played):
+        assert time_of(issues((1.0, 3.0), (1.0, 3.0))) == 7.0
+        assert time_of(issues((3.0, 1.0), (3.0, 1.0))) == 7.0
+        assert time_of(issues((3.0, 1.0), (3.0, 1.0)), 0.1) == pytest.approx(2.3)
+        assert time_of([]) == 0.0
+
+
+@pytest.mark.parametrize("scale", [0.1, 0.5, 1.0, 4.0])
+def test_a_session_slows_the_host_of_a_step_and_nothing_else(scale):
+    question = StepQuestion(where=Where("1x-t4"), workload="resnet18", batch=4)
+    session = Session()
+    issued = issues_of(session.device(question.where), session.network(question), question.options)
+    assert session.slowed_host_s(question, scale) == pytest.approx(step_time(issued, scale), rel=1e-12)
+    assert session.slowed_host_s(question, 1.0) == session.time_s(question)
 
 
 @given(st.floats(0.2, 5.0))
 def test_the_scale_of_a_host_is_found(scale):
     steps_of = [issues(*[(20e-6, 2e-6)] * n) for n in (10, 40, 100, 30, 60, 80)]
-    found = scale_of_steps([(step, step_time(step, scale)) for step in steps_of])
+    found = scale_of_steps([(partial(step_time, step), step_time(step, scale)) for step in steps_of])
     assert found == pytest.approx(scale, rel=0.04)  # drawn a little to 1
 
 
 def test_steps_that_do_not_wait_for_the_host_say_nothing_of_it():
     busy = [issues(*[(1e-6, 2e-3)] * n) for n in (10, 20)]
-    assert scale_of_steps([(step, step_time(step)) for step in busy]) == pytest.approx(1.0, abs=0.02)
+    assert scale_of_steps([(partial(step_time, step), step_time(step)) for step in busy]) == pytest.approx(1, abs=0.02)
 
 
 def test_calibrating_a_folder_writes_what_simulate_reads(measured, tmp_path, capsys):
@@ -130,7 +167,7 @@ def test_calibrating_a_folder_writes_what_simulate_reads(measured, tmp_path, cap
 def test_steps_use_the_host_of_the_calibration(measured):
     step = [row for row in rows_of(measured) if row.kind == "training"][:1]
     plain = bench().again(step, Calibration())[0].predicted_s
-    slow = Calibration(host={name: 20 * getattr(DISPATCH, name) for name in ("forward_s", "backward_s")})
+    slow = Calibration(host={name: 20 * getattr(DEFAULT(DispatchCosts), name) for name in ("forward_s", "backward_s")})
     assert bench().again(step, slow)[0].predicted_s > 2 * plain
 
 
@@ -278,4 +315,4 @@ def test_a_captured_step_takes_the_calibrated_launch_longer():
         return simulate_step(machine, network, options, calibrations=calibrations).step_time_s
 
     assert step_s(graph_launch_s=5e-3) - step_s(graph_launch_s=1e-3) == pytest.approx(4e-3, rel=1e-9)
-    assert step_s() == pytest.approx(step_s(graph_launch_s=DISPATCH.graph_launch_s), rel=1e-12)
+    assert step_s() == pytest.approx(step_s(graph_launch_s=DEFAULT(DispatchCosts).graph_launch_s), rel=1e-12)

@@ -11,7 +11,7 @@ from simulator.console.run import run_app
 from simulator.devices.gpu.generation import MAKERS
 from simulator.topology.catalogue import builtin_topologies, load_part, part_names
 from tests.measured_folders import ENVIRONMENT, FACTS, constant, operators, timed, write
-from validate.cli import app
+from validate.cli.app import app
 from validate.compare.load import busy, load_notes
 from validate.compare.reported import contradiction
 

@@ -12,8 +12,10 @@ from tests.measured_folders import DEVICE, ENVIRONMENT, TOPOLOGY, constant, oper
 from validate.compare.comparison import Asked, compare
 from validate.compare.drift import compare_runs, differences
 from validate.compare.explain import NO_EXPLANATION, explain, in_words
-from validate.compare.facts import Facts
+from validate.compare.facts import Facts, facts_of
 from validate.compare.folder import read_folder
+from validate.compare.rows import compare_folder
+from validate.score.scoring import Scoring, ScoringOptions
 
 SLOWER, FASTER = math.log(1 / 1.5), math.log(1.5)
 
@@ -227,13 +229,9 @@ def test_an_environment_does_not_differ_from_itself(environment):
 
 
 def test_only_rows_of_gpus_are_known_to_be(tmp_path):
-    from validate.compare.facts import operator_facts
-    from validate.compare.rows import compare_folder
-    from validate.operators.devices import DeviceBook
-    from validate.score.scorers import ScorerOptions, Scorers
-
     ops = timed("ops.csv", operators(3), constant(1.0))
     folder = read_folder(str(write(tmp_path, {"ops.csv": ops})))
-    row = compare_folder(folder, Scorers(ScorerOptions(devices=(f"{DEVICE}=h200-sxm",))), ("A",))[0]
-    assert operator_facts(row, DeviceBook().get("h200-sxm")).is_gpu
-    assert not operator_facts(row, DeviceBook().get("epyc-7302")).is_gpu
+    for part, is_gpu in (("h200-sxm", True), ("epyc-7302", False)):
+        scoring = Scoring(ScoringOptions(devices=(f"{DEVICE}={part}",)))
+        row = next(row for row in compare_folder(folder, scoring, ("A",)) if row.counts)
+        assert facts_of(row, scoring.names.session).is_gpu == is_gpu

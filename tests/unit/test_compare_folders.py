@@ -20,15 +20,17 @@ from tests.measured_folders import (
     timed,
     write,
 )
-from validate.cli import app
+from validate.cli.app import app
 from validate.compare.classes import errors_of
 from validate.compare.comparison import Asked, compare
 from validate.compare.folder import key_of, read_folder, row_name
 from validate.compare.outliers import find_outliers
 from validate.compare.places import topology_with
 from validate.compare.reported import part_by_facts
-from validate.measure.statistics import median_interval
-from validate.score.table import read_table
+from validate.kinds import OPERATORS, STEPS
+from validate.machine.measure.statistics import median_interval
+from validate.score import scoring
+from validate.tables.table import read_table
 
 
 def run(capsys, *arguments):
@@ -69,10 +71,7 @@ def test_the_error_found_is_the_one_put_in(capsys, slow_by_a_quarter):
 
 
 def test_tables_that_no_scorer_predicts_are_listed_as_measured_only(slow_by_a_quarter, monkeypatch):
-    from validate.score.scorers import Scorers
-
-    kinds = tuple(kind for kind in Scorers.kinds if kind.name in ("operators", "training"))
-    monkeypatch.setattr(Scorers, "kinds", kinds)
+    monkeypatch.setattr(scoring, "KINDS", (OPERATORS, STEPS))
     found = compare(read_folder(str(slow_by_a_quarter)), Asked())
     rows = [row for row in found.rows if row.table == "memory.csv"]
     assert len(rows) == len(bandwidths())

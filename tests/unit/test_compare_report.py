@@ -12,7 +12,7 @@ from reports.compare import comparison_page
 from reports.compare_plots import staircases
 from simulator.console.run import run_app
 from tests.measured_folders import ENVIRONMENT, bandwidths, constant, operators, scattered, steps, timed, write
-from validate.cli import app
+from validate.cli.app import app
 from validate.compare.comparison import Asked, compare
 from validate.compare.document import comparison_document
 from validate.compare.folder import read_folder

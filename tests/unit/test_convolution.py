@@ -9,23 +9,28 @@ from pathlib import Path
 
 import pytest
 
-from simulator.devices.calibration import Calibration
+from simulator.constants import DEFAULT
 from simulator.devices.gpu.blocks import Engine, blocks_time
 from simulator.devices.gpu.convolution import convolution_cost
 from simulator.devices.gpu.convolution_algorithms import problem
-from simulator.devices.gpu.convolution_costs import CONVOLUTION
+from simulator.devices.gpu.convolution_costs import ConvolutionCosts
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.rates import compute_rate
 from simulator.devices.gpu.winograd import winograd_fused
 from simulator.devices.kernels import Convolution
 from simulator.errors import InputError
+from simulator.questions.calibration import Calibration
+from simulator.topology.parts import GpuPart
 from simulator.workload.operators import Conv2d
 from simulator.workload.precision import Precision
 from simulator.workload.zoo.registry import build_network
-from validate.fit.operators.convolution import predicted_s
-from validate.fit.operators.rows import read_measured
-from validate.operators.devices import find_gpu
+from tests.devices import find_gpu
+from validate.constants.families import FAMILIES
+from validate.constants.fit import rows_of
+from validate.constants.material import read_rows
+from validate.tables.names import Names
 
+CONVOLUTION = DEFAULT(ConvolutionCosts)
 IDEAL = replace(CONVOLUTION, residency=0.0, quantisation=1.0)
 DIRECTIONS = ("fwd", "bwd_data", "bwd_weight")
 # ResNet-50's layers: 3x3 in the middle, the first, a 1x1, and one that halves the image.
@@ -33,12 +38,6 @@ MIDDLE = Conv2d(64, 256, 256, 14, 14, 3, 3, 1, 1, 1, 1)
 FIRST = Conv2d(64, 3, 64, 224, 224, 7, 7, 2, 2, 3, 3)
 POINTWISE = Conv2d(64, 256, 1024, 14, 14, 1, 1)
 STRIDED = Conv2d(64, 512, 1024, 28, 28, 1, 1, 2, 2)
-
-
-def gpu(name: str) -> Gpu:
-    found = find_gpu(name)
-    assert found is not None
-    return found
 
 
 def cost_s(device: Gpu, shape: Conv2d, direction: str = "fwd", precision: Precision = "fp32") -> float:
@@ -89,14 +88,14 @@ def test_small_tiles_serve_small_problems_only() -> None:
     ],
 )
 def test_which_algorithm(device: str, shape: Conv2d, direction: str, precision: Precision, algorithm: str) -> None:
-    cost = convolution_cost(gpu(device), Convolution(shape, direction, precision))  # type: ignore[arg-type]
+    cost = convolution_cost(find_gpu(device), Convolution(shape, direction, precision))  # type: ignore[arg-type]
     assert cost.detail.startswith(algorithm)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_kepler_has_no_fused_winograd_and_before_pascal_none_serves_weights(direction: str) -> None:
     kernel = Convolution(MIDDLE, direction, "fp32")  # type: ignore[arg-type]
-    kepler, maxwell = (convolution_cost(gpu(name), kernel).detail for name in ("k80-die", "m40"))
+    kepler, maxwell = (convolution_cost(find_gpu(name), kernel).detail for name in ("k80-die", "m40"))
     assert kepler != "Winograd 2x2, fused"
     assert maxwell.startswith("Winograd") == (direction != "bwd_weight")
     assert direction != "bwd_weight" or not kepler.startswith("Winograd")
@@ -105,10 +104,10 @@ def test_kepler_has_no_fused_winograd_and_before_pascal_none_serves_weights(dire
 @pytest.mark.parametrize("device", ["m40", "p100-pcie-16gb", "t4", "v100-pcie-32gb", "a100-sxm4-80gb", "vega-fe"])
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_only_winograd_beats_the_peak_and_no_more_than_its_arithmetic_allows(device: str, direction: str) -> None:
-    peak = gpu(device).peak("fp32")
-    rate = MIDDLE.flop / cost_s(gpu(device), MIDDLE, direction)
+    peak = find_gpu(device).peak("fp32")
+    rate = MIDDLE.flop / cost_s(find_gpu(device), MIDDLE, direction)
     assert 0.2 * peak < rate < 4.0 * peak  # F(4x4, 3x3) multiplies 36 times for 144
-    assert POINTWISE.flop / cost_s(gpu(device), POINTWISE, direction) < peak
+    assert POINTWISE.flop / cost_s(find_gpu(device), POINTWISE, direction) < peak
 
 
 @pytest.mark.parametrize(
@@ -117,11 +116,11 @@ def test_only_winograd_beats_the_peak_and_no_more_than_its_arithmetic_allows(dev
 def test_matrix_units_stay_below_their_peak(device: str, precision: Precision) -> None:
     large = Conv2d(256, 1024, 1024, 28, 28, 3, 3, 1, 1, 1, 1)
     for direction in DIRECTIONS:
-        assert large.flop / cost_s(gpu(device), large, direction, precision) < gpu(device).peak(precision)
+        assert large.flop / cost_s(find_gpu(device), large, direction, precision) < find_gpu(device).peak(precision)
 
 
 def test_no_algorithm_is_faster_than_memory() -> None:
-    device = gpu("v100-sxm2-16gb")
+    device = find_gpu("v100-sxm2-16gb")
     depthwise = Conv2d(64, 512, 512, 56, 56, 3, 3, 1, 1, 1, 1, groups=512)
     for direction in DIRECTIONS:
         kernel = Convolution(depthwise, direction, "fp32")  # type: ignore[arg-type]
@@ -131,12 +130,12 @@ def test_no_algorithm_is_faster_than_memory() -> None:
 
 
 def test_a_stride_multiplies_zeros_in_the_gradient_of_images() -> None:
-    device = gpu("m40")
+    device = find_gpu("m40")
     assert cost_s(device, STRIDED, "bwd_data") > 1.3 * cost_s(device, STRIDED)
 
 
 def test_one_tap_steps_over_rows_of_pixels() -> None:
-    device = gpu("v100-sxm2-16gb")
+    device = find_gpu("v100-sxm2-16gb")
     for precision in ("fp32", "fp16"):
         bytes_of = {s: convolution_cost(device, Convolution(s, "fwd", precision)).bytes for s in (STRIDED, POINTWISE)}
         element_bytes = 4 if precision == "fp32" else 2
@@ -147,19 +146,19 @@ def test_one_tap_steps_over_rows_of_pixels() -> None:
 
 def test_sums_over_few_places_are_parted_nevertheless() -> None:
     few, twice = (Conv2d(batch, 2048, 512, 7, 7, 1, 1) for batch in (8, 16))
-    times = [cost_s(gpu("titan-xp"), shape, "bwd_weight") for shape in (few, twice)]
+    times = [cost_s(find_gpu("titan-xp"), shape, "bwd_weight") for shape in (few, twice)]
     assert times[1] < 1.6 * times[0]  # partial sums of a million filters, written and read, cost the same
 
 
 def test_volta_does_not_part_the_reduction_of_the_images_gradient() -> None:
     small = Conv2d(8, 512, 512, 7, 7, 3, 3, 1, 1, 1, 1)
-    device = gpu("v100-sxm2-16gb")
+    device = find_gpu("v100-sxm2-16gb")
     forward_s, backward_s = (cost_s(device, small, direction, "fp16") for direction in ("fwd", "bwd_data"))
     assert backward_s > 1.5 * forward_s
 
 
 def test_tensor_cores_sum_thirty_two_channels_of_a_tap_at_once() -> None:
-    device = gpu("v100-sxm2-16gb")
+    device = find_gpu("v100-sxm2-16gb")
     times = {count: cost_s(device, replace(FIRST, c_in=count), "fwd", "fp16") for count in (3, 32, 64)}
     assert times[3] > 0.75 * times[32]
     assert times[64] > 1.7 * times[32]
@@ -167,60 +166,61 @@ def test_tensor_cores_sum_thirty_two_channels_of_a_tap_at_once() -> None:
 
 def test_a_card_that_power_limits_computes_faster_where_lanes_wait() -> None:
     for name, gain in (("t4", 1.05), ("p100-pcie-16gb", 1.0)):
-        of_a_product, of_these = (compute_rate(gpu(name), "fp32", energy) for energy in (1.0, CONVOLUTION.energy))
+        of_a_product, of_these = (compute_rate(find_gpu(name), "fp32", energy) for energy in (1.0, CONVOLUTION.energy))
         assert of_these >= gain * of_a_product
         assert gain > 1.0 or of_these == of_a_product
 
 
 def test_three_channels_waste_lanes() -> None:
-    device = gpu("titan-xp")
+    device = find_gpu("titan-xp")
     rate = {s: s.flop / cost_s(device, s, "bwd_weight") for s in (FIRST, replace(FIRST, c_in=64))}
     assert rate[FIRST] < 0.8 * rate[replace(FIRST, c_in=64)]
 
 
 def test_half_the_bytes_help_where_no_matrix_units_do() -> None:
-    device = gpu("p100-pcie-16gb")
+    device = find_gpu("p100-pcie-16gb")
     shape = Conv2d(64, 64, 64, 112, 112, 1, 1)
     assert 0.4 * cost_s(device, shape) < cost_s(device, shape, precision="fp16") < cost_s(device, shape)
 
 
 def test_a_choice_by_heuristics_costs_more() -> None:
-    tried, guessed = (
-        convolution_cost(gpu("t4"), Convolution(MIDDLE, "fwd", "fp32", autotuned)).time_s for autotuned in (True, False)
-    )
+    kernels = (Convolution(MIDDLE, "fwd", "fp32", autotuned) for autotuned in (True, False))
+    tried, guessed = (convolution_cost(find_gpu("t4"), kernel).time_s for kernel in kernels)
     assert guessed == pytest.approx(CONVOLUTION.heuristic * tried)
 
 
 def test_channels_last_saves_copies() -> None:
     kernel = Convolution(MIDDLE, "fwd", "fp16")
-    times = [convolution_cost(gpu("a100-sxm4-80gb"), replace(kernel, channels_last=c)).time_s for c in (False, True)]
+    times = [
+        convolution_cost(find_gpu("a100-sxm4-80gb"), replace(kernel, channels_last=c)).time_s for c in (False, True)
+    ]
     assert times[1] < 0.9 * times[0]
     pointwise = [replace(kernel, shape=POINTWISE, channels_last=c) for c in (False, True)]  # reads both as they are
-    assert convolution_cost(gpu("t4"), pointwise[0]) == convolution_cost(gpu("t4"), pointwise[1])
+    assert convolution_cost(find_gpu("t4"), pointwise[0]) == convolution_cost(find_gpu("t4"), pointwise[1])
 
 
 def test_strided_single_taps_are_copied_first_from_ampere_on() -> None:
     first, last = (Convolution(STRIDED, "fwd", "fp16", channels_last=c) for c in (False, True))
-    assert convolution_cost(gpu("v100-sxm2-16gb"), first) == convolution_cost(gpu("v100-sxm2-16gb"), last)
+    assert convolution_cost(find_gpu("v100-sxm2-16gb"), first) == convolution_cost(find_gpu("v100-sxm2-16gb"), last)
     assert (
-        convolution_cost(gpu("a100-sxm4-80gb"), first).time_s
-        > 1.2 * convolution_cost(gpu("a100-sxm4-80gb"), last).time_s
+        convolution_cost(find_gpu("a100-sxm4-80gb"), first).time_s
+        > 1.2 * convolution_cost(find_gpu("a100-sxm4-80gb"), last).time_s
     )
 
 
 def test_places_that_a_stride_steps_over_are_set_to_zero_by_a_pass_of_their_own() -> None:
-    device = gpu("v100-sxm2-16gb")
+    device = find_gpu("v100-sxm2-16gb")
     forward_s, backward_s = (cost_s(device, STRIDED, direction, "fp16") for direction in ("fwd", "bwd_data"))
     assert backward_s > forward_s + 2 * STRIDED.input_elements / device.memory_bandwidth_Bps
 
 
 def test_an_unknown_precision_is_refused() -> None:
     with pytest.raises(InputError, match="no peak rate for bf16"):
-        cost_s(gpu("p4"), MIDDLE, precision="bf16")
+        cost_s(find_gpu("p4"), MIDDLE, precision="bf16")
 
 
 def test_a_calibration_speeds_what_it_names() -> None:
-    device = gpu("v100-sxm2-16gb")
+    device = find_gpu("v100-sxm2-16gb")
     faster = replace(device, calibration=Calibration(compute=1.1))
     wide = Conv2d(64, 1024, 1024, 28, 28, 1, 1)
     assert cost_s(faster, wide) == pytest.approx(cost_s(device, wide) / 1.1, rel=0.02)
@@ -241,27 +241,30 @@ def test_the_convolutions_of_a_network_fill_most_of_a_published_step(
 ) -> None:
     shapes = [layer.operator for layer in build_network(network, batch=batch).layers]
     convolutions = [shape for shape in shapes if isinstance(shape, Conv2d)]
-    total_s = sum(cost_s(gpu(device), shape, d) for shape in convolutions for d in DIRECTIONS)
-    total_s -= cost_s(gpu(device), convolutions[0], "bwd_data")  # nobody asks for the pictures' gradients
+    total_s = sum(cost_s(find_gpu(device), shape, d) for shape in convolutions for d in DIRECTIONS)
+    total_s -= cost_s(find_gpu(device), convolutions[0], "bwd_data")  # nobody asks for the pictures' gradients
     assert 0.55 < total_s / (batch / images_per_s) < 1.0
 
 
 @pytest.mark.corpus
 def test_errors_against_measurements(corpus: Path) -> None:
-    rows = [row for row in read_measured(corpus / "ops.csv", ops=("conv2d",)) if row.query.precision == "fp32"]
-    errors = [abs(predicted_s(row, CONVOLUTION) / row.time_s - 1) for row in rows if row.gpu.vendor != "other"]
+    names = Names()
+    (family,) = [family for family in FAMILIES if family.name == "convolution"]
+    found = rows_of(family, read_rows([str(corpus / "ops.csv")], names, {"operators"}))
+    rows = [row for row in found if row.cells["dtype"] == "fp32" and isinstance(row.part, GpuPart)]
+    ratios = [row.asked.time_s(names.session) / row.time_s for row in rows]
+    errors = [abs(ratio - 1) for ratio in ratios]
     assert len(errors) > 2500
     assert statistics.mean(errors) < 0.185
     assert statistics.median(errors) < 0.145
-    signed = [math.log(predicted_s(row, CONVOLUTION) / row.time_s) for row in rows]
-    assert abs(statistics.median(signed)) < 0.1
+    assert abs(statistics.median(math.log(ratio) for ratio in ratios)) < 0.1
 
 
 def test_fused_winograd_computes_past_the_edges_of_small_images() -> None:
     def fused_s(side: int) -> float:
         kernel = Convolution(Conv2d(64, 512, 256, side, side, 3, 3, 1, 1, 1, 1), "fwd", "fp32")
-        device = gpu("titan-xp")
-        return winograd_fused(problem(device, kernel, 4, CONVOLUTION)).compute_s
+        device = find_gpu("titan-xp")
+        return winograd_fused(problem(device, kernel, 4)).compute_s
 
     assert fused_s(16) == pytest.approx(fused_s(15), rel=0.02)
     assert 1.9 < fused_s(17) / fused_s(16) < 2.5  # blocks of 4 images, 2 rows, 16 columns: 9 by 2 for 8 by 1

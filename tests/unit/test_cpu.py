@@ -9,7 +9,6 @@ import pytest
 
 from simulator.api import load_machine, simulate
 from simulator.cli import run
-from simulator.devices.calibration import Calibration
 from simulator.devices.cpu.cpu import Cache, Cpu, cpu_from_part
 from simulator.devices.cpu.memory import bandwidth
 from simulator.devices.cpu.threads import compute_rate, effective_cores, region_time
@@ -17,6 +16,7 @@ from simulator.devices.dispatch import dispatch_time
 from simulator.devices.kernels import Gemm, Streaming
 from simulator.devices.predict import kernel_cost, operator_costs
 from simulator.errors import InputError
+from simulator.questions.calibration import Calibration
 from simulator.topology import catalogue
 from simulator.topology.parts import CpuPart
 from simulator.workload.operators import (

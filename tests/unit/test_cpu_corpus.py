@@ -12,12 +12,14 @@ import pytest
 from simulator.devices.cpu.cpu import Cpu, cpu_from_part
 from simulator.devices.dispatch import dispatch_time
 from simulator.devices.predict import operator_costs
+from simulator.questions.operator import OperatorQuestion
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import CpuPart
 from simulator.workload.operators import Phase
 from simulator.workload.zoo.registry import build_network
-from validate.operators.query import read_query
-from validate.score.query import NotScored
+from validate.kinds.operators import read_operator
+from validate.tables.cells import NotScored
+from validate.tables.names import Names
 
 pytestmark = pytest.mark.corpus
 NETWORKS = ("fcn-r", "fcn-s", "alexnet-s", "alexnet-r", "resnet50", "resnet56")
@@ -44,17 +46,18 @@ def step_s(cpu: Cpu, model: str, batch: int, halves: str = "fwd bwd") -> float:
 
 
 def test_products_on_a_xeon_phi(corpus: Path) -> None:
-    phi = device("knl-7250-cpu")
+    phi, names = device("knl-7250-cpu"), Names()
     errors = defaultdict(list)
     with (corpus / "ops.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             if row["device"] == "knl-7250" and row["trust"] == "A":
                 try:
-                    query = read_query(lambda column, row=row: row.get(column, ""))
+                    asked = read_operator(lambda column, row=row: row.get(column, ""), names).question
                 except NotScored:
                     continue
-                predicted_s = sum(c.time_s for c in operator_costs(phi, query.operator, query.phase, query.precision))
-                errors[query.op, query.phase].append(abs(predicted_s / float(row["time_s"]) - 1))
+                assert isinstance(asked, OperatorQuestion)
+                predicted_s = sum(c.time_s for c in operator_costs(phi, asked.operator, asked.phase, asked.precision))
+                errors[row["op"], asked.phase].append(abs(predicted_s / float(row["time_s"]) - 1))
     assert len(errors["matmul", "fwd"]) > 100
     assert median(errors["matmul", "fwd"]) < 0.10
     assert median(errors["conv2d", "fwd"]) < 0.20

@@ -12,14 +12,14 @@ from simulator.topology.load import topology_from_text
 from simulator.topology.parts import CpuPart, GpuPart
 from simulator.workload.zoo.registry import build_network
 from validate.cli import main
-from validate.describe.command import described
-from validate.describe.estimates import flop_per_cycle, nearest_cpu, vector_bits
-from validate.describe.graphics import Card, ask_driver, parse_cards, part_of, pcie_part
-from validate.describe.links import place_gpus
-from validate.describe.processor import CacheFacts, Processor
-from validate.describe.topo import parse_topo
-from validate.measure.slug import slug
-from validate.operators.devices import find_cpu
+from validate.cli.describe import described
+from validate.machine.describe.estimates import flop_per_cycle, nearest_cpu, vector_bits
+from validate.machine.describe.graphics import Card, ask_driver, parse_cards, part_of, pcie_part
+from validate.machine.describe.links import place_gpus
+from validate.machine.describe.processor import CacheFacts, Processor
+from validate.machine.describe.topo import parse_topo
+from validate.machine.measure.slug import slug
+from validate.tables.names import find_cpu
 
 AVX512 = frozenset(("sse2", "avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16"))
 EPYC = Processor(

@@ -7,9 +7,9 @@ from simulator.network.machine import compile_machine
 from simulator.network.routing import Router
 from simulator.topology.load import topology_from_text
 from simulator.topology.parts import CpuPart
-from validate.describe.command import described
-from validate.describe.graphics import Card
-from validate.describe.processor import CacheFacts, Processor
+from validate.cli.describe import described
+from validate.machine.describe.graphics import Card
+from validate.machine.describe.processor import CacheFacts, Processor
 
 FLAGS = ("sse2", "avx", "avx2", "fma", "avx512f", "avx512_bf16", "avx512_vnni", "amx_bf16", "asimd", "sve", "bf16")
 MODELS = ("AMD EPYC 7742 64-Core Processor", "Intel(R) Xeon(R) CPU E5-2686 v4 @ 2.30GHz", "Intel(R) Core(TM) i9", "")

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from simulator.topology.load import topology_from_text
-from validate.describe.command import described
-from validate.describe.disk import disk_part
-from validate.describe.processor import CacheFacts, read_processor
+from validate.cli.describe import described
+from validate.machine.describe.disk import disk_part
+from validate.machine.describe.processor import CacheFacts, read_processor
 
 
 def system(root: Path, packages: int = 2, cores: int = 3, threads: int = 2) -> Path:

@@ -6,36 +6,53 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.api import load_machine
-from simulator.devices.calibration import Calibration
-from simulator.devices.dispatch import DISPATCH, dispatch_time, gradient_time, isolated_time, update_time
+from simulator.api import Session, load_machine
+from simulator.constants import DEFAULT
+from simulator.devices.dispatch import DispatchCosts, dispatch_time, gradient_time, update_time
 from simulator.devices.gpu.gpu import Gpu
-from simulator.step.place import find_place
-from simulator.workload.operators import Conv2d, CrossEntropy, Elementwise, LayerNorm, Linear, Recurrent, Softmax
+from simulator.places import Places
+from simulator.questions.calibration import Calibration
+from simulator.workload.operators import (
+    Conv2d,
+    CrossEntropy,
+    Elementwise,
+    LayerNorm,
+    Linear,
+    Operator,
+    Recurrent,
+    Softmax,
+)
 from simulator.workload.zoo.registry import build_network
-from validate.operators.devices import find_gpu
+from tests.devices import find_gpu
+from validate.kinds.timing import TimingCosts, between_events
 
 RELU = Elementwise("relu", 1000)
+DISPATCH = DEFAULT(DispatchCosts)
+TIMING = DEFAULT(TimingCosts)
+
+
+def isolated_time(operator: Operator, kernels_s: float, calibration: Calibration | None = None) -> float:
+    """Return what two events around a call on a T4 show."""
+    session = Session({"t4": calibration} if calibration else None)
+    return between_events("t4", operator, "fwd").shown_s(kernels_s, session)
 
 
 @pytest.fixture(scope="module")
 def t4() -> Gpu:
-    found = find_gpu("t4")
-    assert found is not None
-    return found
+    return find_gpu("t4")
 
 
-def test_a_call_shows_a_floor_however_short_its_kernels(t4: Gpu) -> None:
-    floor_s = DISPATCH.isolated_elementwise_s + DISPATCH.isolated_end_s
-    assert isolated_time(t4, RELU, "fwd", 1e-9) == isolated_time(t4, RELU, "fwd", DISPATCH.isolated_end_s)
-    assert isolated_time(t4, RELU, "fwd", 1e-9) == pytest.approx(floor_s)
+def test_a_call_shows_a_floor_however_short_its_kernels() -> None:
+    floor_s = TIMING.isolated_elementwise_s + TIMING.isolated_end_s
+    assert isolated_time(RELU, 1e-9) == isolated_time(RELU, TIMING.isolated_end_s)
+    assert isolated_time(RELU, 1e-9) == pytest.approx(floor_s)
 
 
-def test_beyond_the_floor_kernels_add_to_what_comes_before_them(t4: Gpu) -> None:
-    assert isolated_time(t4, RELU, "fwd", 1e-3) == pytest.approx(1e-3 + DISPATCH.isolated_elementwise_s)
+def test_beyond_the_floor_kernels_add_to_what_comes_before_them() -> None:
+    assert isolated_time(RELU, 1e-3) == pytest.approx(1e-3 + TIMING.isolated_elementwise_s)
 
 
-def test_floors_are_those_that_were_measured(t4: Gpu) -> None:
+def test_floors_are_those_that_were_measured() -> None:
     # Least of the measured operators on T4, in launch.csv of the published measurements.
     for operator, measured_s in (
         (RELU, 30e-6),
@@ -43,15 +60,14 @@ def test_floors_are_those_that_were_measured(t4: Gpu) -> None:
         (LayerNorm(8, 8), 47e-6),
         (Linear(8, 8, 8), 53e-6),
     ):
-        assert isolated_time(t4, operator, "fwd", 0.0) == pytest.approx(measured_s, rel=0.2)
+        assert isolated_time(operator, 0.0) == pytest.approx(measured_s, rel=0.2)
 
 
 def test_a_calibration_multiplies_the_host_alone(t4: Gpu) -> None:
-    slow = replace(t4, calibration=Calibration(dispatch=2.0))
+    slower = Calibration(dispatch=2.0)
+    slow = replace(t4, calibration=slower)
     assert dispatch_time(slow, RELU, "fwd") == 2 * dispatch_time(t4, RELU, "fwd")
-    assert isolated_time(slow, RELU, "fwd", 1e-3) - isolated_time(t4, RELU, "fwd", 1e-3) == pytest.approx(
-        DISPATCH.isolated_elementwise_s
-    )
+    assert isolated_time(RELU, 1e-3, slower) - isolated_time(RELU, 1e-3) == pytest.approx(TIMING.isolated_elementwise_s)
 
 
 def test_who_calls_a_library_or_issues_twice_takes_longer(t4: Gpu) -> None:
@@ -80,7 +96,7 @@ def test_networks_are_issued_forward_in_what_was_measured(t4: Gpu, network: str,
 
 
 def test_tensors_are_gathered_one_by_one_and_on_a_gpu_alone(t4: Gpu) -> None:
-    cpu = find_place(load_machine("p3.2xlarge"), "cpu0", {}).device
+    cpu = Places(load_machine("p3.2xlarge")).find("cpu0").device
     slow = replace(t4, calibration=Calibration(dispatch=2.0))
     for time_of in (gradient_time, update_time):
         assert time_of(t4, 0) == 0.0

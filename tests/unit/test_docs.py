@@ -18,8 +18,8 @@ import yaml
 
 from simulator.api import load_machine, simulate
 from simulator.cli import run
+from simulator.collectives.nccl.cost import FITTED_TO
 from simulator.console.run import run_app
-from simulator.strategies.nccl.cost import FITTED_TO
 from simulator.topology.schema import TopologyFile
 from simulator.topology.yaml_source import parse_yaml
 from validate.cli import app as validate_app

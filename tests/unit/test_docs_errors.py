@@ -8,17 +8,13 @@ from types import ModuleType
 
 import pytest
 
-from validate.operators.devices import DeviceBook
-from validate.operators.scorer import OPERATORS, OperatorScorer
-from validate.score.csv_text import Record
+from validate.kinds import OPERATORS, STEPS, Kind
 from validate.score.groups import group_rows, whole
-from validate.score.machines import MachineBook
 from validate.score.markdown import operator_table, percent, published_table, step_table
-from validate.score.score import ScoredRow, score_table
-from validate.score.table import read_table
-from validate.training.kind import TRAINING
-from validate.training.published import read_published
-from validate.training.scorer import TrainingScorer
+from validate.score.score import ScoredRow
+from validate.score.scoring import Scoring, ScoringOptions
+from validate.tables.csv_text import Record
+from validate.tables.table import read_table
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -43,9 +39,10 @@ def shown(what: str) -> dict[str, list[str]]:
     return {cells[0]: cells[1:] for cells in tables._cells(body)}
 
 
-def scored(kind, scorer, file: Path, trust: list[str]) -> list[ScoredRow]:
-    table = read_table(file.read_bytes(), file.name, kind.needed, kind.read, kind.name)
-    return score_table(table, scorer, trust)
+def scored(kind: Kind, file: Path, trust: list[str], baselines: Path | None = None) -> list[ScoredRow]:
+    table = read_table(file.read_bytes(), file.name, kind.needed, kind.columns, kind.name)
+    scoring = Scoring(ScoringOptions(baselines=str(baselines) if baselines is not None else None))
+    return scoring.score(table, kind, trust)
 
 
 def test_every_table_has_rows() -> None:
@@ -66,7 +63,7 @@ def test_the_tables_of_what_is_part_of_the_project_are_current() -> None:
 
 @pytest.mark.corpus
 def test_the_tables_of_operators_are_current(corpus: Path) -> None:
-    rows = scored(OPERATORS, OperatorScorer(DeviceBook()), corpus / "ops.csv", ["A"])
+    rows = scored(OPERATORS, corpus / "ops.csv", ["A"])
     for what, axis in (("operators", "op"), ("devices", "device")):
         found = {"all": whole(rows), **{f"`{g.by[axis]}`": g for g in group_rows(rows, (axis,))}}
         for label, cells in shown(what).items():
@@ -79,8 +76,7 @@ def test_the_tables_of_operators_are_current(corpus: Path) -> None:
 @pytest.mark.corpus
 @pytest.mark.slow
 def test_the_tables_of_steps_are_current(corpus: Path) -> None:
-    published = read_published(str(corpus / "baselines.csv"))
-    rows = scored(TRAINING, TrainingScorer(MachineBook(), {}, published), corpus / "training.csv", ["A", "B"])
+    rows = scored(STEPS, corpus / "training.csv", ["A", "B"], corpus / "baselines.csv")
     for what, text in (("steps", step_table(rows, tables.STEPS)), ("published", published_table(rows))):
         assert shown(what) == {cells[0]: cells[1:] for cells in tables._cells(text)}, AGAIN
     assert tables.TRUST.read_text(encoding="utf-8") == tables.trust_json(rows), AGAIN

@@ -6,21 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.devices.calibration import Calibration
+from simulator.constants import DEFAULT
 from simulator.devices.gpu.clock import sustained_clock
 from simulator.devices.gpu.gemm import gemm_cost, matrix_product_time
-from simulator.devices.gpu.gemm_tiles import GEMM, tiles_for
-from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.gemm_tiles import GemmConstants, tiles_for
 from simulator.devices.gpu.rates import arithmetic_rate
 from simulator.devices.kernels import Gemm
 from simulator.errors import InputError
-from validate.operators.devices import find_gpu
+from simulator.questions.calibration import Calibration
+from tests.devices import find_gpu
 
-
-def gpu(name: str) -> Gpu:
-    found = find_gpu(name)
-    assert found is not None
-    return found
+GEMM = DEFAULT(GemmConstants)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +31,7 @@ def gpu(name: str) -> Gpu:
     ],
 )
 def test_a_large_square_product_nears_the_rate_at_the_sustained_clock(name: str, precision: str, least: float) -> None:
-    device = gpu(name)
+    device = find_gpu(name)
     cost = gemm_cost(device, Gemm(8192, 8192, 8192, precision))  # type: ignore[arg-type]
     share = cost.flop / cost.time_s / arithmetic_rate(device, precision)  # type: ignore[arg-type]
     clock = sustained_clock(device, precision) / device.boost_clock_Hz
@@ -44,14 +40,14 @@ def test_a_large_square_product_nears_the_rate_at_the_sustained_clock(name: str,
 
 
 def test_a_tiny_product_takes_the_time_of_a_start() -> None:
-    cost = gemm_cost(gpu("a100-pcie-40gb"), Gemm(8, 8, 8, "fp32"))
+    cost = gemm_cost(find_gpu("a100-pcie-40gb"), Gemm(8, 8, 8, "fp32"))
     assert GEMM.start_s < cost.time_s < 2.0 * GEMM.start_s
     assert cost.bound == "latency"
 
 
 def test_one_tile_more_than_a_wave_costs_its_share_of_another_and_some_of_what_that_leaves_idle() -> None:
     # A batch in fp32 on Ampere has tiles of 128 x 128 and never splits k: 108 SMs take 108 at once.
-    device = gpu("a100-pcie-40gb")
+    device = find_gpu("a100-pcie-40gb")
     one, full, more, two = (
         matrix_product_time(device, 128, 128, 4096, "fp32", batch=b).compute_s for b in (54, 540, 541, 648)
     )
@@ -61,13 +57,13 @@ def test_one_tile_more_than_a_wave_costs_its_share_of_another_and_some_of_what_t
 
 
 def test_fewer_tiles_than_sms_take_the_time_of_one_tile() -> None:
-    device = gpu("a100-pcie-40gb")
+    device = find_gpu("a100-pcie-40gb")
     few, all_ = (matrix_product_time(device, 128, 128, 4096, "fp32", batch=b).compute_s for b in (30, 108))
     assert few == all_
 
 
 def test_on_tensor_cores_a_wave_that_is_hardly_filled_takes_as_long_as_a_full_one() -> None:
-    device = gpu("v100-sxm2-16gb")
+    device = find_gpu("v100-sxm2-16gb")
     product = matrix_product_time(device, 4096, 4096, 4096, "fp16")
     tiles = 4096 // product.tile.rows * (4096 // product.tile.columns) * product.parts
     waves = -(-tiles // device.sm_count)
@@ -76,7 +72,7 @@ def test_on_tensor_cores_a_wave_that_is_hardly_filled_takes_as_long_as_a_full_on
 
 
 def test_a_batch_on_ampere_pays_for_the_whole_tile() -> None:
-    device = gpu("a100-pcie-40gb")
+    device = find_gpu("a100-pcie-40gb")
     half = matrix_product_time(device, 1024, 64, 1024, "fp32", batch=512)
     whole = matrix_product_time(device, 1024, 128, 1024, "fp32", batch=512)
     assert half.compute_s == whole.compute_s
@@ -84,14 +80,14 @@ def test_a_batch_on_ampere_pays_for_the_whole_tile() -> None:
 
 
 def test_few_tiles_split_k() -> None:
-    product = matrix_product_time(gpu("v100-sxm2-16gb"), 128, 128, 65536, "fp32")
+    product = matrix_product_time(find_gpu("v100-sxm2-16gb"), 128, 128, 65536, "fp32")
     assert product.parts > 8
     alone = 2.0 * 128 * 128 * 65536 / product.tile.sm_flops_per_s
     assert product.time_s < 0.2 * alone
 
 
 def test_a_thin_product_takes_the_time_of_its_bytes() -> None:
-    device = gpu("h100-sxm5-80gb")
+    device = find_gpu("h100-sxm5-80gb")
     cost = gemm_cost(device, Gemm(8, 16384, 16384, "bf16"))
     least_s = cost.bytes / device.memory_bandwidth_Bps
     assert least_s < cost.time_s < 1.6 * least_s
@@ -99,7 +95,7 @@ def test_a_thin_product_takes_the_time_of_its_bytes() -> None:
 
 
 def test_rows_far_apart_miss_the_translation_of_addresses_on_pascal() -> None:
-    device = gpu("p100-pcie-16gb")
+    device = find_gpu("p100-pcie-16gb")
     near, far = (matrix_product_time(device, 4096, 4096, k, "fp32", layout="NT") for k in (4096, 65536))
     assert near.walk_s < 0.3 * near.compute_s
     assert far.walk_s > far.compute_s
@@ -108,14 +104,14 @@ def test_rows_far_apart_miss_the_translation_of_addresses_on_pascal() -> None:
 
 def test_rows_that_share_pages_share_translations() -> None:
     # 8192 numbers a row: 64 rows fill one page of 2 MB.  With 6144 they begin within one page and end in the next.
-    device = gpu("p100-pcie-16gb")
+    device = find_gpu("p100-pcie-16gb")
     less, whole, more = (matrix_product_time(device, 32768, 2048, k, "fp32", layout="NT") for k in (6144, 8192, 10240))
     assert whole.walk_s == 0.0
     assert 0.1 < less.walk_s / less.compute_s < more.walk_s / more.compute_s
 
 
 def test_it_is_the_left_operand_whose_translations_are_forgotten() -> None:
-    device = gpu("p4")
+    device = find_gpu("p4")
     tall, wide = (
         matrix_product_time(device, m, n, 32768, "fp32", layout="NT") for m, n in ((8192, 1024), (1024, 8192))
     )
@@ -123,7 +119,7 @@ def test_it_is_the_left_operand_whose_translations_are_forgotten() -> None:
 
 
 def test_splitting_k_on_ampere_costs_part_of_the_rate() -> None:
-    device = gpu("a100-pcie-40gb")
+    device = find_gpu("a100-pcie-40gb")
     product = matrix_product_time(device, 512, 1024, 32768, "fp32", layout="NT")
     assert product.parts > 1
     assert gemm_cost(device, Gemm(512, 1024, 32768, "fp32", layout="NT")).flop / product.time_s < 0.8 * device.peak(
@@ -132,7 +128,7 @@ def test_splitting_k_on_ampere_costs_part_of_the_rate() -> None:
 
 
 def test_turning_both_operands_costs_time_where_issue_slots_are_short() -> None:
-    p100, t4 = gpu("p100-pcie-16gb"), gpu("t4")
+    p100, t4 = find_gpu("p100-pcie-16gb"), find_gpu("t4")
     turned, straight = (matrix_product_time(p100, 4096, 4096, 1024, "fp32", layout=x).time_s for x in ("NT", "NN"))
     assert turned > 1.1 * straight
     turned, straight = (matrix_product_time(t4, 4096, 4096, 1024, "fp32", layout=x).time_s for x in ("NT", "NN"))
@@ -140,7 +136,7 @@ def test_turning_both_operands_costs_time_where_issue_slots_are_short() -> None:
 
 
 def test_kernels_of_volta_are_written_for_operands_along_k() -> None:
-    v100 = gpu("v100-pcie-32gb")
+    v100 = find_gpu("v100-pcie-32gb")
     turned, straight = (matrix_product_time(v100, 4096, 4096, 1024, "fp32", layout=x).time_s for x in ("NT", "NN"))
     assert turned < straight < 1.1 * turned
 
@@ -148,36 +144,36 @@ def test_kernels_of_volta_are_written_for_operands_along_k() -> None:
 def test_rows_that_vectors_do_not_fit_cost_time_before_ampere() -> None:
     for name, slower in (("p100-pcie-16gb", True), ("v100-pcie-32gb", True), ("a100-pcie-40gb", False)):
         whole, odd = (
-            matrix_product_time(gpu(name), 4096, 4096, k, "fp32", layout="NT").compute_s / k for k in (1024, 1023)
+            matrix_product_time(find_gpu(name), 4096, 4096, k, "fp32", layout="NT").compute_s / k for k in (1024, 1023)
         )
         assert (odd > 1.05 * whole) == slower, name
 
 
 def test_operands_beyond_the_reach_of_translations_cost_more_to_walk() -> None:
-    device = gpu("p4")
+    device = find_gpu("p4")
     small, large = (matrix_product_time(device, n, n, 32768, "fp32", layout="NT") for n in (1024, 8192))
     assert small.walk_s / small.compute_s < 0.6 * large.walk_s / large.compute_s
 
 
 @pytest.mark.parametrize("name", ["rtx-4090", "rtx-3090"])
 def test_no_product_on_tensor_cores_beats_the_data_sheet_though_a_board_runs_above_its_boost_clock(name: str) -> None:
-    device = gpu(name)
+    device = find_gpu(name)
     assert sustained_clock(replace(device, board_power_W=1000.0), "fp32") > device.boost_clock_Hz
     cost = gemm_cost(device, Gemm(16384, 16384, 16384, "fp16"))
     assert cost.flop / cost.time_s < device.peak("fp16")
 
 
 def test_numbers_without_units_of_their_own_are_computed_in_fp32() -> None:
-    assert arithmetic_rate(gpu("v100-sxm2-16gb"), "tf32") == gpu("v100-sxm2-16gb").peak("fp32")
-    assert arithmetic_rate(gpu("m40"), "fp16") == gpu("m40").peak("fp32")
-    assert arithmetic_rate(gpu("titan-xp"), "int8") == 4.0 * gpu("titan-xp").peak("fp32")
-    assert arithmetic_rate(gpu("mi210"), "fp32") == 45.3e12
+    assert arithmetic_rate(find_gpu("v100-sxm2-16gb"), "tf32") == find_gpu("v100-sxm2-16gb").peak("fp32")
+    assert arithmetic_rate(find_gpu("m40"), "fp16") == find_gpu("m40").peak("fp32")
+    assert arithmetic_rate(find_gpu("titan-xp"), "int8") == 4.0 * find_gpu("titan-xp").peak("fp32")
+    assert arithmetic_rate(find_gpu("mi210"), "fp32") == 45.3e12
     with pytest.raises(InputError, match="no peak rate for fp8"):
-        arithmetic_rate(gpu("v100-sxm2-16gb"), "fp8")
+        arithmetic_rate(find_gpu("v100-sxm2-16gb"), "fp8")
 
 
 def test_calibration_scales_arithmetic_and_memory_apart() -> None:
-    device = gpu("t4")
+    device = find_gpu("t4")
     slow = replace(device, calibration=Calibration(compute=0.5))
     product, halved = (matrix_product_time(g, 4096, 4096, 4096, "fp32") for g in (device, slow))
     assert halved.compute_s == pytest.approx(2.0 * product.compute_s)
@@ -187,14 +183,13 @@ def test_calibration_scales_arithmetic_and_memory_apart() -> None:
 def test_there_is_a_tile_for_every_device_and_precision() -> None:
     for name in ("k80-die", "m40", "p4", "t4", "rtx-3090", "l4", "b200", "mi25", "mi300x", "mi355x"):
         for batched in (False, True):
-            assert tiles_for(gpu(name), "fp32", "NN", batched)
+            assert tiles_for(find_gpu(name), "fp32", "NN", batched)
 
 
 @pytest.mark.parametrize("name", ["a100-sxm4-80gb", "h100-sxm5-80gb", "b200", "v100-sxm2-16gb"])
 def test_long_rows_do_not_slow_tensor_cores(name: str) -> None:
     """Large products of equal FLOPs take alike whichever side is long: arithmetic bounds them all."""
     gpu = find_gpu(name)
-    assert gpu is not None
     wide = gemm_cost(gpu, Gemm(2048, 49152, 12288, "fp16", layout="NT"))
     deep = gemm_cost(gpu, Gemm(2048, 12288, 49152, "fp16", layout="NT"))
     assert deep.bound == wide.bound == "compute"
@@ -213,13 +208,13 @@ FASTEST = [
 def test_no_large_product_beats_the_fastest_that_was_ever_measured(name: str, precision: str, best: float) -> None:
     sides = ((8192, 8192, 8192), (4096, 12288, 4096), (16384, 8192, 4096))
     kernels = [Gemm(m, n, k, precision) for m, n, k in sides]  # type: ignore[arg-type]
-    rates = [1e-12 * kernel.flop / gemm_cost(gpu(name), kernel).time_s for kernel in kernels]
+    rates = [1e-12 * kernel.flop / gemm_cost(find_gpu(name), kernel).time_s for kernel in kernels]
     assert 0.85 * best < max(rates) < 1.1 * best
 
 
 def test_a_small_product_is_not_held_to_the_power_of_a_large_one() -> None:
     """Since Hopper a board of little power slows what fills the chip, and not what leaves most of it idle."""
-    board = gpu("h100-sxm5-80gb")
+    board = find_gpu("h100-sxm5-80gb")
     weak = replace(board, board_power_W=0.6 * board.board_power_W)
     small, large = Gemm(512, 512, 512, "bf16"), Gemm(8192, 8192, 8192, "bf16")
     assert gemm_cost(weak, small).time_s == pytest.approx(gemm_cost(board, small).time_s, rel=1e-3)
@@ -228,7 +223,7 @@ def test_a_small_product_is_not_held_to_the_power_of_a_large_one() -> None:
 
 def test_the_clock_follows_the_figures_of_a_part_and_not_its_name() -> None:
     kernel = Gemm(4096, 4096, 4096, "fp32")
-    known = gpu("gtx-1080-ti")
+    known = find_gpu("gtx-1080-ti")
     mine = replace(known, name="my-card")
     assert gemm_cost(mine, kernel).time_s == gemm_cost(known, kernel).time_s
     assert gemm_cost(replace(mine, above_boost=False), kernel).time_s > 1.05 * gemm_cost(mine, kernel).time_s

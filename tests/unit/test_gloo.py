@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from simulator.api import load_machine, simulate
+from simulator.collectives.gloo import binomial_children
+from simulator.collectives.registry import find_strategy, strategy_names
 from simulator.errors import InputError
 from simulator.network.machine import Machine
-from simulator.strategies.gloo import binomial_children
-from simulator.strategies.registry import find_strategy, strategy_names
 from tests.machines import machine_from
 
 S = 8e6

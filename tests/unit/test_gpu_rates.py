@@ -6,20 +6,13 @@ import pytest
 
 from simulator.devices.cost import bound_of
 from simulator.devices.gpu.clock import sustained_clock
-from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.rates import compute_rate, tensor_rate
 from simulator.errors import InputError
-from validate.operators.devices import find_gpu
-
-
-def gpu(name: str) -> Gpu:
-    found = find_gpu(name)
-    assert found is not None
-    return found
+from tests.devices import find_gpu
 
 
 def test_tensor_cores_serve_narrow_formats_only_and_where_there_are_any() -> None:
-    t4, p100 = gpu("t4"), gpu("p100-pcie-16gb")
+    t4, p100 = find_gpu("t4"), find_gpu("p100-pcie-16gb")
     assert tensor_rate(t4, "fp32") == tensor_rate(p100, "fp16") == 0.0
     assert tensor_rate(t4, "fp16") == compute_rate(t4, "fp16") > compute_rate(t4, "fp32")
     with pytest.raises(InputError, match="no peak rate for fp8"):
@@ -27,7 +20,7 @@ def test_tensor_cores_serve_narrow_formats_only_and_where_there_are_any() -> Non
 
 
 def test_a_card_of_70_watts_holds_a_part_of_its_rate_and_more_of_it_where_a_clock_takes_less_energy() -> None:
-    t4 = gpu("t4")
+    t4 = find_gpu("t4")
     assert compute_rate(t4, "fp32") == t4.peak("fp32") * sustained_clock(t4, "fp32") / t4.boost_clock_Hz
     assert compute_rate(t4, "fp32") < compute_rate(t4, "fp32", 0.5) < t4.peak("fp32")
 

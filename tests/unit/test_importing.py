@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 
@@ -25,12 +26,19 @@ from tests.published_wheels import (
     unpacked,
     wheel,
 )
-from validate.cli import app
-from validate.collectives.query import read_query as read_collective
+from validate.cli.app import app
 from validate.importing.aiconfigurator import release
 from validate.importing.products import is_cold
 from validate.importing.sample import Share
-from validate.operators.query import read_query
+from validate.kinds import COLLECTIVES, OPERATORS, Kind
+from validate.kinds.kind import Asked
+from validate.tables.names import Names
+
+NAMES = Names()
+
+
+def asked(kind: Kind, row: Mapping[str, str]) -> Asked:
+    return kind.read(lambda column: row.get(column, ""), NAMES)
 
 
 def imported(capsys, tmp_path, files, *options):
@@ -63,9 +71,11 @@ def test_a_product_in_seconds_and_in_the_precision_that_was_run(capsys, tmp_path
         ("vllm 0.12.0", "bf16", "1.25e-05"),
     ]
     assert rows(tmp_path, "a100-sxm4-80gb")[0]["dtype"] == "bf16"
-    query = read_query(lambda column: found[0].get(column, ""))
+    read = asked(OPERATORS, found[0])
+    assert read == Asked(read.question)  # nothing besides, and no clock of its own
+    query = read.question
     assert query.operator == Linear(16, 512, 4096, bias=False)
-    assert (query.device, query.phase, query.issued, query.includes_dispatch) == ("h200-sxm", "fwd", "graph", False)
+    assert (query.device, query.phase, query.issued, query.calls) == ("h200-sxm", "fwd", "graph", False)
 
 
 def test_other_formats_of_products_are_left_out_and_counted(capsys, tmp_path):
@@ -121,7 +131,7 @@ def test_attention_with_shared_keys(capsys, tmp_path):
     err = imported(capsys, tmp_path, files)
     found = rows(tmp_path)
     assert [row["time_s"] for row in found] == ["5e-05", "6e-05"]
-    operators = [read_query(lambda column, row=row: row.get(column, "")).operator for row in found]
+    operators = [asked(OPERATORS, row).question.operator for row in found]
     assert [
         (o.batch, o.heads, o.kv_heads or o.heads, o.query_length, o.key_length, o.head_size) for o in operators
     ] == [
@@ -150,8 +160,8 @@ def test_collectives_in_bytes_of_nccl_tests(capsys, tmp_path):
         ("dgx-h100", "all_reduce", "4", "4096", "3e-05"),
         ("dgx-h100", "all_to_all", "8", "2048", "2e-05"),
     ]
-    query = read_collective(lambda column: found[1].get(column, ""))
-    assert (query.collective, query.n_gpus, query.gpus_per_process) == ("all-to-all", 8, 1)
+    query = asked(COLLECTIVES, found[1]).question
+    assert (query.collective, query.gpus, query.gpus_per_process) == ("all-to-all", tuple(range(8)), 1)
     assert "NCCL 2.99.1" in found[0]["software"]  # of the row: folders are named less exactly
     assert "left out: 1 x collective of another kind, or without a time" in err
 

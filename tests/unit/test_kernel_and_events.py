@@ -15,7 +15,7 @@ from simulator.engine.kernel import Kernel
 from simulator.errors import SimulationError
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
-from simulator.plan.plan import Flow, Plan, PlanBuilder, Transfer, Work
+from simulator.plan.plan import Activity, Flow, Plan, PlanBuilder, Work
 from tests.machines import crossbar, machine_from, ring_machine
 
 SIZE = 160e6
@@ -86,7 +86,8 @@ def test_nothing_to_do_takes_no_time() -> None:
 
 def test_a_task_that_waits_for_a_later_one_is_refused() -> None:
     machine = ring_machine(3)
-    tasks = (Work(0, "a", "s", (1,), "host", 1.0), Work(1, "b", "t", (), "host", 1.0))
+    second = Work(1.0)
+    tasks = (Activity(0, "a", "s", (1,), (second,), place="host"), Activity(1, "b", "t", (), (second,), place="host"))
     with pytest.raises(SimulationError, match=r"^task 0 \(a\) waits for a task that does not stand before it$"):
         execute(machine, Plan(tasks))
 
@@ -96,7 +97,7 @@ def test_flows_of_nothing_and_nothing_to_move(fold: bool) -> None:
     machine = ring_machine(3)
     way = Router(machine).route(machine.gpus[0], machine.gpus[1])
     assert execute(machine, Plan(()), fold=fold).end_s == 0.0
-    tasks = (Transfer(0, "none", "s", (), ()), Transfer(1, "empty", "s", (), (Flow(way, 0.0),), repeat=3))
+    tasks = (Activity(0, "none", "s", (), ()), Activity(1, "empty", "s", (), (Flow(way, 0.0),), repeat=3))
     timeline = execute(machine, Plan(tasks), fold=fold)
     assert [span.end_s for span in timeline.spans] == pytest.approx([0.0, 3e-6])
 
@@ -183,7 +184,7 @@ def test_built_in_machines(topology: str, n_nodes: int | None, strategy: str, ev
 def test_only_the_engine_imports_simpy() -> None:
     """A plan can be made, and its machine looked at, without SimPy."""
     code = (
-        "import sys; import simulator.plan.plan, simulator.strategies.registry, simulator.topology.load;"
+        "import sys; import simulator.plan.plan, simulator.collectives.registry, simulator.topology.load;"
         "sys.exit('simpy' in sys.modules)"
     )
     root = Path(__file__).resolve().parents[2]

@@ -10,13 +10,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from tests.fake_cuda import fake_gpu  # noqa: E402
-from validate.measure import together  # noqa: E402
-from validate.measure.bench import Bench  # noqa: E402
-from validate.measure.case import Unavailable  # noqa: E402
-from validate.measure.cases import collectives  # noqa: E402
-from validate.measure.ranks import Ranks, RanksFailed  # noqa: E402
-from validate.measure.statistics import median_interval  # noqa: E402
-from validate.measure.timing import Effort  # noqa: E402
+from validate.machine.measure import together  # noqa: E402
+from validate.machine.measure.bench import Bench  # noqa: E402
+from validate.machine.measure.case import Unavailable  # noqa: E402
+from validate.machine.measure.cases import collectives  # noqa: E402
+from validate.machine.measure.ranks import Ranks, RanksFailed  # noqa: E402
+from validate.machine.measure.statistics import median_interval  # noqa: E402
+from validate.machine.measure.timing import Effort  # noqa: E402
 
 pytestmark = pytest.mark.torch
 QUICK = Effort(interval=0.5, warmup_s=0.0, longest_s=0.02)

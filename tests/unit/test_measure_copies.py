@@ -10,12 +10,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from tests.fake_cuda import fake_gpu  # noqa: E402
-from validate.measure.bench import Bench  # noqa: E402
-from validate.measure.cases import copies  # noqa: E402
-from validate.measure.cases.contents import random_bytes  # noqa: E402
-from validate.measure.cases.host_memory import host_bytes  # noqa: E402
-from validate.measure.cases.sizes import ladder, spread  # noqa: E402
-from validate.measure.statistics import median_interval  # noqa: E402
+from validate.machine.measure.bench import Bench  # noqa: E402
+from validate.machine.measure.cases import copies  # noqa: E402
+from validate.machine.measure.cases.contents import random_bytes  # noqa: E402
+from validate.machine.measure.cases.host_memory import host_bytes  # noqa: E402
+from validate.machine.measure.cases.sizes import ladder, spread  # noqa: E402
+from validate.machine.measure.statistics import median_interval  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

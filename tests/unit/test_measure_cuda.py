@@ -12,10 +12,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-from validate.measure import bench as benches  # noqa: E402  needs torch
-from validate.measure import recording  # noqa: E402
-from validate.measure.recording import recorded  # noqa: E402
-from validate.measure.slug import slug  # noqa: E402
+from validate.machine.measure import bench as benches  # noqa: E402  needs torch
+from validate.machine.measure import recording  # noqa: E402
+from validate.machine.measure.recording import recorded  # noqa: E402
+from validate.machine.measure.slug import slug  # noqa: E402
 
 
 class Device:

@@ -12,12 +12,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from tests.fake_cuda import FakeGpu, FakeGraph, fake_gpu  # noqa: E402
-from validate.measure import bench as benches  # noqa: E402
-from validate.measure import run  # noqa: E402
-from validate.measure.case import Unavailable  # noqa: E402
-from validate.measure.cases import chase, copies, launch, memory, overlap  # noqa: E402
-from validate.measure.table import COLUMNS  # noqa: E402
-from validate.measure.timing import Effort  # noqa: E402
+from validate.machine.measure import bench as benches  # noqa: E402
+from validate.machine.measure import run  # noqa: E402
+from validate.machine.measure.case import Unavailable  # noqa: E402
+from validate.machine.measure.cases import chase, copies, launch, memory, overlap  # noqa: E402
+from validate.machine.measure.table import COLUMNS  # noqa: E402
+from validate.machine.measure.timing import Effort  # noqa: E402
 
 pytestmark = pytest.mark.torch
 QUICK = Effort(interval=0.5, sample_s=1e-6, warmup_s=0.0, longest_s=0.01, most_samples=6)

@@ -13,11 +13,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from tests.fake_cuda import FakeEvent, FakeGraph, fake_gpu  # noqa: E402
-from validate.measure import watches  # noqa: E402
-from validate.measure.bench import Bench, GraphStopwatch  # noqa: E402
-from validate.measure.cases import launch  # noqa: E402
-from validate.measure.sensors import Sensors  # noqa: E402
-from validate.measure.statistics import median_interval  # noqa: E402
+from validate.machine.measure import watches  # noqa: E402
+from validate.machine.measure.bench import Bench, GraphStopwatch  # noqa: E402
+from validate.machine.measure.cases import launch  # noqa: E402
+from validate.machine.measure.sensors import Sensors  # noqa: E402
+from validate.machine.measure.statistics import median_interval  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

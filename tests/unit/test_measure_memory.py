@@ -12,11 +12,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from tests.fake_cuda import fake_gpu  # noqa: E402
-from validate.measure import watches  # noqa: E402
-from validate.measure.bench import Bench  # noqa: E402
-from validate.measure.case import Unavailable  # noqa: E402
-from validate.measure.cases import chase, memory, nvrtc  # noqa: E402
-from validate.measure.statistics import median_interval  # noqa: E402
+from validate.machine.measure import watches  # noqa: E402
+from validate.machine.measure.bench import Bench  # noqa: E402
+from validate.machine.measure.case import Unavailable  # noqa: E402
+from validate.machine.measure.cases import chase, memory, nvrtc  # noqa: E402
+from validate.machine.measure.statistics import median_interval  # noqa: E402
 
 pytestmark = pytest.mark.torch
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")

@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 from torch import nn  # noqa: E402  it is there
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
-from validate.measure.cases.networks.catalogue import ENTRIES, Sizes, build_example  # noqa: E402  it imports torch
+from validate.machine.measure.cases.networks.catalogue import ENTRIES, Sizes, build_example  # noqa: E402  it imports torch
 
 BATCH = 2
 # One kernel on a CPU and on a GPU, but not on the meta device: compared on a CPU, with few numbers.

@@ -13,13 +13,13 @@ import pytest
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-from validate.measure import bench as benches  # noqa: E402  needs torch
-from validate.measure import run as runs  # noqa: E402
-from validate.measure.case import Unavailable  # noqa: E402
-from validate.measure.cases.operators import cases as operator_cases  # noqa: E402
-from validate.measure.cases.shapes import Limits, shapes  # noqa: E402
-from validate.measure.groups import GROUPS, Group  # noqa: E402
-from validate.measure.table import COLUMNS  # noqa: E402
+from validate.machine.measure import bench as benches  # noqa: E402  needs torch
+from validate.machine.measure import run as runs  # noqa: E402
+from validate.machine.measure.case import Unavailable  # noqa: E402
+from validate.machine.measure.cases.operators import cases as operator_cases  # noqa: E402
+from validate.machine.measure.cases.shapes import Limits, shapes  # noqa: E402
+from validate.machine.measure.groups import GROUPS, Group  # noqa: E402
+from validate.machine.measure.table import COLUMNS  # noqa: E402
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_all_groups_have_a_module(cpu_bench: benches.Bench) -> None:
 
 
 def test_sensors_that_are_not_there_say_nothing() -> None:
-    from validate.measure.sensors import Readings, Sensors
+    from validate.machine.measure.sensors import Readings, Sensors
 
     sensors = Sensors("")
     sensors.look()
@@ -98,7 +98,7 @@ def test_sensors_read_and_never_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """Against a library that answers as NVML does; a function that sets anything is not there."""
     import ctypes
 
-    from validate.measure import sensors as module
+    from validate.machine.measure import sensors as module
 
     class Nvml:  # its functions have the names that the library gives them
         def nvmlInit_v2(self) -> int:  # noqa: N802

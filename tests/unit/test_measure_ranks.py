@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-ranks = pytest.importorskip("validate.measure.ranks")
+ranks = pytest.importorskip("validate.machine.measure.ranks")
 pytestmark = pytest.mark.torch
 
 

@@ -17,16 +17,16 @@ from typing import Any
 
 import pytest
 
-from validate.measure.statistics import FEWEST
-from validate.measure.timing import Effort
+from validate.machine.measure.statistics import FEWEST
+from validate.machine.measure.timing import Effort
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-from validate.measure import bench as benches  # noqa: E402  needs torch
-from validate.measure import run as runs  # noqa: E402
-from validate.measure.case import Case, Unavailable, Work  # noqa: E402
-from validate.measure.run import Settings, run  # noqa: E402
+from validate.machine.measure import bench as benches  # noqa: E402  needs torch
+from validate.machine.measure import run as runs  # noqa: E402
+from validate.machine.measure.case import Case, Unavailable, Work  # noqa: E402
+from validate.machine.measure.run import Settings, run  # noqa: E402
 
 
 def launch_case(name: str, call: Callable[[int], object], needs_bytes: int = 0) -> Case:

@@ -15,11 +15,11 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 
 import torch.distributed as dist  # noqa: E402  torch is there
 
-from validate.measure.bench import Bench, open_bench  # noqa: E402
-from validate.measure.cases import step_ranks, steps  # noqa: E402  they import torch
-from validate.measure.cases.steady import CpuClock, CudaClock, Patience, Step, agreed_samples, steady_interval  # noqa: E402
-from validate.measure.cases.step_shapes import StepShape, parallel_steps  # noqa: E402
-from validate.measure.statistics import FEWEST  # noqa: E402
+from validate.machine.measure.bench import Bench, open_bench  # noqa: E402
+from validate.machine.measure.cases import step_ranks, steps  # noqa: E402  they import torch
+from validate.machine.measure.cases.steady import CpuClock, CudaClock, Patience, Step, agreed_samples, steady_interval  # noqa: E402
+from validate.machine.measure.cases.step_shapes import StepShape, parallel_steps  # noqa: E402
+from validate.machine.measure.statistics import FEWEST  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +73,7 @@ def test_a_steady_step_takes_the_longer_of_host_and_device(host_s: float, device
 
 
 def test_a_gpus_sensors_are_read_while_it_works_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("validate.measure.cases.steady.time.sleep", lambda _: None)
+    monkeypatch.setattr("validate.machine.measure.cases.steady.time.sleep", lambda _: None)
     looks: list[int] = []
     CudaClock(lambda: looks.append(1)).watch(SimpleNamespace(query=lambda: len(looks) >= 4))
     assert len(looks) == 4
@@ -108,7 +108,7 @@ def test_what_is_prepared_is_not_timed() -> None:
 
 def test_a_step_of_many_seconds_is_run_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
     device = _Device(0.0, 60.0)
-    monkeypatch.setattr("validate.measure.cases.steady.time.perf_counter", lambda: device.free_s)
+    monkeypatch.setattr("validate.machine.measure.cases.steady.time.perf_counter", lambda: device.free_s)
     found = steady_interval(device, Step(device.run), Patience())
     assert found.median == 60.0
     assert device.runs <= 2 + 3 + device.transient

@@ -9,9 +9,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
 pytestmark = pytest.mark.torch
 
-from validate.measure import recording  # noqa: E402  it imports torch
-from validate.measure.cases.step_shapes import StepShape  # noqa: E402
-from validate.measure.cases.stepping import Stepper  # noqa: E402
+from validate.machine.measure import recording  # noqa: E402  it imports torch
+from validate.machine.measure.cases.step_shapes import StepShape  # noqa: E402
+from validate.machine.measure.cases.stepping import Stepper  # noqa: E402
 
 CPU = torch.device("cpu")
 _PEAK = "reset_peak_memory_stats"

@@ -11,11 +11,11 @@ import pytest
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
 
-from validate.measure.case import Unavailable  # noqa: E402
-from validate.measure.cases import stepping  # noqa: E402  they import torch
-from validate.measure.cases.steady import CpuClock, Patience, steady_interval  # noqa: E402
-from validate.measure.cases.step_shapes import StepShape  # noqa: E402
-from validate.measure.cases.stepping import Stepper, make_step  # noqa: E402
+from validate.machine.measure.case import Unavailable  # noqa: E402
+from validate.machine.measure.cases import stepping  # noqa: E402  they import torch
+from validate.machine.measure.cases.steady import CpuClock, Patience, steady_interval  # noqa: E402
+from validate.machine.measure.cases.step_shapes import StepShape  # noqa: E402
+from validate.machine.measure.cases.stepping import Stepper, make_step  # noqa: E402
 
 CPU = torch.device("cpu")
 LENET = StepShape("lenet", 2)

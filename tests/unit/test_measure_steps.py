@@ -14,21 +14,23 @@ import pytest
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
 
-from simulator.step.options import StepOptions  # noqa: E402
-from simulator.workload.zoo.registry import build_network  # noqa: E402
-from validate.measure.bench import Bench, open_bench  # noqa: E402
-from validate.measure.case import Unavailable  # noqa: E402
-from validate.measure.cases import stepping, steps  # noqa: E402  they import torch
-from validate.measure.cases.networks.catalogue import ENTRIES, Sizes  # noqa: E402
-from validate.measure.cases.steady import Patience, Step  # noqa: E402
-from validate.measure.cases.step_shapes import CPU_STEPS, StepShape, gpu_steps, parallel_steps  # noqa: E402
-from validate.measure.cases.stepping import Stepper, make_step  # noqa: E402
-from validate.measure.faults import Fatal  # noqa: E402
-from validate.measure.run import DONE, Settings, run  # noqa: E402
-from validate.measure.table import COLUMNS, RowFile, cell_text  # noqa: E402
-from validate.score.machines import MachineBook  # noqa: E402
-from validate.training.predict import StepPredictor  # noqa: E402
-from validate.training.query import TrainingQuery, read_query  # noqa: E402
+from simulator.api import Session  # noqa: E402
+from simulator.questions.options import StepOptions  # noqa: E402
+from simulator.questions.step import StepQuestion  # noqa: E402
+from validate.kinds import STEPS  # noqa: E402
+from validate.machine.measure.bench import Bench, open_bench  # noqa: E402
+from validate.machine.measure.case import Unavailable  # noqa: E402
+from validate.machine.measure.cases import stepping, steps  # noqa: E402  they import torch
+from validate.machine.measure.cases.networks.catalogue import ENTRIES, Sizes  # noqa: E402
+from validate.machine.measure.cases.steady import Patience, Step  # noqa: E402
+from validate.machine.measure.cases.step_shapes import CPU_STEPS, StepShape, gpu_steps, parallel_steps  # noqa: E402
+from validate.machine.measure.cases.stepping import Stepper, make_step  # noqa: E402
+from validate.machine.measure.faults import Fatal  # noqa: E402
+from validate.machine.measure.run import DONE, Settings, run  # noqa: E402
+from validate.machine.measure.table import COLUMNS, RowFile, cell_text  # noqa: E402
+from validate.tables.csv_text import Record  # noqa: E402
+from validate.tables.names import MachineNames, Names  # noqa: E402
+from validate.tables.table import tabulate  # noqa: E402
 
 CPU = torch.device("cpu")
 HOPPER = ("fp32", "fp16", "amp-fp16", "bf16", "amp-bf16", "tf32")
@@ -109,10 +111,18 @@ def test_the_table_tells_what_is_measured() -> None:
 # -- what is predicted is what is measured ---------------------------------------------
 
 
-def read(shape: StepShape, threads: int = 0) -> TrainingQuery:
+GPUS, CPUS = (Names(machines=MachineNames(named={"m": name})) for name in ("dgx-h100", "cpu-i7-3820"))
+
+
+def read(shape: StepShape, threads: int = 0) -> StepQuestion:
     cells = {name: cell_text(value) for name, value in shape.cells(threads).items()}
-    cells |= {"machine": "m", "software": "torch 2.11.0+cu128", "dataset": "toposim_measure"}
-    return read_query(lambda column: cells.get(column, ""))
+    cells |= {"machine": "m", "software": "torch 2.11.0+cu128", "dataset": "toposim_measure", "step_time_s": "1"}
+    records = [Record(1, tuple(cells)), Record(2, tuple(cells.values()))]
+    table = tabulate(records, "training.csv", STEPS.needed, STEPS.columns, STEPS.name)
+    asked = {column: table.cell(table.rows[0], column) for column in STEPS.asked}
+    found = STEPS.read(asked.__getitem__, CPUS if threads else GPUS).question
+    assert isinstance(found, StepQuestion)
+    return found
 
 
 _MODES = {"train": "train", "inference": "inference", "fwd": "forward", "bwd": "backward"}
@@ -131,33 +141,33 @@ def test_a_prediction_is_asked_for_what_was_measured(shapes: list[StepShape], th
             channels_last=shape.channels_last,
             fused_optimizer=shape.fused,
         )
-        assert (query.model, query.batch, query.micro_batches) == (shape.model, shape.batch, 1)
-        assert query.loss == (shape.phase != "inference")
+        assert (query.workload, query.batch, query.micro_batches) == (shape.model, shape.batch, 1)
+        assert query.gpus == (None if threads else (0,))
         assert query.threads == (threads or None)
+        sizes = dict(query.sizes)
+        assert sizes["loss"] == (shape.phase != "inference")
         own = shape.sizes.over(ENTRIES[shape.model].own)
-        assert query.sequence_length == (own.length or None)
-        assert [query.hidden, query.heads, query.layers, query.vocabulary] == [
+        assert sizes.get("sequence_length") == (own.length or None)
+        assert [sizes.get(name) for name in ("hidden", "heads", "layers", "vocabulary")] == [
             size or None for size in (shape.sizes.hidden, shape.sizes.heads, shape.sizes.layers, shape.sizes.vocabulary)
         ]
 
 
 @pytest.mark.parametrize("shape", [shape for shape in CPU_STEPS if shape.model in ("gpt2", "lenet", "bert-base")])
 def test_the_network_of_a_row_is_the_one_that_ran(shape: StepShape) -> None:
-    query = read(shape, 2)
-    sizes = {"sequence_length": query.sequence_length, "hidden": query.hidden, "heads": query.heads}
-    sizes |= {"layers": query.layers, "vocabulary": query.vocabulary, "image": query.image}
-    network = build_network(query.model, batch=1, training=query.options.trains, **sizes)
+    network = Session().network(replace(read(shape, 2), batch=1))
     module = Stepper(shape, torch.device("meta")).example.module
     assert sum(p.numel() for p in module.parameters()) == network.parameter_count
 
 
 def test_the_loss_takes_time_where_a_row_says_that_it_was_timed() -> None:
-    predictor = StepPredictor(MachineBook(named={"m": "dgx-h100"}), {})
     plain = StepShape("gpt2", 4, "tf32", optimizer="adam")
     query = read(plain)
-    with_loss, without = (predictor.predict_s(replace(query, loss=loss)) for loss in (True, False))
+    with_loss, without = (
+        GPUS.session.time_s(replace(query, sizes=tuple({**dict(query.sizes), "loss": loss}.items()))) for loss in (1, 0)
+    )
     assert 1.02 < with_loss / without < 1.2  # logits of 50257 words, read and written some times in fp32
-    assert predictor.predict_s(read(replace(plain, fused=True))) < with_loss
+    assert GPUS.session.time_s(query) == with_loss > GPUS.session.time_s(read(replace(plain, fused=True)))
 
 
 # -- what a step does ------------------------------------------------------------------
@@ -324,6 +334,6 @@ def test_the_group_writes_rows_and_names_what_was_left(tmp_path: Path, monkeypat
 
 
 def median_of(seconds: float) -> Any:
-    from validate.measure.statistics import median_interval
+    from validate.machine.measure.statistics import median_interval
 
     return median_interval([seconds])

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from validate.measure.bench import Bench  # noqa: E402
-from validate.measure.case import Unavailable  # noqa: E402
-from validate.measure.cases import storage  # noqa: E402
-from validate.measure.cases.scratch_file import BLOCK, ScratchFile  # noqa: E402
-from validate.measure.faults import reason_of  # noqa: E402
-from validate.measure.statistics import median_interval  # noqa: E402
+from validate.machine.measure.bench import Bench  # noqa: E402
+from validate.machine.measure.case import Unavailable  # noqa: E402
+from validate.machine.measure.cases import storage  # noqa: E402
+from validate.machine.measure.cases.scratch_file import BLOCK, ScratchFile  # noqa: E402
+from validate.machine.measure.faults import reason_of  # noqa: E402
+from validate.machine.measure.statistics import median_interval  # noqa: E402
 
 pytestmark = pytest.mark.torch
 needs_linux = pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="no posix_fadvise")

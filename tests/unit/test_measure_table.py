@@ -11,9 +11,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-from validate.measure.case import Unavailable  # noqa: E402
-from validate.measure.faults import Fatal, reason_of  # noqa: E402
-from validate.measure.table import COLUMNS, RowFile, cell_text  # noqa: E402
+from validate.machine.measure.case import Unavailable  # noqa: E402
+from validate.machine.measure.faults import Fatal, reason_of  # noqa: E402
+from validate.machine.measure.table import COLUMNS, RowFile, cell_text  # noqa: E402
 
 
 def test_rows_are_on_the_disk_at_once_and_found_again(tmp_path: Path) -> None:

@@ -3,41 +3,68 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from validate.fit.operators.memory_bound import Free, MemoryBound, fit_memory_bound, predicted_s, with_free
-from validate.fit.operators.rows import Measured, read_measured
+from simulator.constants import DEFAULT, Constants
+from simulator.devices.gpu.memory import MemoryCosts
+from simulator.devices.gpu.rowwise import RowwiseCosts
+from simulator.devices.gpu.streaming import StreamingCosts
+from validate.constants.families import FAMILIES
+from validate.constants.fit import errors_of, fit_family, rows_of
+from validate.constants.material import FitRow, read_rows
+from validate.kinds.timing import TimingCosts
+from validate.tables.names import Names
 
 pytestmark = pytest.mark.corpus
+NAMES = Names()
+(MEMORY_BOUND,) = [family for family in FAMILIES if family.name == "memory_bound"]
 
 
-def alone(corpus: Path, op: str, grades: str = "A") -> list[Measured]:
-    return [row for row in read_measured(corpus / "ops.csv", grades=grades, ops=(op,)) if row.dataset == "neusight_ops"]
+@pytest.fixture(scope="module")
+def rows(corpus: Path) -> list[FitRow]:
+    return rows_of(MEMORY_BOUND, read_rows([str(corpus / "ops.csv")], NAMES, {"operators"}))
 
 
-def errors(rows: list[Measured], costs: MemoryBound) -> Iterator[float]:
-    return (abs(predicted_s(row, costs) / row.time_s - 1.0) for row in rows)
+def alone(rows: Sequence[FitRow], op: str, grades: str = "A") -> list[FitRow]:
+    return [
+        row
+        for row in rows
+        if row.op == op and row.cells["dataset"] == "neusight_ops" and row.cells.get("trust", "A") in grades
+    ]
+
+
+def errors(rows: list[FitRow], constants: Constants) -> Iterator[float]:
+    for error in errors_of(rows, NAMES.session, constants):
+        assert error is not None
+        yield abs(error)
 
 
 @pytest.mark.parametrize(("op", "mean"), [("elementwise", 0.03), ("softmax", 0.09), ("layer_norm", 0.07)])
-def test_errors_of_the_constants_in_use(corpus: Path, op: str, mean: float) -> None:
-    rows = alone(corpus, op)
-    assert len(rows) > 200
-    assert statistics.mean(errors(rows, MemoryBound())) < mean
+def test_errors_of_the_constants_in_use(rows: list[FitRow], op: str, mean: float) -> None:
+    judged = alone(rows, op)
+    assert len(judged) > 200
+    assert statistics.mean(errors(judged, DEFAULT)) < mean
 
 
 @pytest.mark.parametrize("device", ["t4", "v100-pcie-32gb"])
-def test_errors_on_a_device_that_was_left_out(corpus: Path, device: str) -> None:
-    rows = alone(corpus, "softmax", "AB") + alone(corpus, "layer_norm", "AB")
-    found = fit_memory_bound([row for row in rows if row.query.device != device])
-    judged = [row for row in alone(corpus, "softmax") if row.query.device == device]
-    assert statistics.mean(errors(judged, with_free(found))) < 0.15
+def test_errors_on_a_device_that_was_left_out(rows: list[FitRow], device: str) -> None:
+    pytest.importorskip("scipy")
+    fitted_to = alone(rows, "softmax", "AB") + alone(rows, "layer_norm", "AB")
+    found = fit_family(MEMORY_BOUND, fitted_to, NAMES.session, [("place", device)], share=0.5, max_evaluations=6)
+    assert found.rows
+    assert device not in {row.place for row in found.rows}
+    judged = [row for row in alone(rows, "softmax") if row.place == device]
+    assert statistics.mean(errors(judged, found.constants)) < 0.15
 
 
 def test_free_constants_are_found_in_the_costs_they_belong_to() -> None:
-    costs = with_free(Free(late_share=0.5, softmax_slots=1.0, isolated_end_s=2.0, pow_slots=3.0))
-    assert (costs.memory.late_share, costs.rowwise.softmax_slots) == (0.5, 1.0)
-    assert (costs.dispatch.isolated_end_s, costs.streaming.pow_slots) == (2.0, 3.0)
+    changed = {"memory.late_share": 0.5, "rowwise.softmax_slots": 1.0}
+    changed |= {"timing.isolated_end_s": 2.0, "streaming.pow_slots": 3.0}
+    (stage,) = MEMORY_BOUND.stages
+    assert changed.keys() < stage.free.keys()
+    costs = Constants(changed)
+    assert (costs(MemoryCosts).late_share, costs(RowwiseCosts).softmax_slots) == (0.5, 1.0)
+    assert (costs(TimingCosts).isolated_end_s, costs(StreamingCosts).pow_slots) == (2.0, 3.0)

@@ -6,20 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.devices.calibration import Calibration
-from simulator.devices.gpu.gpu import Gpu
-from simulator.devices.gpu.memory import MEMORY, achieved_bandwidth, l2_bandwidth, memory_time, resident_share
-from validate.operators.devices import find_gpu
+from simulator.constants import DEFAULT
+from simulator.devices.gpu.memory import MemoryCosts, achieved_bandwidth, l2_bandwidth, memory_time, resident_share
+from simulator.questions.calibration import Calibration
+from tests.devices import find_gpu
 
-
-def gpu(name: str) -> Gpu:
-    found = find_gpu(name)
-    assert found is not None
-    return found
+MEMORY = DEFAULT(MemoryCosts)
 
 
 def test_reading_and_writing_together_is_slower_than_either_alone_and_slowest_half_and_half() -> None:
-    a100 = gpu("a100-pcie-40gb")
+    a100 = find_gpu("a100-pcie-40gb")
     alone, mixed, half = (achieved_bandwidth(a100, share) for share in (1.0, 0.75, 0.5))
     assert alone == achieved_bandwidth(a100, 0.0)
     assert alone > mixed > half
@@ -37,18 +33,18 @@ def test_reading_and_writing_together_is_slower_than_either_alone_and_slowest_ha
     ],
 )
 def test_long_streams_reach_what_others_measured(name: str, published_GBps: float) -> None:
-    assert achieved_bandwidth(gpu(name)) / 1e9 == pytest.approx(published_GBps, rel=0.08)
+    assert achieved_bandwidth(find_gpu(name)) / 1e9 == pytest.approx(published_GBps, rel=0.08)
 
 
 def test_a_calibration_multiplies_bandwidth() -> None:
-    t4 = gpu("t4")
+    t4 = find_gpu("t4")
     faster = replace(t4, calibration=Calibration(bandwidth=1.25))
     assert achieved_bandwidth(faster) == pytest.approx(1.25 * achieved_bandwidth(t4))
     assert memory_time(faster, 1e9, 1e9) == pytest.approx(memory_time(t4, 1e9, 1e9) / 1.25)
 
 
 def test_a_working_set_is_found_in_the_cache_until_it_outgrows_it() -> None:
-    l40 = gpu("l40")
+    l40 = find_gpu("l40")
     assert resident_share(l40, 0.0) == 1.0
     assert resident_share(l40, 0.5 * l40.l2_bytes) > 0.95
     assert resident_share(l40, MEMORY.l2_share * l40.l2_bytes) == pytest.approx(0.5)
@@ -57,18 +53,18 @@ def test_a_working_set_is_found_in_the_cache_until_it_outgrows_it() -> None:
 
 
 def test_one_pass_takes_its_bytes_at_the_rate_of_cache_or_memory() -> None:
-    a100 = gpu("a100-pcie-40gb")
+    a100 = find_gpu("a100-pcie-40gb")
     assert memory_time(a100, 0.0, 0.0) == 0.0
     assert memory_time(a100, 4e9, 4e9) == pytest.approx(8e9 / achieved_bandwidth(a100), rel=1e-6)
     assert memory_time(a100, 1e6, 1e6) == pytest.approx(2e6 / l2_bandwidth(a100), rel=1e-6)
 
 
 def test_what_is_read_and_written_in_place_has_to_fit_once() -> None:
-    a100 = gpu("a100-pcie-40gb")
+    a100 = find_gpu("a100-pcie-40gb")
     n_bytes = 0.6 * a100.l2_bytes
     assert memory_time(a100, n_bytes, n_bytes, working_set_bytes=n_bytes) < 0.8 * memory_time(a100, n_bytes, n_bytes)
 
 
 def test_a_cache_is_never_slower_than_the_memory_behind_it() -> None:
-    slow = replace(gpu("mi210"), boost_clock_Hz=1e6)
+    slow = replace(find_gpu("mi210"), boost_clock_Hz=1e6)
     assert l2_bandwidth(slow) == achieved_bandwidth(slow)

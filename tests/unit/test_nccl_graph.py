@@ -7,20 +7,19 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 
+from simulator.collectives.communicator import Communicator
+from simulator.collectives.nccl.graph import comm_graph
+from simulator.collectives.nccl.paths import rank_of, see
+from simulator.collectives.nccl.tables import PATH_TYPES
+from simulator.collectives.nccl.tuning import CommGraph, candidates
 from simulator.network.machine import Machine, compile_machine
-from simulator.network.routing import Router
-from simulator.strategies.base import Request
-from simulator.strategies.nccl.graph import comm_graph
-from simulator.strategies.nccl.paths import rank_of, see
-from simulator.strategies.nccl.tables import PATH_TYPES
-from simulator.strategies.nccl.tuning import CommGraph, candidates
 from simulator.topology.load import load_topology
 from tests.machines import crossbar, machine_from, machines, ring_machine
 
 
 def found(machine: Machine, ranks: Sequence[int] | None = None) -> CommGraph:
     nodes = machine.gpus if ranks is None else tuple(machine.gpus[rank] for rank in ranks)
-    return comm_graph(Request(machine, Router(machine), nodes, "all-reduce", 1e6))
+    return comm_graph(Communicator(machine, nodes))
 
 
 def built_in(name: str, n_nodes: int | None = None) -> Machine:

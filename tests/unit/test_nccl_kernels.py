@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import pytest
 
 from simulator.api import load_machine, make_request
+from simulator.collectives.nccl.cost import Costs, NcclConstants, ProtocolCost, costs_of
+from simulator.collectives.nccl.strategy import Nccl, nccl
+from simulator.collectives.request import Unsuitable
+from simulator.constants import DEFAULT
 from simulator.engine.executor import execute
 from simulator.network.machine import Machine
-from simulator.strategies.base import Unsuitable
-from simulator.strategies.nccl.cost import DEFAULT_COSTS, EARLIER_COSTS, Costs, ProtocolCost, costs_of, pace_of
-from simulator.strategies.nccl.strategy import Nccl, nccl
+from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.where import NCCL_TODAY
 from simulator.workload.collective import Collective
 from tests.machines import crossbar, machine_from
+from validate.kinds import COLLECTIVES
+from validate.tables.names import Names
 
 _FREE = ProtocolCost(0.0, 0.0, 0.0)
 _S = 64e6
 
 
-def costs(**changes: object) -> Costs:
+def costs(*, protocols: Mapping[str, ProtocolCost] | None = None, **changes: float) -> Costs:
     """Return costs of nothing but what is named."""
-    protocols = dict.fromkeys(("LL", "LL128", "Simple", "NVLS", "P2P"), _FREE)
-    shared = {"launch_s": 0.0, "peer_launch_s": 0.0, "pcie_share": 1.0, "network_share": 1.0}
-    shared |= {"staged_share": 1.0, "protocols": protocols}
-    return Costs(**(shared | changes))  # type: ignore[arg-type]
+    shared = {"launch_s": 0.0, "peer_launch_s": 0.0, "pcie_share": 1.0, "network_share": 1.0, "staged_share": 1.0}
+    constants = replace(DEFAULT(NcclConstants), **(shared | changes))
+    return Costs(constants, protocols or all_protocols(_FREE))
 
 
 def seconds(
@@ -142,20 +149,33 @@ def test_a_rank_moves_the_part_it_keeps() -> None:
 def test_the_pace_is_that_of_the_clock() -> None:
     def pace(name: str) -> float:
         machine = load_machine(name)
-        return pace_of(machine.nodes[machine.gpus[0]].part)
+        return costs().pace(machine.nodes[machine.gpus[0]].part)
 
     assert pace("dgx-a100-80gb") == pytest.approx(1.0)
     assert pace("dgx-h100") == pytest.approx(1.41 / 1.98)
     assert pace("dgx-b200") == pytest.approx(1.4 * 1.41 / 1.965)
-    assert pace_of(None) == 1.0
+    assert costs().pace(None) == 1.0
     used = costs(protocols=all_protocols(ProtocolCost(10e-6, 0.0, 0.0)))
     h100 = load_machine("dgx-h100")
     assert seconds(h100, used, 8) - seconds(h100, costs(), 8) == pytest.approx(10e-6 * 1.41 / 1.98)
 
 
 def test_versions_have_costs_of_their_own() -> None:
-    assert costs_of((2, 23)) is costs_of((3, 0)) is DEFAULT_COSTS
-    assert costs_of((2, 22)) is costs_of(None) is EARLIER_COSTS
+    known = DEFAULT(NcclConstants)
+    assert costs_of((2, 23)).protocols is costs_of((3, 0)).protocols is known.recent
+    assert costs_of((2, 22)).protocols is known.earlier
+    assert Nccl().costs.protocols is costs_of(NCCL_TODAY).protocols is known.recent
+
+
+@pytest.mark.parametrize(
+    ("software", "is_recent"), [("nccl 2.23.4", True), ("nccl 3.0", True), ("nccl 2.22", False), ("torch", False)]
+)
+def test_a_row_of_no_version_is_of_an_earlier_one(software: str, is_recent: bool) -> None:
+    row = {"machine": "dgx-h100", "n_gpus": "8", "collective": "all_reduce", "bytes": "1e6", "software": software}
+    question = COLLECTIVES.read(lambda column: row.get(column, ""), Names()).question
+    assert isinstance(question, CollectiveQuestion)
+    known = DEFAULT(NcclConstants)
+    assert costs_of(question.software.nccl).protocols is (known.recent if is_recent else known.earlier)
 
 
 def test_a_switch_adds_no_type_of_eight_bits() -> None:
@@ -252,7 +272,7 @@ def test_the_bottleneck_is_the_link_whose_share_is_used_up() -> None:
     result = simulate(load_machine("8x-rtx2080ti"), "nccl", 1e9)
     assert result.bottleneck is not None
     assert result.bottleneck.name == result.facts["bound_link"] == "plx0->cpu0"
-    share = f"{DEFAULT_COSTS.pcie_share:.0%} of what the link carries"
+    share = f"{DEFAULT(NcclConstants).pcie_share:.0%} of what the link carries"
     assert any(share in note for note in result.notes)
 
 

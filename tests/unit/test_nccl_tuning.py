@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from simulator.strategies.base import Unsuitable
-from simulator.strategies.nccl.tables import planned_nvlink, planned_pcie, search_speeds
-from simulator.strategies.nccl.tuning import Choice, CommGraph, Launch, candidates, channels_used, choose, model
+from simulator.collectives.nccl.tables import planned_nvlink, planned_pcie, search_speeds
+from simulator.collectives.nccl.tuning import Choice, CommGraph, Launch, candidates, channels_used, choose, model
+from simulator.collectives.request import Unsuitable
 
 KIB, MIB = 1024, 1024**2
 FACTS = Path(os.environ.get("TOPOSIM_FACTS") or Path(__file__).parents[3] / "shared" / "facts")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.workload.activations import peak_forward_bytes, saved_tensors
-from simulator.workload.backward import backward_layers, needs_gradient, read_elements, storages, training_flop
+from simulator.workload.backward import backward_steps, needs_gradient, read_elements, storages, training_flop
 from simulator.workload.network import Network
 from simulator.workload.zoo.builder import NetworkBuilder
 from simulator.workload.zoo.registry import build_network
@@ -110,7 +110,7 @@ def test_a_residual_keeps_its_input_alive_and_a_sum_in_place_takes_none() -> Non
 def test_the_first_layer_needs_no_gradient_of_its_images() -> None:
     network = images(NetworkBuilder("images"))
     assert needs_gradient(network) == [False, True, True, True, True, True, False, True]
-    order = [(network.layers[i].name, phase) for i, phase, _ in backward_layers(network)]
+    order = [(step.layer.name, step.phase) for step in backward_steps(network)]
     assert order == [
         ("loss", "bwd_data"),
         ("fc", "bwd"),
@@ -125,7 +125,7 @@ def test_the_first_layer_needs_no_gradient_of_its_images() -> None:
 
 def test_gradients_are_ready_from_the_last_layer_to_the_first_and_tied_ones_last() -> None:
     network = build_network("gpt2", batch=1, layers=2, loss=True)
-    ready = [p.name for _, _, parameters in backward_layers(network) for p in parameters]
+    ready = [p.name for step in backward_steps(network) for p in step.ready]
     assert ready[:4] == ["norm.weight", "norm.bias", "layers.1.down.weight", "layers.1.down.bias"]
     assert ready[-1] == "embed.weight"  # its last use was the first of the backward pass
     assert sorted(ready) == sorted(p.name for p in network.parameters)

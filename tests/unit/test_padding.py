@@ -8,11 +8,11 @@ import pytest
 
 from simulator.devices.kernels import Gemm, Kernel, Streaming
 from simulator.devices.predict import kernel_cost
+from simulator.questions.options import StepOptions
 from simulator.step.lowering import Lowering
-from simulator.step.options import StepOptions
 from simulator.step.padding import padded
 from simulator.workload.zoo.registry import build_network
-from validate.operators.devices import find_gpu
+from tests.devices import find_gpu
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,6 @@ from validate.operators.devices import find_gpu
 )
 def test_what_rows_are_long_is_padded(layout: str, sizes: tuple[int, int, int], wider: tuple[int, int, int]) -> None:
     device = find_gpu("a100-sxm4-80gb")
-    assert device is not None
     kernel = Gemm(*sizes, "bf16", layout=layout)  # type: ignore[arg-type]
     m, n, k = wider
     assert padded(device, kernel) == replace(kernel, m=m, n=n, k=k)
@@ -46,13 +45,11 @@ def test_what_rows_are_long_is_padded(layout: str, sizes: tuple[int, int, int], 
 )
 def test_what_gains_nothing_is_left_alone(name: str, kernel: Kernel) -> None:
     device = find_gpu(name)
-    assert device is not None
     assert padded(device, kernel) == kernel
 
 
 def test_compiled_steps_pad_and_eager_ones_do_not() -> None:
     device = find_gpu("a100-sxm4-80gb")
-    assert device is not None
     network = build_network("gpt2", batch=4)
     head = next(layer for layer in network.layers if layer.name == "lm_head")
     outputs = []

@@ -12,12 +12,12 @@ from statistics import median
 import pytest
 
 from simulator.console.run import run_app
-from validate.cli import app
-from validate.score.csv_text import read_records
-from validate.score.kind import Scorer, recognise
-from validate.score.score import ScoredRow, score_table
-from validate.score.scorers import ScorerOptions, Scorers
-from validate.score.table import tabulate
+from validate.cli.app import app
+from validate.kinds.kind import recognise
+from validate.score.score import ScoredRow
+from validate.score.scoring import Scoring, ScoringOptions
+from validate.tables.csv_text import read_records
+from validate.tables.table import tabulate
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "validate" / "measurements" / "published-nvidia"
@@ -35,12 +35,12 @@ PINS = {
 
 
 @cache
-def scored(path: Path) -> tuple[Scorer, list[ScoredRow]]:
+def scored(path: Path) -> list[ScoredRow]:
     records = read_records(path.read_bytes(), path.name)
-    scorers = Scorers(ScorerOptions())
-    scorer = scorers.of(recognise(records[0].fields, scorers.kinds))
-    table = tabulate(records, path.name, scorer.kind.needed, scorer.kind.read, scorer.kind.name)
-    return scorer, score_table(table, scorer, ["A", "B"])
+    scoring = Scoring(ScoringOptions())
+    kind = recognise(records[0].fields, scoring.kinds)
+    table = tabulate(records, path.name, kind.needed, kind.columns, kind.name)
+    return scoring.score(table, kind, ["A", "B"])
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -51,7 +51,7 @@ def read(path: Path) -> list[dict[str, str]]:
 def errors() -> dict[tuple[str, str], list[float]]:
     found: dict[tuple[str, str], list[float]] = {}
     for path in TABLES:
-        for row in scored(path)[1]:
+        for row in scored(path):
             if not row.skipped and row.error is not None:
                 found.setdefault((path.parent.name, row.labels.get("op", "collectives")), []).append(abs(row.error))
     return found
@@ -64,7 +64,7 @@ def test_there_is_what_is_pinned() -> None:
 
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_rows_are_scored(path: Path) -> None:
-    _, rows = scored(path)
+    rows = scored(path)
     reasons = [row.skipped for row in rows if row.skipped]
     assert len(reasons) <= 0.05 * len(rows), set(reasons)
     assert all(reason == "context: trust C" for reason in reasons)

@@ -9,26 +9,25 @@ from typing import Literal
 
 import pytest
 
-from simulator.devices.gpu.gpu import Gpu
-from simulator.devices.gpu.recurrence import RECURRENCE, recurrence_cost
+from simulator.constants import DEFAULT
+from simulator.devices.gpu.recurrence import RecurrenceCosts, recurrence_cost
 from simulator.devices.kernels import Recurrence
 from simulator.errors import InputError
-from validate.fit.operators.recurrence import predicted_s
-from validate.fit.operators.rows import read_measured
-from validate.operators.devices import find_gpu
-from validate.operators.query import read_query
+from simulator.questions.operator import OperatorQuestion
+from tests.devices import find_gpu
+from validate.constants.families import FAMILIES
+from validate.constants.fit import errors_of, rows_of
+from validate.constants.material import read_rows
+from validate.kinds.operators import read_operator
+from validate.tables.names import Names
+
+RECURRENCE = DEFAULT(RecurrenceCosts)
 
 LAYER = Recurrence("lstm", "fwd", 64, 50, 0, 1024, "fp32")
 
 
-def gpu(name: str) -> Gpu:
-    found = find_gpu(name)
-    assert found is not None
-    return found
-
-
 def cost_s(device: str, kernel: Recurrence) -> float:
-    return recurrence_cost(gpu(device), kernel).time_s
+    return recurrence_cost(find_gpu(device), kernel).time_s
 
 
 @pytest.mark.parametrize("direction", ["fwd", "bwd_data"])
@@ -42,12 +41,12 @@ def test_one_sequence_waits_for_the_weights_to_be_read() -> None:
     alone = replace(LAYER, batch=1, hidden=4096)
     step_s = (cost_s("titan-xp", alone) - RECURRENCE.call_s) / alone.timesteps
     weight_bytes = 4 * 4 * 4096 * 4096
-    assert weight_bytes / gpu("titan-xp").memory_bandwidth_Bps < step_s < 2.5 * weight_bytes / 547e9
-    assert recurrence_cost(gpu("titan-xp"), alone).bound == "memory"
+    assert weight_bytes / find_gpu("titan-xp").memory_bandwidth_Bps < step_s < 2.5 * weight_bytes / 547e9
+    assert recurrence_cost(find_gpu("titan-xp"), alone).bound == "memory"
 
 
 def test_small_layers_wait_for_launches() -> None:
-    assert recurrence_cost(gpu("v100-sxm2-16gb"), replace(LAYER, hidden=64, batch=1)).bound == "latency"
+    assert recurrence_cost(find_gpu("v100-sxm2-16gb"), replace(LAYER, hidden=64, batch=1)).bound == "latency"
 
 
 def test_gates_count() -> None:
@@ -59,14 +58,14 @@ def test_gates_count() -> None:
 def test_gradients_of_weights_are_one_product_near_the_peak() -> None:
     weights = replace(LAYER, direction="bwd_weight", hidden=2048, timesteps=200)
     rate = weights.flop / cost_s("m40", weights)
-    assert 0.5 * gpu("m40").peak("fp32") < rate < gpu("m40").peak("fp32")
+    assert 0.5 * find_gpu("m40").peak("fp32") < rate < find_gpu("m40").peak("fp32")
 
 
 def test_a_product_with_the_input_comes_on_top_once_for_all_steps() -> None:
     wider = replace(LAYER, inputs=1024)
     added_s = cost_s("v100-sxm2-16gb", wider) - cost_s("v100-sxm2-16gb", LAYER)
     flop = wider.flop - LAYER.flop
-    assert flop / gpu("v100-sxm2-16gb").peak("fp32") < added_s < 0.5 * cost_s("v100-sxm2-16gb", LAYER)
+    assert flop / find_gpu("v100-sxm2-16gb").peak("fp32") < added_s < 0.5 * cost_s("v100-sxm2-16gb", LAYER)
 
 
 def test_half_precision_is_faster_on_matrix_units_alone() -> None:
@@ -87,21 +86,24 @@ def test_a_measured_layer_takes_no_product_with_its_input() -> None:
         "timesteps": "5",
         "hidden": "9",
     }
-    operator = read_query(lambda column: row.get(column, "")).operator
-    assert operator.flop == 2 * 5 * 32 * 3 * 9 * 9
+    asked = read_operator(lambda column: row.get(column, ""), Names()).question
+    assert isinstance(asked, OperatorQuestion)
+    assert asked.operator.flop == 2 * 5 * 32 * 3 * 9 * 9
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 @pytest.mark.parametrize("direction", ["fwd", "bwd_data", "bwd_weight"])
 def test_no_batch_beats_the_peak(direction: Literal["fwd", "bwd_data"], precision: Literal["fp32", "fp16"]) -> None:
     wide = replace(LAYER, direction=direction, precision=precision, batch=4096, hidden=4096)
-    assert wide.flop / cost_s("v100-sxm2-16gb", wide) < gpu("v100-sxm2-16gb").peak(precision)
+    assert wide.flop / cost_s("v100-sxm2-16gb", wide) < find_gpu("v100-sxm2-16gb").peak(precision)
 
 
 @pytest.mark.corpus
 def test_errors_against_measurements(corpus: Path) -> None:
-    rows = read_measured(corpus / "ops.csv", ops=("rnn", "lstm", "gru"))
-    errors = [abs(predicted_s(row, RECURRENCE) / row.time_s - 1) for row in rows]
+    names = Names()
+    (family,) = [family for family in FAMILIES if family.name == "recurrence"]
+    rows = rows_of(family, read_rows([str(corpus / "ops.csv")], names, {"operators"}))
+    errors = [abs(error) for error in errors_of(rows, names.session, DEFAULT) if error is not None]
     assert len(errors) > 900
     assert statistics.mean(errors) < 0.25
     assert statistics.median(errors) < 0.16

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from simulator.api import load_machine, simulate
-from simulator.plan.plan import PlanBuilder
+from simulator.network.routing import Router
+from simulator.plan.plan import Flow, PlanBuilder
 from simulator.results.columns import bandwidth_column, duration_column, shortened_ring, size_column
 from simulator.results.reason import rounds_in_sequence, why_fastest
+from tests.machines import ring_machine
 
 
 def results(topology: str, size: float, *strategies: str):
@@ -36,11 +38,13 @@ def test_ties_are_named() -> None:
 
 
 def test_the_longest_chain_counts_rounds() -> None:
+    machine = ring_machine(3)
+    flows = [Flow(Router(machine).route(machine.gpus[0], machine.gpus[1]), 8.0)]
     builder = PlanBuilder()
-    first = builder.transfer("a", [], repeat=3)
-    builder.transfer("b", [], stream="other", repeat=4)
+    first = builder.transfer("a", flows, repeat=3)
+    builder.transfer("b", flows, stream="other", repeat=4)
     work = builder.work("w", "gpu0", 1.0, stream="third", after=[first])
-    builder.transfer("c", [], stream="third", after=[work], repeat=2)
+    builder.transfer("c", flows, stream="third", after=[work], repeat=2)
     assert rounds_in_sequence(builder.build()) == 5
 
 

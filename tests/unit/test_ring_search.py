@@ -7,10 +7,9 @@ from itertools import pairwise
 
 import pytest
 
+from simulator.collectives.communicator import Communicator
+from simulator.collectives.search.rings import FoundRing, find_rings
 from simulator.network.machine import Machine, compile_machine
-from simulator.network.routing import Router
-from simulator.strategies.base import Request
-from simulator.strategies.search.rings import FoundRing, find_rings
 from simulator.topology.load import load_topology
 from tests.machines import crossbar, machine_from
 
@@ -24,8 +23,7 @@ def cube() -> Machine:
 
 
 def rings_of(machine: Machine, gpus: tuple[int, ...], *, both: bool) -> list[FoundRing]:
-    request = Request(machine, Router(machine), tuple(machine.gpus[g] for g in gpus), "all-reduce", 1e8)
-    return find_rings(request, both_directions=both)
+    return find_rings(Communicator(machine, [machine.gpus[g] for g in gpus]), both_directions=both)
 
 
 def directed(order: tuple[int, ...]) -> frozenset[tuple[int, int]]:

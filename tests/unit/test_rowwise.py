@@ -6,17 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from simulator.constants import DEFAULT
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth
-from simulator.devices.gpu.rowwise import ROWWISE, _softmax_threads, rowwise_cost
+from simulator.devices.gpu.rowwise import RowwiseCosts, _softmax_threads, rowwise_cost
 from simulator.devices.kernels import Rowwise
-from validate.operators.devices import find_gpu
+from tests.devices import find_gpu
 
-
-def gpu(name: str) -> Gpu:
-    found = find_gpu(name)
-    assert found is not None
-    return found
+ROWWISE = DEFAULT(RowwiseCosts)
 
 
 def passes(device: Gpu, kind: str, cols: int, elements: int = 1 << 29) -> float:
@@ -26,24 +23,24 @@ def passes(device: Gpu, kind: str, cols: int, elements: int = 1 << 29) -> float:
 
 
 def test_short_rows_are_read_once_and_long_ones_three_times() -> None:
-    p4 = gpu("p4")
+    p4 = find_gpu("p4")
     assert passes(p4, "softmax", 1024) == pytest.approx(2 / ROWWISE.warp_share, rel=0.02)
     assert passes(p4, "softmax", 16384) == pytest.approx(4, rel=0.04)
 
 
 def test_rows_that_fit_the_cache_together_are_found_again() -> None:
-    small, large = gpu("p4"), replace(gpu("p4"), l2_bytes=1e9)
+    small, large = find_gpu("p4"), replace(find_gpu("p4"), l2_bytes=1e9)
     assert passes(large, "softmax", 16384) < 0.6 * passes(small, "softmax", 16384)
     assert passes(replace(small, l2_bytes=0.0), "layer_norm", 2048) == pytest.approx(3, rel=0.1)
 
 
 def test_layer_norm_of_long_rows_reads_twice_and_writes_once() -> None:
-    assert passes(gpu("v100-pcie-32gb"), "layer_norm", 8192) == pytest.approx(3, rel=0.05)
-    assert passes(gpu("v100-pcie-32gb"), "layer_norm_bwd", 8192) == pytest.approx(5, rel=0.05)
+    assert passes(find_gpu("v100-pcie-32gb"), "layer_norm", 8192) == pytest.approx(3, rel=0.05)
+    assert passes(find_gpu("v100-pcie-32gb"), "layer_norm_bwd", 8192) == pytest.approx(5, rel=0.05)
 
 
 def test_a_cache_in_halves_keeps_less_than_a_smaller_whole_one() -> None:
-    halves = gpu("a100-pcie-40gb")
+    halves = find_gpu("a100-pcie-40gb")
     whole = replace(halves, l2_bytes=31e6)
     assert halves.l2_bytes > whole.l2_bytes
     assert passes(halves, "softmax", 12288) > 1.1 * passes(whole, "softmax", 12288)
@@ -57,15 +54,15 @@ def test_threads_of_a_block_leave_half_of_the_row_to_whole_vectors(vectors: int,
 
 
 def test_sums_read_once() -> None:
-    assert passes(gpu("t4"), "sum", 4096) == pytest.approx(1 / ROWWISE.column_share, rel=0.05)
+    assert passes(find_gpu("t4"), "sum", 4096) == pytest.approx(1 / ROWWISE.column_share, rel=0.05)
 
 
 def test_half_the_bytes_take_half_the_time() -> None:
-    v100 = gpu("v100-pcie-32gb")
+    v100 = find_gpu("v100-pcie-32gb")
     full, half = (rowwise_cost(v100, Rowwise("softmax", 1 << 18, 1024, p)).time_s for p in ("fp32", "fp16"))  # type: ignore[arg-type]
     assert half == pytest.approx(full / 2, rel=0.1)
 
 
 def test_no_row_is_shorter_than_its_block() -> None:
-    one = rowwise_cost(gpu("a100-pcie-40gb"), Rowwise("layer_norm", 1, 1024, "fp32"))
+    one = rowwise_cost(find_gpu("a100-pcie-40gb"), Rowwise("layer_norm", 1, 1024, "fp32"))
     assert one.time_s > ROWWISE.norm_row_s

@@ -7,9 +7,9 @@ from math import log2
 
 import pytest
 
-from simulator.strategies.algorithms.binary_tree import in_order_tree, tree_all_reduce, tree_broadcast, tree_reduce
-from simulator.strategies.algorithms.chain import chain_broadcast, chain_reduce, naive_ring_all_reduce
-from simulator.strategies.algorithms.direct import (
+from simulator.collectives.algorithms.binary_tree import in_order_tree, tree_all_reduce, tree_broadcast, tree_reduce
+from simulator.collectives.algorithms.chain import chain_broadcast, chain_reduce, naive_ring_all_reduce
+from simulator.collectives.algorithms.direct import (
     direct_all_gather,
     direct_all_reduce,
     direct_all_to_all,
@@ -17,32 +17,32 @@ from simulator.strategies.algorithms.direct import (
     direct_reduce,
     direct_reduce_scatter,
 )
-from simulator.strategies.algorithms.double_tree import (
+from simulator.collectives.algorithms.double_tree import (
     double_tree_all_reduce,
     double_tree_broadcast,
     double_tree_reduce,
     two_trees,
 )
-from simulator.strategies.algorithms.exchange import neighbour_pairs, pairwise_all_to_all, send_recv
-from simulator.strategies.algorithms.halving_doubling import (
+from simulator.collectives.algorithms.exchange import neighbour_pairs, pairwise_all_to_all, send_recv
+from simulator.collectives.algorithms.halving_doubling import (
     halving_doubling_all_gather,
     halving_doubling_all_reduce,
     halving_doubling_broadcast,
     halving_doubling_reduce,
     halving_doubling_reduce_scatter,
 )
-from simulator.strategies.algorithms.owners import push_pull
-from simulator.strategies.algorithms.pipeline import Edge, pipelined
-from simulator.strategies.algorithms.recursive_doubling import recursive_doubling_all_reduce
-from simulator.strategies.algorithms.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
-from simulator.strategies.algorithms.star import (
+from simulator.collectives.algorithms.owners import push_pull
+from simulator.collectives.algorithms.pipeline import Edge, pipelined
+from simulator.collectives.algorithms.recursive_doubling import recursive_doubling_all_reduce
+from simulator.collectives.algorithms.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
+from simulator.collectives.algorithms.star import (
     star_all_gather,
     star_all_reduce,
     star_broadcast,
     star_reduce,
     star_reduce_scatter,
 )
-from simulator.strategies.schedule import Local, Round, Schedule, Send
+from simulator.collectives.schedule import Local, Round, Schedule, Send
 from tests.schedule_check import WrongScheduleError, check, n_steps, sent_chunks
 
 SIZES = range(2, 34)

@@ -3,8 +3,8 @@
 import pytest
 
 from simulator.api import load_machine
-from simulator.network.routing import Router
-from validate.score.baselines import ALPHA_S, alpha_beta_ring_s
+from simulator.collectives.alpha_beta import ALPHA_S, alpha_beta_ring_s
+from simulator.collectives.communicator import Communicator
 
 GB = 1e9
 
@@ -12,7 +12,7 @@ GB = 1e9
 def baseline(topology, collective, size, gpus=None, n_nodes=1):
     machine = load_machine(topology, n_nodes=n_nodes)
     ranks = [machine.gpus[g] for g in (gpus or range(len(machine.gpus)))]
-    return alpha_beta_ring_s(machine, Router(machine), ranks, collective, size)
+    return alpha_beta_ring_s(Communicator(machine, ranks), collective, size)
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,16 @@ import json
 
 import pytest
 
-from simulator.devices.calibration import Calibration
-from validate.microbench.copies import copy_scorer, read_copy
-from validate.microbench.copying import COPYING, CopyQuery
-from validate.score.command import score_command
-from validate.score.machines import MachineBook
-from validate.score.query import NotScored
+from simulator.api import Session
+from simulator.constants import DEFAULT
+from simulator.host.copies import CopyCosts
+from simulator.questions.calibration import Calibration
+from simulator.questions.copy import CopyQuestion
+from validate.cli.score import score_command
+from validate.kinds import COPIES
+from validate.kinds.kind import Asked
+from validate.tables.cells import NotScored
+from validate.tables.names import MachineNames, Names
 
 MACHINE = """
 schema_version: 1
@@ -28,107 +32,126 @@ links:
   - {between: [gpu0, gpu2], kind: nvlink, bandwidth: 50 GB/s, latency: 1 us}
 """
 MIB = 1 << 20
+COPYING = DEFAULT(CopyCosts)
 ENGINE_S = COPYING.engine_s
 
 
 @pytest.fixture
-def scorer(tmp_path):
+def names(tmp_path) -> Names:
     file = tmp_path / "round.yaml"
     file.write_text(MACHINE)
-    return copy_scorer(MachineBook(str(file)))
+    return Names(machines=MachineNames(str(file)))
 
 
-def query(**cells) -> CopyQuery:
+def asked(names: Names, **cells) -> Asked:
     row = {"kind": "h2d", "bytes": str(16 * MIB), "pinned": "1", **cells}
-    return read_copy(lambda column: row.get(column, ""))
+    return COPIES.read(lambda column: row.get(column, ""), names)
 
 
-def seconds(scorer, **cells) -> float:
-    return scorer.predict_s(query(**cells))
+def query(names: Names, **cells) -> CopyQuestion:
+    found = asked(names, **cells).question
+    assert isinstance(found, CopyQuestion)
+    return found
+
+
+def seconds(names: Names, **cells) -> float:
+    return asked(names, **cells).time_s(names.session)
+
+
+def data_sheet_s(names: Names, **cells) -> float:
+    return asked(names, **cells).bound_s(names.session)
+
+
+def measured_s(names: Names, **cells) -> float:
+    row = {"kind": "h2d", "bytes": str(16 * MIB), **cells}
+    return COPIES.measured_s(lambda column: row.get(column, ""), names)
+
+
+def counted_bytes(names: Names, **cells) -> float:
+    """What the rate of a row counts."""
+    return measured_s(names, gbps="1", **cells) * 1e9
 
 
 @pytest.mark.parametrize("kind", ["h2d", "d2h"])
-def test_pinned_memory_takes_the_link_its_latency_and_the_engine(scorer, kind) -> None:
-    assert seconds(scorer, kind=kind) == pytest.approx(ENGINE_S + 1e-6 + 16 * MIB / 10e9)
-    assert seconds(scorer, kind=kind, bytes="4") == pytest.approx(ENGINE_S + 1e-6, rel=1e-3)
+def test_pinned_memory_takes_the_link_its_latency_and_the_engine(names, kind) -> None:
+    assert seconds(names, kind=kind) == pytest.approx(ENGINE_S + 1e-6 + 16 * MIB / 10e9)
+    assert seconds(names, kind=kind, bytes="4") == pytest.approx(ENGINE_S + 1e-6, rel=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["h2d", "d2h"])
-def test_pageable_memory_is_copied_by_a_thread_of_the_host_meanwhile(scorer, kind) -> None:
+def test_pageable_memory_is_copied_by_a_thread_of_the_host_meanwhile(names, kind) -> None:
     rate_Bps = 12e9 / 2  # read and written
     piece_s = COPYING.piece_bytes / rate_Bps
     expected_s = COPYING.waited_s + piece_s + ENGINE_S + 1e-6 + 16 * MIB / rate_Bps
-    assert seconds(scorer, kind=kind, pinned="0") == pytest.approx(expected_s)
+    assert seconds(names, kind=kind, pinned="0") == pytest.approx(expected_s)
 
 
-def test_both_ways_at_once_do_not_slow_each_other_on_a_link_of_two_directions(scorer) -> None:
-    assert seconds(scorer, kind="bidir") == pytest.approx(seconds(scorer))
-    assert query(kind="bidir").counted_bytes == 2 * query().counted_bytes
+def test_both_ways_at_once_do_not_slow_each_other_on_a_link_of_two_directions(names) -> None:
+    assert seconds(names, kind="bidir") == pytest.approx(seconds(names))
+    assert counted_bytes(names, kind="bidir") == 2 * counted_bytes(names) == pytest.approx(32 * MIB)
 
 
 def test_both_ways_at_once_share_a_link_of_one(tmp_path) -> None:
     file = tmp_path / "half.yaml"
     file.write_text(MACHINE.replace("efficiency: 0.5, latency", "efficiency: 0.5, duplex: half, latency"))
-    halves = copy_scorer(MachineBook(str(file)))
+    halves = Names(machines=MachineNames(str(file)))
     one_s, both_s = seconds(halves), seconds(halves, kind="bidir")
     assert both_s - one_s == pytest.approx(16 * MIB / 10e9, rel=1e-6)
 
 
-def test_between_gpus_by_their_own_links(scorer) -> None:
-    time_s = seconds(scorer, kind="p2p", src="cuda:0", dst="cuda:2")
+def test_between_gpus_by_their_own_links(names) -> None:
+    time_s = seconds(names, kind="p2p", src="cuda:0", dst="cuda:2")
     assert time_s == pytest.approx(ENGINE_S + 1e-6 + 16 * MIB / 50e9)
-    assert seconds(scorer, kind="p2p_bidir", src="0", dst="2") == pytest.approx(time_s)
+    assert seconds(names, kind="p2p_bidir", src="0", dst="2") == pytest.approx(time_s)
 
 
-def test_through_host_memory_an_engine_begins_again_and_again(scorer) -> None:
+def test_through_host_memory_an_engine_begins_again_and_again(names) -> None:
     per_byte = 1 / 10e9 + ENGINE_S / COPYING.staged_piece_bytes
-    staged_s = seconds(scorer, kind="p2p", src="cuda:0", dst="cuda:1")
+    staged_s = seconds(names, kind="p2p", src="cuda:0", dst="cuda:1")
     assert staged_s == pytest.approx(2 * ENGINE_S + 2e-6 + 16 * MIB * per_byte)
     # Between sockets the buffer is memory to both; and it may be forced where there are better ways.
-    assert seconds(scorer, kind="p2p", src="0", dst="3") == pytest.approx(staged_s)
-    forced_s = seconds(scorer, kind="p2p", src="0", dst="2", note="P2P disabled or unavailable (host staged)")
+    assert seconds(names, kind="p2p", src="0", dst="3") == pytest.approx(staged_s)
+    forced_s = seconds(names, kind="p2p", src="0", dst="2", note="P2P disabled or unavailable (host staged)")
     assert forced_s == pytest.approx(staged_s)
 
 
-def test_within_a_gpu_bytes_are_read_and_written(scorer) -> None:
+def test_within_a_gpu_bytes_are_read_and_written(names) -> None:
     size = 1 << 30
-    time_s = seconds(scorer, kind="d2d", bytes=str(size))
+    time_s = seconds(names, kind="d2d", bytes=str(size))
     assert time_s == pytest.approx(2 * size / 1000e9, rel=0.1)
-    assert scorer.baseline_s(query(kind="d2d", bytes=str(size))) == pytest.approx(2 * size / 1000e9)
-    assert query(kind="d2d").counted_bytes == 16 * MIB
-    assert query(kind="d2d", software="p2pBandwidthLatencyTest").counted_bytes == 32 * MIB
+    assert data_sheet_s(names, kind="d2d", bytes=str(size)) == pytest.approx(2 * size / 1000e9)
+    assert counted_bytes(names, kind="d2d") == pytest.approx(16 * MIB)
+    assert counted_bytes(names, kind="d2d", software="p2pBandwidthLatencyTest") == pytest.approx(32 * MIB)
 
 
-def test_within_the_host_by_so_many_threads(scorer) -> None:
+def test_within_the_host_by_so_many_threads(names) -> None:
     size = 1 << 30
-    one_s, all_s = (seconds(scorer, kind="h2h", bytes=str(size), note=n) for n in ("1 thread", "all threads"))
+    one_s, all_s = (seconds(names, kind="h2h", bytes=str(size), note=n) for n in ("1 thread", "all threads"))
     assert one_s == pytest.approx(2 * size / 12e9, rel=0.01)
     assert all_s < one_s / 8
-    assert query(kind="h2h", note="2 threads").threads == 2
+    assert query(names, kind="h2h", note="2 threads").threads == 2
 
 
 def test_a_calibration_of_the_memory_counts_within_a_device(tmp_path) -> None:
     file = tmp_path / "round.yaml"
     file.write_text(MACHINE)
     halves = {"card": Calibration(bandwidth=0.5), "host": Calibration(bandwidth=0.5)}
-    plain, slow = copy_scorer(MachineBook(str(file))), copy_scorer(MachineBook(str(file)), halves)
+    book = MachineNames(str(file))
+    plain, slow = Names(machines=book), Names(machines=book, session=Session(halves))
     for kind in ("d2d", "h2h"):
         cells = {"kind": kind, "bytes": str(1 << 30)}
         assert seconds(slow, **cells) == pytest.approx(2 * seconds(plain, **cells), rel=0.01)
     assert seconds(slow) == seconds(plain)  # the link's rate is not the memory's
 
 
-def test_the_data_sheet_knows_no_efficiency(scorer) -> None:
-    assert scorer.baseline_s(query()) == pytest.approx(16 * MIB / 20e9)
+def test_the_data_sheet_knows_no_efficiency(names) -> None:
+    assert data_sheet_s(names) == pytest.approx(16 * MIB / 20e9)
 
 
-def test_without_a_size_only_the_rate_counts(scorer) -> None:
-    cells = {"kind": "h2d", "bytes": "", "gbps": "10"}
-    asked = read_copy(lambda column: cells.get(column, ""))
-    measured_s = scorer.measured_s(lambda column: cells.get(column, ""))
-    assert scorer.predict_s(asked) == pytest.approx(measured_s, rel=1e-3)
+def test_without_a_size_only_the_rate_counts(names) -> None:
+    assert seconds(names, bytes="") == pytest.approx(measured_s(names, bytes="", gbps="10"), rel=1e-3)
     with pytest.raises(NotScored, match="a latency, and no size"):
-        scorer.measured_s(lambda column: {**cells, "gbps": "", "latency_s": "1e-5"}.get(column, ""))
+        measured_s(names, bytes="", latency_s="1e-5")
 
 
 @pytest.mark.parametrize(
@@ -147,17 +170,17 @@ def test_without_a_size_only_the_rate_counts(scorer) -> None:
         ({"bytes": "-1"}, "bytes not positive"),
     ],
 )
-def test_what_is_not_modelled(scorer, cells, reason) -> None:
+def test_what_is_not_modelled(names, cells, reason) -> None:
     with pytest.raises(NotScored, match=reason.replace("(", r"\(")):
-        seconds(scorer, **cells)
+        seconds(names, **cells)
 
 
-def test_names_of_published_rows_tell_the_ends() -> None:
-    asked = query(kind="p2p", note="gpu1_to_gpu0_read_by_dma")
-    assert (asked.kind, asked.src, asked.dst) == ("p2p", 1, 0)
-    both = query(kind="bidir", note="gpu0_and_gpu1_write_by_dma")
+def test_names_of_published_rows_tell_the_ends(names) -> None:
+    one = query(names, kind="p2p", note="gpu1_to_gpu0_read_by_dma")
+    assert (one.kind, one.src, one.dst) == ("p2p", 1, 0)
+    both = query(names, kind="bidir", note="gpu0_and_gpu1_write_by_dma")
     assert (both.kind, both.src, both.dst, both.both_ways) == ("p2p", 0, 1, True)
-    assert query(kind="overlap_h2d", note="copy alone").kind == "h2d"
+    assert query(names, kind="overlap_h2d", note="copy alone").kind == "h2d"
 
 
 def test_a_table_is_known_by_its_columns(tmp_path, capsys) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from simulator.plan.plan import PlanBuilder
-from validate.score.command import score_command
+from validate.cli.score import score_command
 
 ROOT = Path(__file__).parents[2]
 FOLDER = Path(os.environ.get("TOPOSIM_CORPUS") or ROOT.parent / "shared" / "corpus")
@@ -24,6 +24,8 @@ pytestmark = [
 
 
 class Latency:
+    name = "latency"
+
     def plan(self, request):
         builder = PlanBuilder()
         builder.work("wait", "host", 1e-5 + request.size_bytes * 1e-11 * request.n_ranks)
@@ -32,8 +34,7 @@ class Latency:
 
 @pytest.fixture
 def latency(monkeypatch):
-    monkeypatch.setattr("validate.collectives.predict.find_strategy", lambda name: Latency())
-    monkeypatch.setattr("validate.collectives.predict.nccl_of", lambda query: Latency())
+    monkeypatch.setattr("simulator.api.session.strategy_of", lambda name, software, **how: Latency())
 
 
 def score(capsys, file, out=None, strategy="fake"):
@@ -93,7 +94,7 @@ def test_another_kind_of_table_is_told_apart(capsys):
 
 @pytest.mark.slow
 def test_the_whole_table_takes_well_under_a_minute(capsys):
-    pytest.importorskip("simulator.strategies.nccl.strategy", reason="the strategy nccl is not there")
+    pytest.importorskip("simulator.collectives.nccl.strategy", reason="the strategy nccl is not there")
     start_s = time.perf_counter()
     scored = score(capsys, TABLE, strategy="nccl")
     assert time.perf_counter() - start_s < 40

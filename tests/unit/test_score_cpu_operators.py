@@ -5,23 +5,30 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.devices.calibration import Calibration
+from simulator.api import Session
+from simulator.constants import DEFAULT
 from simulator.devices.cpu.cpu import Cpu, cpu_from_part
-from simulator.devices.cpu.predict import CALL_S
+from simulator.devices.cpu.predict import CallCosts
 from simulator.devices.dispatch import dispatch_time
 from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.issuing import IssuingCosts
 from simulator.devices.kernels import Convolution, Gemm, Streaming
 from simulator.devices.predict import kernel_cost
 from simulator.errors import InputError
+from simulator.questions.calibration import Calibration
+from simulator.questions.operator import OperatorQuestion
+from simulator.step.operator import operator_kernels
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import CpuPart
 from simulator.workload.operators import Attention, Recurrent
-from validate.operators.devices import DeviceBook
-from validate.operators.issuing import GRAPH_SAVES_S
-from validate.operators.predict import operator_kernels, predict_operator, roofline_operator
-from validate.operators.query import OperatorQuery, read_query
-from validate.score.command import score_command
-from validate.score.query import NotScored
+from validate.cli.score import score_command
+from validate.kinds import OPERATORS
+from validate.kinds.kind import Asked
+from validate.tables.cells import NotScored
+from validate.tables.names import DeviceNames, Names
+
+NAMES = Names()
+GRAPH_SAVES_S = DEFAULT(IssuingCosts).graph_saves_s
 
 XEON = "xeon-e5-2630-v3"
 LINEAR = {"device": XEON, "op": "linear", "phase": "fwd", "dtype": "fp32", "m": "512", "n": "1024", "k": "2048"}
@@ -38,14 +45,19 @@ links:
 """
 
 
-def query(**cells: str) -> OperatorQuery:
+def asked(names: Names = NAMES, **cells: str) -> Asked:
     row = {**LINEAR, **cells}
-    return read_query(lambda column: row.get(column, ""))
+    return OPERATORS.read(lambda column: row.get(column, ""), names)
 
 
-def predicted_s(book: DeviceBook | None = None, **cells: str) -> float:
-    asked = query(**cells)
-    return predict_operator((book or DeviceBook()).get(asked.device, asked.threads), asked)
+def query(**cells: str) -> OperatorQuestion:
+    found = asked(**cells).question
+    assert isinstance(found, OperatorQuestion)
+    return found
+
+
+def predicted_s(names: Names = NAMES, **cells: str) -> float:
+    return asked(names, **cells).time_s(names.session)
 
 
 def test_a_row_of_a_cpu_is_what_its_kernel_costs_and_the_framework_before_it() -> None:
@@ -54,7 +66,7 @@ def test_a_row_of_a_cpu_is_what_its_kernel_costs_and_the_framework_before_it() -
     kernel = Gemm(512, 1024, 2048, "fp32", layout="NT", epilogue_elements=1024)
     alone_s = kernel_cost(cpu_from_part(XEON, part), kernel).time_s
     assert predicted_s() == alone_s
-    assert predicted_s(includes_dispatch="1") == pytest.approx(alone_s + CALL_S)
+    assert predicted_s(includes_dispatch="1") == pytest.approx(alone_s + DEFAULT(CallCosts).call_s)
 
 
 def test_threads_come_from_either_column() -> None:
@@ -66,30 +78,30 @@ def test_threads_come_from_either_column() -> None:
 
 
 def test_two_sockets_are_two_of_a_part() -> None:
-    book = DeviceBook([f"box=2 x {XEON}", f"one={XEON}"])
-    two, one = book.get("box"), book.get("one")
+    names = Names(devices=DeviceNames([f"box=2 x {XEON}", f"one={XEON}"]))
+    two, one = names.device("box"), names.device("one")
     assert isinstance(two, Cpu)
     assert isinstance(one, Cpu)
     assert (two.sockets, two.threads, one.sockets, one.threads) == (2, 16, 1, 8)
     with pytest.raises(InputError, match="several of a part are sockets of a CPU"):
-        DeviceBook(["box=2 x t4"])
+        DeviceNames(["box=2 x t4"])
 
 
 def test_a_topology_has_parts_and_sockets_of_its_own(tmp_path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(TOPOLOGY)
-    book = DeviceBook(topology=str(file), calibrations={"my-cpu": Calibration(compute=0.5)})
+    names = Names(devices=DeviceNames(topology=str(file)), session=Session({"my-cpu": Calibration(compute=0.5)}))
     for name in ("my-cpu", "my-make-of-cpu"):
-        found = book.get(name)
+        found = names.device(name)
         assert isinstance(found, Cpu)
         assert (found.name, found.sockets, found.core_count, found.calibration.compute) == ("my-cpu", 2, 8, 0.5)
-    assert isinstance(book.get("t4"), Gpu)  # what is built in stays
-    assert book.get("my-cpu") is book.get("my-make-of-cpu")
+    assert isinstance(names.device("t4"), Gpu)  # what is built in stays
+    assert names.device("my-cpu") is names.device("my-make-of-cpu")
 
 
 def test_the_xeon_phi_is_the_cpu_of_its_name() -> None:
-    assert DeviceBook().part("knl-7250") == "knl-7250-cpu"
-    assert isinstance(DeviceBook().get("knl-7250"), Cpu)
+    assert NAMES.devices.part("knl-7250") == "knl-7250-cpu"
+    assert isinstance(NAMES.device("knl-7250"), Cpu)
 
 
 def test_a_cpu_that_lacks_the_precision_is_not_scored() -> None:
@@ -98,8 +110,11 @@ def test_a_cpu_that_lacks_the_precision_is_not_scored() -> None:
 
 
 def test_the_roofline_of_a_cpu_is_that_of_all_its_sockets() -> None:
-    asked = query(op="elementwise", variant="add", rows="1024", cols="4096")
-    one, two = (roofline_operator(DeviceBook([part]).get(""), asked) for part in (XEON, f"2 x {XEON}"))
+    cells = {"op": "elementwise", "variant": "add", "rows": "1024", "cols": "4096"}
+    one, two = (
+        asked(names, **cells).bound_s(names.session)
+        for names in (Names(devices=DeviceNames([part])) for part in (XEON, f"2 x {XEON}"))
+    )
     part = load_part(XEON)
     assert isinstance(part, CpuPart)
     assert one == pytest.approx(3 * 4 * 1024 * 4096 / part.memory_bandwidth)
@@ -108,7 +123,7 @@ def test_the_roofline_of_a_cpu_is_that_of_all_its_sockets() -> None:
 
 @pytest.mark.parametrize("device", ["a100-sxm4-40gb", XEON])
 def test_what_would_fit_a_cache_comes_from_memory_where_caches_are_cold(device) -> None:
-    found = DeviceBook().get(device)
+    found = NAMES.device(device)
     small = Streaming("add", 1 << 16, 1 << 19, 1 << 18)
     warm, cold = kernel_cost(found, small), kernel_cost(found, small, 1.0)
     half = kernel_cost(found, small, 0.5)
@@ -119,7 +134,7 @@ def test_what_would_fit_a_cache_comes_from_memory_where_caches_are_cold(device) 
 
 
 def test_cold_passes_take_what_memory_delivers() -> None:
-    found = DeviceBook().get(XEON)
+    found = NAMES.device(XEON)
     assert isinstance(found, Cpu)
     n = 1 << 20
     moved = 12 * n
@@ -153,7 +168,7 @@ def test_images_by_pixels_are_a_variant_of_convolutions() -> None:
     plain, by_pixels = query(**cells), query(**cells, variant="channels_last")
     (kernel,) = operator_kernels(plain)
     assert isinstance(kernel, Convolution)
-    assert operator_kernels(by_pixels) == (replace(kernel, channels_last=True),)
+    assert list(operator_kernels(by_pixels)) == [replace(kernel, channels_last=True)]
 
 
 def test_a_table_of_a_cpu_is_scored_with_its_topology(tmp_path, capsys) -> None:
@@ -164,8 +179,8 @@ def test_a_table_of_a_cpu_is_scored_with_its_topology(tmp_path, capsys) -> None:
     table.write_text(f"{','.join(row)}\n{','.join(row.values())}\n")
     score_command([str(table)], as_json=True, topology=str(file))
     scored = json.loads(capsys.readouterr().out)["tables"][0]
-    book = DeviceBook(topology=str(file))
-    expected_s = predicted_s(book, device="my-cpu", threads="4")
+    names = Names(devices=DeviceNames(topology=str(file)))
+    expected_s = predicted_s(names, device="my-cpu", threads="4")
     assert scored["overall"]["bias"] == pytest.approx(expected_s / 0.01 - 1)
 
 
@@ -181,8 +196,7 @@ def test_rows_of_validate_run_come_from_graphs() -> None:
 def test_what_is_issued_call_by_call_waits_for_its_host() -> None:
     cells = {"op": "lstm", "batch": "1", "timesteps": "2", "hidden": "16", "device": "a100-sxm4-40gb"}
     ours = {"software": "torch 2.11.0", "cache": "warm", "issue": "stream"}
-    asked = query(**cells, **ours)
-    host_s = dispatch_time(DeviceBook().get(asked.device), asked.operator, "fwd")
+    host_s = dispatch_time(NAMES.device(cells["device"]), query(**cells, **ours).operator, "fwd")
     assert predicted_s(**cells, **ours) == max(host_s, predicted_s(**cells, software="torch 2.11.0")) >= host_s
 
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import InputError
-from validate.score import csv_text
-from validate.score.csv_text import read_records
-from validate.score.table import read_table
+from validate.tables import csv_text
+from validate.tables.csv_text import read_records
+from validate.tables.table import read_table
 
 
 def fields(text: str) -> list[tuple[str, ...]]:

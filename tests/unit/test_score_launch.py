@@ -4,21 +4,26 @@ import json
 
 import pytest
 
-from simulator.devices.cpu.predict import BACKWARD_S, CALL_S, FORWARD_S
-from simulator.devices.dispatch import DISPATCH, dispatch_time, gradient_time, isolated_time
+from simulator.constants import DEFAULT
+from simulator.devices.cpu.predict import CallCosts
+from simulator.devices.dispatch import DispatchCosts, dispatch_time, gradient_time
+from simulator.devices.issuing import IssuingCosts
 from simulator.devices.lowering import lower_operator
 from simulator.devices.predict import kernel_cost, operator_costs
+from simulator.errors import InputError
+from simulator.host.disks import block_time
+from simulator.questions.disk import DiskQuestion
 from simulator.topology.parts import StoragePart
 from simulator.workload.operators import Elementwise, LayerNorm, Linear
-from validate.microbench.launch import launch_scorer, read_launch
-from validate.microbench.storage import StorageQuery, block_time, read_storage
-from validate.operators.devices import DeviceBook
-from validate.operators.issuing import GRAPH_SAVES_S
-from validate.score.command import score_command
-from validate.score.query import NotScored
+from validate.cli.score import score_command
+from validate.kinds import LAUNCH, STORAGE
+from validate.kinds.timing import TimingCosts
+from validate.tables.cells import NotScored
+from validate.tables.names import MachineNames, Names
 
-BOOK = DeviceBook()
-SCORER = launch_scorer(BOOK)
+NAMES = Names()
+CALLS, DISPATCH, TIMING = DEFAULT(CallCosts), DEFAULT(DispatchCosts), DEFAULT(TimingCosts)
+GRAPH_SAVES_S = DEFAULT(IssuingCosts).graph_saves_s
 GPU, CPU = "a100-sxm4-40gb", "xeon-e5-2630-v3"
 RELU = "time of one relu in place of 64 numbers"
 DISK = StoragePart(
@@ -33,25 +38,26 @@ DISK = StoragePart(
 
 def seconds(metric: str, mode: str = "torch eager", device: str = GPU) -> float:
     cells = {"device": device, "metric": metric, "mode": mode}
-    return SCORER.predict_s(read_launch(lambda column: cells.get(column, "")))
+    return LAUNCH.read(lambda column: cells.get(column, ""), NAMES).time_s(NAMES.session)
 
 
 def kernels_s(operator, phase="fwd", device: str = GPU) -> float:
-    return sum(cost.time_s for cost in operator_costs(BOOK.get(device), operator, phase, "fp32"))
+    return sum(cost.time_s for cost in operator_costs(NAMES.device(device), operator, phase, "fp32"))
 
 
 def test_ways_of_issuing_one_operator() -> None:
-    gpu, relu = BOOK.get(GPU), Elementwise("relu", 64)
+    gpu, relu = NAMES.device(GPU), Elementwise("relu", 64)
     (kernel,) = lower_operator(relu, "fwd", "fp32")
     kernel_s = kernel_cost(gpu, kernel).time_s
+    isolated_s = TIMING.isolated_elementwise_s + max(kernel_s, TIMING.isolated_end_s)
     assert seconds(RELU, "torch eager, one after the other") == dispatch_time(gpu, relu, "fwd")
-    assert seconds(RELU, "torch eager, alone, waiting for it") == isolated_time(gpu, relu, "fwd", kernel_s)
+    assert seconds(RELU, "torch eager, alone, waiting for it") == pytest.approx(isolated_s)
     assert seconds(RELU, "torch eager, from a captured graph") == pytest.approx(kernel_s - GRAPH_SAVES_S)
     assert seconds("host time of one relu in place") == dispatch_time(gpu, relu, "fwd")
 
 
 def test_what_the_host_pays_for_layers() -> None:
-    gpu, norm = BOOK.get(GPU), LayerNorm(4, 16)
+    gpu, norm = NAMES.device(GPU), LayerNorm(4, 16)
     forward_s = seconds("host time of layer_norm, forward, recorded")
     assert forward_s == dispatch_time(gpu, norm, "fwd")
     backward_s = seconds("host time of layer_norm, forward and backward") - forward_s
@@ -61,8 +67,9 @@ def test_what_the_host_pays_for_layers() -> None:
 
 def test_on_a_cpu_kernels_are_in_it() -> None:
     relu, linear = Elementwise("relu", 64), Linear(4, 16, 16)
-    assert seconds(RELU, "torch eager, one after the other", CPU) == pytest.approx(CALL_S + kernels_s(relu, device=CPU))
-    whole_s = FORWARD_S + BACKWARD_S + kernels_s(linear, device=CPU) + kernels_s(linear, "bwd", CPU)
+    call_s = CALLS.call_s + kernels_s(relu, device=CPU)
+    assert seconds(RELU, "torch eager, one after the other", CPU) == pytest.approx(call_s)
+    whole_s = CALLS.forward_s + CALLS.backward_s + kernels_s(linear, device=CPU) + kernels_s(linear, "bwd", CPU)
     assert seconds("host time of linear, forward and backward", device=CPU) == pytest.approx(whole_s)
 
 
@@ -119,9 +126,11 @@ def test_a_name_may_be_in_one_of_several_tables(tmp_path, capsys) -> None:
 # -- disks -------------------------------------------------------------------------------------------------------------
 
 
-def block(**cells) -> StorageQuery:
+def block(**cells) -> DiskQuestion:
     row = {"machine": "box", "kind": "read_random", "block_bytes": "4096", "threads": "1", "cache": "direct", **cells}
-    return read_storage(lambda column: row.get(column, ""))
+    found = STORAGE.read(lambda column: row.get(column, ""), Names(machines=MachineNames("cpu-i7-3820"))).question
+    assert isinstance(found, DiskQuestion)
+    return found
 
 
 def test_small_reads_wait_for_the_disk_and_large_ones_for_their_bytes() -> None:
@@ -130,7 +139,7 @@ def test_small_reads_wait_for_the_disk_and_large_ones_for_their_bytes() -> None:
     assert block_time(DISK, block(threads="100")) == 1 / 5e4  # as many as it does
     assert block_time(DISK, block(kind="read_sequential", block_bytes="4000000")) == pytest.approx(2e-3)
     assert block_time(DISK, block(kind="write_sequential", block_bytes="4000000")) == pytest.approx(4e-3)
-    with pytest.raises(NotScored, match="the disk has no write_latency"):
+    with pytest.raises(InputError, match="the disk has no write_latency"):
         block_time(StoragePart(kind="storage"), block(kind="write_sequential"))
 
 

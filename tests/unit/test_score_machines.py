@@ -3,14 +3,19 @@
 import pytest
 
 from simulator.errors import InputError
+from simulator.network.machine import Machine
 from simulator.topology.catalogue import builtin_topologies
 from simulator.topology.yaml_source import read_yaml
-from validate.score.machines import MachineBook
-from validate.score.query import NotScored
+from validate.tables.cells import NotScored
+from validate.tables.names import MachineNames, Names
+
+
+def machine(book: MachineNames, name: str, n_nodes: int) -> Machine:
+    return Names(machines=book).machine(book.where(name, n_nodes))
 
 
 def test_by_alias_and_by_name():
-    book = MachineBook()
+    book = MachineNames()
     assert book.topology("vtrain-8xv100-cube-mesh") == "p3.16xlarge"
     assert book.topology("p3.16xlarge") == "p3.16xlarge"
     assert book.topology("nowhere") is None
@@ -24,34 +29,39 @@ def test_no_two_builtin_topologies_share_an_alias():
 
 
 def test_one_topology_for_all_and_one_for_a_name():
-    book = MachineBook("4gpu-pcie", {"special": "p3.16xlarge"})
+    book = MachineNames("4gpu-pcie", {"special": "p3.16xlarge"})
     assert book.topology("anything") == "4gpu-pcie"
     assert book.topology("special") == "p3.16xlarge"
-    assert len(book.get("special", 1).machine.gpus) == 8
+    assert len(machine(book, "special", 1).gpus) == 8
+    assert len(machine(book, "anything", 1).gpus) == 4
 
 
 def test_each_machine_is_compiled_once():
-    book = MachineBook()
-    assert book.get("p3.16xlarge", 2) is book.get("vtrain-8xv100-cube-mesh", 2)
-    assert book.get("p3.16xlarge", 1) is not book.get("p3.16xlarge", 2)
+    names = Names()
+    one, two, by_alias = (
+        names.machine(names.machines.where(name, n))
+        for name, n in (("p3.16xlarge", 1), ("p3.16xlarge", 2), ("vtrain-8xv100-cube-mesh", 2))
+    )
+    assert two is by_alias
+    assert one is not two
 
 
 def test_what_cannot_be_composed_is_a_reason_each_time():
-    book = MachineBook()
+    names = Names()
     for _ in range(2):
         with pytest.raises(NotScored, match="has no NIC"):
-            book.get("4gpu-pcie", 2)
+            names.machine(names.machines.where("4gpu-pcie", 2))
 
 
 def test_mistakes_of_the_user_are_told_before_any_work():
     with pytest.raises(InputError, match=r"no such file and no built-in topology; did you mean 'p3\.16xlarge'"):
-        MachineBook("p3.16xlarg")
+        MachineNames("p3.16xlarg")
     with pytest.raises(InputError, match="no such file"):
-        MachineBook(named={"a": "nothing.yaml"})
+        MachineNames(named={"a": "nothing.yaml"})
 
 
 def test_a_name_that_no_row_has_is_a_mistake():
-    book = MachineBook(named={"dgxa10": "4gpu-pcie"})
+    book = MachineNames(named={"dgxa10": "4gpu-pcie"})
     with pytest.raises(InputError, match="--machine: no row is of machine 'dgxa10'; did you mean 'dgxa100'"):
         book.check_used({"dgxa100", "other"})
     book.check_used({"dgxa10"})

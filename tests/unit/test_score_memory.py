@@ -4,18 +4,22 @@ import json
 
 import pytest
 
+from simulator.constants import DEFAULT
+from simulator.devices.issuing import IssuingCosts, in_graph
 from simulator.devices.kernels import Streaming
 from simulator.devices.predict import kernel_cost
+from simulator.host.memory import chase_latency
+from simulator.questions.access import AccessQuestion
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import CacheLevel, CpuPart
-from validate.microbench.memory import MemoryQuery, chase_latency, memory_scorer, read_memory
-from validate.operators.devices import DeviceBook
-from validate.operators.issuing import GRAPH_SAVES_S, in_graph
-from validate.score.command import score_command
-from validate.score.query import NotScored
+from validate.cli.score import score_command
+from validate.kinds import MEMORY
+from validate.kinds.kind import Asked
+from validate.tables.cells import NotScored
+from validate.tables.names import Names
 
-BOOK = DeviceBook()
-SCORER = memory_scorer(BOOK)
+NAMES = Names()
+GRAPH_SAVES_S = DEFAULT(IssuingCosts).graph_saves_s
 GPU, CPU, MIB = "a100-sxm4-40gb", "xeon-e5-2630-v3", 1 << 20
 PHASES = CpuPart(
     kind="cpu",
@@ -28,20 +32,33 @@ PHASES = CpuPart(
 )
 
 
-def query(**cells) -> MemoryQuery:
+def asked(**cells) -> Asked:
     row = {"device": GPU, "bench": "torch stream", "kernel": "copy", "bytes": str(64 * MIB), "dtype": "fp32", **cells}
-    return read_memory(lambda column: row.get(column, ""))
+    return MEMORY.read(lambda column: row.get(column, ""), NAMES)
+
+
+def query(**cells) -> AccessQuestion:
+    found = asked(**cells).question
+    assert isinstance(found, AccessQuestion)
+    return found
+
+
+def seconds(**cells) -> float:
+    return asked(**cells).time_s(NAMES.session)
+
+
+def measured_s(cells: dict[str, str]) -> float:
+    return MEMORY.measured_s(lambda column: cells.get(column, ""), NAMES)
 
 
 def rate(**cells) -> float:
-    asked = query(**cells)
-    return asked.bytes / SCORER.predict_s(asked)
+    return query(**cells).size_bytes / seconds(**cells)
 
 
 @pytest.mark.parametrize("device", [GPU, CPU])
 @pytest.mark.parametrize("kernel", ["read", "copy", "triad", "write"])
 def test_large_sets_come_at_the_pace_of_memory_and_small_ones_of_caches(device, kernel) -> None:
-    found = BOOK.get(device)
+    found = NAMES.device(device)
     large = rate(device=device, kernel=kernel, bytes=str(1 << 32))
     assert 0.6 * found.memory_bandwidth_Bps < large < 1.01 * found.memory_bandwidth_Bps
     fits = str(16 * MIB if device == GPU else 2 * MIB)
@@ -49,16 +66,15 @@ def test_large_sets_come_at_the_pace_of_memory_and_small_ones_of_caches(device, 
 
 
 def test_the_least_sets_take_what_a_kernel_takes() -> None:
-    asked = query(bytes="1024")
     kernel = Streaming("copy", 128, 512, 512)
-    time_s = kernel_cost(BOOK.get(GPU), kernel).time_s
-    assert SCORER.predict_s(asked) == pytest.approx(time_s - GRAPH_SAVES_S)
-    assert SCORER.predict_s(query(bytes="1024", bench="other")) == pytest.approx(time_s)
+    time_s = kernel_cost(NAMES.device(GPU), kernel).time_s
+    assert seconds(bytes="1024") == pytest.approx(time_s - GRAPH_SAVES_S)
+    assert seconds(bytes="1024", bench="other") == pytest.approx(time_s)
 
 
 def test_graphs_save_nothing_on_gpus_of_amd_and_on_cpus() -> None:
     for device in ("mi210", CPU):
-        assert in_graph(BOOK.get(device), 5e-6) == 5e-6
+        assert in_graph(NAMES.device(device), 5e-6) == 5e-6
 
 
 def test_threads_draw_together() -> None:
@@ -67,14 +83,13 @@ def test_threads_draw_together() -> None:
 
 def test_a_gather_moves_rows_twice_and_is_slower_than_a_stream() -> None:
     table = str(1 << 30)
-    gathered = query(bench="torch index_select", kernel="gather rows of 1024 B", bytes=table)
-    assert (gathered.work, gathered.row_bytes) == ("gather", 1024)
+    cells = {"device": GPU, "bench": "torch index_select", "kernel": "gather rows of 1024 B", "bytes": table,
+             "dtype": "fp32"}  # fmt: skip
+    gathered = query(**cells)
+    assert (gathered.kind, gathered.row_bytes) == ("gather", 1024)
     rows_bytes = 2 * (64 << 20)
-    measured_s = SCORER.measured_s(lambda column: {"device": GPU, "bench": "torch index_select", "dtype": "fp32",
-                                                   "kernel": "gather rows of 1024 B", "bytes": table,
-                                                   "gbps": "500"}.get(column, ""))  # fmt: skip
-    assert measured_s == pytest.approx(rows_bytes / 500e9)
-    assert rows_bytes / SCORER.predict_s(gathered) < rate(bytes=table)
+    assert measured_s({**cells, "gbps": "500"}) == pytest.approx(rows_bytes / 500e9)
+    assert rows_bytes / seconds(**cells) < rate(bytes=table)
 
 
 def test_a_walk_waits_for_the_level_that_holds_it() -> None:
@@ -96,15 +111,14 @@ def test_walks_are_measured_in_seconds_or_in_cycles() -> None:
     cells = {"device": CPU, "bench": "pointer chase", "kernel": "load after load", "bytes": "4096"}
     part = load_part(CPU)
     assert isinstance(part, CpuPart)
-    assert SCORER.predict_s(read_memory(lambda c: cells.get(c, ""))) == pytest.approx(part.caches["l1"].latency)
-    seconds = SCORER.measured_s(lambda c: {**cells, "latency_s": "2e-9"}.get(c, ""))
-    cycles = SCORER.measured_s(lambda c: {**cells, "latency_cycles": "4", "clock_mhz": "2000"}.get(c, ""))
-    assert seconds == pytest.approx(cycles)
+    assert seconds(**cells) == pytest.approx(part.caches["l1"].latency)
+    by_cycles_s = measured_s({**cells, "latency_cycles": "4", "clock_mhz": "2000"})
+    assert measured_s({**cells, "latency_s": "2e-9"}) == pytest.approx(by_cycles_s)
 
 
 def test_babelstream_tells_the_size_of_one_array() -> None:
-    assert query(bench="BabelStream 3.3", kernel="Triad", dtype="double").bytes == 3 * 64 * MIB
-    assert query(bench="gpu-benches dram_stream", kernel="triad(2L1S)", dtype="fp64").bytes == 64 * MIB
+    assert query(bench="BabelStream 3.3", kernel="Triad", dtype="double").size_bytes == 3 * 64 * MIB
+    assert query(bench="gpu-benches dram_stream", kernel="triad(2L1S)", dtype="fp64").size_bytes == 64 * MIB
 
 
 @pytest.mark.parametrize(
@@ -119,13 +133,13 @@ def test_babelstream_tells_the_size_of_one_array() -> None:
         ({"kernel": "gather rows of 4096 B", "bytes": "64"}, "rows that are no part of their table"),
         ({"bench": "pointer chase"}, "the parts of GPUs have no latencies of their caches and memory"),
         ({"device": "nobody"}, "no part of device 'nobody'"),
-        ({"threads": "0"}, "threads not positive"),
-        ({"threads": "1e9"}, "threads is no whole number up to 4096"),
+        ({"device": CPU, "threads": "0"}, "threads not positive"),
+        ({"device": CPU, "threads": "1e9"}, "threads is no whole number up to 4096"),
     ],
 )
 def test_what_is_not_modelled(cells, reason) -> None:
     with pytest.raises(NotScored, match=reason):
-        SCORER.predict_s(query(**cells))
+        seconds(**cells)
 
 
 def test_a_table_is_grouped_by_what_holds_its_sets(tmp_path, capsys) -> None:

@@ -4,21 +4,23 @@ import csv
 import json
 import random
 import sys
+from collections.abc import Mapping
 
 import pytest
 import yaml
 
 from simulator.devices.calibration_file import load_calibration
-from simulator.devices.gpu.gpu import gpu_from_part
 from simulator.errors import InputError, MissingDependency
 from simulator.topology.catalogue import load_part
 from simulator.workload.operators import Attention
-from validate.calibrate.command import calibrate_command
-from validate.operators.devices import DeviceBook
-from validate.operators.predict import predict_operator, roofline_operator
-from validate.operators.query import COLUMNS_ASKED, read_query
-from validate.score.command import score_command
-from validate.score.query import NotScored
+from validate.cli.calibrate import calibrate_command
+from validate.cli.score import score_command
+from validate.kinds import OPERATORS
+from validate.kinds.kind import Asked
+from validate.tables.cells import NotScored
+from validate.tables.names import Names
+
+NAMES = Names()
 
 COLUMNS = ["device", "op", "variant", "phase", "dtype", "batch", "m", "n", "k", "rows", "cols", "time_s",
            "includes_dispatch", "c_in", "c_out", "h_in", "w_in", "kernel_h", "kernel_w", "groups",
@@ -49,10 +51,12 @@ def written(path):
         return list(csv.DictReader(stream))
 
 
+def asked(row: Mapping[str, str]) -> Asked:
+    return OPERATORS.read(lambda column: row.get(column, ""), NAMES)
+
+
 def predicted_s(**row):
-    text = {**LINEAR, **row}
-    query = read_query(lambda column: text.get(column, ""))
-    return predict_operator(DeviceBook().get(query.device), query)
+    return asked({**LINEAR, **row}).time_s(NAMES.session)
 
 
 def many(n=80, seed=1, device="v100-pcie-32gb", factor=2.0):
@@ -78,10 +82,9 @@ def test_known_errors(tmp_path, capsys):
 
 
 def test_the_roofline_stands_beside(tmp_path, capsys):
-    query = read_query(lambda column: LINEAR.get(column, ""))
     part = load_part("v100-pcie-32gb")
     flop_s = 2 * 512 * 1024 * 2048 / part.peak["fp32"]
-    assert roofline_operator(gpu_from_part("v", part), query) == pytest.approx(flop_s)
+    assert asked(LINEAR).bound_s(NAMES.session) == pytest.approx(flop_s)
     scored = document(capsys, table(tmp_path, {"time_s": repr(4 * flop_s)}))
     assert scored["baselines"]["roofline"]["bias"] == pytest.approx(-0.75)
 
@@ -251,17 +254,17 @@ def test_a_table_without_devices_is_of_the_one_named(tmp_path, capsys, scipy):
 
 
 def test_columns_asked_hold_nothing_measured():
-    assert not {"time_s", "note", "trust", "dataset", "source"} & set(COLUMNS_ASKED)
+    assert not {"time_s", "note", "trust", "dataset", "source"} & set(OPERATORS.asked)
 
 
 def test_a_device_without_a_name_is_a_reason():
     with pytest.raises(NotScored, match="device missing"):
-        DeviceBook().get("")
+        NAMES.device("")
 
 
 def test_without_scipy_the_extra_is_named(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
-    with pytest.raises(MissingDependency, match=r"calibrating needs SciPy; in the clone: pip install -e '\.\[fit\]'"):
+    with pytest.raises(MissingDependency, match=r"fitting needs SciPy; in the clone: pip install -e '\.\[fit\]'"):
         document(capsys, table(tmp_path, *many(10)), calibrate="5")
     assert document(capsys, table(tmp_path, *many(10)))["scored"] == 10
 
@@ -318,8 +321,8 @@ def test_where_no_row_can_be_calibrated_on_the_reasons_are_told(tmp_path):
     ],
 )
 def test_heads_of_attention(cells, expected):
-    row = {"device": "x", "op": "attention", "dtype": "bf16", "batch": "16", "m": "32", "n": "32", "k": "64", **cells}
-    assert read_query(lambda column: row.get(column, "")).operator == expected
+    row = {"device": "l4", "op": "attention", "dtype": "bf16", "batch": "16", "m": "32", "n": "32", "k": "64", **cells}
+    assert asked(row).question.operator == expected
 
 
 @pytest.mark.parametrize(
@@ -332,6 +335,6 @@ def test_heads_of_attention(cells, expected):
     ],
 )
 def test_attention_that_cannot_be_scored(cells, said):
-    row = {"device": "x", "op": "attention", "dtype": "bf16", "batch": "16", "m": "32", "n": "32", "k": "64", **cells}
+    row = {"device": "l4", "op": "attention", "dtype": "bf16", "batch": "16", "m": "32", "n": "32", "k": "64", **cells}
     with pytest.raises(NotScored, match=said):
-        read_query(lambda column: row.get(column, ""))
+        asked(row)

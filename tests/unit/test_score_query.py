@@ -2,19 +2,36 @@
 
 import pytest
 
-from validate.collectives.query import COLUMNS_ASKED, Query, collective_name, read_query
-from validate.score.query import NotScored
+from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.where import Software, Where
+from validate.kinds import COLLECTIVES
+from validate.kinds.collectives import UNSAID, collective_name
+from validate.kinds.kind import Asked
+from validate.tables.cells import NotScored
+from validate.tables.names import Names
 
-ROW = {"machine": "m", "n_nodes": "1", "n_gpus": "8", "collective": "all_reduce", "bytes": "1024"}
+NAMES = Names()
+ROW = {"machine": "p3.16xlarge", "n_nodes": "1", "n_gpus": "8", "collective": "all_reduce", "bytes": "1024"}
 
 
-def query(**cells: str) -> Query:
-    row = {**dict.fromkeys(COLUMNS_ASKED, ""), **ROW, **cells}
-    return read_query(row.__getitem__)
+def query(**cells: str) -> CollectiveQuestion:
+    row = {**dict.fromkeys(COLLECTIVES.asked, ""), **ROW, **cells}
+    asked = COLLECTIVES.read(row.__getitem__, NAMES)
+    assert isinstance(asked.question, CollectiveQuestion)
+    assert asked == Asked(asked.question)  # nothing besides, and no clock of its own
+    return asked.question
 
 
 def test_a_plain_row():
-    assert query() == Query("m", 1, 8, None, 8, 1, "all-reduce", 1024.0, gpus_per_process=8)
+    assert query() == CollectiveQuestion(
+        where=Where("p3.16xlarge", 1),
+        collective="all-reduce",
+        size_bytes=1024.0,
+        gpus=tuple(range(8)),
+        group_size=8,
+        gpus_per_process=8,
+        software=Software(nccl=UNSAID),
+    )
 
 
 @pytest.mark.parametrize(
@@ -40,7 +57,8 @@ def test_what_is_left_out_is_one_node_and_one_group_of_all():
 
 def test_groups_at_once():
     asked = query(group_size="2", n_groups_concurrent="4")
-    assert (asked.group_size, asked.n_groups) == (2, 4)
+    assert (asked.group_size, asked.gpus) == (2, tuple(range(8)))
+    assert query(group_size="2", n_groups_concurrent="3").gpus == tuple(range(6))
 
 
 @pytest.mark.parametrize(
@@ -50,11 +68,11 @@ def test_groups_at_once():
         ("0,2,4,6", (0, 2, 4, 6)),
         ("0-1,4-5", (0, 1, 4, 5)),
         ("3,1,2,0", (3, 1, 2, 0)),
-        ("", None),
+        ("", (0, 1, 2, 3)),
     ],
 )
 def test_gpus_of_each_node(text, gpus):
-    assert query(n_nodes="2", gpu_set=text).local_gpus == gpus
+    assert query(n_nodes="2", gpu_set=text).gpus == (*gpus, *(8 + gpu for gpu in gpus))
 
 
 def test_pairs_of_a_sendrecv():
@@ -121,8 +139,8 @@ def test_spellings_of_a_collective(text):
 
 
 def test_nothing_that_was_measured_is_asked():
-    assert not {"time_s", "algbw_GBps", "busbw_GBps"} & set(COLUMNS_ASKED)
-    assert not {name for name in Query.__dataclass_fields__ if "time" in name or "bw" in name}
+    assert not {"time_s", "algbw_GBps", "busbw_GBps"} & set(COLLECTIVES.asked)
+    assert not {name for name in CollectiveQuestion.__dataclass_fields__ if "time" in name or "bw" in name}
 
 
 @pytest.mark.parametrize("name", ["gloo", "parameter-server", "parameter-server-2", "parameter-server-colocated"])
@@ -132,4 +150,5 @@ def test_a_row_may_name_a_strategy_in_place_of_nccl(name):
 
 
 def test_nccls_algorithms_are_no_strategies():
-    assert query(algorithm_forced="ring").strategy is None
+    found = query(algorithm_forced="ring")
+    assert (found.algorithm, found.strategy) == ("ring", "nccl")

@@ -7,10 +7,11 @@ import random
 
 import pytest
 
+from simulator.collectives.nccl.cost import costs_of
+from simulator.collectives.registry import strategy_of
+from simulator.collectives.request import Unsuitable
 from simulator.plan.plan import Flow, PlanBuilder
-from simulator.strategies.base import Unsuitable
-from simulator.strategies.nccl.cost import DEFAULT_COSTS
-from validate.score.command import score_command
+from validate.cli.score import score_command
 
 HEADER = "machine,n_nodes,n_gpus,gpu_set,group_size,n_groups_concurrent,collective,bytes,time_s,trust,note"
 
@@ -36,8 +37,7 @@ class MicrosecondPerByte:
 @pytest.fixture
 def strategy(monkeypatch):
     made = MicrosecondPerByte()
-    monkeypatch.setattr("validate.collectives.predict.find_strategy", lambda name: made)
-    monkeypatch.setattr("validate.collectives.predict.nccl_of", lambda query: made)
+    monkeypatch.setattr("simulator.api.session.strategy_of", lambda name, software, **how: made)
     return made
 
 
@@ -171,11 +171,11 @@ def test_all_rows_are_scored_skipped_or_context(tmp_path, capsys, strategy):
     assert scored["rows"] == scored["scored"] + sum(scored["skipped"].values()) == 4
 
 
-def test_machine_that_nccl_does_not_run_on(tmp_path, capsys, strategy):
+def test_machine_that_nccl_does_not_run_on(tmp_path, capsys):
     file = table(tmp_path, row(machine="knl7250-cluster", nodes="2", gpus="2"))
     score_command([file], as_json=True)
     scored = json.loads(capsys.readouterr().out)["tables"][0]
-    assert scored["skipped"] == {"no hardware that NCCL runs on": 1}
+    assert scored["skipped"] == {"nccl does not fit: no hardware that NCCL runs on": 1}
 
 
 # -- which GPUs ------------------------------------------------------------------------
@@ -209,14 +209,15 @@ def test_pairs_of_a_sendrecv_reach_the_strategy(tmp_path, capsys, strategy):
 
 def test_groups_at_once_share_links(tmp_path, capsys, monkeypatch):
     class AcrossTheSwitch:
+        name = "across-the-switch"
+
         def plan(self, request):
             builder = PlanBuilder()
             node = request.machine.index_of
             builder.transfer("up", [Flow(request.router.route(node["gpu0"], node["gpu1"]), request.size_bytes)])
             return builder.build()
 
-    monkeypatch.setattr("validate.collectives.predict.find_strategy", lambda name: AcrossTheSwitch())
-    monkeypatch.setattr("validate.collectives.predict.nccl_of", lambda query: AcrossTheSwitch())
+    monkeypatch.setattr("simulator.api.session.strategy_of", lambda name, software, **how: AcrossTheSwitch())
     out = tmp_path / "p.csv"
     file = table(tmp_path, row("16000000", group_size="2", groups="1"), row("16000000", group_size="2", groups="2"))
     document(capsys, file, out=str(out))
@@ -240,16 +241,24 @@ def test_a_forced_algorithm_needs_a_strategy_that_has_it(tmp_path, capsys, strat
     assert scored["skipped"] == {"forced algorithm 'tree' is not what ring does": 1}
 
 
-def test_a_row_says_which_nccl_ran(tmp_path, capsys, monkeypatch):
+@pytest.fixture
+def strategies_anew():
+    """Strategies once made are kept: those of a test are made in it and gone after it."""
+    strategy_of.cache_clear()
+    yield
+    strategy_of.cache_clear()
+
+
+def test_a_row_says_which_nccl_ran(tmp_path, capsys, monkeypatch, strategies_anew):
     """The algorithm that was forced, the version, and whether a switch can add up the type."""
     made = []
     requests = MicrosecondPerByte()
 
     def nccl(algorithm, costs, *, in_switch):
-        made.append((algorithm, costs is DEFAULT_COSTS, in_switch))
+        made.append((algorithm, costs.protocols is costs_of((2, 30)).protocols, in_switch))
         return requests
 
-    monkeypatch.setattr("validate.collectives.predict.Nccl", nccl)
+    monkeypatch.setattr("simulator.collectives.nccl.strategy.Nccl", nccl)
     header = "machine,n_gpus,collective,bytes,time_s,algorithm_forced,software,dtype"
     asked = (
         "tree,,fp32",

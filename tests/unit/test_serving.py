@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import pytest
 
+from simulator.constants import DEFAULT
+from simulator.devices.issuing import in_graph
 from simulator.devices.kernels import Streaming
+from simulator.devices.lowering import lower_operator
 from simulator.devices.predict import kernel_cost
-from simulator.workload.operators import Attention
-from validate.calibrate.rows import countable, device_rows
-from validate.operators.devices import DeviceBook, find_gpu
-from validate.operators.predict import as_issued, operator_kernels, predict_operator
-from validate.operators.query import OperatorQuery, read_query
-from validate.operators.scorer import OPERATORS
-from validate.operators.serving import REPLAY_S, attention_library, kernels_besides
-from validate.score.query import NotScored
-from validate.score.table import read_table
+from simulator.questions.operator import OperatorQuestion
+from simulator.step.operator import operator_kernels
+from simulator.workload.operators import Attention, Copy
+from validate.constants.rows import countable, device_rows
+from validate.kinds.kind import Asked
+from validate.kinds.operators import OPERATORS, read_operator
+from validate.kinds.serving import attention_library, copied_besides
+from validate.kinds.timing import TimingCosts
+from validate.tables.cells import NotScored
+from validate.tables.names import Names
+from validate.tables.table import read_table
 
 SHAPE = Attention(8, 32, 1024, 1024, 128, 8, True)
 CACHE_BYTES = 2 * 8 * 8 * 1024 * 128 * 2  # keys and values of 8 heads, 16 bit
@@ -48,33 +53,38 @@ def test_software_says_whose_kernels_run(software: str, library: str) -> None:
     ],
 )
 def test_the_cache_is_written_too(software: str, read_bytes: int) -> None:
-    found = kernels_besides(SHAPE, "bf16", software)
-    assert sum(kernel.read_bytes for kernel in found if isinstance(kernel, Streaming)) == read_bytes
+    kernels = lower_operator(Copy(copied_besides(SHAPE, software)), "fwd", "bf16")
+    assert sum(kernel.read_bytes for kernel in kernels if isinstance(kernel, Streaming)) == read_bytes
 
 
 def test_a_row_is_predicted_with_what_runs_besides() -> None:
     cells = {"device": "h200-sxm", "op": "attention", "variant": "causal", "dtype": "bf16", "batch": "256"}
     cells |= {"m": "1024", "n": "1024", "k": "128", "heads": "32", "kv_heads": "8", "issue": "graph"}
+    names = Names()
 
-    def query(software: str) -> OperatorQuery:
-        return read_query(lambda column: cells.get(column, software if column == "software" else ""))
+    def asked(software: str) -> Asked:
+        return read_operator(lambda column: {**cells, "software": software}.get(column, ""), names)
 
-    gpu = find_gpu("h200-sxm")
-    assert gpu is not None
-    native, serving = query("cudnn"), query("sglang 0.5.9")
-    assert native.operator == serving.operator
-    assert len(operator_kernels(serving)) == 1 + len(operator_kernels(native))
-    besides_s = predict_operator(gpu, serving) - predict_operator(gpu, native)
-    copied_s = as_issued(gpu, kernel_cost(gpu, operator_kernels(serving)[0]).time_s, serving)
-    assert besides_s == pytest.approx(REPLAY_S + copied_s)
-    assert predict_operator(gpu, query("torch 2.8")) > 1.3 * predict_operator(gpu, native)
+    native, serving = asked("cudnn"), asked("sglang 0.5.9")
+    assert native.question == serving.question
+    assert native.besides == ()
+    (besides,) = serving.besides
+    assert isinstance(besides, OperatorQuestion)
+    (kernel,) = operator_kernels(besides)
+    gpu = names.device("h200-sxm")
+    copied_s = in_graph(gpu, kernel_cost(gpu, kernel).time_s)
+    besides_s = serving.time_s(names.session) - native.time_s(names.session)
+    assert besides_s == pytest.approx(DEFAULT(TimingCosts).replay_s + copied_s)
+    assert asked("torch 2.8").time_s(names.session) > 1.3 * native.time_s(names.session)
 
 
 def test_one_query_a_sequence_is_not_scored() -> None:
     cells = {"device": "h200-sxm", "op": "attention", "dtype": "bf16", "batch": "32", "m": "1", "n": "4096", "k": "128"}
     with pytest.raises(NotScored, match="decode"):
-        read_query(lambda column: cells.get(column, ""))
-    assert read_query(lambda column: {**cells, "n": "1"}.get(column, "")).operator.flop > 0
+        read_operator(lambda column: cells.get(column, ""), Names())
+    found = read_operator(lambda column: {**cells, "n": "1"}.get(column, ""), Names()).question
+    assert isinstance(found, OperatorQuestion)
+    assert found.operator.flop > 0
 
 
 def test_attention_for_serving_calibrates_nothing() -> None:
@@ -82,12 +92,10 @@ def test_attention_for_serving_calibrates_nothing() -> None:
     head = "device,op,variant,dtype,batch,m,n,k,time_s,trust,software\n"
     row = "h200-sxm,attention,causal,bf16,256,1024,1024,128,1e-3,A,{}\n"
     text = head + "".join(row.format(software) for software in ("vllm 0.19.0", "torch 2.10.0", "sglang 0.5.9"))
-    table = read_table(text.encode(), "made.csv", OPERATORS.needed, OPERATORS.read, OPERATORS.name)
-    book, skipped = DeviceBook(), []
-    (rows,) = device_rows(table, book).values()
-    gpu = find_gpu("h200-sxm")
-    assert gpu is not None
-    kept = countable(table, rows, gpu, ("A",), lambda record, reason: skipped.append(reason))
-    assert [found.query.software for found in kept] == ["torch 2.10.0"]
+    table = read_table(text.encode(), "made.csv", OPERATORS.needed, OPERATORS.columns, OPERATORS.name)
+    names, skipped = Names(), []
+    (rows,) = device_rows(table, names).values()
+    kept = countable(table, rows, names.session, ("A",), lambda record, reason: skipped.append(reason))
+    assert [table.cell(found.record, "software") for found in kept] == ["torch 2.10.0"]
     assert len(skipped) == 2
     assert all("serving" in reason for reason in skipped)

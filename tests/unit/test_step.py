@@ -9,25 +9,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.api import load_machine, simulate_step
+from simulator.constants import DEFAULT
 from simulator.devices.cost import KernelCost
-from simulator.devices.dispatch import dispatch_time, gradient_time, update_time
+from simulator.devices.dispatch import DispatchCosts, dispatch_time, gradient_time, update_time
 from simulator.devices.kernels import Rowwise
 from simulator.devices.predict import kernel_cost
 from simulator.engine.executor import execute
 from simulator.errors import InputError
-from simulator.step.backward import backward_steps, gradient_order
+from simulator.places import Places
+from simulator.questions.options import StepOptions
+from simulator.questions.step import StepQuestion
+from simulator.questions.where import Where
 from simulator.step.fitting import largest_batch
 from simulator.step.fusion import groups_of
 from simulator.step.issue import DeviceWork, Issue, issues_of
-from simulator.step.memory import memory_need
-from simulator.step.options import StepOptions
-from simulator.step.place import find_place
-from simulator.step.plan import GRAPH_LAUNCH_S, plan_step
-from simulator.workload.backward import training_flop
+from simulator.step.memory import MemoryNeed, memory_need
+from simulator.training.plan import plan_step
+from simulator.training.roles import Role
+from simulator.workload.backward import backward_steps, gradient_order, training_flop
 from simulator.workload.network import Layer, Network, Parameter, block_name
 from simulator.workload.operators import BatchNorm, Elementwise, LayerNorm, Linear, MatMul, Operator, Softmax
 
 MACHINE = load_machine("p3.2xlarge")
+PLACES = Places(MACHINE)
 
 
 def perceptron(rows: int = 64, width: int = 1000) -> Network:
@@ -61,15 +65,22 @@ def recurrence(issues: list[Issue]) -> float:
     return end_s
 
 
+def end_s(issues: list[Issue], device: str, *, cuda_graph: bool = False) -> float:
+    """When the last of *issues* ends by the engine."""
+    role = Role(PLACES.find(device), -1, 1, tuple(issues))
+    options = StepOptions(cuda_graph=cuda_graph)
+    question = StepQuestion(where=Where(MACHINE.name), workload="any", batch=1, options=options)
+    return execute(MACHINE, plan_step(MACHINE, [role], perceptron(), question)).end_s
+
+
 @given(st.lists(st.tuples(st.floats(0, 1e-3), st.floats(0, 1e-3), st.booleans()), min_size=1, max_size=30))
 def test_the_device_runs_what_the_host_has_issued(times: list[tuple[float, float, bool]]) -> None:
     issues = [issue(host_s, device_s, waits) for host_s, device_s, waits in times]
-    timeline = execute(MACHINE, plan_step(issues, device="gpu0", host="cpu0"))
-    assert timeline.end_s == pytest.approx(recurrence(issues), rel=1e-9)
-    graph = execute(MACHINE, plan_step(issues, device="gpu0", host="cpu0", cuda_graph=True))
-    assert graph.end_s == pytest.approx(GRAPH_LAUNCH_S + sum(device_s for _, device_s, _ in times), rel=1e-9)
-    alone = execute(MACHINE, plan_step(issues, device="cpu0", host="cpu0"))
-    assert alone.end_s == pytest.approx(sum(host_s + device_s for host_s, device_s, _ in times), rel=1e-9, abs=1e-15)
+    assert end_s(issues, "gpu0") == pytest.approx(recurrence(issues), rel=1e-9)
+    graph_s = DEFAULT(DispatchCosts).graph_launch_s + sum(device_s for _, device_s, _ in times)
+    assert end_s(issues, "gpu0", cuda_graph=True) == pytest.approx(graph_s, rel=1e-9)
+    alone_s = sum(host_s + device_s for host_s, device_s, _ in times)
+    assert end_s(issues, "cpu0") == pytest.approx(alone_s, rel=1e-9, abs=1e-15)
 
 
 def test_gradients_are_ready_from_the_last_layer_to_the_first() -> None:
@@ -102,7 +113,7 @@ def test_a_shared_parameter_is_ready_after_its_first_use_and_its_gradients_are_a
     )
     steps = {step.layer.name: step for step in backward_steps(network)}
     assert steps["out"].ready == ()
-    assert steps["in"].ready == ("table",)
+    assert steps["in"].ready == (table,)
     assert steps["in"].added_elements == (50,)
     assert network.parameter_count == 50
 
@@ -167,7 +178,7 @@ def test_optimizers_move_more_bytes_the_more_they_remember() -> None:
 
 
 def test_a_fused_optimiser_needs_no_copy_of_the_parameters() -> None:
-    device = find_place(MACHINE, None, {}).device
+    device = PLACES.find().device
     network = perceptron(1, 8000)  # little else in memory
 
     def need_bytes(**options: bool) -> float:
@@ -230,7 +241,7 @@ def grouped(operator: Operator, *parameters: Parameter) -> Network:
 
 def compiled_backward(network: Network) -> DeviceWork:
     """What the fused group of *network* runs backward."""
-    issues = issues_of(find_place(MACHINE, None, {}).device, network, StepOptions(compiled=True, mode="backward"))
+    issues = issues_of(PLACES.find().device, network, StepOptions(compiled=True, mode="backward"))
     (issue,) = [each for each in issues if each.name.startswith("last")]
     return issue.work
 
@@ -240,7 +251,7 @@ def test_a_fused_softmax_reduces_over_rows_backward() -> None:
     rows, cols = 8192, 4096  # rows that a block takes one by one, slower than a stream
     work = compiled_backward(grouped(Softmax(rows, cols)))
     assert work.kinds == ("rowwise",)
-    device = find_place(MACHINE, None, {}).device
+    device = PLACES.find().device
     assert work.time_s >= kernel_cost(device, Rowwise("softmax_bwd", rows, cols, "fp32")).time_s
 
 
@@ -255,7 +266,7 @@ def test_a_fused_normalisation_sums_the_gradients_of_its_weights() -> None:
 
 def test_running_statistics_are_pointwise_in_a_group() -> None:
     network = grouped(BatchNorm(16, 32, 32, 32), Parameter("norm.weight", 64))
-    device = find_place(MACHINE, None, {}).device
+    device = PLACES.find().device
     options = StepOptions(compiled=True, mode="inference")
     (issue,) = [each for each in issues_of(device, network, options) if each.name.startswith("last")]
     assert issue.work.kinds == ("streaming",)
@@ -267,7 +278,7 @@ def test_recompute_runs_each_block_forward_again() -> None:
         Layer(f"blocks.{i}.linear", Linear(64, 64, 64), (i,), i + 1, (Parameter(f"w{i}", 4096),)) for i in range(4)
     ]
     network = Network("blocks", tuple(layers), (4096,) * 5, 1)
-    device = find_place(MACHINE, None, {}).device
+    device = PLACES.find().device
     plain = issues_of(device, network, StepOptions())
     again = issues_of(device, network, StepOptions(recompute=True))
     assert [i.name for i in again if i.name.endswith("(again)")] == [f"blocks.{i}.linear (again)" for i in (3, 2, 1, 0)]
@@ -294,19 +305,22 @@ def test_a_precision_without_a_figure() -> None:
 
 @given(st.floats(1e9, 60e9))
 def test_the_largest_batch_that_fits(available_bytes: float) -> None:
-    device = replace(find_place(MACHINE, None, {}).device, memory_bytes=available_bytes)
+    device = replace(PLACES.find().device, memory_bytes=available_bytes)
     options = StepOptions()
 
     def build(batch: int) -> Network:
         return perceptron(batch, 1000)
 
-    found = largest_batch(build, 10**7, options, device)
-    assert found == 0 or memory_need(build(found), options, device).fits
-    assert not memory_need(build(found + 1), options, device).fits
+    def need(network: Network, options: StepOptions) -> MemoryNeed:
+        return memory_need(network, options, device)
+
+    found = largest_batch(build, 10**7, options, need)
+    assert found == 0 or need(build(found), options).fits
+    assert not need(build(found + 1), options).fits
 
 
 def test_the_host_keeps_gradients_and_gathers_parameters_for_the_update() -> None:
-    device = find_place(MACHINE, None, {}).device
+    device = PLACES.find().device
     network = perceptron()
     issues = issues_of(device, network, StepOptions(optimizer="momentum"))
     (update,) = [each for each in issues if each.name == "momentum step"][:1]
@@ -319,7 +333,7 @@ def test_the_host_keeps_gradients_and_gathers_parameters_for_the_update() -> Non
 
 
 def test_scaled_gradients_are_looked_at_before_the_update() -> None:
-    device = find_place(MACHINE, None, {}).device
+    device = PLACES.find().device
     for precision, looked_at in (("amp-fp16", ["momentum step"]), ("fp16", []), ("fp32", [])):
         issues = issues_of(device, perceptron(), StepOptions(precision=precision))  # type: ignore[arg-type]
         assert [each.name for each in issues if each.waits] == looked_at

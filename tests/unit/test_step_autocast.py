@@ -6,17 +6,17 @@ import pytest
 
 from simulator.api import load_machine, simulate_step
 from simulator.devices.kernels import Streaming
+from simulator.places import Places
+from simulator.questions.options import Policy, StepOptions
 from simulator.step.autocast import Cast, casts_of, wide_tensors
 from simulator.step.issue import issues_of
 from simulator.step.lowering import Lowering, Mix
-from simulator.step.options import Policy, StepOptions
-from simulator.step.place import find_place
 from simulator.workload.network import Layer, Network, Parameter
 from simulator.workload.operators import Elementwise, LayerNorm, Linear, Softmax
 from simulator.workload.zoo.registry import build_network
 
 MACHINE = load_machine("dgx-a100-80gb")
-DEVICE = find_place(MACHINE, None, {}).device
+DEVICE = Places(MACHINE).find().device
 BERT = build_network("bert-base", batch=2, sequence_length=128, layers=1, head="question-answering")
 CNN = build_network("resnet18", batch=2)
 

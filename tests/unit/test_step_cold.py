@@ -11,8 +11,8 @@ from simulator.devices.kernels import Kernel
 from simulator.devices.lowering import lower_operator
 from simulator.devices.optimizer import Optimizer, first_reads, optimizer_kernels
 from simulator.devices.predict import Device
+from simulator.places import Places
 from simulator.step.cold import forgotten_share, old_bytes
-from simulator.step.place import find_place
 from simulator.workload.operators import (
     Attention,
     Conv2d,
@@ -70,7 +70,7 @@ def test_an_update_reads_each_tensor_first_once(optimizer: Optimizer, tensors: i
 
 @pytest.mark.parametrize("name", ["gpu0", "cpu"])
 def test_what_is_forgotten_grows_from_nothing_to_all(name: str) -> None:
-    device: Device = find_place(load_machine("dgx-h100"), name, {}).device
+    device: Device = Places(load_machine("dgx-h100")).find(name).device
     shares = [forgotten_share(device, n_bytes) for n_bytes in (1e3, 1e6, 1e7, 1e8, 3e8, 1e9, 1e10)]
     assert shares == sorted(shares)
     assert shares[0] < 0.001
@@ -78,6 +78,6 @@ def test_what_is_forgotten_grows_from_nothing_to_all(name: str) -> None:
 
 
 def test_without_a_cache_all_is_forgotten() -> None:
-    device = find_place(load_machine("dgx-h100"), "cpu", {}).device
+    device = Places(load_machine("dgx-h100")).find("cpu").device
     assert forgotten_share(replace(device, caches=()), 1.0) == 1.0  # type: ignore[call-arg]
     assert forgotten_share(replace(device, is_cold=True), 1.0) == 1.0  # type: ignore[call-arg]

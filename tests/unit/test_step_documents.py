@@ -6,13 +6,21 @@ import re
 from pathlib import Path
 from typing import Any
 
-from simulator.api import advise_step, load_machine, simulate_step
+from simulator.api import Session, simulate_step
+from simulator.questions.options import USUAL, StepOptions
+from simulator.questions.step import StepQuestion
+from simulator.questions.where import Where
+from simulator.results.step import StepResult
 from simulator.results.step_document import step_document
-from simulator.step.options import StepOptions
-from simulator.workload.find import find_network
 
 ROOT = Path(__file__).resolve().parents[2]
-MACHINE = load_machine("p3.2xlarge")
+P3 = Where("p3.2xlarge")
+
+
+def advised(session: Session, workload: str, batch: int, options: StepOptions = USUAL) -> StepResult:
+    found = session.advised(StepQuestion(where=P3, workload=workload, batch=batch, options=options))
+    assert isinstance(found, StepResult)
+    return found
 
 
 def keys_of(data: Any) -> set[str]:
@@ -29,7 +37,7 @@ def keys_of(data: Any) -> set[str]:
 
 
 def test_every_key_of_a_step_is_explained() -> None:
-    document = step_document(advise_step(MACHINE, find_network("alexnet"), 32))
+    document = step_document(advised(Session(), "alexnet", 32))
     section = (ROOT / "docs" / "results.md").read_text(encoding="utf-8").split("## A step", 1)[1].split("\n## ", 1)[0]
     explained = set(re.findall(r"`(\w+)`", section))
     assert keys_of(document) <= explained
@@ -40,13 +48,14 @@ def test_every_key_of_a_step_is_explained() -> None:
 
 
 def test_advice_is_what_the_command_line_prints() -> None:
-    source = find_network("resnet50")
-    large = advise_step(MACHINE, source, 512)
+    session, inference = Session(), StepOptions(mode="inference")
+    large = advised(session, "resnet50", 512)
     assert not large.memory.fits
     assert any(words.startswith("--batch ") for words in large.remedies)
-    small = advise_step(MACHINE, source, 8, StepOptions(mode="inference"))
+    small = advised(session, "resnet50", 8, inference)
     assert small.remedies == ()
     assert [other.change for other in small.alternatives if other.batch == 16] == ["--batch 16"]
-    plain = simulate_step(MACHINE, source.build(8), StepOptions(mode="inference"))
+    network = session.network(StepQuestion(where=P3, workload="resnet50", batch=8, options=inference))
+    plain = simulate_step(session.machine(P3), network, inference)
     assert plain.step_time_s == small.step_time_s
     assert plain.alternatives == plain.remedies == ()

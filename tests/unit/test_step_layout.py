@@ -9,11 +9,11 @@ from simulator.devices.gpu.gpu import Gpu, gpu_from_part
 from simulator.devices.kernels import Convolution, Kernel, Rowwise, Streaming
 from simulator.devices.lowering import lower_operator
 from simulator.devices.predict import kernel_cost
+from simulator.questions.options import StepOptions
 from simulator.step.layout import laid_out
-from simulator.step.options import StepOptions
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import GpuPart
-from simulator.workload.backward import backward_layers
+from simulator.workload.backward import backward_steps
 from simulator.workload.operators import BatchNorm, Conv2d
 from simulator.workload.precision import Precision
 from simulator.workload.zoo.registry import build_network
@@ -86,7 +86,7 @@ def test_copies_of_a_network_take_what_a_profile_shows() -> None:
     v100 = gpu("v100-sxm2-16gb")
     network = build_network("resnet50", batch=128, training=True)
     asked = [(layer, "fwd") for layer in network.layers]
-    asked += [(network.layers[index], phase) for index, phase, _ in backward_layers(network)]
+    asked += [(step.layer, step.phase) for step in backward_steps(network)]
     total_s = sum(
         kernel_cost(v100, kernel).time_s
         for layer, phase in asked

@@ -6,15 +6,15 @@ import pytest
 
 from simulator.api import load_machine, simulate_step
 from simulator.devices.kernels import Gemm, Rowwise, Streaming
+from simulator.places import Places
+from simulator.questions.options import Policy, StepOptions
 from simulator.step.issue import issues_of
 from simulator.step.lowering import TO_MASTER, UNSCALE, Lowering
 from simulator.step.memory import memory_need
-from simulator.step.options import Policy, StepOptions
-from simulator.step.place import find_place
 from simulator.workload.zoo.registry import build_network
 
 MACHINE = load_machine("dgx-a100-80gb")
-DEVICE = find_place(MACHINE, None, {}).device
+DEVICE = Places(MACHINE).find().device
 BERT = build_network("bert-base", batch=16, sequence_length=384, head="question-answering", layers=4)
 
 

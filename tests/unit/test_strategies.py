@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.api import load_machine, make_request, simulate
+from simulator.collectives.chunks import best_chunk_count
+from simulator.collectives.registry import find_strategy, strategy_names
+from simulator.collectives.request import Unsuitable
 from simulator.engine.executor import execute
 from simulator.errors import InputError
 from simulator.network.machine import Machine
-from simulator.strategies.base import Unsuitable
-from simulator.strategies.chunks import best_chunk_count
-from simulator.strategies.registry import find_strategy, strategy_names
 from simulator.workload.collective import COLLECTIVES
 from tests.machines import crossbar, machine_from, machines, ring_machine
 

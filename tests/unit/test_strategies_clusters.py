@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from simulator.api import load_machine, make_request, simulate
+from simulator.collectives.algorithms.binary_tree import tree_all_reduce
+from simulator.collectives.embedding import embed_order
 from simulator.errors import InputError
 from simulator.network.machine import Machine
-from simulator.plan.plan import Flow, Plan, PlanBuilder, Transfer
-from simulator.strategies.algorithms.binary_tree import tree_all_reduce
-from simulator.strategies.embedding import embed_order
-from simulator.strategies.in_step import in_step
+from simulator.plan.merge import in_step
+from simulator.plan.plan import Flow, Plan, PlanBuilder
 from tests.machines import crossbar, machine_from
 
 S = 160e6
@@ -129,7 +129,7 @@ def test_plans_in_step_become_one_where_they_are_alike():
     joined = PlanBuilder()
     head = joined.work("before", "host", 1.0)
     assert in_step(joined, [plan(0, 1), plan(2, 3)], "x", [head]) == [2]
-    transfers = [task for task in joined.tasks if isinstance(task, Transfer)]
+    transfers = [task for task in joined.tasks if task.flows]
     assert [(t.label, t.stream, t.after, t.repeat, len(t.flows)) for t in transfers] == [
         ("a", "x.main", (0,), 3, 2),
         ("b", "x.main", (1,), 1, 2),

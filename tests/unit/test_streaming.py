@@ -6,23 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.devices.calibration import Calibration
-from simulator.devices.gpu.gather import GATHER, gather_cost
-from simulator.devices.gpu.gpu import Gpu
-from simulator.devices.gpu.memory import MEMORY, achieved_bandwidth
+from simulator.constants import DEFAULT
+from simulator.devices.gpu.gather import GatherCosts, gather_cost
+from simulator.devices.gpu.memory import MemoryCosts, achieved_bandwidth
 from simulator.devices.gpu.pooling import pooling_cost
-from simulator.devices.gpu.streaming import STREAMING, streaming_cost
+from simulator.devices.gpu.streaming import StreamingCosts, streaming_cost
 from simulator.devices.kernels import Gather, Pooling, Streaming
 from simulator.devices.optimizer import optimizer_kernels
-from validate.operators.devices import find_gpu
+from simulator.questions.calibration import Calibration
+from tests.devices import find_gpu
+
+MEMORY = DEFAULT(MemoryCosts)
+GATHER = DEFAULT(GatherCosts)
+STREAMING = DEFAULT(StreamingCosts)
 
 N = 1 << 28
-
-
-def gpu(name: str) -> Gpu:
-    found = find_gpu(name)
-    assert found is not None
-    return found
 
 
 def unary(function: str, n: int = N) -> Streaming:
@@ -30,40 +28,40 @@ def unary(function: str, n: int = N) -> Streaming:
 
 
 def test_a_long_pass_takes_its_bytes_at_the_achieved_bandwidth() -> None:
-    v100 = gpu("v100-pcie-32gb")
+    v100 = find_gpu("v100-pcie-32gb")
     cost = streaming_cost(v100, unary("relu"))
     assert cost.bound == "memory"
     assert cost.time_s == pytest.approx(MEMORY.start_s + 8 * N / achieved_bandwidth(v100), rel=1e-6)
 
 
 def test_the_shortest_kernel_is_all_start() -> None:
-    cost = streaming_cost(gpu("a100-pcie-40gb"), unary("relu", 1))
+    cost = streaming_cost(find_gpu("a100-pcie-40gb"), unary("relu", 1))
     assert cost.bound == "latency"
     assert cost.time_s == pytest.approx(MEMORY.start_s, rel=1e-3)
 
 
 def test_powers_are_bound_by_lanes_where_they_do_the_integer_work_too_and_are_few() -> None:
     power = unary("pow_scalar")
-    assert streaming_cost(gpu("p100-pcie-16gb"), power).bound == "compute"
-    assert streaming_cost(gpu("v100-pcie-32gb"), power).bound == "memory"
-    assert streaming_cost(gpu("p4"), power).bound == "memory"  # twice the lanes for a quarter of the bandwidth
+    assert streaming_cost(find_gpu("p100-pcie-16gb"), power).bound == "compute"
+    assert streaming_cost(find_gpu("v100-pcie-32gb"), power).bound == "memory"
+    assert streaming_cost(find_gpu("p4"), power).bound == "memory"  # twice the lanes for a quarter of the bandwidth
 
 
 def test_arithmetic_follows_the_clock_and_bytes_do_not() -> None:
-    p100 = gpu("p100-pcie-16gb")
+    p100 = find_gpu("p100-pcie-16gb")
     slower = replace(p100, calibration=Calibration(compute=0.5))
     assert streaming_cost(slower, unary("pow_scalar")).time_s > 1.9 * streaming_cost(p100, unary("pow_scalar")).time_s
     assert streaming_cost(slower, unary("relu")).time_s == streaming_cost(p100, unary("relu")).time_s
 
 
 def test_a_function_with_a_number_costs_what_it_costs_with_a_tensor() -> None:
-    slow = replace(gpu("p100-pcie-16gb"), calibration=Calibration(compute=0.01))
+    slow = replace(find_gpu("p100-pcie-16gb"), calibration=Calibration(compute=0.01))
     assert streaming_cost(slow, unary("div_scalar")).time_s == streaming_cost(slow, unary("div")).time_s
     assert streaming_cost(slow, unary("div")).time_s > streaming_cost(slow, unary("add")).time_s
 
 
 def test_a_transposition_reaches_less_bandwidth() -> None:
-    t4 = gpu("t4")
+    t4 = find_gpu("t4")
     straight, crossed = (
         streaming_cost(t4, Streaming("copy", N, 4 * N, 4 * N, transposed=t)).time_s for t in (False, True)
     )
@@ -71,26 +69,26 @@ def test_a_transposition_reaches_less_bandwidth() -> None:
 
 
 def test_in_place_stays_in_the_cache_twice_as_long() -> None:
-    h100 = gpu("h100-sxm5-80gb")
+    h100 = find_gpu("h100-sxm5-80gb")
     n = int(0.6 * h100.l2_bytes) // 4
     assert streaming_cost(h100, unary("relu_inplace", n)).time_s < 0.8 * streaming_cost(h100, unary("relu", n)).time_s
 
 
 def test_few_lookups_add_their_gradients_in_one_kernel_and_many_are_sorted() -> None:
-    v100 = gpu("v100-pcie-32gb")
+    v100 = find_gpu("v100-pcie-32gb")
     few, many = (gather_cost(v100, Gather("bwd", rows, 1024, 0, "fp32")) for rows in (3072, 3073))
     assert (few.detail, many.detail) == ("rows", "sort")
     assert many.time_s - few.time_s == pytest.approx(GATHER.sort_s - GATHER.few_s, rel=0.01)
 
 
 def test_the_gradient_of_a_table_is_written_whole() -> None:
-    v100 = gpu("v100-pcie-32gb")
+    v100 = find_gpu("v100-pcie-32gb")
     small, large = (gather_cost(v100, Gather("bwd", 1024, 1024, n, "fp32")).time_s for n in (0, 50_000))
     assert large - small == pytest.approx(50_000 * 4096 / achieved_bandwidth(v100, 0.0), rel=0.01)
 
 
 def test_pooling_backward_writes_the_image() -> None:
-    v100 = gpu("v100-pcie-32gb")
+    v100 = find_gpu("v100-pcie-32gb")
     forward = pooling_cost(v100, Pooling("avg", "fwd", 1 << 26, 1 << 24, 9, "fp32"))
     backward = pooling_cost(v100, Pooling("avg", "bwd", 1 << 26, 1 << 24, 9, "fp32"))
     least_s = ((4 << 26) + (4 << 24)) / v100.memory_bandwidth_Bps
@@ -99,7 +97,7 @@ def test_pooling_backward_writes_the_image() -> None:
 
 def test_a_maximum_takes_what_profiles_show() -> None:
     """Of ResNet-50 in fp16 at batch 128 on an A100: 0.65 and 0.77 ms forward, 2.3 and 1.5 ms backward."""
-    a100, written = gpu("a100-sxm4-40gb"), 128 * 64 * 56 * 56
+    a100, written = find_gpu("a100-sxm4-40gb"), 128 * 64 * 56 * 56
     for direction, least_s, most_s in (("fwd", 0.5e-3, 0.8e-3), ("bwd", 1.4e-3, 2.3e-3)):
         kernel = Pooling("max", direction, 4 * written, written, 9, "fp16")  # type: ignore[arg-type]
         assert least_s < pooling_cost(a100, kernel).time_s < most_s

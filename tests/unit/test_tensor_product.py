@@ -7,24 +7,21 @@ from math import ceil
 
 import pytest
 
+from simulator.constants import DEFAULT
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.rates import arithmetic_rate
-from simulator.devices.gpu.tensor_product import TENSOR_PRODUCTS, is_pipelined, tensor_product_time
+from simulator.devices.gpu.tensor_product import TensorProducts, is_pipelined, tensor_product_time
 from simulator.devices.kernels import Gemm
 from simulator.devices.predict import cold_device, kernel_cost
-from validate.operators.devices import find_gpu
+from tests.devices import find_gpu
+
+TENSOR_PRODUCTS = DEFAULT(TensorProducts)
 
 ASYNCHRONOUS = ("a100-sxm4-80gb", "l40s", "rtx-3090", "h100-sxm5-80gb", "h200-sxm", "b200")
 
 
-def gpu(name: str) -> Gpu:
-    found = find_gpu(name)
-    assert found is not None
-    return found
-
-
 def cold(name: str) -> Gpu:
-    found = cold_device(gpu(name))
+    found = cold_device(find_gpu(name))
     assert isinstance(found, Gpu)
     return found
 
@@ -42,12 +39,12 @@ def cold(name: str) -> Gpu:
     ],
 )
 def test_which_products_have_asynchronous_operands(name: str, precision: str, known: bool) -> None:
-    assert is_pipelined(gpu(name), precision) is known  # type: ignore[arg-type]
+    assert is_pipelined(find_gpu(name), precision) is known  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("name", "least"), [("a100-sxm4-80gb", 0.75), ("h200-sxm", 0.6), ("b200", 0.6), ("l40s", 0.6)])
 def test_a_large_square_product_nears_the_peak(name: str, least: float) -> None:
-    device = gpu(name)
+    device = find_gpu(name)
     cost = kernel_cost(device, Gemm(8192, 8192, 8192, "bf16"))
     assert least < cost.flop / cost.time_s / arithmetic_rate(device, "bf16") < 1.0
     assert cost.bound == "compute"
@@ -55,7 +52,7 @@ def test_a_large_square_product_nears_the_peak(name: str, least: float) -> None:
 
 @pytest.mark.parametrize("name", ASYNCHRONOUS)
 def test_a_tiny_product_takes_the_time_of_a_start(name: str) -> None:
-    device = gpu(name)
+    device = find_gpu(name)
     costs = TENSOR_PRODUCTS.warps if device.traits.operands == "warps" else TENSOR_PRODUCTS.copies
     start_s = costs.start_clocks / max(device.max_clock_Hz, device.boost_clock_Hz)
     cost = kernel_cost(device, Gemm(8, 8, 8, "bf16"))
@@ -65,7 +62,7 @@ def test_a_tiny_product_takes_the_time_of_a_start(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["h200-sxm", "b200", "a100-sxm4-80gb"])
 def test_a_thin_product_takes_the_time_of_its_bytes(name: str) -> None:
-    device = gpu(name)
+    device = find_gpu(name)
     cost = kernel_cost(device, Gemm(8, 65536, 16384, "bf16"))
     least_s = cost.bytes / device.memory_bandwidth_Bps
     assert least_s < cost.time_s < 1.35 * least_s
@@ -73,7 +70,7 @@ def test_a_thin_product_takes_the_time_of_its_bytes(name: str) -> None:
 
 
 def test_a_wave_that_is_hardly_filled_takes_as_long_as_a_full_one() -> None:
-    device = gpu("h100-sxm5-80gb")
+    device = find_gpu("h100-sxm5-80gb")
     product = tensor_product_time(device, Gemm(4096, 4096, 4096, "bf16"))
     tiles = 4096 // product.tile.rows * (4096 // product.tile.columns) * product.parts
     one_s = 2.0 * product.tile.rows * product.tile.columns * 4096 / product.parts / product.tile.sm_flops_per_s
@@ -90,7 +87,7 @@ def test_a_small_product_waits_for_memory_along_k_by_the_bytes_of_an_element() -
 
 
 def test_few_tiles_split_k() -> None:
-    device = gpu("h200-sxm")
+    device = find_gpu("h200-sxm")
     product = tensor_product_time(device, Gemm(64, 128, 65536, "bf16"))
     assert product.parts > 8
     assert product.time_s < 0.3 * 65536 * TENSOR_PRODUCTS.warps.latency_s
@@ -99,13 +96,13 @@ def test_few_tiles_split_k() -> None:
 def test_operands_in_l2_are_faster_than_in_memory_and_beyond_l2_there_is_no_difference() -> None:
     small, large = Gemm(64, 8192, 1024, "bf16"), Gemm(64, 65536, 16384, "bf16")
     for name, faster in (("h200-sxm", 1.0), ("l40s", 0.6)):
-        device = gpu(name)
+        device = find_gpu(name)
         assert kernel_cost(device, small).time_s < faster * kernel_cost(device, small, 1.0).time_s
         assert kernel_cost(device, large).time_s == pytest.approx(kernel_cost(device, large, 1.0).time_s, rel=0.01)
 
 
 def test_half_the_power_slows_large_products_on_hopper_and_not_small_ones() -> None:
-    device = gpu("h100-sxm5-80gb")
+    device = find_gpu("h100-sxm5-80gb")
     poor = replace(device, board_power_W=device.board_power_W / 2)
     for n, slower in ((1024, 1.0), (16384, 2.0)):
         whole, half = (tensor_product_time(g, Gemm(n, n, n, "bf16")).time_s for g in (device, poor))
@@ -113,13 +110,13 @@ def test_half_the_power_slows_large_products_on_hopper_and_not_small_ones() -> N
 
 
 def test_a_batch_is_no_slower_than_its_products_one_by_one_and_no_faster_than_one() -> None:
-    device = gpu("a100-sxm4-80gb")
+    device = find_gpu("a100-sxm4-80gb")
     one, batch = (tensor_product_time(device, Gemm(512, 512, 64, "fp16", b)).time_s for b in (1, 96))
     assert one < batch < 96 * one
 
 
 def test_tf32_takes_more_than_twice_the_time_of_bf16() -> None:
-    device = gpu("h100-sxm5-80gb")
+    device = find_gpu("h100-sxm5-80gb")
     half, whole = (tensor_product_time(device, Gemm(8192, 8192, 8192, p)).time_s for p in ("bf16", "tf32"))
     assert 2.0 < whole / half < 4.0
 
@@ -137,7 +134,7 @@ def test_a_result_in_fp32_is_twice_the_bytes_to_write() -> None:
 def test_sizes_that_rows_are_long_count_when_they_are_odd_and_no_others(
     name: str, layout: str, rows_are_long: str
 ) -> None:
-    device = gpu(name)
+    device = find_gpu(name)
     even = Gemm(4096, 4096, 4096, "bf16", layout=layout)  # type: ignore[arg-type]
     even_s = tensor_product_time(device, even).time_s
     for side in "mnk":
@@ -148,7 +145,7 @@ def test_sizes_that_rows_are_long_count_when_they_are_odd_and_no_others(
 @pytest.mark.parametrize(("n", "piece_bytes"), [(50256, 16), (50260, 8), (50258, 4), (50257, 2)])
 @pytest.mark.parametrize("name", ["a100-sxm4-80gb", "h200-sxm"])
 def test_an_sm_gets_fewer_bytes_by_smaller_pieces(name: str, n: int, piece_bytes: int) -> None:
-    device = gpu(name)
+    device = find_gpu(name)
     warps = device.traits.operands == "warps" and piece_bytes == 16
     costs = TENSOR_PRODUCTS.warps if warps else TENSOR_PRODUCTS.copies
     found = tensor_product_time(device, Gemm(8192, n, 768, "bf16", layout="NT"))
@@ -161,7 +158,7 @@ def test_an_sm_gets_fewer_bytes_by_smaller_pieces(name: str, n: int, piece_bytes
 
 
 def test_without_boundaries_of_16_bytes_newer_chips_multiply_as_ampere() -> None:
-    a100, h200 = gpu("a100-sxm4-80gb"), gpu("h200-sxm")
+    a100, h200 = find_gpu("a100-sxm4-80gb"), find_gpu("h200-sxm")
     whole, pieces = (tensor_product_time(h200, Gemm(8192, n, 8192, "fp16")).tile for n in (8192, 8196))
     most = a100.peak_flops_per_s["fp16"] / a100.sm_count / a100.boost_clock_Hz
     clock_Hz = max(h200.max_clock_Hz, h200.boost_clock_Hz)
@@ -169,13 +166,13 @@ def test_without_boundaries_of_16_bytes_newer_chips_multiply_as_ampere() -> None
 
 
 def test_a_result_in_fp32_has_rows_of_twice_the_bytes() -> None:
-    device = gpu("a100-sxm4-80gb")
+    device = find_gpu("a100-sxm4-80gb")
     narrow, wide = (Gemm(8192, 4100, 4096, "bf16", layout="NT", out_bytes=size) for size in (2, 4))
     assert tensor_product_time(device, narrow).l2_s == pytest.approx(2.0 * tensor_product_time(device, wide).l2_s)
 
 
 def test_a_vector_has_no_rows_unless_others_follow_it() -> None:
-    device = gpu("h200-sxm")
+    device = find_gpu("h200-sxm")
     one, eight = (tensor_product_time(device, Gemm(8192, n, 8192, "bf16")).time_s for n in (1, 8))
     assert one <= eight
     even, odd = (tensor_product_time(device, Gemm(8192, 1, k, "bf16", 64, "TN")).l2_s for k in (4096, 4097))
@@ -199,12 +196,12 @@ def test_a_vector_has_no_rows_unless_others_follow_it() -> None:
 def test_unaligned_rows_cost_about_what_was_measured(
     name: str, kernel: Gemm, whole: dict[str, int], slower: float
 ) -> None:
-    device = gpu(name)
+    device = find_gpu(name)
     ratio = tensor_product_time(device, kernel).time_s / tensor_product_time(device, replace(kernel, **whole)).time_s  # type: ignore[arg-type]
     assert ratio == pytest.approx(slower, rel=0.3)
 
 
 def test_a_product_says_in_what_pieces_unaligned_rows_come() -> None:
-    device = gpu("a100-sxm4-80gb")
+    device = find_gpu("a100-sxm4-80gb")
     assert "rows at 2 bytes" in kernel_cost(device, Gemm(1024, 50257, 768, "bf16")).detail
     assert "rows at" not in kernel_cost(device, Gemm(1024, 50304, 768, "bf16")).detail

@@ -12,7 +12,7 @@ import pytest
 from simulator import __version__
 from simulator.console.run import run_app
 from simulator.plan.plan import PlanBuilder
-from validate.cli import app
+from validate.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 HEADER = "machine,n_gpus,collective,bytes,time_s\n"
@@ -20,6 +20,8 @@ ROW = "4gpu-pcie,4,all_reduce,1000,0.001\n"
 
 
 class Constant:
+    name = "constant"
+
     def plan(self, request):
         builder = PlanBuilder()
         builder.work("wait", "host", 1e-3)
@@ -28,8 +30,7 @@ class Constant:
 
 @pytest.fixture(autouse=True)
 def constant(monkeypatch):
-    monkeypatch.setattr("validate.collectives.predict.find_strategy", lambda name: Constant())
-    monkeypatch.setattr("validate.collectives.predict.nccl_of", lambda query: Constant())
+    monkeypatch.setattr("simulator.api.session.strategy_of", lambda name, software, **how: Constant())
 
 
 @pytest.fixture
@@ -178,6 +179,7 @@ def test_json_is_one_document(capsys, good):
 def test_mistakes_are_one_line(capsys, monkeypatch, tmp_path, good, arguments, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "OPS").write_text("device,op,dtype,m,n,k,time_s\nt4,linear,fp32,64,64,64,1e-5\n")
+    (tmp_path / "b.csv").write_text("row_id,predictor,predicted_s\n")
     status, out, err = run(capsys, *[good if a == "GOOD" else a for a in arguments])
     assert (status, out) == (2, "")
     assert words in err

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from validate.compare.rows import ComparedRow
-from validate.measure.statistics import FEWEST, median_interval
-from validate.score.scorers import Scorers
+from validate.kinds import KINDS
+from validate.machine.measure.statistics import FEWEST, median_interval
 from validate.score.statistics import percentile, summarise
 
 __all__ = ["ClassErrors", "axes_of", "classes_of", "errors_of"]
@@ -94,7 +94,7 @@ def _order(table: str) -> tuple[int, str]:
 
 def _shown(name: str) -> tuple[tuple[str, ...], ...]:
     """Return what texts group rows of the kind *name* by; columns that say what a row is of where none has it."""
-    kind = next((kind for kind in Scorers.kinds if kind.name == name), None)
+    kind = next((kind for kind in KINDS if kind.name == name), None)
     if kind is None:
         return (("op",), ("bench",), ("kind",), ("mode",))
     return tuple(axes for axes in kind.shown if not _PLACES.intersection(axes))

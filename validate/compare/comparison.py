@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from simulator.devices.calibration import Calibration
-from simulator.devices.calibration_file import read_calibration
-from simulator.devices.predict import Device
+from simulator.api.calibrations import read_calibration
 from simulator.errors import InputError, one_line
-from simulator.network.machine import Machine
-from validate.calibrate.sample import digest
 from validate.compare.calibrating import Bench as CalibratingBench
 from validate.compare.calibrating import Fitted
 from validate.compare.classes import ClassErrors, classes_of
 from validate.compare.drift import Drift, compare_runs
 from validate.compare.explain import Explanation, explain
-from validate.compare.facts import Facts, memory_facts, operator_facts, plain_facts, step_facts
+from validate.compare.facts import facts_of
 from validate.compare.folder import Folder
 from validate.compare.judge import Judged, judge_by, judge_within, question
 from validate.compare.load import load_notes
 from validate.compare.outliers import Outlier, find_outliers, worst_rows
 from validate.compare.places import SEVERAL, Places, find_places
 from validate.compare.rows import ComparedRow, compare_folder
-from validate.measure.duration import duration_s
-from validate.operators.devices import DeviceBook
-from validate.operators.query import OperatorQuery
-from validate.score.machines import MachineBook
-from validate.score.query import NotScored
-from validate.score.scorers import ScorerOptions, Scorers
-from validate.training.query import COLUMNS_ASKED, TrainingQuery
+from validate.kinds import STEPS
+from validate.machine.measure.duration import duration_s
+from validate.score.scoring import CALIBRATED_ON, Scoring, ScoringOptions
+from validate.tables.sample import digest
 
 __all__ = ["CALIBRATED_ON", "Asked", "Comparison", "Worst", "compare", "fit_folder"]
-
-CALIBRATED_ON = "calibrated on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,28 +79,25 @@ def compare(folder: Folder, asked: Asked, again: Folder | None = None, short: Fo
 
     """
     places = find_places(folder, asked.topology, asked.devices)
-    options = ScorerOptions(topology=places.topology, devices=places.devices, calibration=asked.calibration)
-    rows = compare_folder(folder, Scorers(options), asked.trust)
-    calibrations: Mapping[str, Calibration] = {}
+    options = ScoringOptions(topology=places.topology, devices=places.devices, calibration=asked.calibration)
+    scoring = Scoring(options)
+    rows = compare_folder(folder, scoring, asked.trust)
     method = "data sheet and shared constants"
     if asked.calibration is not None:
         read = read_calibration(asked.calibration).devices
-        known = DeviceBook(topology=places.topology).names
         seen = frozenset(key for device in read.values() for key in device.points.asked)
-        calibrations = {known.get(name, name): device.calibration for name, device in read.items()}
         rows = [set_aside(row, seen) for row in rows]
-        method = f"calibration of {', '.join(sorted(calibrations))}"
+        method = f"calibration of {', '.join(sorted(scoring.names.session.calibrations))}"
     judged: list[Judged] = []
     judged_notes: list[str] = []
     if short is not None or asked.calibrate is not None:
-        bench = CalibratingBench(places.part, replace(options, calibration=None))
+        bench = CalibratingBench(places.part, scoring.names)
         if short is not None:
             judged, judged_notes = _by_another(bench, folder, short, rows, asked)
         else:
             share = share_of(asked.calibrate or "", folder, rows)
             judged = judge_within(bench, folder, rows, share)
-    looker = _Looker(options, calibrations)
-    worst = tuple(Worst(row, tuple(explain(looker.facts(row)))) for row in worst_rows(rows))
+    worst = tuple(Worst(row, tuple(explain(facts_of(row, scoring.names.session)))) for row in worst_rows(rows))
     return Comparison(
         folder,
         places,
@@ -145,7 +133,9 @@ def _by_another(
 def fit_folder(bench: CalibratingBench, folder: Folder, asked: Asked) -> tuple[Fitted, list[ComparedRow]]:
     """Return what all of *folder* says of its device and host, and its rows; raises as :meth:`fit`."""
     places = find_places(folder, asked.topology, asked.devices)
-    rows = compare_folder(folder, Scorers(ScorerOptions(topology=places.topology, devices=places.devices)), asked.trust)
+    rows = compare_folder(
+        folder, Scoring(ScoringOptions(topology=places.topology, devices=places.devices)), asked.trust
+    )
     operators = [row for row in rows if row.kind == "operators"]
     steps = [row for row in rows if row.kind == "training"]
     return bench.fit(operators, folder, steps), rows
@@ -184,37 +174,7 @@ def set_aside(row: ComparedRow, seen: frozenset[str]) -> ComparedRow:
 
 def step_digest(row: ComparedRow) -> str:
     """Return the digest of what a row of steps asks."""
-    return digest({column: row.cells.get(column, "") for column in COLUMNS_ASKED})
-
-
-class _Looker:
-    """Finds the facts of rows: devices and machines are those of the scorers."""
-
-    def __init__(self, options: ScorerOptions, calibrations: Mapping[str, Calibration]) -> None:
-        self._devices = DeviceBook(options.devices, calibrations, options.topology)
-        self._machines = MachineBook(options.topology)
-        self._calibrations = calibrations
-
-    def facts(self, row: ComparedRow) -> Facts:
-        if isinstance(row.query, OperatorQuery):
-            return operator_facts(row, self._device(row.query.device, row.query.threads))
-        if isinstance(row.query, TrainingQuery):
-            return step_facts(row, self._machine(row.query.machine), self._calibrations)
-        if row.kind == "memory":
-            return memory_facts(row, self._device(row.cells.get("device", "")))
-        return Facts(**plain_facts(row))
-
-    def _device(self, name: str, threads: int | None = None) -> Device | None:
-        try:
-            return self._devices.get(name, threads)
-        except NotScored:
-            return None
-
-    def _machine(self, name: str) -> Machine | None:
-        try:
-            return self._machines.get(name, 1).machine
-        except (NotScored, InputError):
-            return None
+    return digest({column: row.cells.get(column, "") for column in STEPS.asked})
 
 
 def _notes(folder: Folder, places: Places) -> Sequence[str]:

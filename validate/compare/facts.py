@@ -4,28 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from simulator.api import simulate_step
-from simulator.devices.calibration import Calibration
-from simulator.devices.dispatch import dispatch_time
-from simulator.devices.gpu.clock import sustained_clock
-from simulator.devices.gpu.gpu import Gpu
-from simulator.devices.predict import Device, kernel_cost
+from simulator.api import Session
 from simulator.errors import ToposimError
-from simulator.network.machine import Machine
-from simulator.results.step import StepResult
-from simulator.step.place import find_place
-from simulator.step.precision import product_precision
-from simulator.workload.network import Network
-from simulator.workload.zoo.registry import build_network
+from simulator.questions.step import StepQuestion
 from validate.compare.rows import ComparedRow
-from validate.operators.predict import operator_kernels
-from validate.operators.query import OperatorQuery
-from validate.training.query import TrainingQuery
 
-__all__ = ["Facts", "memory_facts", "network_of", "operator_facts", "plain_facts", "step_facts"]
+__all__ = ["Facts", "facts_of", "plain_facts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,101 +94,30 @@ _SIZES = frozenset(("m", "n", "k", "c_in", "c_out", "rows", "cols", "hidden"))
 _TILE_ELEMENTS = 128 * 128  # of a result, in a block of a product
 
 
-def operator_facts(row: ComparedRow, device: Device | None) -> Facts:
-    """Return the facts of a row of operators on *device*; fewer where the device is not known."""
+def facts_of(row: ComparedRow, session: Session) -> Facts:
+    """Return the facts of a row: what it says itself, and how *session* comes to its prediction where it knows."""
     known = plain_facts(row)
-    query = row.query
-    if not isinstance(query, OperatorQuery) or device is None:
+    question = row.asked.question if row.asked is not None else None
+    if question is None or row.kind not in ("operators", "training", "memory"):
         return Facts(**known)
     with contextlib.suppress(ToposimError):
-        costs = [kernel_cost(device, kernel, 1.0 if query.is_cold else 0.0) for kernel in operator_kernels(query)]
-        if costs:
-            longest = max(costs, key=lambda cost: cost.time_s)
-            known |= {
-                "bound": longest.bound,
-                "detail": longest.detail,
-                "kernels_s": sum(cost.time_s for cost in costs),
-                "working_set_bytes": max(cost.bytes for cost in costs),
-                "host_s": dispatch_time(device, query.operator, query.phase),
-            }
-    known |= _sizes_of(device)
-    if isinstance(device, Gpu):
-        known["is_gpu"] = True
-        with contextlib.suppress(ToposimError):
-            is_product = known.get("bound") == "compute"
-            known["assumed_clock_Hz"] = (
-                sustained_clock(device, query.precision) if is_product else device.boost_clock_Hz
-            )
+        account = session.account(
+            replace(question, micro_batches=1) if isinstance(question, StepQuestion) else question
+        )
+        known |= {
+            name: getattr(account, name)
+            for name in ("bound", "detail", "kernels_s", "host_s", "waiting_share", "working_set_bytes")
+        }
+        known |= {"cache_bytes": account.cache_bytes, "memory_bytes": account.memory_bytes}
+        if row.kind == "memory":
+            return Facts(**known | {"bound": "memory", "working_set_bytes": _number(row.cells.get("bytes", ""))})
+        known["assumed_clock_Hz"] = account.clock_Hz
+        known["is_gpu"] = account.is_gpu and row.kind == "operators"
         m, n = known["sizes"].get("m", 0), known["sizes"].get("n", 0)
-        if m and n:
+        if account.sm_count and m and n:
             batch = _number(row.cells.get("batch", "")) or 1.0
-            known["waves"] = batch * m * n / _TILE_ELEMENTS / device.sm_count
+            known["waves"] = batch * m * n / _TILE_ELEMENTS / account.sm_count
     return Facts(**known)
-
-
-def memory_facts(row: ComparedRow, device: Device | None) -> Facts:
-    """Return the facts of a row of passes over memory of *device*: what is touched, and what could hold it."""
-    known = plain_facts(row) | {"bound": "memory", "working_set_bytes": _number(row.cells.get("bytes", ""))}
-    if device is not None:
-        known |= _sizes_of(device)
-    return Facts(**known)
-
-
-def _sizes_of(device: Device) -> dict[str, float]:
-    """Return the sizes of the last cache and of the memory of *device*, 0 where they are not known."""
-    memory_bytes = device.memory_bytes if device.memory_bytes < float("inf") else 0.0
-    if isinstance(device, Gpu):
-        return {"cache_bytes": device.l2_bytes, "memory_bytes": memory_bytes}
-    return {"cache_bytes": device.caches[-1].size_bytes if device.caches else 0.0, "memory_bytes": memory_bytes}
-
-
-def step_facts(row: ComparedRow, machine: Machine | None, calibrations: Mapping[str, Calibration]) -> Facts:
-    """Return the facts of a row of steps on *machine*; fewer where it cannot be simulated."""
-    known = plain_facts(row)
-    if isinstance(row.query, TrainingQuery) and machine is not None:
-        with contextlib.suppress(ToposimError):
-            result = simulated(row.query, machine, calibrations)
-            known |= {
-                "bound": result.bound,
-                "kernels_s": result.busy_s,
-                "host_s": result.host_s,
-                "waiting_share": result.waiting_s / result.step_time_s if result.step_time_s > 0 else 0.0,
-            }
-            known |= {
-                "working_set_bytes": result.memory.total_bytes,
-                "memory_bytes": result.memory.available_bytes or 0.0,
-            }
-            device = find_place(machine, None, calibrations).device
-            if isinstance(device, Gpu):
-                precision = product_precision(row.query.options.precision, device)
-                known["assumed_clock_Hz"] = sustained_clock(device, precision)
-    return Facts(**known)
-
-
-def network_of(query: TrainingQuery) -> Network:
-    """Return the network that *query* asks for; raises InputError where the zoo has none such."""
-    named = {
-        "image": query.image,
-        "sequence_length": query.sequence_length,
-        "hidden": query.hidden,
-        "heads": query.heads,
-        "layers": query.layers,
-        "vocabulary": query.vocabulary,
-    }
-    sizes: dict[str, Any] = {name: size for name, size in named.items() if size is not None}
-    return build_network(query.model, batch=query.batch, training=query.options.trains, loss=query.loss, **sizes)
-
-
-def simulated(query: TrainingQuery, machine: Machine, calibrations: Mapping[str, Calibration]) -> StepResult:
-    """Return the simulated step that *query* asks for, of one micro-batch."""
-    return simulate_step(
-        machine,
-        network_of(query),
-        query.options,
-        threads=None if machine.gpus else query.threads,
-        cpu_library=query.cpu_library,
-        calibrations=calibrations,
-    )
 
 
 def _number(text: str) -> float:

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import Fault, InputError, nearest, one_line
-from validate.score.csv_text import MAX_BYTES, Record, read_records
-from validate.score.table import Table, tabulate
+from validate.tables.csv_text import MAX_BYTES, Record, read_records
+from validate.tables.table import Table, tabulate
 
-__all__ = ["RECORD", "VALUES", "Folder", "key_of", "read_folder", "row_name", "value_of"]
+__all__ = ["RECORD", "TOPOLOGY", "VALUES", "Folder", "key_of", "read_folder", "row_name", "value_of"]
 
 RECORD = "run.json"
+TOPOLOGY = "topology.yaml"  # of the machine that was measured
 
 VALUES = ("time_s", "step_time_s", "latency_s", "GBps", "algbw_GBps", "busbw_GBps", "throughput")
 """Columns that hold what was measured, the most telling first; of bandwidths more is less time."""

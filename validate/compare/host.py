@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
-from simulator.devices.dispatch import DISPATCH
-from simulator.step.issue import Issue
+from simulator.api.calibrations import host_constants
+from simulator.constants import DEFAULT
+from simulator.questions.calibration import ISOLATED
 from validate.compare.folder import Folder
+from validate.kinds.timing import TimingCosts
 
-__all__ = ["host_seconds", "scale_of_steps", "step_time"]
+__all__ = ["host_seconds", "scale_of_steps", "scaled"]
 
 LAUNCH = "launch.csv"
 _PLAIN = ("relu", "gelu", "softmax", "dropout", "max_pool", "layer_norm")  # nothing but the call itself
@@ -23,6 +24,7 @@ _TWO = 2  # parameters of a layer norm
 # logarithm; and what a step that is predicted well scatters by.
 _PRIOR, _SCATTER = 0.5, 0.05
 _FURTHEST = math.log(8.0)
+_FINE = 1e-3  # of the logarithm of the scale
 
 
 def host_seconds(folder: Folder) -> dict[str, float]:
@@ -66,31 +68,23 @@ def host_seconds(folder: Folder) -> dict[str, float]:
     return found
 
 
-def step_time(issues: Sequence[Issue], scale: float = 1.0) -> float:
-    """Return the seconds of a step whose host takes *scale* times as long: it runs ahead, the device follows."""
-    host_s = device_s = 0.0
-    for issue in issues:
-        host_s += issue.host_s * scale
-        device_s = max(device_s, host_s) + issue.device_s
-    return max(host_s, device_s)
-
-
-def scale_of_steps(steps: Sequence[tuple[Sequence[Issue], float]]) -> float:
-    """Return by how much the host takes longer than said, from issues of steps and their measured seconds.
+def scale_of_steps(steps: Sequence[tuple[Callable[[float], float], float]]) -> float:
+    """Return by how much the host takes longer than said, from steps as predicted by that scale, and as measured.
 
     The least of soft errors of log(predicted / measured), drawn to 1; by golden section, as it has one valley
     where the errors of all steps have one.
     """
 
     def loss(x: float) -> float:
-        misses = [math.log(step_time(issues, math.exp(x)) / measured_s) / _SCATTER for issues, measured_s in steps]
+        misses = [math.log(predict(math.exp(x)) / measured_s) / _SCATTER for predict, measured_s in steps]
         return sum(2.0 * (math.sqrt(1.0 + miss * miss) - 1.0) for miss in misses) + (x / _PRIOR) ** 2
 
     grid = [_FURTHEST * i / 12 for i in range(-12, 13)]
-    best = min(range(len(grid)), key=lambda i: loss(grid[i]))
+    losses = [loss(x) for x in grid]
+    best = min(range(len(grid)), key=lambda i: losses[i])
     low, high = grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)]
     golden = (math.sqrt(5.0) - 1.0) / 2.0
-    while high - low > 1e-4:
+    while high - low > _FINE:
         left, right = high - golden * (high - low), low + golden * (high - low)
         low, high = (low, right) if loss(left) < loss(right) else (left, high)
     return math.exp((low + high) / 2)
@@ -98,7 +92,7 @@ def scale_of_steps(steps: Sequence[tuple[Sequence[Issue], float]]) -> float:
 
 def scaled(measured: Mapping[str, float], scale: float, isolated: float) -> dict[str, float]:
     """Return all constants of dispatch: as *measured* or shared, times *scale*; those of a call alone *isolated*."""
-    constants = {**asdict(DISPATCH), **measured}
+    constants = {**host_constants(), **{name: getattr(DEFAULT(TimingCosts), name) for name in ISOLATED}, **measured}
     return {
         name: float(f"{value * (isolated if name.startswith('isolated_') else scale):.4g}")
         for name, value in constants.items()

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from simulator.devices.calibration import Calibration
-from validate.calibrate.sample import digest
+from simulator.questions.calibration import Calibration
 from validate.compare.calibrating import Bench, Fitted
 from validate.compare.classes import ClassErrors, errors_of
 from validate.compare.folder import Folder
 from validate.compare.rows import ComparedRow
+from validate.tables.sample import digest
 
 __all__ = ["Judged", "judge_by", "judge_within", "question"]
 

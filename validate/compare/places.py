@@ -13,10 +13,9 @@ from simulator.errors import InputError, one_line
 from simulator.topology.catalogue import builtin_topologies, load_part
 from simulator.topology.parts import CpuPart
 from simulator.topology.yaml_source import read_yaml
-from validate.compare.folder import Folder
+from validate.compare.folder import TOPOLOGY, Folder
 from validate.compare.reported import contradiction, part_by_facts
-from validate.operators.devices import DeviceBook
-from validate.run.command import TOPOLOGY
+from validate.tables.names import DeviceNames
 
 __all__ = ["SEVERAL", "Places", "check_machine", "find_places"]
 
@@ -52,7 +51,7 @@ def find_places(folder: Folder, topology: str | None, devices: Sequence[str]) ->
     if chosen is not None:
         check_machine("--topology" if topology else "its topology", chosen, folder.environment)
     names = _device_names(folder)
-    book = DeviceBook(devices, topology=chosen)
+    book = DeviceNames(devices, topology=chosen)
     known = [name for name in names if book.part(name)]
     given = list(devices)
     part, how = "", ""
@@ -70,7 +69,7 @@ def find_places(folder: Folder, topology: str | None, devices: Sequence[str]) ->
         how = "what it reports" if part else ""
     if part and devices and mine[:1] == [folder.device]:
         _check_part("--device", part, chosen, folder.environment)
-    if not book.needs_names:
+    if not book.are_needed:
         known = names
     alone = folder.device or (names[0] if len(names) == 1 else "")
     given += [f"{name}={part}" for name in names if part and name not in known and name == alone]

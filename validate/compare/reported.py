@@ -6,11 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from simulator.devices.gpu.generation import MAKERS
 from simulator.errors import one_line
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import GpuPart
-from validate.operators.devices import gpu_names
+from validate.tables.names import MAKERS, gpu_names
 
 __all__ = ["contradiction", "part_by_facts"]
 

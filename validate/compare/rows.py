@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from simulator.errors import one_line
 from validate.compare.folder import Folder, key_of, row_name, value_of
-from validate.score.kind import Kind
-from validate.score.score import score_table
-from validate.score.scorers import Scorers
-from validate.score.table import Table
+from validate.kinds.kind import Asked, Kind
+from validate.score.scoring import Scoring
+from validate.tables.conventions import filled_columns
+from validate.tables.table import Table
 
 __all__ = ["MEASURED_ONLY", "ComparedRow", "compare_folder", "kind_of"]
 
@@ -35,8 +34,8 @@ class ComparedRow:
         What it asks, to find the same row in another folder.
     value : tuple of (str, float) or None
         The column that was measured and its value.
-    query : object
-        What the predictor was asked.
+    asked : Asked or None
+        What the simulator was asked.
     predicted_s, measured_s : float or None
         The same figure in seconds from both.
     interval : float or None
@@ -53,7 +52,7 @@ class ComparedRow:
     cells: Mapping[str, str]
     key: tuple[tuple[str, str], ...]
     value: tuple[str, float] | None
-    query: Any = None
+    asked: Asked | None = None
     predicted_s: float | None = None
     measured_s: float | None = None
     interval: float | None = None
@@ -83,12 +82,12 @@ def kind_of(table: Table, kinds: Sequence[Kind]) -> Kind | None:
     return max(fitting, key=lambda kind: len(kind.needed)) if fitting else None
 
 
-def compare_folder(folder: Folder, scorers: Scorers, trust: Collection[str] = ("A", "B")) -> list[ComparedRow]:
+def compare_folder(folder: Folder, scoring: Scoring, trust: Collection[str] = ("A", "B")) -> list[ComparedRow]:
     """Return every row of *folder* with its prediction, by table and line."""
     rows: list[ComparedRow] = []
     for name, table in folder.tables.items():
-        kind = kind_of(table, scorers.kinds)
-        rows += _unpredicted(name, table) if kind is None else _predicted(name, table, kind, scorers, trust)
+        kind = kind_of(table, scoring.kinds)
+        rows += _unpredicted(name, table) if kind is None else _predicted(name, table, kind, scoring, trust)
     return rows
 
 
@@ -109,10 +108,10 @@ def _unpredicted(name: str, table: Table) -> list[ComparedRow]:
     ]
 
 
-def _predicted(name: str, table: Table, kind: Kind, scorers: Scorers, trust: Collection[str]) -> list[ComparedRow]:
-    scorer = scorers.of(kind)
+def _predicted(name: str, table: Table, kind: Kind, scoring: Scoring, trust: Collection[str]) -> list[ComparedRow]:
     rows = []
-    for scored in score_table(table, scorer, tuple(trust)):
+    known = replace(table, kind=kind.name, conventions=frozenset(filled_columns(kind.name)))
+    for scored in scoring.score(known, kind, tuple(trust)):
         record = scored.record
         measured_s = None
         if scored.predicted_s is not None and scored.error is not None:
@@ -126,7 +125,7 @@ def _predicted(name: str, table: Table, kind: Kind, scorers: Scorers, trust: Col
                 scored.labels,
                 key_of(table, record),
                 value_of(table, record),
-                scored.query,
+                scored.asked,
                 scored.predicted_s,
                 measured_s,
                 _interval(table.cell(record, "interval")),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from simulator.errors import Fault, InputError, nearest, one_line
 from validate.importing.package import Package
-from validate.score.csv_text import read_records
+from validate.tables.csv_text import read_records
 
 __all__ = ["MACHINES", "PARTS", "Source", "Table", "release"]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from simulator.errors import Fault, InputError, one_line
-from validate.score.csv_text import MAX_BYTES
+from validate.tables.csv_text import MAX_BYTES
 
 __all__ = ["Package"]
 

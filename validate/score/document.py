@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from simulator.api.collectives import ALPHA_S
 from simulator.errors import one_line
-from validate.score.baselines import ALPHA_BETA_RING, ALPHA_S
+from validate.kinds.kind import Kind
 from validate.score.groups import Group, group_rows, median_of, whole
-from validate.score.kind import Kind
-from validate.score.lines import by_frequency
 from validate.score.published import beside_published
 from validate.score.score import ScoredRow
 from validate.score.statistics import Errors
+from validate.tables.lines import by_frequency
 
 __all__ = ["SCHEMA_VERSION", "ScoredTable", "document", "skipped_lines"]
 
@@ -38,7 +38,7 @@ def document(
         "schema_version": SCHEMA_VERSION,
         "strategy": strategy,
         "trust": list(trust),
-        "baseline_constants": {ALPHA_BETA_RING: {"alpha_s": ALPHA_S}},
+        "baseline_constants": {"alpha-beta-ring": {"alpha_s": ALPHA_S}},
         "tables": [_table(table, tuple(by)) for table in tables],
     }
 

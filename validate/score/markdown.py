@@ -9,7 +9,7 @@ from validate.score.published import beside_published
 from validate.score.score import ScoredRow
 from validate.score.statistics import Errors, summarise
 
-__all__ = ["operator_table", "percent", "published_table", "step_table"]
+__all__ = ["Cells", "cells_of", "operator_table", "percent", "published_table", "step_table"]
 
 Cells = tuple[str, str]
 _NONE: Cells = ("-", "-")
@@ -21,7 +21,8 @@ def percent(value: float | None, sign: str = "") -> str:
     return "-" if value is None else f"{value * 100:{sign}.1f} %"
 
 
-def _cells(errors: Errors | None) -> Cells:
+def cells_of(errors: Errors | None) -> Cells:
+    """Return median and mean of *errors* as cells of a table."""
     return _NONE if errors is None else (percent(errors.median_ape), percent(errors.mean_ape))
 
 
@@ -46,7 +47,7 @@ def operator_table(
     labels += [(f"`{g.by[axis]}`", g, after.get(g.by[axis])) for g in sorted(groups, key=lambda g: -g.errors.n)]
     for label, group, fitted in labels:
         enough = fitted if fitted is not None and fitted.n >= _FEW_ROWS else None
-        cells = [*_cells(group.errors), *left_out.get(label, _NONE), *_cells(enough), *_cells(group.baseline)]
+        cells = [*cells_of(group.errors), *left_out.get(label, _NONE), *cells_of(enough), *cells_of(group.baseline)]
         lines.append(f"| {label} | {group.errors.n} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -64,7 +65,7 @@ def step_table(rows: Sequence[ScoredRow], groups: Sequence[tuple[str, Mapping[st
     for name, labels in groups:
         group = whole([row for row in rows if all(row.labels.get(k) == v for k, v in labels.items())])
         e = group.errors
-        cells = [*_cells(e), percent(e.p90_ape), percent(e.bias, "+"), *_cells(group.baseline)]
+        cells = [*cells_of(e), percent(e.p90_ape), percent(e.bias, "+"), *cells_of(group.baseline)]
         lines.append(f"| {name} | {e.n} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -73,5 +74,5 @@ def published_table(rows: Sequence[ScoredRow]) -> str:
     """Return the errors of predictors of others and of this one, on the rows that both predict."""
     lines = ["| predictor | rows | its median | its mean | toposim: median | mean |", "|---|" + "--:|" * 5]
     for name, theirs, ours in beside_published(rows):
-        lines.append(f"| {name} | {theirs.n} | " + " | ".join([*_cells(theirs), *_cells(ours)]) + " |")
+        lines.append(f"| {name} | {theirs.n} | " + " | ".join([*cells_of(theirs), *cells_of(ours)]) + " |")
     return "\n".join(lines) + "\n"

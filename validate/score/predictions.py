@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from validate.score.document import ScoredTable
 from validate.score.score import ScoredRow
-from validate.score.table import Table
+from validate.tables.table import Table
 
 __all__ = ["ADDED", "predictions_csv"]
 

@@ -9,9 +9,9 @@ from simulator.errors import one_line
 from simulator.results.columns import lay_out
 from validate.score.document import ScoredTable, skipped_lines
 from validate.score.groups import Group, group_rows, median_of, whole
-from validate.score.lines import skipped_table
 from validate.score.published import beside_published
 from validate.score.score import ScoredRow
+from validate.tables.lines import skipped_table
 
 __all__ = ["report"]
 

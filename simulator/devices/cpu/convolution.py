@@ -8,23 +8,32 @@ the filters (im2col); the gradient of the images goes the other way and adds the
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
+from simulator.constants import constants
 from simulator.devices.cost import Bound, KernelCost
 from simulator.devices.cpu.cpu import Cpu
-from simulator.devices.cpu.gemm import PRODUCTS, gemm_product
+from simulator.devices.cpu.gemm import ProductCosts, gemm_product
 from simulator.devices.cpu.memory import cache_bytes, transfer_time
-from simulator.devices.cpu.passes import START_CYCLES
+from simulator.devices.cpu.passes import start_time
 from simulator.devices.cpu.threads import compute_rate, region_time, scalar_rate
 from simulator.devices.kernels import Convolution, Gemm
 from simulator.workload.precision import ELEMENT_BYTES
 
 __all__ = ["convolution_products"]
 
-# Of the peak rate, what the inner loops reach: oneDNN on one core of a Zen 4 server and on the Xeon Phi 7250
-# of DeepBench (4.4 to 5.0 of 5.2 TFLOP/s forward).
-EFFICIENCY = {"fwd": 0.93, "bwd_data": 0.90, "bwd_weight": 0.78}
-CHANNEL_VECTORS = 4  # of channels of the result that a thread takes at a time
-UNROLLED_CYCLES = 3.0  # to write one element of a window out, or to add it up, element by element
+
+@constants("cpu_convolution")
+@dataclass(frozen=True, slots=True)
+class ConvolutionCosts:
+    """Constants of convolutions, the same for all CPUs."""
+
+    PARTS: ClassVar = {"efficiency": dict}
+    efficiency: Mapping[str, float]
+    channel_vectors: int
+    unrolled_cycles: float
 
 
 def convolution_products(cpu: Cpu, kernel: Convolution) -> KernelCost:
@@ -33,19 +42,19 @@ def convolution_products(cpu: Cpu, kernel: Convolution) -> KernelCost:
 
 
 def _direct(cpu: Cpu, kernel: Convolution) -> KernelCost:
-    shape, threads = kernel.shape, cpu.threads
+    c, shape, threads = cpu.constants(ConvolutionCosts), kernel.shape, cpu.threads
     element = ELEMENT_BYTES[kernel.precision]
     lanes = max(1, cpu.vector_bits // (8 * max(4, element)))
     # Vectors run over what the product does not add up: channels of the result, or of the gradient.
     channels = shape.c_in if kernel.direction == "bwd_data" else shape.c_out
     padded = math.ceil(channels / lanes) * lanes / channels
-    blocks = math.ceil(channels / (CHANNEL_VECTORS * lanes))
+    blocks = math.ceil(channels / (c.channel_vectors * lanes))
     tasks = shape.batch * blocks * shape.h_out
     uneven = math.ceil(tasks / threads) * threads / tasks
     depth = (shape.c_in if kernel.direction != "bwd_data" else shape.c_out) // shape.groups
     steps = depth * shape.kernel_h * shape.kernel_w
-    rate = compute_rate(cpu, kernel.precision, threads) * EFFICIENCY[kernel.direction]
-    compute_s = kernel.flop * padded * uneven * (1.0 + PRODUCTS.start_depth / steps) / rate
+    rate = compute_rate(cpu, kernel.precision, threads) * c.efficiency[kernel.direction]
+    compute_s = kernel.flop * padded * uneven * (1.0 + cpu.constants(ProductCosts).start_depth / steps) / rate
     # Filters that no core keeps are fetched for every image.
     weights = shape.weight_elements * element
     times = shape.batch if weights / blocks > cache_bytes(cpu, 1, 1) else 1
@@ -54,7 +63,7 @@ def _direct(cpu: Cpu, kernel: Convolution) -> KernelCost:
     if kernel.direction == "bwd_weight":
         # Each thread adds its images into filters of its own; then all are added.
         memory_s += transfer_time(cpu, 2 * min(threads, shape.batch) * weights, threads)
-    start_s = START_CYCLES / cpu.core_clock(1) + region_time(cpu, threads)
+    start_s = start_time(cpu) + region_time(cpu, threads)
     bound: Bound = "latency" if start_s > compute_s + memory_s else "compute" if compute_s > memory_s else "memory"
     time_s = start_s + compute_s + memory_s
     return KernelCost(time_s, bound, kernel.flop, kernel.bytes, f"direct, {threads} threads")
@@ -76,7 +85,7 @@ def _unrolled(cpu: Cpu, kernel: Convolution) -> KernelCost:
     columns_s = 0.0
     if not plain:
         n_bytes = 2 * window * pixels * ELEMENT_BYTES[kernel.precision]
-        written_s = window * pixels * UNROLLED_CYCLES / scalar_rate(cpu, 1)
+        written_s = window * pixels * cpu.constants(ConvolutionCosts).unrolled_cycles / scalar_rate(cpu, 1)
         columns_s = max(written_s, transfer_time(cpu, n_bytes, 1))
     time_s = shape.batch * shape.groups * (multiplied.time_s + columns_s)
     bound: Bound = "memory" if columns_s > multiplied.time_s else multiplied.bound

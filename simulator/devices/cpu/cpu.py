@@ -5,24 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
-from simulator.devices.calibration import Calibration
+from simulator.constants import DEFAULT, Constants, constants
 from simulator.errors import InputError
+from simulator.questions.calibration import Calibration
+from simulator.questions.where import CPU_LIBRARIES, CpuLibrary
 from simulator.topology.parts import CpuPart
 from simulator.workload.precision import Precision
 
-__all__ = ["CPU_LIBRARIES", "Cache", "Cpu", "CpuLibrary", "cpu_from_part"]
+__all__ = ["Cache", "Cpu", "cpu_from_part"]
 
-CpuLibrary = Literal["onednn", "blas"]
-CPU_LIBRARIES: tuple[CpuLibrary, ...] = ("onednn", "blas")
-
-LINES_IN_FLIGHT = 16  # cache lines that one core awaits at once, its prefetcher's among them
-# Of the maker's turbo, while a core multiplies and adds vectors of 256 bits or more: Intel guarantees 2.1 of
-# 2.4 GHz then, of the E5-2630 v3.  Cores without such units, and AMD's, keep their clock.
-VECTOR_TURBO = 2.1 / 2.4
 LINE_BYTES = 64
-DEFAULT_LATENCY_S = 100e-9  # Dive into Deep Learning, section 13.4: to the first word
+
+
+@constants("cpu_cores")
+@dataclass(frozen=True, slots=True)
+class CoreCosts:
+    """Constants of cores, for what parts do not say."""
+
+    lines_in_flight: int
+    vector_turbo: float
+    default_latency_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class Cpu:
     caches: tuple[Cache, ...] = ()
     library: CpuLibrary = "onednn"
     calibration: Calibration = field(default_factory=Calibration)
+    constants: Constants = DEFAULT
     is_cold: bool = False  # no cache holds anything of what a kernel reads or writes when it starts
 
     @property
@@ -121,6 +125,7 @@ def cpu_from_part(
     *,
     library: CpuLibrary = "onednn",
     calibration: Calibration | None = None,
+    constants: Constants = DEFAULT,
 ) -> Cpu:
     """Return the device that *sockets* processors of a part make together.
 
@@ -145,10 +150,11 @@ def cpu_from_part(
         raise InputError(f"{name}: at least one thread computes; got {threads}")
     if library not in CPU_LIBRARIES:
         raise InputError(f"{name}: no such library of CPU kernels: {library}; there are {', '.join(CPU_LIBRARIES)}")
+    costs = constants(CoreCosts)
     clock_Hz = part.vector_clock or part.clock
-    latency_s = part.memory_latency or DEFAULT_LATENCY_S
+    latency_s = part.memory_latency or costs.default_latency_s
     lowers = part.vendor == "intel" and part.flop_per_cycle.get("fp32", 0) >= 32
-    core_Bps = part.core_bandwidth or LINES_IN_FLIGHT * LINE_BYTES / latency_s
+    core_Bps = part.core_bandwidth or costs.lines_in_flight * LINE_BYTES / latency_s
     return Cpu(
         name=name,
         vendor=part.vendor,
@@ -158,7 +164,7 @@ def cpu_from_part(
         sockets=sockets,
         threads=threads or sockets * part.core_count,
         clock_Hz=clock_Hz,
-        turbo_clock_Hz=max((part.turbo_clock or clock_Hz) * (VECTOR_TURBO if lowers else 1.0), clock_Hz),
+        turbo_clock_Hz=max((part.turbo_clock or clock_Hz) * (costs.vector_turbo if lowers else 1.0), clock_Hz),
         vector_bits=part.vector_bits or 128,
         flop_per_cycle=dict(part.flop_per_cycle),
         memory_bandwidth_Bps=part.memory_bandwidth,
@@ -170,4 +176,5 @@ def cpu_from_part(
         ),
         library=library,
         calibration=calibration or Calibration(),
+        constants=constants,
     )

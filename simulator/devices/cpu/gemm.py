@@ -13,17 +13,19 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+from simulator.constants import constants
 from simulator.devices.cost import Bound, KernelCost
 from simulator.devices.cpu.cpu import Cpu
 from simulator.devices.cpu.memory import cache_bytes, transfer_time
-from simulator.devices.cpu.passes import SERIAL_FUNCTION_CYCLES, START_CYCLES, exp_cycles
+from simulator.devices.cpu.passes import PassCosts, exp_cycles, start_time
 from simulator.devices.cpu.threads import compute_rate, region_time, scalar_rate, vector_rate
 from simulator.devices.kernels import FusedAttention, Gemm, Recurrence
 from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["PRODUCTS", "ProductCosts", "attention_products", "gemm_product", "multiply_time", "recurrence_products"]
+__all__ = ["ProductCosts", "attention_products", "gemm_product", "multiply_time", "recurrence_products"]
 
 
+@constants("cpu_products")
 @dataclass(frozen=True, slots=True)
 class ProductCosts:
     """Constants of a BLAS, the same for all CPUs.
@@ -32,17 +34,14 @@ class ProductCosts:
     and the largest products of the Xeon Phi 7250 in DeepBench.
     """
 
-    efficiency: float = 0.88  # of the peak rate, what the inner kernel reaches on large matrices
-    start_depth: float = 14.0  # steps along k that a tile's start and end take as long as
-    tile_rows: int = 6  # of C in registers: rows, and elements of a row as multiples of the vector
-    tile_vectors: int = 2
-    packing_cycles: float = 0.9  # for each element copied
-    serial_flop: float = 5e4  # a smaller product is left to one thread
-    attention_efficiency: float = 0.88
-    gate_cycles: float = 12.0  # for each gate of a recurrent cell, on two vector units of 256 bits
-
-
-PRODUCTS = ProductCosts()
+    efficiency: float
+    start_depth: float
+    tile_rows: int
+    tile_vectors: int
+    packing_cycles: float
+    serial_flop: float
+    attention_efficiency: float
+    gate_cycles: float
 
 
 @lru_cache(maxsize=512)
@@ -58,14 +57,14 @@ def _imbalance(tiles_m: int, tiles_n: int, threads: int) -> float:
 
 def gemm_product(cpu: Cpu, kernel: Gemm) -> KernelCost:
     """Return the cost of *kernel* on *cpu*."""
-    threads = cpu.threads if kernel.flop > PRODUCTS.serial_flop else 1
+    threads = cpu.threads if kernel.flop > cpu.constants(ProductCosts).serial_flop else 1
     rows = min(kernel.m, kernel.n)
     multiply_s, packing_s = multiply_time(cpu, kernel, threads)
     memory_s = transfer_time(cpu, kernel.bytes, threads)
     # A few rows may as well be taken one by one, each a pass over the whole matrix.
     one_by_one_s = rows * max(memory_s, kernel.flop / rows / compute_rate(cpu, kernel.precision, threads))
     whole_s = multiply_s + max(packing_s, memory_s)
-    start_s = START_CYCLES / cpu.core_clock(1) + region_time(cpu, threads)
+    start_s = start_time(cpu) + region_time(cpu, threads)
     bound: Bound = "latency" if start_s > min(whole_s, one_by_one_s) else "compute"
     if one_by_one_s < whole_s:
         bound = "memory" if bound == "compute" else bound
@@ -75,8 +74,9 @@ def gemm_product(cpu: Cpu, kernel: Gemm) -> KernelCost:
     return KernelCost(start_s + whole_s, bound, kernel.flop, kernel.bytes, f"{threads} threads")
 
 
-def multiply_time(cpu: Cpu, kernel: Gemm, threads: int, costs: ProductCosts = PRODUCTS) -> tuple[float, float]:
+def multiply_time(cpu: Cpu, kernel: Gemm, threads: int) -> tuple[float, float]:
     """Return the seconds that *threads* multiply, and those they pack before."""
+    costs = cpu.constants(ProductCosts)
     m, n, k, batch = kernel.m, kernel.n, kernel.k, kernel.batch
     lanes = max(1, cpu.vector_bits // (8 * max(4, ELEMENT_BYTES[kernel.precision])))
     # The library turns the tile so that the longer side is the vectors'.
@@ -111,14 +111,18 @@ def recurrence_products(cpu: Cpu, kernel: Recurrence) -> KernelCost:
         return KernelCost(whole.time_s, whole.bound, kernel.flop, kernel.bytes, whole.detail)
     inputs = gemm_product(cpu, Gemm(rows, gates, kernel.inputs, kernel.precision))
     step = Gemm(kernel.batch, gates, hidden, kernel.precision)
-    threads = cpu.threads if step.flop > PRODUCTS.serial_flop else 1
+    threads = cpu.threads if step.flop > cpu.constants(ProductCosts).serial_flop else 1
     multiply_s, _ = multiply_time(cpu, step, threads)
     fetch_s = transfer_time(cpu, step.bytes, threads)
     cells = kernel.batch * gates
-    cell_cycles = SERIAL_FUNCTION_CYCLES if cpu.library == "blas" else PRODUCTS.gate_cycles
+    cell_cycles = (
+        cpu.constants(PassCosts).serial_function_cycles
+        if cpu.library == "blas"
+        else cpu.constants(ProductCosts).gate_cycles
+    )
     cell_threads = 1 if cpu.library == "blas" else threads
     rate = scalar_rate(cpu, 1) if cpu.library == "blas" else vector_rate(cpu, cell_threads)
-    start_s = START_CYCLES / cpu.core_clock(1) + region_time(cpu, threads)
+    start_s = start_time(cpu) + region_time(cpu, threads)
     step_s = start_s + max(multiply_s, fetch_s) + cells * cell_cycles / rate
     bound: Bound = "latency" if start_s > step_s / 2 else "memory" if fetch_s > multiply_s else "compute"
     return KernelCost(inputs.time_s + steps * step_s, bound, kernel.flop, kernel.bytes, f"{steps} steps")
@@ -129,13 +133,13 @@ def attention_products(cpu: Cpu, kernel: FusedAttention) -> KernelCost:
     blocks = kernel.batch * kernel.heads * math.ceil(kernel.query_length / 32)
     threads = min(cpu.threads, blocks)
     uneven = math.ceil(blocks / threads) * threads / blocks
-    rate = compute_rate(cpu, kernel.precision, threads) * PRODUCTS.attention_efficiency
+    rate = compute_rate(cpu, kernel.precision, threads) * cpu.constants(ProductCosts).attention_efficiency
     scores = kernel.batch * kernel.heads * kernel.query_length * kernel.key_length
     masked = 2 if kernel.causal and kernel.query_length == kernel.key_length else 1
-    depth = 1.0 + PRODUCTS.start_depth / kernel.head_size
-    compute_s = uneven * (kernel.flop * depth / rate + scores / masked * exp_cycles() / vector_rate(cpu, threads))
+    depth = 1.0 + cpu.constants(ProductCosts).start_depth / kernel.head_size
+    compute_s = uneven * (kernel.flop * depth / rate + scores / masked * exp_cycles(cpu) / vector_rate(cpu, threads))
     memory_s = transfer_time(cpu, kernel.bytes, threads)
-    start_s = START_CYCLES / cpu.core_clock(1) + region_time(cpu, threads)
+    start_s = start_time(cpu) + region_time(cpu, threads)
     longer_s = max(compute_s, memory_s)
     bound: Bound = "latency" if start_s > longer_s else "compute" if compute_s > memory_s else "memory"
     return KernelCost(start_s + longer_s, bound, kernel.flop, kernel.bytes, f"{threads} threads")

@@ -9,27 +9,21 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from simulator.constants import constants
 from simulator.devices.cpu.cpu import Cpu
 
-__all__ = ["CACHES", "CacheCosts", "bandwidth", "cache_bytes", "held_share", "transfer_time"]
+__all__ = ["CacheCosts", "bandwidth", "cache_bytes", "held_share", "transfer_time"]
 
 
+@constants("cpu_caches")
 @dataclass(frozen=True, slots=True)
 class CacheCosts:
     """Constants of caches, the same for all CPUs."""
 
-    # Bytes a cycle of one core, by level from the nearest: what streams of reads and writes reach, below what
-    # the ports could do.  PyTorch's sums of tensors on a Zen 4 server show 24 to the last level.
-    bytes_per_cycle: tuple[float, ...] = (48.0, 24.0, 16.0)
-    # Streams find all of their data where they are half the cache, nothing where they are twice as large.
-    all_hit: float = 0.5
-    none_hit: float = 2.0
-    # Of both sockets' bandwidth together, where threads on both use tensors that lie on either: half of the
-    # accesses are remote and take 120 in place of 75 ns (Eshelman's table, Dive into Deep Learning, 13.4).
-    two_sockets: float = 75.0 / ((75.0 + 120.0) / 2)
-
-
-CACHES = CacheCosts()
+    bytes_per_cycle: tuple[float, ...]
+    all_hit: float
+    none_hit: float
+    two_sockets: float
 
 
 def cache_bytes(cpu: Cpu, level: int, cores: int) -> float:
@@ -40,20 +34,21 @@ def cache_bytes(cpu: Cpu, level: int, cores: int) -> float:
     return cache.size_bytes * math.ceil(cores / cache.shared_by_cores)
 
 
-def held_share(cpu: Cpu, n_bytes: float, costs: CacheCosts = CACHES) -> float:
+def held_share(cpu: Cpu, n_bytes: float) -> float:
     """Return the share of *n_bytes*, passed over again and again by all threads, that the last cache serves."""
     size_bytes = cache_bytes(cpu, len(cpu.caches) - 1, min(cpu.threads, cpu.core_count)) if cpu.caches else 0.0
     if not size_bytes or cpu.is_cold:
         return 0.0
+    costs = cpu.constants(CacheCosts)
     return min(1.0, max(0.0, (costs.none_hit - n_bytes / size_bytes) / (costs.none_hit - costs.all_hit)))
 
 
-def bandwidth(cpu: Cpu, working_set_bytes: float, threads: int, costs: CacheCosts = CACHES) -> float:
+def bandwidth(cpu: Cpu, working_set_bytes: float, threads: int) -> float:
     """Return the B/s, read and written together, of *threads* that pass over so many bytes in turn.
 
     From memory whatever their number where the CPU is cold.
     """
-    cores = min(threads, cpu.core_count)
+    costs, cores = cpu.constants(CacheCosts), min(threads, cpu.core_count)
     clock_Hz = cpu.core_clock(cores)
     rate_Bps = math.inf
     found = seconds_per_byte = 0.0

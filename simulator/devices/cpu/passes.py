@@ -1,143 +1,129 @@
 """Passes over memory on a CPU: element by element, reductions over rows, pooling, rows picked from a table.
 
 Each is as long as its bytes take from where they lie, or as its instructions take, whichever is longer.
-The cycles are those of PyTorch 2 on one core of a Zen 4 server, timed with tensors that lie in its caches;
-they are facts of the library's code, and scale to other CPUs by the width of their vectors.
+Cycles are facts of the library's code, and scale to other CPUs by the width of their vectors.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
+from simulator.constants import constants
 from simulator.devices.cost import Bound, KernelCost
 from simulator.devices.cpu.cpu import Cpu
 from simulator.devices.cpu.memory import transfer_time
 from simulator.devices.cpu.threads import region_time, scalar_rate, vector_rate
 from simulator.devices.kernels import Gather, Pooling, Rowwise, Streaming
 
-__all__ = ["exp_cycles", "gather_pass", "pass_threads", "pooling_pass", "rowwise_pass", "streaming_pass"]
+__all__ = ["PassCosts", "exp_cycles", "gather_pass", "pooling_pass", "rowwise_pass", "start_time", "streaming_pass"]
 
-GRAIN_ELEMENTS = 32768  # below which PyTorch gives no further thread a part (at::internal::GRAIN_SIZE)
-START_CYCLES = 1500.0  # a kernel's own start: shapes checked, iterators made
 
-# Cycles for each element, on a core with two vector units of 256 bits.  Those not named take SIMPLE_CYCLES.
-SIMPLE_CYCLES = 0.15
-VECTOR_CYCLES = {
-    "div": 0.5,
-    "div_scalar": 0.5,
-    "elu": 3.0,
-    "erf": 4.7,
-    "exp": 3.0,
-    "gelu": 1.6,
-    "gelu_bwd": 2.9,
-    "log": 3.7,
-    "pow": 9.1,
-    "sigmoid": 1.5,
-    "sigmoid_bwd": 0.4,
-    "silu": 1.5,
-    "silu_bwd": 2.0,
-    "sin": 4.5,
-    "cos": 4.5,
-    "sqrt": 1.5,
-    "tanh": 9.2,
-    "tanh_bwd": 0.4,
-}
-SCALAR_CYCLES = {"dropout": 45.0}  # a random number for each element, one after the other
-TRANSPOSED_CYCLES = 2.1  # no vectors where one side jumps
-ROW_CYCLES = 80.0  # a row's own start
-ROW_ELEMENT_CYCLES = {
-    "softmax": 2.1,
-    "log_softmax": 2.0,
-    "softmax_bwd": 0.6,
-    "log_softmax_bwd": 1.5,
-    "layer_norm": 1.0,
-    "layer_norm_bwd": 0.8,
-    "layer_norm_weight_bwd": 0.7,
-    "rms_norm": 0.8,
-    "rms_norm_bwd": 0.8,
-    "rms_norm_weight_bwd": 0.7,
-    "batch_norm": 6.6,
-    "batch_norm_bwd": 1.7,
-}
-# Pooling looks at elements one by one: cycles for each output, and for each element of its window.
-POOL_CYCLES = {"max": (60.0, 4.5), "avg": (20.0, 1.2)}
-POOL_BWD_MAX_CYCLES = 3.2
-GATHER_ROW_CYCLES = 60.0
+@constants("cpu_passes")
+@dataclass(frozen=True, slots=True)
+class PassCosts:
+    """Constants of passes, the same for all CPUs; cycles are of one core with two vector units of 256 bits."""
 
-# Frameworks of 2016 ran passes on one thread, element by element, with the C library's functions: cycles for
-# each element, fitted by eye to the serial part that arXiv 1608.07249, Table 7 shows at every number of threads.
-SERIAL_SIMPLE_CYCLES = 6.0
-SERIAL_FUNCTION_CYCLES = 40.0
+    PARTS: ClassVar = dict.fromkeys(
+        ("vector_cycles", "scalar_cycles", "row_element_cycles", "pool_cycles", "pool_window_cycles"), dict
+    )
+    grain_elements: int
+    start_cycles: float
+    simple_cycles: float
+    vector_cycles: Mapping[str, float]
+    scalar_cycles: Mapping[str, float]
+    transposed_cycles: float
+    row_cycles: float
+    row_element_cycles: Mapping[str, float]
+    pool_cycles: Mapping[str, float]
+    pool_window_cycles: Mapping[str, float]
+    pool_bwd_max_cycles: float
+    gather_row_cycles: float
+    serial_simple_cycles: float
+    serial_function_cycles: float
+
+
 _FUNCTIONS = frozenset(("elu", "erf", "exp", "gelu", "gelu_bwd", "log", "pow", "sigmoid", "silu", "tanh", "sin", "cos"))
 
 
-def exp_cycles() -> float:
+def start_time(cpu: Cpu) -> float:
+    """Return the seconds in which a kernel starts on one core."""
+    return cpu.constants(PassCosts).start_cycles / cpu.core_clock(1)
+
+
+def exp_cycles(cpu: Cpu) -> float:
     """Return the cycles for each element of a softmax within a fused kernel."""
-    return ROW_ELEMENT_CYCLES["softmax"]
+    return cpu.constants(PassCosts).row_element_cycles["softmax"]
 
 
 def pass_threads(cpu: Cpu, elements: int) -> int:
     """Return how many threads a pass over *elements* is given."""
     if cpu.library == "blas":
         return 1
-    return max(1, min(cpu.threads, math.ceil(elements / GRAIN_ELEMENTS)))
+    grain = cpu.constants(PassCosts).grain_elements
+    return max(1, min(cpu.threads, math.ceil(elements / grain)))
 
 
 def streaming_pass(cpu: Cpu, kernel: Streaming) -> KernelCost:
     """Return the cost of *kernel* on *cpu*."""
+    c = cpu.constants(PassCosts)
     n, name = kernel.elements, kernel.function
     threads = pass_threads(cpu, n)
-    if name in SCALAR_CYCLES:
-        compute_s = n * SCALAR_CYCLES[name] / scalar_rate(cpu, threads)
+    if name in c.scalar_cycles:
+        compute_s = n * c.scalar_cycles[name] / scalar_rate(cpu, threads)
     elif cpu.library == "blas":
-        cycles = SERIAL_FUNCTION_CYCLES if name in _FUNCTIONS else SERIAL_SIMPLE_CYCLES
+        cycles = c.serial_function_cycles if name in _FUNCTIONS else c.serial_simple_cycles
         compute_s = n * cycles / scalar_rate(cpu, threads)
     elif kernel.transposed:
-        compute_s = n * TRANSPOSED_CYCLES / scalar_rate(cpu, threads)
+        compute_s = n * c.transposed_cycles / scalar_rate(cpu, threads)
     else:
-        compute_s = n * VECTOR_CYCLES.get(name, SIMPLE_CYCLES) / vector_rate(cpu, threads)
+        compute_s = n * c.vector_cycles.get(name, c.simple_cycles) / vector_rate(cpu, threads)
     return _pass(cpu, compute_s, kernel.bytes, threads)
 
 
 def rowwise_pass(cpu: Cpu, kernel: Rowwise) -> KernelCost:
     """Return the cost of *kernel* on *cpu*; rows are what threads share out."""
+    c = cpu.constants(PassCosts)
     n = kernel.rows * kernel.cols
     threads = min(pass_threads(cpu, n), kernel.rows)
     rows_each = math.ceil(kernel.rows / threads)
-    cycles = ROW_ELEMENT_CYCLES.get(kernel.kind, SIMPLE_CYCLES)
+    cycles = c.row_element_cycles.get(kernel.kind, c.simple_cycles)
     if cpu.library == "blas":
         passes = 1 if kernel.kind == "sum" else 3 if kernel.kind.endswith("_bwd") else 2
-        cycles = SERIAL_FUNCTION_CYCLES if "softmax" in kernel.kind else passes * SERIAL_SIMPLE_CYCLES
+        cycles = c.serial_function_cycles if "softmax" in kernel.kind else passes * c.serial_simple_cycles
         element_s = cycles / scalar_rate(cpu, threads)
     else:
         element_s = cycles / vector_rate(cpu, threads)
-    compute_s = rows_each * threads * (kernel.cols * element_s + ROW_CYCLES / scalar_rate(cpu, threads))
+    compute_s = rows_each * threads * (kernel.cols * element_s + c.row_cycles / scalar_rate(cpu, threads))
     return _pass(cpu, compute_s, kernel.bytes, threads)
 
 
 def pooling_pass(cpu: Cpu, kernel: Pooling) -> KernelCost:
     """Return the cost of *kernel* on *cpu*."""
+    c = cpu.constants(PassCosts)
     if kernel.kind == "max" and kernel.direction == "bwd":
-        cycles = POOL_BWD_MAX_CYCLES
+        cycles = c.pool_bwd_max_cycles
     else:
-        each, window = POOL_CYCLES[kernel.kind]
-        cycles = each + window * kernel.window
+        cycles = c.pool_cycles[kernel.kind] + c.pool_window_cycles[kernel.kind] * kernel.window
     # Both libraries give each thread its channels.
-    threads = max(1, min(cpu.threads, math.ceil(kernel.input_elements / GRAIN_ELEMENTS)))
+    threads = max(1, min(cpu.threads, math.ceil(kernel.input_elements / c.grain_elements)))
     compute_s = kernel.output_elements * cycles / scalar_rate(cpu, threads)
     return _pass(cpu, compute_s, kernel.bytes, threads)
 
 
 def gather_pass(cpu: Cpu, kernel: Gather) -> KernelCost:
     """Return the cost of *kernel* on *cpu*."""
+    c = cpu.constants(PassCosts)
     threads = pass_threads(cpu, kernel.rows * kernel.cols)
-    compute_s = kernel.rows * GATHER_ROW_CYCLES / scalar_rate(cpu, threads)
+    compute_s = kernel.rows * c.gather_row_cycles / scalar_rate(cpu, threads)
     return _pass(cpu, compute_s, kernel.bytes, threads)
 
 
 def _pass(cpu: Cpu, compute_s: float, n_bytes: int, threads: int) -> KernelCost:
     memory_s = transfer_time(cpu, n_bytes, threads)
-    start_s = START_CYCLES / cpu.core_clock(1) + region_time(cpu, threads)
+    start_s = start_time(cpu) + region_time(cpu, threads)
     longer_s = max(compute_s, memory_s)
     bound: Bound = "latency" if start_s > longer_s else "compute" if compute_s > memory_s else "memory"
     return KernelCost(start_s + longer_s, bound, 0.0, n_bytes, f"{threads} threads")

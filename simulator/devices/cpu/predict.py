@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+from simulator.constants import constants
 from simulator.devices.cost import KernelCost
 from simulator.devices.cpu.convolution import convolution_products
 from simulator.devices.cpu.cpu import Cpu
@@ -25,12 +27,16 @@ from simulator.workload.operators import Phase
 
 __all__ = ["cpu_call_time", "cpu_dispatch_time", "cpu_kernel_cost"]
 
-# An operator from Python with its tape, and a node of the backward pass: PyTorch 2 on a Zen 4 server; nothing
-# is issued ahead, so these add to the operator's own time.
-FORWARD_S = 3e-6
-BACKWARD_S = 5e-6
-# A call of a framework's function from Python without a tape, beyond its kernel: 0.3 to 0.8 us there.
-CALL_S = 0.5e-6
+
+@constants("cpu_calls")
+@dataclass(frozen=True, slots=True)
+class CallCosts:
+    """What calls of a framework take on a CPU, which issues nothing ahead, beyond their kernels."""
+
+    forward_s: float
+    backward_s: float
+    call_s: float
+
 
 _COSTS: dict[type, Callable[[Cpu, Any], KernelCost]] = {
     Gemm: gemm_product,
@@ -51,9 +57,10 @@ def cpu_kernel_cost(cpu: Cpu, kernel: Kernel) -> KernelCost:
 
 def cpu_dispatch_time(cpu: Cpu, phase: Phase) -> float:
     """Return the seconds that the framework takes to come to an operator's first kernel."""
-    return (FORWARD_S if phase == "fwd" else BACKWARD_S) * cpu.calibration.dispatch
+    costs = cpu.constants(CallCosts)
+    return (costs.forward_s if phase == "fwd" else costs.backward_s) * cpu.calibration.dispatch
 
 
 def cpu_call_time(cpu: Cpu) -> float:
     """Return the seconds that a call of a framework's function takes beyond its kernels, where no tape is kept."""
-    return CALL_S * cpu.calibration.dispatch
+    return cpu.constants(CallCosts).call_s * cpu.calibration.dispatch

@@ -10,29 +10,24 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from simulator.constants import constants
 from simulator.devices.cpu.cpu import Cpu
 from simulator.workload.precision import Precision
 
-__all__ = ["THREADS", "ThreadCosts", "compute_rate", "effective_cores", "region_time", "scalar_rate", "vector_rate"]
+__all__ = ["ThreadCosts", "compute_rate", "effective_cores", "region_time", "scalar_rate", "vector_rate"]
 
 
+@constants("cpu_threads")
 @dataclass(frozen=True, slots=True)
 class ThreadCosts:
     """Constants of threads, the same for all CPUs."""
 
-    # Fork and barrier for each doubling of the threads: 1 us at 2 threads of 3.7 GHz (PyTorch on a Zen 4
-    # server, timed), 20 us at 68 of 1.3 GHz (the smallest products that DeepBench lists of the Xeon Phi 7250).
-    region_cycles: float = 4000.0
-    # What is left of a core's rate where threads share it: the 32 threads on 16 cores of arXiv 1608.07249,
-    # Table 7, take 0.9 to 1.7 times as long as 16, in the middle 1.2.
-    shared_core: float = 0.8
-    slice_s: float = 3e-3  # for which Linux runs a thread before another one gets the core, at least
+    region_cycles: float
+    shared_core: float
+    slice_s: float
 
 
-THREADS = ThreadCosts()
-
-
-def effective_cores(cpu: Cpu, threads: int, costs: ThreadCosts = THREADS) -> float:
+def effective_cores(cpu: Cpu, threads: int) -> float:
     """Return how many cores' work *threads* do, of parts that are equal for each thread.
 
     Where threads outnumber cores, the busiest core has ``ceil(threads / cores)`` parts, and all wait for it.
@@ -40,13 +35,14 @@ def effective_cores(cpu: Cpu, threads: int, costs: ThreadCosts = THREADS) -> flo
     cores = cpu.core_count
     if threads <= cores:
         return threads
-    return threads / math.ceil(threads / cores) * costs.shared_core
+    return threads / math.ceil(threads / cores) * cpu.constants(ThreadCosts).shared_core
 
 
-def region_time(cpu: Cpu, threads: int, costs: ThreadCosts = THREADS) -> float:
+def region_time(cpu: Cpu, threads: int) -> float:
     """Return the seconds that a parallel region of *threads* adds: fork, barrier, and who is late."""
     if threads <= 1:
         return 0.0
+    costs = cpu.constants(ThreadCosts)
     time_s = costs.region_cycles * math.log2(threads) / cpu.core_clock(min(threads, cpu.core_count))
     # Frameworks of 2016 read their data in a thread beside those that compute.
     others = 1 if cpu.library == "blas" else 0

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simulator.constants import constants
 from simulator.devices.cost import KernelCost, bound_of
 from simulator.devices.gpu.attention_blocks import ROWS, Blocks, blocks_of, spread_over
 from simulator.devices.gpu.clock import sustained_clock
@@ -32,36 +33,34 @@ from simulator.devices.gpu.rates import compute_rate, tensor_rate
 from simulator.devices.kernels import FusedAttention
 from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["ATTENTION", "AttentionCosts", "attention_cost"]
+__all__ = ["AttentionCosts", "attention_cost"]
 
 
+@constants("attention")
 @dataclass(frozen=True, slots=True)
 class AttentionCosts:
     """Constants of attention, the same for all GPUs; ``alone`` and ``last`` are of kernels other than native ones."""
 
-    # Fitted.
-    products: float = 0.769  # of the rate of matrix units, while a block multiplies
-    exponentials: float = 0.471  # of the exponentials' time, what no products hide
-    block_clocks: float = 4380.0  # to start and end a block: queries read, the result written
-    exposed_memory: float = 0.553  # of the bytes' time, what no products hide
-    alone: float = 1.17  # blocks that an SM needs to be busy, where they take turns by being several
-    last: float = 0.714  # of the longest block, for how long SMs wait at the end where blocks start in any order
-    kernel_s: float = 3e-6  # not fitted: of a replay, which is, no table tells it
-    # From papers, as said above.
-    backward_products: float = 0.61
-    synchronous_per_clock: float = 2200.0  # FLOPs of an SM in a clock by mma.sync, since Hopper
-    backward_kernels_s: float = 6e-6  # besides: rows' sums before it, a conversion after it
-    early: float = 0.6  # of the above: Volta and Turing, whose kernels copy through registers (xFormers)
-    first: float = 2.0  # times as long as version 2: FlashAttention 1
-    amd: float = 0.55  # of the above: composable-kernel versions, 40 % of MI250's peak
-    lanes: float = 0.5  # of fp32 lanes: the memory-efficient kernel of PyTorch
+    products: float
+    exponentials: float
+    block_clocks: float
+    exposed_memory: float
+    alone: float
+    last: float
+    kernel_s: float
+    backward_products: float
+    synchronous_per_clock: float
+    backward_kernels_s: float
+    early: float
+    first: float
+    amd: float
+    lanes: float
 
 
-ATTENTION = AttentionCosts()
 _EXPONENTIALS_PER_CLOCK = 16.0  # of an SM (CUDA programming guide, arithmetic instructions)
 
 
-def attention_cost(gpu: Gpu, kernel: FusedAttention, costs: AttentionCosts = ATTENTION) -> KernelCost:
+def attention_cost(gpu: Gpu, kernel: FusedAttention) -> KernelCost:
     """Return the cost of *kernel* on *gpu*.
 
     Raises
@@ -70,6 +69,7 @@ def attention_cost(gpu: Gpu, kernel: FusedAttention, costs: AttentionCosts = ATT
         Where the device has no figure for the kernel's precision.
 
     """
+    costs = gpu.constants(AttentionCosts)
     is_forward = kernel.direction == "fwd"
     is_native = kernel.library == "native" and gpu.traits.operands == "warps"
     has_high_tiles = is_native and gpu.traits.tensor_memory

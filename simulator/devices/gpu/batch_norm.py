@@ -16,29 +16,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simulator.constants import constants
 from simulator.devices.gpu.gpu import Gpu
-from simulator.devices.gpu.memory import MEMORY, MemoryCosts, achieved_bandwidth, memory_time
+from simulator.devices.gpu.memory import achieved_bandwidth, memory_time
 from simulator.devices.kernels import Rowwise
 from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["BATCH_NORM", "BatchNormCosts", "ChannelPass", "channel_pass"]
+__all__ = ["BatchNormCosts", "ChannelPass", "channel_pass"]
 
 
+@constants("batch_norm")
 @dataclass(frozen=True, slots=True)
 class BatchNormCosts:
     """Constants of batch normalisation, the same for all GPUs."""
 
-    share: float = 0.86  # of a long stream's bandwidth, a block a channel
-    shared_share: float = 1.0  # the same, where blocks share the pixels
-    block_per_clock: float = 2.5  # numbers that one block looks at in a clock, forward
-    block_half_per_clock: float = 1.6  # the same of half precision: each is converted
-    block_bwd_per_clock: float = 1.9  # backward, of either
-    sm_per_clock: float = 2.6  # of all blocks of an SM together
-    kept_words_per_clock: float = 1.65  # the same where channels are kept, in words of 4 bytes
-    kept_bytes: float = 128e3  # of a channel, in the registers of an SM: half of the 256 KiB since Maxwell
-
-
-BATCH_NORM = BatchNormCosts()
+    share: float
+    shared_share: float
+    block_per_clock: float
+    block_half_per_clock: float
+    block_bwd_per_clock: float
+    sm_per_clock: float
+    kept_words_per_clock: float
+    kept_bytes: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +49,12 @@ class ChannelPass:
     bytes: float
 
 
-def channel_pass(
-    gpu: Gpu, kernel: Rowwise, found_again: float, costs: BatchNormCosts = BATCH_NORM, memory: MemoryCosts = MEMORY
-) -> ChannelPass:
+def channel_pass(gpu: Gpu, kernel: Rowwise, found_again: float) -> ChannelPass:
     """Return what *kernel* waits for on *gpu*.
 
     *found_again* is the share of a second reading that the last-level cache serves.
     """
+    costs = gpu.constants(BatchNormCosts)
     size = ELEMENT_BYTES[kernel.precision]
     n_bytes = float(kernel.rows * kernel.cols * size)
     backward = kernel.kind.endswith("_bwd")
@@ -66,8 +64,8 @@ def channel_pass(
     else:
         kept, share = first * kernel.cols * size <= costs.kept_bytes, costs.share
     again = 0.0 if kept else first * n_bytes
-    memory_s = memory_time(gpu, first * n_bytes, n_bytes, memory)
-    memory_s += again * (1.0 - found_again) / achieved_bandwidth(gpu, 1.0, memory)
+    memory_s = memory_time(gpu, first * n_bytes, n_bytes)
+    memory_s += again * (1.0 - found_again) / achieved_bandwidth(gpu, 1.0)
     moved = (first + 1) * n_bytes + again
     if kernel.channels_last:
         return ChannelPass(memory_s / share, 0.0, moved)

@@ -12,12 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from simulator.constants import constants
 from simulator.devices.gpu.gpu import Gpu
 from simulator.workload.precision import Precision
 
-__all__ = ["POWER", "PowerCosts", "computes_on_tensor_cores", "energy_time", "sustained_clock"]
+__all__ = ["PowerCosts", "computes_on_tensor_cores", "energy_time", "sustained_clock"]
 
 
+@constants("power")
 @dataclass(frozen=True, slots=True, eq=False)
 class PowerCosts:
     """Constants of power, the same for all GPUs.
@@ -27,27 +29,20 @@ class PowerCosts:
     power such that a V100 of 250 W holds its boost clock, as it does.
     """
 
-    multiply_add_J: float = 1.51e-11  # of a lane in fp32 at 16 nm and full voltage
-    sm_lanes: float = 100  # what an SM switches besides, in lanes
-    headroom: float = 1.16  # clock of boards that run above it, in boost clocks
-    idle_share: float = 0.08  # of the board's power: memory, regulators, fans
-    idle_W: float = 18  # besides
-    lowest_voltage: float = 0.55  # at a clock near zero, of the full voltage
-    busy_share: float = 0.9  # of lanes, in a large product
-    # Energy of one multiply-add of a tensor core against a lane's in fp32: operands are fetched once for many.
-    tensor_32_bit: float = 0.4
-    tensor_16_bit: float = 0.2
-    tensor_8_bit: float = 0.1
-    packed: float = 0.3  # several narrow numbers in one lane
-    # Since Hopper products on tensor cores run at the highest clock until they have used what power there is:
-    # energy of one operation, all of the chip's included.  That in 16 bit is fitted with tensor_product; the others are
-    # assumed from the fastest products known of an H100.
-    async_32_bit_J: float = 1.4e-12
-    async_16_bit_J: float = 8.44e-13
-    async_8_bit_J: float = 4.4e-13
-
-
-POWER = PowerCosts()
+    multiply_add_J: float
+    sm_lanes: float
+    headroom: float
+    idle_share: float
+    idle_W: float
+    lowest_voltage: float
+    busy_share: float
+    tensor_32_bit: float
+    tensor_16_bit: float
+    tensor_8_bit: float
+    packed: float
+    async_32_bit_J: float
+    async_16_bit_J: float
+    async_8_bit_J: float
 
 
 def computes_on_tensor_cores(gpu: Gpu, precision: Precision) -> bool:
@@ -58,23 +53,24 @@ def computes_on_tensor_cores(gpu: Gpu, precision: Precision) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def sustained_clock(gpu: Gpu, precision: Precision, costs: PowerCosts = POWER) -> float:
+def sustained_clock(gpu: Gpu, precision: Precision, energy: float = 1.0) -> float:
     """Return the clock, in Hz, at which *gpu* multiplies matrices in *precision* for a long time.
 
     The clock at which power meets the board's limit, at least the base clock, at most the boost clock or what the
-    board is known to run at above it.
+    board is known to run at above it.  *energy* is that of a clock, against a large product's.
     """
+    costs = gpu.constants(PowerCosts)
     highest_Hz = gpu.boost_clock_Hz
     # Shown for arithmetic in fp32; products on tensor cores are held to the peak of the data sheet.
     if gpu.above_boost and not computes_on_tensor_cores(gpu, precision):
         highest_Hz *= costs.headroom
     clock_Hz = highest_Hz
     if gpu.board_power_W > 0.0:
-        clock_Hz = min(highest_Hz, _clock_of_power(gpu, precision, _available_W(gpu, costs), costs))
+        clock_Hz = min(highest_Hz, _clock_of_power(gpu, precision, _available_W(gpu, costs), energy))
     return max(clock_Hz, gpu.base_clock_Hz) * gpu.calibration.compute
 
 
-def energy_time(gpu: Gpu, precision: Precision, flop: float, costs: PowerCosts = POWER) -> float:
+def energy_time(gpu: Gpu, precision: Precision, flop: float) -> float:
     """Return the seconds in which the board may spend the energy of *flop* on tensor cores; 0 before Hopper.
 
     A small product leaves most of the chip idle and so runs at the highest clock; a large one is held to what
@@ -83,6 +79,7 @@ def energy_time(gpu: Gpu, precision: Precision, flop: float, costs: PowerCosts =
     by_warps = gpu.traits.operands == "warps" and computes_on_tensor_cores(gpu, precision)
     if not by_warps or gpu.board_power_W <= 0.0:
         return 0.0
+    costs = gpu.constants(PowerCosts)
     if precision == "tf32":
         joule = costs.async_32_bit_J
     else:
@@ -95,13 +92,13 @@ def _available_W(gpu: Gpu, costs: PowerCosts) -> float:  # noqa: N802  units kee
     return gpu.board_power_W * (1.0 - costs.idle_share) - costs.idle_W
 
 
-def _clock_of_power(gpu: Gpu, precision: Precision, available_W: float, costs: PowerCosts) -> float:
+def _clock_of_power(gpu: Gpu, precision: Precision, available_W: float, energy: float) -> float:
     """Solve n E f v(f)^2 = available_W for f, with v falling linearly with f, by Newton's method."""
-    process = gpu.traits.process
+    costs, process = gpu.constants(PowerCosts), gpu.traits.process
     peak = gpu.peak_flops_per_s.get(precision, gpu.peak_flops_per_s.get("fp32", 0.0))
     lanes = peak / (2.0 * gpu.boost_clock_Hz) * costs.busy_share * _relative_energy(gpu, precision, costs)
     lanes += costs.sm_lanes * gpu.sm_count
-    joule_per_clock = lanes * costs.multiply_add_J * process.energy
+    joule_per_clock = lanes * (energy * costs.multiply_add_J) * process.energy
     low = costs.lowest_voltage
     slope = (1.0 - low) / process.full_voltage_Hz
     clock_Hz = gpu.boost_clock_Hz

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulator.devices.cost import KernelCost, bound_of
 from simulator.devices.gpu.convolution_algorithms import Candidate, Problem, problem
-from simulator.devices.gpu.convolution_costs import CONVOLUTION, ConvolutionCosts
+from simulator.devices.gpu.convolution_costs import ConvolutionCosts
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.implicit_gemm import direct, explicit_gemm, implicit_gemm, tensor_gemm
 from simulator.devices.gpu.rates import tensor_rate
@@ -17,7 +17,7 @@ __all__ = ["convolution_cost"]
 _LARGEST_FFT_FILTER = 16
 
 
-def convolution_cost(gpu: Gpu, kernel: Convolution, costs: ConvolutionCosts = CONVOLUTION) -> KernelCost:
+def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
     """Return the cost of *kernel* on *gpu*.
 
     In less than fp32, where the device has matrix units, libraries take these, and fp32 lanes only for
@@ -29,7 +29,8 @@ def convolution_cost(gpu: Gpu, kernel: Convolution, costs: ConvolutionCosts = CO
         Where the device has no figure for the kernel's precision.
 
     """
-    asked = problem(gpu, kernel, ELEMENT_BYTES[kernel.precision], costs)
+    costs = gpu.constants(ConvolutionCosts)
+    asked = problem(gpu, kernel, ELEMENT_BYTES[kernel.precision])
     tensor_flops_per_s = tensor_rate(gpu, kernel.precision)
     candidates = [] if tensor_flops_per_s and kernel.shape.groups == 1 else _on_lanes(asked)
     if tensor_flops_per_s:

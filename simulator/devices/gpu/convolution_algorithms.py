@@ -84,8 +84,9 @@ def lane_share(gpu: Gpu, costs: ConvolutionCosts, direction: str = "fwd") -> flo
     return costs.separate_integers if traits.integers == "own" else 1.0
 
 
-def problem(gpu: Gpu, kernel: Convolution, element_bytes: int, costs: ConvolutionCosts) -> Problem:
+def problem(gpu: Gpu, kernel: Convolution, element_bytes: int) -> Problem:
     """Return *kernel* on the fp32 lanes of *gpu*."""
+    costs = gpu.constants(ConvolutionCosts)
     shape, direction = kernel.shape, kernel.direction
     share = lane_share(gpu, costs, direction)
     c_in, c_out = shape.c_in // shape.groups, shape.c_out // shape.groups

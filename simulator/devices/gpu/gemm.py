@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from simulator.devices.cost import KernelCost
 from simulator.devices.gpu.clock import computes_on_tensor_cores, sustained_clock
-from simulator.devices.gpu.gemm_tiles import GEMM, GemmConstants, tiles_for
+from simulator.devices.gpu.gemm_tiles import GemmConstants, tiles_for
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth, l2_bandwidth, resident_share
 from simulator.devices.gpu.product import ProductTime, Tile, parts_of_k, sides_of_wave
@@ -63,7 +63,7 @@ class _Product:
     start_s: float
 
 
-def gemm_cost(gpu: Gpu, kernel: Gemm, constants: GemmConstants = GEMM) -> KernelCost:
+def gemm_cost(gpu: Gpu, kernel: Gemm) -> KernelCost:
     """Return the cost of *kernel* on *gpu*."""
     element = ELEMENT_BYTES[kernel.precision]
     if is_pipelined(gpu, kernel.precision):
@@ -78,7 +78,6 @@ def gemm_cost(gpu: Gpu, kernel: Gemm, constants: GemmConstants = GEMM) -> Kernel
             batch=kernel.batch,
             layout=kernel.layout,
             written_bytes=float(kernel.m * kernel.n * (kernel.out_bytes or element)),
-            constants=constants,
         )
     moved = kernel.bytes + kernel.epilogue_elements * element
     parts = f", k in {found.parts}" if found.parts > 1 else ""
@@ -97,13 +96,13 @@ def matrix_product_time(
     batch: int = 1,
     layout: str = "NN",
     written_bytes: float | None = None,
-    constants: GemmConstants = GEMM,
 ) -> ProductTime:
     """Return the time, in seconds, of *batch* products C[m, n] = A[m, k] B[k, n], in row-major order.
 
     *written_bytes* are those of one C, where its elements are wider than those of A and B.  Products for which
     :func:`simulator.devices.gpu.tensor_product.is_pipelined` holds have another model.
     """
+    constants = gpu.constants(GemmConstants)
     element = ELEMENT_BYTES[precision]
     left, right = float(m * k * element), float(n * k * element)
     written = float(m * n * element) if written_bytes is None else written_bytes
@@ -112,7 +111,7 @@ def matrix_product_time(
     splits = tensor or batch == 1 or gpu.traits.kernels == "amd"
     best: _Way | None = None
     aligned = n % _VECTOR == 0 and (layout != "NT" or k % _VECTOR == 0)
-    for tile in tiles_for(gpu, precision, layout, batch > 1, aligned, constants):
+    for tile in tiles_for(gpu, precision, layout, batch > 1, aligned):
         tiles = batch * -(-m // tile.rows) * -(-n // tile.columns)
         # However k is split, arithmetic takes no less than spread evenly over all SMs.
         if (
@@ -126,7 +125,7 @@ def matrix_product_time(
                 best = way
     assert best is not None
     if batch == 1 and min(m, n) <= _THIN:
-        rate = held(gpu, arithmetic_rate(gpu, precision), precision, constants.power)
+        rate = held(gpu, arithmetic_rate(gpu, precision), precision)
         compute_s = 2.0 * m * n * k / (constants.thin_share * rate)
         memory_s = (left + right + written) * product.memory_s_per_byte
         time_s = product.start_s + math.hypot(compute_s, memory_s)
@@ -155,7 +154,7 @@ def _product(
         operands = max((m + c.walk_again * n) * k * element * batch, 1.0)
         far = c.walk_near + (1.0 - c.walk_near) / (1.0 + (c.walk_reach_bytes / operands) ** 2)
         known_pages = (c.pages_early if few else c.pages_late) * (1.0 + c.walk_held_bytes / operands)
-    clock_Hz = sustained_clock(gpu, precision, c.power)
+    clock_Hz = sustained_clock(gpu, precision)
     # Products that run one after the other on the same operands find them in L2, as far as it holds all.
     hits = resident_share(gpu, batch * (left + right + written))
     memory_Bps = achieved_bandwidth(gpu) * c.bandwidth_share

@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from simulator.devices.calibration import Calibration
+from simulator.constants import DEFAULT, Constants
 from simulator.devices.gpu.generation import Traits, traits_of
 from simulator.errors import InputError
+from simulator.questions.calibration import Calibration
 from simulator.topology.parts import GpuPart
 from simulator.workload.precision import Precision
 
@@ -39,6 +40,7 @@ class Gpu:
     max_clock_Hz: float = 0.0  # where power allows; 0: not published
     above_boost: bool = False  # runs above the boost clock as far as power allows
     calibration: Calibration = field(default_factory=Calibration)
+    constants: Constants = DEFAULT
     is_cold: bool = False  # no cache holds anything of what a kernel reads or writes when it starts
 
     @property
@@ -81,7 +83,9 @@ class Gpu:
             ) from None
 
 
-def gpu_from_part(name: str, part: GpuPart, calibration: Calibration | None = None) -> Gpu:
+def gpu_from_part(
+    name: str, part: GpuPart, calibration: Calibration | None = None, constants: Constants = DEFAULT
+) -> Gpu:
     """Return the device of a part.
 
     Raises
@@ -115,6 +119,7 @@ def gpu_from_part(name: str, part: GpuPart, calibration: Calibration | None = No
         max_clock_Hz=part.max_clock or 0.0,
         above_boost=part.above_boost,
         calibration=calibration or Calibration(),
+        constants=constants,
     )
     try:
         _ = gpu.traits

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simulator.constants import constants
 from simulator.devices.gpu.gpu import Gpu
 
 __all__ = [
-    "MEMORY",
     "MemoryCosts",
     "achieved_bandwidth",
     "l2_bandwidth",
@@ -24,48 +24,48 @@ __all__ = [
 ]
 
 
+@constants("memory")
 @dataclass(frozen=True, slots=True)
 class MemoryCosts:
     """Constants of memory, the same for all GPUs."""
 
-    early_share: float = 0.75  # of peak bandwidth, one-way streams: up to Pascal, and Turing
-    late_share: float = 0.931  # Volta, and from Ampere on
-    amd_share: float = 0.9  # not fitted: MI210 and MI100 in STREAM-like kernels
-    turnaround: float = 0.015  # what half reads, half writes cost more than one alone
-    start_s: float = 2.0e-6  # from a kernel's start on the device to its first bytes, and its end
-    l2_bytes_per_clock: float = 24.0  # per SM, each way together: Volta to Hopper
-    large_l2_bytes_per_clock: float = 12.0  # the larger ones of Ada, and AMD's
-    l2_share: float = 0.95  # of the last-level cache that a working set may fill and still be found there
-    l2_slope: int = 6  # how sharply hits fall where the working set outgrows it
+    early_share: float
+    late_share: float
+    amd_share: float
+    turnaround: float
+    start_s: float
+    l2_bytes_per_clock: float
+    large_l2_bytes_per_clock: float
+    l2_share: float
+    l2_slope: int
 
 
-MEMORY = MemoryCosts()
-
-
-def stream_share(gpu: Gpu, costs: MemoryCosts = MEMORY) -> float:
+def stream_share(gpu: Gpu) -> float:
     """Return the share of peak bandwidth that long streams in one direction reach."""
+    costs = gpu.constants(MemoryCosts)
     shares = {"early": costs.early_share, "late": costs.late_share, "amd": costs.amd_share}
     return shares[gpu.traits.controllers]
 
 
-def achieved_bandwidth(gpu: Gpu, read_share: float = 0.5, costs: MemoryCosts = MEMORY) -> float:
+def achieved_bandwidth(gpu: Gpu, read_share: float = 0.5) -> float:
     """Return what, in B/s, long streams from device memory reach, of reading and writing together.
 
     The bus turns around between reads and writes: with a share r of reads, transfers take
     1 + turnaround 4 r (1 - r) times as long.
     """
-    turning = 1.0 + costs.turnaround * 4.0 * read_share * (1.0 - read_share)
-    return gpu.memory_bandwidth_Bps * stream_share(gpu, costs) / turning * gpu.calibration.bandwidth
+    turning = 1.0 + gpu.constants(MemoryCosts).turnaround * 4.0 * read_share * (1.0 - read_share)
+    return gpu.memory_bandwidth_Bps * stream_share(gpu) / turning * gpu.calibration.bandwidth
 
 
-def l2_bandwidth(gpu: Gpu, costs: MemoryCosts = MEMORY) -> float:
+def l2_bandwidth(gpu: Gpu) -> float:
     """Return what, in B/s, the last-level cache delivers; never less than the memory behind it."""
+    costs = gpu.constants(MemoryCosts)
     per_clock = costs.large_l2_bytes_per_clock if gpu.traits.large_l2 else costs.l2_bytes_per_clock
     found = per_clock * gpu.sm_count * gpu.boost_clock_Hz * gpu.calibration.bandwidth
-    return max(found, achieved_bandwidth(gpu, costs=costs))
+    return max(found, achieved_bandwidth(gpu))
 
 
-def resident_share(gpu: Gpu, working_set_bytes: float, costs: MemoryCosts = MEMORY) -> float:
+def resident_share(gpu: Gpu, working_set_bytes: float) -> float:
     """Return the share of accesses that the last-level cache serves when *working_set_bytes* are used in turns.
 
     None where the device is cold: what is asked for here is what a kernel finds there when it starts.
@@ -74,16 +74,11 @@ def resident_share(gpu: Gpu, working_set_bytes: float, costs: MemoryCosts = MEMO
         return 1.0
     if not gpu.l2_bytes or gpu.is_cold:
         return 0.0
+    costs = gpu.constants(MemoryCosts)
     return 1.0 / (1.0 + (working_set_bytes / (costs.l2_share * gpu.l2_bytes)) ** costs.l2_slope)
 
 
-def memory_time(
-    gpu: Gpu,
-    read_bytes: float,
-    written_bytes: float,
-    costs: MemoryCosts = MEMORY,
-    working_set_bytes: float | None = None,
-) -> float:
+def memory_time(gpu: Gpu, read_bytes: float, written_bytes: float, working_set_bytes: float | None = None) -> float:
     """Return the seconds of one pass that reads and writes so many bytes, once the kernel runs.
 
     What fits the last-level cache is taken to be there: the kernel before has just written it.
@@ -92,6 +87,6 @@ def memory_time(
     total = read_bytes + written_bytes
     if not total:
         return 0.0
-    hits = resident_share(gpu, total if working_set_bytes is None else working_set_bytes, costs)
-    memory_s = total / achieved_bandwidth(gpu, read_bytes / total, costs)
-    return hits * total / l2_bandwidth(gpu, costs) + (1.0 - hits) * memory_s
+    hits = resident_share(gpu, total if working_set_bytes is None else working_set_bytes)
+    memory_s = total / achieved_bandwidth(gpu, read_bytes / total)
+    return hits * total / l2_bandwidth(gpu) + (1.0 - hits) * memory_s

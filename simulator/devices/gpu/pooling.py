@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simulator.constants import constants
 from simulator.devices.cost import Bound, KernelCost
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.lanes import compute_time
-from simulator.devices.gpu.memory import MEMORY, MemoryCosts, memory_time
+from simulator.devices.gpu.memory import MemoryCosts, memory_time
 from simulator.devices.kernels import Pooling
 from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["POOLING", "PoolingCosts", "pooling_cost"]
+__all__ = ["PoolingCosts", "pooling_cost"]
 
 INDEX_BYTES = 8  # the place of the largest, as PyTorch keeps it
 
 
+@constants("pooling")
 @dataclass(frozen=True, slots=True)
 class PoolingCosts:
     """Constants of pooling, the same for all GPUs; no table of operators has a row of it.
@@ -24,33 +26,31 @@ class PoolingCosts:
     show: forward 0.65 and 0.77 ms, backward 2.3 and 1.5 ms, plane by plane and pixel by pixel.
     """
 
-    share: float = 0.8  # of a long stream's bandwidth: windows reach into the lines of their neighbours
-    place_slots: float = 30.0  # lane slots an element written: its place in the image, by divisions
-    max_place_slots: float = 160.0  # the same of a maximum, whose place is compared and kept
-    window_slots: float = 6.0  # and for each element of its window
+    share: float
+    place_slots: float
+    max_place_slots: float
+    window_slots: float
 
 
-POOLING = PoolingCosts()
-
-
-def pooling_cost(gpu: Gpu, kernel: Pooling, costs: PoolingCosts = POOLING, memory: MemoryCosts = MEMORY) -> KernelCost:
+def pooling_cost(gpu: Gpu, kernel: Pooling) -> KernelCost:
     """Return the cost of *kernel* on *gpu*.
 
     Forward every output looks at its window.  Backward every input looks at the windows that it
     is in: on average as many elements, over all, as forward.
     """
+    costs = gpu.constants(PoolingCosts)
     size = ELEMENT_BYTES[kernel.precision]
     images, reduced = float(kernel.input_elements * size), float(kernel.output_elements * size)
     index = float(INDEX_BYTES * kernel.output_elements) if kernel.kind == "max" else 0.0
     if kernel.direction == "fwd":
-        memory_s = memory_time(gpu, images, reduced + index, memory)
+        memory_s = memory_time(gpu, images, reduced + index)
         written = kernel.output_elements
     else:
-        memory_s = memory_time(gpu, reduced + index, images, memory)
+        memory_s = memory_time(gpu, reduced + index, images)
         written = kernel.input_elements
     place_slots = costs.max_place_slots if kernel.kind == "max" else costs.place_slots
     slots = written * place_slots + kernel.output_elements * kernel.window * costs.window_slots
     compute_s = compute_time(gpu, slots, 1.0)
     longer_s = max(memory_s / costs.share, compute_s)
     bound: Bound = "memory" if memory_s / costs.share >= compute_s else "compute"
-    return KernelCost(memory.start_s + longer_s, bound, kernel.flop, kernel.bytes)
+    return KernelCost(gpu.constants(MemoryCosts).start_s + longer_s, bound, kernel.flop, kernel.bytes)

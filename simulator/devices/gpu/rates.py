@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import lru_cache
-
-from simulator.devices.gpu.clock import POWER, PowerCosts, computes_on_tensor_cores, sustained_clock
+from simulator.devices.gpu.clock import computes_on_tensor_cores, sustained_clock
 from simulator.devices.gpu.gpu import Gpu
 from simulator.workload.precision import Precision
 
 __all__ = ["arithmetic_rate", "compute_rate", "held", "tensor_rate"]
 
 
-def held(gpu: Gpu, peak_flops_per_s: float, precision: Precision, power: PowerCosts = POWER) -> float:
-    """Return what is left of a peak rate in *precision* at the clock that is held."""
-    return peak_flops_per_s * sustained_clock(gpu, precision, power) / gpu.boost_clock_Hz
+def held(gpu: Gpu, peak_flops_per_s: float, precision: Precision, energy: float = 1.0) -> float:
+    """Return what is left of a peak rate in *precision* at the clock that is held; *energy* as :func:`compute_rate`."""
+    return peak_flops_per_s * sustained_clock(gpu, precision, energy) / gpu.boost_clock_Hz
 
 
 def compute_rate(gpu: Gpu, precision: Precision, energy: float = 1.0) -> float:
     """Return the peak rate, in FLOP/s, at the clock that is held; *energy*: of a clock, against a large product's."""
-    return held(gpu, gpu.peak(precision), precision, _power(energy))
-
-
-@lru_cache(maxsize=64)
-def _power(energy: float) -> PowerCosts:
-    return replace(POWER, multiply_add_J=energy * POWER.multiply_add_J) if energy != 1.0 else POWER
+    return held(gpu, gpu.peak(precision), precision, energy)
 
 
 def tensor_rate(gpu: Gpu, precision: Precision) -> float:

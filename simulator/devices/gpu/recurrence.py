@@ -11,19 +11,21 @@ Appleyard, Kocisky, Blunsom, "Optimizing performance of recurrent neural network
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
+from simulator.constants import constants
 from simulator.devices.cost import KernelCost
 from simulator.devices.gpu.blocks import Engine, blocks_time, tensor_engine
 from simulator.devices.gpu.convolution_algorithms import at_least, lane_share
-from simulator.devices.gpu.convolution_costs import CONVOLUTION, ConvolutionCosts
+from simulator.devices.gpu.convolution_costs import ConvolutionCosts
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.devices.gpu.rates import compute_rate, tensor_rate
 from simulator.devices.kernels import Recurrence
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
-__all__ = ["RECURRENCE", "RecurrenceCosts", "recurrence_cost"]
+__all__ = ["RecurrenceCosts", "recurrence_cost"]
 
 Tiles = Sequence[tuple[int, int]]
 
@@ -39,6 +41,7 @@ _ACCUMULATOR_BYTES = 4
 _NEXT_KERNEL_S = 1e-6  # that adds up what a split reduction left
 
 
+@constants("recurrence")
 @dataclass(frozen=True, slots=True)
 class RecurrenceCosts:
     """Constants, fitted by ``python -m validate.fit.operators.recurrence``.
@@ -46,30 +49,27 @@ class RecurrenceCosts:
     The layers ran on Maxwell, Pascal and Volta with cuDNN 5 to 7, and on Vega with MIOpen 1.3.
     """
 
-    forward: float = 0.686  # share of peak of a step's product, before Pascal
-    forward_pascal: float = 0.76  # of that
-    forward_late: float = 1.4  # of that: Volta and later
-    backward: float = 0.71  # likewise, for gradients of states
-    backward_pascal: float = 0.782
-    backward_late: float = 2.03
-    amd_forward: float = 0.474
-    amd_backward: float = 1.16  # above 1: what was timed may not hold the gradients of weights
-    all_steps: float = 0.792  # share of peak of a product over all steps
-    tensor: float = 0.775  # of tensor cores
-    tensor_tile_intensity: float = 26.7  # as in ConvolutionCosts; held
-    tensor_prologue_k: float = 8  # likewise, for products over all steps
-    tile_intensity: float = 9.15  # as in ConvolutionCosts, for a step's product
-    prologue_k: float = 150
-    residency: float = 0.218
-    step_s: float = 1.97e-05  # launches and gates of one step
-    amd_step_s: float = 5.98e-05
-    call_s: float = 7.78e-05  # once for all steps
+    forward: float
+    forward_pascal: float
+    forward_late: float
+    backward: float
+    backward_pascal: float
+    backward_late: float
+    amd_forward: float
+    amd_backward: float
+    all_steps: float
+    tensor: float
+    tensor_tile_intensity: float
+    tensor_prologue_k: float
+    tile_intensity: float
+    prologue_k: float
+    residency: float
+    step_s: float
+    amd_step_s: float
+    call_s: float
 
 
-RECURRENCE = RecurrenceCosts()
-
-
-def recurrence_cost(gpu: Gpu, kernel: Recurrence, costs: RecurrenceCosts = RECURRENCE) -> KernelCost:
+def recurrence_cost(gpu: Gpu, kernel: Recurrence) -> KernelCost:
     """Return the cost of *kernel* on *gpu*.
 
     Raises
@@ -78,6 +78,7 @@ def recurrence_cost(gpu: Gpu, kernel: Recurrence, costs: RecurrenceCosts = RECUR
         Where the device has no figure for the kernel's precision.
 
     """
+    costs = gpu.constants(RecurrenceCosts)
     gates = kernel.gates * kernel.hidden
     states = kernel.batch * kernel.timesteps
     if kernel.direction == "bwd_weight":
@@ -104,7 +105,7 @@ def recurrence_cost(gpu: Gpu, kernel: Recurrence, costs: RecurrenceCosts = RECUR
 
 def _rates(gpu: Gpu, precision: Precision) -> tuple[float, float]:
     """Return the rates, in FLOP/s, of fp32 lanes and of matrix units (0 where none serve *precision*)."""
-    return compute_rate(gpu, "fp32") * lane_share(gpu, CONVOLUTION), tensor_rate(gpu, precision)
+    return compute_rate(gpu, "fp32") * lane_share(gpu, gpu.constants(ConvolutionCosts)), tensor_rate(gpu, precision)
 
 
 def _step_share(gpu: Gpu, kernel: Recurrence, costs: RecurrenceCosts) -> float:
@@ -123,7 +124,7 @@ def _step_share(gpu: Gpu, kernel: Recurrence, costs: RecurrenceCosts) -> float:
 def _step_compute(gpu: Gpu, kernel: Recurrence, m: int, k: int, costs: RecurrenceCosts) -> float:
     """Return the seconds for which one step's product computes."""
     lanes, tensor = _rates(gpu, kernel.precision)
-    blocks = _blocks(costs)
+    blocks = _step_blocks(gpu)
     n, sms = kernel.batch, gpu.sm_count
     split_s = 2 * _ACCUMULATOR_BYTES * m * n / achieved_bandwidth(gpu) + _NEXT_KERNEL_S
     tiles: Tiles = _STEP
@@ -144,7 +145,7 @@ def _all_steps(gpu: Gpu, kernel: Recurrence, m: int, n: int, k: int, costs: Recu
     lanes, tensor = _rates(gpu, kernel.precision)
     bandwidth = achieved_bandwidth(gpu)
     share = costs.amd_forward if gpu.traits.kernels == "amd" else costs.all_steps
-    base = CONVOLUTION
+    base = gpu.constants(ConvolutionCosts)
     rate = min(lanes * share, _MOST_OF_PEAK * compute_rate(gpu, "fp32"))
     engine, tiles = Engine(gpu.sm_count, rate, base.tile_intensity, base.prologue_k), _ALL
     if tensor:
@@ -157,13 +158,7 @@ def _all_steps(gpu: Gpu, kernel: Recurrence, m: int, n: int, k: int, costs: Recu
     return at_least(compute_s, memory_s)
 
 
-def _blocks(costs: RecurrenceCosts) -> ConvolutionCosts:
+@lru_cache(maxsize=256)
+def _step_blocks(gpu: Gpu) -> ConvolutionCosts:
     """Return what blocks cost in a step."""
-    return _BLOCKS if costs is RECURRENCE else _with_residency(costs.residency)
-
-
-def _with_residency(residency: float) -> ConvolutionCosts:
-    return ConvolutionCosts(residency=residency)
-
-
-_BLOCKS = _with_residency(RECURRENCE.residency)
+    return replace(gpu.constants(ConvolutionCosts), residency=gpu.constants(RecurrenceCosts).residency)

@@ -12,21 +12,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from simulator.constants import constants
 from simulator.devices.cost import Bound, KernelCost
 from simulator.devices.gpu.batch_norm import channel_pass
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.lanes import compute_time
-from simulator.devices.gpu.memory import (
-    MEMORY,
-    MemoryCosts,
-    achieved_bandwidth,
-    l2_bandwidth,
-    memory_time,
-)
+from simulator.devices.gpu.memory import MemoryCosts, achieved_bandwidth, l2_bandwidth, memory_time
 from simulator.devices.kernels import Rowwise
 from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["ROWWISE", "RowwiseCosts", "rowwise_cost"]
+__all__ = ["RowwiseCosts", "rowwise_cost"]
 
 WARP_ROW = 1024  # longest row that softmax keeps in a warp's registers
 VECTOR_BYTES = 16  # one load of a thread
@@ -37,25 +32,23 @@ _SPLIT_BYTES = 32e6  # a cache at least as large, in front of
 _STACKED_BPS = 1.2e12  # memory at least as fast, is split
 
 
+@constants("rowwise")
 @dataclass(frozen=True, slots=True)
 class RowwiseCosts:
     """Constants of reductions, the same for all GPUs."""
 
-    warp_share: float = 0.966  # of a long stream's bandwidth, rows held in registers
-    warp_slots: float = 18.3  # lane slots an element, rows held in registers
-    softmax_slots: float = 31.1  # rows read three times: two exponentials and a division
-    norm_slots: float = 18.0  # Welford's running mean; no more, as layer norms of fp16 on A100 show
-    reuse_share: float = 0.793  # of the last-level cache: rows under way that are found again
-    reuse_slope: float = 4.2  # how sharply that ends where they outgrow it
-    load_s: float = 3.6e-07  # a dependent load of a block, memory under load
-    softmax_row_s: float = 6.04e-06  # of a block besides its loads: two reductions, start and end
-    amd_wait: float = 2.08  # times what a block waits: AMD's caches answer later
-    norm_row_s: float = 4.43e-06  # the same of layer normalisation
-    column_share: float = 0.8  # of bandwidth, sums down columns
-    amd_column_share: float = 0.25  # the same on AMD, as MI100 and MI250 show for the weights of layer norms
-
-
-ROWWISE = RowwiseCosts()
+    warp_share: float
+    warp_slots: float
+    softmax_slots: float
+    norm_slots: float
+    reuse_share: float
+    reuse_slope: float
+    load_s: float
+    softmax_row_s: float
+    amd_wait: float
+    norm_row_s: float
+    column_share: float
+    amd_column_share: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,24 +64,25 @@ class _Pass:
     slots: float
 
 
-def rowwise_cost(gpu: Gpu, kernel: Rowwise, costs: RowwiseCosts = ROWWISE, memory: MemoryCosts = MEMORY) -> KernelCost:
+def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
     """Return the cost of *kernel* on *gpu*."""
+    costs = gpu.constants(RowwiseCosts)
     n_bytes = float(kernel.rows * kernel.cols * ELEMENT_BYTES[kernel.precision])
     backward = kernel.kind.endswith("_bwd")
     name = kernel.kind.removesuffix("_bwd").removeprefix("log_")
     column_share = costs.amd_column_share if gpu.vendor == "amd" else costs.column_share
     if kernel.kind == "sum":
-        return _cost(kernel, memory, memory_time(gpu, n_bytes, 0.0, memory) / column_share, 0.0, n_bytes)
+        return _cost(gpu, kernel, memory_time(gpu, n_bytes, 0.0) / column_share, 0.0, n_bytes)
     if name.endswith("_weight"):
-        time_s = memory_time(gpu, 2.0 * n_bytes, 0.0, memory) / column_share
-        return _cost(kernel, memory, time_s, 0.0, 2.0 * n_bytes)
+        time_s = memory_time(gpu, 2.0 * n_bytes, 0.0) / column_share
+        return _cost(gpu, kernel, time_s, 0.0, 2.0 * n_bytes)
     if name == "batch_norm":
-        return _channels(gpu, kernel, n_bytes * (2 if backward else 1), costs, memory)
+        return _channels(gpu, kernel, n_bytes * (2 if backward else 1))
     if name == "softmax" and kernel.cols <= WARP_ROW:
         read = 2.0 * n_bytes if backward else n_bytes
         padded = kernel.rows * max(32, 1 << (kernel.cols - 1).bit_length())
-        memory_s = memory_time(gpu, read, n_bytes, memory) / costs.warp_share
-        return _cost(kernel, memory, memory_s, compute_time(gpu, padded, costs.warp_slots), read + n_bytes)
+        memory_s = memory_time(gpu, read, n_bytes) / costs.warp_share
+        return _cost(gpu, kernel, memory_s, compute_time(gpu, padded, costs.warp_slots), read + n_bytes)
     per_load = VECTOR_BYTES // ELEMENT_BYTES[kernel.precision]
     if name == "softmax":
         threads = _softmax_threads(kernel.cols // per_load)
@@ -102,7 +96,7 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise, costs: RowwiseCosts = ROWWISE, memor
         loads = -(-kernel.cols // (NORM_THREADS * per_load))
         first = 2 if backward else 1
         done = _Pass(first, first, 1, NORM_THREADS, 2 * loads, costs.norm_row_s, costs.norm_slots)
-    return _blocks(gpu, kernel, n_bytes, done, costs, memory)
+    return _blocks(gpu, kernel, n_bytes, done)
 
 
 def _softmax_threads(vectors: int) -> int:
@@ -111,11 +105,12 @@ def _softmax_threads(vectors: int) -> int:
     return max(32, 1 << (wanted - 1).bit_length())
 
 
-def _found_again(gpu: Gpu, under_way_bytes: float, costs: RowwiseCosts) -> float:
+def _found_again(gpu: Gpu, under_way_bytes: float) -> float:
     """Return the share of a second reading that the last-level cache serves."""
     size_bytes = gpu.l2_bytes / (2.0 if _is_split(gpu) else 1.0)
     if not size_bytes:
         return 0.0
+    costs = gpu.constants(RowwiseCosts)
     filled = under_way_bytes / (costs.reuse_share * size_bytes)
     return 1.0 / (1.0 + math.exp(costs.reuse_slope * math.log(filled)))
 
@@ -128,41 +123,41 @@ def _is_split(gpu: Gpu) -> bool:
     return gpu.vendor == "nvidia" and gpu.l2_bytes >= _SPLIT_BYTES and gpu.memory_bandwidth_Bps >= _STACKED_BPS
 
 
-def _blocks(
-    gpu: Gpu, kernel: Rowwise, n_bytes: float, done: _Pass, costs: RowwiseCosts, memory: MemoryCosts
-) -> KernelCost:
+def _blocks(gpu: Gpu, kernel: Rowwise, n_bytes: float, done: _Pass) -> KernelCost:
+    costs = gpu.constants(RowwiseCosts)
     places = gpu.sm_count * (gpu.traits.threads_per_sm // done.threads)
     under_way = min(1.0, places / kernel.rows) * n_bytes * done.first
-    missed = done.again * n_bytes * (1.0 - _found_again(gpu, under_way, costs))
-    memory_s = memory_time(gpu, done.first * n_bytes, done.written * n_bytes, memory)
-    memory_s += missed / achieved_bandwidth(gpu, 1.0, memory)
-    cache_s = (done.first + done.again + done.written) * n_bytes / l2_bandwidth(gpu, memory)
+    missed = done.again * n_bytes * (1.0 - _found_again(gpu, under_way))
+    memory_s = memory_time(gpu, done.first * n_bytes, done.written * n_bytes)
+    memory_s += missed / achieved_bandwidth(gpu, 1.0)
+    cache_s = (done.first + done.again + done.written) * n_bytes / l2_bandwidth(gpu)
     block_s = done.row_s + done.loads * costs.load_s
     if gpu.vendor == "amd":
         block_s *= costs.amd_wait
     waiting_s = max(0.0, kernel.rows / (gpu.sm_count * (_FULL_SM // done.threads)) - 1.0) * block_s
     compute_s = compute_time(gpu, kernel.rows * kernel.cols, done.slots)
     moved = (done.first + done.written) * n_bytes + missed
-    return _cost(kernel, memory, max(memory_s, cache_s), max(compute_s, waiting_s), moved, block_s)
+    return _cost(gpu, kernel, max(memory_s, cache_s), max(compute_s, waiting_s), moved, block_s)
 
 
-def _channels(gpu: Gpu, kernel: Rowwise, read_bytes: float, costs: RowwiseCosts, memory: MemoryCosts) -> KernelCost:
+def _channels(gpu: Gpu, kernel: Rowwise, read_bytes: float) -> KernelCost:
     """Cost batch normalisation, whose channels all are under way at once."""
-    done = channel_pass(gpu, kernel, _found_again(gpu, read_bytes, costs), memory=memory)
-    cost = _cost(kernel, memory, done.memory_s, done.threads_s, done.bytes)
+    done = channel_pass(gpu, kernel, _found_again(gpu, read_bytes))
+    cost = _cost(gpu, kernel, done.memory_s, done.threads_s, done.bytes)
     return replace(cost, bound="latency") if cost.bound == "compute" else cost
 
 
 def _cost(
-    kernel: Rowwise, memory: MemoryCosts, memory_s: float, other_s: float, moved_bytes: float, ends_s: float = 0.0
+    gpu: Gpu, kernel: Rowwise, memory_s: float, other_s: float, moved_bytes: float, ends_s: float = 0.0
 ) -> KernelCost:
     """Join what goes on at once: near a tie neither is hidden whole (a norm of fourth order).
 
     ``ends_s`` is one block, whose beginning and end nothing else hides.
     """
+    start_s = gpu.constants(MemoryCosts).start_s
     longer_s, shorter_s = max(memory_s, other_s), min(memory_s, other_s)
     joined_s = longer_s * (1.0 + (shorter_s / longer_s) ** 4) ** 0.25 if longer_s else 0.0
     bound: Bound = "memory" if memory_s >= other_s else "compute"
-    if joined_s < memory.start_s:
+    if joined_s < start_s:
         bound = "latency"
-    return KernelCost(memory.start_s + ends_s + joined_s, bound, kernel.flop, moved_bytes)
+    return KernelCost(start_s + ends_s + joined_s, bound, kernel.flop, moved_bytes)

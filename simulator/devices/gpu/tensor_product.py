@@ -23,8 +23,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
-from simulator.devices.gpu.clock import POWER, PowerCosts, computes_on_tensor_cores, energy_time, sustained_clock
+from simulator.constants import constants
+from simulator.devices.gpu.clock import computes_on_tensor_cores, energy_time, sustained_clock
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth, l2_bandwidth, resident_share
 from simulator.devices.gpu.product import ProductTime, Tile, parts_of_k, sides_of_wave
@@ -32,7 +34,7 @@ from simulator.devices.gpu.rates import arithmetic_rate
 from simulator.devices.kernels import Gemm
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
-__all__ = ["TENSOR_PRODUCTS", "TensorProductCosts", "TensorProducts", "is_pipelined", "tensor_product_time"]
+__all__ = ["TensorProductCosts", "TensorProducts", "is_pipelined", "tensor_product_time"]
 
 # (columns, rows), the larger first.
 _SIDES = (
@@ -71,52 +73,16 @@ class TensorProductCosts:
     partial: float  # of the time in which memory takes the sums that it adds up
 
 
+@constants("tensor_product")
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorProducts:
     """Constants of products by how operands come, the same for all GPUs of NVIDIA since Ampere."""
 
-    copies: TensorProductCosts = TensorProductCosts(
-        start_clocks=5650,
-        edge_clocks=1260,
-        edge_32_bit_clocks=2000,
-        rate=0.949,
-        rate_32_bit=0.7,
-        fetch=5.21,
-        alone=4250,
-        latency_s=9.97e-10,
-        cached=0.5,
-        overlap=3.12,
-        bandwidth_share=0.858,
-        l2_rate_share=0.474,
-        l2_share=0.295,
-        l2_clock_bytes=45,
-        exposed=0.305,
-        reduce_clocks=3750,
-        partial=0.361,
-    )
-    warps: TensorProductCosts = TensorProductCosts(
-        start_clocks=6540,
-        edge_clocks=483,
-        edge_32_bit_clocks=6960,
-        rate=1.0,
-        rate_32_bit=0.674,
-        fetch=0.921,
-        alone=6030,
-        latency_s=8.92e-10,
-        cached=0.676,
-        overlap=2.49,
-        bandwidth_share=0.957,
-        l2_rate_share=0.588,
-        l2_share=0.201,
-        l2_clock_bytes=138,
-        exposed=0.171,
-        reduce_clocks=6120,
-        partial=0.486,
-    )
-    power: PowerCosts = POWER
+    PARTS: ClassVar = {"copies": TensorProductCosts, "warps": TensorProductCosts}
+    copies: TensorProductCosts
+    warps: TensorProductCosts
 
 
-TENSOR_PRODUCTS = TensorProducts()
 _Way = tuple[float, Tile, int, float, float, float, float]
 
 
@@ -147,15 +113,16 @@ class _Product:
     energy_s: float  # in which the board may spend its energy
 
 
-def tensor_product_time(gpu: Gpu, kernel: Gemm, constants: TensorProducts = TENSOR_PRODUCTS) -> ProductTime:
+def tensor_product_time(gpu: Gpu, kernel: Gemm) -> ProductTime:
     """Return the time of *kernel* on *gpu*, in seconds; :func:`is_pipelined` holds for them."""
     piece = _piece_bytes(kernel)
     by_warps = gpu.traits.operands == "warps"
     synchronous = by_warps and piece < _WHOLE_PIECE
-    costs = constants.warps if by_warps and not synchronous else constants.copies
-    product = _product(gpu, kernel, costs, constants.power, piece)
+    both = gpu.constants(TensorProducts)
+    costs = both.warps if by_warps and not synchronous else both.copies
+    product = _product(gpu, kernel, costs, piece)
     best: _Way | None = None
-    for tile in _tiles(gpu, kernel.precision, costs, constants.power, synchronous=synchronous):
+    for tile in _tiles(gpu, kernel.precision, costs, synchronous=synchronous):
         tiles = kernel.batch * -(-kernel.m // tile.rows) * -(-kernel.n // tile.columns)
         # However k is split, arithmetic takes no less than spread evenly over all SMs.
         spread_s = tiles * tile.rows * tile.columns * 2.0 * kernel.k / (tile.sm_flops_per_s * gpu.sm_count)
@@ -188,7 +155,7 @@ def _piece_bytes(kernel: Gemm) -> int:
     return math.gcd(_WHOLE_PIECE, *strides)
 
 
-def _product(gpu: Gpu, kernel: Gemm, c: TensorProductCosts, power: PowerCosts, piece_bytes: int) -> _Product:
+def _product(gpu: Gpu, kernel: Gemm, c: TensorProductCosts, piece_bytes: int) -> _Product:
     element = ELEMENT_BYTES[kernel.precision]
     left, right = float(kernel.m * kernel.k * element), float(kernel.n * kernel.k * element)
     written = float(kernel.m * kernel.n * (kernel.out_bytes or element))
@@ -213,19 +180,17 @@ def _product(gpu: Gpu, kernel: Gemm, c: TensorProductCosts, power: PowerCosts, p
         partial_s_per_byte=c.partial / memory_Bps,
         start_s=c.start_clocks / clock_Hz,
         reduce_s=c.reduce_clocks / clock_Hz,
-        energy_s=energy_time(gpu, kernel.precision, 2.0 * kernel.m * kernel.n * kernel.k * kernel.batch, power),
+        energy_s=energy_time(gpu, kernel.precision, 2.0 * kernel.m * kernel.n * kernel.k * kernel.batch),
     )
 
 
 @lru_cache(maxsize=1024)
-def _tiles(
-    gpu: Gpu, precision: Precision, c: TensorProductCosts, power: PowerCosts, *, synchronous: bool
-) -> tuple[Tile, ...]:
+def _tiles(gpu: Gpu, precision: Precision, c: TensorProductCosts, *, synchronous: bool) -> tuple[Tile, ...]:
     """Return the tiles of products in *precision*, the largest first; *synchronous*: by instructions as Ampere has."""
     if gpu.traits.operands == "warps":  # energy_time holds large products to the board's power
         clock_Hz = _highest_clock(gpu) * gpu.calibration.compute
     else:
-        clock_Hz = sustained_clock(gpu, precision, power)
+        clock_Hz = sustained_clock(gpu, precision)
     sm_rate = arithmetic_rate(gpu, precision) / gpu.sm_count * clock_Hz / gpu.boost_clock_Hz * c.rate
     if synchronous:
         sm_rate = min(sm_rate, _SYNCHRONOUS_FLOP_BYTES / ELEMENT_BYTES[precision] * clock_Hz)

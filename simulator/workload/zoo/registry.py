@@ -44,12 +44,14 @@ class Entry:
     """A network of the zoo.
 
     ``defaults`` are the options that it takes, with what they are where none is given.
-    ``make`` writes its layers and returns what the loss is computed from.
+    ``make`` writes its layers and returns what the loss is computed from.  ``length_known``: it is for a task whose
+    sequences are of one length.
     """
 
     sample: str
     defaults: Mapping[str, Any]
     make: Callable[[NetworkBuilder, int, Mapping[str, Any]], Outputs]
+    length_known: bool = False
 
 
 def _images(
@@ -79,7 +81,8 @@ def _tokens(model: Callable[..., Outputs], length: int, sizes: Decoder | Encoder
             raise SizeError(f"{chosen.predicted} tokens cannot be predicted of a sequence of {length}")
         return model(b, b.input(batch, length), chosen)
 
-    return Entry("sequences", {"sequence_length": length, **defaults}, make)
+    known = isinstance(sizes, Encoder) and sizes.head == "question-answering"
+    return Entry("sequences", {"sequence_length": length, **defaults}, make, length_known=known)
 
 
 def _widths(default: tuple[int, ...], inputs: int, activation: str = "relu") -> Entry:
@@ -96,7 +99,7 @@ def _words(length: int, **sizes: int) -> Entry:
         given = {k: v for k, v in options.items() if k != "sequence_length"}
         return small.lstm_language_model(b, b.input(batch, options["sequence_length"]), **given)
 
-    return Entry("sequences", {"sequence_length": length, **sizes}, make)
+    return Entry("sequences", {"sequence_length": length, **sizes}, make, length_known=True)
 
 
 _decoder = partial(_tokens, decoder)

@@ -1,0 +1,18 @@
+"""The library's front door: machines, collectives, steps, and one way to ask for any of what is predicted."""
+
+from simulator.api.collectives import compare, make_request, simulate
+from simulator.api.machines import load_machine
+from simulator.api.session import Device, Question, Session
+from simulator.api.steps import simulate_step, simulate_training
+
+__all__ = [
+    "Device",
+    "Question",
+    "Session",
+    "compare",
+    "load_machine",
+    "make_request",
+    "simulate",
+    "simulate_step",
+    "simulate_training",
+]

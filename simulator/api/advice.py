@@ -1,0 +1,89 @@
+"""A step with what would be faster, and what would make it fit into memory: :func:`advised`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from simulator.questions.step import BUCKET_BYTES, StepQuestion
+from simulator.results.alternatives import Way, faster
+from simulator.results.training import TrainingResult
+from simulator.step.changes import changes_of
+from simulator.step.fitting import larger_device, what_would_fit
+from simulator.step.memory import MemoryNeed, memory_need
+from simulator.training.memory import device_memory
+from simulator.workload.network import Network
+
+if TYPE_CHECKING:
+    from simulator.api.session import Session
+    from simulator.devices.predict import Device
+    from simulator.questions.options import StepOptions
+
+__all__ = ["advised"]
+
+
+def advised(session: Session, question: StepQuestion) -> TrainingResult:
+    """Return the result of *question* with ``alternatives`` that are faster and ``remedies`` that make it fit.
+
+    Raises
+    ------
+    InputError, Unsuitable
+        As :meth:`Session.step`.
+
+    """
+    result = session.step(question)
+    count = result.device_count
+    device = session.device(question.where, result.step.device, question.threads)
+    ways = _ways(session, question, device, several=count > 1)
+    alternatives = faster(result.step_time_s, question.batch, ways)
+    remedies: tuple[str, ...] = ()
+    if not result.fits:
+        needed_bytes = result.tightest.need.total_bytes
+        remedies = (*_remedies(session, question, device, count), larger_device(needed_bytes))
+    return replace(result, alternatives=alternatives, remedies=remedies)
+
+
+def _ways(session: Session, question: StepQuestion, device: Device, *, several: bool) -> Iterator[Way]:
+    def way(words: str, changed: StepQuestion) -> Way:
+        def run() -> tuple[float, bool]:
+            found = session.step(changed)
+            return found.step_time_s, found.fits
+
+        return Way(words, changed.batch, run)
+
+    for words, sizes in _variants(session, question):
+        yield way(words, replace(question, sizes=sizes))
+    for change in changes_of(question.options, device):
+        if change.time:
+            yield way(change.words, replace(question, options=change.applied(question.options)))
+    if several and question.parallel == "dp" and not question.bucket_bytes:
+        yield way("--overlap bucket:25MiB", replace(question, bucket_bytes=BUCKET_BYTES))
+    yield way(f"--batch {2 * question.batch}", replace(question, batch=2 * question.batch))
+
+
+def _variants(session: Session, question: StepQuestion) -> Iterator[tuple[str, tuple[tuple[str, int | str], ...]]]:
+    """Yield other ways to compute the network, and its sizes then."""
+    for words, setting in session.source(question).variants:
+        yield words, (*(size for size in question.sizes if size[0] != setting[0]), setting)
+
+
+def _remedies(session: Session, question: StepQuestion, device: Device, count: int) -> Iterator[str]:
+    """Yield changes that would each make the step fit on each of *count* devices."""
+
+    def builder(of: StepQuestion) -> Callable[[int], Network]:
+        return lambda batch: session.network(replace(of, batch=batch))
+
+    def need(of: StepQuestion, network: Network, options: StepOptions) -> MemoryNeed:
+        alone = memory_need(network, options, device)
+        return alone if count == 1 else device_memory(alone, network, replace(of, options=options), count)
+
+    if count > 1 and question.parallel == "dp":
+        sharded = replace(question, parallel="fsdp")
+        if need(sharded, session.network(sharded), sharded.options).fits:
+            yield "--parallel fsdp"
+    variants = [(words, builder(replace(question, sizes=sizes))) for words, sizes in _variants(session, question)]
+    yield from what_would_fit(
+        builder(question), question.batch, question.options, device, variants, partial(need, question)
+    )

@@ -1,0 +1,172 @@
+"""One simulated collective, and all strategies compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simulator.collectives.alpha_beta import ALPHA_S
+from simulator.collectives.communicator import Communicator
+from simulator.collectives.registry import find_strategy, strategy_names
+from simulator.collectives.request import Request, Strategy, Unsuitable
+from simulator.constants import constants_file
+from simulator.engine.executor import execute
+from simulator.errors import InputError
+from simulator.network.machine import Machine
+from simulator.plan.merge import merge
+from simulator.results.result import Result, make_result
+from simulator.workload.collective import Collective
+
+__all__ = [
+    "ALPHA_S",
+    "chosen_gpus",
+    "compare",
+    "is_strategy",
+    "machines_fitted_to",
+    "make_request",
+    "run_collective",
+    "simulate",
+]
+
+
+def simulate(
+    machine: Machine,
+    strategy: str,
+    size_bytes: float,
+    *,
+    collective: Collective = "all-reduce",
+    gpus: Sequence[int] | None = None,
+    root: int = 0,
+    pairs: Sequence[tuple[int, int]] = (),
+    fold: bool = True,
+    group: Communicator | None = None,
+    gpus_per_process: int = 1,
+) -> Result:
+    """Simulate one collective of *size_bytes* over *gpus* of *machine*.
+
+    Parameters
+    ----------
+    gpus : sequence of int, optional
+        GPUs of the machine from 0, in rank order; all of them otherwise.
+    root : int
+        The rank at which a broadcast starts and a reduce ends.
+    pairs : sequence of (source, target)
+        Ranks of a send-recv; each rank to the next otherwise.
+    fold : bool
+        Pass repeated rounds as one event; the result is the same without.
+    group : Communicator, optional
+        The ranks, in place of *gpus*, with what has been found for them.
+    gpus_per_process : int
+        How many GPUs one host thread launches for, as nccl-tests' ``-g``; matters to ``nccl``.
+
+    Raises
+    ------
+    InputError
+        Where the strategy is not known or does not fit; says why.
+
+    """
+    request = make_request(
+        machine,
+        size_bytes,
+        collective=collective,
+        gpus=gpus,
+        root=root,
+        pairs=pairs,
+        group=group,
+        gpus_per_process=gpus_per_process,
+    )
+    try:
+        return run_collective(find_strategy(strategy), [request], fold=fold)
+    except Unsuitable as error:
+        raise InputError(f"{strategy} does not fit {machine.name}: {error}") from None
+
+
+def run_collective(strategy: Strategy, requests: Sequence[Request], *, fold: bool = True) -> Result:
+    """Simulate *requests*, one for each of several groups at once; raises Unsuitable."""
+    plan = merge([strategy.plan(request) for request in requests])
+    return make_result(strategy.name, requests[0], execute(requests[0].machine, plan, fold=fold))
+
+
+def chosen_gpus(machine: Machine, gpus: Sequence[int] | None) -> tuple[int, ...]:
+    """Return the nodes of *gpus* of *machine*, all of them where None is said; raises InputError."""
+    chosen = range(len(machine.gpus)) if gpus is None else gpus
+    wrong = [g for g in chosen if not 0 <= g < len(machine.gpus)]
+    if wrong:
+        raise InputError(f"{machine.name} has GPUs 0 to {len(machine.gpus) - 1}; there is no GPU {wrong[0]}")
+    if len(set(chosen)) != len(chosen):
+        raise InputError("a GPU is named twice; each takes part once")
+    if not chosen:
+        raise InputError("no GPU takes part; name at least one")
+    return tuple(machine.gpus[g] for g in chosen)
+
+
+def make_request(
+    machine: Machine,
+    size_bytes: float,
+    *,
+    collective: Collective = "all-reduce",
+    gpus: Sequence[int] | None = None,
+    root: int = 0,
+    pairs: Sequence[tuple[int, int]] = (),
+    group: Communicator | None = None,
+    gpus_per_process: int = 1,
+) -> Request:
+    """Return the request that :func:`simulate` plans; raises as it does."""
+    group = group or Communicator(machine, chosen_gpus(machine, gpus))
+    n_ranks = group.n_ranks
+    if not 0 <= root < n_ranks:
+        raise InputError(f"the root must be a rank from 0 to {n_ranks - 1}; got {root}")
+    for pair in pairs:
+        if not all(0 <= end < n_ranks for end in pair) or pair[0] == pair[1]:
+            raise InputError(f"a pair names two different ranks from 0 to {n_ranks - 1}; got {pair[0]}>{pair[1]}")
+    if not 0 <= size_bytes < float("inf"):
+        raise InputError(f"the size must be at least zero and finite; got {size_bytes}")
+    if gpus_per_process < 1:
+        raise InputError(f"a process drives at least one GPU; got {gpus_per_process}")
+    return Request(group, collective, size_bytes, root, tuple(pairs), gpus_per_process)
+
+
+def compare(
+    machine: Machine,
+    size_bytes: float,
+    *,
+    strategies: Sequence[str | Strategy] | None = None,
+    collective: Collective = "all-reduce",
+    gpus: Sequence[int] | None = None,
+    root: int = 0,
+    fold: bool = True,
+    group: Communicator | None = None,
+    gpus_per_process: int = 1,
+) -> tuple[list[Result], dict[str, str]]:
+    """Simulate every strategy that fits; return the results, fastest first, and why others do not fit."""
+    request = make_request(
+        machine,
+        size_bytes,
+        collective=collective,
+        gpus=gpus,
+        root=root,
+        group=group,
+        gpus_per_process=gpus_per_process,
+    )
+    results: list[Result] = []
+    unfit: dict[str, str] = {}
+    for strategy in strategies if strategies is not None else strategy_names():
+        chosen = find_strategy(strategy) if isinstance(strategy, str) else strategy
+        try:
+            results.append(run_collective(chosen, [request], fold=fold))
+        except Unsuitable as error:
+            unfit[strategy if isinstance(strategy, str) else strategy.name] = str(error)
+    return sorted(results, key=lambda r: r.sync_time_s), unfit
+
+
+def is_strategy(name: str) -> bool:
+    """Return whether there is a strategy called *name*."""
+    try:
+        find_strategy(name)
+    except InputError:
+        return False
+    return True
+
+
+def machines_fitted_to() -> tuple[str, ...]:
+    """Return the machines, as tables name them, whose measurements shaped the constants of NCCL."""
+    return tuple(constants_file("nccl")["fitted"]["machines"])

@@ -1,0 +1,387 @@
+"""Whatever can be asked, answered: :class:`Session`.
+
+Commands and tables of measurements ask here, with the same questions, and so get the same answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from simulator.api.collectives import chosen_gpus, make_request, run_collective
+from simulator.api.machines import load_machine
+from simulator.collectives.communicator import Communicator
+from simulator.collectives.registry import strategy_of
+from simulator.collectives.request import Strategy, Unsuitable
+from simulator.constants import DEFAULT, Constants
+from simulator.errors import InputError
+from simulator.network.machine import Machine
+from simulator.questions.access import AccessQuestion
+from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.copy import CopyQuestion
+from simulator.questions.disk import DiskQuestion
+from simulator.questions.launch import LaunchQuestion
+from simulator.questions.operator import OperatorQuestion
+from simulator.questions.step import StepQuestion
+from simulator.questions.where import Where
+from simulator.results.result import Result
+
+if TYPE_CHECKING:  # the models of devices are imported when one is asked for
+    from simulator.devices.predict import Device
+    from simulator.engine.timeline import Timeline
+    from simulator.places import Place, Places
+    from simulator.questions.calibration import Calibration
+    from simulator.results.account import Account
+    from simulator.results.training import TrainingResult
+    from simulator.workload.find import NetworkSource
+    from simulator.workload.network import Network
+else:
+    Device = Any
+
+__all__ = ["Device", "Question", "Session"]
+
+Question = (
+    CollectiveQuestion | StepQuestion | OperatorQuestion | CopyQuestion | AccessQuestion | LaunchQuestion | DiskQuestion
+)
+Q = TypeVar("Q")
+_Answer = float | str  # seconds, or why there is no prediction
+
+
+class Session:
+    """Machines and devices that questions have needed so far, each made once; equal questions are answered once.
+
+    Parameters
+    ----------
+    calibrations : mapping of str to Calibration, optional
+        Constants of single devices, by the name of their part.
+    constants : Constants, optional
+        Those that all devices share, where they are not what the files say.
+
+    """
+
+    def __init__(self, calibrations: Mapping[str, Calibration] | None = None, constants: Constants = DEFAULT) -> None:
+        self.calibrations = dict(calibrations or {})
+        self.constants = constants
+        self._kept: dict[object, Any] = {}
+        self._answers: dict[tuple[str, Question], _Answer] = {}
+
+    def calibrated(self, calibrations: Mapping[str, Calibration], constants: Constants | None = None) -> Session:
+        """Return a session that knows *calibrations*, and *constants*, instead; machines are those of this one."""
+        other = Session(calibrations, constants or self.constants)
+        other._kept = {
+            key: made for key, made in self._kept.items() if not (isinstance(key, tuple) and "places" in key)
+        }
+        return other
+
+    # -- what there is -------------------------------------------------------------
+
+    def know(self, where: Where, machine: Machine) -> None:
+        """Take *machine* for what is *where*, whatever stands in the catalogue."""
+        self._kept[where] = machine
+
+    def machine(self, where: Where) -> Machine:
+        """Return the machine *where*; raises InputError."""
+        return self._once(where, lambda: load_machine(where.topology, n_nodes=where.nodes, fabric=where.fabric))
+
+    def group(self, where: Where, gpus: tuple[int, ...] | None) -> Communicator:
+        """Return the *gpus* of the machine *where* as ranks; raises InputError."""
+        machine = self.machine(where)
+        ranks = chosen_gpus(machine, gpus)
+        whole: Communicator = self._once((where, "all"), lambda: Communicator(machine, machine.gpus))
+        place = {node: number for number, node in enumerate(machine.gpus)}
+        return whole if ranks == machine.gpus else whole.part([place[node] for node in ranks])
+
+    def places(self, where: Where) -> Places:
+        """Return the devices of the machine *where*; raises InputError."""
+        from simulator.places import Places
+
+        return self._once((where, "places"), lambda: Places(self.machine(where), self.calibrations, self.constants))
+
+    def device(self, where: Where, name: str | None = None, threads: int | None = None) -> Device:
+        """Return the device called *name* of the machine *where*; raises InputError."""
+        return self.places(where).find(name, threads=threads).device
+
+    def kernel_classes(self, question: Question) -> frozenset[str]:
+        """Return the classes of the kernels of an operator, as calibrations name them; raises InputError."""
+        from simulator.devices.predict import kernel_class
+        from simulator.step.operator import operator_kernels
+
+        assert isinstance(question, OperatorQuestion)
+        return frozenset(kernel_class(kernel) for kernel in operator_kernels(question))
+
+    def last_cache_bytes(self, where: Where, name: str | None = None) -> float:
+        """Return the size of the last cache of the device called *name*; 0 where it has none; raises InputError."""
+        from simulator.devices.gpu.gpu import Gpu
+
+        device = self.device(where, name)
+        if isinstance(device, Gpu):
+            return device.l2_bytes
+        return device.caches[-1].size_bytes if device.caches else 0.0
+
+    def source(self, question: StepQuestion) -> NetworkSource:
+        """Return what builds the network of *question* for any batch; raises InputError."""
+        from simulator.workload.find import find_network
+
+        key = question.workload, question.sizes, question.options.trains
+        sizes = dict(question.sizes)
+        length, image = sizes.pop("sequence_length", None), sizes.pop("image", None)
+        return self._once(
+            ("source", key),
+            lambda: find_network(
+                question.workload,
+                training=question.options.trains,
+                sequence_length=length,  # type: ignore[arg-type]
+                image=image,  # type: ignore[arg-type]
+                settings=sizes,
+            ),
+        )
+
+    def network(self, question: StepQuestion) -> Network:
+        """Return the network of *question*; raises InputError."""
+        return self.source(question).build(question.batch)
+
+    def _once(self, key: object, make: Callable[[], Q]) -> Q:
+        """Return what *make* returned, or raise what it raised, when *key* was first asked for."""
+        if key not in self._kept:
+            try:
+                self._kept[key] = make()
+            except InputError as error:
+                self._kept[key] = error
+        found = self._kept[key]
+        if isinstance(found, InputError):
+            raise found
+        return found  # type: ignore[no-any-return]
+
+    # -- answers -------------------------------------------------------------------
+
+    def time_s(self, question: Question) -> float:
+        """Return the predicted seconds of *question*.
+
+        Raises
+        ------
+        InputError
+            Where it cannot be predicted; says why.
+
+        """
+        return self._answered("time", question, _TIMES)
+
+    def bound_s(self, question: Question) -> float:
+        """Return what the data sheet alone says: the least that a prediction must beat; raises as :meth:`time_s`."""
+        return self._answered("bound", question, _BOUNDS)
+
+    def _answered(
+        self, what: str, question: Question, functions: Mapping[type, Callable[[Session, Any], float]]
+    ) -> float:
+        key = what, question
+        if key not in self._answers:
+            try:
+                self._answers[key] = functions[type(question)](self, question)
+            except InputError as error:
+                self._answers[key] = str(error)
+            except Unsuitable as error:
+                self._answers[key] = f"{getattr(question, 'strategy', '')} does not fit: {error}"
+        answer = self._answers[key]
+        if isinstance(answer, str):
+            raise InputError(answer)
+        return answer
+
+    def collective(self, question: CollectiveQuestion, *, fold: bool = True) -> Result:
+        """Return the result of a collective, with *fold* as :func:`simulate`; raises InputError, or Unsuitable."""
+        group = self.group(question.where, question.gpus)
+        size = question.group_size or group.n_ranks
+        if not 1 < size <= group.n_ranks or group.n_ranks % size:
+            raise InputError(f"{group.n_ranks} ranks do not make groups of {size}")
+        groups = [group.part(range(i, i + size)) for i in range(0, group.n_ranks, size)]
+        strategy = strategy_of(
+            question.strategy,
+            question.software,
+            algorithm=question.algorithm,
+            in_switch=question.in_switch,
+            constants=self.constants,
+        )
+        requests = [
+            make_request(
+                group.machine,
+                question.size_bytes,
+                collective=question.collective,
+                root=question.root,
+                pairs=question.pairs,
+                group=part if len(groups) > 1 else group,
+                gpus_per_process=question.gpus_per_process,
+            )
+            for part in groups
+        ]
+        return run_collective(strategy, requests, fold=fold)
+
+    def step(self, question: StepQuestion) -> TrainingResult:
+        """Return the result of a step, on one device or over several; raises InputError, or Unsuitable."""
+        from simulator.api.steps import run_alone, run_together
+        from simulator.results.training import alone_result
+
+        places, network = self.places(question.where), self.network(question)
+        place = self._single(question, places)
+        if place is not None:
+            return alone_result(question, run_alone(places.machine, place, network, question))
+        group = self.group(question.where, question.gpus)
+        return run_together(places, network, question, group, self._strategy(question))
+
+    def advised(self, question: StepQuestion) -> TrainingResult:
+        """Return :meth:`step` with what would be faster, and what would make it fit; raises as that."""
+        from simulator.api.advice import advised
+
+        return advised(self, question)
+
+    def account(self, question: Question) -> Account:
+        """Return how the model comes to the time of an operator, or of a step on one device; raises InputError.
+
+        Of other questions, what is known of the device.
+        """
+        from simulator.results.account import device_account, operator_account, step_account
+
+        if isinstance(question, OperatorQuestion):
+            return operator_account(question, self.device(question.where, question.device, question.threads))
+        if isinstance(question, StepQuestion):
+            step = self.step(question).step
+            return step_account(step, self.device(question.where, step.device))
+        return device_account(self.device(question.where, getattr(question, "device", None)))
+
+    def slowed_host_s(self, question: StepQuestion, scale: float) -> float:
+        """Return the seconds of a step on one device whose host takes *scale* times as long; raises InputError."""
+        from simulator.api.steps import alone_timeline
+
+        places, network = self.places(question.where), self.network(question)
+        place = self._single(question, places)
+        if place is None:
+            raise InputError("the hosts of several devices are not slowed one by one")
+        return alone_timeline(places.machine, place, network, question, host_scale=scale).end_s
+
+    def step_timeline(self, question: StepQuestion) -> Timeline:
+        """Return when a step happens, without what :meth:`step` makes of it; raises as that."""
+        from simulator.api.steps import alone_timeline, together_timeline
+
+        places, network = self.places(question.where), self.network(question)
+        place = self._single(question, places)
+        if place is not None:
+            return alone_timeline(places.machine, place, network, question)
+        group, strategy = self.group(question.where, question.gpus), self._strategy(question)
+        return together_timeline(places, network, question, group, strategy)[1]
+
+    def _strategy(self, question: StepQuestion) -> Strategy:
+        return strategy_of(question.strategy, question.software, constants=self.constants)
+
+    def _single(self, question: StepQuestion, places: Places) -> Place | None:
+        """Return the place where only one device takes part, None where several do."""
+        gpus = places.machine.gpus
+        if question.device is None and len(gpus) > 1 and (question.gpus is None or len(question.gpus) > 1):
+            return None
+        if question.device is None and question.gpus:
+            return places.place(chosen_gpus(places.machine, question.gpus)[0])
+        library = question.software.cpu_library
+        return places.find(question.device, threads=question.threads, library=library)
+
+
+def _collective_bound_s(session: Session, question: CollectiveQuestion) -> float:
+    from simulator.collectives.alpha_beta import alpha_beta_ring_s
+
+    group = session.group(question.where, question.gpus)
+    first = group.part(range(question.group_size or group.n_ranks))
+    return alpha_beta_ring_s(first, question.collective, question.size_bytes)
+
+
+def _step_s(session: Session, question: StepQuestion) -> float:
+    return session.step_timeline(question).end_s
+
+
+def _step_bound_s(session: Session, question: StepQuestion) -> float:
+    from simulator.step.operator import network_roofline_s
+
+    device = session.device(question.where, question.device)
+    return question.micro_batches * network_roofline_s(session.network(question), question.options, device)
+
+
+def _operator_s(session: Session, question: OperatorQuestion) -> float:
+    from simulator.step.operator import operator_s
+
+    return operator_s(question, session.device(question.where, question.device, question.threads))
+
+
+def _operator_bound_s(session: Session, question: OperatorQuestion) -> float:
+    from simulator.step.operator import operator_roofline_s
+
+    return operator_roofline_s(question, session.device(question.where, question.device, question.threads))
+
+
+def _copy_s(session: Session, question: CopyQuestion) -> float:
+    from simulator.engine.executor import execute
+    from simulator.host.copies import copy_plan, copy_within_s
+
+    places = session.places(question.where)
+    within_s = copy_within_s(question, places)
+    if within_s is not None:
+        return within_s
+    router = session.group(question.where, None).router
+    return execute(places.machine, copy_plan(question, places, router)).end_s
+
+
+def _copy_bound_s(session: Session, question: CopyQuestion) -> float:
+    from simulator.host.copies import copy_bound_s
+
+    return copy_bound_s(question, session.places(question.where), session.group(question.where, None).router)
+
+
+def _access_s(session: Session, question: AccessQuestion) -> float:
+    from simulator.host.memory import access_s
+
+    places = session.places(question.where)
+    part = places.part(question.device)
+    return access_s(question, places.find(question.device, threads=question.threads).device, part)
+
+
+def _access_bound_s(session: Session, question: AccessQuestion) -> float:
+    from simulator.host.memory import access_bound_s
+
+    return access_bound_s(question, session.device(question.where, question.device, question.threads))
+
+
+def _launch_s(session: Session, question: LaunchQuestion) -> float:
+    from simulator.host.launches import launch_s
+
+    return launch_s(question, session.device(question.where, question.device))
+
+
+def _launch_bound_s(session: Session, question: LaunchQuestion) -> float:
+    from simulator.host.launches import launch_kernels_s
+
+    return launch_kernels_s(question, session.device(question.where, question.device))
+
+
+def _disk_s(session: Session, question: DiskQuestion) -> float:
+    from simulator.host.disks import disk_s
+
+    return disk_s(question, session.machine(question.where), session.places(question.where))
+
+
+def _disk_bound_s(session: Session, question: DiskQuestion) -> float:
+    from simulator.host.disks import disk_bound_s
+
+    return disk_bound_s(question, session.machine(question.where))
+
+
+_TIMES: dict[type, Callable[[Session, Any], float]] = {
+    CollectiveQuestion: lambda session, question: session.collective(question).sync_time_s,
+    StepQuestion: _step_s,
+    OperatorQuestion: _operator_s,
+    CopyQuestion: _copy_s,
+    AccessQuestion: _access_s,
+    LaunchQuestion: _launch_s,
+    DiskQuestion: _disk_s,
+}
+_BOUNDS: dict[type, Callable[[Session, Any], float]] = {
+    CollectiveQuestion: _collective_bound_s,
+    StepQuestion: _step_bound_s,
+    OperatorQuestion: _operator_bound_s,
+    CopyQuestion: _copy_bound_s,
+    AccessQuestion: _access_bound_s,
+    LaunchQuestion: _launch_bound_s,
+    DiskQuestion: _disk_bound_s,
+}

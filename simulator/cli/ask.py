@@ -1,0 +1,32 @@
+"""What ``simulate`` does: the command for what is asked."""
+
+from __future__ import annotations
+
+from simulator.cli.written import Written, check_read
+
+__all__ = ["run"]
+
+
+def run(written: Written) -> None:
+    """Answer what was *written*.
+
+    Raises
+    ------
+    ToposimError
+        Where the input cannot be used or the run failed; nothing has been printed or left half-written then, but
+        where a step does not fit into memory, which is said last.
+
+    """
+    check_read(written)
+    if written.kind == "single":
+        from simulator.cli.single_command import run_single
+
+        run_single(written)
+    elif written.kind == "step":
+        from simulator.cli.step_command import run_steps
+
+        run_steps(written)
+    else:
+        from simulator.cli.exchange_command import run_exchange
+
+        run_exchange(written)

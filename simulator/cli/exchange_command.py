@@ -1,0 +1,195 @@
+"""What ``simulate`` does with an exchange: a collective by each strategy, on each machine, at each size."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from simulator.api.session import Session
+from simulator.cli import exchange_text as text
+from simulator.cli.machines import find_machines
+from simulator.cli.options import (
+    look_here,
+    parse_algorithm,
+    parse_collective,
+    parse_count,
+    parse_gpus,
+    parse_software,
+    parse_strategies,
+)
+from simulator.cli.output import Files, show, tell
+from simulator.cli.written import Written
+from simulator.collectives.request import Unsuitable
+from simulator.console.progress import Progress
+from simulator.console.style import choose_style
+from simulator.errors import Fault, InputError, SimulationError, one_line
+from simulator.questions.collective import CollectiveQuestion
+from simulator.results.document import document, to_json
+from simulator.results.reason import best_of, by_time
+from simulator.results.result import Result
+from simulator.results.sweep import sweep_table
+from simulator.workload.parse import Payload, parse_workload
+
+__all__ = ["run_exchange"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """``by_size`` holds, for each size, the results, fastest first; ``unfit`` why others do not fit, by name."""
+
+    by_size: tuple[tuple[Result, ...], ...]
+    unfit: dict[str, str]
+
+
+def run_exchange(written: Written) -> None:
+    """Check the options, simulate, write the files asked for, and print the results; raises ToposimError."""
+    session = Session()
+    look_here(written.workload)
+    payload = parse_workload(written.workload)
+    questions, names = _questions(written, session)
+    if written.trace is not None and payload.is_sweep:
+        raise InputError(f"--trace shows one size; {one_line(payload.text, 60)} has {len(payload.sizes)}")
+    with ExitStack() as stack:
+        files = Files(written, stack)
+        runs = _simulate(written, session, questions, names, payload)
+        if files.wants_trace:
+            from simulator.results.trace import chrome_trace
+
+            best = best_of(runs.by_size[0])
+            several = len(runs.by_size[0]) > 1
+            files.trace(chrome_trace(best), f" of {best.strategy}" if several else "")
+        if files.plot_kind:
+            from reports.figure import draw
+
+            files.plot(draw(runs.by_size, files.plot_kind))
+        _print(written, session, questions, payload, runs)
+
+
+def _questions(written: Written, session: Session) -> tuple[list[CollectiveQuestion], list[str]]:
+    """Return the questions about each machine, of no size yet, and what each strategy is told apart by."""
+    collective = parse_collective(written.collective)
+    strategies = parse_strategies(written.strategy or "all")
+    machines = find_machines(written, session)
+    questions, names = [], []
+    for where in machines:
+        machine = session.machine(where)
+        if not machine.gpus:
+            raise InputError(f"{machine.name} has no GPU, so nothing is exchanged; --batch 32 runs a step on its CPU")
+        gpus = parse_gpus(written.gpus, machine)
+        root = parse_count("--root", written.root)
+        if not 0 <= root < len(gpus):
+            raise InputError(f"--root {root}: the ranks are 0 to {len(gpus) - 1}")
+        driven = parse_count("--gpus-per-process", written.gpus_per_process)
+        if not 1 <= driven <= len(gpus):
+            one = f"--gpus-per-process {driven}: {len(gpus)} GPUs take part"
+            raise InputError(f"{one}; a process drives 1 to {len(gpus)}")
+        for name in strategies:
+            questions.append(
+                CollectiveQuestion(
+                    where=where,
+                    size_bytes=0.0,
+                    collective=collective,
+                    strategy=name,
+                    gpus=tuple(gpus) if written.gpus is not None else None,
+                    group_size=None if written.group_size is None else _group_size(written.group_size, len(gpus)),
+                    root=root,
+                    pairs=_pairs(written.pairs, collective, len(gpus)),
+                    gpus_per_process=driven,
+                    algorithm=parse_algorithm(written.algorithm) if name == "nccl" else None,
+                    dtype=written.dtype,
+                    software=parse_software(written.nccl),
+                )
+            )
+            names.append(f"{name} on {machine.name}" if len(machines) > 1 else name)
+    if written.algorithm is not None and "nccl" not in strategies:
+        raise InputError("--algorithm: is NCCL's choice; --strategy nccl reads it")
+    return questions, names
+
+
+def _group_size(text: str, n_ranks: int) -> int:
+    size = parse_count("--group-size", text)
+    if not 1 < size <= n_ranks or n_ranks % size:
+        raise InputError(f"--group-size {size}: {n_ranks} GPUs do not make groups of it")
+    return size
+
+
+def _pairs(text: str | None, collective: str, n_ranks: int) -> tuple[tuple[int, int], ...]:
+    if text is None:
+        return ()
+    if collective != "send-recv":
+        raise InputError(f"--pairs: is for --collective send-recv, not {collective}")
+    found = []
+    for word in text.split(","):
+        match = re.fullmatch(r"(\d{1,6})>(\d{1,6})", word.strip(), re.ASCII)
+        if match is None:
+            raise InputError(f"--pairs {one_line(text, 60)}: write for example 0>1,2>3")
+        pair = int(match[1]), int(match[2])
+        if pair[0] == pair[1] or max(pair) >= n_ranks:
+            raise InputError(f"--pairs {one_line(text, 60)}: a pair names two of the ranks 0 to {n_ranks - 1}")
+        found.append(pair)
+    return tuple(found)
+
+
+def _simulate(
+    written: Written, session: Session, questions: Sequence[CollectiveQuestion], names: Sequence[str], payload: Payload
+) -> _Runs:
+    by_size: list[tuple[Result, ...]] = []
+    unfit: dict[str, str] = {}
+    fitting = list(zip(questions, names, strict=True))
+    with Progress(len(payload.sizes) * len(fitting), "simulating", quiet=written.quiet) as progress:
+        for size in payload.sizes:
+            found: list[Result] = []
+            for question, name in fitting:
+                try:
+                    found.append(session.collective(replace(question, size_bytes=float(size)), fold=written.fold))
+                except Unsuitable as reason:
+                    unfit[name] = str(reason)
+                except SimulationError as error:
+                    machine = session.machine(question.where).name
+                    raise SimulationError(f"{question.strategy} on {machine}: {error}") from error
+                progress.advance(name)
+            fitting = [(question, name) for question, name in fitting if name not in unfit]
+            by_size.append(tuple(by_time(found)))
+    if not fitting:
+        where = session.machine(questions[0].where).name
+        many = len({question.where for question in questions}) > 1
+        raise InputError(
+            [
+                Fault(f"--strategy {name} does not fit{'' if many else f' {where}'}: {why}")
+                for name, why in unfit.items()
+            ]
+        )
+    return _Runs(tuple(by_size), unfit)
+
+
+def _print(
+    written: Written, session: Session, questions: Sequence[CollectiveQuestion], payload: Payload, runs: _Runs
+) -> None:
+    results = [result for found in runs.by_size for result in found]
+    machines = [session.machine(where) for where in dict.fromkeys(question.where for question in questions)]
+    if written.json:
+        sys.stdout.write(to_json(document(machines[0].name, payload.text, results, runs.unfit)))
+        return
+    style = choose_style(sys.stdout)
+    if payload.is_sweep:
+        ways = dict.fromkeys((result.machine, result.strategy) for result in results)
+        tables = [
+            sweep_table([r for r in results if (r.machine, r.strategy) == way], root=questions[0].root) for way in ways
+        ]
+        sys.stdout.write("\n".join(tables))
+        for line in text.unfit_lines(runs.unfit, style):
+            tell(written, line)
+        return
+    if results[0].n_ranks == 1:
+        network = "resnet50" if payload.text.startswith(("bytes:", "sweep:")) else payload.text
+        tell(written, f"one GPU exchanges nothing; --workload {network} --batch 32 simulates a step on it")
+    lines = text.title(results, payload, [len(machine.gpus) for machine in machines], style)
+    lines += ["", *text.comparison(results, style)]
+    if len(results) == 1:
+        lines += text.detail(results[0], style)
+    if runs.unfit:
+        lines += ["", *text.unfit_lines(runs.unfit, style)]
+    show(lines)

@@ -1,0 +1,163 @@
+"""Results as text for a reader: aligned on a wide screen or a pipe, stacked on a narrow one."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+
+from simulator.console.style import Style
+from simulator.results.columns import (
+    bandwidth_column,
+    duration_column,
+    lay_out,
+    percent,
+    shortened_ring,
+    size_column,
+)
+from simulator.results.reason import verdict
+from simulator.results.result import LinkUse, Result
+from simulator.units import format_size
+from simulator.workload.parse import Payload
+
+__all__ = ["comparison", "detail", "title", "unfit_lines"]
+
+_SHOWN_LINKS = 8
+_SHOWN_RINGS = 8
+_BOUNDS = "ideal schedules on the bare links, without launches and protocols: bounds"
+_ONLY_BOUNDS = "these are ideal schedules on the bare links, without launches and protocols: bounds"
+
+
+def title(results: Sequence[Result], payload: Payload, n_gpus: Sequence[int], style: Style) -> list[str]:
+    """Return what was simulated; *n_gpus* are those of each machine."""
+    first = results[0]
+    machines = dict.fromkeys(result.machine for result in results)
+    what = payload.text if not payload.description else f"{payload.text}, {payload.description}"
+    text = f"{first.collective} of {format_size(first.size_bytes)}"
+    if len(machines) == 1:
+        gpus = f"{first.n_ranks} GPUs" if first.n_ranks != 1 else "1 GPU"
+        if first.gpus != tuple(range(n_gpus[0])):
+            gpus += f" ({shortened_ring(first.gpus)})"
+        text = f"{first.machine}: {text} over {gpus}"
+    else:
+        text += f" on {len(machines)} machines"
+    if not what.startswith("bytes:"):
+        text += f" ({what})"
+    return [style.mark(line, "bold") for line in _wrapped(text, style)]
+
+
+def comparison(results: Sequence[Result], style: Style) -> list[str]:
+    """Return a table of *results*, what software does before ideal schedules, and the verdict."""
+    software = [result for result in results if result.counts_software]
+    bounds = [result for result in results if not result.counts_software]
+    ordered = [*software, *bounds]
+    many = len(results) > 1
+    best_s = ordered[0].sync_time_s
+    bandwidths = bandwidth_column([*(r.algbw_Bps for r in ordered), *(r.busbw_Bps for r in ordered)])
+    columns = {
+        "strategy": [r.strategy for r in ordered],
+        "machine": [r.machine for r in ordered],
+        "GPUs": [str(r.n_ranks) for r in ordered],
+        "time": duration_column([r.sync_time_s for r in ordered]),
+        "against first": [f"{r.sync_time_s / best_s:.3f} x" if best_s > 0 else "-" for r in ordered],
+        "algbw": bandwidths[: len(ordered)],
+        "busbw": bandwidths[len(ordered) :],
+        "bottleneck": [r.bottleneck.name if r.bottleneck else "none" for r in ordered],
+        "use": [percent(r.bottleneck.utilisation) if r.bottleneck else "-" for r in ordered],
+    }
+    if len({r.machine for r in ordered}) == 1:
+        del columns["machine"], columns["GPUs"]
+    if not many:
+        del columns["against first"]
+    right = [name not in ("strategy", "machine", "bottleneck") for name in columns]
+    rows = [list(columns), *(list(row) for row in zip(*columns.values(), strict=True))]
+    lines = lay_out(rows, right)
+    split = len(software) + 1 if software and bounds else 0
+    if style.width is not None and max(len(line) for line in lines) > style.width:
+        lines = _stacked(rows, split, style)
+    else:
+        lines[0] = style.mark(lines[0], "dim")
+        if many and software:
+            lines[1] = style.mark(lines[1], "bold", "green")
+        if split:
+            lines.insert(split, style.mark(_BOUNDS, "dim"))
+    if many:
+        lines += ["", *_wrapped(verdict(ordered), style)]
+        if not software:
+            lines += [style.mark(line, "dim") for line in _wrapped(_ONLY_BOUNDS, style)]
+    return lines
+
+
+def _stacked(rows: Sequence[Sequence[str]], split: int, style: Style) -> list[str]:
+    header, *entries = rows
+    width = max(len(name) for name in header[1:])
+    lines: list[str] = []
+    for i, entry in enumerate(entries):
+        if i + 1 == split:
+            lines += _wrapped(_BOUNDS, style)
+        marks = ("bold", "green") if i == 0 and split else ("bold",)
+        lines.append(style.mark(entry[0], *marks))
+        lines += [f"  {name.ljust(width)}  {text}" for name, text in zip(header[1:], entry[1:], strict=True)]
+    return lines
+
+
+def unfit_lines(unfit: Mapping[str, str], style: Style) -> list[str]:
+    """Return one line for each strategy that does not fit, and why."""
+    return [
+        style.mark(line, "dim")
+        for name, reason in unfit.items()
+        for line in _wrapped(f"{name} does not fit: {reason}", style, hang=2)
+    ]
+
+
+def detail(result: Result, style: Style) -> list[str]:
+    """Return the rings, the links in use and the notes of one *result*."""
+    lines: list[str] = []
+    if result.rings:
+        alike: dict[tuple[int, ...], int] = {}
+        for ring in result.rings:
+            alike[ring] = alike.get(ring, 0) + 1
+        lines += ["", style.mark(f"rings ({len(result.rings)}, by GPU)", "bold")]
+        for ring, count in list(alike.items())[:_SHOWN_RINGS]:
+            times = f"  x {count}" if count > 1 else ""
+            lines += _wrapped("  " + shortened_ring(ring) + times, style, hang=4)
+        if len(alike) > _SHOWN_RINGS:
+            lines.append(f"  and {len(alike) - _SHOWN_RINGS} more (--json lists all)")
+    lines += _links(result, style)
+    if result.notes:
+        lines += ["", style.mark("notes", "bold")]
+        for note in result.notes:
+            lines += _wrapped(f"  {note}", style, hang=4)
+    return lines
+
+
+def _links(result: Result, style: Style) -> list[str]:
+    """Return the links by use, those that are used alike in one line."""
+    alike: dict[tuple[float, float], list[LinkUse]] = {}
+    for use in result.links:
+        if use.bytes > 0:
+            alike.setdefault((round(use.utilisation, 6), round(use.bytes, 3)), []).append(use)
+    if not alike:
+        return []
+    kinds = sorted(alike.values(), key=lambda uses: -round(uses[0].utilisation, 6))
+    shown = kinds[:_SHOWN_LINKS]
+    names = [f"{u[0].name} and {len(u) - 1} more" if len(u) > 1 else u[0].name for u in shown]
+    columns = [names, size_column([u[0].bytes for u in shown]), [percent(u[0].utilisation) for u in shown]]
+    rows = [["links by use", "bytes each", "use"], *(list(row) for row in zip(*columns, strict=True))]
+    lines = lay_out(rows, [False, True, True])
+    if style.width is not None and max(len(line) for line in lines) > style.width:
+        lines = ["links by use"]
+        for name, size, use in rows[1:]:
+            lines += [f"  {name}", f"    {size}, {use}"]
+    lines[0] = style.mark(lines[0], "bold")
+    hidden = sum(len(uses) for uses in kinds[_SHOWN_LINKS:])
+    if hidden:
+        lines.append(f"and {hidden} more (--json lists all)")
+    return ["", *lines]
+
+
+def _wrapped(text: str, style: Style, hang: int = 0) -> list[str]:
+    if style.width is None:
+        return [text]
+    return textwrap.wrap(
+        text, style.width, subsequent_indent=" " * hang, break_on_hyphens=False, break_long_words=False
+    ) or [text]

@@ -1,0 +1,102 @@
+"""The options as they were written, and which of them a question reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from simulator.errors import Fault, InputError
+from simulator.questions.words import KINDS
+
+__all__ = ["OVERLAP", "Written", "check_read"]
+
+OVERLAP = "bucket:25MiB"
+_EXCHANGE, _STEP, _SINGLE = "exchange", "step", "single"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """All options that say what is simulated, and how it is shown; with what stands for one that is not written."""
+
+    topology: str | None = None
+    workload: str = "resnet50"
+    nodes: str | None = None
+    fabric: str | None = None
+    strategy: str | None = None
+    gpus: str | None = None
+    nccl: str | None = None
+    collective: str = "all-reduce"
+    root: str = "0"
+    pairs: str | None = None
+    group_size: str | None = None
+    gpus_per_process: str = "1"
+    algorithm: str | None = None
+    dtype: str = "fp32"
+    fold: bool = True
+    batch: str | None = None
+    global_batch: str | None = None
+    micro_batches: str = "1"
+    parallel: str = "dp"
+    overlap: str = OVERLAP
+    reduce_fp32: bool = False
+    contention: bool = True
+    mode: str = "train"
+    precision: str = "torch"
+    optimizer: str | None = None
+    seq_len: str | None = None
+    image: str | None = None
+    sizes: tuple[str, ...] = ()
+    compiled: bool = False
+    cuda_graph: bool = False
+    recompute: bool = False
+    channels_last: bool = False
+    fused_optimizer: bool = False
+    cpu_library: str = "onednn"
+    device: str | None = None
+    threads: str | None = None
+    calibration: str | None = None
+    json: bool = False
+    trace: str | None = None
+    plot: str | None = None
+    quiet: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What is asked: a single operation by its workload, a step by its batch, else an exchange."""
+        scheme, colon, _ = self.workload.partition(":")
+        if colon and scheme in KINDS:
+            return _SINGLE
+        return _STEP if self.batch is not None or self.global_batch is not None else _EXCHANGE
+
+
+_SPELT = {"sizes": "--set", "fold": "--no-fold", "contention": "--no-contention", "compiled": "--compile"}
+_OF_AN_EXCHANGE = ("collective", "root", "pairs", "group_size", "gpus_per_process", "algorithm", "dtype", "fold")
+_OF_A_STEP = (
+    *("micro_batches", "parallel", "overlap", "reduce_fp32", "contention", "mode", "precision", "optimizer"),
+    *("seq_len", "image", "sizes", "compiled", "cuda_graph", "recompute", "channels_last", "fused_optimizer"),
+    "cpu_library",
+)
+_READ_BY: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(_OF_AN_EXCHANGE, (_EXCHANGE,)),
+    **dict.fromkeys(_OF_A_STEP, (_STEP,)),
+    **dict.fromkeys(("batch", "global_batch"), (_STEP,)),
+    **dict.fromkeys(("strategy", "gpus", "nccl", "trace", "plot"), (_EXCHANGE, _STEP)),
+    **dict.fromkeys(("device", "threads", "calibration"), (_STEP, _SINGLE)),
+}
+_WHY = {
+    (_EXCHANGE, _STEP): "is about a step of a network; add --batch, for example --batch 32",
+    (_STEP, _EXCHANGE): "is about an exchange alone; without --batch it is read",
+    (_SINGLE, _EXCHANGE): "is about an exchange, and --workload names a single operation",
+    (_SINGLE, _STEP): "is about a step of a network, and --workload names a single operation",
+}
+
+
+def check_read(written: Written) -> None:
+    """Refuse (InputError) options that were written and that nobody would read."""
+    faults = []
+    for field in fields(Written):
+        readers = _READ_BY.get(field.name)
+        if readers and written.kind not in readers and getattr(written, field.name) != field.default:
+            option = _SPELT.get(field.name, f"--{field.name.replace('_', '-')}")
+            faults.append(Fault(f"{option}: {_WHY[written.kind, readers[0]]}"))
+    if faults:
+        raise InputError(faults)

@@ -1,0 +1,73 @@
+"""Each rank with each other directly, all flows at once: rank i owns chunk i.
+
+On a crossbar with B at each rank reduce-scatter, all-gather and all-to-all take (n-1)/n S/B
+each and one latency.  (Dive into Deep Learning, section 13.7, the variant with four parts:
+15 ms; in MPI the "linear" algorithms.)
+"""
+
+from __future__ import annotations
+
+from simulator.collectives.schedule import Local, Round, Schedule, Send
+
+__all__ = [
+    "direct_all_gather",
+    "direct_all_reduce",
+    "direct_all_to_all",
+    "direct_broadcast",
+    "direct_gather",
+    "direct_reduce",
+    "direct_reduce_scatter",
+    "direct_scatter",
+]
+
+
+def direct_reduce_scatter(n: int) -> Schedule:
+    """Return the schedule in which each rank sends chunk i to rank i, which adds all in one pass."""
+    sends = tuple(Send(r, q, q, reduce=True) for r in range(n) for q in range(n) if q != r)
+    return Schedule(n, n, (Round(sends, label="reduce-scatter", local=tuple(Local(r, n + 1) for r in range(n))),))
+
+
+def direct_all_gather(n: int) -> Schedule:
+    """Return the schedule in which rank i sends chunk i to all others."""
+    sends = tuple(Send(r, q, r) for r in range(n) for q in range(n) if q != r)
+    return Schedule(n, n, (Round(sends, label="all-gather"),))
+
+
+def direct_all_reduce(n: int) -> Schedule:
+    """Return reduce-scatter followed by all-gather: 2(n-1)/n S/B on a crossbar."""
+    return Schedule(n, n, direct_reduce_scatter(n).rounds + direct_all_gather(n).rounds)
+
+
+def direct_scatter(n: int, root: int = 0) -> Schedule:
+    """Return the schedule in which *root* sends chunk i to rank i."""
+    return Schedule(n, n, (Round(tuple(Send(root, r, r) for r in range(n) if r != root), label="scatter"),))
+
+
+def direct_gather(n: int, root: int = 0) -> Schedule:
+    """Return the schedule in which rank i sends chunk i to *root*."""
+    return Schedule(n, n, (Round(tuple(Send(r, root, r) for r in range(n) if r != root), label="gather"),))
+
+
+def direct_broadcast(n: int, root: int = 0) -> Schedule:
+    """Return scatter followed by all-gather: 2(n-1)/n S/B on a crossbar.
+
+    (Scatter and all-gather broadcast for long messages: Thakur, Rabenseifner, Gropp,
+    IJHPCA 19(1), 2005, section 4.2.)  The root, which has all, receives nothing.
+    """
+    spread = tuple(Send(r, q, r) for r in range(n) for q in range(n) if q not in (r, root))
+    rounds = (*direct_scatter(n, root).rounds, Round(spread, label="all-gather"))
+    return Schedule(n, n, tuple(r for r in rounds if r.sends))
+
+
+def direct_reduce(n: int, root: int = 0) -> Schedule:
+    """Return reduce-scatter followed by a gather on *root*: 2(n-1)/n S/B on a crossbar."""
+    return Schedule(n, n, direct_reduce_scatter(n).rounds + direct_gather(n, root).rounds)
+
+
+def direct_all_to_all(n: int) -> Schedule:
+    """Return the schedule in which each rank sends each other one its block, all at once.
+
+    The block from rank r to rank q is chunk r n + q of the n buffers together.
+    """
+    sends = tuple(Send(r, q, r * n + q) for r in range(n) for q in range(n) if q != r)
+    return Schedule(n, n * n, (Round(sends, label="all-to-all"),))

@@ -1,0 +1,174 @@
+"""Recursive halving and doubling: pairs at doubling distance exchange halves of what is left.
+
+With n ranks, a power of two, an all-reduce takes 2 lg n L + 2(n-1)/n S/B.  Otherwise, with p
+the largest power of two below n, n - p ranks hand their buffer to a neighbour first and get
+the result at the end, each 2 more rounds of S: (2 lg p + 2)L + (2(p-1)/p + 2)S/B.
+(Thakur, Rabenseifner, Gropp, Optimization of collective communication operations in MPICH,
+IJHPCA 19(1), 2005: section 4.5 for the all-reduce of long messages, 4.3 for reduce-scatter,
+4.2 for the broadcast by scatter and all-gather.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.collectives.schedule import Round, Schedule, Send
+
+__all__ = [
+    "halving_doubling_all_gather",
+    "halving_doubling_all_reduce",
+    "halving_doubling_broadcast",
+    "halving_doubling_reduce",
+    "halving_doubling_reduce_scatter",
+    "paired",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The ranks that exchange, a power of two.
+
+    Member j, the rank ``members[j]``, ends up with the chunks from ``bounds[j]`` up to
+    ``bounds[j + 1]``.  ``folded`` are the other ranks, each with the member that stands for it.
+    """
+
+    members: tuple[int, ...]
+    bounds: tuple[int, ...]
+    folded: tuple[tuple[int, int], ...]
+
+    @property
+    def n_chunks(self) -> int:
+        return self.bounds[-1]
+
+    def send(self, src: int, dst: int, low: int, count: int, *, reduce: bool) -> Send:
+        """Return the send of the chunks of *count* members from member *low* on."""
+        first = self.bounds[low]
+        return Send(self.members[src], self.members[dst], first, self.bounds[low + count] - first, reduce=reduce)
+
+
+def paired(n: int) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
+    """Return a power of two of the ranks, and the rest as (rank, the member that stands for it).
+
+    With n = p + k, rank 2i + 1 is folded onto rank 2i for i < k.
+    """
+    rest = n - (1 << (n.bit_length() - 1))
+    members = tuple(range(0, 2 * rest, 2)) + tuple(range(2 * rest, n))
+    return members, tuple((2 * i + 1, 2 * i) for i in range(rest))
+
+
+def _by_block(n: int) -> _Group:
+    """Return the group in which rank i (or who stands for it) owns chunk i of n."""
+    members, folded = paired(n)
+    return _Group(members, (*members, n), folded)
+
+
+def _by_member(n: int) -> _Group:
+    """Return the group with one chunk a member, such that the largest halves go to near ranks."""
+    members, folded = paired(n)
+    bits = len(members).bit_length() - 1
+    turned = [int(format(j, f"0{bits}b")[::-1], 2) if bits else 0 for j in range(len(members))]
+    return _Group(tuple(members[j] for j in turned), tuple(range(len(members) + 1)), folded)
+
+
+def _halving(group: _Group) -> list[Round]:
+    rounds = []
+    far = len(group.members) // 2
+    while far:
+        sends = tuple(
+            group.send(j, j ^ far, (j ^ far) // far * far, far, reduce=True) for j in range(len(group.members))
+        )
+        rounds.append(Round(sends, label="reduce-scatter"))
+        far //= 2
+    return rounds
+
+
+def _doubling(group: _Group) -> list[Round]:
+    rounds = []
+    far = 1
+    while far < len(group.members):
+        sends = tuple(group.send(j, j ^ far, j // far * far, far, reduce=False) for j in range(len(group.members)))
+        rounds.append(Round(sends, label="all-gather"))
+        far *= 2
+    return rounds
+
+
+def _fold(group: _Group) -> list[Round]:
+    """The folded ranks hand over their whole buffers."""
+    sends = tuple(Send(rank, member, 0, group.n_chunks, reduce=True) for rank, member in group.folded)
+    return [Round(sends, label="fold")] if sends else []
+
+
+def _unfold(group: _Group) -> list[Round]:
+    """The folded ranks get the whole result."""
+    sends = tuple(Send(member, rank, 0, group.n_chunks) for rank, member in group.folded)
+    return [Round(sends, label="unfold")] if sends else []
+
+
+def halving_doubling_all_reduce(n: int) -> Schedule:
+    """Return reduce-scatter by halving and all-gather by doubling (Rabenseifner's algorithm)."""
+    group = _by_member(n)
+    rounds = [*_fold(group), *_halving(group), *_doubling(group), *_unfold(group)]
+    return Schedule(n, group.n_chunks, tuple(rounds))
+
+
+def halving_doubling_reduce_scatter(n: int) -> Schedule:
+    """Return the schedule after which rank i holds the sum of chunk i."""
+    group = _by_block(n)
+    back = tuple(Send(member, rank, rank) for rank, member in group.folded)
+    rounds = [*_fold(group), *_halving(group), *([Round(back, label="unfold")] if back else [])]
+    return Schedule(n, n, tuple(rounds))
+
+
+def halving_doubling_all_gather(n: int) -> Schedule:
+    """Return the schedule that spreads chunk i from rank i to all."""
+    group = _by_block(n)
+    into = tuple(Send(rank, member, rank) for rank, member in group.folded)
+    back = tuple(Send(member, rank, (rank + 1) % n, n - 1) for rank, member in group.folded)
+    rounds = [Round(into, label="fold"), *_doubling(group), Round(back, label="unfold")]
+    return Schedule(n, n, tuple(step for step in rounds if step.sends))
+
+
+def halving_doubling_broadcast(n: int, root: int = 0) -> Schedule:
+    """Return a binomial scatter from *root* followed by an all-gather by doubling.
+
+    2 lg n L + 2(n-1)/n S/B for a power of two; one more round of S otherwise.
+    """
+    group = _by_member(n)
+    rounds = []
+    far = len(group.members) // 2
+    while far:
+        sends = tuple(group.send(j, j + far, j + far, far, reduce=False) for j in range(0, len(group.members), 2 * far))
+        rounds.append(Round(sends, label="scatter"))
+        far //= 2
+    return _turned(Schedule(n, group.n_chunks, (*rounds, *_doubling(group), *_unfold(group))), root)
+
+
+def halving_doubling_reduce(n: int, root: int = 0) -> Schedule:
+    """Return a reduce-scatter by halving followed by a binomial gather on *root*.
+
+    2 lg n L + 2(n-1)/n S/B for a power of two; one more round of S otherwise.
+    """
+    group = _by_member(n)
+    rounds = []
+    far = 1
+    while far < len(group.members):
+        sends = tuple(group.send(j + far, j, j + far, far, reduce=False) for j in range(0, len(group.members), 2 * far))
+        rounds.append(Round(sends, label="gather"))
+        far *= 2
+    return _turned(Schedule(n, group.n_chunks, (*_fold(group), *_halving(group), *rounds)), root)
+
+
+def _turned(schedule: Schedule, root: int) -> Schedule:
+    """Return *schedule* with *root* in the place of rank 0."""
+    n = schedule.n_ranks
+    if root % n == 0:
+        return schedule
+    rounds = tuple(
+        Round(
+            tuple(Send((s.src + root) % n, (s.dst + root) % n, s.first, s.width, s.step, s.reduce) for s in r.sends),
+            r.repeat,
+            r.label,
+        )
+        for r in schedule.rounds
+    )
+    return Schedule(n, schedule.n_chunks, rounds)

@@ -1,0 +1,55 @@
+"""Everything through one centre: a rank (gather on a GPU) or a helper (gather on the CPU).
+
+All flows run at once and meet at the centre's link of bandwidth B, so that an all-reduce of
+S bytes takes 2(n - 1)S/B where the centre is a rank, 2nS/B where it is a helper.
+(Dive into Deep Learning, section 13.7, data parallel training: 60 ms and 80 ms.)
+
+The centre adds in its own memory once all have arrived: one pass that reads the n buffers
+and writes the sum.
+"""
+
+from __future__ import annotations
+
+from simulator.collectives.schedule import Local, Round, Schedule, Send
+
+__all__ = ["star_all_gather", "star_all_reduce", "star_broadcast", "star_reduce", "star_reduce_scatter"]
+
+
+def _gathered(n: int, centre: int, n_chunks: int) -> Round:
+    """All ranks send whole buffers to the centre, which adds."""
+    sends = tuple(Send(r, centre, 0, n_chunks, reduce=True) for r in range(n) if r != centre)
+    return Round(sends, label="gather", local=(Local(centre, (n + 1) * n_chunks),))
+
+
+def star_all_reduce(n: int, centre: int) -> Schedule:
+    """Return the schedule after which every rank holds the sum that *centre* made."""
+    back = tuple(Send(centre, r, 0) for r in range(n) if r != centre)
+    return Schedule(n, 1, (_gathered(n, centre, 1), Round(back, label="broadcast")))
+
+
+def star_reduce(n: int, centre: int, root: int) -> Schedule:
+    """Return the schedule after which *root* holds the sum."""
+    rounds = [_gathered(n, centre, 1)]
+    if root != centre:
+        rounds.append(Round((Send(centre, root, 0),), label="return"))
+    return Schedule(n, 1, tuple(rounds))
+
+
+def star_broadcast(n: int, centre: int, root: int) -> Schedule:
+    """Return the schedule that takes the buffer of *root* to the centre and from there to all."""
+    rounds = [Round((Send(root, centre, 0),), label="push")] if root != centre else []
+    rounds.append(Round(tuple(Send(centre, r, 0) for r in range(n) if r not in (centre, root)), label="broadcast"))
+    return Schedule(n, 1, tuple(r for r in rounds if r.sends))
+
+
+def star_reduce_scatter(n: int, centre: int) -> Schedule:
+    """Return the schedule in which the centre adds all and hands chunk i to rank i."""
+    back = tuple(Send(centre, r, r) for r in range(n) if r != centre)
+    return Schedule(n, n, (_gathered(n, centre, n), Round(back, label="scatter")))
+
+
+def star_all_gather(n: int, centre: int) -> Schedule:
+    """Return the schedule in which the centre collects chunk i from rank i and sends each rank what it lacks."""
+    into = tuple(Send(r, centre, r) for r in range(n) if r != centre)
+    back = tuple(Send(centre, r, (r + 1) % n, n - 1) for r in range(n) if r != centre)
+    return Schedule(n, n, (Round(into, label="gather"), Round(back, label="broadcast")))

@@ -1,0 +1,98 @@
+"""What one works out on paper of a collective: one alpha-beta ring at data sheet rates, the least to beat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simulator.collectives.communicator import Communicator
+from simulator.network.machine import Machine
+from simulator.network.routing import Router
+from simulator.workload.collective import Collective
+
+__all__ = ["ALPHA_S", "alpha_beta_ring_s"]
+
+# One message between two GPUs, launch and all: a round number that is fitted to nothing.
+ALPHA_S = 2e-6
+_MAX_SEARCHED = 16  # GPUs of a node among which the best ring is searched
+
+
+def alpha_beta_ring_s(group: Communicator, collective: Collective, size_bytes: float) -> float:
+    """Return the time of one ring over the ranks of *group* by the alpha-beta model.
+
+    With n ranks and S bytes (nccl-tests' size), alpha = ``ALPHA_S`` = 2 us, and B the
+    bandwidth of the ring:
+
+    * all-reduce: 2 (n-1) (alpha + S / (n B));
+    * all-gather, reduce-scatter, all-to-all: (n-1) (alpha + S / (n B));
+    * broadcast, reduce (pipelined): (n-1) alpha + S / B;
+    * send-recv: alpha + S / B.
+
+    B is the nominal (data sheet) rate of the slowest route between neighbours, in the best
+    single ring: within a node the order of GPUs that makes that rate largest, between nodes
+    the best pair of GPUs of two neighbours.  Groups that run at once are not seen.
+    """
+    n = group.n_ranks
+    bandwidth_Bps = group.once("alpha-beta ring", lambda: _ring_bandwidth(group.machine, group.router, group.ranks))
+    if collective == "all-reduce":
+        return 2 * (n - 1) * (ALPHA_S + size_bytes / (n * bandwidth_Bps))
+    if collective in ("all-gather", "reduce-scatter", "all-to-all"):
+        return (n - 1) * (ALPHA_S + size_bytes / (n * bandwidth_Bps))
+    steps = 1 if collective == "send-recv" else n - 1
+    return steps * ALPHA_S + size_bytes / bandwidth_Bps
+
+
+def _ring_bandwidth(machine: Machine, router: Router, ranks: Sequence[int]) -> float:
+    hosts: dict[int, list[int]] = {}
+    for rank in ranks:
+        hosts.setdefault(machine.nodes[rank].host, []).append(rank)
+    local = {gpu: i for host in hosts for i, gpu in enumerate(machine.gpus_of(host))}
+    # Nodes are equal: each choice of GPUs is looked at once.
+    different = {tuple(local[gpu] for gpu in gpus): gpus for gpus in reversed(hosts.values())}
+    rates = [_widest(machine, router, gpus, closed=len(hosts) == 1) for gpus in different.values() if len(gpus) > 1]
+    if len(hosts) > 1:
+        first, second = list(hosts.values())[:2]
+        rates.append(max(_nominal_rate(machine, router, a, b) for a in first for b in second))
+    return min(rates)
+
+
+def _nominal_rate(machine: Machine, router: Router, src: int, dst: int) -> float:
+    route = router.route(src, dst)
+    return min(machine.links[link].nominal_Bps / share for link, share in route.links)
+
+
+def _widest(machine: Machine, router: Router, gpus: Sequence[int], *, closed: bool) -> float:
+    """Return the largest rate at which a ring (or a chain, where not *closed*) joins all *gpus*."""
+    n = len(gpus)
+    rate = [[_nominal_rate(machine, router, a, b) if a != b else 0.0 for b in gpus] for a in gpus]
+    if n > _MAX_SEARCHED:
+        return min(rate[i][(i + 1) % n] for i in range(n if closed else n - 1))
+    levels = sorted({value for row in rate for value in row if value > 0}, reverse=True)
+    for level in levels:
+        near = [[j for j in range(n) if rate[i][j] >= level] for i in range(n)]
+        starts = [0] if closed else range(n)
+        if _connected(near) and any(_joins(near, [start], closed=closed) for start in starts):
+            return level
+    return levels[-1]
+
+
+def _connected(near: list[list[int]]) -> bool:
+    seen = {0}
+    stack = [0]
+    while stack:
+        for following in near[stack.pop()]:
+            if following not in seen:
+                seen.add(following)
+                stack.append(following)
+    return len(seen) == len(near)
+
+
+def _joins(near: list[list[int]], path: list[int], *, closed: bool) -> bool:
+    if len(path) == len(near):
+        return not closed or path[0] in near[path[-1]]
+    for following in near[path[-1]]:
+        if following not in path:
+            path.append(following)
+            if _joins(near, path, closed=closed):
+                return True
+            path.pop()
+    return False

@@ -1,0 +1,83 @@
+"""A group of ranks on a machine, with all that is found once for it: :class:`Communicator`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from simulator.network.machine import Machine
+from simulator.network.routing import Router
+
+if TYPE_CHECKING:
+    from simulator.collectives.request import Strategy
+    from simulator.plan.plan import Fragment
+    from simulator.workload.collective import Collective
+
+__all__ = ["Communicator"]
+
+T = TypeVar("T")
+
+
+class Communicator:
+    """Ranks that exchange: rank i is the node ``ranks[i]`` of ``machine``, a GPU or a CPU.
+
+    Routes, rings, trees and NCCL's channels are found when they are first asked for, whatever the sizes
+    that are exchanged; groups that are a part of this one keep theirs here too.
+    """
+
+    def __init__(self, machine: Machine, ranks: Sequence[int], router: Router | None = None) -> None:
+        self.machine = machine
+        self.ranks = tuple(ranks)
+        self.router = router or Router(machine)
+        self._found: dict[Hashable, object] = {}
+
+    @property
+    def n_ranks(self) -> int:
+        """How many take part."""
+        return len(self.ranks)
+
+    def by_host(self) -> dict[int, list[int]]:
+        """Return the ranks (not nodes) by machine, in order."""
+        return self.once("hosts", self._by_host)
+
+    def _by_host(self) -> dict[int, list[int]]:
+        hosts: dict[int, list[int]] = {}
+        for rank, node in enumerate(self.ranks):
+            hosts.setdefault(self.machine.nodes[node].host, []).append(rank)
+        return hosts
+
+    def part(self, ranks: Sequence[int]) -> Communicator:
+        """Return the group of some of its *ranks*, renumbered from 0; the same one each time."""
+        nodes = tuple(self.ranks[rank] for rank in ranks)
+        return self.once(("part", nodes), lambda: Communicator(self.machine, nodes, self.router))
+
+    def once(self, key: Hashable, find: Callable[[], T]) -> T:
+        """Return what *find* returned when *key* was first asked for."""
+        if key not in self._found:
+            self._found[key] = find()
+        return cast(T, self._found[key])
+
+    def collective(
+        self, op: Collective, size_bytes: float, strategy: str | Strategy = "nccl", *, loads_on: Sequence[int] = ()
+    ) -> Fragment:
+        """Return the collective *op* of *size_bytes* as a part of a larger plan; the same one each time.
+
+        Parameters
+        ----------
+        op, size_bytes
+            As nccl-tests counts them (:mod:`simulator.workload.collective`).
+        strategy : str or Strategy
+            How it is done, by name or as an object.
+        loads_on : sequence of nodes
+            The GPUs whose multiprocessors and memory it takes from what they compute; links are always loaded.
+
+        Raises
+        ------
+        Unsuitable
+            Where the strategy does not fit.
+
+        """
+        from simulator.collectives.fragment import fragment_of
+
+        key = ("collective", op, size_bytes, strategy, tuple(loads_on))
+        return self.once(key, lambda: fragment_of(self, op, size_bytes, strategy, loads_on))

@@ -1,0 +1,151 @@
+"""The ranks of each machine, their rings, and an order in which neighbours are near."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import combinations
+
+from simulator.collectives.chunks import estimate_s, overlapped_cost
+from simulator.collectives.request import Request
+from simulator.collectives.schedule import Schedule
+from simulator.collectives.search.rings import FoundRing, find_rings
+from simulator.network.route import Route
+from simulator.workload.collective import Collective
+
+__all__ = ["embed_order", "rings_by_host", "subset"]
+
+_IMPROVED_UP_TO = 16  # ranks of a machine
+_ALL_STARTS_UP_TO = 8
+
+
+def subset(
+    request: Request, ranks: list[int], *, collective: Collective | None = None, root: int | None = None
+) -> Request:
+    """Return *request* for some of its *ranks*, renumbered from 0; *root* is one of the old ranks."""
+    return replace(
+        request,
+        group=request.group.part(ranks),
+        collective=collective or request.collective,
+        root=ranks.index(root) if root is not None else 0,
+        pairs=(),
+    )
+
+
+def embed_order(request: Request, make: Callable[[int], Schedule], *, pipelined: bool) -> list[int]:
+    """Return all ranks, machine by machine, in each such that those that exchange are near.
+
+    In each machine the order begins as that of its best ring; then pairs change places as long
+    as the schedule ``make(n)`` of its n ranks gets faster (up to 16 ranks, and not where all
+    are equally far).  *pipelined* says that all rounds of the schedule happen at once.  Where
+    the collective has a root, it stands first.
+    """
+    rooted = request.collective in ("broadcast", "reduce")
+    found = rings_by_host(request)
+    orders: dict[int, list[int]] = {}
+    known: dict[tuple[int, ...], list[int]] = {}
+    for host, ranks in request.by_host().items():
+        along = list(found[host][0].order) if found[host] else [0]
+        first = rooted and request.root in ranks
+        if first:
+            at = along.index(ranks.index(request.root))
+            along = along[at:] + along[:at]
+        picked = (int(first), *along, *_places(request, host, ranks))
+        if picked not in known:
+            known[picked] = _improved(subset(request, ranks), along, make, pipelined=pipelined, fixed=rooted)
+        orders[host] = [ranks[i] for i in known[picked]]
+    hosts = list(orders)
+    if rooted:
+        home = next(h for h in hosts if request.root in orders[h])
+        hosts = hosts[hosts.index(home) :] + hosts[: hosts.index(home)]
+    return [rank for host in hosts for rank in orders[host]]
+
+
+def _improved(
+    inside: Request, order: list[int], make: Callable[[int], Schedule], *, pipelined: bool, fixed: bool
+) -> list[int]:
+    """Exchange pairs of *order*, its first kept where *fixed*, as long as that is faster.
+
+    On up to 8 ranks from every turn of *order*, since the exchanges can end in a poor place.
+    """
+    n = len(order)
+    if not 2 < n <= _IMPROVED_UP_TO or _alike(inside):
+        return order
+    schedule = make(n)
+    pairs = {(s.src, s.dst): s.width for step in schedule.rounds for s in step.sends}
+
+    def cost(order: Sequence[int]) -> tuple[float, float]:
+        nodes = [inside.ranks[i] for i in order]
+        together = sum(w / inside.router.route(nodes[a], nodes[b]).bandwidth_Bps for (a, b), w in pairs.items())
+        if pipelined:
+            return round(overlapped_cost(inside, schedule, nodes)[1], 15), together
+        return round(estimate_s(inside, schedule, 1.0, nodes), 15), together
+
+    def improved(order: list[int]) -> tuple[tuple[float, float], list[int]]:
+        best = cost(order)
+        better = True
+        while better:
+            better = False
+            for a, b in combinations(range(int(fixed), n), 2):
+                order[a], order[b] = order[b], order[a]
+                now = cost(order)
+                if now < best:
+                    best, better = now, True
+                else:
+                    order[a], order[b] = order[b], order[a]
+        return best, order
+
+    head, rest = (order[:1], order[1:]) if fixed else ([], order)
+    n_starts = len(rest) if n <= _ALL_STARTS_UP_TO else 1
+    starts = [head + rest[k:] + rest[:k] for k in range(n_starts)]
+    return min((improved(start) for start in starts), key=lambda found: found[0])[1]
+
+
+def _alike(inside: Request) -> bool:
+    """Whether every rank reaches every other one equally well."""
+    routes = [inside.router.route(a, b) for a, b in combinations(inside.ranks, 2)]
+    return len({(route.path_class, route.bandwidth_Bps, route.latency_s) for route in routes}) == 1
+
+
+def _places(request: Request, host: int, ranks: Sequence[int]) -> tuple[int, ...]:
+    """Return which GPUs of its machine the *ranks* are; machines of a cluster are alike."""
+    first = request.machine.gpus_of(host)[0]
+    return tuple(request.ranks[rank] - first for rank in ranks)
+
+
+def rings_by_host(request: Request) -> dict[int, list[FoundRing]]:
+    """Return the rings inside each machine (none where it has one rank), ranks counted from 0 in it.
+
+    Machines of a cluster are alike: those in which the same GPUs take part are searched once.
+    """
+    return request.group.once("rings by host", lambda: _rings_by_host(request))
+
+
+def _rings_by_host(request: Request) -> dict[int, list[FoundRing]]:
+    known: dict[tuple[int, ...], tuple[Request, list[FoundRing]]] = {}
+    rings: dict[int, list[FoundRing]] = {}
+    for host, ranks in request.by_host().items():
+        inside = subset(request, ranks)
+        picked = _places(request, host, ranks)
+        if picked not in known:
+            known[picked] = inside, find_rings(inside.group, both_directions=False)
+            rings[host] = known[picked][1]
+        else:
+            model, found = known[picked]
+            rings[host] = [_moved(ring, inside, inside.ranks[0] - model.ranks[0]) for ring in found]
+    return rings
+
+
+def _moved(ring: FoundRing, inside: Request, by: int) -> FoundRing:
+    """Return *ring* in a machine whose nodes are numbered *by* higher."""
+    machine = inside.machine
+
+    def moved(route: Route) -> Route:
+        if route.transport != "nvlink-relay":
+            return inside.router.route(route.src + by, route.dst + by)
+        via = next(machine.links[i].dst for i, _ in route.links if machine.links[i].src == route.src)
+        again = inside.router.relay(route.src + by, via + by, route.dst + by)
+        assert again is not None
+        return again
+
+    return replace(ring, routes=tuple(moved(route) for route in ring.routes))

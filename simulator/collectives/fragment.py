@@ -1,0 +1,48 @@
+"""A collective as a part of a larger plan, and what it takes from GPUs that compute meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simulator.collectives.communicator import Communicator
+from simulator.collectives.registry import find_strategy
+from simulator.collectives.request import Request, Strategy
+from simulator.network.machine import Node
+from simulator.plan.plan import Flow, Fragment, Plan, Resource
+from simulator.topology.parts import GpuPart
+from simulator.workload.collective import Collective
+
+__all__ = ["fragment_of"]
+
+# Bytes of device memory for each byte that crosses a GPU's ports.  Of a ring's step, which receives one byte and
+# sends one, a GPU reads what has arrived and its own, and writes the sum (or reads, and writes it twice).
+_MEMORY_PASSES = 1.5
+
+
+def fragment_of(
+    group: Communicator, op: Collective, size_bytes: float, strategy: str | Strategy, loads_on: Sequence[int]
+) -> Fragment:
+    """Return the collective *op* of *size_bytes* by *strategy*, loading the GPUs *loads_on*; see Communicator."""
+    chosen = find_strategy(strategy) if isinstance(strategy, str) else strategy
+    plan = chosen.plan(Request(group, op, size_bytes))
+    loads: list[tuple[Resource, float]] = []
+    used_s: list[tuple[Resource, float]] = []
+    channels = int(plan.facts.get("channels", 0))
+    for index in loads_on:
+        node = group.machine.nodes[index]
+        if isinstance(node.part, GpuPart):
+            if channels and node.part.sm_count:  # a channel is a block of threads, on a multiprocessor of its own
+                loads.append((node.multiprocessors, min(1.0, channels / node.part.sm_count)))
+            used_s.append((node.memory, _memory_s(node, node.part, plan)))
+    return Fragment(plan, tuple(loads), tuple(used_s))
+
+
+def _memory_s(node: Node, part: GpuPart, plan: Plan) -> float:
+    """Return for how long *plan* uses all of the memory of the GPU *node*."""
+    crossing = sum(
+        flow.bytes * flow.count * task.repeat
+        for task in plan.tasks
+        for flow in task.parts
+        if isinstance(flow, Flow) and node.index in (flow.route.src, flow.route.dst)
+    )
+    return _MEMORY_PASSES * crossing / part.memory_bandwidth if part.memory_bandwidth else 0.0

@@ -1,0 +1,96 @@
+"""Gather on one device, add there, send back: ``gpu0`` (``gpuN``) and ``cpu``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.collectives.algorithms.star import (
+    star_all_gather,
+    star_all_reduce,
+    star_broadcast,
+    star_reduce,
+    star_reduce_scatter,
+)
+from simulator.collectives.lower import lower
+from simulator.collectives.request import Request, Unsuitable
+from simulator.collectives.schedule import Schedule
+from simulator.plan.plan import Plan, PlanBuilder
+
+__all__ = ["GATHER_ON_CPU", "GatherOnCpu", "GatherOnGpu", "gather_on_gpu"]
+
+
+def _star(request: Request, centre: int) -> Schedule:
+    """Return the star around *centre*, a rank or (the number of ranks) a helper."""
+    n, root = request.n_ranks, request.root
+    match request.collective:
+        case "all-reduce":
+            return star_all_reduce(n, centre)
+        case "reduce-scatter":
+            return star_reduce_scatter(n, centre)
+        case "all-gather":
+            return star_all_gather(n, centre)
+        case "broadcast":
+            return star_broadcast(n, centre, root)
+        case "reduce":
+            return star_reduce(n, centre, root)
+    raise Unsuitable(f"gathering on one device is no way to do {request.collective}; sharded or ring do it")
+
+
+@dataclass(frozen=True, slots=True)
+class GatherOnGpu:
+    """All ranks send to one GPU, which adds and sends the sum back.
+
+    A broadcast starts and a reduce ends at the root: there the root is that GPU.
+    """
+
+    name: str
+    gpu: int
+    summary: str = "gather on one GPU, add there, send back (gpuN: on GPU N)"
+
+    def plan(self, request: Request) -> Plan:
+        """Return the plan; :class:`Unsuitable` where the GPU takes no part."""
+        builder = PlanBuilder()
+        if request.n_ranks < 2:
+            return builder.build()
+        centre = request.root if request.collective in ("broadcast", "reduce") else self._rank(request)
+        lower(builder, request, _star(request, centre), size_bytes=request.size_bytes)
+        return builder.build()
+
+    def _rank(self, request: Request) -> int:
+        gpus = request.machine.gpus
+        if self.gpu >= len(gpus):
+            raise Unsuitable(f"there is no GPU {self.gpu}; it has GPUs 0 to {len(gpus) - 1}")
+        if gpus[self.gpu] not in request.ranks:
+            if self.name == "gpu0":  # the default means the first that takes part
+                return 0
+            raise Unsuitable(f"GPU {self.gpu} takes no part")
+        return request.ranks.index(gpus[self.gpu])
+
+
+def gather_on_gpu(name: str) -> GatherOnGpu:
+    """Return the strategy called ``gpuN``."""
+    return GatherOnGpu(name, int(name.removeprefix("gpu")))
+
+
+@dataclass(frozen=True, slots=True)
+class GatherOnCpu:
+    """All ranks send to the CPU nearest to rank 0, which adds in its memory and sends the sum back."""
+
+    name: str = "cpu"
+    summary: str = "gather on the CPU, add there, send back"
+
+    def plan(self, request: Request) -> Plan:
+        """Return the plan; :class:`Unsuitable` where there is no CPU."""
+        builder = PlanBuilder()
+        if request.n_ranks < 2:
+            return builder.build()
+        cpu = request.router.nearest_cpu(request.ranks[0])
+        if cpu is None:
+            raise Unsuitable("no CPU is linked to its GPUs")
+        nodes = (*request.ranks, cpu)
+        lower(builder, request, _star(request, request.n_ranks), size_bytes=request.size_bytes, nodes=nodes)
+        builder.facts["centre"] = request.machine.nodes[cpu].name
+        return builder.build()
+
+
+GATHER_ON_CPU = GatherOnCpu()

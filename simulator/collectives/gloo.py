@@ -1,0 +1,68 @@
+"""What gloo does, torch's collectives between CPUs: ``gloo``.
+
+All-reduce goes round the ring of the ranks in their order, each to the one before it, chunks in two segments
+or more, so that adding hides behind sending (gloo/allreduce.cc).  Broadcast goes down a binomial tree
+(gloo/broadcast.cc): rank v, counted from the root, which has received from v - 2^i, sends to v + 2^j for every
+j above i.  It starts all these sends at once, so they share its link: over n ranks with B at each link the
+root alone takes ceil(log2 n) S/B, and the whole of 4 ranks 3 S/B where a tree in rounds would take 2 S/B.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.collectives.algorithms.ring import ring_all_reduce
+from simulator.collectives.lower import lower
+from simulator.collectives.request import Request, Unsuitable
+from simulator.plan.plan import Flow, Plan, PlanBuilder
+
+__all__ = ["GLOO", "Gloo", "binomial_children"]
+
+
+def binomial_children(n: int) -> dict[int, list[int]]:
+    """Return to whom each of *n* ranks, counted from the root, sends in a binomial tree, in gloo's order."""
+    children: dict[int, list[int]] = {}
+    for rank in range(n):
+        first = rank.bit_length()  # it received over the highest bit of its number
+        children[rank] = [rank + (1 << i) for i in range(first, n.bit_length()) if rank + (1 << i) < n]
+    return children
+
+
+@dataclass(frozen=True, slots=True)
+class Gloo:
+    """All-reduce as a ring in the order of the ranks, broadcast as a binomial tree without rounds."""
+
+    name: str = "gloo"
+    summary: str = "what torch's gloo does between CPUs: ring; broadcast down a binomial tree (not among all: name it)"
+
+    def plan(self, request: Request) -> Plan:
+        """Return the plan; :class:`Unsuitable` for other than all-reduce and broadcast."""
+        builder = PlanBuilder()
+        builder.facts["software"] = "gloo"
+        n = request.n_ranks
+        if request.collective not in ("all-reduce", "broadcast"):
+            raise Unsuitable(f"of gloo, all-reduce and broadcast are modelled, not {request.collective}; ring does it")
+        if n < 2:
+            return builder.build()
+        if request.collective == "all-reduce":
+            nodes = request.ranks[::-1]  # each sends to the rank before it
+            builder.rings.append(nodes)
+            lower(builder, request, ring_all_reduce(n), size_bytes=request.size_bytes, nodes=nodes)
+        else:
+            _broadcast(builder, request)
+        return builder.build()
+
+
+def _broadcast(builder: PlanBuilder, request: Request) -> None:
+    n = request.n_ranks
+    nodes = [request.ranks[(request.root + rank) % n] for rank in range(n)]
+    received: dict[int, int] = {}
+    for rank, children in binomial_children(n).items():
+        after = [received[rank]] if rank else []
+        for child in children:
+            flow = Flow(request.router.route(nodes[rank], nodes[child]), request.size_bytes)
+            stream = f"rank{child}"  # each send on its own: none waits for another of the same sender
+            received[child] = builder.transfer("broadcast", [flow], stream=stream, after=after)
+
+
+GLOO = Gloo()

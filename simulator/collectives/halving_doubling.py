@@ -1,0 +1,69 @@
+"""Pairs at doubling distance: ``halving-doubling``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.collectives.algorithms.halving_doubling import (
+    halving_doubling_all_gather,
+    halving_doubling_all_reduce,
+    halving_doubling_broadcast,
+    halving_doubling_reduce,
+    halving_doubling_reduce_scatter,
+)
+from simulator.collectives.algorithms.recursive_doubling import recursive_doubling_all_reduce
+from simulator.collectives.chunks import estimate_s
+from simulator.collectives.embedding import embed_order
+from simulator.collectives.lower import lower
+from simulator.collectives.request import Request, Unsuitable
+from simulator.collectives.schedule import Schedule
+from simulator.plan.plan import Plan, PlanBuilder
+
+__all__ = ["HALVING_DOUBLING", "HalvingDoubling"]
+
+
+@dataclass(frozen=True, slots=True)
+class HalvingDoubling:
+    """Recursive halving and doubling; of short buffers the whole is exchanged each time.
+
+    Which of the two an all-reduce takes is decided by the alpha-beta model.
+    """
+
+    name: str = "halving-doubling"
+    summary: str = "pairs at doubling distance exchange halves, then all (Rabenseifner)"
+
+    def plan(self, request: Request) -> Plan:
+        """Return the plan; :class:`Unsuitable` for all-to-all and send-recv."""
+        builder = PlanBuilder()
+        if request.n_ranks < 2:
+            return builder.build()
+        order = embed_order(request, lambda n: _candidates(request, n)[0][1], pipelined=False)
+        nodes = [request.ranks[rank] for rank in order]
+        size = request.size_bytes
+        candidates = _candidates(request, request.n_ranks)
+        chosen, schedule = min(candidates, key=lambda named: estimate_s(request, named[1], size, nodes))
+        lower(builder, request, schedule, size_bytes=size, nodes=nodes)
+        builder.facts["algorithm"] = chosen
+        return builder.build()
+
+
+def _candidates(request: Request, n: int) -> list[tuple[str, Schedule]]:
+    """Return the schedules for *n* ranks that do the request's collective, the usual one first."""
+    match request.collective:
+        case "all-reduce":
+            return [
+                ("halving-doubling", halving_doubling_all_reduce(n)),
+                ("recursive doubling", recursive_doubling_all_reduce(n)),
+            ]
+        case "reduce-scatter":
+            return [("recursive halving", halving_doubling_reduce_scatter(n))]
+        case "all-gather":
+            return [("recursive doubling", halving_doubling_all_gather(n))]
+        case "broadcast":
+            return [("binomial scatter, recursive doubling", halving_doubling_broadcast(n))]
+        case "reduce":
+            return [("recursive halving, binomial gather", halving_doubling_reduce(n))]
+    raise Unsuitable(f"halving and doubling is no way to do {request.collective}; sharded or ring do it")
+
+
+HALVING_DOUBLING = HalvingDoubling()

@@ -1,0 +1,134 @@
+"""First inside each machine, then between machines: ``hierarchical``.
+
+Where all N machines have g ranks each, an all-reduce of S bytes is a reduce-scatter inside
+(g-1)/g S/B_i, an all-reduce of a share S/g for each local rank between the machines
+2(N-1)/N (S/g)/B_x, and an all-gather inside (g-1)/g S/B_i; rings at each level.
+(Cho et al., BlueConnect: decomposing all-reduce for deep learning on heterogeneous network
+hierarchy, MLSys 2019, section 3, with two levels.)
+
+Where the numbers differ, each machine reduces on one rank, its leader, the leaders exchange
+whole buffers, and broadcast inside.
+
+Machines go through the rounds of a phase in step, and so do the local ranks' shares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from simulator.collectives.chunks import best_chunk_count
+from simulator.collectives.embedding import rings_by_host, subset
+from simulator.collectives.request import Request, Unsuitable
+from simulator.collectives.rings import add_rings
+from simulator.collectives.search.rings import FoundRing, find_rings, round_rates
+from simulator.plan.merge import in_step
+from simulator.plan.plan import Flow, Plan, PlanBuilder
+from simulator.workload.collective import Collective
+
+__all__ = ["HIERARCHICAL", "PHASES", "Hierarchical"]
+
+# What happens inside, between, and inside again; "" nothing, scatter and gather at the root's machine alone.
+PHASES: dict[Collective, tuple[str, Collective, str]] = {
+    "all-reduce": ("reduce-scatter", "all-reduce", "all-gather"),
+    "reduce-scatter": ("reduce-scatter", "reduce-scatter", ""),
+    "all-gather": ("", "all-gather", "all-gather"),
+    "broadcast": ("scatter", "broadcast", "all-gather"),
+    "reduce": ("reduce-scatter", "reduce", "gather"),
+}
+_BY_LEADERS: dict[Collective, tuple[str, Collective, str]] = {
+    "all-reduce": ("reduce", "all-reduce", "broadcast"),
+    "broadcast": ("", "broadcast", "broadcast"),
+    "reduce": ("reduce", "reduce", ""),
+}
+
+
+@dataclass(slots=True)
+class _Levels:
+    """The machines of a request while its plan is written."""
+
+    builder: PlanBuilder
+    request: Request
+    hosts: dict[int, list[int]]
+    inner: dict[int, list[FoundRing]]
+    leaders: dict[int, int] = field(default_factory=dict)
+
+    def inside(self, what: str, after: Sequence[int]) -> list[int]:
+        """Add the collective *what* of the whole buffer in each machine; return the last tasks."""
+        if what in ("scatter", "gather"):
+            host = self._host_of(self.request.root)
+            return [self._direct(what, host, self.hosts[host], after)] if len(self.hosts[host]) > 1 else list(after)
+        plans = []
+        for host, ranks in self.hosts.items():
+            if what and len(ranks) > 1:
+                part = subset(self.request, ranks, collective=cast(Collective, what), root=self.leaders[host])
+                own = PlanBuilder()
+                add_rings(own, part, self.inner[host], size_bytes=self.request.size_bytes)
+                plans.append(own.build())
+        return in_step(self.builder, plans, "inside", after) if plans else list(after)
+
+    def _direct(self, what: str, host: int, ranks: list[int], after: Sequence[int]) -> int:
+        """The root sends each rank beside it its share, or receives it."""
+        nodes, root = self.request.ranks, self.request.root
+        ends = [(root, r) if what == "scatter" else (r, root) for r in ranks if r != root]
+        share = self.request.size_bytes / len(ranks)
+        flows = [Flow(self.request.router.route(nodes[a], nodes[b]), share) for a, b in ends]
+        return self.builder.transfer(what, flows, stream=f"node{host}.{what}", after=after)
+
+    def between(self, what: Collective, groups: Sequence[list[int]], after: Sequence[int]) -> list[int]:
+        """Add the collective *what*, for each of *groups* (a rank of each machine) of an equal share."""
+        home = list(self.hosts).index(self._host_of(self.request.root))
+        parts = [subset(self.request, group, collective=what, root=group[home]) for group in groups]
+        found = [find_rings(part.group, both_directions=False)[0] for part in parts]
+        rate = min(round_rates(self.request.group, [ring.routes for ring in found]))  # all groups at once
+        latency_s = max(route.latency_s for ring in found for route in ring.routes)
+        share = self.request.size_bytes / len(groups)
+        n_chunks = best_chunk_count(share, len(self.hosts) - 2, latency_s, 1 / rate)
+        plans = []
+        for part, ring in zip(parts, found, strict=True):
+            own = PlanBuilder()
+            add_rings(own, part, [ring], size_bytes=share, n_chunks=n_chunks)
+            plans.append(own.build())
+        return in_step(self.builder, plans, "between", after)
+
+    def _host_of(self, rank: int) -> int:
+        return self.request.machine.nodes[self.request.ranks[rank]].host
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchical:
+    """Reduce inside each machine, exchange between machines, spread inside."""
+
+    name: str = "hierarchical"
+    summary: str = "reduce-scatter inside each node, exchange between nodes, all-gather inside"
+
+    def plan(self, request: Request) -> Plan:
+        """Return the plan; :class:`Unsuitable` on one machine, or for collectives that have no such form."""
+        builder = PlanBuilder()
+        if request.n_ranks < 2:
+            return builder.build()
+        hosts = request.by_host()
+        if len(hosts) < 2:
+            raise Unsuitable("it needs several nodes, and all ranks are on one")
+        sizes = {len(ranks) for ranks in hosts.values()}
+        table = PHASES if len(sizes) == 1 else _BY_LEADERS
+        if request.collective not in table:
+            why = "" if request.collective not in PHASES else " where nodes have different numbers of ranks"
+            raise Unsuitable(f"it has no form for {request.collective}{why}; sharded or ring do it")
+        first, middle, last = table[request.collective]
+        levels = _Levels(builder, request, hosts, rings_by_host(request))
+        levels.leaders = {h: request.root if request.root in ranks else ranks[0] for h, ranks in hosts.items()}
+        if table is PHASES:
+            groups = [list(group) for group in zip(*hosts.values(), strict=True)]
+        else:
+            groups = [list(levels.leaders.values())]
+            builder.notes.append("nodes have different numbers of ranks: one rank of each exchanges for the others")
+        ends = levels.inside(first, ())
+        ends = levels.between(middle, groups, ends)
+        levels.inside(last, ends)
+        builder.facts["node_count"] = len(hosts)
+        return builder.build()
+
+
+HIERARCHICAL = Hierarchical()

@@ -1,0 +1,89 @@
+"""Put schedules onto a machine: ranks become nodes, sends become flows along routes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from simulator.collectives.request import Request
+from simulator.collectives.schedule import Round, Schedule
+from simulator.network.route import Route
+from simulator.plan.plan import Flow, PlanBuilder
+from simulator.topology.parts import CpuPart, GpuPart
+
+__all__ = ["lower"]
+
+
+def lower(
+    builder: PlanBuilder,
+    request: Request,
+    schedule: Schedule,
+    *,
+    size_bytes: float,
+    nodes: Sequence[int] | None = None,
+    stream: str = "main",
+    after: Sequence[int] = (),
+    count: int = 1,
+    route: Callable[[int, int], Route] | None = None,
+) -> int:
+    """Add the tasks of *schedule* to *builder*; return the number of the last one.
+
+    Parameters
+    ----------
+    size_bytes : float
+        Bytes of the buffer that the schedule cuts into chunks.
+    nodes : sequence of node indices, optional
+        The node of each rank and helper of the schedule; the request's ranks otherwise.
+    count : int
+        So many equal copies of each flow run side by side, each with *size_bytes*.
+    route : function of two nodes, optional
+        Which way to take; the machine's transport rules otherwise.
+
+    Consecutive rounds that load the same routes with the same bytes become one task.
+
+    """
+    where = request.ranks if nodes is None else nodes
+    find = route or request.router.route
+    chunk_bytes = size_bytes / schedule.n_chunks
+    last: list[int] = list(after)
+    pending: list[Round] = []
+
+    def flush() -> None:
+        nonlocal last, pending
+        if not pending:
+            return
+        head = pending[0]
+        flows = tuple(Flow(find(where[s.src], where[s.dst]), s.width * chunk_bytes, count) for s in head.sends)
+        label = head.label or "round"
+        last = [builder.transfer(label, flows, stream=stream, after=last, repeat=sum(r.repeat for r in pending))]
+        pending = []
+
+    for step in schedule.rounds:
+        if pending and (pending[-1].local or _shape(pending[0]) != _shape(step)):
+            flush()
+        if step.sends:
+            pending.append(step)
+        if step.local:
+            if step.repeat > 1:
+                raise ValueError("a round with local work cannot repeat")
+            flush()
+            works = []
+            for local in step.local:
+                seconds = _memory_s(request, where[local.rank], local.chunks_touched * chunk_bytes * count)
+                if seconds > 0:
+                    name = request.machine.nodes[where[local.rank]].name
+                    works.append(builder.work("reduce", name, seconds, stream=f"{stream}:{name}:reduce", after=last))
+            last = works or last
+    flush()
+    if len(last) == 1:
+        return last[0]
+    return builder.work("join", "host", 0.0, stream=f"{stream}:join", after=last)
+
+
+def _shape(step: Round) -> tuple[tuple[int, int, int], ...]:
+    return tuple((s.src, s.dst, s.width) for s in step.sends)
+
+
+def _memory_s(request: Request, node: int, n_bytes: float) -> float:
+    part = request.machine.nodes[node].part
+    bandwidth = part.memory_bandwidth if isinstance(part, GpuPart | CpuPart) else None
+    return n_bytes / bandwidth if bandwidth else 0.0

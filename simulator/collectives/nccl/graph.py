@@ -1,0 +1,121 @@
+"""What NCCL would plan with on a machine, for the ranks of a group.
+
+After NVIDIA/nccl@5067397c (2.30.7) ``src/init.cc`` and ``src/graph/connect.cc``: each machine
+searches for itself (:mod:`simulator.collectives.nccl.search`), all agree on the least of each
+figure, and the communicator gets twice the channels.
+
+Readings, where the rules leave room:
+
+* Equal machines, and equal choices of GPUs on them, are searched once.
+* GPUs of other makers, or of unknown capability, are searched and tuned as an A100 would be with
+  links as fast as theirs reach; RCCL has tables of its own.
+* The latency that a network plugin states is the NIC part's ``plugin_latency``.
+* PCIe switches on two levels are not flattened to one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from simulator.collectives.communicator import Communicator
+from simulator.collectives.nccl import tables as t
+from simulator.collectives.nccl.paths import capability, cpu_kind, see
+from simulator.collectives.nccl.search import Found, Search
+from simulator.collectives.nccl.tables import CpuKind
+from simulator.collectives.nccl.tuning import CommGraph
+from simulator.network.machine import Machine, Node
+from simulator.topology.parts import NicPart
+
+__all__ = ["comm_graph"]
+
+
+def comm_graph(group: Communicator) -> CommGraph:
+    """Return what NCCL would find on the group's machine for its ranks; searched once."""
+    return group.once("nccl graph", lambda: _searched(group))
+
+
+def _searched(group: Communicator) -> CommGraph:
+    machine = group.machine
+    hosts = group.by_host()
+    gpus = [machine.nodes[node] for node in group.ranks]
+    capabilities = [capability(gpu) for gpu in gpus]
+    lowest = min(capabilities)
+    several = len(hosts) > 1
+    by_host: dict[int, list[Node]] = {}
+    for node in machine.nodes:
+        by_host.setdefault(node.host, []).append(node)
+
+    searched: dict[object, Found] = {}
+    found: list[Found] = []
+    n_nets: list[int] = []
+    for host, ranks in hosts.items():
+        local = tuple(group.ranks[rank] for rank in ranks)
+        key = _signature(machine, by_host[host], local)
+        if key not in searched:
+            searched[key] = Search(see(machine, by_host[host], local, network=several), lowest, several).found()
+        found.append(searched[key])
+        n_nets.append(sum(node.kind == "nic" for node in by_host[host]))
+
+    agreed = _agreed(found)
+    kinds = {cpu_kind(node) for host in hosts for node in by_host[host] if node.kind == "cpu"}
+    cpu: CpuKind = kinds.pop() if len(kinds) == 1 else "mixed" if kinds else "other"
+    channels = min(2 * agreed.n_channels, t.MAX_CHANNELS)
+    if lowest >= 90 and several and agreed.speed > 45 and channels < 16:
+        channels *= 2
+    heads, nvls_intra, nvls_inter = agreed.nvls
+    return CommGraph(
+        n_ranks=group.n_ranks,
+        n_nodes=len(hosts),
+        n_channels=agreed.n_channels,
+        bw_intra_GBps=agreed.speed,
+        bw_inter_GBps=agreed.speed,
+        type_intra=t.PATH_TYPES[agreed.kind_intra],
+        type_inter=t.PATH_TYPES[agreed.kind_inter],
+        compute_capability_min=lowest,
+        compute_capability_max=max(capabilities),
+        cpu=cpu,
+        comm_channels=channels,
+        nic_latency_us=_stated_latency_us(machine) if several else 0.0,
+        nics_per_node=min(n_nets) if several else 0,
+        has_nvlink_switch=any(node.kind == "nvlink-switch" for host in hosts for node in by_host[host]),
+        same_channels=agreed.same,
+        tree_bw_intra_GBps=agreed.tree_intra if several else None,
+        nvls_channels=heads,
+        nvls_bw_intra_GBps=nvls_intra,
+        nvls_bw_inter_GBps=nvls_inter,
+    )
+
+
+def _signature(machine: Machine, nodes: list[Node], local: tuple[int, ...]) -> object:
+    """Return what two machines have in common if the search finds the same on both."""
+    place = {node.index: i for i, node in enumerate(nodes)}
+    links = tuple(
+        (place[link.src], place[link.dst], link.kind, link.nominal_Bps, link.bandwidth_Bps, link.count)
+        for node in nodes
+        for link in machine.outgoing[node.index]
+        if link.dst in place
+    )
+    return tuple((node.kind, id(node.part)) for node in nodes), links, tuple(place[gpu] for gpu in local)
+
+
+def _agreed(found: Sequence[Found]) -> Found:
+    """Return the least of each figure."""
+    first = found[0]
+    if all(other is first for other in found):
+        return first
+    return replace(
+        first,
+        n_channels=min(f.n_channels for f in found),
+        speed=min(f.speed for f in found),
+        kind_intra=max(f.kind_intra for f in found),
+        kind_inter=max(f.kind_inter for f in found),
+        same=all(f.same for f in found),
+        tree_intra=min(f.tree_intra for f in found),
+        nvls=(min(f.nvls[0] for f in found), min(f.nvls[1] for f in found), min(f.nvls[2] for f in found)),
+    )
+
+
+def _stated_latency_us(machine: Machine) -> float:
+    stated = (node.part.plugin_latency for node in machine.nodes if isinstance(node.part, NicPart))
+    return 1e6 * max(stated, default=0.0)

@@ -1,0 +1,335 @@
+"""The plans of NCCL's kernels: ring, tree, NVLS, point to point, and trees packed into NVLink.
+
+Inside one machine a ring goes round by round.  Over several machines, and along trees, data
+moves in small chunks: all hops work at once, and ahead of that lies the way of the first
+chunk, whose latency is paid once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from simulator.collectives.algorithms.double_tree import two_trees
+from simulator.collectives.nccl import tables as t
+from simulator.collectives.nccl.cost import Costs, ProtocolCost
+from simulator.collectives.request import Request, Unsuitable
+from simulator.collectives.search.rings import FoundRing
+from simulator.collectives.search.trees import FoundTree
+from simulator.network.route import Route, route_along
+from simulator.plan.plan import Flow, PlanBuilder
+from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, GpuPart
+from simulator.units import format_bandwidth
+
+__all__ = ["KernelPlanner"]
+
+_TOLD_BELOW = 0.9  # a share of a link that is smaller than this is told to the user
+
+
+class KernelPlanner:
+    """Writes the plan of one collective into ``builder``.
+
+    ``plugin_s`` is what the network's plugin adds to each hop between machines, ``n_channels``
+    how many blocks of threads move data.
+    """
+
+    def __init__(self, builder: PlanBuilder, request: Request, costs: Costs, *, plugin_s: float) -> None:
+        self.builder = builder
+        self.request = request
+        self.costs = costs
+        self.n_channels = 1
+        self.plugin_s = plugin_s
+        self.hosts = list(request.by_host().values())
+        self._channels: list[tuple[str, list[Flow], int, ProtocolCost]] = []  # stream, flows, rounds
+        self._pace = max(costs.pace(request.machine.nodes[rank].part) for rank in request.ranks)
+        self._own_s = 0.0  # the rank's own part, once through its memory
+        self._first = 0.0  # share of the bytes that fill the pipeline
+
+    # -- kernels -------------------------------------------------------------------
+
+    def ring(self, rings: Sequence[FoundRing], protocol: str, *, log_steps: bool = False) -> None:
+        """All collectives along rings; *log_steps* for PAT, which takes lg n steps instead of n - 1."""
+        n, size, collective = self.request.n_ranks, self.request.size_bytes, self.request.collective
+        cost = self.costs.protocols[protocol]
+        after = self._begin(self._name("PAT" if log_steps else "RING", protocol), cost.base_s)
+        rounds = 2 * (n - 1) if collective == "all-reduce" else n - 1
+        rooted = collective in ("broadcast", "reduce")
+        hops, net_hops = rounds, 0
+        if not rooted:
+            self._own_part()
+        if len(self.hosts) > 1:
+            laps = 2 if collective == "all-reduce" else 1
+            net_hops = laps * (len(self.hosts) - 1)
+            hops = rounds - net_hops
+            if log_steps:
+                net_hops, hops = (len(self.hosts) - 1).bit_length(), 0
+        total = sum(ring.bandwidth_Bps for ring in rings)
+        for i, ring in enumerate(rings):
+            part = size * ring.bandwidth_Bps / total
+            cap = self._channel_rate(cost, ring.bandwidth_Bps / total)
+            if rooted or len(self.hosts) > 1:
+                moved = part if rooted else part * rounds / n
+                latency = self._way_s(ring.routes, hops, net_hops, cost)
+                flows = [_piped(r, moved, cost, cap, latency) for r in (self._open(ring) if rooted else ring.routes)]
+                repeat = 1
+            else:
+                flows = [
+                    Flow(r, part / n, overhead=cost.wire, cap_Bps=cap, latency_s=cost.hop_s * self._pace)
+                    for r in ring.routes
+                ]
+                repeat = rounds
+            self._channels.append((f"channel {i}", flows, repeat, cost))
+            self.builder.rings.append(tuple(self.request.ranks[r] for r in ring.order))
+        self._submit(after)
+        self._record(protocol, hops, net_hops, size if rooted else size * rounds / n)
+
+    def tree(self, rings: Sequence[FoundRing], protocol: str) -> None:
+        """Chains inside the machines, a double binary tree between them."""
+        cost = self.costs.protocols[protocol]
+        after = self._begin(self._name("TREE", protocol), cost.base_s)
+        total = sum(ring.bandwidth_Bps for ring in rings)
+        hops = net_hops = 0
+        for i, ring in enumerate(rings):
+            fraction = ring.bandwidth_Bps / total
+            part = self.request.size_bytes * fraction
+            chains = self._chains(ring)
+            edges = [(b, a, part) for chain in chains for a, b in pairwise(chain)]
+            hops, net_hops = 2 * (max(len(chain) for chain in chains) - 1), 0
+            if len(chains) > 1:
+                between, depth = _between([chain[0] for chain in chains], part)
+                edges += between
+                net_hops = 2 * depth
+            flows = self._both_ways(edges, cost, hops, net_hops, fraction)
+            self._channels.append((f"channel {i}", flows, 1, cost))
+        self._submit(after)
+        self._record(protocol, hops, net_hops, self.request.size_bytes)
+
+    def packed_trees(self, trees: Sequence[FoundTree], protocol: str) -> None:
+        """Trees over direct GPU links beside each other, each with an equal part."""
+        cost = self.costs.protocols[protocol]
+        after = self._begin(self._name("TREE", protocol), cost.base_s)
+        for i, tree in enumerate(trees):
+            part = self.request.size_bytes / len(trees)
+            edges = [(b, a, part) for a, b in tree.edges]
+            share = 1 / len(trees)
+            flows = self._both_ways(edges, cost, 2 * tree.depth, 0, share)
+            self._channels.append((f"channel {i}", flows, 1, cost))
+        self._submit(after)
+        self._record(protocol, 2 * max(tree.depth for tree in trees), 0, self.request.size_bytes)
+
+    def nvls(self) -> None:
+        """The switch adds and spreads: each GPU sends its data once and receives the result once.
+
+        Between machines each GPU's part of the sum goes through a double binary tree.
+        """
+        cost, collective, size = self.costs.protocols["NVLS"], self.request.collective, self.request.size_bytes
+        n = self.request.n_ranks
+        sent = size / n if collective == "all-gather" else size
+        received = size / n if collective == "reduce-scatter" else size
+        after = self._begin(self._name("NVLS", "Simple"), cost.base_s)
+        flows = []
+        for node in self.request.ranks:
+            ways = self._switch_links(node)
+            for up, down in ways:
+                for route, n_bytes in ((up, sent / len(ways)), (down, received / len(ways))):
+                    flows.append(Flow(route, n_bytes, latency_s=cost.hop_s * self._pace))
+        self._channels.append(("nvls", flows, 1, cost))
+        heads = min(len(ranks) for ranks in self.hosts)  # each has its part of the sum
+        self._first = _at_most_all(self.n_channels * heads * t.NVLS_CHUNK, size)
+        net_hops = 0
+        if len(self.hosts) > 1:
+            simple = self.costs.protocols["Simple"]
+            for i in range(heads):
+                edges, depth = _between([ranks[i] for ranks in self.hosts], size / heads)
+                net_hops = 2 * depth
+                self._channels.append((f"tree {i}", self._both_ways(edges, simple, 1, net_hops, 1 / heads), 1, simple))
+        self._submit(after)
+        self._record("NVLS", 1, net_hops, size)
+
+    def point_to_point(self) -> None:
+        """All-to-all and send-recv: every pair's flow at once."""
+        cost, n = self.costs.protocols["P2P"], self.request.n_ranks
+        if self.request.collective == "all-to-all":
+            pairs = [(a, b) for a in range(n) for b in range(n) if a != b]
+            n_bytes, peers = self.request.size_bytes / n, n - 1
+            self._own_part()
+            self._first = _at_most_all(t.P2P_CHANNELS * t.P2P_CHUNK, self.request.size_bytes)
+        else:
+            pairs = list(self.request.pairs) or [(a, (a + 1) % n) for a in range(n)]
+            n_bytes, peers = self.request.size_bytes, 1
+        after = self._begin("ncclDevKernel_SendRecv", cost.base_s, peers)
+        flows = []
+        net_hops = 0
+        for a, b in pairs:
+            route = self.request.router.route(self.request.ranks[a], self.request.ranks[b])
+            over_network = route.path_class == "net"
+            net_hops = max(net_hops, int(over_network))
+            latency = cost.hop_s * self._pace * peers + over_network * (cost.net_hop_s + self.plugin_s)
+            flows.append(Flow(route, n_bytes, latency_s=latency))
+        self._channels.append(("p2p", flows, 1, cost))
+        self._submit(after)
+        self._record("P2P", peers, net_hops, n_bytes)
+
+    # -- their parts ---------------------------------------------------------------
+
+    def _begin(self, kernel: str, base_s: float, n_peers: int = 0) -> list[int]:
+        """Add the launches, which run beside all else, and the kernel's start; return what transfers wait for."""
+        driven = self.request.gpus_per_process
+        self.builder.facts |= {"gpus_per_process": driven, "peers": n_peers}
+        first = self.request.machine.nodes[self.request.ranks[0]]
+        launch_s = driven * (self.costs.shared.launch_s + n_peers * self.costs.shared.peer_launch_s)
+        self.builder.work("launch", f"host of {first.name}", launch_s, stream="host")
+        return [self.builder.work(kernel, first.name, base_s * self._pace, stream="kernel")]
+
+    def _record(self, cost: str, hops: int, net_hops: int, moved_bytes: float) -> None:
+        """Keep what the time depends on; *moved_bytes* is what a rank sends, over all channels."""
+        self.builder.facts |= {
+            "cost": cost,
+            "hops": hops,
+            "network_hops": net_hops,
+            "channel_bytes": moved_bytes / self.n_channels,
+            "own_s": self._own_s,
+            "pace": self._pace,
+            "first": self._first,
+        }
+
+    def _own_part(self) -> None:
+        """Take note of the part that a rank keeps: 1/n of the data, which its memory moves and no link."""
+        part = self.request.machine.nodes[self.request.ranks[0]].part
+        bandwidth_Bps = part.memory_bandwidth if isinstance(part, GpuPart) else None
+        self._own_s = self.request.size_bytes / self.request.n_ranks / bandwidth_Bps if bandwidth_Bps else 0.0
+
+    def _name(self, algorithm: str, protocol: str) -> str:
+        """Return the kernel's name as NCCL and the readers of its traces spell it."""
+        what = "".join(word.capitalize() for word in self.request.collective.split("-"))
+        return f"ncclDevKernel_{what}_Sum_f32_{algorithm}_{protocol.upper()}"
+
+    def _channel_rate(self, cost: ProtocolCost, fraction: float) -> float:
+        """Return the rate on the wire that a *fraction* of the channels in use keeps to."""
+        return self.n_channels * fraction * cost.channel_Bps * cost.wire
+
+    def _submit(self, after: Sequence[int]) -> None:
+        """Add the collected channels to the plan, each link used at the share that its kind allows.
+
+        What all channels send over a link takes its bytes over that share of its bandwidth;
+        each flow keeps to the rate that ends it just then.  The threads that drive a GPU's links also
+        move its own part, and fill the pipeline first.
+        """
+        links = self.request.machine.links
+        needed_s: dict[int, float] = {}
+        for _, flows, repeat, cost in self._channels:
+            for flow in flows:
+                for index, carried in flow.route.links:
+                    at_full_s = flow.wire_bytes * carried * repeat / links[index].bandwidth_Bps
+                    share = self._share(links[index].kind, flow.route, cost)
+                    needed_s[index] = needed_s.get(index, 0.0) + at_full_s / share
+        first = self._channels[0][3]
+        for index in needed_s:
+            if links[index].kind in GPU_LINKS:
+                needed_s[index] *= 1.0 + first.fill * self._first
+                needed_s[index] += first.own_passes * self._own_s
+        self._note_bound(needed_s)
+        for stream, flows, repeat, _ in self._channels:
+            capped = []
+            for flow in flows:
+                longest_s = max((needed_s[index] for index, _ in flow.route.links), default=0.0)
+                rate = flow.wire_bytes * repeat / longest_s if longest_s > 0 else float("inf")
+                capped.append(replace(flow, cap_Bps=min(flow.cap_Bps, rate)))
+            self.builder.transfer(self.request.collective, capped, stream=stream, after=after, repeat=repeat)
+
+    def _note_bound(self, needed_s: dict[int, float]) -> None:
+        """Name the link that takes longest at its share, and the share where it explains the time."""
+        if not needed_s:
+            return
+        index = max(needed_s, key=lambda i: (round(needed_s[i], 12), -i))
+        link = self.request.machine.links[index]
+        self.builder.facts["bound_link"] = link.name
+        at_full_s = sum(
+            flow.wire_bytes * carried * repeat / link.bandwidth_Bps
+            for _, flows, repeat, _ in self._channels
+            for flow in flows
+            for i, carried in flow.route.links
+            if i == index
+        )
+        share = at_full_s / needed_s[index] if needed_s[index] > 0 else 1.0
+        if share < _TOLD_BELOW and needed_s[index] > self._channels[0][3].base_s:  # else latency bounds it
+            reached = f"{format_bandwidth(share * link.bandwidth_Bps)}, {share:.0%} of what the link carries"
+            self.builder.notes.append(f"{link.name} bounds it at {reached}: as much as NCCL reaches there")
+
+    def _share(self, kind: str, route: Route, cost: ProtocolCost) -> float:
+        """Return which part of a link of that kind the flows of a kernel use."""
+        if kind in GPU_LINKS:
+            return cost.share
+        if kind == "pcie" and route.path_class != "net":
+            return self.costs.shared.pcie_share
+        if kind in NETWORK_LINKS:
+            shared = self.costs.shared
+            return shared.network_share if route.transport == "network" else shared.staged_share
+        return 1.0
+
+    def _way_s(self, routes: Sequence[Route], hops: int, net_hops: int, cost: ProtocolCost) -> float:
+        """Return how long the first chunk takes over so many hops of either kind, the routes' latency included."""
+        inside = max((r.latency_s for r in routes if r.path_class != "net"), default=0.0)
+        between = max((r.latency_s for r in routes if r.path_class == "net"), default=0.0)
+        return hops * (cost.hop_s * self._pace + inside) + net_hops * (cost.net_hop_s + self.plugin_s + between)
+
+    def _both_ways(
+        self, edges: Sequence[tuple[int, int, float]], cost: ProtocolCost, hops: int, net_hops: int, fraction: float
+    ) -> list[Flow]:
+        """Return flows up and down the edges (child, parent, bytes) of a tree, all at once."""
+        ranks, router = self.request.ranks, self.request.router
+        ways = [
+            (router.route(ranks[src], ranks[dst]), n_bytes) for a, b, n_bytes in edges for src, dst in ((a, b), (b, a))
+        ]
+        latency = self._way_s([route for route, _ in ways], hops, net_hops, cost)
+        cap = self._channel_rate(cost, fraction)
+        return [_piped(route, n_bytes, cost, cap, latency) for route, n_bytes in ways]
+
+    def _open(self, ring: FoundRing) -> list[Route]:
+        """Return the hops of a ring but the one that leads into the root (broadcast) or out of it (reduce)."""
+        root = self.request.ranks[self.request.root]
+        if self.request.collective == "broadcast":
+            return [route for route in ring.routes if route.dst != root]
+        return [route for route in ring.routes if route.src != root]
+
+    def _chains(self, ring: FoundRing) -> list[list[int]]:
+        """Cut a ring into its stretches on one machine."""
+        host = [self.request.machine.nodes[self.request.ranks[r]].host for r in ring.order]
+        chains: list[list[int]] = []
+        for i, rank in enumerate(ring.order):
+            if i and host[i] == host[i - 1]:
+                chains[-1].append(rank)
+            else:
+                chains.append([rank])
+        return chains
+
+    def _switch_links(self, gpu: int) -> list[tuple[Route, Route]]:
+        """Return the ways from a GPU to its NVLink switches and back."""
+        machine = self.request.machine
+        found = []
+        for link in machine.outgoing[gpu]:
+            if machine.nodes[link.dst].kind == "nvlink-switch":
+                back = machine.reverse(link)
+                found.append((route_along(machine, [link], "nvl", "nvls"), route_along(machine, [back], "nvl", "nvls")))
+        if not found:
+            raise Unsuitable("NVLS needs an NVLink switch")
+        return found
+
+
+def _between(heads: Sequence[int], n_bytes: float) -> tuple[list[tuple[int, int, float]], int]:
+    """Return the edges (child, parent, bytes) of two binary trees over *heads*, half the data each, and their depth."""
+    trees = two_trees(len(heads))
+    edges = [(heads[c], heads[p], n_bytes / 2) for tree in trees for c, p in enumerate(tree.parent) if p >= 0]
+    return edges, trees[0].depth
+
+
+def _at_most_all(window_bytes: float, size_bytes: float) -> float:
+    """Return which share of *size_bytes* a window is."""
+    return min(1.0, window_bytes / size_bytes) if size_bytes > 0 else 1.0
+
+
+def _piped(route: Route, n_bytes: float, cost: ProtocolCost, cap_Bps: float, latency_s: float) -> Flow:
+    """Return a flow whose last byte arrives *latency_s* after it has left, the route's own latency included."""
+    extra = max(0.0, latency_s - route.latency_s)
+    return Flow(route, n_bytes, overhead=cost.wire, cap_Bps=cap_Bps, latency_s=extra)

@@ -1,0 +1,159 @@
+"""Rings that NCCL's search may choose from: orders of a machine's GPUs and what they take of its links.
+
+The orders follow NVIDIA/nccl@5067397c ``src/graph/search.cc``: on NVLink switches only
+neighbours follow each other; over direct NVLinks every order is possible, direct and wide hops
+first; over PCIe the order of the ranks and the always-nearest ones are tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from simulator.collectives.nccl.paths import SeenMachine, rank_of
+
+__all__ = ["Ring", "closed_rings", "rings_through_network"]
+
+_MAX_ORDERS = 120
+_MAX_STEPS = 20_000
+_ALL_ORDERS_UP_TO = 16  # GPUs
+_MAX_STARTS = 4
+_NVB = rank_of["nvb"]
+
+Free = Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """A candidate: shares of a channel's speed that each directed link carries, inside and to the network."""
+
+    order: tuple[int, ...]
+    inside: tuple[tuple[int, float], ...]
+    outside: tuple[tuple[int, float], ...]
+
+    def needs(self, intra: float, inter: float) -> dict[int, int]:
+        """Return the MB/s that the ring takes of each link at these speeds (GB/s)."""
+        taken: dict[int, float] = {}
+        for loads, speed in ((self.inside, intra), (self.outside, inter)):
+            for link, share in loads:
+                taken[link] = taken.get(link, 0.0) + share * speed * 1000
+        return {link: round(need) for link, need in taken.items()}
+
+
+def closed_rings(seen: SeenMachine, speed: float, intra: int, free: Free) -> Iterator[Ring]:
+    """Yield rings inside the machine whose hops are of class *intra* or better and have *speed* free."""
+    for order in _orders(seen, seen.gpus[0], speed, intra, free, cut=False):
+        hops = [*pairwise(order), (order[-1], order[0])]
+        if all(_open(seen, hop, speed, intra, free) for hop in hops):
+            yield Ring(order, _loads(seen, hops), ())
+
+
+def rings_through_network(
+    seen: SeenMachine, speeds: tuple[float, float], intra: int, inter: int, free: Free
+) -> Iterator[Ring]:
+    """Yield chains of all GPUs that enter and leave by one network device.
+
+    Parameters
+    ----------
+    seen : SeenMachine
+        Where.
+    speeds : tuple of float
+        Inside and to the network.
+    intra, inter : int
+        Path classes that are good enough.
+    free : mapping
+        What is left of each link.
+
+    """
+    speed, wide = speeds[0], round(speeds[1] * 1000)
+    for net in seen.nets:
+        into = {gpu: seen.paths[net, gpu] for gpu in seen.gpus if (net, gpu) in seen.paths}
+        usable = {gpu: p for gpu, p in into.items() if p.kind <= inter and p.bandwidth >= wide}
+        nearest = min((p.kind for p in usable.values()), default=None)
+        for gpu in [g for g, p in usable.items() if p.kind == nearest][:_MAX_STARTS]:
+            for order in _orders(seen, gpu, speed, intra, free, cut=True):
+                back = seen.paths.get((order[-1], net))
+                hops = list(pairwise(order))
+                if back is None or back.kind > inter or back.bandwidth < wide:
+                    continue
+                if all(_open(seen, hop, speed, intra, free) for hop in hops):
+                    yield Ring(order, _loads(seen, hops), usable[gpu].loads + back.loads)
+
+
+def _open(seen: SeenMachine, hop: tuple[int, int], speed: float, intra: int, free: Free) -> bool:
+    path = seen.paths.get(hop)
+    if path is None or path.kind > intra:
+        return False
+    return all(free[link] >= round(share * speed * 1000) for link, share in path.loads)
+
+
+def _loads(seen: SeenMachine, hops: Sequence[tuple[int, int]]) -> tuple[tuple[int, float], ...]:
+    taken: dict[int, float] = {}
+    for hop in hops:
+        for link, share in seen.paths[hop].loads:
+            taken[link] = taken.get(link, 0.0) + share
+    return tuple(taken.items())
+
+
+def _orders(
+    seen: SeenMachine, start: int, speed: float, intra: int, free: Free, *, cut: bool
+) -> Iterator[tuple[int, ...]]:
+    """Yield orders of the GPUs, *start* first; *cut* where the last does not go on to the first."""
+    gpus = seen.gpus
+    place = gpus.index(start)
+    turned = gpus[place:] + gpus[:place]
+    if seen.has_switch or len(gpus) == 1:
+        yield turned
+        if len(gpus) > 2:
+            yield turned[:1] + turned[:0:-1]
+    elif intra <= _NVB and len(gpus) <= _ALL_ORDERS_UP_TO:
+        yield from _all_orders(seen, start, speed, intra, free)
+    else:
+        orders = {turned: None, turned[:1] + turned[:0:-1]: None}
+        for first in (start,) if cut else gpus:
+            near = _nearest(seen, first)
+            at = near.index(start)
+            orders[near[at:] + near[:at]] = None
+        yield from orders
+
+
+def _nearest(seen: SeenMachine, start: int) -> tuple[int, ...]:
+    """Go from each GPU to the nearest that is left."""
+    order, left = [start], [gpu for gpu in seen.gpus if gpu != start]
+
+    def distance(gpu: int) -> tuple[int, int, int]:
+        path = seen.paths.get((order[-1], gpu))
+        return (path.kind, -path.bandwidth, len(path.hops)) if path is not None else (len(rank_of), 0, 0)
+
+    while left:
+        following = min(left, key=distance)
+        left.remove(following)
+        order.append(following)
+    return tuple(order)
+
+
+def _all_orders(seen: SeenMachine, start: int, speed: float, intra: int, free: Free) -> Iterator[tuple[int, ...]]:
+    """Yield every order whose hops are open, depth first, up to a number of them and of steps."""
+    following: dict[int, list[int]] = {}
+    for a in seen.gpus:
+        near = [b for b in seen.gpus if b != a and _open(seen, (a, b), speed, intra, free)]
+        reach = {b: (seen.paths[a, b].kind, -seen.paths[a, b].bandwidth, b) for b in near}
+        following[a] = sorted(near, key=reach.__getitem__)
+    steps = found = 0
+    trail = [start]
+    choices = [iter(following[start])]
+    while choices and found < _MAX_ORDERS and steps < _MAX_STEPS:
+        steps += 1
+        gpu = next(choices[-1], None)
+        if gpu is None:
+            choices.pop()
+            trail.pop()
+        elif gpu in trail:
+            continue
+        elif len(trail) + 1 == len(seen.gpus):
+            found += 1
+            yield (*trail, gpu)
+        else:
+            trail.append(gpu)
+            choices.append(iter(following[gpu]))

@@ -1,0 +1,356 @@
+"""One machine as NCCL sees it: links at planning bandwidths, and the path between any two devices.
+
+After NVIDIA/nccl@5067397c ``src/graph/topo.cc`` (what a link is taken for) and
+``src/graph/paths.cc`` (which way, and of which class).  Bandwidths are whole MB/s, so that
+sums are exact.
+
+Where the topology has no figure that NCCL would read:
+
+* NVLink of a GPU without ``compute_capability`` and xGMI, and C2C: what large transfers reach.
+* CPUs of unknown make: NCCL takes them to be joined without limit; here the socket link that
+  the topology has counts, where there is one.
+* Several EFA adapters at one switch, more than GPUs, act as one network device: so
+  aws-ofi-nccl groups them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from simulator.collectives.nccl import tables as t
+from simulator.collectives.nccl.tables import CpuKind
+from simulator.network.machine import Link, Machine, Node
+from simulator.topology.parts import NETWORK_LINKS, CpuPart, GpuPart, NicPart
+
+__all__ = ["Path", "SeenMachine", "capability", "cpu_kind", "rank_of", "see"]
+
+UNKNOWN_CAPABILITY = 80  # GPUs without one, and other makers', are tuned as an A100
+rank_of = {path_type: i for i, path_type in enumerate(t.PATH_TYPES)}
+_LOC, _NVL, _NVB, _C2C, _PIX, _PXB, _P2C, _PXN, _PHB, _SYS, _NET = range(11)
+_SWITCH = -1  # all NVLink switches of a machine are one node
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A way between two devices: its class (index into PATH_TYPES), bottleneck and links.
+
+    ``loads`` gives, for each directed link, the share of a channel's speed that it carries.
+    """
+
+    kind: int
+    bandwidth: int
+    hops: tuple[int, ...]
+    loads: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SeenMachine:
+    """The GPUs and network devices of one machine that take part, with all paths between them.
+
+    ``paths[a, b]`` joins two GPUs, or a GPU and a network device either way; absent where
+    nothing leads there.  ``capacity`` is by directed link.
+    """
+
+    gpus: tuple[int, ...]
+    nets: tuple[int, ...]
+    capacity: tuple[int, ...]
+    paths: Mapping[tuple[int, int], Path]
+    total: Mapping[int, int]  # by GPU: its NVLinks together, or its PCIe link where that is more
+    has_switch: bool
+
+
+def capability(node: Node) -> int:
+    """Return NCCL's number for a GPU's compute capability, 70 for 7.0."""
+    text = node.part.compute_capability if isinstance(node.part, GpuPart) else None
+    if text is None:
+        return UNKNOWN_CAPABILITY
+    major, minor = text.split(".")
+    return int(major) * 10 + int(minor)
+
+
+def cpu_kind(node: Node) -> CpuKind:
+    """Return the maker of a CPU."""
+    return node.part.vendor if isinstance(node.part, CpuPart) else "other"
+
+
+def see(machine: Machine, nodes: Iterable[Node], gpus: tuple[int, ...], *, network: bool) -> SeenMachine:
+    """Return what NCCL sees of the machine that *nodes* make up, when *gpus* take part.
+
+    Parameters
+    ----------
+    machine : Machine
+        Which holds them.
+    nodes : iterable of Node
+        All devices of one host.
+    gpus : tuple of int
+        Those of the communicator; others do not exist for it, not even to pass through.
+    network : bool
+        Whether network devices count: they do when several machines take part.
+
+    """
+    return _Builder(machine, list(nodes), gpus, network).seen()
+
+
+@dataclass(frozen=True, slots=True)
+class _Edge:
+    link: int
+    src: int
+    dst: int
+    kind: int
+
+
+_Way = tuple[int, int, tuple[_Edge, ...]]  # class, bottleneck in MB/s, links
+
+
+class _Builder:
+    def __init__(self, machine: Machine, nodes: list[Node], gpus: tuple[int, ...], network: bool) -> None:
+        self.machine = machine
+        self.gpus = gpus
+        self.cpus = [node.index for node in nodes if node.kind == "cpu"]
+        self.capacity: list[int] = []
+        self.out: dict[int, list[_Edge]] = {}
+        self.twin: dict[int, int] = {}
+        self.ways: dict[int, dict[int, _Way]] = {}
+        self.ports: dict[int, tuple[int, int]] = {}  # network device -> its port's two directions
+        self.rate = self._nets(nodes) if network else {}
+        for node in nodes:
+            for link in machine.outgoing[node.index]:
+                if link.index % 2 == 0 and machine.nodes[link.dst].host == node.host:
+                    self._add(link)
+        for a in self.cpus:  # every two sockets are joined, whatever the topology says
+            for b in self.cpus:
+                if a < b and all(edge.dst != b for edge in self.out.get(a, ())):
+                    self._join(a, b, _SYS, _socket(machine.nodes[a], None), _socket(machine.nodes[b], None))
+        for net, rate in self.rate.items():
+            self.ports[net] = (self._link(rate), self._link(rate))
+
+    def _nets(self, nodes: list[Node]) -> dict[int, int]:
+        """Return the network devices with their rates."""
+        nics = [node for node in nodes if node.kind == "nic"]
+        n_gpus = sum(node.kind == "gpu" for node in nodes)
+        leader: dict[int, int] = {}
+        rates: dict[int, int] = {}
+        for nic in nics:
+            assert isinstance(nic.part, NicPart)
+            wires = [link.nominal_Bps for link in self.machine.outgoing[nic.index] if link.kind in NETWORK_LINKS]
+            rate = round((sum(wires) or nic.part.bandwidth) / 1e6)
+            first = nic.index
+            if nic.part.network == "efa" and len(nics) > n_gpus:
+                parents = [link.dst for link in self.machine.outgoing[nic.index] if link.kind == "pcie"]
+                first = leader.setdefault(parents[0], nic.index) if parents else nic.index
+            rates[first] = rates.get(first, 0) + rate
+        return rates
+
+    def _link(self, megabytes: int) -> int:
+        self.capacity.append(megabytes)
+        return len(self.capacity) - 1
+
+    def _join(self, a: int, b: int, kind: int, there: int, back: int) -> None:
+        forth, reverse = self._link(there), self._link(back)
+        self.twin[forth], self.twin[reverse] = reverse, forth
+        self.out.setdefault(a, []).append(_Edge(forth, a, b, kind))
+        self.out.setdefault(b, []).append(_Edge(reverse, b, a, kind))
+
+    def _add(self, link: Link) -> None:
+        ends = [self.machine.nodes[link.src], self.machine.nodes[link.dst]]
+        if any(end.kind == "gpu" and end.index not in self.gpus for end in ends):
+            return
+        if any(end.kind == "nic" and end.index not in self.rate for end in ends):
+            return
+        a, b = (_SWITCH if end.kind == "nvlink-switch" else end.index for end in ends)
+        if a == b:
+            return
+        if link.kind in ("nvlink", "xgmi"):
+            speeds = [round(_nvlink(end, link) * 1000) for end in ends if end.kind == "gpu"]
+            self._join(a, b, _NVL, min(speeds), min(speeds))
+        elif link.kind == "c2c":
+            speed = round(link.bandwidth_Bps / 1e6)
+            self._join(a, b, _C2C, speed, speed)
+        elif link.kind == "pcie":
+            speed = round(t.planned_pcie(link.nominal_Bps / link.count) * link.count * 1000)
+            self._join(a, b, _PIX, speed, speed)
+        elif link.kind == "socket":
+            self._join(a, b, _SYS, _socket(ends[0], link), _socket(ends[1], link))
+
+    # -- paths ---------------------------------------------------------------------
+
+    def seen(self) -> SeenMachine:
+        paths: dict[tuple[int, int], Path] = {}
+        for gpu in self.gpus:
+            found = self._from(gpu)
+            for other in self.gpus:
+                if other != gpu and other in found:
+                    paths[gpu, other] = self._peer(gpu, found[other])
+        for net in self.rate:
+            found = self._from(net)
+            for gpu in self.gpus:
+                if gpu in found:
+                    paths[net, gpu], paths[gpu, net] = self._direct(net, gpu, found[gpu])
+        owners = {net: self._owner(net, paths) for net in self.rate}
+        paths |= {
+            (gpu, net): path
+            for net, owner in owners.items()
+            for gpu in self.gpus
+            if owner is not None and (path := _relayed(gpu, owner, net, paths)) is not None
+        }
+        totals = {}
+        for gpu in self.gpus:
+            edges = self.out.get(gpu, ())
+            nvlink = sum(self.capacity[edge.link] for edge in edges if edge.kind == _NVL)
+            host = [self.capacity[edge.link] for edge in edges if edge.kind in (_PIX, _C2C)]
+            totals[gpu] = max([nvlink, *host])
+        return SeenMachine(
+            self.gpus, tuple(self.rate), tuple(self.capacity), paths, totals, bool(self.out.get(_SWITCH))
+        )
+
+    def _kind(self, node: int) -> str:
+        return "nvlink-switch" if node == _SWITCH else self.machine.nodes[node].kind
+
+    def _from(self, start: int) -> dict[int, _Way]:
+        """Return the best way from *start* to each node."""
+        if start not in self.ways:
+            self.ways[start] = self._explored(start)
+        return self.ways[start]
+
+    def _explored(self, start: int) -> dict[int, _Way]:
+        """Search breadth first; better is: of a better class, then wider, then shorter."""
+        best: dict[int, _Way] = {start: (_LOC, round(t.LOCAL * 1000), ())}
+        frontier = [start]
+        while frontier:
+            following: dict[int, None] = {}
+            for here in frontier:
+                kind, bandwidth, edges = best[here]
+                for edge in self.out.get(here, ()):
+                    if not self._passes(start, edges, edge):
+                        continue
+                    reached = max(kind, self._class_of(start, here, edge, len(edges)))
+                    new = (reached, min(bandwidth, self.capacity[edge.link]), (*edges, edge))
+                    old = best.get(edge.dst)
+                    if old is None or (new[0], -new[1], len(new[2])) < (old[0], -old[1], len(old[2])):
+                        best[edge.dst] = new
+                        following[edge.dst] = None
+            frontier = list(following)
+        return best
+
+    def _passes(self, start: int, edges: tuple[_Edge, ...], edge: _Edge) -> bool:
+        """Whether a path may go on over *edge*: through a GPU only by NVLink to its neighbour."""
+        here = self._kind(edge.src)
+        if edge.dst == start or any(edge.dst == old.src for old in edges) or (here == "nic" and edges):
+            return False
+        if here == "gpu" and edges:
+            return edge.kind == _NVL and self._kind(edge.dst) == "gpu" and len(edges) == 1 and edges[0].kind == _NVL
+        return True
+
+    def _class_of(self, start: int, here: int, edge: _Edge, length: int) -> int:
+        if edge.kind == _PIX:
+            ends = {self._kind(here), self._kind(edge.dst)}
+            if "cpu" in ends:
+                return _PHB
+            return _PXB if ends == {"pcie-switch"} else _PIX
+        if edge.kind == _NVL and here != start and self._kind(here) == "gpu" and length:
+            return _NVB
+        return edge.kind
+
+    def _path(self, start: int, found: _Way, kind: int | None = None) -> Path:
+        """Return the path with what it takes of each link."""
+        path_type = found[0] if kind is None else kind
+        edges = found[2]
+        nodes = self.machine.nodes
+        from_gpu = self._kind(start) == "gpu"
+        through_intel = any(self._kind(e.dst) == "cpu" and cpu_kind(nodes[e.dst]) == "intel" for e in edges)
+        share = t.INTEL_P2P_OVERHEAD if path_type == _PHB and from_gpu and through_intel else 1.0
+        loads: dict[int, float] = {}
+        for edge in edges:
+            loads[edge.link] = loads.get(edge.link, 0.0) + (share if edge.kind == _PIX else 1.0)
+            if not from_gpu and self._kind(edge.dst) == "gpu" and capability(nodes[edge.dst]) < 80:
+                back = self.twin[edge.link]  # reading over PCIe costs older GPUs requests the other way
+                loads[back] = loads.get(back, 0.0) + 1 / 8
+        return Path(path_type, found[1], tuple(edge.link for edge in edges), tuple(loads.items()))
+
+    def _peer(self, gpu: int, found: _Way) -> Path:
+        """Return the path to another GPU: through host memory where peers may not copy directly."""
+        dst = found[2][-1].dst
+        if found[0] <= _C2C or _allowed(self.machine.transport.peer_to_peer, found[0]) or not self.cpus:
+            return self._path(gpu, found)
+        return self._path(gpu, self._over_cpu(gpu, dst, found))
+
+    def _over_cpu(self, src: int, dst: int, otherwise: _Way) -> _Way:
+        reached = self._from(src)
+        near = [cpu for cpu in self.cpus if cpu in reached]
+        if not near:
+            return otherwise
+        cpu = min(near, key=lambda c: (reached[c][0], -reached[c][1], len(reached[c][2]), c))
+        onward = self._from(cpu)
+        if dst not in onward:
+            return otherwise
+        first, second = reached[cpu], onward[dst]
+        return max(first[0], second[0], _PHB), min(first[1], second[1]), first[2] + second[2]
+
+    def _direct(self, net: int, gpu: int, found: _Way) -> tuple[Path, Path]:
+        """Return the paths from a network device to a GPU and back, ports included."""
+        part = self.machine.nodes[net].part
+        free = isinstance(part, NicPart) and part.gpudirect
+        c2c = any(edge.kind == _C2C for edge in found[2])
+        kind = found[0]
+        if free and c2c and kind == _PHB:
+            kind = _P2C
+        elif not (free and _allowed(self.machine.transport.gpudirect_rdma, kind)):
+            found = self._over_cpu(net, gpu, found)
+            kind = max(found[0], _PHB)
+        inward, outward = self.ports[net]
+        into = self._path(net, found, kind)
+        back = tuple(self.twin[edge.link] for edge in reversed(found[2]))
+        width = min(found[1], self.rate[net])
+        return (
+            Path(kind, width, (inward, *into.hops), ((inward, 1.0), *into.loads)),
+            Path(kind, width, (*back, outward), (*((link, 1.0) for link in back), (outward, 1.0))),
+        )
+
+    def _owner(self, net: int, paths: Mapping[tuple[int, int], Path]) -> int | None:
+        """Return the GPU that *net* belongs to: devices equally near to several are dealt out in turn."""
+        reach = {g: (p.kind, -p.bandwidth) for g in self.gpus if (p := paths.get((g, net))) is not None}
+        if not reach:
+            return None
+        best = min(reach.values())
+        near = [gpu for gpu, distance in reach.items() if distance == best]
+        kind = paths[near[0], net].kind
+        alike = [n for n in self.rate if (p := paths.get((near[0], n))) is not None and p.kind == kind]
+        return near[alike.index(net) % len(near)]
+
+
+def _relayed(gpu: int, peer: int, net: int, paths: Mapping[tuple[int, int], Path]) -> Path | None:
+    """Return the way of *gpu* to *net* by NVLink through *peer*, where it is better than its own (PXN)."""
+    own, theirs, hop = paths.get((gpu, net)), paths.get((peer, net)), paths.get((gpu, peer))
+    if gpu == peer or own is None or theirs is None or hop is None or hop.kind > _NVL or theirs.kind > _P2C:
+        return None
+    if theirs.bandwidth <= own.bandwidth and own.kind <= _PXN:
+        return None
+    width = min(hop.bandwidth, theirs.bandwidth)
+    return Path(_PXN, width, hop.hops + theirs.hops, hop.loads + theirs.loads)
+
+
+def _allowed(level: str, kind: int) -> bool:
+    return level != "none" and kind <= rank_of[level]  # type: ignore[index]
+
+
+def _nvlink(gpu: Node, link: Link) -> float:
+    """Return GB/s of the parallel links that *link* stands for."""
+    part = gpu.part
+    if link.kind == "xgmi" or not isinstance(part, GpuPart) or part.compute_capability is None:
+        return link.bandwidth_Bps / 1e9
+    return t.planned_nvlink(capability(gpu)) * link.count
+
+
+def _socket(cpu: Node, link: Link | None) -> int:
+    """Return MB/s from *cpu* to another socket."""
+    part = cpu.part
+    vendor = cpu_kind(cpu)
+    architecture = part.architecture.lower() if isinstance(part, CpuPart) else ""
+    if vendor == "intel":
+        speed = next((s for names, s in t.INTEL_SOCKET if any(n in architecture for n in names)), t.INTEL_SOCKET_OLD)
+    elif vendor in t.SOCKET:
+        speed = t.SOCKET[vendor]
+    else:
+        speed = link.bandwidth_Bps / 1e9 if link is not None else t.LOCAL
+    return round(speed * 1000)

@@ -1,0 +1,376 @@
+"""NCCL's cost model: which algorithm and protocol it takes, and how long it expects that to last.
+
+``time = latency + size / bandwidth``, both from tables and a few caps, for every enabled pair of
+algorithm and protocol; the least time is chosen.  As in NVIDIA/nccl@5067397c (2.30.7)
+``src/graph/tuning.cc`` (ncclTopoTuneModel, ncclTopoGetAlgoTime) and ``src/enqueue.cc``, for one
+operation in its group.  Sizes are nccl-tests' (see :mod:`simulator.workload.collective`), which
+are NCCL's as well.
+
+Readings, where the source leaves room:
+
+* NCCL searches a graph for each algorithm.  Ring, tree, PAT and CollNet share one here; a tree
+  may have a higher ``tree_bw_intra_GBps``, as the search gives it on slow networks, and NVLS has its
+  own number of heads and speeds.
+* Inside a node the hop is NVLink's for ``nvl`` alone; a hop through another GPU (``nvb``) costs
+  as much as PCIe.
+* Sums over the ranks of a node take n_ranks / n_nodes: exact for the bandwidths, rounded down for
+  the latencies.
+* NVLS inside one node is capped by ``nvls_bw_inter_GBps`` too, although nothing goes over a NIC:
+  so NCCL computes it.
+* CollNet needs a network plugin: it is off unless ``collnet`` is set, which
+  stands for support of all-gather and reduce-scatter too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from simulator.collectives.nccl import tables as t
+from simulator.collectives.nccl.tables import ALGORITHMS, PATH_TYPES, PROTOCOLS, Algorithm, CpuKind, PathType, Protocol
+from simulator.collectives.request import Unsuitable
+from simulator.workload.collective import Collective
+
+__all__ = ["Choice", "CommGraph", "Launch", "candidates", "channels_used", "choose", "model"]
+
+_RING_ONLY = ("broadcast", "reduce")
+_GATHERING = ("all-gather", "reduce-scatter")
+_ALLOWED: dict[Collective, tuple[Algorithm, ...]] = {
+    "all-reduce": ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree"),
+    "all-gather": ("ring", "collnet_direct", "nvls", "pat"),
+    "reduce-scatter": ("ring", "collnet_direct", "nvls", "pat"),
+    "broadcast": ("ring",),
+    "reduce": ("ring",),
+}
+_SIMPLE_ONLY = ("collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")
+
+
+@dataclass(frozen=True, slots=True)
+class CommGraph:
+    """What the search found for a communicator, as plain numbers.
+
+    ``n_channels`` is the search's number C; the communicator runs ``comm_channels``, usually
+    twice as many.  Speeds are of one of the C channels.  Compute capabilities are NCCL's
+    numbers, 70 for 7.0.  ``nvls_channels`` is 0 where NVLS cannot be used.
+    """
+
+    n_ranks: int
+    n_nodes: int
+    n_channels: int
+    bw_intra_GBps: float
+    bw_inter_GBps: float
+    type_intra: PathType
+    type_inter: PathType
+    compute_capability_min: int
+    compute_capability_max: int
+    cpu: CpuKind
+    comm_channels: int
+    nic_latency_us: float = 0.0
+    nics_per_node: int = 0
+    has_nvlink_switch: bool = False
+    same_channels: bool = True  # all channels have the same ring inside a node
+    tree_bw_intra_GBps: float | None = None  # left out: as the ring's
+    nvls_channels: int = 0
+    nvls_bw_intra_GBps: float = 0.0
+    nvls_bw_inter_GBps: float = 0.0
+    collnet: bool = False
+
+    @property
+    def ranks_per_node(self) -> float:
+        """How many ranks a node has on average."""
+        return self.n_ranks / self.n_nodes
+
+    @property
+    def one_nic_per_gpu(self) -> bool:
+        """Whether each GPU of a node has a NIC to itself."""
+        return self.nics_per_node >= self.ranks_per_node
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One algorithm with one protocol, and what the model expects of it at a size.
+
+    ``time_us`` is ``latency_us + size_bytes / (1000 algbw_GBps)``, corrections for the size
+    included in both.
+    """
+
+    algorithm: Algorithm
+    protocol: Protocol
+    latency_us: float
+    algbw_GBps: float
+    time_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How much of the GPU the kernel takes: blocks (one a channel) and threads of each."""
+
+    n_channels: int
+    n_threads: int
+
+
+def choose(
+    graph: CommGraph, collective: Collective, size_bytes: float, *, algorithms: Collection[Algorithm] | None = None
+) -> Choice:
+    """Return the candidate of least time; of equal ones the first in NCCL's order.
+
+    Raises
+    ------
+    Unsuitable
+        Where no algorithm is enabled: a single rank, or a collective without one.
+
+    """
+    found = candidates(graph, collective, size_bytes, algorithms=algorithms)
+    if not found:
+        wanted = "" if algorithms is None else " among " + ", ".join(sorted(algorithms))
+        raise Unsuitable(f"NCCL has no algorithm for {collective} on {graph.n_ranks} ranks{wanted}")
+    return min(found, key=lambda choice: choice.time_us)
+
+
+def candidates(
+    graph: CommGraph, collective: Collective, size_bytes: float, *, algorithms: Collection[Algorithm] | None = None
+) -> list[Choice]:
+    """Return every enabled pair of algorithm and protocol, in NCCL's order.
+
+    Parameters
+    ----------
+    graph : CommGraph
+        What the search found.
+    collective : Collective
+        All-to-all and send-recv have no algorithms: the answer is empty.
+    size_bytes : float
+        nccl-tests' size.
+    algorithms : collection of str, optional
+        Only these (NCCL_ALGO); none is enabled by being named.
+
+    """
+    found: list[Choice] = []
+    for algorithm in ALGORITHMS:
+        if algorithms is not None and algorithm not in algorithms:
+            continue
+        for protocol in PROTOCOLS:
+            figures = model(graph, collective, algorithm, protocol)
+            if figures is None:
+                continue
+            latency, algbw = _at_size(graph, collective, algorithm, protocol, size_bytes, figures)
+            time = latency + size_bytes / (1000 * algbw)
+            found.append(Choice(algorithm, protocol, latency, algbw, time))
+    return found
+
+
+def model(
+    graph: CommGraph, collective: Collective, algorithm: Algorithm, protocol: Protocol
+) -> tuple[float, float] | None:
+    """Return latency (us) and algbw (GB/s) before corrections for a size, or None where disabled.
+
+    These are the figures that NCCL prints with NCCL_DEBUG_SUBSYS=TUNING.
+    """
+    if graph.n_ranks < 2 or not _enabled(graph, collective, algorithm, protocol):
+        return None
+    algbw = _algbw(graph, collective, algorithm, protocol)
+    return (_latency_us(graph, collective, algorithm, protocol), algbw) if algbw > 0 else None
+
+
+# -- which pairs -------------------------------------------------------------------------
+
+
+def _enabled(graph: CommGraph, collective: Collective, algorithm: Algorithm, protocol: Protocol) -> bool:
+    if algorithm not in _ALLOWED.get(collective, ()):
+        return False
+    if algorithm in _SIMPLE_ONLY and protocol != "Simple":
+        return False
+    several = graph.n_nodes > 1
+    if algorithm == "collnet_direct":
+        gathers = collective in _GATHERING
+        return graph.collnet and graph.has_nvlink_switch and not (gathers and several and not graph.one_nic_per_gpu)
+    if algorithm == "collnet_chain":
+        return graph.collnet
+    if algorithm in ("nvls", "nvls_tree"):
+        if not graph.has_nvlink_switch or graph.compute_capability_min < 90 or graph.nvls_channels < 2:
+            return False
+        if algorithm == "nvls_tree":
+            return several
+        return not several or (graph.collnet and not (collective in _GATHERING and not graph.one_nic_per_gpu))
+    if algorithm == "pat":
+        return graph.n_ranks == graph.n_nodes and graph.compute_capability_min >= 60
+    return protocol != "LL128" or _ll128(graph)
+
+
+def _ll128(graph: CommGraph) -> bool:
+    """Whether stores of 128 B arrive whole: NVLink inside, GPUDirect outside, one kind of GPU."""
+    low, high = graph.compute_capability_min, graph.compute_capability_max
+    farthest = "pxn" if low >= 90 else "pxb"
+    across = graph.n_nodes == 1 or PATH_TYPES.index(graph.type_inter) <= PATH_TYPES.index(farthest)
+    inside = PATH_TYPES.index(graph.type_intra) <= PATH_TYPES.index("nvb")
+    return across and inside and low >= 70 and (low == high or low >= 90)
+
+
+# -- bandwidth, in GB/s ------------------------------------------------------------------
+
+
+def _n_steps(collective: Collective, n_ranks: int) -> int:
+    if collective == "all-reduce":
+        return 2 * (n_ranks - 1)
+    return n_ranks - 1 if collective in _GATHERING else n_ranks
+
+
+def _algbw(graph: CommGraph, collective: Collective, algorithm: Algorithm, protocol: Protocol) -> float:
+    bus = _busbw(graph, collective, algorithm, protocol)
+    if collective in _GATHERING and algorithm != "ring":
+        return bus
+    if algorithm in ("ring", "nvls", "nvls_tree"):
+        return bus * graph.n_ranks / _n_steps(collective, graph.n_ranks)
+    return bus / 2
+
+
+def _busbw(graph: CommGraph, collective: Collective, algorithm: Algorithm, protocol: Protocol) -> float:
+    row, column = t.generation(graph.compute_capability_min), min(graph.n_nodes, 3) - 1
+    if algorithm in ("nvls", "nvls_tree"):
+        return _nvls_busbw(graph, collective, algorithm, row, column)
+    channels = graph.n_channels
+    near = algorithm.startswith("collnet") or graph.n_nodes <= 2
+    bus = channels * (graph.bw_intra_GBps if near else graph.bw_inter_GBps)
+    ll_row = row if graph.n_nodes == 1 else int(graph.cpu in ("amd", "mixed"))
+    ll_max = t.LL_MAX[ll_row][column]
+    if algorithm == "ring":
+        if protocol == "LL":
+            return min(ll_max, bus / 2)
+        if protocol == "LL128":
+            return min(0.92 * bus, channels * t.RING_LL128_MAX[row][column])
+    elif algorithm == "tree":
+        if near and graph.tree_bw_intra_GBps is not None:
+            bus = channels * graph.tree_bw_intra_GBps
+        bus = min(0.92 * bus, channels * t.TREE_MAX[row][column])
+        if protocol == "LL":
+            bus = min(bus / 3.8, ll_max)
+        elif protocol == "LL128":
+            share = 7 / 9 if graph.n_nodes == 1 else 120 / 128
+            bus = min(bus * share, channels * t.TREE_LL128_MAX[row][column])
+        if graph.n_ranks == graph.n_nodes:  # the plain pattern: one GPU does all of a node's traffic
+            bus *= 0.85
+    elif algorithm == "pat":
+        bus *= 0.75
+    elif algorithm == "collnet_direct":
+        if collective in _GATHERING:
+            return graph.ranks_per_node * min(graph.bw_intra_GBps, 0.9 * graph.bw_inter_GBps)
+        gpus_per_channel = graph.ranks_per_node / channels
+        bus /= (gpus_per_channel + 1) / 2
+        if graph.compute_capability_min >= 90:
+            bus *= 0.85
+    return bus
+
+
+def _nvls_busbw(graph: CommGraph, collective: Collective, algorithm: Algorithm, row: int, column: int) -> float:
+    heads, per_node = graph.nvls_channels, graph.ranks_per_node
+    intra = graph.nvls_bw_intra_GBps * t.NVLS_EFFICIENCY[row] * (heads - 1) / heads
+    intra *= 2 if collective == "all-reduce" else (per_node - 1) / per_node
+    inter = graph.nvls_bw_inter_GBps * (2 if graph.n_nodes <= 2 and algorithm == "nvls_tree" else 1)
+    speeds = [intra, inter]
+    if algorithm == "nvls_tree":
+        speeds.append(t.NVLS_TREE_MAX[row][column])
+    return heads * min(speeds)
+
+
+# -- latency -----------------------------------------------------------------------------
+
+
+def _latency_us(graph: CommGraph, collective: Collective, algorithm: Algorithm, protocol: Protocol) -> float:
+    p = PROTOCOLS.index(protocol)
+    nodes = graph.n_nodes
+    others = graph.n_ranks // nodes - 1  # ranks of a node beside the first
+    log_nodes = nodes.bit_length() - 1
+    base = t.BASE_US[algorithm][p]
+    hop = _hop_us(graph, algorithm, p)
+    alone = graph.n_ranks == nodes
+    network = t.NETWORK_HOP_US["tree" if alone else algorithm][p]
+    network += graph.nic_latency_us * (2 if protocol == "Simple" else 1)  # Simple flushes after receiving
+    if algorithm == "ring":
+        steps = _n_steps(collective, graph.n_ranks)
+        if collective in _RING_ONLY:
+            if graph.same_channels:
+                return base + _pace_us(graph, "ring", p)
+            return base + steps * _pace_us(graph, "tree" if protocol == "Simple" else "ring", p)
+        crossing = (2 if collective == "all-reduce" else 1) * (nodes - 1)
+        if nodes > 1:
+            hop = max(hop, t.post_overhead_us(graph.cpu) * (3 if protocol == "Simple" else 1))
+        return base + (steps - crossing) * hop + crossing * network
+    if algorithm == "tree":
+        return base + 2 * (others * hop + log_nodes * network)
+    if algorithm == "collnet_direct":
+        return base + 2 * (min(1, others) * hop + others * t.COLLNET_ARITY_US) + network
+    if algorithm == "collnet_chain":
+        return base + 2 * others * hop + network
+    if algorithm == "nvls":
+        return hop + (network if nodes > 1 else 0.0)
+    if algorithm == "nvls_tree":
+        return base + hop + 2 * log_nodes * network
+    return base + log_nodes * network / t.PAT_LOG_SHARE + graph.n_ranks * t.PAT_LINEAR_US
+
+
+def _hop_us(graph: CommGraph, algorithm: Algorithm, p: int) -> float:
+    """Return the latency of one hop inside a node."""
+    if graph.type_intra == "nvl":
+        return t.NVLINK_HOP_US[algorithm][p]
+    if graph.cpu == "ibm" and algorithm == "tree" and PROTOCOLS[p] == "Simple":
+        return t.PCIE_HOP_US["ring"][p]  # to favour trees on POWER
+    return t.PCIE_HOP_US[algorithm][p]
+
+
+def _pace_us(graph: CommGraph, algorithm: Algorithm, p: int) -> float:
+    """Return the latency of a ring's slowest class of hop."""
+    return t.NETWORK_HOP_US[algorithm][p] if graph.n_nodes > 1 else _hop_us(graph, algorithm, p)
+
+
+# -- at a size ---------------------------------------------------------------------------
+
+
+def _at_size(
+    graph: CommGraph,
+    collective: Collective,
+    algorithm: Algorithm,
+    protocol: Protocol,
+    size_bytes: float,
+    figures: tuple[float, float],
+) -> tuple[float, float]:
+    """Return latency and algbw, corrected where the plain model is known to be off."""
+    latency, algbw = figures
+    if collective != "all-reduce":
+        return figures
+    step = int(size_bytes // 64).bit_length() - 1
+    x86 = graph.cpu in ("intel", "amd", "mixed")
+    if algorithm == "tree" and 0 <= step <= t.TREE_CORRECTED_UP_TO:
+        algbw *= t.TREE_CORRECTION[protocol][step]
+    elif algorithm == "nvls_tree" and graph.compute_capability_min >= 100 and x86:
+        if 0 <= step <= t.TREE_CORRECTED_UP_TO + 1:
+            algbw *= t.TREE_CORRECTION[protocol][step]
+    elif algorithm == "ring" and protocol == "Simple" and graph.n_nodes > 1:
+        plateau = 1.9 if graph.compute_capability_min < 80 else 1.4
+        latency *= plateau if size_bytes // (graph.comm_channels * graph.n_ranks) >= 64 else 1.0
+    return latency, algbw
+
+
+def channels_used(graph: CommGraph, choice: Choice, size_bytes: float) -> Launch:
+    """Return how many channels and threads NCCL starts for *choice* at a size.
+
+    Channels are dropped while each thread would have fewer bytes than a threshold, then threads
+    are halved.  NVLS takes a fixed number of channels.
+    """
+    algorithm, protocol = choice.algorithm, choice.protocol
+    if algorithm in ("nvls", "nvls_tree"):
+        fixed = 16 if graph.compute_capability_min < 100 else 24 if graph.n_nodes == 1 else 32
+        if algorithm == "nvls" and graph.n_nodes > 1:
+            fixed = min(fixed, graph.comm_channels)
+        return Launch(fixed, t.NVLS_THREADS)
+    channels, threads = graph.comm_channels, t.THREADS[protocol]
+    threshold = t.BYTES_PER_THREAD[protocol]
+    if algorithm == "ring" and protocol == "LL":
+        threshold *= graph.n_ranks
+    if algorithm == "ring" and protocol == "Simple" and graph.n_channels * graph.bw_intra_GBps <= t.PCIE3_X16:
+        threads = t.FEW_THREADS
+    if algorithm.startswith("collnet"):
+        threads, threshold = t.NVLS_THREADS, t.COLLNET_BYTES_PER_THREAD
+    while channels > 1 and size_bytes < channels * threads * threshold:
+        channels -= 1
+    while threads % 128 == 0 and size_bytes < channels * threads * threshold:
+        threads //= 2
+    return Launch(channels, threads)

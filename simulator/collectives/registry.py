@@ -1,0 +1,109 @@
+"""Strategies by name: those built in, and those that installed packages register.
+
+A package registers a strategy by an entry point of the group ``toposim.strategies`` whose
+object is a :class:`~simulator.collectives.request.Strategy` or a function without arguments that
+returns one.  Built-in ones are listed in the same form and imported when asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from functools import lru_cache
+from importlib import metadata
+
+from simulator.collectives.request import Strategy
+from simulator.constants import DEFAULT, Constants
+from simulator.errors import InputError, nearest, one_line
+from simulator.questions.where import Software
+
+__all__ = ["ENTRY_POINT_GROUP", "find_strategy", "strategy_names", "strategy_of"]
+
+ENTRY_POINT_GROUP = "toposim.strategies"
+# In the order in which --list-strategies shows them.
+_BUILT_IN = {
+    "gpu0": "simulator.collectives.gather:gather_on_gpu",
+    "cpu": "simulator.collectives.gather:GATHER_ON_CPU",
+    "sharded": "simulator.collectives.sharded:SHARDED",
+    "naive-ring": "simulator.collectives.rings:NAIVE_RING",
+    "ring": "simulator.collectives.rings:RING",
+    "single-ring": "simulator.collectives.rings:SINGLE_RING",
+    "bidirectional-ring": "simulator.collectives.rings:BIDIRECTIONAL_RING",
+    "multi-ring": "simulator.collectives.rings:MULTI_RING",
+    "tree": "simulator.collectives.trees:TREE",
+    "double-tree": "simulator.collectives.trees:DOUBLE_TREE",
+    "halving-doubling": "simulator.collectives.halving_doubling:HALVING_DOUBLING",
+    "hierarchical": "simulator.collectives.hierarchical:HIERARCHICAL",
+    "parameter-server": "simulator.collectives.parameter_server:parameter_server",
+    "nccl": "simulator.collectives.nccl.strategy:NCCL",
+}
+# Found by name; not among those that a comparison of all takes.
+_NAMED_ONLY = {"gloo": "simulator.collectives.gloo:GLOO"}
+_NUMBERED = {"gpu": "gpu0", "parameter-server-": "parameter-server"}  # gpu3, parameter-server-4
+
+
+def strategy_names(*, named_only: bool = False) -> list[str]:
+    """Return the names of all strategies that fit most machines, built-in ones first; *named_only*: of the rest too."""
+    rest = _NAMED_ONLY if named_only else {}
+    return [*_BUILT_IN, *rest, *sorted(set(_plugins()) - set(_BUILT_IN) - set(_NAMED_ONLY))]
+
+
+def find_strategy(name: str) -> Strategy:
+    """Return the strategy called *name*.
+
+    ``gpuN`` gathers on GPU N, ``parameter-server-N`` has N servers
+    (``parameter-server-colocated``: one on each node).
+
+    Raises
+    ------
+    InputError
+        Where no strategy has that name; names the nearest.
+
+    """
+    for table in (_BUILT_IN, _NAMED_ONLY):
+        if name in table:
+            return _load(table[name], name)
+    for stem, base in _NUMBERED.items():
+        rest = name.removeprefix(stem) if name.startswith(stem) else ""
+        if re.fullmatch(r"\d{1,5}", rest, re.ASCII) or (rest == "colocated" and base == "parameter-server"):
+            return _load(_BUILT_IN[base], name)
+    plugins = _plugins()
+    if name in plugins:
+        found = plugins[name].load()
+        return found() if isinstance(found, type) or not hasattr(found, "plan") else found  # type: ignore[no-any-return]
+    hint = nearest(name, strategy_names(named_only=True))
+    raise InputError(f"--strategy: no strategy is called '{one_line(name, 60)}'; {hint} (--list-strategies)")
+
+
+@lru_cache(maxsize=64)
+def strategy_of(
+    name: str,
+    software: Software,
+    *,
+    algorithm: str | None = None,
+    in_switch: bool = True,
+    constants: Constants = DEFAULT,
+) -> Strategy:
+    """Return the strategy called *name* as *software* does it; the same one each time.
+
+    *algorithm* is NCCL's in place of its own choice; *in_switch* says whether a switch can add up the type of the
+    data.  Raises as :func:`find_strategy`.
+    """
+    if name != "nccl":
+        if algorithm is not None:
+            raise InputError(f"an algorithm is forced on nccl, not on {one_line(name, 60)}")
+        return find_strategy(name)
+    from simulator.collectives.nccl.cost import costs_of
+    from simulator.collectives.nccl.strategy import Nccl
+
+    return Nccl(algorithm, costs_of(software.nccl, constants), in_switch=in_switch)
+
+
+def _plugins() -> dict[str, metadata.EntryPoint]:
+    return {point.name: point for point in metadata.entry_points(group=ENTRY_POINT_GROUP)}
+
+
+def _load(where: str, name: str) -> Strategy:
+    module, _, attribute = where.partition(":")
+    found = getattr(importlib.import_module(module), attribute)
+    return found if hasattr(found, "plan") else found(name)  # type: ignore[no-any-return]

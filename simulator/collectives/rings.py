@@ -1,0 +1,165 @@
+"""Rings: ``ring``, ``single-ring``, ``bidirectional-ring``, ``multi-ring`` and ``naive-ring``.
+
+The rings come from a search in the link graph.  Each is a stream of its own; the bytes are
+split in proportion to what each ring reaches beside the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from simulator.collectives.algorithms.chain import chain_broadcast, chain_reduce, naive_ring_all_reduce
+from simulator.collectives.algorithms.exchange import neighbour_pairs, pairwise_all_to_all, send_recv
+from simulator.collectives.algorithms.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
+from simulator.collectives.chunks import best_chunk_count
+from simulator.collectives.lower import lower
+from simulator.collectives.request import Request, Unsuitable
+from simulator.collectives.schedule import Schedule
+from simulator.collectives.search.rings import FoundRing, find_rings, round_rates
+from simulator.collectives.sharded import refuse_too_many
+from simulator.plan.plan import Plan, PlanBuilder
+
+__all__ = ["BIDIRECTIONAL_RING", "MULTI_RING", "NAIVE_RING", "RING", "SINGLE_RING", "NaiveRing", "Ring", "add_rings"]
+
+
+def add_rings(
+    builder: PlanBuilder,
+    request: Request,
+    rings: Sequence[FoundRing],
+    *,
+    size_bytes: float,
+    n_chunks: int | None = None,
+) -> list[int]:
+    """Add the request's collective over *rings* side by side; return the last task of each.
+
+    Ring i runs on the stream ``ring<i>``.  A broadcast or reduce is cut into *n_chunks* on each
+    ring, by default into as many as the alpha-beta model finds best.  Shares are in proportion
+    to the rings' bandwidths, so that rings with as many chunks keep step.
+    """
+    total_Bps = sum(ring.bandwidth_Bps for ring in rings)
+    if n_chunks is None:
+        latency_s = max(route.latency_s for ring in rings for route in ring.routes)
+        n_chunks = best_chunk_count(size_bytes, request.n_ranks - 2, latency_s, 1 / total_Bps)
+    ends = []
+    for i, ring in enumerate(rings):
+        share = size_bytes * ring.bandwidth_Bps / total_Bps
+        schedule = _schedule(request, ring, n_chunks)
+        ends.append(_lowered(builder, request, ring, schedule, share, f"ring{i}"))
+    return ends
+
+
+def _schedule(request: Request, ring: FoundRing, n_chunks: int) -> Schedule:
+    n, at = request.n_ranks, ring.order.index(request.root)
+    match request.collective:
+        case "all-reduce":
+            return ring_all_reduce(n)
+        case "reduce-scatter":
+            return ring_reduce_scatter(n)
+        case "all-gather":
+            return ring_all_gather(n)
+        case "broadcast":
+            return chain_broadcast(n, n_chunks, at)
+        case "reduce":
+            return chain_reduce(n, n_chunks, at)
+    raise Unsuitable(f"{request.collective} does not go round a ring")
+
+
+def _fastest(request: Request, rings: Sequence[FoundRing]) -> FoundRing:
+    """Return the ring that is fastest alone, with the rate that it has then (a double link's is doubled)."""
+    alone = [replace(ring, bandwidth_Bps=round_rates(request.group, [ring.routes])[0]) for ring in rings]
+    return max(alone, key=lambda ring: ring.bandwidth_Bps)
+
+
+def _lowered(
+    builder: PlanBuilder,
+    request: Request,
+    ring: FoundRing,
+    schedule: Schedule,
+    size_bytes: float,
+    stream: str,
+) -> int:
+    nodes = tuple(request.ranks[rank] for rank in ring.order)
+    hops = {(route.src, route.dst): route for route in ring.routes}
+    builder.rings.append(nodes)
+    return lower(
+        builder,
+        request,
+        schedule,
+        size_bytes=size_bytes,
+        nodes=nodes,
+        stream=stream,
+        route=lambda src, dst: hops[src, dst],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """Chunks go round the rings that the link graph offers.
+
+    ``directions``: one way, or both ways with half of the bytes each.  ``single`` takes only
+    the fastest of the rings.  All-to-all is pairwise and send-recv direct: their bytes do
+    not go round.
+    """
+
+    name: str
+    summary: str
+    directions: Literal[1, 2] = 1
+    single: bool = False
+
+    def plan(self, request: Request) -> Plan:
+        """Return the plan; it fits every collective, all-to-all up to 512 ranks."""
+        builder = PlanBuilder()
+        n = request.n_ranks
+        if n < 2:
+            return builder.build()
+        if request.collective == "send-recv":
+            pairs = send_recv(n, request.pairs or neighbour_pairs(n))
+            lower(builder, request, pairs, size_bytes=n * request.size_bytes)
+            return builder.build()
+        if request.collective == "all-to-all":
+            refuse_too_many(request)
+            lower(builder, request, pairwise_all_to_all(n), size_bytes=n * request.size_bytes)
+            return builder.build()
+        rings = find_rings(request.group, both_directions=self.directions == 2)
+        if self.single:
+            rings = [_fastest(request, rings)]
+        add_rings(builder, request, rings, size_bytes=request.size_bytes)
+        builder.facts["ring_count"] = len(rings)
+        return builder.build()
+
+
+@dataclass(frozen=True, slots=True)
+class NaiveRing:
+    """The whole buffer goes hop by hop along one ring, one link at work at a time."""
+
+    name: str = "naive-ring"
+    summary: str = "pass the whole buffer on from GPU to GPU; one link works at a time"
+
+    def plan(self, request: Request) -> Plan:
+        """Return the plan; :class:`Unsuitable` for collectives whose result is in parts."""
+        builder = PlanBuilder()
+        n = request.n_ranks
+        if n < 2:
+            return builder.build()
+        ring = _fastest(request, find_rings(request.group, both_directions=False))
+        at = ring.order.index(request.root)
+        if request.collective == "all-reduce":
+            schedule = naive_ring_all_reduce(n)
+        elif request.collective == "broadcast":
+            schedule = chain_broadcast(n, 1, at)
+        elif request.collective == "reduce":
+            schedule = chain_reduce(n, 1, at)
+        else:
+            raise Unsuitable(f"it passes whole buffers on, which is no way to do {request.collective}; ring does it")
+        _lowered(builder, request, ring, schedule, request.size_bytes, "ring0")
+        return builder.build()
+
+
+NAIVE_RING = NaiveRing()
+RING = Ring("ring", "chunks go round all disjoint rings of the link graph, one direction")
+SINGLE_RING = Ring("single-ring", "chunks go round the fastest ring alone", single=True)
+BIDIRECTIONAL_RING = Ring("bidirectional-ring", "as ring, half of the bytes in each direction", directions=2)
+# A double link counts as two rings, so both ways of all rings are every directed ring there is.
+MULTI_RING = Ring("multi-ring", "every directed ring of the link graph is a channel", directions=2)

@@ -1,0 +1,334 @@
+"""Find rings in the link graph: the most that fit beside each other, none written down.
+
+On one machine, in this order:
+
+1. Direct GPU links (NVLink, xGMI): all Hamiltonian cycles are listed, and the most of them
+   that fit into the links at once are packed, each of one link's speed.
+2. Where no such cycle spans the GPUs, hops through a neighbouring GPU are allowed, as few as
+   possible; against that stands the best ring over whatever routes the machine's transport
+   rules give (PCIe, host memory).  The faster one wins.
+3. On a crossbar (NVSwitch) and over PCIe one ring in a good order has all there is.
+
+Over several machines a ring enters each of them near one NIC and leaves it near the same
+(or the previous) one: one ring for each NIC.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, permutations
+
+from simulator.collectives.communicator import Communicator
+from simulator.collectives.search.link_graph import LinkGraph, link_graph
+from simulator.collectives.search.packing import pack
+from simulator.network.fairshare import fair_rates
+from simulator.network.route import Route
+
+__all__ = ["FoundRing", "find_rings", "round_rates"]
+
+_MAX_CYCLES = 5_000
+_LISTED_UP_TO = 16  # GPUs; beyond that only the order given is tried
+_ALL_ORDERS_UP_TO = 6
+_MAX_RELAYS = 2
+_MAX_PACKED = 200  # cycles with relays that are tried beside each other
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRing:
+    """A directed ring: rank ``order[i]`` sends to ``order[i + 1]`` over ``routes[i]``."""
+
+    order: tuple[int, ...]
+    bandwidth_Bps: float
+    routes: tuple[Route, ...]
+    kind: str  # "nvlink", "nvlink-relay", "crossbar", "mixed" or "network"
+
+
+def find_rings(group: Communicator, *, both_directions: bool) -> list[FoundRing]:
+    """Return the rings to use beside each other; found once for a group, see :func:`_find`."""
+    return list(group.once(("rings", both_directions), lambda: _find(group, both_directions=both_directions)))
+
+
+def _find(group: Communicator, *, both_directions: bool) -> list[FoundRing]:
+    """Return the rings to use beside each other, fastest set first found.
+
+    Parameters
+    ----------
+    group : Communicator
+        Whose ranks the rings join; at least two.
+    both_directions : bool
+        Whether each ring is used both ways.  With two ranks a ring and its reverse are the same.
+
+    """
+    if group.n_ranks < 2:
+        return []
+    hosts = group.by_host()
+    if len(hosts) > 1:
+        return _across(group, hosts, both_directions)
+    ranks = tuple(range(group.n_ranks))
+    if _is_crossbar(group, ranks):
+        return _turned(group, [(ranks, "crossbar")], both_directions, None)
+    graph = link_graph(group.machine, group.ranks)
+    packed: list[FoundRing] = []
+    if graph is not None:
+        packed = _packed(group, graph, both_directions)
+        if packed and all(ring.kind == "nvlink" for ring in packed):
+            return packed
+    mixed = _mixed(group, ranks, both_directions)
+    return packed if _total(packed) > _total(mixed) else mixed
+
+
+def _total(rings: Sequence[FoundRing]) -> float:
+    return sum(ring.bandwidth_Bps for ring in rings)
+
+
+def _routes(group: Communicator, order: Sequence[int]) -> tuple[Route, ...]:
+    nodes = [group.ranks[rank] for rank in order]
+    return tuple(group.router.route(a, b) for a, b in zip(nodes, nodes[1:] + nodes[:1], strict=True))
+
+
+def round_rates(group: Communicator, rings: Sequence[Sequence[Route]]) -> list[float]:
+    """Return the rate of the slowest hop of each ring when all hops of all rings run at once."""
+    loads = [route.loads for ring in rings for route in ring]
+    rates = iter(fair_rates(loads, [float("inf")] * len(loads), group.machine.capacity_Bps))
+    return [min(next(rates) for _ in ring) for ring in rings]
+
+
+def _turned(
+    group: Communicator,
+    orders: Sequence[tuple[tuple[int, ...], str]],
+    both_directions: bool,
+    known: Sequence[tuple[Route, ...]] | None,
+) -> list[FoundRing]:
+    """Return the rings of *orders* (and their reverses), each with the rate that it gets beside the others."""
+    listed = [(order, kind, known[i] if known else _routes(group, order)) for i, (order, kind) in enumerate(orders)]
+    if both_directions and group.n_ranks > 2:
+        reverses = [(order[:1] + order[:0:-1], kind) for order, kind in orders]
+        listed += [(order, kind, _routes(group, order)) for order, kind in reverses]
+    rates = round_rates(group, [routes for _, _, routes in listed])
+    return [FoundRing(order, rate, routes, kind) for (order, kind, routes), rate in zip(listed, rates, strict=True)]
+
+
+# -- crossbars and PCIe ------------------------------------------------------------
+
+
+def _is_crossbar(group: Communicator, ranks: Sequence[int]) -> bool:
+    """Whether every rank hangs at an NVLink switch and reaches the next one over it."""
+    nodes = [group.ranks[rank] for rank in ranks]
+    machine = group.machine
+    for a, b in zip(nodes, nodes[1:] + nodes[:1], strict=True):
+        route = group.router.direct(a, b)
+        if route is None or all(machine.links[i].dst == b for i, _ in route.links):
+            return False
+    return True
+
+
+def _mixed(group: Communicator, ranks: tuple[int, ...], both_directions: bool) -> list[FoundRing]:
+    """Return the best single ring over the routes that the transport rules give."""
+    orders = {ranks: None, _tree_order(group, ranks): None, _nearest_order(group, ranks): None}
+    if len(ranks) <= _ALL_ORDERS_UP_TO:
+        orders |= {(ranks[0], *rest): None for rest in permutations(ranks[1:]) if len(rest) < 2 or rest[0] < rest[-1]}
+    best = max(orders, key=lambda order: round(round_rates(group, [_routes(group, order)])[0], 3))
+    return _turned(group, [(best, "mixed")], both_directions, None)
+
+
+def _tree_order(group: Communicator, ranks: tuple[int, ...]) -> tuple[int, ...]:
+    """Order ranks by the switches above them, so that each link of a tree is crossed once each way."""
+
+    def above(rank: int) -> tuple[int, ...]:
+        cpu = group.router.nearest_cpu(group.ranks[rank])
+        if cpu is None:
+            return ()
+        route = group.router.route(group.ranks[rank], cpu)
+        return tuple(reversed([group.machine.links[i].dst for i, _ in route.links]))
+
+    return tuple(sorted(ranks, key=lambda rank: (sorted(above(rank)), rank)))
+
+
+def _nearest_order(group: Communicator, ranks: tuple[int, ...]) -> tuple[int, ...]:
+    """Go from each rank to the one it reaches fastest."""
+    if len(ranks) > _LISTED_UP_TO:
+        return ranks
+    order = [ranks[0]]
+    left = list(ranks[1:])
+    while left:
+        here = group.ranks[order[-1]]
+        following = max(left, key=lambda r: (group.router.route(here, group.ranks[r]).bandwidth_Bps, -r))
+        left.remove(following)
+        order.append(following)
+    return tuple(order)
+
+
+# -- direct links ------------------------------------------------------------------
+
+
+def _packed(group: Communicator, graph: LinkGraph, both_directions: bool) -> list[FoundRing]:
+    """Return the most rings of one link's speed that fit into the GPU links at once."""
+    nodes = group.ranks
+    rank_of = {node: rank for rank, node in enumerate(nodes)}
+    units = {(min(a, b), max(a, b)): n for a, row in graph.units.items() for b, n in row.items()}
+    degree = min(sum(graph.units.get(node, {}).values()) for node in nodes)
+    bound = degree if len(nodes) == 2 else degree // 2
+    best: list[list[tuple[int, ...]]] = []
+    cycles: list[list[tuple[int, ...]]] = []
+    one_way: list[tuple[int, ...]] | None = None
+    for n_relays in range(_MAX_RELAYS + 1):
+        if len(best) >= bound:
+            break
+        # Straight cycles stand before those with relays, wide ones before narrow ones.
+        listed = _cycles(nodes, graph, n_relays)
+        longer = [c for c in listed if all(units[e] >= k for e, k in _edges(c).items())]
+        if one_way is None:
+            one_way = next((c for c in listed if _fits_one_way(c, graph)), None)
+        longer.sort(key=lambda cycle: -min(units[e] // k for e, k in _edges(cycle).items()))
+        cycles += longer[: _MAX_PACKED if n_relays else _MAX_CYCLES]
+        if not longer:
+            continue
+        taken = pack([_edges(cycle) for cycle in cycles], units, bound)
+        if len(taken) > len(best):
+            best = [cycles[i] for i in taken]
+    found: list[FoundRing] = []
+    both = both_directions and len(nodes) > 2
+    if not best and one_way is not None:  # there and back over the same links: no room for the reverse
+        best, both = [one_way], False
+    for hops in best:
+        kind = "nvlink-relay" if any(len(hop) > 2 for hop in hops) else "nvlink"
+        for way in [hops, _reverse(hops)] if both else [hops]:
+            ranks = tuple(rank_of[hop[0]] for hop in way)
+            routes = tuple(_hop_route(group, hop) for hop in way)
+            found.append(FoundRing(ranks, graph.unit_Bps, routes, kind))
+    if both:  # all of one direction first, then their reverses
+        found = found[::2] + found[1::2]
+    rates = round_rates(group, [ring.routes for ring in found])  # half-duplex links carry less than they count
+    return [replace(ring, bandwidth_Bps=min(rate, graph.unit_Bps)) for ring, rate in zip(found, rates, strict=True)]
+
+
+def _reverse(hops: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Turn a cycle round, keeping its first node first."""
+    return [hop[::-1] for hop in reversed(hops)]
+
+
+def _hop_route(group: Communicator, hop: tuple[int, ...]) -> Route:
+    route = group.router.direct(*hop) if len(hop) == 2 else group.router.relay(*hop)
+    assert route is not None
+    return route
+
+
+def _fits_one_way(cycle: list[tuple[int, ...]], graph: LinkGraph) -> bool:
+    """Whether the links carry the cycle in its own direction."""
+    taken = Counter(way for hop in cycle for way in pairwise(hop))
+    return all(graph.between(*way) >= count for way, count in taken.items())
+
+
+def _edges(cycle: list[tuple[int, ...]]) -> dict[tuple[int, int], int]:
+    """Return the units of each undirected link that a cycle takes."""
+    if len(cycle) == 2:  # there and back is one link, used both ways
+        cycle = cycle[:1]
+    taken: dict[tuple[int, int], int] = {}
+    for hop in cycle:
+        for a, b in pairwise(hop):
+            edge = (min(a, b), max(a, b))
+            taken[edge] = taken.get(edge, 0) + 1
+    return taken
+
+
+def _cycles(nodes: tuple[int, ...], graph: LinkGraph, n_relays: int) -> list[list[tuple[int, ...]]]:
+    """List the Hamiltonian cycles over *nodes* with exactly *n_relays* hops through another GPU.
+
+    A hop is (from, to) or (from, relay, to).  Of a cycle and its reverse one is listed.
+    """
+    if len(nodes) > _LISTED_UP_TO:
+        ring = [(a, b) for a, b in zip(nodes, nodes[1:] + nodes[:1], strict=True)]
+        fits = n_relays == 0 and all(graph.between(a, b) for a, b in ring)
+        return [list(ring)] if fits else []
+    if len(nodes) == 2:
+        a, b = nodes
+        if n_relays == 0:
+            return [[(a, b), (b, a)]] if graph.between(a, b) else []
+        hops = [(a, via, b) for via in sorted(graph.units) if graph.between(a, via) and graph.between(via, b)]
+        return [[hop, hop[::-1]] for hop in hops] if n_relays == 2 and not graph.between(a, b) else []
+    wanted = set(nodes)
+    found: list[list[tuple[int, ...]]] = []
+    taken: list[tuple[int, ...]] = []
+    start = nodes[0]
+
+    def steps(here: int, there: set[int], relays_left: int) -> list[tuple[int, ...]]:
+        row = graph.units.get(here, {})
+        straight = sorted((b for b in row if b in there), key=lambda b: (-row[b], b))
+        out: list[tuple[int, ...]] = [(here, b) for b in straight]
+        if relays_left:
+            for b in sorted(there - set(straight)):
+                out += [(here, via, b) for via in sorted(row) if graph.between(via, b) and via != b]
+        return out
+
+    def visit(here: int, left: set[int], relays_left: int) -> None:
+        if len(found) >= _MAX_CYCLES:
+            return
+        if not left:
+            for hop in steps(here, {start}, relays_left):
+                if relays_left != len(hop) - 2:
+                    continue
+                cycle = [*taken, hop]
+                if cycle[0][-1] <= cycle[-1][0]:  # of two directions, the one whose second node is smaller
+                    found.append(cycle)
+            return
+        for hop in steps(here, left, relays_left):
+            taken.append(hop)
+            visit(hop[-1], left - {hop[-1]}, relays_left - (len(hop) - 2))
+            taken.pop()
+
+    visit(start, wanted - {start}, n_relays)
+    return found
+
+
+# -- several machines --------------------------------------------------------------
+
+
+def _across(group: Communicator, hosts: dict[int, list[int]], both_directions: bool) -> list[FoundRing]:
+    """Return one ring for each NIC that a machine's GPUs are near to."""
+    chains: list[list[list[int]]] = []  # by host: the chain of each ring
+    first = next(iter(hosts.values()))
+    shared = _chains(group, first)
+    same = all(len(ranks) == len(first) for ranks in hosts.values())
+    local = {node: i for i, node in enumerate(group.machine.gpus_of(group.machine.nodes[group.ranks[first[0]]].host))}
+    picked = [local[group.ranks[r]] for r in first]
+    for host, ranks in hosts.items():
+        own = group.machine.gpus_of(host)
+        if same and [own.index(group.ranks[r]) for r in ranks] == picked and len(own) == len(local):
+            place = dict(zip(first, ranks, strict=True))  # equal machines: the same chains
+            chains.append([[place[r] for r in chain] for chain in shared])
+        else:
+            chains.append(_chains(group, ranks))
+    n_rings = min(len(c) for c in chains)
+    orders = [tuple(rank for host in chains for rank in host[k]) for k in range(n_rings)]
+    return _turned(group, [(order, "network") for order in orders], both_directions, None)
+
+
+def _chains(group: Communicator, ranks: list[int]) -> list[list[int]]:
+    """Return, for one machine, an order of its ranks for each NIC: it enters and leaves near that NIC."""
+    if len(ranks) == 1:
+        return [list(ranks)]
+    inside = group.part(ranks)
+    found = find_rings(inside, both_directions=False)[0]
+    # On a crossbar any order is a ring; that of the PCIe tree puts GPUs that share a NIC side by side.
+    order = _tree_order(inside, found.order) if found.kind == "crossbar" else found.order
+    ring = [ranks[i] for i in order]
+    near = {r: group.router.nics_near(group.ranks[r]) for r in ranks}
+    chains: list[list[int]] = []
+    entered: dict[int, int] = dict.fromkeys(ranks, 0)
+    left: dict[int, int] = dict.fromkeys(ranks, 0)
+    turns = [way[i:] + way[:i] for way in (ring, ring[:1] + ring[:0:-1]) for i in range(len(ring))]
+    for nic in dict.fromkeys(nic for r in ranks for nic in near[r]):
+        entering = [t for t in turns if nic in near[t[0]]]
+        leaving = [t for t in entering if nic in near[t[-1]]]
+        # GPUs that share a NIC take turns at its ends, so that no PCIe port carries all.
+        best = min(leaving or entering, key=lambda t: entered[t[0]] + left[t[-1]])
+        entered[best[0]] += 1
+        left[best[-1]] += 1
+        chains.append(best)
+    unique: list[list[int]] = []
+    for chain in chains:
+        if chain not in unique:
+            unique.append(chain)
+    return unique

@@ -1,0 +1,69 @@
+"""Binary trees, chunks following each other: ``tree`` and ``double-tree``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from simulator.collectives.algorithms.binary_tree import tree_all_reduce, tree_broadcast, tree_reduce
+from simulator.collectives.algorithms.double_tree import (
+    double_tree_all_reduce,
+    double_tree_broadcast,
+    double_tree_reduce,
+)
+from simulator.collectives.chunks import pipeline_chunk_count
+from simulator.collectives.embedding import embed_order
+from simulator.collectives.lower import lower
+from simulator.collectives.request import Request, Unsuitable
+from simulator.collectives.schedule import Schedule
+from simulator.plan.plan import Plan, PlanBuilder
+
+__all__ = ["DOUBLE_TREE", "TREE", "TreeStrategy"]
+
+
+@dataclass(frozen=True, slots=True)
+class TreeStrategy:
+    """Reduce up and broadcast down one binary tree, or two with half of the data each.
+
+    Ranks are laid out so that near ones are neighbours (:func:`embed_order`), and the buffer is
+    cut into the number of chunks that the alpha-beta model finds best.
+    """
+
+    name: str
+    summary: str
+    all_reduce: Callable[[int, int], Schedule]
+    broadcast: Callable[[int, int, int], Schedule]
+    reduce: Callable[[int, int, int], Schedule]
+
+    def plan(self, request: Request) -> Plan:
+        """Return the plan; :class:`Unsuitable` for collectives whose result is in parts."""
+        builder = PlanBuilder()
+        n = request.n_ranks
+        if n < 2:
+            return builder.build()
+        if request.collective not in ("all-reduce", "broadcast", "reduce"):
+            raise Unsuitable(f"a tree carries whole buffers, which is no way to do {request.collective}; ring does it")
+
+        def make(n: int, n_chunks: int = 1) -> Schedule:
+            if request.collective == "all-reduce":
+                return self.all_reduce(n, n_chunks)
+            return (self.broadcast if request.collective == "broadcast" else self.reduce)(n, n_chunks, 0)
+
+        order = embed_order(request, make, pipelined=True)  # the root stands first
+        nodes = [request.ranks[rank] for rank in order]
+        n_chunks = pipeline_chunk_count(request, lambda m: make(n, m), request.size_bytes, nodes)
+        lower(builder, request, make(n, n_chunks), size_bytes=request.size_bytes, nodes=nodes)
+        builder.facts["chunk_count"] = n_chunks
+        return builder.build()
+
+
+TREE = TreeStrategy(
+    "tree", "reduce up and broadcast down a binary tree, pipelined", tree_all_reduce, tree_broadcast, tree_reduce
+)
+DOUBLE_TREE = TreeStrategy(
+    "double-tree",
+    "two binary trees with half of the data each; no rank is inner in both",
+    double_tree_all_reduce,
+    double_tree_broadcast,
+    double_tree_reduce,
+)

@@ -1,0 +1,112 @@
+"""Constants of the models, as data: ``NAME.json`` beside this file holds those of one model.
+
+Of each constant a file says its value, its unit, what it means, and what it rests on (``from``): a fit, with its
+relative ``spread`` (one standard deviation), a source, or an assumption.  Of a fit, ``fitted`` says the command, the
+tables and how many of their rows.  ``validate fit --write`` writes them; docs/constants.md lists all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, fields
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, TypeVar
+
+__all__ = ["DEFAULT", "Constants", "Each", "constants", "constants_file"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """Says that a field is a mapping whose values are filled, each from the constants below its name."""
+
+    cls: type
+
+
+_NAME = "__constants__"
+
+
+def constants(name: str) -> Callable[[type[T]], type[T]]:
+    """Say that a dataclass of figures is filled from the file *name*, in the package that the class is of."""
+
+    def named(cls: type[T]) -> type[T]:
+        setattr(cls, _NAME, name)
+        return cls
+
+    return named
+
+
+def constants_file(name: str, package: str = "simulator") -> dict[str, Any]:
+    """Return all that the file *name* of *package* says."""
+    text = files(f"{package}.constants").joinpath(f"{name}.json").read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+class Constants:
+    """Constants by the class that they fill: ``constants(GemmConstants).fetch``.
+
+    Parameters
+    ----------
+    changed : mapping of str to float, optional
+        Other values than those of the files, by file and name: ``gemm.fetch``.
+
+    """
+
+    def __init__(self, changed: Mapping[str, float] | None = None) -> None:
+        self.changed = dict(changed or {})
+        self._filled: dict[type, Any] = {}
+
+    def __call__(self, cls: type[T]) -> T:
+        """Return *cls* filled; the same object each time."""
+        found = self._filled.get(cls)
+        if found is None:
+            found = self._filled[cls] = self._fill(cls)
+        return found
+
+    def _fill(self, cls: type[T]) -> T:
+        name = getattr(cls, _NAME)
+        values = dict(_values(name, cls.__module__.partition(".")[0]))
+        values |= _below(self.changed, name)
+        return _filled(cls, values, f"{name}.json")
+
+
+def _filled(cls: type[T], values: Mapping[str, Any], where: str) -> T:
+    """Return *cls* with *values*; those with a dot in their name go into a mapping, or fill what ``PARTS`` says."""
+    own: dict[str, Any] = {}
+    nested: dict[str, dict[str, Any]] = {}
+    for key, value in values.items():
+        head, dot, rest = key.partition(".")
+        if dot:
+            nested.setdefault(head, {})[rest] = value
+        else:
+            own[key] = value
+    parts = getattr(cls, "PARTS", {})
+    for head, inner in nested.items():
+        part = parts.get(head, dict)
+        if isinstance(part, Each):
+            names = dict.fromkeys(key.partition(".")[0] for key in inner)
+            own[head] = {name: _filled(part.cls, _below(inner, name), f"{where}: {head}.{name}") for name in names}
+        else:
+            own[head] = inner if part is dict else _filled(part, inner, f"{where}: {head}")
+    known: tuple[Field[Any], ...] = fields(cls)  # type: ignore[arg-type]
+    missing = {field.name for field in known if field.default is MISSING} - own.keys()
+    if odd := missing | (own.keys() - {field.name for field in known}):
+        raise ValueError(f"{where}: {sorted(odd)} are in the file or in {cls.__name__}, not in both")
+    return cls(**own)
+
+
+def _below(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {key.partition(".")[2]: value for key, value in values.items() if key.partition(".")[0] == name}
+
+
+@lru_cache(maxsize=64)
+def _values(name: str, package: str) -> Mapping[str, Any]:
+    return {key: entry["value"] for key, entry in constants_file(name, package)["constants"].items()}
+
+
+DEFAULT = Constants()
+"""What the files say."""

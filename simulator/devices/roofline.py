@@ -1,0 +1,28 @@
+"""The roofline: the peak rates of the data sheet and nothing else; what a model must beat.
+
+Williams, Waterman, Patterson, "Roofline: an insightful visual performance model", 2009.
+"""
+
+from __future__ import annotations
+
+from simulator.devices.cpu.cpu import Cpu
+from simulator.devices.kernels import Kernel, Streaming
+from simulator.devices.predict import Device
+
+__all__ = ["roofline_s"]
+
+
+def roofline_s(device: Device, kernel: Kernel) -> float:
+    """Return the longer of FLOPs at the peak rate and bytes at the bandwidth of memory, of a CPU all sockets'.
+
+    Raises
+    ------
+    InputError
+        Where the device has no figure for the kernel's precision.
+
+    """
+    compute_s = 0.0
+    if kernel.flop and not isinstance(kernel, Streaming):
+        compute_s = kernel.flop / device.peak(kernel.precision)
+    sockets = device.sockets if isinstance(device, Cpu) else 1
+    return max(compute_s, kernel.bytes / (device.memory_bandwidth_Bps * sockets))

@@ -1,0 +1,276 @@
+"""Activities under way, round by round, and how rounds that repeat are folded: :class:`Rounds`.
+
+Once a round has run undisturbed from start to end, the following ones would run alike, so they pass as one event.
+Whoever joins in the meantime wakes them at the right place of the right round.  Activities that repeat in step with
+each other (the channels of a ring) are folded together.  Without folding the same runs round by round and flow by
+flow; the results are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from simulator.engine.flows import ActiveFlow, Batch, FlowNetwork
+from simulator.engine.kernel import Kernel
+from simulator.engine.timeline import Span
+from simulator.plan.plan import Activity, Resource
+
+__all__ = ["Amount", "Rounds", "Run"]
+
+_SAME = 1e-12  # relative: instants that differ by rounding alone
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A part of a round as the engine sees it: bytes on the wire, or seconds, and what each unit of its rate loads."""
+
+    amount: float
+    loads: Sequence[tuple[Resource, float]]
+    cap: float
+    latency_s: float = 0.0
+    in_seconds: bool = False
+
+
+class Run:
+    """An activity under way: which round, and its parts."""
+
+    __slots__ = ("amounts", "batch", "first_ends_s", "first_round_s", "group", "rounds_left", "start_s", "task")
+
+    def __init__(self, task: Activity, amounts: Sequence[Amount], start_s: float) -> None:
+        self.task = task
+        self.amounts = amounts
+        self.rounds_left = task.repeat
+        self.start_s = start_s
+        self.batch: Batch | None = None
+        self.group: _Sleepers | None = None
+        self.first_round_s = -1.0
+        self.first_ends_s: tuple[float, ...] = ()
+
+
+class _Sleepers:
+    """Runs whose next ``rounds`` rounds pass as one event, each taking ``round_s``."""
+
+    __slots__ = ("base_s", "resources", "round_s", "rounds", "runs")
+
+    def __init__(self, runs: list[Run], base_s: float, round_s: float, rounds: int) -> None:
+        self.runs = runs
+        self.base_s = base_s
+        self.round_s = round_s
+        self.rounds = rounds
+        self.resources = {r for run in runs for amount in run.amounts for r, _ in amount.loads}
+
+
+class Rounds:
+    """Runs activities on the capacities of a machine; calls *ended* with each and its span."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        capacity: Mapping[Resource, float],
+        ended: Callable[[Activity, Span], None],
+        *,
+        fold: bool,
+        may_stall: bool,
+    ) -> None:
+        self.kernel = kernel
+        self.network = FlowNetwork(kernel, capacity, may_stall=may_stall)
+        self.ended = ended
+        self.fold = fold
+        self.at_boundary: list[Run] = []
+        self.asleep: dict[Resource, _Sleepers] = {}
+
+    def start(self, task: Activity, amounts: Sequence[Amount]) -> Run:
+        """Start *task*, each round of which is *amounts*."""
+        run = Run(task, amounts, self.kernel.now_s)
+        self._round(run)
+        return run
+
+    def change(self, resource: Resource) -> None:
+        """Go on with another capacity of *resource*, which has been set."""
+        if resource in self.asleep:
+            self._wake(self.asleep[resource])
+        self.network.change(resource)
+
+    def slow(self, run: Run, cap: float) -> None:
+        """Go on with the works of *run* at *cap*."""
+        if run.group is not None:
+            self._wake(run.group)
+        run.amounts = [
+            Amount(a.amount, a.loads, cap, a.latency_s, a.in_seconds) if a.in_seconds else a for a in run.amounts
+        ]
+        if run.batch is not None:
+            run.batch.whole = False  # a round that changed its pace is no measure of the next one
+            self.network.slow([flow for flow in run.batch.flows if flow.in_seconds], cap)
+
+    def cancel(self, run: Run) -> None:
+        """Stop *run* here and now."""
+        if run.group is not None:
+            self._wake(run.group)
+        self.at_boundary = [other for other in self.at_boundary if other is not run]
+        if run.batch is not None:
+            run.batch.done = lambda: None
+            self.network.cancel(run.batch)
+        self.ended(run.task, Span(run.task.id, run.start_s, self.kernel.now_s, run.first_round_s, run.first_ends_s))
+
+    # -- rounds --------------------------------------------------------------------
+
+    def _round(self, run: Run) -> None:
+        """Start the next round of *run*."""
+        now = self.kernel.now_s
+        batch = Batch(now, lambda: self._boundary(run))
+        for position, part in enumerate(run.amounts):
+            flow = ActiveFlow(batch, position, part.amount, part.loads, part.cap, part.latency_s, part.in_seconds)
+            batch.flows.append(flow)
+        batch.pending = len(batch.flows)
+        run.batch = batch
+        if not batch.flows:
+            self.kernel.call_at(now, batch.done)
+            return
+        self._wake_who_shares(batch)
+        self.network.start(batch)
+
+    def _boundary(self, run: Run) -> None:
+        """A round of *run* has ended; what follows is decided when all of this instant is known."""
+        now = self.kernel.now_s
+        run.rounds_left -= 1
+        batch = run.batch
+        if run.first_round_s < 0 and batch is not None:
+            run.first_round_s = now - run.start_s
+            run.first_ends_s = tuple(f.end_s + f.latency_s - run.start_s for f in batch.flows)
+        self._decide_later([run])
+
+    def _decide_later(self, runs: list[Run]) -> None:
+        if not self.at_boundary:
+            self.kernel.call_last(self._settle)
+        self.at_boundary.extend(runs)
+
+    def _settle(self) -> None:
+        runs, self.at_boundary = self.at_boundary, []
+        ready = [run for run in runs if run.rounds_left > 0]
+        for run in runs:
+            if run.rounds_left == 0:
+                span = Span(run.task.id, run.start_s, self.kernel.now_s, run.first_round_s, run.first_ends_s)
+                self.ended(run.task, span)
+        if not self.fold:
+            for run in ready:
+                self._round(run)
+            return
+        here = {run.batch: run for run in ready if run.batch is not None}
+        groups: dict[int, list[Run]] = {}
+        for run in ready:
+            group = None if id(run) in groups else self._in_step(run, here)
+            for member in group or ():
+                groups[id(member)] = group or []
+        for run in ready:
+            if id(run) not in groups:
+                self._round(run)
+        for run in ready:  # only now is it known who else moves bytes from this instant on
+            group = groups.pop(id(run), None)
+            if group is None or run.group is not None:
+                continue
+            for member in group:
+                groups.pop(id(member), None)
+            self._sleep(group)
+
+    def _in_step(self, run: Run, here: dict[Batch, Run]) -> list[Run] | None:
+        """Return all runs that shared with *run* in its last round, if they are in step with it."""
+        batch = run.batch
+        if batch is None or not batch.whole:
+            return None
+        now = self.kernel.now_s
+        group = {id(run): run}
+        stack = [batch]
+        while stack:
+            for peer in stack.pop().peers:
+                other = here.get(peer)
+                if other is None or not peer.whole or abs(peer.start_s - batch.start_s) > _SAME * now:
+                    return None
+                if id(other) not in group:
+                    group[id(other)] = other
+                    stack.append(peer)
+        return list(group.values())
+
+    # -- folding -------------------------------------------------------------------
+
+    def _sleep(self, runs: list[Run]) -> None:
+        """Let the rounds that *runs* have in common pass as one event."""
+        now = self.kernel.now_s
+        batch = runs[0].batch
+        assert batch is not None
+        round_s = now - batch.start_s
+        rounds = min(run.rounds_left for run in runs)
+        group = _Sleepers(runs, now, round_s, rounds)
+        if any(r in self.asleep for r in group.resources) or self.network.in_use(group.resources):
+            for run in runs:
+                self._round(run)
+            return
+        for run in runs:
+            run.group = group
+        self.asleep.update(dict.fromkeys(group.resources, group))
+        self.kernel.call_at(now + rounds * round_s, lambda: self._passed(group))
+
+    def _rise(self, group: _Sleepers, rounds: int) -> None:
+        for run in group.runs:
+            run.group = None
+            run.rounds_left -= rounds
+        for resource in group.resources:
+            del self.asleep[resource]
+        group.rounds = -1
+
+    def _passed(self, group: _Sleepers) -> None:
+        if group.rounds < 0:  # woken before
+            return
+        self._rise(group, group.rounds)
+        for run in group.runs:
+            run.batch = None  # the last round lies far back: no measure of the next one
+        self._decide_later(group.runs)
+
+    def _wake_who_shares(self, batch: Batch) -> None:
+        if not self.asleep:
+            return
+        groups = {id(g): g for flow in batch.flows for r, _ in flow.loads if (g := self.asleep.get(r)) is not None}
+        for group in groups.values():
+            self._wake(group)
+
+    def _wake(self, group: _Sleepers) -> None:
+        """Set the sleepers where they are by now: some rounds on, somewhere within a round."""
+        elapsed = self.kernel.now_s - group.base_s
+        done = group.rounds
+        if group.round_s > 0:
+            done = min(int(elapsed / group.round_s * (1 + _SAME)), group.rounds)
+        if done == group.rounds:
+            self._passed(group)
+            return
+        self._rise(group, done)
+        for run in group.runs:
+            self._resume(run, max(0.0, elapsed - done * group.round_s))
+
+    def _resume(self, run: Run, into_s: float) -> None:
+        """Start a round of *run* as if it had begun *into_s* ago, by the record of the last one."""
+        now = self.kernel.now_s
+        model = run.batch
+        assert model is not None
+        batch = Batch(now - into_s, lambda: self._boundary(run))
+        batch.arrival_s = now
+        batch.whole = False
+        for part, old in zip(run.amounts, model.flows, strict=True):
+            new = ActiveFlow(batch, old.position, part.amount, old.loads, old.cap_Bps, old.latency_s, old.in_seconds)
+            end_s = old.end_s - model.start_s
+            if end_s <= into_s:
+                new.end_s = batch.start_s + end_s
+                batch.arrival_s = max(batch.arrival_s, new.end_s + new.latency_s)
+                continue
+            moved = 0.0
+            steps = [*old.history, (into_s, 0.0)]
+            for (begin, rate), (finish, _) in pairwise(steps):
+                moved += rate * max(0.0, min(finish, into_s) - begin)
+            new.remaining = max(0.0, part.amount - moved)
+            batch.flows.append(new)
+        batch.pending = len(batch.flows)
+        run.batch = batch
+        if batch.pending == 0:
+            self.kernel.call_at(batch.arrival_s, batch.done)
+        else:
+            self.network.start(batch)

@@ -1,0 +1,1 @@
+"""What happens beside a network's operators: copies, accesses to memory, launches, disks."""

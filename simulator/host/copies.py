@@ -1,0 +1,155 @@
+"""The time of a copy: a small plan on the machine's routes, run by the engine.
+
+A copy engine takes time to begin, then bytes flow along the route.  From or to pageable memory the driver
+copies through a buffer of its own, which one thread of the host fills or empties while the engine works: a
+pipeline, of which the first (or last) piece is in nobody's shadow.  Between GPUs that do not reach each
+other bytes go through host memory in the same way, by two engines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.constants import constants
+from simulator.devices.cpu.cpu import Cpu
+from simulator.devices.cpu.memory import bandwidth
+from simulator.devices.cpu.predict import cpu_call_time
+from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.kernels import Streaming
+from simulator.devices.predict import kernel_cost
+from simulator.errors import InputError
+from simulator.network.machine import Machine
+from simulator.network.route import Route, join
+from simulator.network.routing import Router
+from simulator.places import Places
+from simulator.plan.plan import Flow, Plan, PlanBuilder
+from simulator.questions.copy import CopyQuestion
+
+__all__ = ["CopyCosts", "copy_bound_s", "copy_plan", "copy_within_s"]
+
+_STAGED = "host-staged"
+
+
+@constants("copying")
+@dataclass(frozen=True, slots=True)
+class CopyCosts:
+    """Constants of copies, the same for all machines."""
+
+    engine_s: float
+    waited_s: float
+    piece_bytes: float
+    staged_piece_bytes: float
+
+
+def copy_within_s(question: CopyQuestion, places: Places) -> float | None:
+    """Return the seconds of a copy within one memory; None where it crosses links, which :func:`copy_plan` is for."""
+    if question.kind == "h2h":
+        cpu = places.host_of(None, question.threads)
+        return cpu_call_time(cpu) + _pass_s(cpu, question.size_bytes)
+    if question.kind == "d2d":
+        waited_s = places.constants(CopyCosts).waited_s if question.waited or not question.pinned else 0.0
+        return waited_s + _pass_s(places.gpu(question.src), question.size_bytes * (2 if question.both_ways else 1))
+    return None
+
+
+def _pass_s(device: Gpu | Cpu, n_bytes: float) -> float:
+    size = int(n_bytes)
+    return kernel_cost(device, Streaming("copy", max(1, size // 4), size, size)).time_s
+
+
+def copy_plan(question: CopyQuestion, places: Places, router: Router) -> Plan:
+    """Return the copy, or both, each on an engine of its own; where it is waited for, the host's part comes last.
+
+    Raises
+    ------
+    InputError
+        Where the machine has no such GPU, no CPU, or no way between them.
+
+    """
+    plan, costs = PlanBuilder(), places.constants(CopyCosts)
+    machine = router.machine
+    route = _route(machine, router, question)
+    last = []
+    for way in (route, _back(router, route)) if question.both_ways else (route,):
+        stream = f"{way.src}->{way.dst}"
+        place = machine.nodes[way.src].name
+        staged = way.transport == _STAGED
+        if question.pinned or question.kind == "p2p":
+            again_s = costs.engine_s / costs.staged_piece_bytes if staged else 0.0
+            cap_Bps = 1.0 / (1.0 / way.bandwidth_Bps + again_s)
+            plan.work("engine", place, costs.engine_s * (2 if staged else 1), stream=stream)
+            last.append(plan.transfer("copy", [Flow(way, question.size_bytes, cap_Bps=cap_Bps)], stream=stream))
+            continue
+        rate_Bps = _host_rate(machine, places, way)
+        piece_s = min(question.size_bytes, costs.piece_bytes) / rate_Bps
+        if question.kind == "h2d":
+            plan.work("first piece", place, piece_s, stream=stream)
+        plan.work("engine", place, costs.engine_s, stream=stream)
+        last.append(plan.transfer("copy", [Flow(way, question.size_bytes, cap_Bps=rate_Bps)], stream=stream))
+        if question.kind == "d2h":
+            last[-1] = plan.work("last piece", place, piece_s, stream=stream)
+    if question.waited or not question.pinned:
+        plan.work("wait", "host", costs.waited_s, stream="host", after=last)
+    return plan.build()
+
+
+def copy_bound_s(question: CopyQuestion, places: Places, router: Router) -> float:
+    """Return bytes over the nominal rate of the slowest link or memory that they cross; raises as copy_plan."""
+    machine = router.machine
+    if question.kind == "d2d":
+        rate_Bps = places.gpu(question.src).memory_bandwidth_Bps
+    elif question.kind == "h2h":
+        rate_Bps = sum(machine.capacity_Bps[b] for cpu, b in machine.memory_bus.items() if machine.nodes[cpu].host == 0)
+        if not rate_Bps:
+            raise InputError("the machine's CPUs have no memory_bandwidth")
+    else:
+        route = _route(machine, router, question)
+        return question.size_bytes / min(machine.links[index].nominal_Bps / share for index, share in route.links)
+    return 2.0 * (2 if question.both_ways else 1) * question.size_bytes / rate_Bps
+
+
+def _host_rate(machine: Machine, places: Places, way: Route) -> float:
+    """Return at what rate one thread copies within the memory of the host at an end of *way*, in B/s."""
+    host = next(end for end in (way.src, way.dst) if machine.nodes[end].kind == "cpu")
+    return bandwidth(places.host_of(host, 1), float("inf"), 1) / 2.0
+
+
+def _route(machine: Machine, router: Router, question: CopyQuestion) -> Route:
+    """Return the way of a copy; raises InputError where there is none."""
+    src = _gpu_node(machine, question.src)
+    if question.kind == "p2p":
+        dst = _gpu_node(machine, question.dst)
+        if src == dst:
+            raise InputError("a copy between a GPU and itself is one within it")
+        direct = router.route(src, dst)
+        staged = question.staged or direct.transport == _STAGED
+        return _through_host(machine, router, src, dst) if staged else direct
+    cpu = router.nearest_cpu(src)
+    if cpu is None:
+        raise InputError("the machine has no CPU")
+    return router.route(cpu, src) if question.kind == "h2d" else router.route(src, cpu)
+
+
+def _gpu_node(machine: Machine, number: int) -> int:
+    if number >= len(machine.gpus):
+        raise InputError(f"{machine.name} has {len(machine.gpus)} GPUs; there is no GPU {number}")
+    return machine.gpus[number]
+
+
+def _through_host(machine: Machine, router: Router, src: int, dst: int) -> Route:
+    """Return the way up to the memory beside *src* and down from that beside *dst*.
+
+    Between sockets the buffer is read and written as memory, which is faster there than traffic of devices is,
+    and never the slowest.
+    """
+    above, below = router.nearest_cpu(src), router.nearest_cpu(dst)
+    if above is None or below is None:
+        raise InputError("the machine has no CPU")
+    return join(machine, router.route(src, above), router.route(below, dst), "sys", _STAGED)
+
+
+def _back(router: Router, route: Route) -> Route:
+    """Return *route* the other way."""
+    if route.transport == _STAGED:
+        return _through_host(router.machine, router, route.dst, route.src)
+    return router.route(route.dst, route.src)

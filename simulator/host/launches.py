@@ -1,0 +1,66 @@
+"""What issuing costs: on the device by way of issuing, and on the host by what is issued."""
+
+from __future__ import annotations
+
+from simulator.devices.cpu.cpu import Cpu
+from simulator.devices.cpu.predict import cpu_call_time, cpu_dispatch_time
+from simulator.devices.dispatch import dispatch_time, gradient_time, graph_launch_time, update_time
+from simulator.devices.issuing import in_graph
+from simulator.devices.predict import Device, operator_costs
+from simulator.errors import InputError
+from simulator.questions.launch import LaunchQuestion
+from simulator.workload.operators import Phase
+
+__all__ = ["launch_kernels_s", "launch_s"]
+
+
+def launch_s(question: LaunchQuestion, device: Device) -> float:
+    """Return the seconds of what *question* asks of *device*; raises InputError where it has no such thing."""
+    if question.operator is None:
+        if isinstance(device, Cpu):
+            raise InputError("the host's part of an update, of a CPU")
+        return update_time(device, question.parameters)
+    if question.kernels:
+        return _graph_s(question, device)
+    if isinstance(device, Cpu):
+        return _on_cpu(question, device)
+    if question.timed == "host":
+        issued_s = sum(dispatch_time(device, question.operator, phase) for phase in question.phases)
+        return issued_s + gradient_time(device, question.parameters)
+    kernels_s = _kernels_s(question, device)
+    if question.timed == "graph":
+        return in_graph(device, kernels_s)
+    if question.timed == "stream":
+        return max(dispatch_time(device, question.operator, "fwd"), kernels_s)
+    return kernels_s
+
+
+def launch_kernels_s(question: LaunchQuestion, device: Device) -> float:
+    """Return what the kernels take, as if issuing were free; raises InputError where only the host is timed."""
+    if question.timed == "host" or question.operator is None:
+        raise InputError("the host's part has no kernels")
+    return _kernels_s(question, device) * max(1, question.kernels)
+
+
+def _graph_s(question: LaunchQuestion, device: Device) -> float:
+    """Return the seconds of a captured graph: of its launch, of launches that follow each other, or of one."""
+    if isinstance(device, Cpu):
+        raise InputError("a CPU has no graphs")
+    launched_s = graph_launch_time(device)
+    if question.timed == "host":
+        return launched_s
+    kernel_s = _kernels_s(question, device)
+    kernels_s = kernel_s + (question.kernels - 1) * in_graph(device, kernel_s)
+    return launched_s + kernels_s if question.timed == "device" else max(launched_s, kernels_s)
+
+
+def _on_cpu(question: LaunchQuestion, device: Cpu) -> float:
+    """Return the time of a call where the host is the device: its kernels are in it."""
+    if not question.is_taped:
+        return cpu_call_time(device) + _kernels_s(question, device)
+    return sum(cpu_dispatch_time(device, phase) + _kernels_s(question, device, phase) for phase in question.phases)
+
+
+def _kernels_s(question: LaunchQuestion, device: Device, phase: Phase = "fwd") -> float:
+    assert question.operator is not None
+    return sum(cost.time_s for cost in operator_costs(device, question.operator, phase, question.precision))

@@ -1,0 +1,150 @@
+"""Where a step runs: a machine's device, and the host that issues to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from simulator.constants import DEFAULT, Constants
+from simulator.devices.cpu.cpu import Cpu, cpu_from_part
+from simulator.devices.gpu.gpu import Gpu, gpu_from_part
+from simulator.devices.predict import Device
+from simulator.errors import InputError, nearest
+from simulator.network.machine import Machine, Node
+from simulator.questions.calibration import Calibration
+from simulator.questions.where import CpuLibrary
+from simulator.topology.parts import CpuPart, GpuPart
+
+__all__ = ["Place", "Places"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A device and the node that issues to it, by their names in the machine.
+
+    Where a CPU computes, ``name`` and ``host`` are the same.
+    """
+
+    name: str
+    part: str
+    device: Device
+    host: str
+
+
+class Places:
+    """The devices of *machine*, each made once; *calibrations* are of single devices, by the name of their part."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        calibrations: Mapping[str, Calibration] | None = None,
+        constants: Constants = DEFAULT,
+    ) -> None:
+        self.machine = machine
+        self.constants = constants
+        self._calibrations = calibrations or {}
+        self._kept: dict[tuple[object, ...], Gpu | Cpu] = {}
+
+    def find(self, name: str | None = None, *, threads: int | None = None, library: CpuLibrary = "onednn") -> Place:
+        """Return the place called *name*, or the machine's first GPU, or its CPUs where it has none.
+
+        ``cpu`` stands for all sockets of the (first) node together; ``cpu0`` for one; a part for the first
+        device of it.  *threads* are those of a CPU, one for each core otherwise; *library* is what its kernels
+        are from.
+
+        Raises
+        ------
+        InputError
+            Where there is no such device, or it computes nothing, or lacks a figure.
+
+        """
+        nodes = _nodes(self.machine, name)
+        part, shown = nodes[0].part, nodes[0].part_name or nodes[0].name
+        if isinstance(part, CpuPart):
+            place = "cpu" if len(nodes) > 1 else nodes[0].name
+            words = shown if len(nodes) == 1 else f"{len(nodes)} x {shown}"
+            return Place(place, words, self._cpu(nodes[0], len(nodes), threads, library), place)
+        if threads is not None:
+            raise InputError(f"--threads {threads}: {nodes[0].name} is a GPU; threads are those of a CPU")
+        return Place(nodes[0].name, shown, self._gpu(nodes[0]), _host(self.machine, nodes[0]))
+
+    def gpu(self, number: int) -> Gpu:
+        """Return GPU *number* of the machine; raises InputError."""
+        if not 0 <= number < len(self.machine.gpus):
+            raise InputError(f"{self.machine.name} has {len(self.machine.gpus)} GPUs; there is no GPU {number}")
+        return self._gpu(self.machine.nodes[self.machine.gpus[number]])
+
+    def part(self, name: str | None = None) -> GpuPart | CpuPart:
+        """Return the part of the place called *name*, as :meth:`find` finds it; raises InputError."""
+        part = _nodes(self.machine, name)[0].part
+        assert isinstance(part, GpuPart | CpuPart)
+        return part
+
+    def place(self, gpu: int) -> Place:
+        """Return the place of the GPU that is node *gpu*; raises InputError."""
+        node = self.machine.nodes[gpu]
+        return Place(node.name, node.part_name or node.name, self._gpu(node), _host(self.machine, node))
+
+    def host_of(self, index: int | None, threads: int | None = None, sockets: int = 0) -> Cpu:
+        """Return the CPU that is node *index*, else all sockets of the first machine or so many; raises InputError."""
+        cpus = [node for node in self.machine.nodes if isinstance(node.part, CpuPart) and node.host == 0]
+        if index is not None:
+            return self._cpu(self.machine.nodes[index], 1, threads, "onednn")
+        if not cpus:
+            raise InputError("the machine has no CPU")
+        return self._cpu(cpus[0], sockets or len(cpus), threads, "onednn")
+
+    def _gpu(self, node: Node) -> Gpu:
+        part, shown = node.part, node.part_name or node.name
+        assert isinstance(part, GpuPart)
+        known = self._calibrations.get(node.part_name)
+        made = self._made((shown, id(part)), lambda: gpu_from_part(shown, part, known, self.constants))
+        assert isinstance(made, Gpu)
+        return made
+
+    def _cpu(self, node: Node, sockets: int, threads: int | None, library: CpuLibrary) -> Cpu:
+        part, shown = node.part, node.part_name or node.name
+        assert isinstance(part, CpuPart)
+        known = self._calibrations.get(node.part_name)
+        made = self._made(
+            (shown, id(part), sockets, threads, library),
+            lambda: cpu_from_part(
+                shown, part, sockets, threads, library=library, calibration=known, constants=self.constants
+            ),
+        )
+        assert isinstance(made, Cpu)
+        return made
+
+    def _made(self, key: tuple[object, ...], make: Callable[[], Gpu | Cpu]) -> Gpu | Cpu:
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
+
+
+def _nodes(machine: Machine, name: str | None) -> list[Node]:
+    """Return the GPU, or the sockets, that *name* stands for."""
+    computing = [node for node in machine.nodes if isinstance(node.part, GpuPart | CpuPart)]
+    if not computing:
+        raise InputError(f"{machine.name} has no GPU and no CPU that could compute")
+    if name is None and machine.gpus:
+        return [machine.nodes[machine.gpus[0]]]
+    named = [node for node in computing if name in (node.name, node.part_name)]
+    if named:
+        if isinstance(named[0].part, GpuPart) or named[0].name == name:
+            return named[:1]
+        return [node for node in named if node.host == named[0].host]
+    sockets = [node for node in computing if isinstance(node.part, CpuPart) and node.host == computing[0].host]
+    if sockets and name in (None, "cpu"):
+        return [node for node in sockets if node.part_name == sockets[0].part_name]
+    hint = nearest(name or "", [*(node.name for node in computing), *(["cpu"] if sockets else [])])
+    raise InputError(f"--device {name}: {machine.name} has no GPU or CPU of that name; {hint}")
+
+
+def _host(machine: Machine, gpu: Node) -> str:
+    """Return the CPU that issues to *gpu*: the first that stands beside it, else any of its machine."""
+    beside = [machine.nodes[link.dst] for link in machine.outgoing[gpu.index]]
+    same = [node for node in machine.nodes if node.host == gpu.host]
+    for node in (*beside, *same):
+        if isinstance(node.part, CpuPart):
+            return node.name
+    return "host"

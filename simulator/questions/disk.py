@@ -1,0 +1,24 @@
+"""Blocks read from a disk or written to it: :class:`DiskQuestion`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from simulator.questions.where import Where
+
+__all__ = ["DISK_ACCESSES", "DiskAccess", "DiskQuestion"]
+
+DiskAccess = Literal["read_sequential", "read_random", "write_sequential"]
+DISK_ACCESSES: tuple[DiskAccess, ...] = get_args(DiskAccess)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskQuestion:
+    """How long a block takes, one after the other by each of ``threads``; ``cached``: memory serves it."""
+
+    where: Where
+    kind: DiskAccess
+    block_bytes: float
+    threads: int = 1
+    cached: bool = False

@@ -1,0 +1,62 @@
+"""How a step is run: what it does, in which precision, with which optimiser."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+__all__ = ["MODES", "OPTIMIZERS", "POLICIES", "USUAL", "Mode", "Optimizer", "Policy", "StepOptions"]
+
+Mode = Literal["train", "inference", "forward", "backward"]
+Optimizer = Literal["none", "sgd", "momentum", "adam"]
+Policy = Literal[
+    "fp32",
+    "tf32",
+    "fp16",
+    "bf16",
+    "fp64",
+    "amp-fp16",
+    "amp-bf16",
+    "graph-fp16",
+    "graph-bf16",
+    "master-fp16",
+    "master-bf16",
+    "torch",
+]
+MODES: tuple[Mode, ...] = get_args(Mode)
+OPTIMIZERS: tuple[Optimizer, ...] = get_args(Optimizer)
+POLICIES: tuple[Policy, ...] = get_args(Policy)
+
+
+@dataclass(frozen=True, slots=True)
+class StepOptions:
+    """What one step does.
+
+    ``mode``: ``train`` is forward, backward and update; ``forward`` and ``backward`` are these parts
+    of it alone (what forward saves is counted in both); ``inference`` is forward with nothing saved.
+    ``precision`` is a policy (:mod:`simulator.step.precision`): ``torch`` is what PyTorch does when nothing is
+    set.  ``compiled``: pointwise operators are fused as compilers do.  ``cuda_graph``: all kernels are
+    launched by one call.  ``recompute``: of repeated blocks only the inputs are kept, and their forward
+    pass runs again.
+    ``channels_last``: images lie in memory pixel by pixel, as tensor cores read them, and are not copied
+    around each convolution (TensorFlow's way in half precision; PyTorch's ``memory_format``).
+    ``fused_optimizer``: the update is one kernel over all parameters (PyTorch's ``fused=True``), not one for each
+    of its operations; a compiled model leaves it as it is.
+    """
+
+    mode: Mode = "train"
+    precision: Policy = "torch"
+    optimizer: Optimizer = "momentum"
+    compiled: bool = False
+    cuda_graph: bool = False
+    recompute: bool = False
+    channels_last: bool = False
+    fused_optimizer: bool = False
+
+    @property
+    def trains(self) -> bool:
+        """Whether what the backward pass needs is kept."""
+        return self.mode != "inference"
+
+
+USUAL = StepOptions()

@@ -1,0 +1,232 @@
+"""Questions of one thing in words, as ``--workload`` takes them: ``op:linear,rows=512,inputs=1024,outputs=4096,bwd``.
+
+After the kind and a colon come items with commas between: what it is (an operator, or the way of a copy), a size with
+its unit where one is asked for, ``name=value``, and names alone for what holds (``cold``).  A word that is a value of
+one field only may stand alone too (``bwd`` for ``phase=bwd``).  The names are those of the question's fields, and of
+the operator's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, fields
+from functools import lru_cache
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from simulator.errors import InputError, nearest, one_line
+from simulator.questions.access import AccessQuestion
+from simulator.questions.copy import CopyQuestion
+from simulator.questions.disk import DiskQuestion
+from simulator.questions.launch import LaunchQuestion
+from simulator.questions.operator import OperatorQuestion
+from simulator.questions.where import Where
+from simulator.units import parse_quantity
+from simulator.workload import operators
+
+__all__ = ["KINDS", "Single", "parse_question", "question_words"]
+
+Single = OperatorQuestion | CopyQuestion | AccessQuestion | LaunchQuestion | DiskQuestion
+KINDS: Mapping[str, type[Single]] = {
+    "op": OperatorQuestion,
+    "copy": CopyQuestion,
+    "access": AccessQuestion,
+    "launch": LaunchQuestion,
+    "disk": DiskQuestion,
+}
+_EXAMPLES = {
+    "op": "op:linear,rows=512,inputs=1024,outputs=4096",
+    "copy": "copy:h2d,160MB",
+    "access": "access:stream,64MiB,writes=1",
+    "launch": "launch:stream,op=elementwise,function=relu,elements=64",
+    "disk": "disk:read_random,4KiB,threads=4",
+}
+_ELSEWHERE = ("where", "device", "threads")  # options of their own
+
+
+def parse_question(text: str, where: Where, device: str | None = None, threads: int | None = None) -> Single:
+    """Return the question *text* about the machine *where*, and its *device* where one is named.
+
+    Raises
+    ------
+    InputError
+        Where it cannot be read; names the nearest word.
+
+    """
+    kind, _, rest = text.partition(":")
+    cls = KINDS[kind]
+    try:
+        values = _read(cls, [item.strip() for item in rest.split(",")], kind)
+    except ValueError as error:
+        raise InputError(f"--workload {one_line(text, 60)}: {error}") from None
+    known = {field.name for field in fields(cls)}
+    for name, value, option in (("device", device, "--device"), ("threads", threads, "--threads")):
+        if value is not None:
+            if name not in known:
+                raise InputError(f"{option}: {kind} has none; write for example --workload {_EXAMPLES[kind]}")
+            values[name] = value
+    return cls(where=where, **values)
+
+
+def question_words(question: Single) -> str:
+    """Return the words that :func:`parse_question` reads as *question*, whatever machine and device it is about."""
+    kind = next(name for name, cls in KINDS.items() if cls is type(question))
+    return f"{kind}:{','.join(_written(question, kind))}"
+
+
+def _written(question: Single, kind: str) -> Iterator[str]:
+    for field in fields(question):
+        value = getattr(question, field.name)
+        if field.name in _ELSEWHERE and not (kind == "disk" and field.name == "threads"):
+            continue
+        if value == field.default:
+            continue
+        if field.name == "operator":
+            yield _snake(type(value).__name__) if kind == "op" else f"op={_snake(type(value).__name__)}"
+            yield from (_item(inner, getattr(value, inner.name)) for inner in fields(value) if _differs(inner, value))
+        else:
+            yield _item(field, value)
+
+
+def _differs(field: Field[Any], owner: object) -> bool:
+    return bool(getattr(owner, field.name) != field.default)
+
+
+def _item(field: Field[Any], value: object) -> str:
+    name = _name(field.name)
+    if isinstance(value, bool):
+        return name if value else f"{name}=no"
+    if field.name.endswith("_bytes"):
+        return f"{name}={value:.17g}B"
+    if isinstance(value, tuple):
+        return f"{name}={'+'.join(map(str, value))}"
+    return f"{name}={value}"
+
+
+def _read(cls: type[Single], items: list[str], kind: str) -> dict[str, Any]:
+    """Return the fields of *cls* that *items* say."""
+    operator: type[Any] | None = None
+    found: dict[str, Any] = {}
+    inner: dict[str, Any] = {}
+    pending: list[tuple[str, str]] = []
+    for item in items:
+        name, equals, value = (part.strip() for part in item.partition("="))
+        if not equals and kind == "op" and operator is None:
+            operator = _operator(item)
+        elif name == "op" and equals:
+            operator = _operator(value)
+        else:
+            pending.append((name, value) if equals else ("", name))
+    for name, value in pending:
+        field, owner = _field(cls, operator, name, value)
+        place = found if owner is cls else inner
+        if field.name in place:
+            raise ValueError(f"{_name(field.name)} is said twice")
+        place[field.name] = _value(owner, field, value if name else _alone(owner, field, value))
+    if operator is not None:
+        _check_complete(operator, inner, _snake(operator.__name__))
+        found["operator"] = operator(**inner)
+    elif inner:
+        raise ValueError("an operator is needed: op=NAME")
+    _check_complete(cls, found, kind)
+    return found
+
+
+def _field(cls: type[Any], operator: type[Any] | None, name: str, value: str) -> tuple[Field[Any], type[Any]]:
+    """Return the field that an item means, and the class that it is of: of *cls* or of the *operator*."""
+    owners = [owner for owner in (operator, cls) if owner is not None]
+    known = {
+        _name(field.name): (field, owner)
+        for owner in reversed(owners)
+        for field in fields(owner)
+        if field.name not in ("where", "device", "operator") and (field.name != "threads" or cls is DiskQuestion)
+    }
+    plain = name.replace("_", "-").lower()
+    if plain in known:
+        return known[plain]
+    if name:
+        raise ValueError(f"there is no '{one_line(name, 40)}'; {nearest(plain, [*known, 'op'])}")
+    word = value.replace("_", "-").lower()
+    if word in known and _hints(known[word][1])[known[word][0].name] is bool:
+        return known[word]
+    if re.match(r"[\d.]", value):
+        sized = [entry for entry in known.values() if entry[0].name.endswith("_bytes")]
+        if sized:
+            return sized[0]
+    fitting = [entry for entry in known.values() if value in _choices(_hints(entry[1])[entry[0].name])]
+    if len(fitting) == 1:
+        return fitting[0]
+    words = [*known, *(choice for f, o in known.values() for choice in _choices(_hints(o)[f.name]) if choice)]
+    raise ValueError(f"there is no '{one_line(value, 40)}'; {nearest(value, words, listed=0) or 'write name=value'}")
+
+
+def _alone(owner: type[Any], field: Field[Any], value: str) -> str:
+    """Return the value that a word alone means: that something holds, or the word itself."""
+    return "yes" if _hints(owner)[field.name] is bool else value
+
+
+def _value(owner: type[Any], field: Field[Any], text: str) -> Any:
+    hint, name = _hints(owner)[field.name], _name(field.name)
+    if field.name.endswith("_bytes"):
+        size = parse_quantity(text, "size", positive=True)
+        return int(size) if hint is int else size
+    if hint is bool:
+        if text.lower() not in ("yes", "no"):
+            raise ValueError(f"{name} is yes or no; got '{one_line(text, 20)}'")
+        return text.lower() == "yes"
+    choices = _choices(hint)
+    if get_origin(hint) is tuple:
+        return tuple(_choice(name, part, choices) for part in text.split("+"))
+    if choices:
+        return _choice(name, text, choices)
+    if hint is str:
+        return text
+    if not re.fullmatch(r"\d{1,15}", text, re.ASCII):
+        raise ValueError(f"{name} is a whole number; got '{one_line(text, 20)}'")
+    return int(text)
+
+
+def _choice(name: str, text: str, choices: tuple[str, ...]) -> str:
+    if text not in choices:
+        raise ValueError(f"{name}: there is no '{one_line(text, 40)}'; {nearest(text, choices)}")
+    return text
+
+
+def _check_complete(cls: type[Any], values: Mapping[str, Any], what: str) -> None:
+    needed = [field.name for field in fields(cls) if field.default is MISSING and field.name != "where"]
+    missing = [_name(name) for name in needed if name not in values]
+    if missing:
+        example = f"; for example {_EXAMPLES[what]}" if what in _EXAMPLES else ""
+        raise ValueError(f"{what} needs {', '.join(missing)}{example}")
+
+
+def _choices(hint: Any) -> tuple[str, ...]:
+    """Return the words that a field may hold; empty where it is no such field."""
+    if get_origin(hint) is Literal:
+        return tuple(get_args(hint))
+    return tuple(choice for part in get_args(hint) for choice in _choices(part))
+
+
+def _hints(cls: Any) -> dict[str, Any]:
+    return get_type_hints(cls)
+
+
+@lru_cache(maxsize=1)
+def _operators() -> dict[str, type[Any]]:
+    return {_snake(cls.__name__): cls for cls in get_args(operators.Operator)}
+
+
+def _operator(name: str) -> type[Any]:
+    known = _operators()
+    if name not in known:
+        raise ValueError(f"there is no operator '{one_line(name, 40)}'; {nearest(name, known)}")
+    return known[name]
+
+
+def _name(field: str) -> str:
+    """Return how words call a field: ``is_cold`` is ``cold``, ``size_bytes`` is ``size``."""
+    return field.removeprefix("is_").removesuffix("_bytes").replace("_", "-")
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()

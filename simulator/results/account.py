@@ -1,0 +1,104 @@
+"""How the model came to a time, in figures that a measurement can be held against: :class:`Account`."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+from simulator.devices.dispatch import dispatch_time
+from simulator.devices.gpu.clock import sustained_clock
+from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.predict import Device, kernel_cost
+from simulator.errors import InputError
+from simulator.questions.operator import OperatorQuestion
+from simulator.results.step import StepResult
+from simulator.step.operator import operator_kernels
+from simulator.step.precision import product_precision
+
+__all__ = ["Account", "device_account", "operator_account", "step_account"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """Figures behind a prediction; 0 and "" where there are none.
+
+    Attributes
+    ----------
+    is_gpu : bool
+        Whether a GPU computes it.
+    bound, detail : str
+        What most of the time goes to: compute, memory, latency, host; and how it is done: the tile, the algorithm.
+    kernels_s, host_s : float
+        What kernels take on the device; what the host takes to issue them.
+    waiting_share : float
+        Of a step, the share in which the device waits for the host.
+    working_set_bytes, cache_bytes, memory_bytes : float
+        What is touched, the device's last cache, and its memory.
+    clock_Hz : float
+        At which the device is taken to run.
+    sm_count : int
+        Its multiprocessors.
+
+    """
+
+    is_gpu: bool = False
+    bound: str = ""
+    detail: str = ""
+    kernels_s: float = 0.0
+    host_s: float = 0.0
+    waiting_share: float = 0.0
+    working_set_bytes: float = 0.0
+    cache_bytes: float = 0.0
+    memory_bytes: float = 0.0
+    clock_Hz: float = 0.0
+    sm_count: int = 0
+
+
+def device_account(device: Device) -> Account:
+    """Return what is known of *device* alone."""
+    memory_bytes = device.memory_bytes if device.memory_bytes < float("inf") else 0.0
+    if isinstance(device, Gpu):
+        return Account(is_gpu=True, cache_bytes=device.l2_bytes, memory_bytes=memory_bytes, sm_count=device.sm_count)
+    return Account(cache_bytes=device.caches[-1].size_bytes if device.caches else 0.0, memory_bytes=memory_bytes)
+
+
+def operator_account(question: OperatorQuestion, device: Device) -> Account:
+    """Return the account of an operator on *device*; raises InputError where it cannot be predicted."""
+    cold = 1.0 if question.is_cold else 0.0
+    costs = [kernel_cost(device, kernel, cold) for kernel in operator_kernels(question)]
+    longest = max(costs, key=lambda cost: cost.time_s)
+    known = device_account(device)
+    clock_Hz = 0.0
+    if isinstance(device, Gpu):
+        is_product = longest.bound == "compute"
+        clock_Hz = sustained_clock(device, question.precision) if is_product else device.boost_clock_Hz
+    return Account(
+        is_gpu=known.is_gpu,
+        bound=longest.bound,
+        detail=longest.detail,
+        kernels_s=sum(cost.time_s for cost in costs),
+        host_s=dispatch_time(device, question.operator, question.phase),
+        working_set_bytes=max(cost.bytes for cost in costs),
+        cache_bytes=known.cache_bytes,
+        memory_bytes=known.memory_bytes,
+        clock_Hz=clock_Hz,
+        sm_count=known.sm_count,
+    )
+
+
+def step_account(result: StepResult, device: Device) -> Account:
+    """Return the account of a step on *device*."""
+    clock_Hz = 0.0
+    if isinstance(device, Gpu):
+        with contextlib.suppress(InputError):
+            clock_Hz = sustained_clock(device, product_precision(result.options.precision, device))
+    return Account(
+        is_gpu=isinstance(device, Gpu),
+        bound=result.bound,
+        kernels_s=result.busy_s,
+        host_s=result.host_s,
+        waiting_share=result.waiting_s / result.step_time_s if result.step_time_s > 0 else 0.0,
+        working_set_bytes=result.memory.total_bytes,
+        memory_bytes=result.memory.available_bytes or 0.0,
+        clock_Hz=clock_Hz,
+    )

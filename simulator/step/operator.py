@@ -1,0 +1,67 @@
+"""One operator by itself on a device: what its kernels take, by the way they are issued."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from simulator.devices.cpu.cpu import Cpu
+from simulator.devices.cpu.predict import cpu_call_time
+from simulator.devices.dispatch import dispatch_time
+from simulator.devices.issuing import in_graph
+from simulator.devices.kernels import Convolution, Kernel
+from simulator.devices.lowering import lower_operator
+from simulator.devices.predict import Device, kernel_cost
+from simulator.devices.roofline import roofline_s
+from simulator.errors import InputError
+from simulator.questions.operator import OperatorQuestion
+from simulator.questions.options import StepOptions
+from simulator.step.precision import precision_of
+from simulator.workload.backward import backward_steps
+from simulator.workload.network import Network
+from simulator.workload.operators import Operator, Phase
+
+__all__ = ["network_roofline_s", "operator_kernels", "operator_roofline_s", "operator_s"]
+
+
+def operator_kernels(question: OperatorQuestion) -> Sequence[Kernel]:
+    """Return the kernels of *question*; raises InputError where there is none in its phase."""
+    kernels = lower_operator(question.operator, question.phase, question.precision)
+    if not kernels:
+        name = type(question.operator).__name__.lower()
+        raise InputError(f"{name} has no kernels in phase {question.phase}")
+    if not question.channels_last:
+        return kernels
+    return [replace(k, channels_last=True) if isinstance(k, Convolution) else k for k in kernels]
+
+
+def operator_s(question: OperatorQuestion, device: Device) -> float:
+    """Return the seconds of *question* on *device*; raises InputError where the device cannot do it."""
+    cold = 1.0 if question.is_cold else 0.0
+    times_s = [kernel_cost(device, kernel, cold).time_s for kernel in operator_kernels(question)]
+    if isinstance(device, Cpu):
+        return (cpu_call_time(device) if question.calls else 0.0) + sum(times_s)
+    if question.issued == "graph":
+        return sum(in_graph(device, time_s) for time_s in times_s)
+    if question.issued == "stream":
+        return max(sum(times_s), dispatch_time(device, question.operator, question.phase))
+    return sum(times_s)
+
+
+def operator_roofline_s(question: OperatorQuestion, device: Device) -> float:
+    """Return the sum of the rooflines of the kernels; raises as :func:`operator_s`."""
+    return sum(roofline_s(device, kernel) for kernel in operator_kernels(question))
+
+
+def network_roofline_s(network: Network, options: StepOptions, device: Device) -> float:
+    """Return the rooflines of all kernels of a step of *network*, one after the other, without an update."""
+    asked: list[tuple[Operator, Phase]] = []
+    if options.mode != "backward":
+        asked += [(layer.operator, "fwd") for layer in network.layers]
+    if options.mode in ("train", "backward"):
+        asked += [(step.layer.operator, step.phase) for step in backward_steps(network)]
+    return sum(
+        roofline_s(device, kernel)
+        for operator, phase in asked
+        for kernel in lower_operator(operator, phase, precision_of(options.precision, operator, device))
+    )

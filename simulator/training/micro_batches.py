@@ -1,0 +1,66 @@
+"""Micro-batches that pass alike: the first are simulated one by one, the rest pass as one (:class:`Batches`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from simulator.plan.plan import Activity, PlanBuilder
+from simulator.training.worker import Skipped
+
+__all__ = ["Batches", "periods_s"]
+
+_SAME = 1e-9  # relative: two periods that differ by rounding alone
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """``count`` micro-batches; all after the first ``explicit`` but the last pass at once, where it is known how.
+
+    ``period_s`` is how far each stream moves on with one of those that pass alike.
+    """
+
+    count: int
+    explicit: int = 0
+    period_s: Mapping[str, float] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[int]:
+        """Iterate over the micro-batches that are written one by one, by their numbers."""
+        if not self.period_s:
+            return iter(range(self.count))
+        return iter((*range(self.explicit), self.count - 1))
+
+    @property
+    def last(self) -> int:
+        """The number of the last one."""
+        return self.count - 1
+
+    def skip(self, builder: PlanBuilder, before: int) -> Mapping[str, int]:
+        """Add what passes at once where micro-batch *before* comes after it; return its activity on each stream."""
+        left_out = self.count - 1 - self.explicit
+        if not self.period_s or before != self.last or left_out <= 0:
+            return {}
+        about = Skipped(left_out, self.explicit - 1)
+        return {
+            stream: builder.work(f"{left_out} micro-batches more", "", left_out * seconds, stream=stream, about=about)
+            for stream, seconds in self.period_s.items()
+        }
+
+
+def periods_s(tasks: Sequence[Activity], ends_s: Sequence[float], count: int) -> dict[str, float] | None:
+    """Return how far each stream moved on with the last of the first *count* micro-batches.
+
+    None where it did not as with that before.  *ends_s* are the ends of *tasks*, whose ``about`` knows its micro-batch.
+    """
+    last: dict[str, list[float]] = {}
+    for task, end_s in zip(tasks, ends_s, strict=True):
+        number = getattr(task.about, "micro_batch", None)
+        if number is not None and number < count:
+            last.setdefault(task.stream, [0.0] * count)[number] = end_s
+    found = {}
+    for stream, ends in last.items():
+        now_s, before_s = ends[-1] - ends[-2], ends[-2] - ends[-3]
+        if abs(now_s - before_s) > _SAME * ends[-1]:
+            return None
+        found[stream] = now_s
+    return found

@@ -1,0 +1,46 @@
+"""Roles: ranks that do the same.  One is simulated and stands for all (:func:`roles_of`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simulator.places import Place, Places
+from simulator.questions.options import StepOptions
+from simulator.step.issue import Issue, issues_of
+from simulator.workload.network import Network
+
+__all__ = ["Role", "roles_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """``count`` ranks on devices of one part; ``place`` is the first of them, ``issues`` what each does in a step."""
+
+    place: Place
+    node: int
+    count: int
+    issues: tuple[Issue, ...]
+
+
+def roles_of(
+    places: Places, ranks: Sequence[int], network: Network, options: StepOptions, *, fold: bool = True
+) -> list[Role]:
+    """Return the roles of the GPU nodes *ranks* in a step of *network*; without *fold* each rank is one.
+
+    Raises
+    ------
+    InputError
+        Where a device lacks a figure that the step needs.
+
+    """
+    found: dict[object, list[int]] = {}
+    for rank, node in enumerate(ranks):
+        found.setdefault(places.place(node).device if fold else rank, []).append(node)
+    priced = {id(place.device): place for nodes in found.values() for place in (places.place(nodes[0]),)}
+    issues = {key: tuple(issues_of(place.device, network, options)) for key, place in priced.items()}
+    roles = []
+    for nodes in found.values():
+        place = places.place(nodes[0])
+        roles.append(Role(place, nodes[0], len(nodes), issues[id(place.device)]))
+    return roles

@@ -1,0 +1,26 @@
+"""Devices for tests: by the name of a built-in part, with constants other than those of the files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from simulator.constants import Constants
+from simulator.devices.gpu.gpu import Gpu, gpu_from_part
+from simulator.topology.catalogue import load_part
+from simulator.topology.parts import GpuPart
+from validate.tables.names import gpu_names
+
+
+def find_gpu(name: str, **changed: float) -> Gpu:
+    """Return the GPU called *name*; *changed* are constants by file and name, with ``__`` between: ``gemm__fetch=9``."""
+    part_name = gpu_names()[name]
+    part = load_part(part_name)
+    assert isinstance(part, GpuPart)
+    return with_constants(gpu_from_part(part_name, part), **changed)
+
+
+def with_constants(gpu: Gpu, **changed: float) -> Gpu:
+    """Return *gpu* with other constants, written as in :func:`find_gpu`."""
+    if not changed:
+        return gpu
+    return replace(gpu, constants=Constants({name.replace("__", "."): value for name, value in changed.items()}))

@@ -1,0 +1,135 @@
+"""What ``validate calibrate`` does, from its options to its output."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+from simulator.console.files import OutputFile
+from simulator.errors import Fault, InputError, one_line
+from simulator.topology.catalogue import load_part
+from validate.compare.folder import RECORD
+from validate.compare.reported import contradiction
+from validate.constants.calibrate import Calibrated, fit_calibration
+from validate.constants.calibration_text import calibration_yaml
+from validate.constants.rows import AskedRow, calibrating_rows, countable, device_rows
+from validate.kinds import OPERATORS
+from validate.tables.cells import NotScored
+from validate.tables.csv_text import Record
+from validate.tables.files import STDIN, read_bytes, same_file, shown_as
+from validate.tables.lines import by_frequency, ranges, skipped_table
+from validate.tables.names import DeviceNames, Names, device_names, near_device
+from validate.tables.table import Table, read_table
+
+__all__ = ["calibrate_command"]
+
+_REASONS = 8  # that one message names
+
+
+def calibrate_command(
+    file: str | None, *, device: str | None, out: str | None = None, trust: str = "A,B", quiet: bool = False
+) -> None:
+    """Fit the factors of *device* to the operators measured in *file* and write them as YAML.
+
+    Raises
+    ------
+    InputError
+        Where an option or the table cannot be used.
+    MissingDependency
+        Where SciPy is not installed.
+
+    """
+    if file is None:
+        raise InputError("a table is needed, for example: validate calibrate --device v100-pcie-32gb ops.csv")
+    if not device:
+        raise InputError("--device is needed: the GPU part that was measured (simulate --list-parts)")
+    if device not in device_names():
+        raise InputError(f"--device: no GPU or CPU part '{one_line(device, 60)}'; {near_device(device)}")
+    grades = {grade.strip().upper() for grade in trust.split(",")}
+    if not all(grades):
+        raise InputError(f"--trust: grades such as A,B are needed, with commas between; got '{one_line(trust, 60)}'")
+    if out is not None and same_file(file, out):
+        raise InputError(f"--out {one_line(out)}: is the table; name another file")
+    part = device_names()[device]
+    _check_measured(file, part)
+    with OutputFile("--out", out) if out is not None else nullcontext() as output:
+        names = Names()
+        table, found, skipped = _rows(file, part, grades, names)
+        points = calibrating_rows(table, found, {row.digest for row in found})
+        rows = [row for row, _ in points]
+        fitted = fit_calibration(names.session, part, [(row.asked, row.op, time_s) for row, time_s in points])
+        text = calibration_yaml(part, Path(file).name if file != STDIN else "standard input", rows, fitted)
+        if output is not None:
+            output.write(text.encode())
+    if out is None:
+        sys.stdout.write(text)
+    if not quiet and sys.stderr is not None:
+        where = "" if out is None else f"; wrote {one_line(out)}"
+        sys.stderr.write(f"{part}: {_summary(rows, fitted)}{where}\n")
+        sys.stderr.writelines(f"{line}\n" for line in skipped_table("not used", skipped))
+
+
+def _check_measured(file: str, part: str) -> None:
+    """Refuse *part* where the record of a run beside the table *file* says that something else was measured."""
+    beside = Path(file).parent / RECORD
+    if file == STDIN or not beside.is_file():
+        return
+    try:
+        record = json.loads(beside.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return  # a table needs no record
+    environment = record.get("environment") if isinstance(record, dict) else None
+    said = contradiction({part: load_part(part)}, environment) if isinstance(environment, dict) else ""
+    if said:
+        raise InputError(f"--device: {said if part in said else f'{part} {said}'}")
+
+
+def _rows(file: str, part: str, grades: set[str], names: Names) -> tuple[Table, list[AskedRow], dict[str, list[int]]]:
+    """Return the table *file*, its rows of the device *part*, and the lines of the others of it by the reason.
+
+    Rows of a table without devices are all of the device; of rows that name no known device, any may be.
+    """
+    needed = tuple(column for column in OPERATORS.needed if column != "device")
+    table = read_table(read_bytes(file), shown_as(file), needed, OPERATORS.columns, "operators")
+    if "device" not in table.position:
+        names = replace(names, devices=DeviceNames([part]))
+    try:
+        names.device(part)
+    except NotScored as reason:
+        raise InputError(f"--device: {reason}") from None
+    lines: dict[str, list[int]] = {}
+
+    def skip(record: Record, reason: str) -> None:
+        if names.devices.part(table.cell(record, "device")) in (part, None):
+            lines.setdefault(reason, []).append(record.line)
+
+    by_part = device_rows(table, names, skip)
+    rows = countable(table, by_part.get(part, []), names.session, grades, skip)
+    skipped = by_frequency(lines)
+    if not rows:
+        raise InputError(Fault(_none(part, grades, by_part, skipped), shown_as(file)))
+    return table, rows, skipped
+
+
+def _none(part: str, grades: set[str], by_part: Collection[str], skipped: Mapping[str, Sequence[int]]) -> str:
+    """Say that no row can be used, and why the rows that there are cannot."""
+    text = f"no row of {part} that can be predicted and has a grade of {', '.join(sorted(grades))}"
+    reasons = [
+        f"{reason} (line{'s' if len(lines) > 1 else ''} {ranges(lines)})"
+        for reason, lines in list(skipped.items())[:_REASONS]
+    ]
+    if others := sorted(set(by_part) - {part}):
+        reasons.append(f"other rows are of {one_line(', '.join(others), 200)}")
+    return f"{text}; {'; '.join(reasons) or 'there are no rows'}"
+
+
+def _summary(rows: list[AskedRow], fitted: Calibrated) -> str:
+    count = Counter(row.op for row in rows)
+    ops = ", ".join(f"{n} {op}" for op, n in sorted(count.items()))
+    absolute = sorted(abs(error) for error in fitted.errors)
+    return f"{len(fitted.errors)} points ({ops}); median error left {100 * absolute[len(absolute) // 2]:.1f} %"

@@ -1,0 +1,151 @@
+"""What ``validate cluster`` does, from its options to its output."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from simulator.console.progress import Progress
+from simulator.console.style import choose_style
+from simulator.errors import InputError, one_line
+from simulator.units import format_duration
+from validate.machine.cluster.cases import Case, make_cases, read_duration
+from validate.machine.cluster.commands import Shape, make_commands, remove_commands, shape_commands, steer_commands
+from validate.machine.cluster.crew import worker_command
+from validate.machine.cluster.document import document
+from validate.machine.cluster.environment import environment
+from validate.machine.cluster.files import Files
+from validate.machine.cluster.leftovers import leftovers, remove_leftovers
+from validate.machine.cluster.limits import limited, limited_words
+from validate.machine.cluster.names import Names
+from validate.machine.cluster.outcome import Outcome
+from validate.machine.cluster.predict import Predictor
+from validate.machine.cluster.report import report
+from validate.machine.cluster.rights import check_machine, check_rights, check_torch
+from validate.machine.cluster.run import Measured, least_s, run_cases
+from validate.machine.cluster.signals import removed_on_signals
+
+__all__ = ["cluster_command"]
+
+
+def cluster_command(
+    *,
+    nodes: str,
+    rates: Sequence[str],
+    sizes: str,
+    strategies: str,
+    delay: str | None = None,
+    repeat: str = "15",
+    budget: str = "10 min",
+    calibrate: bool = False,
+    out: str | None = None,
+    topology: str | None = None,
+    as_json: bool = False,
+    dry_run: bool = False,
+    clean: bool = False,
+    quiet: bool = False,
+) -> None:
+    """Make the network, measure, predict, compare, print; or what *dry_run* or *clean* ask instead.
+
+    Raises
+    ------
+    ToposimError
+        Where an option cannot be used, this machine cannot hold the network, or a host fails.
+
+    """
+    if clean:
+        check_machine()
+        removed = remove_leftovers()
+        _print("".join(f"removed {name}\n" for name in removed) or "nothing was left behind\n")
+        return
+    cases = make_cases(nodes, rates, sizes, strategies, delay)
+    repeats = _repeats(repeat)
+    budget_s = read_duration("--budget", budget)
+    shapes = list(dict.fromkeys(case.shape for case in cases))
+    most = max(case.n_nodes for case in cases)
+    if topology is not None and len(shapes) > 1:
+        raise InputError("--topology: a file describes one rate; name one with --rate, or take --out DIR")
+    names = Names.of_this_process()
+    with ExitStack() as stack:
+        if dry_run:
+            Files(stack, None, topology, shapes, most).write_topologies()
+            _print(_commands(names, shapes, most))
+            return
+        about_s = [Predictor().predict_s(case) for case in cases]
+        if least_s(about_s) > budget_s:
+            least = format_duration(least_s(about_s))
+            raise InputError(
+                f"--budget: {budget} is not enough, three times of each case take about {least};"
+                " allow more, or name fewer --nodes, smaller --sizes or a higher --rate"
+            )
+        files = Files(stack, out, topology, shapes, most)
+        check_machine()
+        check_torch()
+        with removed_on_signals():
+            check_rights(names, delay=any(shape.delay_s for shape in shapes))
+        facts, measured = environment(), Measured()
+        _say(_leftovers(), quiet)
+        progress = stack.enter_context(Progress(len(cases), "measuring", quiet=quiet))
+        try:
+            with removed_on_signals():
+                run_cases(
+                    *(names, cases, about_s),
+                    repeats=repeats,
+                    budget_s=budget_s,
+                    into=measured,
+                    advance=progress.advance,
+                )
+        finally:  # what has been measured before a fault is worth keeping
+            outcomes = _outcomes(cases, measured, calibrate=calibrate)
+            facts |= measured.versions
+            if outcomes:
+                files.write(outcomes, measured, facts, calibrated=calibrate)
+                _say([limited_words(shape, measured.probes[shape]) for shape in limited(measured.probes)], quiet)
+                _say([f"wrote {one_line(path)}" for path in files.written], quiet)
+    if as_json:
+        found = document(outcomes, measured.probes, facts, calibrated=calibrate)
+        _print(json.dumps(found, indent=2, allow_nan=False) + "\n")
+    else:
+        _print(report(outcomes, measured.probes, choose_style(sys.stdout)))
+
+
+def _outcomes(cases: Sequence[Case], measured: Measured, *, calibrate: bool) -> list[Outcome]:
+    predictor = Predictor(measured.probes if calibrate else None)
+    return [Outcome(case, measured.times[case], predictor.predict_s(case)) for case in cases if case in measured.times]
+
+
+def _commands(names: Names, shapes: Sequence[Shape], most: int) -> str:
+    """Return all commands that a run would give, one a line."""
+    lines = [*make_commands(names, most), *steer_commands(names, most, (0,))]
+    for shape in shapes:
+        lines += shape_commands(names, most, shape)
+    lines += [worker_command(names, host) for host in range(most)]
+    lines += remove_commands(names, most)
+    return "".join(f"{shlex.join(line)}\n" for line in lines)
+
+
+def _leftovers() -> list[str]:
+    left = leftovers()
+    if not left:
+        return []
+    return [f"an earlier run has left {len(left)} namespaces behind; validate cluster --clean removes them"]
+
+
+def _repeats(text: str) -> int:
+    if not re.fullmatch(r"0*([3-9]|[1-9]\d{1,3})", text.strip(), re.ASCII):
+        raise InputError(f"--repeat: a number from 3 on is needed, such as 15; got '{one_line(text, 40)}'")
+    return int(text)
+
+
+def _print(text: str) -> None:
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def _say(lines: Sequence[str], quiet: bool) -> None:
+    if not quiet and sys.stderr is not None:
+        sys.stderr.writelines(f"{line}\n" for line in lines)

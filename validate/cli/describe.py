@@ -1,0 +1,71 @@
+"""What ``validate describe`` does, from its options to its output."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import nullcontext
+
+from simulator.console.files import OutputFile
+from simulator.errors import one_line
+from validate.machine.describe.disk import disk_part
+from validate.machine.describe.draft import draft
+from validate.machine.describe.graphics import Card, ask_driver
+from validate.machine.describe.processor import Processor, read_processor
+from validate.machine.describe.topo import Matrix, parse_topo, without_peers
+
+__all__ = ["describe_command", "described"]
+
+
+def describe_command(*, out: str | None = None, quiet: bool = False) -> None:
+    """Draft a topology of this machine, to *out* or to standard output.
+
+    Raises
+    ------
+    InputError
+        Where *out* cannot be written.
+
+    """
+    with OutputFile("--out", out) if out is not None else nullcontext() as output:
+        usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+        text, remarks = described(read_processor(usable=usable), *ask_driver(), disk=disk_part())
+        if output is not None:
+            output.write(text.encode())
+    if out is None:
+        sys.stdout.write(text)
+    if not quiet and sys.stderr is not None:
+        estimates = sum("UNVERIFIED" in line for line in text.splitlines()[1:])
+        said = [*remarks]
+        if estimates:
+            said.append(
+                f"{estimates} figure{'s are estimates' if estimates > 1 else ' is an estimate'}: see UNVERIFIED"
+            )
+        if out is not None:
+            said.append(
+                f"wrote {one_line(out)}; try: simulate --topology {one_line(out)} --workload resnet18 --batch 8"
+            )
+        sys.stderr.writelines(f"{line}\n" for line in said)
+
+
+def described(
+    processor: Processor, cards: tuple[Card, ...], topo: str, peers: str = "", disk: tuple[str, str] | None = None
+) -> tuple[str, list[str]]:
+    """Return the draft, and what a reader should know of how it came about."""
+    matrix: Matrix | None = None
+    remarks = []
+    if cards:
+        try:
+            matrix = parse_topo(topo)
+            if matrix.gpus != len(cards):
+                found, matrix = matrix.gpus, None
+                raise ValueError(f"it lists {found} GPUs of {len(cards)}")
+        except ValueError as error:
+            if len(cards) > 1 or topo:
+                remarks.append(f"nvidia-smi topo -m: {one_line(error)}; so no links between GPUs, and each is at cpu0")
+    if matrix is not None and matrix.nics:
+        names = ", ".join(one_line(name, 40) for name in matrix.nics)
+        remarks.append(f"adapters that are left out, as nothing says how fast they are: {names}")
+    if not cards:
+        remarks.append("nvidia-smi lists no GPU; GPUs of another make are to be added by hand")
+    isolated = matrix is not None and without_peers(matrix, peers)
+    return draft(processor, cards, matrix, remarks, disk, isolated=isolated), remarks

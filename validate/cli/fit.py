@@ -1,0 +1,228 @@
+"""What ``validate fit`` does, from its options to its output."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from simulator.console.progress import Progress
+from simulator.console.style import Style, choose_style
+from simulator.errors import InputError, nearest, one_line
+from simulator.results.columns import lay_out
+from validate.constants.families import FAMILIES, Family
+from validate.constants.fit import Fitted, Group, errors_of, fit_family, group_of, is_held_out, rows_of
+from validate.constants.material import FitRow, read_rows
+from validate.constants.write import write_constants
+from validate.score.statistics import Errors, summarise
+from validate.tables.names import Names
+
+__all__ = ["fit_tables"]
+
+_SCHEMA_VERSION = 2
+_BY_NAME = {family.name: family for family in FAMILIES}
+_SHORT = 0.5  # of the rows, and of the evaluations, of a fit that is one of many
+_EVALUATIONS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A fit of a family without some groups; of rows of *judged* alone (all where there is none) errors are told."""
+
+    family: str
+    files: tuple[str, ...]
+    without: tuple[Group, ...]
+    judged: Group | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    task: _Task
+    fitted: Fitted
+    errors: tuple[tuple[str, str, str, float], ...]  # what the row was to the fit, its operator, place; the error
+
+
+def fit_tables(
+    files: Sequence[str],
+    *,
+    hold_out: Sequence[str] = (),
+    leave_one_out: str | None = None,
+    only: str | None = None,
+    jobs: str = "1",
+    write: bool = False,
+    as_json: bool = False,
+    quiet: bool = False,
+) -> None:
+    """Fit shared constants to the tables *files*, and print them with their errors.
+
+    Raises
+    ------
+    InputError
+        Where an option or a table cannot be used.
+    MissingDependency
+        Where SciPy is not installed.
+
+    """
+    if not files:
+        raise InputError("a table is needed, for example: validate fit ops.csv")
+    if not re.fullmatch(r"0*[1-9][0-9]?", jobs.strip(), re.ASCII):
+        raise InputError(f"--jobs: a number of processes such as 2 is needed; got '{one_line(jobs, 60)}'")
+    if leave_one_out not in (None, "place", "generation"):
+        raise InputError(f"--leave-one-out: place or generation; got '{one_line(leave_one_out, 40)}'")
+    if write and hold_out:
+        raise InputError("--write: a fit that holds something out is to judge, not to use")
+    families = _families(only)
+    rows = read_rows(files, Names(), {family.kind for family in families})
+    families = [family for family in families if rows_of(family, rows)]
+    if not families:
+        raise InputError("no row is left to fit to")
+    held = [("place", name) for name in _checked(hold_out, rows)]
+    tasks = [task for family in families for task in _tasks(family, rows, tuple(files), tuple(held), leave_one_out)]
+    with Progress(len(tasks), "fitting", quiet=quiet) as progress:
+        done = []
+        for item in _run(tasks, int(jobs)):
+            done.append(item)
+            progress.advance(item.task.family)
+    if as_json:
+        sys.stdout.write(json.dumps(_document(done, hold_out), indent=2, allow_nan=False) + "\n")
+    else:
+        sys.stdout.write(_report(done, choose_style(sys.stdout)))
+    if write:
+        for item in done:
+            if item.task.judged is None:
+                for path in write_constants(_BY_NAME[item.task.family], item.fitted):
+                    if not quiet and sys.stderr is not None:
+                        sys.stderr.write(f"wrote {one_line(path)}\n")
+
+
+def _families(only: str | None) -> list[Family]:
+    names = list(_BY_NAME) if only is None else [name.strip() for name in only.split(",")]
+    for name in names:
+        if name not in _BY_NAME:
+            raise InputError(f"--only: no family '{one_line(name, 60)}'; {nearest(name, _BY_NAME)}")
+    return [_BY_NAME[name] for name in dict.fromkeys(names)]
+
+
+def _checked(hold_out: Sequence[str], rows: Sequence[FitRow]) -> Sequence[str]:
+    places = {row.place for row in rows}
+    for name in hold_out:
+        if name not in places:
+            text = f"--hold-out: the tables have no device or machine '{one_line(name, 60)}'"
+            raise InputError(f"{text}; {nearest(name, places)}")
+    return hold_out
+
+
+def _tasks(
+    family: Family, rows: Sequence[FitRow], files: tuple[str, ...], held: tuple[Group, ...], leave: str | None
+) -> Iterator[_Task]:
+    yield _Task(family.name, files, held)
+    for name in sorted({group_of(row, leave) for row in rows_of(family, rows)}) if leave else ():
+        yield _Task(family.name, files, (*held, (leave or "", name)), (leave or "", name))
+
+
+def _run(tasks: Sequence[_Task], jobs: int) -> Iterator[_Done]:
+    if jobs == 1 or len(tasks) == 1:
+        yield from map(_fit, tasks)
+        return
+    with ProcessPoolExecutor(min(jobs, len(tasks))) as pool:
+        yield from pool.map(_fit, tasks)
+
+
+def _fit(task: _Task) -> _Done:
+    family = _BY_NAME[task.family]
+    names = Names()
+    rows = rows_of(family, read_rows(task.files, names, {family.kind}, family.ops))
+    is_short = task.judged is not None
+    fitted = fit_family(
+        family,
+        rows,
+        names.session,
+        task.without,
+        share=_SHORT if is_short else 1.0,
+        max_evaluations=round(_EVALUATIONS * (_SHORT if is_short else 1.0)),
+    )
+    judged = rows if task.judged is None else [row for row in rows if group_of(row, task.judged[0]) == task.judged[1]]
+    found = []
+    for row, error in zip(judged, errors_of(judged, names.session, fitted.constants), strict=True):
+        if error is not None:
+            found.append((_what(family, row, task), row.op, row.place, error))
+    return _Done(task, fitted, tuple(found))
+
+
+def _what(family: Family, row: FitRow, task: _Task) -> str:
+    """Return what *row* was to the fit of *task*."""
+    if task.judged is not None:
+        return f"{task.judged[0]} left out"
+    if any(group_of(row, what) == name for what, name in task.without):
+        return "held out"
+    return "shapes held out" if is_held_out(family, row) else "fitted"
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Rows that share what they were to the fit (``rows``) and, where said, their operator and place."""
+
+    rows: str
+    op: str | None
+    place: str | None
+    errors: Errors
+
+    @property
+    def name(self) -> str:
+        return ", ".join(filter(None, (self.op or "all", self.place, self.rows)))
+
+
+def _groups(done: Sequence[_Done]) -> list[_Group]:
+    """Return the errors of all rows and by operator; by place too, of rows that a fit has not seen."""
+    groups: dict[tuple[str, str | None, str | None], list[float]] = {}
+    for item in done:
+        for what, op, place, error in item.errors:
+            is_seen = what in ("fitted", "shapes held out")
+            for key in ((None, None), (op, None), *(() if is_seen else ((None, place), (op, place)))):
+                groups.setdefault((what, *key), []).append(error)
+    ordered = sorted(groups.items(), key=lambda group: tuple(word or "" for word in group[0]))
+    return [_Group(*key, summarise(errors)) for key, errors in ordered]
+
+
+def _report(done: Sequence[_Done], style: Style) -> str:
+    lines = []
+    for item in done:
+        if item.task.judged is None:
+            lines.append(style.mark(item.task.family, "bold"))
+            table = [["constant", "value", "spread", ""]]
+            for name, value in item.fitted.values.items():
+                spread = f"{item.fitted.spread[name]:.0%}" if name in item.fitted.spread else "tied"
+                table.append([name, f"{value:.3g}", spread, "at its bound" if name in item.fitted.at_bound else ""])
+            lines += [*lay_out(table, [False, True, True, False]), ""]
+    table = [["rows of", "n", "median", "p90", "mean", "bias"]]
+    for group in _groups(done):
+        e = group.errors
+        if e.median_ape is not None and e.p90_ape is not None and e.mean_ape is not None and e.bias is not None:
+            percents = [f"{100 * v:.1f} %" for v in (e.median_ape, e.p90_ape, e.mean_ape)]
+            table.append([group.name, str(e.n), *percents, f"{100 * e.bias:+.1f} %"])
+    return "\n".join([*lines, *lay_out(table, [False, True, True, True, True, True])]) + "\n"
+
+
+def _document(done: Sequence[_Done], hold_out: Sequence[str]) -> dict[str, Any]:
+    return {
+        "schema_version": _SCHEMA_VERSION,
+        "families": {
+            item.task.family: {
+                "constants": item.fitted.values,
+                "spread": item.fitted.spread,
+                "at_bound": list(item.fitted.at_bound),
+                "rows": len(item.fitted.rows),
+            }
+            for item in done
+            if item.task.judged is None
+        },
+        "held_out": list(hold_out),
+        "errors": [
+            {"rows": group.rows, "op": group.op, "place": group.place, **asdict(group.errors)}
+            for group in _groups(done)
+        ],
+    }

@@ -1,0 +1,152 @@
+"""What ``validate run`` does, from its options to its exit status."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+from simulator.console.files import OutputFile
+from simulator.errors import InputError, MissingDependency, ToposimError, nearest, one_line
+from validate.compare.folder import TOPOLOGY
+from validate.machine.measure.duration import duration_s, fraction
+from validate.machine.run.checks import has_rows, load_warning, machine_name, reported
+
+__all__ = ["run_command"]
+"""The file in a folder of measurements that says what was measured."""
+
+
+def run_command(
+    *,
+    out: str,
+    topology: str | None,
+    only: str | None,
+    device: str | None,
+    budget: str | None,
+    machine: str | None,
+    within: str | None,
+    quiet: bool,
+) -> int:
+    """Measure this machine into the folder *out* and return the exit status.
+
+    Raises
+    ------
+    InputError
+        Where an option cannot be used here; before anything is measured.
+    MissingDependency
+        Where torch is not installed.
+
+    """
+    if not out:
+        raise InputError("--out needs the name of a folder")
+    try:
+        budget_s = None if budget is None else duration_s(budget)
+    except ValueError as error:
+        raise InputError(f"--budget: {one_line(error)}") from None
+    try:
+        interval = 0.01 if within is None else fraction(within)
+    except ValueError as error:
+        raise InputError(f"--within: {one_line(error)}") from None
+    source = None if topology is None else _topology(topology)
+    try:
+        from validate.machine.measure.groups import GROUPS
+        from validate.machine.measure.run import Settings, run
+        from validate.machine.measure.timing import Effort
+    except ImportError as error:
+        raise MissingDependency(
+            f"torch is needed to measure ({one_line(error)}); pip install 'toposim[torch]'"
+        ) from None
+    groups = tuple(name.strip() for name in (only or "").split(",") if name.strip())
+    for name in groups:
+        if name not in GROUPS:
+            raise InputError(f"--only: no group '{one_line(name, 40)}'; {nearest(name, GROUPS)}")
+    folder = Path(out)
+    kept = folder / TOPOLOGY
+    if source is not None and topology is not None:
+        from validate.compare.places import check_machine
+
+        check_machine("--topology", topology, reported(device or ""))
+    name = machine_name(folder, machine or "", source[0] if source else "", _name_in(kept))
+    warning = "" if quiet else load_warning()
+    if warning and sys.stderr is not None:
+        sys.stderr.write(f"{warning}\n")
+    settings = Settings(folder, groups, device or "", budget_s, name, Effort(interval=interval))
+    try:
+        with _Kept(kept, source[1] if source else None) as topology_file:
+            status = run(settings, _nothing if quiet else None)
+            topology_file.keep()
+    except ValueError as error:
+        raise InputError(one_line(error, 300)) from None
+    except OSError as error:
+        raise InputError(f"--out {one_line(out)}: {error.strerror}") from None
+    if not quiet and sys.stderr is not None:
+        following = f"; next: validate compare {one_line(out)}" if has_rows(folder) else ", which holds no row"
+        sys.stderr.write(f"wrote {one_line(out)}{following}\n")
+    return status
+
+
+class _Kept:
+    """The topology in a folder: there, whole, before anything is measured; as before where a run is refused."""
+
+    def __init__(self, path: Path, text: str | None) -> None:
+        self._path = path
+        self._text = text
+        self._is_done = text is None
+        self._before: bytes | None = None
+        self._made: list[Path] = []
+
+    def __enter__(self) -> _Kept:
+        if self._text is None:
+            return self
+        folder = self._path.parent
+        self._made = [folder, *folder.parents][: sum(not p.exists() for p in (folder, *folder.parents))]
+        folder.mkdir(parents=True, exist_ok=True)
+        self._before = self._path.read_bytes() if self._path.is_file() else None
+        self._write(self._text.encode())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._is_done or kind is None or not issubclass(kind, ValueError):
+            return  # what ended a run that had begun leaves the topology with its rows
+        if self._before is not None:
+            self._write(self._before)
+            return
+        self._path.unlink(missing_ok=True)
+        with suppress(OSError):  # not empty: something else is there
+            for folder in self._made:
+                folder.rmdir()
+
+    def keep(self) -> None:
+        """Leave the topology there whatever comes."""
+        self._is_done = True
+
+    def _write(self, content: bytes) -> None:
+        with OutputFile("--out", str(self._path)) as file:
+            file.write(content)
+
+
+def _name_in(path: Path) -> str:
+    """Return the name in the topology *path*, empty where there is none."""
+    from simulator.topology.load import load_topology
+
+    try:
+        return load_topology(str(path)).name if path.is_file() else ""
+    except ToposimError:
+        return ""
+
+
+def _topology(name: str) -> tuple[str, str]:
+    """Return the name and the text of the topology *name*, which must be a good one."""
+    from simulator.topology.catalogue import find_topology
+    from simulator.topology.load import load_topology
+
+    found = load_topology(name)
+    path, _ = find_topology(name)
+    return found.name, path.read_text(encoding="utf-8")
+
+
+def _nothing(text: str) -> None:
+    del text

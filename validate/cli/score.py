@@ -1,0 +1,154 @@
+"""What ``validate score`` does, from its options to its output."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+from simulator.console.files import OutputFile
+from simulator.console.progress import Progress
+from simulator.console.style import choose_style
+from simulator.errors import InputError, nearest, one_line
+from validate.constants.rows import calibrate_devices
+from validate.kinds import OPERATORS
+from validate.kinds.kind import Kind, recognise
+from validate.score.document import ScoredTable, document, skipped_lines
+from validate.score.predictions import predictions_csv
+from validate.score.report import report
+from validate.score.scoring import Scoring, ScoringOptions
+from validate.tables.csv_text import read_records
+from validate.tables.files import STDIN, read_bytes, same_file, shown_as
+from validate.tables.table import Table, tabulate
+
+__all__ = ["score_command"]
+
+TRUSTED = "A,B"
+
+
+def score_command(
+    files: Sequence[str],
+    *,
+    out: str | None = None,
+    as_json: bool = False,
+    trust: str = TRUSTED,
+    by: str | None = None,
+    quiet: bool = False,
+    topology: str | None = None,
+    machines: Sequence[str] = (),
+    strategy: str | None = None,
+    devices: Sequence[str] = (),
+    calibrate: str | None = None,
+    calibration: str | None = None,
+    baselines: str | None = None,
+) -> None:
+    """Score the tables *files* and print the result.
+
+    Raises
+    ------
+    InputError
+        Where an option or a table cannot be used.
+
+    """
+    grades = [grade.upper() for grade in _words("--trust", trust, "grades such as A,B")]
+    axes = _words("--by", by, "names of columns such as machine,collective") if by is not None else []
+    if not files:
+        raise InputError("a table is needed, for example: validate score collectives.csv")
+    if files.count(STDIN) > 1:
+        raise InputError("- (standard input) can be read once; it is named twice")
+    count = _count("--calibrate", calibrate)
+    if count and calibration:
+        raise InputError("--calibrate fits what --calibration reads; one of the two")
+    scoring = Scoring(
+        ScoringOptions(
+            topology=topology,
+            machines=tuple(machines),
+            strategy=strategy,
+            devices=tuple(devices),
+            calibration=calibration,
+            baselines=baselines,
+        )
+    )
+    with ExitStack() as stack:
+        output = stack.enter_context(OutputFile("--out", out)) if out is not None else None
+        for file in files:
+            if output is not None and same_file(file, out or ""):
+                raise InputError(f"--out {one_line(out)}: is one of the tables; name another file")
+        tables = [_read(file, scoring) for file in files]
+        scoring.check(tables, count)
+        _check_axes(axes, tables)
+        progress = stack.enter_context(Progress(sum(len(table.rows) for table, _ in tables), "scoring", quiet=quiet))
+        scored = [_scored(scoring, table, kind, grades, count, progress.advance) for table, kind in tables]
+        if output is not None:
+            output.write(predictions_csv([(table, rows) for (table, _), rows in zip(tables, scored, strict=True)]))
+    if as_json:
+        name = strategy or "nccl"
+        text = json.dumps(document(scored, strategy=name, trust=grades, by=axes), indent=2, allow_nan=False) + "\n"
+    else:
+        text = report(scored, trust=grades, by=axes, style=choose_style(sys.stdout))
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    if not quiet and sys.stderr is not None:
+        said = _remarks(scored, grades, asked_for=trust != TRUSTED)
+        sys.stderr.writelines(f"{line}\n" for line in [*said, *([f"wrote {one_line(out)}"] if out is not None else [])])
+
+
+def _scored(
+    scoring: Scoring, table: Table, kind: Kind, grades: Sequence[str], count: int, advance: Callable[[], None]
+) -> ScoredTable:
+    """Score *table*; its devices are calibrated on *count* rows of each first, which do not count then."""
+    if not count or kind.name != OPERATORS.name:
+        rows = scoring.score(table, kind, grades, advance=advance)
+        return ScoredTable(table.file, tuple(rows), kind, scoring.method(kind))
+    calibrations, seen = calibrate_devices(table, scoring.names, grades, count)
+    rows = scoring.score(table, kind, grades, names=scoring.calibrated(calibrations), seen=seen, advance=advance)
+    return ScoredTable(table.file, tuple(rows), kind, f"calibrated on at most {count} rows of each device")
+
+
+def _remarks(tables: Sequence[ScoredTable], grades: Sequence[str], *, asked_for: bool) -> list[str]:
+    """Return what a reader of the figures might not expect: that there are none, or a grade that no row has."""
+    rows = [row for table in tables for row in table.rows]
+    found = {row.labels["trust"].upper() for row in rows if "trust" in row.labels}
+    missing = [one_line(grade, 20) for grade in grades if grade not in found]
+    said = []
+    if asked_for and missing:
+        there = one_line(", ".join(sorted(found)), 60) or "none"
+        said.append(f"--trust: no row has the grade {', '.join(missing)}; grades there are: {there}")
+    if all(row.skipped for row in rows):
+        reasons = skipped_lines(rows)
+        said.append(f"no row was scored: {next(iter(reasons)) if reasons else 'there are none'}")
+        if len(reasons) > 1:
+            said[-1] += f", and {len(reasons) - 1} other reason{'s' if len(reasons) > 2 else ''}"
+    return said
+
+
+def _words(option: str, text: str, example: str) -> list[str]:
+    words = [word.strip().lower() for word in text.split(",")]
+    if not all(words):
+        raise InputError(f"{option}: {example} are needed, with commas between; got '{one_line(text, 60)}'")
+    return list(dict.fromkeys(words))
+
+
+def _count(option: str, text: str | None) -> int:
+    if text is None:
+        return 0
+    if not re.fullmatch(r"0*[1-9][0-9]{0,5}", text.strip(), re.ASCII):
+        raise InputError(f"{option}: a number of rows such as 50 is needed; got '{one_line(text, 60)}'")
+    return int(text)
+
+
+def _read(file: str, scoring: Scoring) -> tuple[Table, Kind]:
+    records = read_records(read_bytes(file), shown_as(file))
+    kind = recognise(records[0].fields, scoring.kinds)
+    return tabulate(records, shown_as(file), kind.needed, kind.columns, kind.name), kind
+
+
+def _check_axes(axes: Sequence[str], tables: Sequence[tuple[Table, Kind]]) -> None:
+    kinds = [kind for _, kind in tables]
+    known = {label for kind in kinds for label in kind.labels}
+    known |= {name for table, _ in tables for name in table.position if re.fullmatch(r"\w+", name)}
+    for axis in axes:
+        if axis not in known:
+            raise InputError(f"--by: no column is called '{one_line(axis, 60)}'; {nearest(axis, known)}")

@@ -1,1 +1,0 @@
-"""Collectives: what a row asks, what is predicted of it, and their scorer."""

@@ -1,0 +1,86 @@
+"""Fit the factors of one device to measured operators (:mod:`validate.constants.least`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from simulator.api import Session
+from simulator.errors import InputError
+from simulator.questions.calibration import Calibration
+from simulator.questions.operator import OperatorQuestion
+from validate.constants.least import Prior, least_errors
+from validate.kinds.kind import Asked
+from validate.kinds.timing import BetweenEvents
+from validate.tables.cells import NotScored
+
+__all__ = ["Calibrated", "fit_calibration"]
+
+# How far from 1 a factor is before any row is seen, one standard deviation of its logarithm:
+# what leaving devices out shows of the shared constants.
+# Classes less than rates: what all classes share belongs to the rate.
+_PRIOR = {"compute": 0.15, "bandwidth": 0.1, "dispatch": 0.3, "by_class": 0.1}
+_BOUND = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """Factors, the relative spread (one standard deviation) of each, and the errors that are left, signed."""
+
+    calibration: Calibration
+    spread: dict[str, float]
+    errors: tuple[float, ...]
+
+
+def fit_calibration(session: Session, part: str, rows: Sequence[tuple[Asked, str, float]]) -> Calibrated:
+    """Return the factors of *part* that fit *rows*: what was asked, of which operator, and the measured seconds.
+
+    Raises
+    ------
+    InputError
+        Where no row can be predicted on the device.
+    MissingDependency
+        Where SciPy is not installed.
+
+    """
+    bare = session.calibrated({})
+    usable = [(asked, op, time_s) for asked, op, time_s in rows if _predictable(bare, asked)]
+    if not usable:
+        raise InputError(f"{part}: no row can be calibrated on")
+    names = _free(bare, [asked for asked, _, _ in usable])
+    priors = {name: Prior(1.0, _PRIOR[name.partition(".")[0]], 1.0 / _BOUND, _BOUND) for name in names}
+
+    def errors(values: Mapping[str, float]) -> list[float]:
+        trial = session.calibrated({part: _calibration(values)})
+        return [asked.time_s(trial) / time_s - 1.0 for asked, _, time_s in usable]
+
+    found = least_errors(priors, lambda values: [math.log1p(e) for e in errors(values)], [op for _, op, _ in usable])
+    values = {name: float(f"{value:.4g}") for name, value in found.values.items()}
+    return Calibrated(_calibration(values), found.spread, tuple(errors(values)))
+
+
+def _free(session: Session, rows: Sequence[Asked]) -> list[str]:
+    """Return the factors that *rows* can say anything of."""
+    classes = {name for asked in rows for name in session.kernel_classes(asked.question)}
+    dispatch = ["dispatch"] if any(_shows_host(asked) for asked in rows) else []
+    return ["compute", "bandwidth", *dispatch, *(f"by_class.{name}" for name in sorted(classes))]
+
+
+def _calibration(values: Mapping[str, float]) -> Calibration:
+    classes = {name.partition(".")[2]: value for name, value in values.items() if name.startswith("by_class.")}
+    return Calibration(values["compute"], values["bandwidth"], values.get("dispatch", 1.0), classes)
+
+
+def _shows_host(asked: Asked) -> bool:
+    """Return whether the host's part is in what *asked* shows."""
+    return isinstance(asked.timing, BetweenEvents) or (
+        isinstance(asked.question, OperatorQuestion) and asked.question.calls
+    )
+
+
+def _predictable(session: Session, asked: Asked) -> bool:
+    try:
+        return asked.time_s(session) > 0
+    except NotScored:
+        return False

@@ -1,0 +1,62 @@
+"""A calibration as YAML: the same points give the same bytes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from validate.constants.calibrate import Calibrated
+from validate.constants.rows import AskedRow
+from validate.score.statistics import summarise
+from validate.tables.lines import ranges
+
+__all__ = ["calibration_yaml"]
+
+
+def calibration_yaml(
+    part: str,
+    table: str,
+    rows: Sequence[AskedRow],
+    fitted: Calibrated,
+    *,
+    others: Mapping[str, int] | None = None,
+    asked: Iterable[str] = (),
+) -> str:
+    """Return the file that says *fitted* of the device *part*, and the *rows* of *table* that it came from.
+
+    *others* counts what it came from besides, by name, and *asked* are digests of what those asked.
+    """
+    factors = fitted.calibration
+    left = summarise(fitted.errors)
+    assert left.median_ape is not None
+    assert left.mean_ape is not None
+    lines = [
+        "# Written by validate calibrate; docs/calibration.md.",
+        "schema_version: 1",
+        "devices:",
+        f"  {part}:",
+        f"    compute: {factors.compute}",
+        f"    bandwidth: {factors.bandwidth}",
+        f"    dispatch: {factors.dispatch}",
+        "    by_class: " + _flow({name: factors.by_class[name] for name in sorted(factors.by_class)}),
+        *(["    host: " + _flow(dict(factors.host))] if factors.host else []),
+        "    spread: " + _flow(fitted.spread),
+        "    points:",
+        f"      table: {_quoted(table)}",
+        "      count: " + _flow(dict(sorted({**Counter(row.op for row in rows), **(others or {})}.items()))),
+        f"      median_error: {left.median_ape:.4f}",
+        f"      mean_error: {left.mean_ape:.4f}",
+        f"      lines: {_quoted(ranges(sorted(row.record.line for row in rows), limit=None))}",
+        "      asked:",
+        *(f"        - {_quoted(key)}" for key in sorted({*(row.digest for row in rows), *asked})),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _flow(values: dict[str, float] | dict[str, int]) -> str:
+    return "{" + ", ".join(f"{name}: {value}" for name, value in values.items()) + "}"
+
+
+def _quoted(text: str) -> str:
+    """Return *text* between double quotes, as YAML 1.1 section 5.7 writes it."""
+    return '"' + "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in text) + '"'

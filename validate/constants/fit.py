@@ -1,0 +1,176 @@
+"""Fit the shared constants of a family to measured rows, and judge them on rows that the fit has not seen."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from simulator.api import Session
+from simulator.constants import Constants
+from validate.constants.families import Family, Stage
+from validate.constants.least import Found, least_errors
+from validate.constants.material import FitRow
+from validate.importing.sample import HELD_OUT
+from validate.tables.cells import NotScored
+
+__all__ = ["Fitted", "Group", "errors_of", "fit_family", "group_of", "rows_of"]
+
+Group = tuple[str, str]
+"""What is left out together: ``("device", NAME)``, ``("generation", NAME)`` or ``("machine", NAME)``."""
+
+_PROBED = 1.2  # by so much constants are changed, up and down in turn, to see which rows they change
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """Constants of a family: their values, spreads, those at a bound, and the rows that they were fitted to."""
+
+    values: dict[str, float]
+    spread: dict[str, float]
+    at_bound: tuple[str, ...]
+    rows: tuple[FitRow, ...]
+
+    @property
+    def constants(self) -> Constants:
+        """Those of the files, with these in place."""
+        return Constants(self.values)
+
+
+def rows_of(family: Family, rows: Sequence[FitRow]) -> list[FitRow]:
+    """Return those of *rows* that are of the family's operators and grades; they judge it."""
+    return [
+        row
+        for row in rows
+        if row.kind == family.kind and (not family.ops or row.op in family.ops) and _grade(family, row) > 0
+    ]
+
+
+def is_held_out(family: Family, row: FitRow) -> bool:
+    """Return whether the shape of *row* is one of those that nothing is fitted to."""
+    operator: Any = getattr(row.asked.question, "operator", None)
+    if not family.held_out or not all(hasattr(operator, name) for name in family.held_out):
+        return False
+    sizes = {name: getattr(operator, name) for name in family.held_out}
+    if "kv_heads" in sizes:
+        sizes["kv_heads"] = sizes["kv_heads"] or sizes["heads"]
+    return HELD_OUT.holds(tuple(sizes.values()))
+
+
+def group_of(row: FitRow, what: str) -> str:
+    """Return the device, machine or generation of *row*."""
+    if what == "generation":
+        architecture = getattr(row.part, "architecture", "") or ""
+        return architecture.split()[0].lower() if architecture else row.place
+    return row.place
+
+
+def fit_family(
+    family: Family,
+    rows: Sequence[FitRow],
+    session: Session,
+    without: Collection[Group] = (),
+    *,
+    share: float = 1.0,
+    max_evaluations: int | None = None,
+) -> Fitted:
+    """Return the constants fitted to *rows* but those of the groups *without*.
+
+    *share*: of the rows that would count, where a fit is one of many.
+
+    Raises
+    ------
+    MissingDependency
+        Where SciPy is not installed.
+
+    """
+    mine = [
+        row
+        for row in rows_of(family, rows)
+        if row.weight > 0
+        and not is_held_out(family, row)
+        and all(group_of(row, what) != name for what, name in without)
+    ]
+    values: dict[str, float] = {}
+    spread: dict[str, float] = {}
+    bounds: list[str] = []
+    seen: list[FitRow] = []
+    for stage in family.stages:
+        chosen = _chosen(stage, mine, session, values, share)
+        if not chosen:
+            continue
+        found = _fit_stage(family, stage, chosen, session, values, max_evaluations)
+        values |= _tied(stage, {name: float(f"{value:.3g}") for name, value in found.values.items()})
+        spread |= found.spread
+        bounds += found.at_bound
+        seen += chosen
+    return Fitted(values, spread, tuple(bounds), tuple(seen))
+
+
+def errors_of(rows: Sequence[FitRow], session: Session, constants: Constants) -> list[float | None]:
+    """Return the relative error of each row as predicted with *constants*, None where it cannot be."""
+    trial = session.calibrated(session.calibrations, constants)
+    return [None if time_s is None else time_s / row.time_s - 1.0 for row, time_s in _times(rows, trial)]
+
+
+def _times(rows: Sequence[FitRow], session: Session) -> list[tuple[FitRow, float | None]]:
+    found: list[tuple[FitRow, float | None]] = []
+    for row in rows:
+        try:
+            found.append((row, row.asked.time_s(session)))
+        except NotScored:
+            found.append((row, None))
+    return found
+
+
+def _grade(family: Family, row: FitRow) -> float:
+    grade = row.cells.get("trust", "").upper()
+    return family.grades.get(grade, 0.0) if grade else 1.0
+
+
+def _chosen(
+    stage: Stage, rows: Sequence[FitRow], session: Session, known: Mapping[str, float], share: float
+) -> list[FitRow]:
+    """Return the rows that count: those that a free constant changes, at most so many of each kind."""
+    asked = [row for row in rows if stage.counts(row)]
+    moved = {
+        name: prior.value * (_PROBED if i % 2 else 1.0 / _PROBED) for i, (name, prior) in enumerate(stage.free.items())
+    }
+    plain = {name: prior.value for name, prior in stage.free.items()}
+    before, after = (
+        _times(asked, session.calibrated({}, Constants({**known, **_tied(stage, values)}))) for values in (plain, moved)
+    )
+    telling = [
+        row for (row, old_s), (_, new_s) in zip(before, after, strict=True) if old_s and new_s and old_s != new_s
+    ]
+    groups: dict[Hashable, list[FitRow]] = {}
+    for row in telling:
+        groups.setdefault(tuple(row.cells.get(column, "") for column in stage.alike), []).append(row)
+    most = max(1, round(share * stage.most))
+    return [of[int(i * max(1.0, len(of) / most))] for of in groups.values() for i in range(min(most, len(of)))]
+
+
+def _fit_stage(
+    family: Family,
+    stage: Stage,
+    rows: Sequence[FitRow],
+    session: Session,
+    known: Mapping[str, float],
+    max_evaluations: int | None,
+) -> Found:
+    count = Counter(row.place for row in rows)
+    most = max(count.values())
+    # Places of few rows count more each, though never as much as those of many in all.
+    weights = [row.weight * _grade(family, row) * math.sqrt(most / count[row.place]) for row in rows]
+
+    def log_errors(values: Mapping[str, float]) -> list[float]:
+        trial = session.calibrated({}, Constants({**known, **_tied(stage, values)}))
+        return [math.log(row.asked.time_s(trial) / row.time_s) for row in rows]
+
+    return least_errors(stage.free, log_errors, [row.op for row in rows], weights, max_evaluations=max_evaluations)
+
+
+def _tied(stage: Stage, values: Mapping[str, float]) -> dict[str, float]:
+    return {**values, **{name: values[source] for name, source in stage.tied.items()}}

@@ -1,1 +1,0 @@
-"""The fit of the constants of NCCL's protocols."""

@@ -1,1 +1,0 @@
-"""Constants of the costs of kernels, each class fitted to the rows that it bounds."""

@@ -1,0 +1,245 @@
+"""Tables of measured collectives: what a row asks is everything but what was measured."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+
+from simulator.api import Session
+from simulator.api.collectives import ALPHA_S, is_strategy, machines_fitted_to
+from simulator.errors import one_line
+from simulator.network.machine import Machine
+from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.where import Software
+from simulator.workload.collective import Collective
+from validate.kinds.kind import Asked, Cell, Kind
+from validate.tables.cells import NotScored, number
+from validate.tables.names import Names
+
+__all__ = ["COLLECTIVES", "LARGE_BYTES", "MAX_RANKS", "collective_name", "read_collective"]
+
+LARGE_BYTES = 1 << 20
+UNSAID = (2, 22)  # a version of NCCL that no row tells
+_COLUMNS_ASKED = (
+    "machine",
+    "n_nodes",
+    "n_gpus",
+    "gpu_set",
+    "group_size",
+    "n_groups_concurrent",
+    "collective",
+    "bytes",
+    "algorithm_forced",
+    "software",
+    "dtype",
+)
+MAX_RANKS = 4096
+_MAX_BYTES = 1e15
+_COLLECTIVES: dict[str, tuple[str, Collective]] = {
+    "allreduce": ("all_reduce", "all-reduce"),
+    "allgather": ("all_gather", "all-gather"),
+    "reducescatter": ("reduce_scatter", "reduce-scatter"),
+    "broadcast": ("broadcast", "broadcast"),
+    "reduce": ("reduce", "reduce"),
+    "alltoall": ("all_to_all", "all-to-all"),
+    "sendrecv": ("sendrecv", "send-recv"),
+}
+_INDICES = re.compile(r"\d{1,5}(?:-\d{1,5})?(?:[,;]\s*\d{1,5}(?:-\d{1,5})?)*", re.ASCII)
+_PAIRS = re.compile(r"pairs\s+(\d{1,5}>\d{1,5}(?:\s*;\s*\d{1,5}>\d{1,5})*)", re.ASCII)
+_ALGORITHM = re.compile(r"(?:nccl_algo\s*=\s*)?(ring|tree|nvls_?tree|nvls|pat)\b(?:\s*\(.*\))?", re.ASCII)
+_ONE_EACH = re.compile(r"\b(?:xla|torch|pytorch|mpi|openmpi|horovod|jax)\b", re.IGNORECASE | re.ASCII)
+_VERSION = re.compile(r"\bnccl[ =v]{0,2}([1-9]\d?)\.(\d{1,3})\b", re.IGNORECASE | re.ASCII)
+# NVIDIA/nccl@5067397c src/include/device.h (ncclNvlsSupported): a switch adds no type of 8 bits.
+_SMALL_TYPES = re.compile(r"u?int8|i8|u8|fp8|float8|bool", re.IGNORECASE)
+_TESTS_GPUS = re.compile(r"nccl-tests.*\s-g\s*([1-9]\d{0,3})\b", re.IGNORECASE | re.ASCII)
+
+
+def read_collective(cell: Cell, names: Names) -> Asked:
+    """Return what a row asks; *cell* returns the text of one of ``COLUMNS_ASKED``.
+
+    Raises
+    ------
+    NotScored
+        Where the row is incomplete or asks for what the model does not know.
+
+    """
+    collective = _COLLECTIVES.get(_letters(cell("collective")))
+    if collective is None:
+        raise NotScored(f"unknown collective '{one_line(cell('collective'), 40)}'")
+    size_bytes = number("bytes", cell("bytes"))
+    if size_bytes > _MAX_BYTES:
+        raise NotScored(f"bytes is more than {_MAX_BYTES:g}")
+    n_gpus = _count("n_gpus", cell("n_gpus"))
+    n_nodes = _count("n_nodes", cell("n_nodes"), 1)
+    group_size = _count("group_size", cell("group_size"), n_gpus)
+    n_groups = _count("n_groups_concurrent", cell("n_groups_concurrent"), 1)
+    if n_gpus > MAX_RANKS:
+        raise NotScored(f"more than {MAX_RANKS} GPUs")
+    if n_gpus % n_nodes:
+        raise NotScored("n_gpus is no multiple of n_nodes")
+    if group_size * n_groups > n_gpus:
+        raise NotScored("the groups have more ranks than n_gpus")
+    if group_size < 2:
+        raise NotScored("a group of one rank exchanges nothing")
+    algorithm, strategy = _algorithm(cell("algorithm_forced"))
+    local_gpus, pairs = _gpu_set(cell("gpu_set"), collective[1], n_gpus // n_nodes, group_size)
+    if algorithm is not None and names.strategy not in ("nccl", algorithm):
+        raise NotScored(f"forced algorithm '{algorithm}' is not what {names.strategy} does")
+    where = names.machines.where(cell("machine"), n_nodes)
+    local = tuple(range(n_gpus // n_nodes)) if local_gpus is None else local_gpus
+    version = _version(cell("software"))
+    question = CollectiveQuestion(
+        where=where,
+        collective=collective[1],
+        size_bytes=size_bytes,
+        strategy=strategy or names.strategy,
+        gpus=_gpus(names.machine(where), local, n_nodes)[: group_size * n_groups],
+        group_size=group_size,
+        pairs=pairs,
+        gpus_per_process=_gpus_per_process(cell("software"), n_nodes, group_size),
+        algorithm=algorithm if names.strategy == "nccl" else None,
+        dtype=cell("dtype") if _SMALL_TYPES.match(cell("dtype")) else "fp32",
+        software=Software(nccl=version or UNSAID),
+    )
+    return Asked(question)
+
+
+def _gpus(machine: Machine, local: Sequence[int], n_nodes: int) -> tuple[int, ...]:
+    """Return the *local* GPUs of each node of *machine* in turn; raises NotScored."""
+    if machine.n_hosts != n_nodes:
+        raise NotScored(f"{machine.name} has {machine.n_hosts} nodes, n_nodes is {n_nodes}")
+    per_node = len(machine.gpus) // n_nodes
+    if max(local) >= per_node:
+        raise NotScored(f"more GPUs a node than {machine.name} has")
+    return tuple(node * per_node + gpu for node in range(n_nodes) for gpu in local)
+
+
+def collective_name(text: str) -> str:
+    """Return how tables spell the collective *text*; *text* itself where it is none."""
+    found = _COLLECTIVES.get(_letters(text))
+    return found[0] if found else one_line(text, 40)
+
+
+def _count(column: str, text: str, default: int | None = None) -> int:
+    if not text and default is not None:
+        return default
+    value = number(column, text)
+    if value != int(value):
+        raise NotScored(f"{column} is no whole number")
+    return int(value)
+
+
+def _letters(text: str) -> str:
+    return "".join(c for c in text.lower() if c not in "-_ ") if len(text) < 40 else text
+
+
+def _gpu_set(
+    text: str, collective: Collective, per_node: int, group_size: int
+) -> tuple[tuple[int, ...] | None, tuple[tuple[int, int], ...]]:
+    if not text:
+        return None, ()
+    match = _PAIRS.fullmatch(text)
+    if match is not None:
+        if collective != "send-recv":
+            raise NotScored("gpu_set names pairs, which belong to a sendrecv")
+        pairs = tuple((int(a), int(b)) for a, b in (pair.split(">") for pair in match.group(1).split(";")))
+        if any(a == b or max(a, b) >= group_size for a, b in pairs):
+            raise NotScored("gpu_set names pairs that are no two ranks of the group")
+        return None, pairs
+    if not _INDICES.fullmatch(text):
+        raise NotScored(f"gpu_set '{one_line(text, 40)}' is neither a list such as 0-3 or 0,2 nor pairs 0>1;2>3")
+    gpus: list[int] = []
+    for piece in re.split(r"[,;]\s*", text):
+        low, _, high = piece.partition("-")
+        gpus.extend(range(int(low), int(high or low) + 1))
+        if len(gpus) > MAX_RANKS:
+            break
+    if len(gpus) != per_node or len(set(gpus)) != per_node:
+        raise NotScored("gpu_set does not name n_gpus / n_nodes different GPUs")
+    return tuple(gpus), ()
+
+
+def _algorithm(text: str) -> tuple[str | None, str | None]:
+    """Return one of NCCL's algorithms, or else one of the simulator's strategies that a row names."""
+    if not text:
+        return None, None
+    match = _ALGORITHM.fullmatch(text.lower())
+    if match is not None:
+        return match.group(1), None
+    if not is_strategy(text):
+        raise NotScored(f"forced algorithm '{one_line(text, 40)}' is not modelled")
+    return None, text
+
+
+def _gpus_per_process(software: str, n_nodes: int, group_size: int) -> int:
+    """Return how many GPUs a host thread launches for.
+
+    One under MPI, in frameworks and over several nodes; otherwise what nccl-tests' ``-g``
+    says, and all, as nccl-tests is mostly run on one machine, where nothing is said.
+    """
+    if n_nodes > 1 or _ONE_EACH.search(software):
+        return 1
+    found = _TESTS_GPUS.search(software)
+    return min(int(found.group(1)), group_size) if found else group_size
+
+
+def _version(software: str) -> tuple[int, int] | None:
+    """Return NCCL's major and minor version where *software* has it."""
+    found = _VERSION.search(software)
+    return (int(found.group(1)), int(found.group(2))) if found else None
+
+
+def _labels(cell: Cell, names: Names, session: Session) -> Mapping[str, str]:
+    """Return machine, collective, the decade of the bytes, their size, and whether constants were fitted to them."""
+    del session
+    labels = {"machine": cell("machine"), "collective": collective_name(cell("collective"))}
+    labels.update(_size_labels(cell("bytes")))
+    if names.strategy == "nccl" and labels["machine"]:
+        labels["fit"] = "fitted" if labels["machine"] in machines_fitted_to() else "not fitted"
+    return labels
+
+
+def _size_labels(text: str) -> dict[str, str]:
+    try:
+        size_bytes = number("bytes", text)
+    except NotScored:
+        return {"decade": "", "size": ""}
+    return {
+        "decade": f"1e{Decimal(repr(size_bytes)).adjusted()}",
+        "size": ">=1MiB" if size_bytes >= LARGE_BYTES else "<1MiB",
+    }
+
+
+# Decade is that of the bytes, size is from or below 1 MiB, fit says whether the machine is
+# among those that the constants were fitted to.
+COLLECTIVES = Kind(
+    name="collectives",
+    method="strategy nccl",
+    needed=("machine", "n_gpus", "collective", "bytes", "time_s"),
+    asked=_COLUMNS_ASKED,
+    measured=("time_s",),
+    place="machine",
+    axes=(
+        ("size",),
+        ("fit",),
+        ("machine",),
+        ("collective",),
+        ("decade",),
+        ("fit", "size"),
+        ("machine", "size"),
+        ("collective", "size"),
+        ("machine", "collective", "decade"),
+    ),
+    shown=(("size",), ("fit",), ("machine",), ("collective",), ("decade",)),
+    labels=("machine", "collective", "decade", "size", "fit"),
+    baseline="alpha-beta-ring",
+    baseline_label="ring",
+    legend=(
+        f"ring: one alpha-beta ring at data sheet rates, alpha {ALPHA_S * 1e6:g} us; size: 1 MiB = 1048576 B;"
+        " decade: 1e6 is 1 MB to below 10 MB"
+    ),
+    read=read_collective,
+    measured_s=lambda cell, _names: number("time_s", cell("time_s")),
+    labelled=_labels,
+)

@@ -1,0 +1,131 @@
+"""Tables of copies: between host and device, within one, between two; one way or both at once.
+
+A row's rate counts bytes copied once, of copies both ways at once the sum of both; the tests of NVIDIA's samples
+count memory that is read and written within one device twice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+
+from simulator.api import Session
+from simulator.errors import one_line
+from simulator.questions.copy import CopyKind, CopyQuestion
+from validate.kinds.kind import Asked, Cell, Kind
+from validate.tables.cells import NotScored, measured_s, number, size_bytes
+from validate.tables.names import Names
+
+__all__ = ["COPIES", "read_copy"]
+
+_KINDS: dict[str, tuple[CopyKind, bool]] = {
+    "h2d": ("h2d", False),
+    "d2h": ("d2h", False),
+    "d2d": ("d2d", False),
+    "h2h": ("h2h", False),
+    "p2p": ("p2p", False),
+    "bidir": ("h2d", True),
+    "d2d_bidir": ("d2d", True),
+    "p2p_bidir": ("p2p", True),
+    "overlap_h2d": ("h2d", False),
+    "overlap_d2h": ("d2h", False),
+}
+_DEVICE = re.compile(r"(?:cuda:|gpu)?(\d{1,4})", re.IGNORECASE | re.ASCII)
+_BETWEEN = re.compile(r"gpu(\d{1,3})_(?:to|and)_gpu(\d{1,3})(?:_|$)", re.ASCII)
+_THREADS = re.compile(r"([1-9]\d{0,3}) threads?", re.ASCII)
+_COUNTS_TWICE = re.compile(r"bandwidthTest|p2pBandwidthLatencyTest", re.ASCII)
+_STAGED = re.compile(r"p2p disabled|through host memory", re.IGNORECASE | re.ASCII)
+_WAITED = re.compile(r"rocm_bandwidth_test", re.ASCII)
+
+
+def read_copy(cell: Cell, names: Names) -> Asked:
+    """Return what a row asks; raises NotScored where it is incomplete or asks for what is not modelled."""
+    return Asked(_question(cell, names))
+
+
+def _question(cell: Cell, names: Names) -> CopyQuestion:
+    kind_text, note, software = cell("kind").lower(), cell("note"), cell("software")
+    if kind_text not in _KINDS:
+        raise NotScored(f"no model of copies of kind {one_line(kind_text, 30) or 'none'}")
+    if kind_text.startswith("overlap") and note != "copy alone":
+        raise NotScored("work beside a copy, made as long as the copy was measured to take")
+    if "gpu_all" in note:
+        raise NotScored("copies between one GPU and all others at once")
+    kind, both = _KINDS[kind_text]
+    src, dst = _ends(cell, kind, kind_text, note)
+    if src != dst and kind == "h2d" and both:
+        kind = "p2p"
+    if cell("engine").lower() == "sm" and (kind == "d2h" or (kind == "h2d" and both)):
+        raise NotScored("a kernel that writes to host memory")
+    said = _THREADS.search(note)
+    return CopyQuestion(
+        where=names.machines.where(cell("machine"), 1),
+        kind=kind,
+        src=src,
+        dst=dst,
+        size_bytes=size_bytes(cell),
+        both_ways=both,
+        pinned=cell("pinned") != "0",
+        staged=_STAGED.search(note) is not None,
+        waited=_WAITED.search(software) is not None,
+        threads=int(said[1]) if said and kind == "h2h" else None,
+    )
+
+
+def _measured_s(cell: Cell, names: Names) -> float:
+    """Return the time, or that of the rate: bytes copied once, both ways or read and written where that was counted."""
+    if not cell("bytes") and not cell("gbps"):
+        raise NotScored("a latency, and no size")
+    question = _question(cell, names)
+    twice = question.kind == "d2d" and _COUNTS_TWICE.search(f"{cell('software')} {cell('note')}")
+    return measured_s(cell, question.size_bytes * (2 if question.both_ways or twice else 1))
+
+
+def _ends(cell: Cell, kind: CopyKind, kind_text: str, note: str) -> tuple[int, int]:
+    """Return the GPUs of a copy; the host counts as the other end's."""
+    named = _BETWEEN.search(note)
+    if named and not cell("src") and not cell("dst"):
+        return int(named[1]), int(named[2])
+    found = []
+    for column in ("src", "dst"):
+        text = cell(column)
+        if text.lower() in ("", "host", "cpu"):
+            continue
+        number = _DEVICE.fullmatch(text)
+        if number is None:
+            raise NotScored(f"{column} '{one_line(text, 20)}' is neither host nor a GPU such as cuda:0")
+        found.append(int(number[1]))
+    if not found:
+        return (0, 1) if kind == "p2p" else (0, 0)
+    if kind == "p2p" and len(found) < 2:
+        raise NotScored(f"{one_line(kind_text, 20)} needs two GPUs")
+    return found[0], found[-1]
+
+
+def _labels(cell: Cell, names: Names, session: Session) -> Mapping[str, str]:
+    del names, session
+    try:
+        size = number("bytes", cell("bytes"))
+    except NotScored:
+        return {}
+    return {"decade": f"1e{Decimal(repr(size)).adjusted()}"}
+
+
+COPIES = Kind(
+    name="copies",
+    method="routes of the machine, run by the engine",
+    needed=("machine", "kind", "src", "dst", "bytes"),
+    asked=("machine", "kind", "src", "dst", "bytes", "pinned", "engine", "software", "note"),
+    measured=("gbps", "time_s"),
+    place="machine",
+    axes=(("kind",), ("kind", "pinned"), ("decade",), ("machine",), ("machine", "kind")),
+    shown=(("kind", "pinned"), ("decade",), ("machine",)),
+    labels=("machine", "kind", "decade"),
+    baseline="data sheet",
+    baseline_label="data sheet",
+    legend="data sheet: bytes over the nominal rate of the slowest link or memory on the way",
+    read=read_copy,
+    measured_s=_measured_s,
+    labelled=_labels,
+)

@@ -1,0 +1,180 @@
+"""Tables of launches: what issuing costs, on the device by way of issuing and on the host by what is issued.
+
+Read are the rows that ``validate run`` measures, the floors of small kernels that gpu-benches shows, and
+those of single operators of PyTorch between two events.  What an event, a view or a wait costs has no model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from simulator.api import Session
+from simulator.errors import one_line
+from simulator.questions.launch import LaunchQuestion
+from simulator.topology.parts import CpuPart
+from simulator.workload.operators import (
+    BatchNorm,
+    Conv2d,
+    Elementwise,
+    LayerNorm,
+    Linear,
+    MatMul,
+    Operator,
+    Pool,
+    Recurrent,
+    Softmax,
+)
+from validate.kinds.kind import Asked, Cell, Kind
+from validate.kinds.timing import between_events
+from validate.tables.cells import NotScored, measured_s
+from validate.tables.names import Names
+
+__all__ = ["LAUNCH", "read_launch"]
+
+_NUMBERS = 64  # of validate run's small operators
+_FLOOR = Elementwise("mul_scalar", (64 << 10) // 16)  # of fp64: 64 KiB read and written
+_PARAMETERS = 64
+_CAPTURED = Elementwise("relu", _NUMBERS)
+_SMALL: dict[str, Operator] = {
+    "one relu in place": Elementwise("relu", _NUMBERS),
+    "one sum of two": Elementwise("add", _NUMBERS, 2),
+    "one fill": Elementwise("fill", _NUMBERS),
+    "one matrix product": MatMul(_NUMBERS, _NUMBERS, _NUMBERS),
+}
+# Layers as validate run makes them, and how many parameters each has.
+_LAYERS: dict[str, tuple[Operator, int]] = {
+    "linear": (Linear(4, 16, 16), 2),
+    "conv2d": (Conv2d(2, 4, 4, 8, 8, 3, 3, pad_h=1, pad_w=1), 1),
+    "relu": (Elementwise("relu", 64), 0),
+    "batch_norm": (BatchNorm(2, 4, 8, 8), 2),
+    "layer_norm": (LayerNorm(4, 16), 2),
+    "softmax": (Softmax(4, 16), 0),
+    "gelu": (Elementwise("gelu", 64), 0),
+    "dropout": (Elementwise("dropout", 64), 0),
+    "max_pool": (Pool("max", 2, 4, 8, 8, 8, 8, 3, 3), 0),
+    "lstm": (Recurrent("lstm", 2, 4, 16, 16), 4),
+}
+# The shortest of PyTorch's operators between two events, by what published tables call them.
+_ALONE: dict[str, Operator] = {
+    "bmm": MatMul(1, 1, 1),
+    "elementwise": Elementwise("add", 1, 2),
+    "linear": Linear(1, 1, 1),
+    "ln": LayerNorm(1, 1),
+    "softmax": Softmax(1, 1),
+    "conv": Conv2d(1, 1, 1, 1, 1, 1, 1),
+}
+_LAYER = re.compile(r"host time of (\w+), forward(, recorded| and backward)")
+_GRAPH = re.compile(r"(host time|time) of a graph of (\d{1,6}) kernels?", re.ASCII)
+_LEAST = re.compile(r"min measured (\w+) latency \(cudaEvent around one PyTorch op\)")
+_FLOOR_ROW = re.compile(r"per-kernel time floor, 64 KiB SCALE kernel")
+_Said = dict[str, Any]  # fields of the question; "way": alone, where what was timed is between two events
+
+
+def read_launch(cell: Cell, names: Names) -> Asked:
+    """Return what a row asks; raises NotScored where it asks for what has no model."""
+    said, way = _said(cell)
+    where, device = names.devices.where(cell("device"))
+    question = LaunchQuestion(where=where, device=device, **said)
+    on_gpu = not isinstance(names.devices.described(cell("device")), CpuPart)
+    if way == "alone" and on_gpu and question.operator is not None and not question.kernels and said != _FLOOR_SAID:
+        return Asked(question, timing=between_events(device, question.operator, "fwd"))
+    return Asked(question)
+
+
+def _said(cell: Cell) -> tuple[_Said, str]:
+    """Return the fields of the question that a row asks, and its way of issuing."""
+    metric, mode = cell("metric"), cell("mode")
+    for pattern, reader in _READERS:
+        found = pattern.match(metric)
+        if found:
+            return reader(found, mode)
+    for name, operator in _SMALL.items():
+        if metric.startswith(f"time of {name}"):
+            way = _way(mode)
+            return {"operator": operator, "timed": _TIMED[way]}, way
+        if metric.startswith(f"host time of {name}"):
+            return {"operator": operator, "timed": "host"}, "host"
+    if metric.startswith("host time of a step of ") and "foreach" in metric:
+        return {"parameters": _PARAMETERS, "timed": "host"}, "host"
+    raise NotScored(f"no model of {one_line(metric, 50) or 'a launch without a name'}")
+
+
+_TIMED = {"graph": "graph", "alone": "device", "stream": "stream"}
+
+
+def _way(mode: str) -> str:
+    for word, way in (("graph", "graph"), ("alone", "alone"), ("one after the other", "stream"), ("stream", "stream")):
+        if word in mode:
+            return way
+    raise NotScored(f"no model of launches by {one_line(mode, 40) or 'an unnamed way'}")
+
+
+def _layer(found: re.Match[str], mode: str) -> tuple[_Said, str]:
+    del mode
+    if found[1] not in _LAYERS:
+        raise NotScored(f"no model of {one_line(found[0], 50)}")
+    operator, parameters = _LAYERS[found[1]]
+    said: _Said = {"operator": operator, "timed": "host", "is_taped": True}
+    if "backward" in found[2]:
+        return {**said, "phases": ("fwd", "bwd"), "parameters": parameters}, "both"
+    return said, "host"
+
+
+def _graph(found: re.Match[str], mode: str) -> tuple[_Said, str]:
+    way = "host" if found[1] == "host time" else "alone" if "alone" in mode else "graph"
+    return {"operator": _CAPTURED, "kernels": int(found[2]), "timed": {**_TIMED, "host": "host"}[way]}, way
+
+
+_FLOOR_SAID: _Said = {"operator": _FLOOR, "precision": "fp64", "timed": "device"}
+
+
+def _floor(found: re.Match[str], mode: str) -> tuple[_Said, str]:
+    del found
+    if "persistent" in mode:
+        raise NotScored("one kernel that stays, and waits for all its blocks")
+    way = _way(mode)
+    return {**_FLOOR_SAID, "timed": "graph" if way == "graph" else "device"}, way
+
+
+def _least(found: re.Match[str], mode: str) -> tuple[_Said, str]:
+    del mode
+    if found[1] not in _ALONE:
+        raise NotScored(f"no model of {one_line(found[0], 50)}")
+    return {"operator": _ALONE[found[1]], "timed": "device"}, "alone"
+
+
+_READERS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], str], tuple[_Said, str]]], ...] = (
+    (_LAYER, _layer),
+    (_GRAPH, _graph),
+    (_FLOOR_ROW, _floor),
+    (_LEAST, _least),
+)
+
+
+def _labels(cell: Cell, names: Names, session: Session) -> Mapping[str, str]:
+    del names, session
+    try:
+        return {"issue": _said(cell)[1]}
+    except NotScored:
+        return {}
+
+
+LAUNCH = Kind(
+    name="launch",
+    method="constants of dispatch and of kernels",
+    needed=("device", "metric", "mode", "time_s"),
+    asked=("device", "metric", "mode", "threads"),
+    measured=("time_s",),
+    place="device",
+    axes=(("issue",), ("device",), ("metric",), ("device", "issue")),
+    shown=(("issue",), ("device",)),
+    labels=("device", "issue"),
+    baseline="kernel",
+    baseline_label="kernel",
+    legend="kernel: what the kernels take on the device, as if issuing were free",
+    read=read_launch,
+    measured_s=lambda cell, _names: measured_s(cell, None),
+    labelled=_labels,
+)

@@ -1,0 +1,137 @@
+"""Tables of memory: bandwidth by what is touched, gathers, and the latency of loads that wait for each other.
+
+Read are what ``validate run`` measures with torch, and published runs of BabelStream and gpu-benches.
+A rate counts what the kernel reads and writes; BabelStream's size is that of one array, the others' is
+that of all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from simulator.api import Session
+from simulator.errors import one_line
+from simulator.questions.access import AccessQuestion
+from simulator.topology.parts import CpuPart
+from validate.kinds.kind import Asked, Cell, Kind
+from validate.tables.cells import NotScored, measured_s, number, size_bytes, threads_of
+from validate.tables.names import Names
+
+__all__ = ["MEMORY", "read_memory"]
+
+# Arrays read and written by a kernel, by the beginning of its name.
+_ARRAYS: tuple[tuple[str, int, int], ...] = (
+    ("read", 1, 0),
+    ("dot", 2, 0),
+    ("write", 0, 1),
+    ("init", 0, 1),
+    ("copy", 1, 1),
+    ("mul", 1, 1),
+    ("scale", 1, 1),
+    ("stencil", 1, 1),
+    ("triad", 2, 1),
+    ("add", 2, 1),
+)
+_ELEMENT = {"fp32": 4, "fp64": 8, "double": 8, "float": 4, "": 8}
+_GATHER = re.compile(r"gather rows of (\d{1,6}) B", re.ASCII)
+_OCCUPANCY = re.compile(r"occupancy (\d{1,3}(?:\.\d+)?) ?%", re.ASCII)
+_VARIANT = re.compile(r"variant (\d{1,3}) of (\d{1,3})", re.ASCII)  # from one block to as many as fill the device
+_FULL = 95.0  # percent of the threads that a device holds: fewer leave bandwidth unused, which is not modelled
+_GATHERED, _CPU_GATHERED = 64 << 20, 8 << 20  # bytes of rows that validate run picks at once
+_FLOAT_BYTES = 4
+
+
+def read_memory(cell: Cell, names: Names) -> Asked:
+    """Return what a row asks; raises NotScored where it is incomplete or asks for what is not modelled."""
+    return Asked(_question(cell, names))
+
+
+def _question(cell: Cell, names: Names) -> AccessQuestion:
+    bench, kernel, dtype = cell("bench"), cell("kernel"), cell("dtype").lower()
+    size = size_bytes(cell)
+    where, device = names.devices.where(cell("device"))
+    on_cpu = isinstance(names.devices.described(cell("device")), CpuPart)
+    if "chase" in f"{bench} {kernel}".replace("-", " "):
+        return AccessQuestion(where=where, device=device, kind="chase", size_bytes=size, threads=1 if on_cpu else None)
+    if dtype not in _ELEMENT:
+        raise NotScored(f"no such dtype: {one_line(dtype, 20)}")
+    occupancy = _OCCUPANCY.search(cell("note"))
+    if occupancy and float(occupancy[1]) < _FULL:
+        raise NotScored("fewer threads than fill the device")
+    variant = _VARIANT.search(cell("note"))
+    if variant and int(variant[1]) + 1 < int(variant[2]):
+        raise NotScored("fewer blocks than fill the device")
+    threads = threads_of(cell) if on_cpu and occupancy is None else None
+    if "gsync" in kernel or "persistent" in kernel:
+        raise NotScored("one kernel that stays, and waits for all its blocks")
+    gather = _GATHER.search(kernel)
+    if gather:
+        row_bytes = int(gather[1])
+        if row_bytes < _FLOAT_BYTES or row_bytes > size:
+            raise NotScored("rows that are no part of their table")
+        return AccessQuestion(
+            where=where,
+            device=device,
+            kind="gather",
+            size_bytes=size,
+            rows=min(int(size / row_bytes), (_CPU_GATHERED if on_cpu else _GATHERED) // row_bytes),
+            row_bytes=row_bytes,
+            threads=threads,
+            in_graph=True,
+        )
+    for name, reads, writes in _ARRAYS:
+        if kernel.lower().startswith(name):
+            of_one_array = bench.startswith(("BabelStream", "superbench"))
+            return AccessQuestion(
+                where=where,
+                device=device,
+                kind="stream",
+                size_bytes=size * (reads + writes) if of_one_array else size,
+                reads=reads,
+                writes=writes,
+                element_bytes=_ELEMENT[dtype],
+                threads=threads,
+                in_graph="graph" in kernel.lower() or bench.startswith("torch"),
+            )
+    raise NotScored(f"no model of {one_line(kernel, 40) or 'a kernel without a name'}")
+
+
+def _measured_s(cell: Cell, names: Names) -> float:
+    """Return the time of a row, or that of its rate: of a stream's bytes, or of rows read and written."""
+    question = _question(cell, names)
+    if question.kind == "chase":
+        if cell("latency_s"):
+            return number("latency_s", cell("latency_s"))
+        return number("latency_cycles", cell("latency_cycles")) / (number("clock_MHz", cell("clock_mhz")) * 1e6)
+    gathered = 2.0 * question.rows * question.row_bytes
+    return measured_s(cell, gathered if question.kind == "gather" else question.size_bytes)
+
+
+def _labels(cell: Cell, names: Names, session: Session) -> Mapping[str, str]:
+    """Return what is done, and whether the last cache holds what is touched."""
+    try:
+        question = _question(cell, names)
+    except NotScored:
+        return {}
+    held = question.size_bytes <= session.last_cache_bytes(question.where, question.device)
+    return {"work": question.kind, "level": "cache" if held else "memory"}
+
+
+MEMORY = Kind(
+    name="memory",
+    method="caches and memory of the data sheet, shared constants",
+    needed=("device", "bench", "kernel", "bytes"),
+    asked=("device", "bench", "kernel", "bytes", "threads", "dtype", "software", "note"),
+    measured=("gbps", "time_s", "latency_s", "latency_cycles", "clock_mhz"),
+    place="device",
+    axes=(("bench",), ("work",), ("device",), ("work", "level"), ("bench", "kernel"), ("device", "work")),
+    shown=(("work", "level"), ("bench",), ("device",)),
+    labels=("device", "work", "level"),
+    baseline="data sheet",
+    baseline_label="data sheet",
+    legend="data sheet: bytes over the nominal rate of memory; level: whether the last cache holds what is touched",
+    read=read_memory,
+    measured_s=_measured_s,
+    labelled=_labels,
+)

@@ -1,0 +1,283 @@
+"""What a row of a table of measured operators asks: read from its shape, never from its time.
+
+The columns are those of ``ops.csv`` (docs/scoring.md): device, op, variant, phase, dtype,
+the sizes, and includes_dispatch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import cast, get_args
+
+from simulator.api.session import Question
+from simulator.errors import one_line
+from simulator.questions.operator import Issued, OperatorQuestion
+from simulator.topology.parts import CpuPart, GpuPart
+from simulator.workload.operators import (
+    Attention,
+    BatchNorm,
+    Conv2d,
+    Copy,
+    Elementwise,
+    Embedding,
+    LayerNorm,
+    Linear,
+    MatMul,
+    Operator,
+    Phase,
+    Recurrent,
+    Softmax,
+)
+from simulator.workload.precision import PRECISIONS
+from validate.kinds.kind import Asked, Cell, Kind, Timing
+from validate.kinds.serving import attention_library, copied_besides, replays
+from validate.kinds.timing import ByItself, Replayed, between_events
+from validate.tables.cells import NotScored, number
+from validate.tables.names import Names
+
+__all__ = ["COLUMNS_ASKED", "OPERATORS", "read_operator"]
+
+SIZES = (
+    *("batch", "m", "n", "k", "c_in", "c_out", "h_in", "w_in", "kernel_h", "kernel_w", "stride", "pad", "stride_w"),
+    *("pad_w", "groups", "rows", "cols", "hidden", "timesteps", "heads", "kv_heads"),
+)
+COLUMNS_ASKED = (
+    *(
+        "device",
+        "op",
+        "variant",
+        "phase",
+        "dtype",
+        *SIZES,
+        "includes_dispatch",
+        "software",
+        "cache",
+        "threads",
+        "issue",
+    ),
+    "schedule",
+)
+_MAX_SIZE = 1e10
+_MAX_THREADS = 4096
+_THREADS = re.compile(r"cpu threads=([1-9][0-9]{0,3})", re.IGNORECASE | re.ASCII)
+_PHASES = ("fwd", "bwd_data", "bwd_weight", "bwd")
+_TWO_INPUTS = frozenset(("add", "mul", "div", "pow", "sub"))
+
+
+def read_operator(cell: Cell, names: Names) -> Asked:
+    """Return what a row asks, *cell* giving the text of a column.
+
+    Raises
+    ------
+    NotScored
+        Where the row cannot be asked; says why.
+
+    """
+    op, phase, precision = cell("op"), cell("phase") or "fwd", cell("dtype")
+    if phase not in _PHASES:
+        raise NotScored(f"no such phase: {one_line(phase, 20)}")
+    if precision not in PRECISIONS:
+        raise NotScored(f"no such dtype: {one_line(precision, 20) or 'none'}")
+    if op not in _READERS:
+        raise NotScored(f"no model of {one_line(op, 30) or 'an operator without a name'}")
+    if cell("cache") not in ("", "warm", "cold"):
+        raise NotScored(f"no such cache: {one_line(cell('cache'), 20)}; warm or cold")
+
+    def size(column: str, default: int | None = None) -> int:
+        text = cell(column)
+        if not text and default is not None:
+            return default
+        if text == "0" and column.startswith("pad"):
+            return 0
+        value = number(column, text)
+        if value != int(value):
+            raise NotScored(f"{column} is no whole number")
+        if value > _MAX_SIZE:
+            raise NotScored(f"{column} is more than {_MAX_SIZE:g}")
+        return int(value)
+
+    operator = _READERS[op](size, cell)
+    where, device = names.devices.where(cell("device"))
+    part = names.devices.described(cell("device"))
+    on_cpu, alone = isinstance(part, CpuPart), cell("includes_dispatch") == "1"
+    issued = "" if alone else cell("issue")
+    question = OperatorQuestion(
+        where=where,
+        operator=operator,
+        phase=cast(Phase, phase),
+        precision=precision,
+        device=device,
+        channels_last=op == "conv2d" and cell("variant") == "channels_last",
+        is_cold=cell("cache") == "cold",
+        issued=cast(Issued, issued) if issued in get_args(Issued) else "",
+        calls=alone,
+        threads=_threads(cell) if on_cpu else None,
+    )
+    timing: Timing | None = None
+    besides: tuple[Question, ...] = ()
+    if isinstance(operator, Attention):
+        elements = copied_besides(operator, cell("software"))
+        besides = (replace(question, operator=Copy(elements), phase="fwd"),) if elements else ()
+        timing = Replayed() if replays(cell("software")) else None
+    if alone and not on_cpu:
+        timing = between_events(device, operator, question.phase)
+    elif issued == "alone" and isinstance(part, GpuPart) and part.vendor == "nvidia":
+        timing = ByItself()
+    return Asked(question, besides, timing)
+
+
+def _threads(cell: Callable[[str], str]) -> int | None:
+    """Return the threads of a CPU, from a column of their own or as tables of steps say them."""
+    said = _THREADS.fullmatch(cell("schedule"))
+    text = cell("threads") or (said[1] if said else "")
+    if not text:
+        return None
+    value = number("threads", text)
+    if value != int(value) or value > _MAX_THREADS:
+        raise NotScored(f"threads is no whole number up to {_MAX_THREADS}")
+    return int(value)
+
+
+Size = Callable[..., int]
+
+
+def _linear(size: Size, cell: Cell) -> Operator:
+    return Linear(size("batch", 1) * size("m"), size("k"), size("n"), bias=cell("variant") != "lm_head")
+
+
+def _matmul(size: Size, cell: Cell) -> Operator:
+    m, n, k, batch = size("m"), size("n"), size("k"), size("batch", 1)
+    letters = cell("variant")
+    if letters in ("NN", "NT", "TN", "TT"):
+        # A call of BLAS, in column-major order: the same in row-major order is C^T = B^T A^T.
+        return MatMul(n, m, k, batch, letters[::-1])  # type: ignore[arg-type]
+    return MatMul(m, n, k, batch)
+
+
+def _conv2d(size: Size, cell: Cell) -> Operator:
+    del cell
+    stride, pad = size("stride", 1), size("pad", 0)
+    found = Conv2d(
+        batch=size("batch"),
+        c_in=size("c_in"),
+        c_out=size("c_out"),
+        h_in=size("h_in"),
+        w_in=size("w_in"),
+        kernel_h=size("kernel_h"),
+        kernel_w=size("kernel_w"),
+        stride_h=stride,
+        stride_w=size("stride_w", stride),
+        pad_h=pad,
+        pad_w=size("pad_w", pad),
+        groups=size("groups", 1),
+    )
+    if found.h_out < 1 or found.w_out < 1:
+        raise NotScored("the kernel is larger than the image")
+    if found.c_in % found.groups or found.c_out % found.groups:
+        raise NotScored("groups do not divide the channels")
+    return found
+
+
+def _elementwise(size: Size, cell: Cell) -> Operator:
+    function = cell("variant").lower()
+    return Elementwise(function, size("rows") * size("cols"), 2 if function in _TWO_INPUTS else 1)
+
+
+def _softmax(size: Size, cell: Cell) -> Operator:
+    del cell
+    return Softmax(size("rows"), size("cols"))
+
+
+def _layer_norm(size: Size, cell: Cell) -> Operator:
+    del cell
+    return LayerNorm(size("rows"), size("cols"))
+
+
+def _batch_norm(size: Size, cell: Cell) -> Operator:
+    del cell
+    return BatchNorm(size("batch"), size("c_in"), size("h_in"), size("w_in"))
+
+
+def _embedding(size: Size, cell: Cell) -> Operator:
+    del cell
+    return Embedding(size("rows"), size("cols"))
+
+
+def _recurrent(size: Size, cell: Cell) -> Operator:
+    """Read a layer as wide at its input as inside.
+
+    As DeepBench times it, what comes in is added to the state; a layer of torch multiplies it first.
+    """
+    hidden = size("hidden")
+    inputs = hidden if cell("software").startswith("torch") else 0
+    return Recurrent(cell("op"), size("batch"), size("timesteps"), inputs, hidden)  # type: ignore[arg-type]
+
+
+def _attention(size: Size, cell: Cell) -> Operator:
+    """Read attention of ``batch`` heads in all: ``m`` queries of ``k`` numbers each, ``n`` keys.
+
+    ``heads`` of them are of one sequence, and share the keys of ``kv_heads``.
+    """
+    causal = cell("variant") == "causal"
+    if cell("variant") not in ("", "causal"):
+        raise NotScored(f"attention '{one_line(cell('variant'), 20)}' is not modelled; causal, or empty")
+    if cell("dtype") in ("fp8", "int8"):
+        raise NotScored("attention of 8 bits is not modelled")
+    batch, heads = size("batch"), size("heads", 1)
+    kv_heads = size("kv_heads", heads)
+    if batch % heads:
+        raise NotScored("heads do not divide batch, which counts those of all sequences")
+    if heads % kv_heads:
+        raise NotScored("kv_heads do not divide heads")
+    shared = kv_heads if kv_heads != heads else 0
+    library = attention_library(cell("software"))
+    queries, keys = size("m"), size("n")
+    if queries == 1 < keys:
+        raise NotScored("attention of one query (decode) is not modelled")
+    return Attention(batch // heads, heads, queries, keys, size("k"), shared, causal, library)
+
+
+_READERS: dict[str, Callable[[Size, Cell], Operator]] = {
+    "linear": _linear,
+    "matmul": _matmul,
+    "bmm": _matmul,
+    "conv2d": _conv2d,
+    "elementwise": _elementwise,
+    "softmax": _softmax,
+    "layer_norm": _layer_norm,
+    "batch_norm": _batch_norm,
+    "embedding": _embedding,
+    "rnn": _recurrent,
+    "lstm": _recurrent,
+    "gru": _recurrent,
+    "attention": _attention,
+}
+
+
+OPERATORS = Kind(
+    name="operators",
+    method="data sheet and shared constants",
+    needed=("device", "op", "dtype", "time_s"),
+    asked=COLUMNS_ASKED,
+    measured=("time_s",),
+    place="device",
+    axes=(
+        ("op",),
+        ("device",),
+        ("dataset",),
+        ("device", "op"),
+        ("dataset", "op"),
+        ("dataset", "device"),
+        ("op", "phase"),
+        ("op", "dtype"),
+    ),
+    shown=(("op",), ("device",), ("dataset",)),
+    labels=("device", "op"),
+    baseline="roofline",
+    baseline_label="roofline",
+    legend="roofline: the longer of FLOPs and bytes at data sheet rates",
+    read=read_operator,
+    measured_s=lambda cell, _names: number("time_s", cell("time_s")),
+)

@@ -1,0 +1,308 @@
+"""Tables of measured steps: what a row asks, of one device or several; never how long it took.
+
+The columns are those of ``training.csv`` (docs/scoring.md).  What published tables mean and do not say is decided
+where they are read (:mod:`validate.tables.conventions`); here only columns count.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from simulator.api import Session
+from simulator.errors import InputError, nearest, one_line
+from simulator.questions.options import MODES, OPTIMIZERS, POLICIES, Mode, Optimizer, Policy, StepOptions
+from simulator.questions.step import Parallelism, StepQuestion
+from simulator.questions.where import Software
+from simulator.topology.parts import CpuPart
+from simulator.workload.zoo.registry import Entry, find_entry
+from validate.kinds.kind import Asked, Cell, Kind
+from validate.kinds.serving import attention_library
+from validate.tables.cells import NotScored, number
+from validate.tables.names import Names
+
+__all__ = ["STEPS", "configuration", "read_step", "step_measured_s"]
+
+_COLUMNS_ASKED = (
+    *("machine", "n_nodes", "n_gpus", "framework", "software", "model", "phase", "dtype", "policy", "batch_per_gpu"),
+    *("global_batch", "micro_batch", "grad_accum", "seq_len", "hidden", "heads", "layers", "vocab", "image"),
+    *("recompute", "optimizer", "fused_optimizer", "loss", "attention", "predicted", "channels_last", "compiled"),
+    *("schedule", "issue", "era", "unclear", "tp", "pp", "cp", "ep", "fsdp", "sync"),
+)
+_MAX_SIZE = 1e7
+_PHASES: Mapping[str, Mode] = {"": "train", "fwd": "forward", "bwd": "backward", **{m: m for m in MODES}}
+_ISSUES = ("", "eager", "graph", "compile")
+_DIVIDES = ("tp", "pp", "cp", "ep")
+_SIZES = {  # of a network, by the name of the column
+    "image": "image",
+    "seq_len": "sequence_length",
+    "hidden": "hidden",
+    "heads": "heads",
+    "layers": "layers",
+    "vocab": "vocabulary",
+    "predicted": "predicted",
+}
+_ALL_REDUCE = re.compile(r"ddp|horovod|nccl|replicated \(nccl\)", re.IGNORECASE)
+_THREADS = re.compile(r"(?:^|; ?)cpu threads=([1-9][0-9]{0,3})(?:$| ?;)", re.IGNORECASE)
+_OTHER = re.compile(r"fcn|lstm|mlp", re.IGNORECASE)  # neither convolutions nor attention
+_SAMPLES = re.compile(r"(?:images|sequences|samples)/s")
+_CONFIGURATION = ("machine", "model", "phase", "dtype", "batch_per_gpu", "image", "seq_len", "schedule", "dataset")
+
+
+def read_step(cell: Cell, names: Names) -> Asked:
+    """Return what a row asks; *cell* returns the text of one of the columns asked.
+
+    Raises
+    ------
+    NotScored
+        Where the row is incomplete or asks for what the model does not know.
+
+    """
+    ranks, nodes, parallel = _spread(cell)
+    if not cell("model"):
+        raise NotScored("model missing")
+    try:
+        entry = find_entry(cell("model"))
+    except InputError:
+        raise NotScored(f"no network '{one_line(cell('model'), 40)}' in the zoo") from None
+    if entry.sample == "sequences" and not cell("seq_len") and not entry.length_known:
+        raise NotScored("seq_len missing, and sequences are of any length")
+    if cell("unclear"):
+        raise NotScored(one_line(cell("unclear"), 200))
+    micro_batches = _whole(cell, "grad_accum") or 1
+    options = _options(cell)
+    where = names.machines.where(cell("machine"), nodes)
+    machine = names.machine(where)
+    gpus: tuple[int, ...] | None = None
+    if machine.gpus:
+        local, per_node = ranks // nodes, len(machine.gpus) // nodes
+        if local > per_node:
+            raise NotScored(f"more GPUs a node than {machine.name} has")
+        gpus = tuple(node * per_node + gpu for node in range(nodes) for gpu in range(local))
+    threads = _THREADS.search(cell("schedule"))
+    question = StepQuestion(
+        where=where,
+        workload=cell("model"),
+        batch=_batch(cell, micro_batches * ranks),
+        sizes=_sizes(cell, entry, options),
+        options=options,
+        micro_batches=micro_batches,
+        gpus=gpus,
+        parallel=parallel,
+        sums_in_fp32="fp32" in cell("sync"),
+        threads=int(threads[1]) if threads and not machine.gpus else None,
+        software=Software(cpu_library="blas" if cell("era") == "before 2019" else "onednn"),
+    )
+    return Asked(question)
+
+
+def _spread(cell: Cell) -> tuple[int, int, Parallelism]:
+    """Return over how many GPUs of how many nodes a row's step is spread, and how; one where a CPU computes it.
+
+    Raises
+    ------
+    NotScored
+        Where the network itself is divided, gradients go through a server, or the row does not say.
+
+    """
+    if cell("n_gpus") == "0":
+        return 1, 1, "dp"
+    ranks, nodes = (_whole(cell, column) or 1 for column in ("n_gpus", "n_nodes"))
+    if ranks == nodes == 1:
+        return 1, 1, "dp"
+    if ranks % nodes:
+        raise NotScored("n_gpus is no multiple of n_nodes")
+    divided = [column for column in _DIVIDES if (_whole(cell, column) or 1) != 1]
+    if divided:
+        raise NotScored(f"the network is divided among GPUs ({', '.join(divided)}): only replicas of it are scored")
+    if cell("fsdp") in ("1", "1.0"):
+        return ranks, nodes, "fsdp"
+    if not _ALL_REDUCE.match(cell("sync")):
+        way = one_line(cell("sync"), 30)
+        raise NotScored(f"more than one GPU, exchanged by '{way}': ddp, horovod, nccl are scored")
+    return ranks, nodes, "dp"
+
+
+def _whole(cell: Cell, column: str) -> int | None:
+    """Return the whole number under *column*, None where it is empty; raises NotScored."""
+    if not cell(column):
+        return None
+    value = number(column, cell(column))
+    if value != int(value):
+        raise NotScored(f"{column} is no whole number")
+    if value > _MAX_SIZE:
+        raise NotScored(f"{column} is more than {_MAX_SIZE:g}")
+    return int(value)
+
+
+def _batch(cell: Cell, parts: int) -> int:
+    """Return the samples of a device and micro-batch, of which a step has *parts*."""
+    batch = _whole(cell, "micro_batch") or _whole(cell, "batch_per_gpu")
+    if batch is None:
+        whole = _whole(cell, "global_batch")
+        if whole is None or whole % parts:
+            raise NotScored("batch_per_gpu missing")
+        batch = whole // parts
+    return batch
+
+
+def _sizes(cell: Cell, entry: Entry, options: StepOptions) -> tuple[tuple[str, int | str], ...]:
+    """Return the sizes of the network that a row says, whose kernels attention is, and whether a loss comes last."""
+    sizes: dict[str, int | str] = {}
+    for column, name in _SIZES.items():
+        value = _whole(cell, column)
+        if value is not None and (name != "predicted" or "predicted" in entry.defaults):
+            sizes[name] = value
+    attention = cell("attention")
+    if (attention or entry.defaults.get("attention")) == "fused" and attention_library(cell("software")) == "native":
+        attention = "fused-native"
+    if attention:
+        sizes["attention"] = attention
+    loss = cell("loss") or ("1" if entry.sample == "sequences" and options.mode == "train" else "0")
+    sizes["loss"] = int(loss == "1")
+    return tuple(sizes.items())
+
+
+def _options(cell: Cell) -> StepOptions:
+    mode = _PHASES.get(cell("phase"))
+    if mode is None:
+        raise NotScored(f"no such phase: {one_line(cell('phase'), 20)}")
+    policy: Policy | None = next((p for p in POLICIES if p == (cell("policy") or cell("dtype") or "fp32")), None)
+    if policy is None or cell("dtype") in ("fp64", "torch"):
+        raise NotScored(f"no such dtype: {one_line(cell('policy') or cell('dtype'), 20)}")
+    recompute = cell("recompute")
+    if recompute not in ("", "none", "full"):
+        raise NotScored(f"recompute '{one_line(recompute, 20)}' is not modelled")
+    issue = cell("issue")
+    if issue not in _ISSUES:
+        raise NotScored(f"issue '{one_line(issue, 20)}' is not modelled; {', '.join(filter(None, _ISSUES))}")
+    return StepOptions(
+        mode=mode,
+        precision=policy,
+        optimizer=_optimizer(cell),
+        compiled=issue == "compile" or cell("compiled") == "1",
+        cuda_graph=issue == "graph",
+        recompute=recompute == "full",
+        channels_last=cell("channels_last") == "1",
+        fused_optimizer=cell("fused_optimizer") == "1",
+    )
+
+
+def _optimizer(cell: Cell) -> Optimizer:
+    """Return the optimiser: as the row says, else the usual one."""
+    text = cell("optimizer").lower()
+    if not text:
+        return "adam" if cell("seq_len") else "momentum"
+    known = next((optimizer for optimizer in OPTIMIZERS if optimizer == text), None)
+    if known is None:
+        raise NotScored(f"no optimizer '{one_line(text, 20)}'; {nearest(text, OPTIMIZERS)}")
+    return known
+
+
+# -- what was measured -----------------------------------------------------------------
+
+
+def step_measured_s(cell: Cell) -> float:
+    """Return ``step_time_s``, or samples over throughput where that is what was published."""
+    if cell("step_time_s"):
+        return number("step_time_s", cell("step_time_s"))
+    if not cell("throughput"):
+        raise NotScored("step_time_s missing")
+    if not _SAMPLES.fullmatch(cell("throughput_unit")):
+        raise NotScored("step_time_s missing, and throughput is of something else than samples")
+    return _samples_of_step(cell) / number("throughput", cell("throughput"))
+
+
+def _samples_of_step(cell: Cell) -> float:
+    """Return the samples of all GPUs and micro-batches of a step, which ``throughput`` counts."""
+    each = cell("micro_batch") or cell("batch_per_gpu")
+    if cell("global_batch") or not each:
+        return number("global_batch", cell("global_batch"))
+    samples = number("batch_per_gpu", each)
+    for column in ("n_gpus", "grad_accum"):
+        if cell(column) not in ("", "0"):  # no GPU: a CPU
+            samples *= number(column, cell(column))
+    return samples
+
+
+# -- labels ----------------------------------------------------------------------------
+
+
+def configuration(cell: Cell) -> tuple[str, ...]:
+    """Return what rows share that differ in their framework alone."""
+    return (cell("n_gpus") or "1", *(cell(column) for column in _CONFIGURATION))
+
+
+def _labels(cell: Cell, names: Names, session: Session) -> Mapping[str, str]:
+    """Return family, era, device and processor, and whether one device takes part or several."""
+    del session
+    device, processor = _device(names, cell("machine"))
+    ranks = "one" if cell("n_gpus") in ("", "0", "1") else "several"
+    labels = {"family": _family(cell("model")), "device": device, "processor": processor, "ranks": ranks}
+    if ranks == "several":
+        labels["gpus"] = cell("n_gpus")
+    if cell("software"):
+        labels["era"] = cell("era") or "since 2019"
+    return labels
+
+
+def _device(names: Names, machine_name: str) -> tuple[str, str]:
+    """Return the part that computes a step on the machine of that name, and whether it is a GPU or a CPU."""
+    try:
+        machine = names.machine(names.machines.where(machine_name, 1))
+    except NotScored:
+        return "", ""
+    if machine.gpus:
+        return machine.nodes[machine.gpus[0]].part_name, "GPU"
+    cpus = [node.part_name for node in machine.nodes if isinstance(node.part, CpuPart)]
+    return (cpus[0], "CPU") if cpus else ("", "")
+
+
+@lru_cache(maxsize=1024)
+def _family(model: str) -> str:
+    if _OTHER.match(model):
+        return "other"
+    try:
+        return "CNN" if find_entry(model).sample == "images" else "transformer"
+    except InputError:
+        return ""
+
+
+STEPS = Kind(
+    name="training",
+    method="data sheet and shared constants",
+    needed=("machine", "model", "batch_per_gpu", "step_time_s"),
+    asked=_COLUMNS_ASKED,
+    measured=("step_time_s", "throughput", "throughput_unit", "global_batch"),
+    place="device",
+    axes=(
+        ("processor", "ranks"),
+        ("ranks", "family"),
+        ("ranks", "family", "era"),
+        ("ranks", "processor", "family", "era", "framework_rank"),
+        ("dataset",),
+        ("dataset", "phase"),
+        ("device",),
+        ("model",),
+        ("dataset", "device"),
+        ("dataset", "model"),
+    ),
+    shown=(
+        ("ranks", "family"),
+        ("ranks", "processor", "family", "era", "framework_rank"),
+        ("dataset",),
+        ("device",),
+        ("model",),
+    ),
+    labels=("ranks", "family", "era", "framework_rank", "device", "processor", "gpus"),
+    baseline="roofline",
+    baseline_label="roofline",
+    legend=(
+        "roofline: each kernel the longer of FLOPs and bytes at data sheet rates, one after the other\n"
+        "era: of the software; framework_rank: best is the fastest of those that ran the same on the same machine"
+    ),
+    read=read_step,
+    measured_s=lambda cell, _names: step_measured_s(cell),
+    labelled=_labels,
+)

@@ -1,0 +1,102 @@
+"""How measurements were timed: what a clock shows besides what was asked.
+
+None of this is part of a prediction: a user who trains sees neither.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from simulator.api import Session
+from simulator.constants import constants
+from simulator.workload.operators import (
+    BatchNorm,
+    Conv2d,
+    Elementwise,
+    LayerNorm,
+    Linear,
+    MatMul,
+    Operator,
+    Phase,
+    Softmax,
+)
+
+__all__ = ["BetweenEvents", "ByItself", "Replayed", "TimingCosts", "between_events"]
+
+
+@constants("timing")
+@dataclass(frozen=True, slots=True)
+class TimingCosts:
+    """Constants of clocks, the same for all hosts but where a calibration knows its own.
+
+    Alone between two events on an idle device, the clock starts before the host has issued anything, and does not
+    stop before the host has come back and recorded the second event, however short the kernel.  Those of
+    elementwise functions, softmax, norm and the end are fitted by ``validate fit``; the others are the least that
+    was measured, less the end.
+    """
+
+    isolated_elementwise_s: float
+    isolated_softmax_s: float
+    isolated_norm_s: float
+    isolated_linear_s: float
+    isolated_matmul_s: float
+    isolated_convolution_s: float
+    isolated_other_s: float
+    isolated_backward_s: float
+    isolated_end_s: float
+    alone_s: float
+    replay_s: float
+
+
+_ISOLATED: dict[type, str] = {
+    Elementwise: "isolated_elementwise_s",
+    Softmax: "isolated_softmax_s",
+    LayerNorm: "isolated_norm_s",
+    BatchNorm: "isolated_norm_s",
+    Linear: "isolated_linear_s",
+    MatMul: "isolated_matmul_s",
+    Conv2d: "isolated_convolution_s",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BetweenEvents:
+    """One operator of PyTorch's between two events, on a *part* that was idle; *before* names what came first."""
+
+    part: str
+    before: str
+
+    def shown_s(self, asked_s: float, session: Session) -> float:
+        """Return the seconds between the events."""
+        costs = session.constants(TimingCosts)
+        known = session.calibrations.get(self.part)
+        slower = 1.0 if known is None else known.dispatch
+        if known is not None:
+            own = {name: value for name, value in known.host.items() if name in TimingCosts.__slots__}
+            costs = replace(costs, **own)
+        before_s: float = getattr(costs, self.before)
+        return before_s * slower + max(asked_s, costs.isolated_end_s * slower)
+
+
+def between_events(part: str, operator: Operator, phase: Phase) -> BetweenEvents:
+    """Return how *operator* in *phase* is timed between two events."""
+    forward = _ISOLATED.get(type(operator), "isolated_other_s")
+    return BetweenEvents(part, forward if phase == "fwd" else "isolated_backward_s")
+
+
+@dataclass(frozen=True, slots=True)
+class ByItself:
+    """A kernel of NVIDIA's, on a device that was idle."""
+
+    def shown_s(self, asked_s: float, session: Session) -> float:
+        """Return the seconds that the kernel takes there."""
+        return asked_s + session.constants(TimingCosts).alone_s
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """One call captured in a graph, replayed again and again."""
+
+    def shown_s(self, asked_s: float, session: Session) -> float:
+        """Return the seconds from one replay to the next."""
+        return asked_s + session.constants(TimingCosts).replay_s

@@ -1,0 +1,119 @@
+"""What is to be measured: from the words of the options to a list of cases."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from simulator.errors import InputError, one_line
+from simulator.units import parse_quantity
+from validate.machine.cluster.commands import Shape
+from validate.machine.cluster.strategies import Strategy, find_strategy
+from validate.machine.measure.duration import duration_s
+
+__all__ = ["Case", "make_cases", "read_duration"]
+
+_MOST_NODES = 32
+_LEAST_RATE_BPS, _MOST_RATE_BPS = 125e3, 12.5e9  # 1 Mbit/s, 100 Gbit/s
+_LEAST_BYTES, _MOST_BYTES = 4, 1e9
+_SIZES = "4 B to 1 GB"
+_MOST_CASES = 2000
+_RANGE = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One thing to measure and predict; nothing of what was measured."""
+
+    shape: Shape
+    n_nodes: int
+    size_bytes: int
+    strategy: Strategy
+
+
+def make_cases(nodes: str, rates: Sequence[str], sizes: str, strategies: str, delay: str | None) -> list[Case]:
+    """Return the cases: by rate, number of nodes, size and strategy, in the order in which they were named.
+
+    Raises
+    ------
+    InputError
+        Where a word cannot be read, or nothing is left to measure.
+
+    """
+    counts = _node_counts(nodes)
+    named = [find_strategy(word) for word in _words("--strategies", strategies)]
+    delay_s = _quantity("--delay", delay, "time") if delay is not None else 0.0
+    shapes = [
+        Shape(_within("--rate", _quantity("--rate", word, "bandwidth"), _LEAST_RATE_BPS, _MOST_RATE_BPS, word), delay_s)
+        for rate in rates
+        for word in _words("--rate", rate)
+    ]
+    lengths = [
+        int(_within("--sizes", _size(word), _LEAST_BYTES, _MOST_BYTES, word)) // 4 * 4
+        for word in _words("--sizes", sizes)
+    ]
+    cases = [
+        Case(shape, n, size, strategy)
+        for shape, n, size, strategy in product(
+            dict.fromkeys(shapes), dict.fromkeys(counts), dict.fromkeys(lengths), dict.fromkeys(named)
+        )
+        if strategy.servers(n) <= n
+    ]
+    if not cases:
+        raise InputError("--strategies: more servers than nodes; nothing is left to measure")
+    if len(cases) > _MOST_CASES:
+        raise InputError(f"{len(cases)} cases are too many (up to {_MOST_CASES}); name fewer nodes, rates or sizes")
+    return cases
+
+
+def read_duration(option: str, text: str) -> float:
+    """Return the seconds that *text* says, more than none: as ``validate run`` reads them, or in any unit of time."""
+    try:
+        return duration_s(text)
+    except ValueError as error:
+        try:
+            return parse_quantity(text, "time", positive=True)
+        except ValueError:
+            raise InputError(f"{option}: {one_line(error, 120)}") from None
+
+
+def _words(option: str, text: str) -> list[str]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(words):
+        raise InputError(f"{option}: names or numbers with commas between are needed; got '{one_line(text, 60)}'")
+    return words
+
+
+def _node_counts(text: str) -> list[int]:
+    counts: list[int] = []
+    for word in _words("--nodes", text):
+        match = _RANGE.fullmatch(word)
+        low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+        if not 2 <= low <= high <= _MOST_NODES:
+            raise InputError(
+                f"--nodes: numbers from 2 to {_MOST_NODES} such as 4, 2,4 or 2-6 are needed; got '{one_line(word, 40)}'"
+            )
+        counts.extend(range(low, high + 1))
+    return counts
+
+
+def _size(word: str) -> float:
+    if word.startswith("-"):  # which lacks more than a unit
+        raise InputError(f"--sizes: {one_line(word, 40)} is outside {_SIZES}")
+    return _quantity("--sizes", word, "size")
+
+
+def _quantity(option: str, text: str, dimension: str, *, positive: bool = False) -> float:
+    try:
+        return parse_quantity(text, dimension, positive=positive)
+    except ValueError as error:
+        raise InputError(f"{option}: {error}") from None
+
+
+def _within(option: str, value: float, least: float, most: float, text: str) -> float:
+    if not least <= value <= most:
+        limits = "1 Mbit/s to 100 Gbit/s" if option == "--rate" else _SIZES
+        raise InputError(f"{option}: {one_line(text, 40)} is outside {limits}")
+    return value

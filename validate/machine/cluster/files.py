@@ -1,0 +1,78 @@
+"""What ``--out`` and ``--topology`` write: the table, the whole as JSON, and a topology for each rate."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from simulator.console.files import OutputFile
+from simulator.errors import InputError, one_line
+from validate.machine.cluster.commands import Shape
+from validate.machine.cluster.document import document
+from validate.machine.cluster.limits import limited
+from validate.machine.cluster.outcome import Outcome
+from validate.machine.cluster.run import Measured
+from validate.machine.cluster.table import table
+from validate.machine.cluster.topology import machine_name, topology_text
+
+__all__ = ["Files"]
+
+
+class Files:
+    """The files of a run, writable from the start and in place once there is something to write.
+
+    ``written`` are the paths in place so far.  Leaving *stack* removes what was not written.
+
+    Raises
+    ------
+    InputError
+        Where one cannot be written; says why.
+
+    """
+
+    def __init__(
+        self, stack: ExitStack, out: str | None, topology: str | None, shapes: Sequence[Shape], n_nodes: int
+    ) -> None:
+        self.written: list[str] = []
+        self._n_nodes = n_nodes
+        self._files: dict[str, OutputFile] = {}
+        self._topologies: dict[str, Shape] = {}
+        if topology is not None:
+            self._open(stack, "--topology", topology)
+            self._topologies[topology] = shapes[0]
+        if out is None:
+            return
+        try:
+            Path(out).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"--out {one_line(out)}: cannot be made: {error.strerror}") from None
+        self._table, self._whole = str(Path(out) / "collectives.csv"), str(Path(out) / "cluster.json")
+        self._topologies |= {str(Path(out) / f"{machine_name(shape)}.yaml"): shape for shape in shapes}
+        for path in (self._table, self._whole, *self._topologies):
+            if path not in self._files:
+                self._open(stack, "--out", path)
+
+    def _open(self, stack: ExitStack, option: str, path: str) -> None:
+        self._files[path] = stack.enter_context(OutputFile(option, path))
+
+    def write_topologies(self, payload_Bps: Mapping[Shape, float] | None = None) -> None:
+        """Write the topologies; *payload_Bps* takes the place of what follows from the rates."""
+        for path, shape in self._topologies.items():
+            self._write(path, topology_text(shape, self._n_nodes, (payload_Bps or {}).get(shape)))
+
+    def write(
+        self, outcomes: Sequence[Outcome], measured: Measured, facts: Mapping[str, object], *, calibrated: bool
+    ) -> None:
+        """Write all of them."""
+        if len(self._files) > len(self._topologies):
+            rows = table(outcomes, measured.versions.get("torch", ""), limited(measured.probes))
+            self._write(self._table, rows)
+            whole = document(outcomes, measured.probes, facts, calibrated=calibrated)
+            self._write(self._whole, json.dumps(whole, indent=2, allow_nan=False) + "\n")
+        self.write_topologies(measured.probes if calibrated else None)
+
+    def _write(self, path: str, content: str) -> None:
+        self._files[path].write(content.encode())
+        self.written.append(path)

@@ -1,0 +1,75 @@
+"""Time a case until its median is known well enough, or its time is spent."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from validate.machine.cluster.cases import Case
+from validate.machine.cluster.commands import Shape
+from validate.machine.cluster.crew import Crew, WorkerFailed
+from validate.machine.measure.statistics import Interval, median_interval
+
+__all__ = ["LEAST_REPEATS", "Limits", "measure_case", "probe"]
+
+LEAST_REPEATS = 3
+_NARROW = 0.02  # half the width of the median's interval, as a fraction
+_LEAD_S = 0.01  # until the moment at which all begin: longer than a question takes to reach a worker
+_PATIENCE = 20  # times what is predicted, and a minute
+_PROBE_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """``repeats`` at most, and about ``spend_s`` of time; never fewer than ``LEAST_REPEATS``."""
+
+    repeats: int
+    spend_s: float
+
+
+def measure_case(crew: Crew, case: Case, limits: Limits, about_s: float) -> Interval:
+    """Return the median of the times of *case*: from the moment when all begin until the last host is done.
+
+    A first time warms up and is not counted.  *about_s* says when a silence is too long, nothing else.
+
+    Raises
+    ------
+    WorkerFailed
+        Where a host fails or its result is wrong.
+
+    """
+    within_s = 60 + _PATIENCE * about_s
+    crew.ask({"do": "prepare", "nodes": case.n_nodes, "bytes": case.size_bytes}, within_s)
+    question = {
+        "do": "go",
+        "strategy": case.strategy.name,
+        "servers": case.strategy.servers(case.n_nodes),
+        "nodes": case.n_nodes,
+        "bytes": case.size_bytes,
+    }
+    end_s = time.monotonic() + limits.spend_s
+    _go(crew, question, within_s)
+    samples: list[float] = []
+    while True:
+        samples.append(_go(crew, question, within_s))
+        found = median_interval(samples)
+        if len(samples) >= LEAST_REPEATS and (
+            len(samples) >= limits.repeats or found.relative <= _NARROW or time.monotonic() + found.median > end_s
+        ):
+            return found
+
+
+def probe(crew: Crew, shape: Shape, n_nodes: int) -> float:
+    """Return the payload rate of plain TCP streams, each host to the next, all at once: the slowest of them."""
+    size_bytes = max(1_000_000, round(shape.rate_Bps * _PROBE_S))
+    question = {"do": "go", "strategy": "probe", "nodes": n_nodes, "bytes": size_bytes}
+    return size_bytes / min(_go(crew, question, 60 + _PATIENCE * _PROBE_S) for _ in range(3))
+
+
+def _go(crew: Crew, question: dict[str, Any], within_s: float) -> float:
+    answers = crew.ask({**question, "at": time.monotonic() + _LEAD_S}, within_s)[: question["nodes"]]
+    for host, answer in enumerate(answers):
+        if not answer.get("right", True):
+            raise WorkerFailed(f"the result of {question['strategy']} on host {host} is wrong")
+    return float(max(answer["end"] for answer in answers) - min(answer["begin"] for answer in answers))

@@ -1,0 +1,77 @@
+"""Cases with what was measured and predicted, their errors, and whether the strategies' order is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from validate.machine.cluster.cases import Case
+from validate.machine.measure.statistics import Interval
+from validate.score.statistics import Errors, relative_error, summarise
+
+__all__ = ["Order", "Outcome", "by", "orders"]
+
+_LEVEL = 0.05  # strategies whose predicted times differ by less are level: no order is claimed
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One case: the measured median with its interval, and the prediction."""
+
+    case: Case
+    measured: Interval
+    predicted_s: float
+
+    @property
+    def error(self) -> float:
+        """(predicted - measured) / measured."""
+        return relative_error(self.predicted_s, self.measured.median)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Strategies of one all-reduce, fastest first, as measured and as predicted.
+
+    ``wrong`` names the pairs (faster as predicted, slower) that were measured the other way round; pairs
+    predicted within 5 % of each other are level, and in no wrong order.
+    """
+
+    case: Case
+    measured: tuple[str, ...]
+    predicted: tuple[str, ...]
+    wrong: tuple[tuple[str, str], ...]
+
+
+def by(outcomes: Sequence[Outcome], key: Callable[[Outcome], str]) -> dict[str, Errors]:
+    """Return the errors of groups of *outcomes*, in the order in which the groups appear."""
+    groups: dict[str, list[float]] = {}
+    for outcome in outcomes:
+        groups.setdefault(key(outcome), []).append(outcome.error)
+    return {name: summarise(errors) for name, errors in groups.items()}
+
+
+def orders(outcomes: Sequence[Outcome]) -> list[Order]:
+    """Return the order of the strategies for each link, number of nodes and size that has two or more."""
+    groups: dict[tuple[object, ...], list[Outcome]] = {}
+    for outcome in outcomes:
+        case = outcome.case
+        if case.strategy.collective == "all-reduce":
+            groups.setdefault((case.shape, case.n_nodes, case.size_bytes), []).append(outcome)
+    return [_order(group) for group in groups.values() if len(group) > 1]
+
+
+def _order(group: Sequence[Outcome]) -> Order:
+    measured = sorted(group, key=lambda o: o.measured.median)
+    predicted = sorted(group, key=lambda o: o.predicted_s)
+    wrong = [
+        (a.case.strategy.name, b.case.strategy.name)
+        for a, b in combinations(predicted, 2)
+        if b.predicted_s > a.predicted_s * (1 + _LEVEL) and b.measured.median < a.measured.median
+    ]
+    return Order(
+        group[0].case,
+        tuple(o.case.strategy.name for o in measured),
+        tuple(o.case.strategy.name for o in predicted),
+        tuple(wrong),
+    )

@@ -1,0 +1,109 @@
+"""What was measured beside what was predicted, as text for a reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from simulator.console.style import PLAIN, Style
+from simulator.results.columns import duration_column, lay_out, percent
+from simulator.units import format_duration, format_size
+from validate.machine.cluster.commands import Shape
+from validate.machine.cluster.outcome import Outcome, by, orders
+from validate.machine.cluster.topology import EFFICIENCY
+from validate.machine.measure.statistics import FEWEST
+
+__all__ = ["report", "shown_rate"]
+
+
+def shown_rate(shape: Shape) -> str:
+    """Return rate and delay of a link."""
+    bits = shape.rate_Bps * 8
+    text = f"{bits / 1e9:g} Gbit/s" if bits >= 1e9 else f"{bits / 1e6:g} Mbit/s"
+    return f"{text} + {format_duration(shape.delay_s)}" if shape.delay_s else text
+
+
+def report(outcomes: Sequence[Outcome], probes: Mapping[Shape, float], style: Style = PLAIN) -> str:
+    """Return the probes, a line a case, the order of the strategies and the medians of the errors."""
+    blocks = [_probes(probes), _cases(outcomes, style), _orders(outcomes), _medians(outcomes, style)]
+    blocks.append(
+        "measured: median of the times from a common start to the last host; +-: half its 95 % interval,\n"
+        f"- of fewer than {FEWEST} times, which give none\n"
+        "error = (simulated - measured) / measured; median, p90 and mean of its absolute value; bias: its mean"
+    )
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _probes(probes: Mapping[Shape, float]) -> str:
+    lines = []
+    for shape, probe_Bps in probes.items():
+        reached = probe_Bps / (shape.rate_Bps * EFFICIENCY)
+        lines.append(
+            f"probe at {shown_rate(shape)}: plain TCP to the next host, all hosts at once, reaches "
+            f"{probe_Bps * 8 / 1e6:.1f} Mbit/s of payload, {reached:.1%} of what the link carries"
+        )
+    return "\n".join(lines)
+
+
+def _cases(outcomes: Sequence[Outcome], style: Style) -> str:
+    header = ["nodes", "rate", "strategy", "size", "measured", "+-", "times", "predicted", "error"]
+    times = duration_column([t for o in outcomes for t in (o.measured.median, o.predicted_s)])
+    rows = [
+        [
+            str(o.case.n_nodes),
+            shown_rate(o.case.shape),
+            o.case.strategy.name,
+            format_size(o.case.size_bytes),
+            times[2 * i],
+            percent(o.measured.relative) if o.measured.samples >= FEWEST else "-",
+            str(o.measured.samples),
+            times[2 * i + 1],
+            _signed(o.error),
+        ]
+        for i, o in enumerate(outcomes)
+    ]
+    lines = lay_out([header, *rows], [True, True, False, True, True, True, True, True, True])
+    lines[0] = style.mark(lines[0], "bold")
+    return "\n".join(lines)
+
+
+def _orders(outcomes: Sequence[Outcome]) -> str:
+    found = orders(outcomes)
+    if not found:
+        return ""
+    wrong = [order for order in found if order.wrong]
+    lines = [f"order of the strategies: as predicted in {len(found) - len(wrong)} of {len(found)}"]
+    for order in wrong:
+        case = order.case
+        where = f"{case.n_nodes} nodes, {shown_rate(case.shape)}, {format_size(case.size_bytes)}"
+        lines.append(f"  {where}: measured {' < '.join(order.measured)}; predicted {' < '.join(order.predicted)}")
+    return "\n".join(lines)
+
+
+def _medians(outcomes: Sequence[Outcome], style: Style) -> str:
+    rows = [["error", "cases", "median", "p90", "mean", "bias"]]
+    groups: dict[str, Callable[[Outcome], str]] = {
+        "": lambda _: "all",
+        "by nodes": lambda o: str(o.case.n_nodes),
+        "by rate": lambda o: shown_rate(o.case.shape),
+        "by strategy": lambda o: o.case.strategy.name,
+        "by size": lambda o: format_size(o.case.size_bytes),
+    }
+    headings = {0}
+    for title, key in groups.items():
+        found = by(outcomes, key)
+        if title:
+            if len(found) < 2:
+                continue
+            headings.add(len(rows))
+            rows.append([title, "", "", "", "", ""])
+        for name, errors in found.items():
+            figures = [errors.median_ape, errors.p90_ape, errors.mean_ape]
+            cells = ["-" if figure is None else percent(figure) for figure in figures]
+            bias = "-" if errors.bias is None else _signed(errors.bias)
+            rows.append([f"  {name}" if title else name, str(errors.n), *cells, bias])
+    lines = lay_out(rows, [False, True, True, True, True, True])
+    return "\n".join(style.mark(line, "bold") if i in headings else line for i, line in enumerate(lines))
+
+
+def _signed(error: float) -> str:
+    return f"{error * 100:+.1f} %"

@@ -1,0 +1,47 @@
+"""Run ``ip`` and ``tc``: nothing else of the system is changed, and all of it goes through here."""
+
+from __future__ import annotations
+
+import subprocess
+
+from simulator.errors import ToposimError, one_line
+from validate.machine.cluster.commands import Command
+
+__all__ = ["CommandFailed", "list_namespaces", "processes_in", "run"]
+
+_LIMIT_S = 30.0
+
+
+class CommandFailed(ToposimError):  # noqa: N818  the name says the fault
+    """A command of the system did not do what it was asked to."""
+
+
+def run(command: Command) -> str:
+    """Run *command* and return its output.
+
+    Raises
+    ------
+    CommandFailed
+        With the command and what it said.
+
+    """
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LIMIT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CommandFailed(f"{' '.join(command)}: {one_line(error)}") from None
+    if done.returncode != 0:
+        said = done.stderr.strip() or f"exit status {done.returncode}"
+        raise CommandFailed(f"{' '.join(command)}: {one_line(said)}")
+    return done.stdout
+
+
+def list_namespaces() -> list[str]:
+    """Return the names of all network namespaces."""
+    return [line.split()[0] for line in run(("ip", "netns", "list")).splitlines() if line.split()]
+
+
+def processes_in(namespace: str) -> list[int]:
+    """Return the processes in the network namespace *namespace*."""
+    return [int(word) for word in run(("ip", "netns", "pids", namespace)).split() if word.isdigit()]

@@ -1,0 +1,59 @@
+"""The topology that a shaped network is, from its rate, its delay and facts of Ethernet and TCP alone."""
+
+from __future__ import annotations
+
+from simulator.network.machine import Machine, compile_machine
+from simulator.topology.load import topology_from_text
+from validate.machine.cluster.commands import Shape
+
+__all__ = ["EFFICIENCY", "machine_name", "machine_of", "topology_text"]
+
+# A frame carries 1500 B: 20 of IP, 20 of TCP, 12 of its timestamps, and 1448 of the user's.  tc counts the
+# frame with its 14 B of header, for every frame of a longer packet too (kernel, net/core/dev.c,
+# qdisc_pkt_len_init); the 24 B of preamble, checksum and gap that a real wire adds do not exist here.
+EFFICIENCY = 1448 / (1500 + 14)
+
+
+def machine_name(shape: Shape) -> str:
+    """Return what tables call the network: ``netns-100mbit``, with a delay ``netns-100mbit-1000us``."""
+    name = f"netns-{shape.rate_Bps * 8 / 1e6:g}mbit"
+    return f"{name}-{shape.delay_s * 1e6:g}us" if shape.delay_s else name
+
+
+def topology_text(shape: Shape, n_nodes: int, payload_Bps: float | None = None) -> str:
+    """Return the YAML of *n_nodes* hosts; *payload_Bps* is what a probe has measured, None for what must come out."""
+    efficiency = EFFICIENCY if payload_Bps is None else min(1.0, payload_Bps / shape.rate_Bps)
+    source = (
+        "TCP with an MTU of 1500: 1448 B of payload in the 1514 B that tc counts for a frame"
+        if payload_Bps is None
+        else "a plain TCP stream on this machine (validate cluster --calibrate)"
+    )
+    return f"""\
+# yaml-language-server: $schema=PATH/TO/toposim/topologies/topology.schema.json
+schema_version: 1
+name: {machine_name(shape)}
+description: Network namespaces on one Linux machine, {shape.rate_Bps * 8 / 1e6:g} Mbit/s each way (tc tbf)
+source: "validate cluster"
+
+parts:
+  shaped-veth:
+    kind: link
+    of: ethernet
+    bandwidth: {shape.rate_Bps * 8:.0f} bit/s
+    efficiency: {efficiency:.6g}
+    latency: {shape.delay_s / 2 * 1e6:g} us
+    source: "the rate given to tc tbf at both ends of each wire"
+    sources:
+      efficiency: "{source}"
+      latency: "half of --delay on each of the two wires between hosts; the adapters add 10 us each"
+
+cluster:
+  node: linux-host
+  nodes: {n_nodes}
+  fabric: shaped-veth
+"""
+
+
+def machine_of(shape: Shape, n_nodes: int, payload_Bps: float | None = None) -> Machine:
+    """Return the machine that :func:`topology_text` describes."""
+    return compile_machine(topology_from_text(topology_text(shape, n_nodes, payload_Bps)))

@@ -1,0 +1,281 @@
+"""The YAML of a draft: what the system said as figures, what it did not as estimates that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simulator.topology.catalogue import builtin_topologies, load_part
+from simulator.topology.parts import CpuPart, GpuPart
+from validate.machine.describe.estimates import flop_per_cycle, nearest_cpu, vector_bits
+from validate.machine.describe.graphics import Card, part_of, pcie_part
+from validate.machine.describe.links import Placement, nvlink_parts, place_gpus
+from validate.machine.describe.processor import Processor
+from validate.machine.describe.quoted import quoted
+from validate.machine.describe.topo import Matrix
+from validate.machine.measure.slug import slug
+from validate.tables.names import find_cpu
+
+__all__ = ["draft"]
+
+# Eshelman, latency table (Dive into Deep Learning, section 13.4); beyond the third level as one hop more.
+_CACHE_NS = {1: 1.5, 2: 5.0, 3: 16.0}
+_LONGEST_NAME = 60
+_SYSTEM = "the system: /proc/cpuinfo and /sys/devices/system/cpu"
+
+
+def draft(
+    processor: Processor,
+    cards: Sequence[Card],
+    matrix: Matrix | None,
+    remarks: Sequence[str] = (),
+    disk: tuple[str, str] | None = None,
+    *,
+    isolated: bool = False,
+) -> str:
+    """Return the topology of a machine of *processor*, *cards* and *disk* (its part, and its link's).
+
+    *remarks* stand at its head.  *isolated*: no GPUs copy directly over PCIe.
+    """
+    part, cpu_lines, own = _cpu(processor)
+    parts, gpus = _gpus(cards, slug(processor.model) or "cpu")
+    title = _title(processor, cards)
+    head = [
+        "# Drafted by validate describe. What starts with UNVERIFIED is an estimate: replace it by what you know.",
+        *(f"# {remark}" for remark in remarks),
+        "schema_version: 1",
+        f"name: {quoted(_name(processor, gpus))}",
+        f"description: {quoted(title)}",
+        'source: "drafted by validate describe from what the system and the driver report"',
+        "",
+    ]
+    own += parts
+    placement = place_gpus(matrix, processor.sockets, processor.socket_of) if matrix is not None else None
+    if placement is None:
+        placement = Placement((0,) * len(cards), guessed=processor.sockets > 1 and len(cards) > 0)
+    links, switches = _links(processor, part, cards, placement)
+    mesh, nvswitch = _nvlinks(cards, matrix)
+    devices = [*_ranges(gpus), *nvswitch, *cpu_lines, *switches]
+    if disk is not None:
+        devices.append(f'disk0: {{part: {disk[0]}, source: "UNVERIFIED: its figures; the system says its kind"}}')
+        links.append(f"- {{between: [disk0, cpu0], part: {disk[1]}}}")
+    lines = [*head]
+    if own:
+        lines += ["parts:", *own, ""]
+    lines += ["devices:", *(f"  {line}" for line in devices)]
+    if links or nvswitch:
+        lines += ["", "links:", *(f"  {line}" for line in [*links, *_switched(cards, matrix, nvswitch)])]
+    lines += mesh
+    if isolated:
+        lines += ["", 'transport: {peer_to_peer: none, source: "nvidia-smi topo -p2p r"}']
+    return "\n".join(lines) + "\n"
+
+
+def _name(processor: Processor, gpus: Sequence[str]) -> str:
+    """Return a name that says the parts of the machine: what is measured of it carries that name."""
+    boards = [f"{gpus.count(part)}x-{part}" for part in dict.fromkeys(gpus)]
+    own = find_cpu(slug(processor.model)) or slug(processor.model) or "cpu"
+    name = "-".join([*boards, f"{processor.sockets}x-{own}"])[:_LONGEST_NAME].rstrip("-.")
+    return f"{name}-draft" if name in builtin_topologies() else name
+
+
+def _title(processor: Processor, cards: Sequence[Card]) -> str:
+    names = [card.name for card in cards]
+    boards = [f"{names.count(name)} x {name}" for name in dict.fromkeys(names)]
+    return ", ".join([*boards, f"{processor.sockets} x {processor.model or 'a processor without a name'}"])[:190]
+
+
+# -- processors ------------------------------------------------------------------------
+
+
+def _cpu(processor: Processor) -> tuple[CpuPart, list[str], list[str]]:
+    """Return a part that is like the processor, the line of its devices, and the lines of a part of its own."""
+    builtin = find_cpu(slug(processor.model))
+    like = builtin or nearest_cpu(processor)
+    part = load_part(like)
+    assert isinstance(part, CpuPart)
+    name = builtin or slug(processor.model) or "cpu"
+    figures = [f"part: {quoted(name) if builtin is None else name}"]
+    if processor.memory_bytes:
+        figures.append(f"memory_size: {_size(processor.memory_bytes // processor.sockets)}")
+    if builtin is not None:
+        if processor.cores != part.core_count:
+            figures.append(f"core_count: {processor.cores}")
+        if processor.threads * (part.core_count or 1) != processor.cores * (part.thread_count or 0):
+            figures.append(f"thread_count: {processor.threads}")
+    key = "cpu0" if processor.sockets == 1 else f"cpu[0-{processor.sockets - 1}]"
+    own = [] if builtin is not None else _own_cpu(name, processor, like, part)
+    return part, [f"{key}: {{{', '.join(figures)}}}"], own
+
+
+def _own_cpu(name: str, processor: Processor, like: str, part: CpuPart) -> list[str]:
+    flop = flop_per_cycle(processor.vendor, processor.family, processor.flags) or dict(part.flop_per_cycle)
+    bits = vector_bits(processor.flags)
+    clock_Hz = processor.clock_Hz or part.clock
+    bandwidth_Bps, latency_s = part.memory_bandwidth, part.memory_latency
+    lines = [
+        f"  {quoted(name)}:",
+        "    kind: cpu",
+        f"    description: {quoted((processor.model or 'a processor that gives no name')[:100])}",
+        f"    vendor: {processor.vendor}",
+        f"    core_count: {processor.cores}",
+        f"    thread_count: {processor.threads}",
+        f"    clock: {_hertz(clock_Hz or 0.0)}",
+    ]
+    if processor.turbo_Hz:
+        lines.append(f"    turbo_clock: {_hertz(processor.turbo_Hz)}")
+    if bits:
+        lines.append(f"    vector_bits: {bits}")
+    lines.append(f"    flop_per_cycle: {{{', '.join(f'{key}: {value}' for key, value in flop.items())}}}")
+    lines.append(f"    memory_bandwidth: {(bandwidth_Bps or 0.0) / 1e9:g} GB/s")
+    if latency_s:
+        lines.append(f"    memory_latency: {latency_s * 1e9:g} ns")
+    if processor.caches:
+        lines.append("    caches:")
+    for cache in processor.caches:
+        latency_ns = _CACHE_NS.get(cache.level, 2 * _CACHE_NS[3])
+        shared = f", shared_by_cores: {cache.shared_by_cores}" if cache.shared_by_cores > 1 else ""
+        lines.append(f"      l{cache.level}: {{size: {_size(cache.size_bytes)}, latency: {latency_ns:g} ns{shared}}}")
+    lines += [f'    source: "{_SYSTEM}"', "    sources:"]
+    if not processor.clock_Hz:
+        lines.append(f'      clock: "UNVERIFIED: as {like}; fill in the base clock"')
+    elif not processor.turbo_Hz:
+        lines.append(
+            '      clock: "UNVERIFIED: what the system shows, which gives no turbo_clock; all cores may run faster"'
+        )
+    lines += [
+        '      flop_per_cycle: "UNVERIFIED: two units for vectors of the width that the flags name"',
+        f'      memory_bandwidth: "UNVERIFIED: as {like}, which is most like it; better: channels x MT/s x 8 B x 0.85"',
+    ]
+    if latency_s:
+        lines.append(f'      memory_latency: "UNVERIFIED: as {like}"')
+    if processor.caches:
+        lines.append('      caches: "UNVERIFIED: sizes of the system, latencies typical"')
+    return lines
+
+
+def _size(n_bytes: int) -> str:
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20)):
+        if n_bytes >= scale:
+            return f"{n_bytes / scale:.5g} {unit}"
+    return f"{n_bytes / 1024:.5g} KiB"
+
+
+def _hertz(clock_Hz: float) -> str:
+    return f"{clock_Hz / 1e9:.4g} GHz"
+
+
+# -- GPUs ------------------------------------------------------------------------------
+
+
+def _gpus(cards: Sequence[Card], taken: str) -> tuple[list[str], list[str]]:
+    """Return the lines of parts for GPUs that are not built in, and the name of each GPU's part."""
+    lines: list[str] = []
+    names = []
+    for card in cards:
+        name = part_of(card)
+        if name is None:
+            name = slug(card.name) or "gpu"
+            name += "-gpu" if name == taken else ""
+            if f"  {quoted(name)}:" not in lines:
+                lines += [f"  {quoted(name)}:", "    kind: gpu", f"    description: {quoted(card.name[:100])}"]
+                lines += [f"    memory_size: {card.memory_bytes >> 20} MiB"] if card.memory_bytes else []
+                lines += [
+                    "    # fill in for what compute costs: sm_count, boost_clock, peak, memory_bandwidth, l2_size",
+                    '    source: "UNVERIFIED: a GPU that is not built in; the driver says its name and memory"',
+                ]
+        names.append(name)
+    return lines, names
+
+
+def _ranges(names: Sequence[str]) -> list[str]:
+    """Return a line for each run of equal GPUs."""
+    lines = []
+    start = 0
+    for i, name in enumerate(names):
+        if i + 1 == len(names) or names[i + 1] != name:
+            key = f"gpu{start}" if start == i else f"gpu[{start}-{i}]"
+            lines.append(f"{key}: {{part: {quoted(name)}}}")
+            start = i + 1
+    return lines
+
+
+# -- links -----------------------------------------------------------------------------
+
+
+def _links(
+    processor: Processor, part: CpuPart, cards: Sequence[Card], placement: Placement
+) -> tuple[list[str], list[str]]:
+    """Return the lines of links over PCIe and between sockets, and those of PCIe switches."""
+    lines = []
+    switches = []
+    above = {gpu: number for number, members in enumerate(placement.switches) for gpu in members}
+    for gpu, card in enumerate(cards):
+        slot, said = pcie_part(card)
+        to = f"plx{above[gpu]}" if gpu in above else f"cpu{placement.socket[gpu]}"
+        notes = [] if said else ["UNVERIFIED: the driver does not say which slot"]
+        if placement.guessed and gpu not in above:
+            notes.append("UNVERIFIED: nothing says at which socket")
+        source = f', source: "{"; ".join(notes)}"' if notes else ""
+        lines.append(f"- {{between: [gpu{gpu}, {to}], part: {slot}{source}}}")
+    up = {number: len(placement.switches) + n for n, below in enumerate(placement.upper) for number in below}
+    for number, members in enumerate(placement.switches):
+        slot, _ = pcie_part(cards[members[0]])
+        switches.append(f"plx{number}: {{kind: pcie-switch}}")
+        to = f"plx{up[number]}" if number in up else f"cpu{placement.socket[members[0]]}"
+        lines.append(f"- {{between: [plx{number}, {to}], part: {slot}}}")
+    for n, below in enumerate(placement.upper):
+        members = placement.switches[below[0]]
+        slot, _ = pcie_part(cards[members[0]])
+        switches.append(f"plx{len(placement.switches) + n}: {{kind: pcie-switch}}")
+        lines.append(
+            f"- {{between: [plx{len(placement.switches) + n}, cpu{placement.socket[members[0]]}], part: {slot}}}"
+        )
+    name = "xgmi-socket" if processor.vendor == "amd" else "qpi-9.6" if (part.vector_bits or 0) < 512 else "upi-10.4-x3"
+    for a in range(processor.sockets):
+        for b in range(a + 1, processor.sockets):
+            source = '"UNVERIFIED: usual between sockets of such processors"'
+            lines.append(f"- {{between: [cpu{a}, cpu{b}], part: {name}, source: {source}}}")
+    return lines, switches
+
+
+def _through_switches(cards: Sequence[Card], matrix: Matrix) -> int:
+    """Return the NVLinks of each GPU to switches, 0 where its links go to other GPUs one by one.
+
+    They go to switches where a GPU would need more of them than it has to reach each peer directly.
+    """
+    counts = {matrix.nvlinks(a, b) for a in range(matrix.gpus) for b in range(matrix.gpus) if a != b}
+    part = load_part(part_of(cards[0]) or "")
+    if len(counts) != 1 or 0 in counts or not isinstance(part, GpuPart) or part.nvlink_count is None:
+        return 0
+    (count,) = counts
+    return count if count * (matrix.gpus - 1) > part.nvlink_count else 0
+
+
+def _nvlinks(cards: Sequence[Card], matrix: Matrix | None) -> tuple[list[str], list[str]]:
+    """Return the lines of a mesh of NVLinks, or the line of the switch that they go to."""
+    if matrix is None or not any(matrix.nvlinks(0, b) or matrix.nvlinks(1, b) for b in range(matrix.gpus)):
+        return [], []
+    name = part_of(cards[0]) or ""
+    part = load_part(name)
+    link, switch = nvlink_parts(name, part if isinstance(part, GpuPart) else None)
+    if _through_switches(cards, matrix):
+        return [], [f"nvswitch0: {{part: {switch}}}" if switch else "nvswitch0: {kind: nvlink-switch}"]
+    form = f"part: {link}" if link else "kind: nvlink\n    bandwidth: 25 GB/s"
+    lines = ["", "meshes:", f"  - {form}"]
+    if not link:
+        lines.append('    source: "UNVERIFIED: the rate of one link; fill it in"')
+    lines.append("    matrix: |")
+    for a in range(matrix.gpus):
+        cells = [matrix.between[f"GPU{a}", f"GPU{b}"] for b in range(matrix.gpus)]
+        lines.append(f"      gpu{a} {' '.join(cell if cell[:2] == 'NV' or cell == 'X' else '-' for cell in cells)}")
+    return lines, []
+
+
+def _switched(cards: Sequence[Card], matrix: Matrix | None, switch: Sequence[str]) -> list[str]:
+    if matrix is None or not switch:
+        return []
+    name = part_of(cards[0]) or ""
+    part = load_part(name)
+    link, _ = nvlink_parts(name, part if isinstance(part, GpuPart) else None)
+    gpus = f"gpu[0-{len(cards) - 1}]"
+    return [f'- {{between: ["{gpus}", nvswitch0], part: {link}, count: {_through_switches(cards, matrix)}}}']

@@ -1,0 +1,76 @@
+"""What a processor's flags imply, and what only another processor's part can suggest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+
+from simulator.topology.catalogue import load_part, part_names
+from simulator.topology.parts import CpuPart
+from validate.machine.describe.processor import Processor
+from validate.machine.measure.slug import slug
+
+__all__ = ["flop_per_cycle", "nearest_cpu", "vector_bits"]
+
+_ZEN_5 = 26  # the family from which AMD's vectors of 512 bits go in one piece
+_DESKTOPS = frozenset(("ryzen", "athlon", "pentium", "celeron", "threadripper", "apple"))
+_DESKTOP, _SERVER = "generic-desktop-cpu", "generic-server-cpu"
+_NO_PATTERN = frozenset((_DESKTOP, _SERVER, "knl-7250-cpu"))  # stand for nothing that is sold, or for no host
+_MANY_CORES = 10  # that a desktop without a name hardly has
+
+
+def vector_bits(flags: Collection[str]) -> int | None:
+    """Return the width of a vector register that *flags* name."""
+    if "avx512f" in flags:
+        return 512
+    if "avx" in flags:
+        return 256
+    return 128 if "sse2" in flags or "asimd" in flags else None
+
+
+def flop_per_cycle(vendor: str, family: int, flags: Collection[str]) -> dict[str, int]:
+    """Return the FLOPs of one core in a cycle by precision, as cores with such flags usually have them.
+
+    Two units for vectors, fused where there is ``fma``.  AMD's take 512 bits in two halves before Zen 5.
+    """
+    bits = vector_bits(flags)
+    if bits is None:
+        return {}
+    if "asimd" in flags:
+        fp32 = 32 if "sve" in flags else 16
+        found = {"fp64": fp32 // 2, "fp32": fp32}
+        return found | ({"bf16": 2 * fp32} if "bf16" in flags else {})
+    if bits == 512 and vendor == "amd" and family < _ZEN_5:
+        bits = 256
+    fp32 = 2 * bits // 32 * (2 if "fma" in flags else 1)
+    found = {"fp64": fp32 // 2, "fp32": fp32}
+    if "avx512_fp16" in flags:
+        found["fp16"] = 2 * fp32
+    if "amx_bf16" in flags:
+        found["bf16"] = 16 * fp32
+    elif "avx512_bf16" in flags:
+        found["bf16"] = 2 * fp32
+    if "amx_int8" in flags:
+        found["int8"] = 32 * fp32
+    elif "avx512_vnni" in flags:
+        found["int8"] = 4 * fp32
+    return found
+
+
+def nearest_cpu(processor: Processor) -> str:
+    """Return the built-in part that *processor* is most like: of its maker, as wide, of as many cores."""
+    words = slug(processor.model).split("-")
+    if _DESKTOPS.intersection(words) or (processor.vendor == "intel" and "core" in words):
+        return _DESKTOP
+    wide = vector_bits(processor.flags)
+    found = []
+    for name in part_names("cpu"):
+        part = load_part(name)
+        assert isinstance(part, CpuPart)
+        if part.vendor != processor.vendor or name in _NO_PATTERN:
+            continue
+        ratio = abs(math.log((part.core_count or 1) / processor.cores))
+        found.append((part.vector_bits != wide, round(ratio, 6), name))
+    if found and processor.vendor != "other":
+        return min(found)[2]
+    return _SERVER if processor.cores * processor.sockets >= _MANY_CORES else _DESKTOP

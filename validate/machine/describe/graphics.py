@@ -1,0 +1,95 @@
+"""The GPUs that the driver lists, and the built-in parts that they are."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+from simulator.topology.catalogue import load_part
+from simulator.topology.parts import GpuPart
+from validate.machine.measure.slug import slug
+from validate.tables.names import gpu_names
+
+__all__ = ["Card", "ask_driver", "parse_cards", "part_of", "pcie_part"]
+
+_FIELDS = "name,memory.total,pcie.link.gen.max,pcie.link.width.max"
+_FIGURES = 3  # beside the name
+_BESIDE_CPU = frozenset(("gh200-480gb", "gb200", "gb300"))  # joined with their CPU by NVLink-C2C
+_MAKERS = ("nvidia-", "amd-", "tesla-", "geforce-")
+_WAIT_S = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A GPU as the driver calls it; 0 where it says nothing."""
+
+    name: str
+    memory_bytes: int = 0
+    pcie_generation: int = 0
+    pcie_lanes: int = 0
+
+
+def ask_driver() -> tuple[tuple[Card, ...], str, str]:
+    """Return the GPUs and the texts of ``nvidia-smi topo -m`` and ``-p2p r``; none and empty without a driver."""
+    listed = _nvidia_smi(f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits")
+    cards = parse_cards(listed)
+    matrix = _nvidia_smi("topo", "-m") if cards else ""
+    return cards, matrix, _nvidia_smi("topo", "-p2p", "r") if len(cards) > 1 else ""
+
+
+def parse_cards(text: str) -> tuple[Card, ...]:
+    """Return the GPUs of a listing with name, MiB, PCIe generation and lanes, one a line."""
+    found = []
+    for line in text.splitlines():
+        name, *figures = (cell.strip() for cell in line.split(","))
+        if not name or len(figures) < _FIGURES:  # "No devices were found"
+            continue
+        numbers = [int(cell) if re.fullmatch(r"\d{1,7}", cell, re.ASCII) else 0 for cell in figures]
+        memory, generation, lanes = [*numbers, 0, 0, 0][:3]
+        found.append(Card(name, memory << 20, generation, lanes))
+    return tuple(found)
+
+
+def part_of(card: Card) -> str | None:
+    """Return the built-in part that the driver's name stands for, None where none is known by it."""
+    known = {slug(name): part for name, part in gpu_names().items()}
+    plain = slug(card.name)
+    while plain not in known:
+        maker = next((maker for maker in _MAKERS if plain.startswith(maker)), None)
+        if maker is None:
+            return None
+        plain = plain.removeprefix(maker)
+    return known[plain]
+
+
+def pcie_part(card: Card) -> tuple[str, bool]:
+    """Return the link part between a card and its CPU, and whether it is certain."""
+    if part_of(card) in _BESIDE_CPU:
+        return "nvlink-c2c", True
+    name = f"pcie{card.pcie_generation}-x{card.pcie_lanes}"
+    if card.pcie_generation and load_part(name) is not None:
+        return name, True
+    part = load_part(part_of(card) or "")
+    recent = isinstance(part, GpuPart) and part.architecture.split(maxsplit=1)[:1] in (["Hopper"], ["Blackwell"])
+    return ("pcie5-x16" if recent else "pcie4-x16"), False
+
+
+def _nvidia_smi(*arguments: str) -> str:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ""
+    try:
+        done = subprocess.run(
+            [program, *arguments],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_WAIT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,0 +1,84 @@
+"""What one case of a measurement is: the row it gives, and the work that is timed for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from validate.machine.measure.bench import Bench
+from validate.machine.measure.statistics import Interval
+from validate.machine.measure.timing import Call, Stopwatch
+
+__all__ = ["Case", "Columns", "Mode", "Unavailable", "Work"]
+
+Mode = Literal["stream", "single", "graph"]
+"""How calls are issued: one after the other; each alone, the host's part in it; from a captured graph."""
+Columns = dict[str, str | int | float]
+
+
+class Unavailable(Exception):  # noqa: N818  no error: not every machine has everything
+    """A case, or a whole group, cannot run on this machine; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is timed.
+
+    Attributes
+    ----------
+    call : Call
+        Runs it once.
+    mode : Mode
+        How calls are issued.
+    figures : function or None
+        Further columns from what was measured, bandwidth for example; the time alone where None.
+    own : function or None
+        Measures by itself and returns the interval, where the loop of ``time_call`` does not fit.
+    watch : Stopwatch or None
+        What times the calls, where the bench's own stopwatch does not fit; the mode tells how many at a time.
+    at_least : int
+        Calls that a sample must hold, so that all buffers have their turn.
+    hard : bool
+        Whether it computes as hard as the device can: then its clock must settle first.
+
+    """
+
+    call: Call
+    mode: Mode = "stream"
+    figures: Callable[[Interval], Mapping[str, Any]] | None = None
+    own: Callable[[], Interval] | None = None
+    watch: Stopwatch | None = None
+    at_least: int = 1
+    hard: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One row to be measured.
+
+    Attributes
+    ----------
+    group : str
+        ``ops``, ``copies``, ...: what ``--only`` names.
+    table : str
+        The file its row goes to.
+    columns : mapping
+        What the row says of it before it is measured; no two cases of a table have the same.
+    build : function
+        Allocates on a bench and returns the work; raises Unavailable, or torch's errors.
+    needs_bytes : int
+        Memory that it takes about; a case that is too large for the device is left out with that reason.
+
+    """
+
+    group: str
+    table: str
+    columns: Mapping[str, str | int | float]
+    build: Callable[[Bench], Work]
+    needs_bytes: int = field(default=0)
+
+    @property
+    def title(self) -> str:
+        """A few words for messages."""
+        return " ".join(f"{value}" for value in self.columns.values() if value != "")

@@ -1,0 +1,191 @@
+"""The latency of a load: a walk along pointers that lie in random order, by how many lines it visits.
+
+Each line of the working set holds the address of the next; one cycle visits them all (Drepper, What Every
+Programmer Should Know About Memory, section 3.3.2).  No load can begin before the one before it is done, so
+the time of a step is the latency of whatever level holds the set, address translation included.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from validate.machine.measure.bench import Bench
+from validate.machine.measure.case import Case, Columns, Unavailable, Work
+from validate.machine.measure.cases.nvrtc import Kernel
+from validate.machine.measure.cases.sizes import ladder, spread
+from validate.machine.measure.statistics import Interval
+from validate.machine.measure.timing import Call
+
+__all__ = ["chase_cases", "cycle"]
+
+_CPU_LINE, _GPU_LINE = 64, 128
+_LEAST, _MOST = 4 << 10, 1 << 30
+_STEPS = 16384  # of a call; a multiple of what the loops unroll
+_L1_LINES = 4096  # no GPU's first cache holds more; a kernel finds it empty
+
+_CPU_SOURCE = """
+#define NEXT p = *(void **)p;
+void *chase(void *p, long steps) {
+    for (long i = 0; i < steps; i += 8) { NEXT NEXT NEXT NEXT NEXT NEXT NEXT NEXT }
+    return p;
+}
+/* A chain of operations that take a cycle each; the empty asm keeps the compiler from merging them. */
+#define TURN x ^= y; __asm__ volatile("" : "+r"(x));
+unsigned long spin(unsigned long x, unsigned long y, long turns) {
+    for (long i = 0; i < turns; i += 8) { TURN TURN TURN TURN TURN TURN TURN TURN }
+    return x;
+}
+"""
+_GPU_SOURCE = """
+#define NEXT asm volatile("ld.global.u64 %0, [%0];" : "+l"(p) :: "memory");
+#define READ(value, what) asm volatile("mov.u64 %0, %%" what ";" : "=l"(value) :: "memory");
+extern "C" __global__ void chase(unsigned long long *state, unsigned long long warm, unsigned long long steps) {
+    unsigned long long p = state[0], began, ended, began_ns, ended_ns;
+    for (unsigned long long i = 0; i < warm; i++) { NEXT }
+    state[3] = p;  /* waits for the last of them */
+    READ(began_ns, "globaltimer") READ(began, "clock64")
+    for (unsigned long long i = 0; i < steps; i += 8) { NEXT NEXT NEXT NEXT NEXT NEXT NEXT NEXT }
+    state[0] = p;
+    READ(ended, "clock64") READ(ended_ns, "globaltimer")
+    state[1] += ended - began;
+    state[2] += ended_ns - began_ns;
+}
+"""
+_CYCLES, _NS = 1, 2  # places in its state
+
+
+def chase_cases(bench: Bench, largest: int) -> Iterator[Case]:
+    """Yield the walks, from what the nearest cache holds to *largest* bytes."""
+    for size in spread(ladder(_LEAST, min(largest, _MOST), 2 if bench.is_cuda else 4)):
+        columns: Columns = {
+            "bench": "pointer chase",
+            "kernel": "load after load",
+            "bytes": size,
+            "threads": 1,
+            "dtype": "",
+        }
+        build = partial(_on_gpu if bench.is_cuda else _on_cpu, size)
+        needs_bytes = 4 * size  # while the order is drawn
+        yield Case("memory", "memory.csv", columns, build, needs_bytes=needs_bytes)
+
+
+def cycle(lines: int, line_bytes: int, device: Any) -> torch.Tensor:
+    """Return *lines* lines whose first words hold the address of another, so that one cycle visits them all."""
+    words = torch.zeros(lines, line_bytes // 8, dtype=torch.int64, device=device)
+    order = torch.randperm(lines, generator=torch.Generator(device).manual_seed(lines), device=device)
+    words[order, 0] = words.data_ptr() + line_bytes * order.roll(-1)
+    return words
+
+
+def _on_cpu(size: int, bench: Bench) -> Work:
+    library = _library()
+    words = cycle(size // _CPU_LINE, _CPU_LINE, bench.device)
+    place = library.chase(words.data_ptr(), max(_STEPS, size // _CPU_LINE))  # once round: what fits a cache is there
+    clock_Hz = _clock(library)
+
+    def call(_: int, kept: Any = words) -> None:
+        del kept  # the walk is over memory that must stay
+        nonlocal place
+        place = library.chase(place, _STEPS)
+
+    return Work(call, figures=lambda interval: _figures(interval, clock_Hz))
+
+
+def _figures(interval: Interval, clock_Hz: float) -> dict[str, float]:
+    latency_s = interval.median / _STEPS
+    return {"latency_s": latency_s, "latency_cycles": latency_s * clock_Hz, "clock_MHz": clock_Hz / 1e6}
+
+
+@lru_cache(maxsize=1)
+def _library() -> ctypes.CDLL:
+    """Return the compiled walk; raises Unavailable without a compiler."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        raise Unavailable("no C compiler (cc, gcc or clang) to compile the walk with")
+    with tempfile.TemporaryDirectory(prefix="toposim-chase-") as folder:
+        source, target = Path(folder) / "chase.c", Path(folder) / "chase.so"
+        source.write_text(_CPU_SOURCE, encoding="ascii")
+        command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(target), str(source)]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise Unavailable(f"{Path(compiler).name} could not be run: {type(error).__name__}") from None
+        if done.returncode:
+            raise Unavailable(f"{Path(compiler).name} failed: {' '.join(done.stderr.split())[:120]}")
+        library = ctypes.CDLL(str(target))  # stays mapped when its file is gone
+    library.chase.restype, library.chase.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_long)
+    library.spin.restype = ctypes.c_ulong
+    library.spin.argtypes = (ctypes.c_ulong, ctypes.c_ulong, ctypes.c_long)
+    return library
+
+
+def _clock(library: ctypes.CDLL) -> float:
+    """Return the core's clock in Hz: turns of one cycle each, the fastest of many tries, less what a call costs.
+
+    A try takes some 20 us, so that few of them are interrupted, however busy the machine is.
+    """
+    turns = 1 << 16
+
+    def fastest(count: int) -> float:
+        best_s = float("inf")
+        for _ in range(64):
+            began_s = time.perf_counter()
+            library.spin(1, 3, count)
+            best_s = min(best_s, time.perf_counter() - began_s)
+        return best_s
+
+    return turns / max(fastest(2 * turns) - fastest(turns), 1e-9)
+
+
+class _DeviceWatch:
+    """Takes the seconds of a walk from the GPU's own timer, which starts after the walk has warmed the caches."""
+
+    def __init__(self, state: torch.Tensor, bench: Bench) -> None:
+        self._state, self._bench = state, bench
+        self.cycles_per_s = 0.0
+
+    def sample(self, call: Call, calls: int) -> float:
+        """Return the seconds of *calls* walks, the part that counts."""
+        self._state[_CYCLES : _NS + 1] = 0
+        for i in range(calls):
+            call(i)
+        self._bench.sensors.look()
+        cycles, nanoseconds = self._state[_CYCLES : _NS + 1].tolist()
+        self.cycles_per_s = cycles / nanoseconds * 1e9
+        return float(nanoseconds) / 1e9
+
+
+def _on_gpu(size: int, bench: Bench) -> Work:
+    kernel = _kernel(str(bench.device))
+    lines = size // _GPU_LINE
+    words = cycle(lines, _GPU_LINE, bench.device)
+    words.sum()  # what fits the last cache is there
+    state = torch.zeros(4, dtype=torch.int64, device=bench.device)
+    state[0] = words.data_ptr()
+    watch = _DeviceWatch(state, bench)
+    warm = lines if lines <= _L1_LINES else 0
+
+    def call(_: int, kept: Any = words) -> None:
+        del kept  # the walk is over memory that must stay
+        kernel.launch((state.data_ptr(), warm, _STEPS))
+
+    return Work(call, figures=lambda interval: _figures(interval, watch.cycles_per_s), watch=watch)
+
+
+@lru_cache(maxsize=1)
+def _kernel(device: str) -> Kernel:
+    """Return the compiled walk for *device*, the current one."""
+    del device  # a key of the cache
+    return Kernel(_GPU_SOURCE, "chase")

@@ -1,0 +1,255 @@
+"""Collectives between the GPUs of this machine, by size: NCCL as torch.distributed calls it.
+
+Sizes and bandwidths are those of nccl-tests (doc/PERFORMANCE.md): the size is that of the whole buffer, of the
+gathered one for all_gather, of the one to be scattered for reduce_scatter; algbw is size over time, busbw what a
+link would have to carry, were the collective ideal.  Of sendrecv each rank sends to the next one and receives
+from the one before.  The time is the device's on the slowest rank.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from validate.machine.measure.bench import Bench
+from validate.machine.measure.case import Case, Columns, Unavailable, Work
+from validate.machine.measure.cases.sizes import ladder, spread
+from validate.machine.measure.ranks import Ranks, RanksFailed
+from validate.machine.measure.statistics import Interval
+from validate.machine.measure.timing import Effort
+from validate.machine.measure.together import MOST_CALLS, time_together
+
+__all__ = ["bus_factor", "cases", "group_cases"]
+
+_LEAST, _MOST, _FACTOR = 8, 1 << 30, 4
+_EFFORT = Effort(longest_s=0.5, warmup_s=0.01)
+_START_S, _TIMEOUT_S = 120.0, 40.0
+_MOST_FAULTS = 3
+_FLOAT_BYTES = 4
+_FEWER = ("all_reduce", "sendrecv")  # what is measured of groups of fewer than all
+_IN_PLACE = ("all_reduce", "broadcast", "reduce")
+_SUMMED = ("all_reduce", "reduce")  # in place: each call adds to what the one before has left
+
+
+def cases(bench: Bench, machine: str) -> Iterator[Case]:
+    """Return collectives of all GPUs, then of fewer; raises Unavailable where there are not two."""
+    del machine
+    if not bench.is_cuda:
+        raise Unavailable("collectives are measured between GPUs, and here is none")
+    count = torch.cuda.device_count()
+    if bench.alone:
+        raise Unavailable("--device names one GPU; collectives take two")
+    if count < 2:
+        raise Unavailable("there is one GPU; collectives take two")
+    return group_cases(bench, _group_sizes(count))
+
+
+def _group_sizes(count: int) -> list[int]:
+    """Return how many GPUs take part: all, two, and the powers of two between."""
+    powers = [2**i for i in range(1, count.bit_length()) if 2**i < count]
+    return [count, *powers]
+
+
+def group_cases(bench: Bench, counts: Sequence[int], most_bytes: int = _MOST) -> Iterator[Case]:
+    """Yield collectives of groups of *counts* ranks, on GPUs or, where *bench* is a CPU, by gloo over loopback."""
+    groups = _Groups(bench)
+    algorithm = os.environ.get("NCCL_ALGO", "") if bench.is_cuda else ""
+    try:
+        for count in counts:
+            largest = min(most_bytes, 1 << (bench.memory_bytes // 4).bit_length() - 1)
+            for size in spread(sorted({*ladder(_LEAST, largest, _FACTOR), largest})):
+                for name in _COLLECTIVES if count == counts[0] else _FEWER:
+                    whole = _whole(size, count)
+                    if not whole and name not in _ANY_SIZE:
+                        continue
+                    columns: Columns = {
+                        "n_nodes": 1,
+                        "n_gpus": count if bench.is_cuda else 0,
+                        "gpu_set": f"0-{count - 1}" if bench.is_cuda else "",
+                        "group_size": count,
+                        "n_groups_concurrent": 1,
+                        "collective": name,
+                        "bytes": size if name in _ANY_SIZE else whole,
+                        "dtype": "fp32",
+                        "placement": "in-place" if name in _IN_PLACE else "out-of-place",
+                        "algorithm_forced": algorithm,
+                        "note": "" if bench.is_cuda else "gloo over loopback",
+                    }
+                    build = partial(groups.build, name, int(columns["bytes"]), count)
+                    yield Case("collectives", "collectives.csv", columns, build, needs_bytes=2 * size)
+    finally:
+        groups.close()
+
+
+def _whole(size: int, count: int) -> int:
+    """Return the most bytes, not above *size*, that are as many whole numbers for each of *count* ranks."""
+    unit = count * _FLOAT_BYTES
+    return size // unit * unit
+
+
+def bus_factor(name: str, count: int) -> float:
+    """Return busbw over algbw of a collective of *count* ranks (nccl-tests, doc/PERFORMANCE.md)."""
+    if name == "all_reduce":
+        return 2 * (count - 1) / count
+    return (count - 1) / count if name in ("all_gather", "reduce_scatter", "all_to_all") else 1.0
+
+
+class _Groups:
+    """The ranks that are at work: those of one group at a time, kept from case to case."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._ranks: Ranks | None = None
+        self._faults: dict[int, list[str]] = {}
+
+    def build(self, name: str, size: int, count: int, _: Bench) -> Work:
+        """Return the work of one case."""
+        return Work(
+            lambda _: None, own=partial(self._measure, name, size, count), figures=partial(_figures, name, size, count)
+        )
+
+    def _measure(self, name: str, size: int, count: int) -> Interval:
+        faults = self._faults.setdefault(count, [])
+        if len(faults) >= _MOST_FAULTS:
+            raise Unavailable(f"given up after faults, the last of them: {faults[-1]}")
+        try:
+            ranks = self._group(count)
+        except RanksFailed as fault:  # a start takes long: no second one
+            faults += [str(fault)] * _MOST_FAULTS
+            raise
+        try:
+            intervals = ranks.run(
+                _time_on_rank, name, size, _EFFORT, timeout_s=_TIMEOUT_S, look=self._bench.sensors.look
+            )
+        except RanksFailed as fault:
+            faults.append(str(fault))
+            raise
+        found: Interval = intervals[0]  # all ranks have the same: the slowest one's
+        return found
+
+    def _group(self, count: int) -> Ranks:
+        if self._ranks is None or self._ranks.count != count or not self._ranks.alive:
+            self.close()
+            self._ranks = Ranks(count, cuda=self._bench.is_cuda, start_s=_START_S)
+        return self._ranks
+
+    def close(self) -> None:
+        """End the ranks."""
+        if self._ranks is not None:
+            self._ranks.close()
+        self._ranks = None
+
+
+def _figures(name: str, size: int, count: int, interval: Interval) -> Mapping[str, Any]:
+    rate = size / interval.median / 1e9
+    return {"time_s": interval.median, "algbw_GBps": rate, "busbw_GBps": rate * bus_factor(name, count)}
+
+
+def _time_on_rank(rank: int, count: int, name: str, size: int, effort: Effort) -> Interval:
+    cuda = dist.get_backend() == "nccl"
+    device = f"cuda:{rank}" if cuda else "cpu"
+    torch.manual_seed(rank)
+    made: list[torch.Tensor] = []
+
+    def numbers(share: int = 1) -> torch.Tensor:
+        made.append(torch.randn(size // share // _FLOAT_BYTES, device=device))
+        return made[-1]
+
+    def renew() -> None:
+        for x in made:
+            x.normal_().mul_(_first_size(count))
+
+    try:
+        call = _COLLECTIVES[name](rank, count, numbers)
+        return time_together(call, effort, cuda=cuda, renew=renew if name in _SUMMED else None)
+    finally:
+        if cuda:  # what is measured besides these ranks may need the memory
+            torch.cuda.empty_cache()
+
+
+def _first_size(count: int) -> float:
+    """Return how large numbers are to be that *count* ranks sum up again and again, so that they stay finite.
+
+    Each of a sample's calls makes them *count* times as large: they pass through 1 halfway.
+    """
+    return max(2.0**-125, math.pow(count, -MOST_CALLS / 2))
+
+
+Numbers = Callable[..., Any]
+"""Gives a buffer of the case's size, or of its *share*-th part."""
+
+
+def _newest(*names: str) -> Callable[..., Any]:
+    """Return the function that this version of torch has, by its newest name."""
+    found: Callable[..., Any] = next(getattr(dist, name) for name in names if hasattr(dist, name))
+    return found
+
+
+def _all_reduce(rank: int, count: int, numbers: Numbers) -> Callable[[int], object]:
+    del rank, count
+    x = numbers()
+    return lambda _: dist.all_reduce(x)
+
+
+def _all_gather(rank: int, count: int, numbers: Numbers) -> Callable[[int], object]:
+    del rank
+    x, out = numbers(count), numbers()
+    gather = _newest("all_gather_single", "all_gather_into_tensor")
+    return lambda _: gather(out, x)
+
+
+def _reduce_scatter(rank: int, count: int, numbers: Numbers) -> Callable[[int], object]:
+    del rank
+    x, out = numbers(), numbers(count)
+    scatter = _newest("reduce_scatter_single", "reduce_scatter_tensor")
+    return lambda _: scatter(out, x)
+
+
+def _all_to_all(rank: int, count: int, numbers: Numbers) -> Callable[[int], object]:
+    del rank, count
+    x, out = numbers(), numbers()
+    return lambda _: dist.all_to_all_single(out, x)
+
+
+def _broadcast(rank: int, count: int, numbers: Numbers) -> Callable[[int], object]:
+    del rank, count
+    x = numbers()
+    return lambda _: dist.broadcast(x, 0)
+
+
+def _reduce(rank: int, count: int, numbers: Numbers) -> Callable[[int], object]:
+    del rank, count
+    x = numbers()
+    return lambda _: dist.reduce(x, 0)
+
+
+def _sendrecv(rank: int, count: int, numbers: Numbers) -> Callable[[int], object]:
+    x, out = numbers(), numbers()
+
+    def call(_: int) -> None:
+        ways = [
+            dist.P2POp(dist.isend, x, (rank + 1) % count),
+            dist.P2POp(dist.irecv, out, (rank - 1) % count),
+        ]
+        for request in dist.batch_isend_irecv(ways):
+            request.wait()
+
+    return call
+
+
+_COLLECTIVES: dict[str, Callable[[int, int, Numbers], Callable[[int], object]]] = {
+    "all_reduce": _all_reduce,
+    "all_gather": _all_gather,
+    "reduce_scatter": _reduce_scatter,
+    "all_to_all": _all_to_all,
+    "broadcast": _broadcast,
+    "sendrecv": _sendrecv,
+    "reduce": _reduce,
+}
+_ANY_SIZE = ("all_reduce", "broadcast", "reduce", "sendrecv")

@@ -1,0 +1,165 @@
+"""Copies between host and device, within a device, within the host, and between devices.
+
+``GBps`` is what is copied per second, counted once (memory that is read and written within one device
+sees twice that); of copies both ways at once it is the sum.  From pinned memory the copy engine works by
+itself: its time is the device's, between events on a stream that has all copies in its queue.  Pageable
+memory goes through the host, which is timed by its clock.  ``latency_s`` stands at the least size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import permutations
+from typing import Any
+
+import torch
+
+from validate.machine.measure.bench import Bench
+from validate.machine.measure.case import Case, Columns, Work
+from validate.machine.measure.cases.contents import random_bytes
+from validate.machine.measure.cases.host_memory import host_bytes
+from validate.machine.measure.cases.memory import usable_threads
+from validate.machine.measure.cases.sizes import ladder, spread
+from validate.machine.measure.statistics import Interval
+from validate.machine.measure.timing import Stopwatch
+from validate.machine.measure.watches import QueuedStopwatch, ThreadsStopwatch, WallStopwatch
+
+__all__ = ["cases"]
+
+_LEAST, _MOST, _CPU_MOST = 4 << 10, 1 << 30, 256 << 20
+_PAIRS_MOST = 256 << 20
+
+
+def cases(bench: Bench, machine: str) -> Iterator[Case]:
+    """Yield all kinds of copies at the largest size, then at the least, then between; pairs of devices last.
+
+    A GPU that was named is measured alone: others may be at somebody else's work.
+    """
+    del machine
+    if not bench.is_cuda:
+        threads = sorted({usable_threads(), 1}, reverse=True)
+        for size in spread(ladder(_LEAST, min(_CPU_MOST, _part(bench)))):
+            for count in threads:
+                yield _case(
+                    "h2h",
+                    "host",
+                    "host",
+                    size,
+                    "",
+                    partial(_within_host, size, count),
+                    f"{count} thread{'s' * (count > 1)}",
+                )
+        return
+    here = str(bench.device)
+    for size in spread(ladder(_LEAST, min(_MOST, _part(bench)))):
+        for pinned in (1, 0):
+            yield _case("h2d", "host", here, size, pinned, partial(_with_host, size, pinned, True))
+            yield _case("d2h", here, "host", size, pinned, partial(_with_host, size, pinned, False))
+        yield _case("d2d", here, here, size, "", partial(_within_device, size))
+        yield _case("bidir", here, "host", size, 1, partial(_both_ways_with_host, size), "both ways together")
+        yield _case("h2h", "host", "host", size, "", partial(_within_host, size, None), "all threads")
+    if not bench.alone:
+        yield from _pairs(bench)
+
+
+def _pairs(bench: Bench) -> Iterator[Case]:
+    """Yield copies between GPUs: all pairs at the largest and the least size, one GPU with all others between."""
+    count = torch.cuda.device_count()
+    pairs = list(permutations(range(count), 2))
+    sizes = spread(ladder(_LEAST, min(_PAIRS_MOST, bench.memory_bytes // 8)))
+    for size in sizes:
+        for source, target in pairs:
+            if size not in sizes[:2] and 0 not in (source, target):
+                continue
+            one, other = f"cuda:{source}", f"cuda:{target}"
+            way = "peer access" if _reaches(source, target) else "through host memory"
+            yield _case("p2p", one, other, size, "", partial(_between, size, source, target), way)
+            if source < target:
+                note = f"{way}; both ways together"
+                yield _case("p2p_bidir", one, other, size, "", partial(_both_ways, size, source, target), note)
+
+
+def _part(bench: Bench) -> int:
+    """Return how large a buffer may be where several are needed, on the device and on the host."""
+    return min(bench.memory_bytes, host_bytes()) // 8
+
+
+def _reaches(source: int, target: int) -> bool:
+    return bool(torch.cuda.can_device_access_peer(source, target))
+
+
+def _case(kind: str, src: str, dst: str, size: int, pinned: int | str, build: Any, note: str = "") -> Case:
+    columns: Columns = {"kind": kind, "src": src, "dst": dst, "bytes": size, "pinned": pinned, "note": note}
+    return Case("copies", "copies.csv", columns, build, needs_bytes=4 * size)
+
+
+def _work(call: Any, size: int, watch: Stopwatch | None, ways: int = 1) -> Work:
+    def figures(interval: Interval) -> dict[str, float | None]:
+        return {
+            "GBps": ways * size / interval.median / 1e9,
+            "time_s": interval.median,
+            "latency_s": interval.median if size == _LEAST else None,
+        }
+
+    return Work(call, figures=figures, watch=watch)
+
+
+def _with_host(size: int, pinned: int, to_device: bool, bench: Bench) -> Work:
+    host, device = random_bytes(size, "cpu", pinned=bool(pinned)), random_bytes(size, bench.device)
+    source, target = (host, device) if to_device else (device, host)
+    watch: Stopwatch = QueuedStopwatch(bench) if pinned else WallStopwatch(bench)
+    return _work(lambda _: target.copy_(source, non_blocking=bool(pinned)), size, watch)
+
+
+def _within_device(size: int, bench: Bench) -> Work:
+    source, target = (random_bytes(size, bench.device) for _ in range(2))
+    return _work(lambda _: target.copy_(source), size, QueuedStopwatch(bench))
+
+
+def _within_host(size: int, threads: int | None, bench: Bench) -> Work:
+    del bench
+    source, target = (random_bytes(size, "cpu") for _ in range(2))
+    return _work(lambda _: target.copy_(source), size, ThreadsStopwatch(threads or usable_threads()))
+
+
+def _both_ways_with_host(size: int, bench: Bench) -> Work:
+    """Return a copy to the device and one from it, each on a stream of its own."""
+    up, down = (random_bytes(size, "cpu", pinned=True) for _ in range(2))
+    above, below = (random_bytes(size, bench.device) for _ in range(2))
+    streams = [torch.cuda.Stream(bench.device) for _ in range(2)]
+
+    def call(_: int) -> None:
+        main = torch.cuda.current_stream()
+        for stream, target, source in zip(streams, (above, down), (up, below), strict=True):
+            stream.wait_stream(main)
+            with torch.cuda.stream(stream):
+                target.copy_(source, non_blocking=True)
+        for stream in streams:
+            main.wait_stream(stream)
+
+    return _work(call, size, QueuedStopwatch(bench), ways=2)
+
+
+def _between(size: int, source: int, target: int, bench: Bench) -> Work:
+    sent, got = random_bytes(size, f"cuda:{source}"), random_bytes(size, f"cuda:{target}")
+    # torch puts such a copy on the stream of its source.
+    return _work(lambda _: got.copy_(sent, non_blocking=True), size, QueuedStopwatch(bench, source))
+
+
+def _both_ways(size: int, one: int, other: int, bench: Bench) -> Work:
+    """Return copies either way between two GPUs, each on streams that the other does not wait for."""
+    ends = ((one, other), (other, one))
+    buffers = [(random_bytes(size, f"cuda:{source}"), random_bytes(size, f"cuda:{target}")) for source, target in ends]
+    streams = [(torch.cuda.Stream(source), torch.cuda.Stream(target)) for source, target in ends]
+
+    def call(_: int) -> None:
+        main = torch.cuda.current_stream(one)
+        for (sent, got), (at_source, at_target) in zip(buffers, streams, strict=True):
+            at_source.wait_stream(main)
+            with torch.cuda.stream(at_target), torch.cuda.stream(at_source):
+                got.copy_(sent, non_blocking=True)
+        for at_source, _at_target in streams:
+            main.wait_stream(at_source)
+
+    return _work(call, size, QueuedStopwatch(bench, one), ways=2)

@@ -1,0 +1,238 @@
+"""What issuing work costs: on the device, by way of issuing; on the host, by what is issued."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from validate.machine.measure.bench import Bench, capture
+from validate.machine.measure.case import Case, Mode, Work
+from validate.machine.measure.timing import Call, Stopwatch
+from validate.machine.measure.watches import HostStopwatch, ThreadsStopwatch
+
+__all__ = ["cases"]
+
+_ELEMENTS = 64  # so few that the kernel itself takes no time that counts
+_CHAIN = 16  # operators one after the other, so that what a call costs once hardly counts
+_PARAMETERS = 64
+_COMMON = 4  # of the layers, those that most networks have most of come first
+_MODES: dict[Mode, str] = {
+    "stream": "one after the other",
+    "single": "alone, waiting for it",
+    "graph": "from a captured graph",
+}
+_HOST = "host time"
+_AUTOCAST = "linear under autocast to bf16"
+
+
+def cases(bench: Bench, machine: str) -> Iterator[Case]:
+    """Yield small operators under each way of issuing them, then what the host pays by kind of call."""
+    del machine
+    for metric, build in _ON_DEVICE.items():
+        for mode, words in _MODES.items():
+            if bench.is_cuda or mode != "graph":  # a CPU has no graphs
+                yield _case(f"time of {metric}", f"torch eager, {words}", partial(_timed, build, mode))
+    names = list(_LAYERS)
+    yield from _layer_cases(names[:_COMMON])
+    for name in _OPTIMISERS:
+        yield _case(f"{_HOST} of a step of {name}", f"{_PARAMETERS} parameters", partial(_optimiser, name))
+    for count in (1, 10, 100) if bench.is_cuda else ():
+        of = f"of a graph of {count} kernel{'s' if count > 1 else ''}"
+        yield _case(f"{_HOST} {of}", "captured graph, replay", partial(_replay, count, None))
+        yield _case(f"time {of}", "captured graph, replays one after the other", partial(_replay, count, "stream"))
+        yield _case(f"time {of}", "captured graph, replay alone", partial(_replay, count, "single"))
+    yield from _layer_cases(names[_COMMON:])
+    for metric, build in _ON_HOST.items():
+        yield _case(f"{_HOST} of {metric}", "torch eager", partial(_hosted, build))
+    for metric, build in _ON_QUEUE.items() if bench.is_cuda else ():
+        yield _case(f"{_HOST} of {metric}", "CUDA", partial(_hosted, build))
+
+
+def _layer_cases(names: Sequence[str]) -> Iterator[Case]:
+    for name in names:
+        for backward in (False, True):
+            metric = f"{_HOST} of {name}, forward{' and backward' if backward else ', recorded'}"
+            yield _case(metric, f"torch eager, chain of {_CHAIN}", partial(_chain, name, backward))
+
+
+def _case(metric: str, mode: str, build: Callable[[Bench], Work]) -> Case:
+    return Case("launch", "launch.csv", {"metric": metric, "mode": mode}, build)
+
+
+def _host(bench: Bench) -> Stopwatch:
+    """Return what times the host's part: on a CPU, where issuing and computing are one, that of one thread."""
+    return HostStopwatch(bench) if bench.is_cuda else ThreadsStopwatch(1)
+
+
+def _timed(build: Callable[[Bench], Call], mode: Mode, bench: Bench) -> Work:
+    return Work(build(bench), mode)
+
+
+def _hosted(build: Callable[[Bench], Call], bench: Bench) -> Work:
+    return Work(build(bench), watch=_host(bench))
+
+
+def _relu(bench: Bench) -> Call:
+    x = torch.zeros(_ELEMENTS, device=bench.device)
+    return lambda _: torch.relu_(x)
+
+
+def _sum(bench: Bench) -> Call:
+    x, y, z = (torch.zeros(_ELEMENTS, device=bench.device) for _ in range(3))
+    return lambda _: torch.add(x, y, out=z)
+
+
+def _new_sum(bench: Bench) -> Call:
+    x, y = (torch.zeros(_ELEMENTS, device=bench.device) for _ in range(2))
+    return lambda _: x + y
+
+
+def _product(bench: Bench) -> Call:
+    x, y = (torch.zeros(_ELEMENTS, _ELEMENTS, device=bench.device) for _ in range(2))
+    return lambda _: x @ y
+
+
+def _view(bench: Bench) -> Call:
+    x = torch.zeros(8, 8, device=bench.device)
+    return lambda _: x.view(_ELEMENTS)
+
+
+def _fill(bench: Bench) -> Call:
+    x = torch.zeros(_ELEMENTS, device=bench.device)
+    return lambda _: x.zero_()
+
+
+def _read_back(bench: Bench) -> Call:
+    x = torch.zeros((), device=bench.device)
+    return lambda _: x.item()
+
+
+_ON_DEVICE: dict[str, Callable[[Bench], Call]] = {
+    f"one relu in place of {_ELEMENTS} numbers": _relu,
+    f"one sum of two of {_ELEMENTS} numbers": _sum,
+}
+_ON_HOST: dict[str, Callable[[Bench], Call]] = {
+    "one relu in place": _relu,
+    "one sum of two into a given tensor": _sum,
+    "one sum of two into a new tensor": _new_sum,
+    "one matrix product into a new tensor": _product,
+    "one fill": _fill,
+    "one view, no kernel": _view,
+    "reading one number back": _read_back,
+}
+
+
+def _record(_: Bench) -> Call:
+    event = torch.cuda.Event()
+    return lambda _: event.record()
+
+
+def _wait(_: Bench) -> Call:
+    event = torch.cuda.Event()
+    event.record()
+    stream = torch.cuda.current_stream()
+    return lambda _: stream.wait_event(event)
+
+
+def _synchronise(_: Bench) -> Call:
+    return lambda _: torch.cuda.synchronize()
+
+
+_ON_QUEUE: dict[str, Callable[[Bench], Call]] = {
+    "recording an event": _record,
+    "having a stream wait for an event": _wait,
+    "synchronising with an idle device": _synchronise,
+}
+
+# The layers that networks are made of: one, and the shape it takes and gives.
+_LAYERS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
+    "linear": (lambda: nn.Linear(16, 16), (4, 16)),
+    "conv2d": (lambda: nn.Conv2d(4, 4, 3, padding=1, bias=False), (2, 4, 8, 8)),
+    "relu": (nn.ReLU, (4, 16)),
+    "batch_norm": (lambda: nn.BatchNorm2d(4), (2, 4, 8, 8)),
+    "layer_norm": (lambda: nn.LayerNorm(16), (4, 16)),
+    "softmax": (lambda: nn.Softmax(-1), (4, 16)),
+    "gelu": (nn.GELU, (4, 16)),
+    "dropout": (lambda: nn.Dropout(0.1), (4, 16)),
+    "max_pool": (lambda: nn.MaxPool2d(3, 1, 1), (2, 4, 8, 8)),
+    "sum of two": (lambda: _Function(lambda x: x + x), (4, 16)),
+    "attention": (lambda: _Function(lambda x: nn.functional.scaled_dot_product_attention(x, x, x)), (2, 2, 8, 16)),
+    _AUTOCAST: (lambda: nn.Linear(16, 16), (4, 16)),
+    "lstm": (lambda: _Sequence(nn.LSTM(16, 16, batch_first=True)), (2, 4, 16)),
+}
+
+
+class _Sequence(nn.Module):  # type: ignore[misc]  # torch is Any where it is not installed
+    """A recurrent layer that gives its outputs alone."""
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        self._layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the outputs of all steps."""
+        return self._layer(x)[0]
+
+
+class _Function(nn.Module):  # type: ignore[misc]  # torch is Any where it is not installed
+    """A function as a layer."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self._function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return what the function makes of *x*."""
+        return self._function(x)
+
+
+def _chain(name: str, backward: bool, bench: Bench) -> Work:
+    """Return one layer of a chain as its network issues it, the tape kept and, where *backward*, run back."""
+    make, shape = _LAYERS[name]
+    network = nn.Sequential(*(make() for _ in range(_CHAIN))).to(bench.device)
+    parameters = list(network.parameters())
+    x = torch.zeros(shape, device=bench.device, requires_grad=True)
+    seed = torch.ones(shape, device=bench.device)
+    kind, casts = bench.device.type, name == _AUTOCAST
+
+    def call(_: int) -> None:
+        with torch.autocast(kind, torch.bfloat16, enabled=casts):
+            y = network(x)
+        if backward:
+            torch.autograd.backward(y, seed.to(y.dtype))
+            x.grad = None
+            for parameter in parameters:  # as optimizer.zero_grad() does
+                parameter.grad = None
+
+    return Work(call, watch=_host(bench), figures=lambda interval: {"time_s": interval.median / _CHAIN})
+
+
+_OPTIMISERS: dict[str, Callable[[list[Any]], Any]] = {
+    "SGD with momentum, foreach": lambda p: torch.optim.SGD(p, lr=0.0, momentum=0.9, foreach=True),
+    "Adam, foreach": lambda p: torch.optim.Adam(p, lr=0.0, foreach=True),
+    "Adam, fused": lambda p: torch.optim.Adam(p, lr=0.0, fused=True),
+}
+
+
+def _optimiser(name: str, bench: Bench) -> Work:
+    parameters = [nn.Parameter(torch.zeros(_ELEMENTS, device=bench.device)) for _ in range(_PARAMETERS)]
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    optimiser = _OPTIMISERS[name](parameters)
+    return Work(lambda _: optimiser.step(), watch=_host(bench))
+
+
+def _replay(count: int, mode: Mode | None, bench: Bench) -> Work:
+    """Return the replay of a graph of *count* kernels: the host's time where no *mode* is given."""
+    captured = _relu(bench)
+    graph = capture(captured, count)
+
+    def call(_: int, kept: Call = captured) -> None:
+        del kept  # the graph writes to its tensors, which must live as long
+        graph.replay()
+
+    return Work(call, watch=_host(bench)) if mode is None else Work(call, mode)

@@ -1,0 +1,163 @@
+"""Bandwidth by the size of what is touched: streams and gathers of torch, and the latency of a load.
+
+``bytes`` is the working set.  A stream passes over all of it once: a read, a write, or a third or a half
+of it each way; what caches fetch before they write is not counted (as in STREAM, McCalpin 1995).  A gather
+takes rows from a table of ``bytes`` at random; its GB/s are of rows read and written, not of the indices
+(8 bytes a row).  On a GPU the calls
+come from a captured graph, so that small sets are not bound by the host; on a CPU each call has its issue
+in it, about a microsecond.  Everything is warm: what fits a cache is there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+
+from validate.machine.measure.bench import Bench
+from validate.machine.measure.case import Case, Columns, Work
+from validate.machine.measure.cases.chase import chase_cases
+from validate.machine.measure.cases.sizes import ladder, spread
+from validate.machine.measure.statistics import Interval
+from validate.machine.measure.timing import Call, Stopwatch
+from validate.machine.measure.watches import ThreadsStopwatch
+
+__all__ = ["cases", "usable_threads"]
+
+_LEAST, _ROW_LEAST, _ROW_MOST = 16 << 10, 64, 4096
+_BEYOND = 8  # times the last cache: there a stream finds next to nothing in it
+_GPU_MOST = 4 << 30
+_CPU_LEAST, _CPU_MOST = 256 << 20, 1 << 30
+_GATHERED, _CPU_GATHERED = 64 << 20, 8 << 20
+_FLOAT_BYTES = 4
+_STEP = 256  # numbers: a KiB
+
+
+def cases(bench: Bench, machine: str) -> Iterator[Case]:
+    """Yield what streams from memory, pointer chases, gathers and the whole staircase, so that any part tells."""
+    del machine
+    largest = _largest(bench)
+    sizes = spread(ladder(_LEAST if bench.is_cuda else 4 * _LEAST, largest))
+    threads = ("",) if bench.is_cuda else tuple(sorted({usable_threads(), 1}, reverse=True))
+    streams = [_stream_case(k, size, t) for size in sizes for t in threads for k in _STREAMS]
+    table = min(largest, 1 << 30)
+    rows = spread(ladder(_ROW_LEAST, _ROW_MOST))
+    gathers = [_gather_case(row, size, threads[0]) for size in _tables(bench, table) for row in rows]
+    chases = list(chase_cases(bench, largest))
+    yield from streams[:2]
+    yield from _in_turn(streams[2:], chases, gathers)
+    if bench.is_cuda:  # the steps between, where time is left
+        between = spread(ladder(2 * _LEAST, largest))
+        yield from (_stream_case(kernel, size, "") for size in between for kernel in _STREAMS)
+
+
+def usable_threads() -> int:
+    """Return how many threads this process may run at once."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _largest(bench: Bench) -> int:
+    """Return the largest working set: well beyond the last cache, within what the device has to give."""
+    wanted = _GPU_MOST if bench.is_cuda else min(_CPU_MOST, max(_CPU_LEAST, _BEYOND * bench.cache_bytes))
+    sizes = ladder(_LEAST, min(wanted, bench.memory_bytes // 3))
+    return sizes[-1] if sizes else _LEAST
+
+
+def _tables(bench: Bench, largest: int) -> list[int]:
+    """Return the sizes of tables to gather from: far beyond the last cache, and half of it."""
+    cached = 1 << max(0, (bench.cache_bytes // 2).bit_length() - 1)
+    return [largest, cached] if bench.is_cuda and _ROW_MOST <= cached < largest else [largest]
+
+
+def _in_turn(*queues: list[Case]) -> Iterator[Case]:
+    """Yield from all queues in turn, so that they end together."""
+    places = [((i + 0.5) / len(queue), which, i) for which, queue in enumerate(queues) for i in range(len(queue))]
+    for _, which, i in sorted(places):
+        yield queues[which][i]
+
+
+def _buffers(parts: int, size: int, bench: Bench) -> list[Any]:
+    """Return *parts* tensors of *size* bytes together, written already: untouched pages would all be one."""
+    return list(_written((parts, _elements(parts, size)), bench))
+
+
+def _written(shape: tuple[int, ...], bench: Bench) -> Any:
+    """Return numbers by chance on a GPU, whose power depends on them; equal ones, which are made sooner, on a CPU."""
+    numbers = torch.empty(shape, device=bench.device)
+    return numbers.uniform_() if bench.is_cuda else numbers.fill_(1.0)
+
+
+def _elements(parts: int, size: int) -> int:
+    """Return the numbers in each of *parts*: whole cache lines, as all buffers that a network has."""
+    return max(_STEP, size // _FLOAT_BYTES // parts // _STEP * _STEP)
+
+
+def _read(size: int, bench: Bench) -> Call:
+    (x,) = _buffers(1, size, bench)
+    out = torch.zeros((), device=bench.device)
+    return lambda _: torch.sum(x, 0, out=out)
+
+
+def _write(size: int, bench: Bench) -> Call:
+    (x,) = _buffers(1, size, bench)
+    return lambda _: x.fill_(2.0)
+
+
+def _copy(size: int, bench: Bench) -> Call:
+    x, y = _buffers(2, size, bench)
+    return lambda _: y.copy_(x)
+
+
+def _triad(size: int, bench: Bench) -> Call:
+    a, b, c = _buffers(3, size, bench)
+    return lambda _: torch.add(a, b, alpha=2.0, out=c)
+
+
+_STREAMS: dict[str, Callable[[int, Bench], Call]] = {"read": _read, "copy": _copy, "triad": _triad, "write": _write}
+
+
+def _stream_case(kernel: str, size: int, threads: int | str) -> Case:
+    columns: Columns = {"bench": "torch stream", "kernel": kernel, "bytes": size, "threads": threads, "dtype": "fp32"}
+    build = partial(_stream, kernel, size, threads)
+    return Case("memory", "memory.csv", columns, build, needs_bytes=size)
+
+
+def _stream(kernel: str, size: int, threads: int | str, bench: Bench) -> Work:
+    parts = {"copy": 2, "triad": 3}.get(kernel, 1)
+    moved = parts * _elements(parts, size) * _FLOAT_BYTES
+    call = _STREAMS[kernel](size, bench)
+    return Work(call, "graph", partial(_rate, moved), watch=_watch(threads))
+
+
+def _gather_case(row_bytes: int, table_bytes: int, threads: int | str) -> Case:
+    columns: Columns = {
+        "bench": "torch index_select",
+        "kernel": f"gather rows of {row_bytes} B",
+        "bytes": table_bytes,
+        "threads": threads,
+        "dtype": "fp32",
+    }
+    build = partial(_gather, row_bytes, table_bytes, threads)
+    return Case("memory", "memory.csv", columns, build, needs_bytes=table_bytes + 2 * _GATHERED)
+
+
+def _gather(row_bytes: int, table_bytes: int, threads: int | str, bench: Bench) -> Work:
+    rows = table_bytes // row_bytes
+    count = min(rows, (_GATHERED if bench.is_cuda else _CPU_GATHERED) // row_bytes)
+    table = _written((rows, row_bytes // _FLOAT_BYTES), bench)
+    chance = torch.Generator(device="cpu").manual_seed(row_bytes)
+    index = torch.randint(rows, (count,), generator=chance).to(bench.device)
+    out = torch.empty((count, row_bytes // _FLOAT_BYTES), device=bench.device)
+    figures = partial(_rate, 2 * count * row_bytes)
+    return Work(lambda _: torch.index_select(table, 0, index, out=out), "graph", figures, watch=_watch(threads))
+
+
+def _watch(threads: int | str) -> Stopwatch | None:
+    return ThreadsStopwatch(threads) if isinstance(threads, int) else None
+
+
+def _rate(moved_bytes: int, interval: Interval) -> dict[str, float]:
+    return {"GBps": moved_bytes / interval.median / 1e9, "time_s": interval.median}

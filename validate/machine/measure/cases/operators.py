@@ -1,0 +1,265 @@
+"""Operators by class, size and precision: as torch's own functions, one call a case."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn import functional as F  # noqa: N812  torch's own short name
+
+from validate.machine.measure.bench import Bench
+from validate.machine.measure.case import Case, Mode, Unavailable, Work
+from validate.machine.measure.cases.shapes import Limits, Shape, shapes
+from validate.machine.measure.cases.stepping import set_precision
+from validate.machine.measure.watches import QueuedStopwatch
+
+__all__ = ["cases", "limits_of"]
+
+_COUNT = 700
+_COUNT_CPU = 160
+_SINGLE_EVERY = 6  # so many are measured a second time with the host's part in it
+_COLD_EVERY = 8  # and so many with caches that hold nothing of it
+_MOST_SETS = 256
+_DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8": "float8_e4m3fn"}
+Run = Callable[[], Any]
+
+
+def limits_of(bench: Bench) -> Limits:
+    """Return what one call may compute on *bench*: some ten milliseconds' worth."""
+    if not bench.is_cuda:
+        # Half precision without units for it is emulated, a hundred times slower: not what anyone trains in.
+        return Limits(3e9, min(64e6, bench.memory_bytes / 8), ("fp32",))
+    properties = torch.cuda.get_device_properties(bench.device)
+    capability = (properties.major, properties.minor)
+    precisions = ["fp32", "fp16"]
+    if torch.version.hip is not None or capability >= (8, 0):
+        precisions += ["bf16", "bf16"]
+    if torch.version.hip is None and capability >= (8, 0):
+        precisions.append("tf32")
+    if torch.version.hip is None and capability >= (8, 9):
+        precisions.append("fp8")
+    per_s = properties.multi_processor_count * 256 * 1.5e9  # of the order of fp32 without tensor cores
+    return Limits(per_s * 0.05, min(4e9, bench.memory_bytes / 8), tuple(precisions))
+
+
+def cases(bench: Bench, machine: str) -> Iterator[Case]:
+    """Yield operators; some again with the host's part, and some with cold caches."""
+    del machine
+    count = _COUNT if bench.is_cuda else _COUNT_CPU
+    for i, shape in enumerate(shapes(limits_of(bench), count)):
+        for mode, cache in _ways(bench, shape, i):
+            dispatch = int(mode == "single" or not bench.is_cuda)  # a CPU's library has the framework's part in it
+            columns: dict[str, str | int | float] = {**shape.cells, "includes_dispatch": dispatch, "cache": cache}
+            if not bench.is_cuda:
+                columns["threads"] = torch.get_num_threads()
+            needs = int(shape.bytes * (3 if cache == "warm" else 2)) + (3 * bench.cache_bytes if cache == "cold" else 0)
+            yield Case("ops", "ops.csv", columns, partial(_build, shape, mode, cache), needs)
+
+
+def _ways(bench: Bench, shape: Shape, i: int) -> Iterator[tuple[Mode, str]]:
+    yield "graph" if bench.is_cuda else "stream", "warm"
+    if bench.is_cuda and i % _SINGLE_EVERY == 0:
+        yield "single", "warm"
+    if i % _COLD_EVERY == 0 and bench.cache_bytes / _MOST_SETS < shape.bytes < 2 * bench.cache_bytes:
+        yield "graph" if bench.is_cuda else "stream", "cold"
+
+
+def _build(shape: Shape, mode: Mode, cache: str, bench: Bench) -> Work:
+    """Return the work of *shape*; with cold caches, on sets of tensors that together are three times their size."""
+    cells = shape.cells
+    set_precision(str(cells["dtype"]))
+    torch.manual_seed(0)
+    sets = 1 if cache == "warm" else max(2, math.ceil(3 * bench.cache_bytes / shape.bytes))
+    make = _MAKERS[str(cells["op"])]
+    asked = _Asked(cells, bench.device)
+    with torch.no_grad():
+        runs = [make(asked) for _ in range(sets)]
+    watch = None
+    if asked.taped and mode == "graph":  # what cannot be captured waits in the queue until all is issued
+        mode, watch = "stream", QueuedStopwatch(bench)
+    hard = bench.is_cuda and shape.flop > 0
+    if len(runs) == 1:
+        alone = runs[0]
+        return Work(lambda _: alone(), mode, watch=watch, hard=hard)
+    return Work(lambda i: runs[i % sets](), mode, watch=watch, at_least=sets, hard=hard)
+
+
+@dataclass(slots=True)
+class _Asked:
+    """The cells of an operator, and tensors for it."""
+
+    cells: Mapping[str, str | int]
+    device: Any
+    taped: bool = False  # the tape's threads cannot be captured
+
+    @property
+    def phase(self) -> str:
+        return str(self.cells["phase"])
+
+    @property
+    def variant(self) -> str:
+        return str(self.cells.get("variant", ""))
+
+    def size(self, name: str) -> int:
+        return int(self.cells[name])
+
+    def sizes(self, *names: str) -> tuple[int, ...]:
+        return tuple(self.size(name) for name in names)
+
+    def tensor(self, *sizes: int) -> Any:
+        """Return a tensor of random numbers: of zeros a GPU draws less power and runs faster."""
+        dtype = getattr(torch, _DTYPES[str(self.cells["dtype"])])
+        if str(self.cells["dtype"]) == "fp8":
+            return torch.randn(sizes, device=self.device, dtype=torch.bfloat16).to(dtype)
+        return torch.randn(sizes, device=self.device, dtype=dtype)
+
+
+def _linear(asked: _Asked) -> Run:
+    m, n, k = asked.size("batch") * asked.size("m"), asked.size("n"), asked.size("k")
+    x, weight = asked.tensor(m, k), asked.tensor(n, k)
+    if asked.phase == "fwd":
+        bias = None if asked.variant == "lm_head" else asked.tensor(n)
+        return lambda: F.linear(x, weight, bias)
+    gradient = asked.tensor(m, n)
+    if asked.phase == "bwd_data":
+        return lambda: torch.mm(gradient, weight)
+    return lambda: torch.mm(gradient.t(), x)
+
+
+def _matmul(asked: _Asked) -> Run:
+    m, n, k = asked.sizes("m", "n", "k")
+    a = asked.tensor(m, k)
+    if asked.cells["dtype"] == "fp8":
+        scaled = getattr(torch, "_scaled_mm", None)
+        if scaled is None:
+            raise Unavailable("this torch has no products in fp8")
+        right, one = asked.tensor(n, k).t(), torch.ones((), device=asked.device)
+        return lambda: scaled(a, right, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+    b = asked.tensor(k, n)
+    return lambda: torch.mm(a, b)
+
+
+def _bmm(asked: _Asked) -> Run:
+    batch, m, n, k = asked.sizes("batch", "m", "n", "k")
+    a, b = asked.tensor(batch, m, k), asked.tensor(batch, k, n)
+    return lambda: torch.bmm(a, b)
+
+
+def _conv2d(asked: _Asked) -> Run:
+    batch, c_in, c_out, image, kernel = asked.sizes("batch", "c_in", "c_out", "h_in", "kernel_h")
+    stride, pad, groups = asked.sizes("stride", "pad", "groups")
+    form = torch.channels_last if asked.variant == "channels_last" else torch.contiguous_format
+    x = asked.tensor(batch, c_in, image, image).contiguous(memory_format=form)
+    weight = asked.tensor(c_out, c_in // groups, kernel, kernel).contiguous(memory_format=form)
+    if asked.phase == "fwd":
+        return lambda: F.conv2d(x, weight, None, stride, pad, 1, groups)
+    out = (image + 2 * pad - kernel) // stride + 1
+    gradient = asked.tensor(batch, c_out, out, out).contiguous(memory_format=form)
+    wanted = [asked.phase == "bwd_data", asked.phase == "bwd_weight", False]
+    backward = torch.ops.aten.convolution_backward
+    two = [stride] * 2, [pad] * 2, [1, 1]
+    return lambda: backward(gradient, x, weight, None, *two, False, [0, 0], groups, wanted)
+
+
+def _layer_norm(asked: _Asked) -> Run:
+    rows, cols = asked.sizes("rows", "cols")
+    x, weight, bias = asked.tensor(rows, cols), asked.tensor(cols), asked.tensor(cols)
+    if asked.phase == "fwd":
+        return lambda: F.layer_norm(x, (cols,), weight, bias)
+    _, mean, inverse = torch.ops.aten.native_layer_norm(x, [cols], weight, bias, 1e-5)
+    gradient = asked.tensor(rows, cols)
+    backward = torch.ops.aten.native_layer_norm_backward
+    return lambda: backward(gradient, x, [cols], mean, inverse, weight, bias, [True, True, True])
+
+
+def _softmax(asked: _Asked) -> Run:
+    x = asked.tensor(*asked.sizes("rows", "cols"))
+    if asked.phase == "fwd":
+        return lambda: torch.softmax(x, -1)
+    result, gradient = torch.softmax(x, -1), torch.randn_like(x)
+    backward = torch.ops.aten._softmax_backward_data
+    return lambda: backward(gradient, result, -1, x.dtype)
+
+
+def _elementwise(asked: _Asked) -> Run:
+    x = asked.tensor(*asked.sizes("rows", "cols"))
+    two: dict[str, Callable[[Any, Any], Any]] = {"add": torch.add, "mul": torch.mul, "div": torch.div}
+    one: dict[str, Callable[[Any], Any]] = {
+        "relu": torch.relu,
+        "tanh": torch.tanh,
+        "gelu": F.gelu,
+        "mul_scalar": lambda t: torch.mul(t, 1.5),
+        "add_scalar": lambda t: torch.add(t, 1.5),
+    }
+    if asked.variant in two:
+        y, function = torch.randn_like(x) + 3.0, two[asked.variant]
+        return lambda: function(x, y)
+    alone = one[asked.variant]
+    return lambda: alone(x)
+
+
+def _batch_norm(asked: _Asked) -> Run:
+    batch, channels, height, width = asked.sizes("batch", "c_in", "h_in", "w_in")
+    x, weight, bias = asked.tensor(batch, channels, height, width), asked.tensor(channels), asked.tensor(channels)
+    mean, variance = torch.zeros_like(weight), torch.ones_like(weight)
+    if asked.phase == "fwd":
+        return lambda: F.batch_norm(x, mean, variance, weight, bias, training=True)
+    asked.taped = True
+    gradient = torch.randn_like(x)
+    with torch.enable_grad():
+        inputs = [t.requires_grad_() for t in (x, weight, bias)]
+        y = F.batch_norm(x, mean, variance, weight, bias, training=True)
+    return lambda: torch.autograd.grad(y, inputs, gradient, retain_graph=True)
+
+
+def _embedding(asked: _Asked) -> Run:
+    rows, cols = asked.sizes("rows", "cols")
+    words = max(1024, min(rows, 50257))
+    table = asked.tensor(words, cols)
+    indices = torch.randint(words, (rows,), device=asked.device)
+    return lambda: F.embedding(indices, table)
+
+
+def _attention(asked: _Asked) -> Run:
+    batch, queries, keys, size = asked.sizes("batch", "m", "n", "k")
+    q, k, v = (
+        asked.tensor(batch, 1, queries, size),
+        asked.tensor(batch, 1, keys, size),
+        asked.tensor(batch, 1, keys, size),
+    )
+    causal = asked.variant == "causal"
+    return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+
+def _recurrent(asked: _Asked) -> Run:
+    batch, hidden, steps = asked.sizes("batch", "hidden", "timesteps")
+    layer = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}[str(asked.cells["op"])](hidden, hidden)
+    x = asked.tensor(steps, batch, hidden)
+    layer = layer.to(device=asked.device, dtype=x.dtype).eval()
+    asked.taped = True  # not taped, but its workspace is the library's own
+
+    def run() -> Any:
+        with torch.no_grad():
+            return layer(x)
+
+    return run
+
+
+_MAKERS: dict[str, Callable[[_Asked], Run]] = {
+    "linear": _linear,
+    "matmul": _matmul,
+    "bmm": _bmm,
+    "conv2d": _conv2d,
+    "layer_norm": _layer_norm,
+    "softmax": _softmax,
+    "elementwise": _elementwise,
+    "batch_norm": _batch_norm,
+    "embedding": _embedding,
+    "attention": _attention,
+    "lstm": _recurrent,
+    "gru": _recurrent,
+}

@@ -1,0 +1,122 @@
+"""A copy on a stream of its own while the device computes.
+
+Three rows of ``copies.csv`` tell one case: ``kind`` is ``overlap_h2d`` or ``overlap_d2h``, ``bytes`` the size of the
+copy, and ``note`` says what runs: the work alone, the copy alone, or both, begun together and timed until both are
+done.  With these times w, c and b the share of the shorter one that is hidden is (w + c - b) / min(w, c).  The work
+is repeated so often that alone it takes about as long as the copy; it is matrix products, which are bound by
+arithmetic, or sums of vectors, which share the memory with the copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Literal
+
+import torch
+
+from validate.machine.measure.bench import Bench
+from validate.machine.measure.case import Case, Columns, Unavailable, Work
+from validate.machine.measure.cases.contents import random_bytes
+from validate.machine.measure.statistics import Interval
+from validate.machine.measure.timing import Call
+from validate.machine.measure.watches import QueuedStopwatch
+
+__all__ = ["cases"]
+
+Part = Literal["work", "copy", "both"]
+
+_SIZES = (64 << 20, 4 << 20)
+_SIDE, _VECTOR = 4096, 32 << 20
+_SMALL_SIDE, _SMALL_VECTOR = 1024, 1 << 20
+_MOST_REPEATS = 2000
+_PARTS: dict[Part, str] = {"work": "{work} alone", "copy": "copy alone", "both": "copy and {work}"}
+
+
+def cases(bench: Bench, machine: str) -> Iterator[Case]:
+    """Return the three rows of each case; raises Unavailable on a CPU, whose cores both copy and compute."""
+    del machine
+    if not bench.is_cuda:
+        raise Unavailable("a CPU copies with the cores that compute")
+    return _cases(str(bench.device))
+
+
+def _cases(here: str) -> Iterator[Case]:
+    for size in _SIZES:
+        for work in _WORK:
+            for to_device in (True, False):
+                shared: dict[str, int] = {}  # how often the work is repeated, the same in the three rows
+                ends = ("host", here) if to_device else (here, "host")
+                for part, words in _PARTS.items():
+                    if part == "copy" and work != next(iter(_WORK)):
+                        continue  # the copy alone is the same beside any work
+                    columns: Columns = {
+                        "kind": f"overlap_{'h2d' if to_device else 'd2h'}",
+                        "src": ends[0],
+                        "dst": ends[1],
+                        "bytes": size,
+                        "pinned": 1,
+                        "note": words.format(work=work),
+                    }
+                    build = partial(_build, size, work, to_device, part, shared)
+                    yield Case("overlap", "copies.csv", columns, build, needs_bytes=size + 16 * max(_SIDE**2, _VECTOR))
+
+
+def _products(size: int, bench: Bench) -> Callable[[], object]:
+    side = _SIDE if size == _SIZES[0] else _SMALL_SIDE
+    # Numbers by chance: the power that products of equal numbers take, and so the clock, is another.
+    a, b, out = (torch.randn(side, side, device=bench.device).half() for _ in range(3))
+    return lambda: torch.mm(a, b, out=out)
+
+
+def _sums(size: int, bench: Bench) -> Callable[[], object]:
+    length = _VECTOR if size == _SIZES[0] else _SMALL_VECTOR
+    a, b, out = torch.randn(3, length, device=bench.device)
+    return lambda: torch.add(a, b, out=out)
+
+
+_WORK: dict[str, Callable[[int, Bench], Callable[[], object]]] = {"matrix products": _products, "sums": _sums}
+
+
+def _build(size: int, name: str, to_device: bool, part: Part, shared: dict[str, int], bench: Bench) -> Work:
+    work = _WORK[name](size, bench)
+    host, device = random_bytes(size, "cpu", pinned=True), random_bytes(size, bench.device)
+    source, target = (host, device) if to_device else (device, host)
+    watch = QueuedStopwatch(bench)
+
+    def copy() -> None:
+        target.copy_(source, non_blocking=True)
+
+    if "repeats" not in shared:
+        shared["repeats"] = _repeats(_fastest(watch, lambda _: copy()), _fastest(watch, lambda _: work()))
+    repeats = shared["repeats"]
+    side = torch.cuda.Stream(bench.device)
+
+    def compute(_: int) -> None:
+        for _again in range(repeats):
+            work()
+
+    def both(i: int) -> None:
+        main = torch.cuda.current_stream()
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            copy()
+        compute(i)
+        main.wait_stream(side)
+
+    calls: dict[Part, Call] = {"work": compute, "copy": lambda _: copy(), "both": both}
+
+    def figures(interval: Interval) -> dict[str, Any]:
+        rate = size / interval.median / 1e9
+        return {"GBps": None if part == "work" else rate, "time_s": interval.median}
+
+    return Work(calls[part], figures=figures, watch=watch)
+
+
+def _fastest(watch: QueuedStopwatch, call: Call) -> float:
+    return min(watch.sample(call, 4) / 4 for _ in range(5))
+
+
+def _repeats(copy_s: float, work_s: float) -> int:
+    """Return how often the work has to be done to last as long as the copy."""
+    return max(1, min(_MOST_REPEATS, round(copy_s / work_s)))

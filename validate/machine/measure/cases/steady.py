@@ -1,0 +1,187 @@
+"""Time of one step among many issued back to back, when the host is as far ahead as it gets."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from validate.machine.measure.statistics import FEWEST, Interval, median_interval
+
+__all__ = ["Clock", "CpuClock", "CudaClock", "Patience", "Step", "agreed_samples", "steady_interval"]
+
+
+_WARMUP = 3  # steps that never count
+_PAUSE_S = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is timed: ``run``; before each, ``prepare`` runs untimed.
+
+    Without ``prepare`` the time of a step is that from the end of the one before.  ``begin`` is called
+    once when warming up is over, ``end`` when all samples are taken: it may refuse them (Unavailable).
+    """
+
+    run: Callable[[], object]
+    prepare: Callable[[], object] | None = None
+    begin: Callable[[], object] = lambda: None
+    end: Callable[[], object] = lambda: None
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a figure is worked at: until half its interval is this part of it, or this time has passed."""
+
+    interval: float = 0.01
+    longest_s: float = 1.2
+    warmup_s: float = 0.1
+    most_samples: int = 150
+
+
+class Clock(Protocol):
+    """Marks moments in the work of a device."""
+
+    transient: int
+    """How many steps pass before the host is ahead."""
+
+    def mark(self) -> Any:
+        """Return the moment when all that was issued so far is done."""
+
+    def between_s(self, earlier: Any, later: Any) -> float:
+        """Return the seconds between two moments that have passed."""
+
+    def settle(self) -> None:
+        """Wait until all that was issued is done."""
+
+    def watch(self, until: Any) -> None:
+        """Read sensors until a moment has passed."""
+
+
+class CpuClock:
+    """Moments by the monotonic clock: what was issued is done."""
+
+    transient = 0
+
+    def mark(self) -> float:
+        """Return now."""
+        return time.perf_counter()
+
+    def between_s(self, earlier: float, later: float) -> float:
+        """Return the seconds between."""
+        return later - earlier
+
+    def settle(self) -> None:
+        """Nothing is under way."""
+
+    def watch(self, until: float) -> None:
+        """No sensors are read."""
+
+
+class CudaClock:
+    """Moments as CUDA events in the current stream."""
+
+    transient = 2
+
+    def __init__(self, look: Callable[[], None]) -> None:
+        self._look = look
+
+    def mark(self) -> Any:
+        """Put an event into the stream and return it."""
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def between_s(self, earlier: Any, later: Any) -> float:
+        """Return the seconds between, on the device."""
+        return float(earlier.elapsed_time(later)) / 1000
+
+    def settle(self) -> None:
+        """Wait for the device."""
+        torch.cuda.synchronize()
+
+    def watch(self, until: Any) -> None:
+        """Read sensors until an event has come."""
+        self._look()
+        while not until.query():
+            time.sleep(_PAUSE_S)
+            self._look()
+
+
+def steady_interval(clock: Clock, step: Step, patience: Patience) -> Interval:
+    """Return the seconds of one step: the median over steps, with its interval.
+
+    The steps of a burst are issued one after the other and nothing waits for them; the first
+    ``clock.transient`` of a burst do not count, as the device waits for the host there.
+    """
+    started_s = time.perf_counter()
+    one_s = math.inf
+    for count in range(1, 1000):  # libraries choose kernels, memory is allocated, clocks rise
+        before_s = time.perf_counter()
+        _burst(clock, step, 1)
+        one_s = min(one_s, time.perf_counter() - before_s)
+        if count >= _WARMUP and time.perf_counter() - started_s >= patience.warmup_s:
+            break
+        if count > 1 and one_s > patience.longest_s:
+            break
+    fewest = FEWEST if one_s * FEWEST <= 4 * patience.longest_s else 3  # a step of many seconds: a few will do
+    n = max(fewest, _count(one_s, patience))
+    samples: list[float] = []
+    step.begin()
+    started_s = time.perf_counter()
+    while True:
+        samples += _burst(clock, step, n + clock.transient, watched=True)[clock.transient :]
+        known = median_interval(samples)
+        if known.relative <= patience.interval or len(samples) >= patience.most_samples:
+            break
+        if time.perf_counter() - started_s + n * one_s > 2 * patience.longest_s:
+            break
+    step.end()
+    return known
+
+
+def agreed_samples(clock: Clock, step: Step, patience: Patience, greatest: Callable[[float], float]) -> list[float]:
+    """Return the seconds of steps that several ranks run together, as each of them calls this.
+
+    How many there are follows from the *greatest* time of all ranks, so that all run as many.
+    """
+    one_s = math.inf
+    for _ in range(_WARMUP):
+        before_s = time.perf_counter()
+        _burst(clock, step, 1)
+        one_s = min(one_s, greatest(time.perf_counter() - before_s))
+    n = max(FEWEST, _count(one_s, patience))
+    step.begin()
+    samples = _burst(clock, step, n + clock.transient)[clock.transient :]
+    step.end()
+    return samples
+
+
+def _count(one_s: float, patience: Patience) -> int:
+    return min(40, math.ceil(patience.longest_s / 2 / max(one_s, 1e-6)))
+
+
+def _burst(clock: Clock, step: Step, count: int, *, watched: bool = False) -> list[float]:
+    """Return the seconds of each of *count* steps.
+
+    Sensors are read when all are issued and the device still works: within a step the host would be late with it.
+    """
+    clock.settle()
+    ends: list[Any] = [clock.mark()]
+    starts: list[Any] = []
+    for _ in range(count):
+        if step.prepare is not None:
+            step.prepare()
+            starts.append(clock.mark())
+        step.run()
+        ends.append(clock.mark())
+    if watched:
+        clock.watch(ends[-1])
+    clock.settle()
+    if step.prepare is None:
+        starts = ends[:-1]
+    return [clock.between_s(start, end) for start, end in zip(starts, ends[1:], strict=True)]

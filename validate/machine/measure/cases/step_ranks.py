@@ -1,0 +1,104 @@
+"""Data-parallel steps: the same step on every GPU of a machine, gradients averaged by DistributedDataParallel."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from validate.machine.measure.bench import Bench
+from validate.machine.measure.case import Case, Work
+from validate.machine.measure.cases.steady import CpuClock, CudaClock, Patience, Step, agreed_samples
+from validate.machine.measure.cases.step_shapes import StepShape
+from validate.machine.measure.cases.stepping import make_step, step_figures
+from validate.machine.measure.ranks import Ranks
+from validate.machine.measure.statistics import Interval, median_interval
+
+__all__ = ["LazyRanks", "parallel_cases", "rank_step", "slowest"]
+
+_LONGEST_S = 120.0  # building a network on each rank, and its steps
+
+
+class LazyRanks:
+    """Ranks that are started when they are first asked, and again after a fault."""
+
+    def __init__(self, count: int, *, cuda: bool) -> None:
+        self.count, self.cuda = count, cuda
+        self._ranks: Ranks | None = None
+
+    def run(self, function: Callable[..., Any], *arguments: Any, look: Callable[[], None] | None = None) -> list[Any]:
+        """Return what *function* returned on each rank; may raise RanksFailed."""
+        if self._ranks is None or not self._ranks.alive:
+            self._ranks = Ranks(self.count, cuda=self.cuda)
+        return self._ranks.run(function, *arguments, timeout_s=_LONGEST_S, look=look)
+
+    def close(self) -> None:
+        """End them."""
+        if self._ranks is not None:
+            self._ranks.close()
+
+
+def parallel_cases(shapes: Sequence[StepShape], machine: str, threads: int = 0) -> Iterator[Case]:
+    """Yield *shapes*, all of one number of ranks, which are there until the last is done."""
+    ranks = LazyRanks(shapes[0].n_gpus, cuda=not threads)
+    try:
+        for shape in shapes:
+            columns = {"row_id": shape.row_id(machine, threads), **shape.cells(threads)}
+            yield Case("steps", "training.csv", columns, partial(_build, shape, ranks))
+    finally:
+        ranks.close()
+
+
+def _build(shape: StepShape, ranks: LazyRanks, bench: Bench) -> Work:
+    peaks: list[int | None] = []
+
+    def measure() -> Interval:
+        found = ranks.run(rank_step, shape, ranks.cuda, look=bench.sensors.look)
+        peaks.extend(peak for _, peak in found)
+        return slowest([samples for samples, _ in found])
+
+    def figures(interval: Interval) -> Mapping[str, Any]:
+        return step_figures(shape, interval, max((peak for peak in peaks if peak is not None), default=None))
+
+    return Work(lambda _: None, figures=figures, own=measure)
+
+
+def slowest(samples: Sequence[Sequence[float]]) -> Interval:
+    """Return the median of the steps, each as long as on the rank that took longest."""
+    return median_interval([max(step) for step in zip(*samples, strict=True)])
+
+
+def rank_step(rank: int, count: int, shape: StepShape, cuda: bool) -> tuple[list[float], int | None]:
+    """Return the seconds of steps on this rank, and the most memory that tensors took."""
+    del count
+    device = torch.device("cuda", rank) if cuda else torch.device("cpu")
+    _give_back(cuda)
+
+    def wrap(module: Any) -> Any:
+        return torch.nn.parallel.DistributedDataParallel(module, device_ids=[rank] if cuda else None)
+
+    def greatest(seconds: float) -> float:
+        value = torch.tensor([seconds], dtype=torch.float64, device=device)
+        dist.all_reduce(value, dist.ReduceOp.MAX)
+        return float(value.item())
+
+    clock = CudaClock(lambda: None) if cuda else CpuClock()
+    step: Step | None = None
+    try:
+        step = make_step(shape, device, wrap)
+        samples = agreed_samples(clock, step, Patience(), greatest)
+        return samples, torch.cuda.max_memory_allocated(device) if cuda else None
+    finally:
+        step = None
+        _give_back(cuda)
+
+
+def _give_back(cuda: bool) -> None:
+    """Give back the memory of a network that is no longer used: modules are cycles, which no count frees."""
+    gc.collect()
+    if cuda:
+        torch.cuda.empty_cache()

@@ -1,0 +1,216 @@
+"""Which steps are measured: networks, batches, policies and ways of issuing them, the most telling first."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import Literal
+
+from validate.machine.measure.cases.networks.catalogue import ENTRIES, Sizes
+
+__all__ = ["CPU_STEPS", "StepShape", "gpu_steps", "parallel_steps"]
+
+Phase = Literal["train", "inference", "fwd", "bwd"]
+Issue = Literal["eager", "graph", "compile"]
+Policy = Literal["fp32", "tf32", "fp16", "bf16", "amp-fp16", "amp-bf16"]
+Optimizer = Literal["none", "sgd", "momentum", "adam"]
+
+
+OWN = Sizes()  # those of the network itself
+
+
+@dataclass(frozen=True, slots=True)
+class StepShape:
+    """One step: of what, and how it is run.
+
+    ``policy``: one format for all, or with ``amp-`` PyTorch's autocast.  ``fused``: the optimiser is one
+    kernel for a list of parameters.  ``each``: the host reads the loss of each step, and so waits for it.
+    ``n_gpus``: on how many the same step runs, their gradients averaged by DistributedDataParallel.
+    """
+
+    model: str
+    batch: int
+    policy: Policy = "fp32"
+    phase: Phase = "train"
+    issue: Issue = "eager"
+    optimizer: Optimizer = "momentum"
+    fused: bool = False
+    channels_last: bool = False
+    each: bool = False
+    sizes: Sizes = OWN
+    n_gpus: int = 1
+
+    def cells(self, threads: int = 0) -> dict[str, str | int]:
+        """Return the cells of ``training.csv`` that say what it is; *threads* are a CPU's, 0 on a GPU.
+
+        ``schedule`` holds in words what has no column of its own.
+        """
+        entry, sizes = ENTRIES[self.model], self.sizes
+        words = [f"cpu threads={threads}"] if threads else []
+        words += ["cross-entropy"] if self.phase != "inference" else []
+        words += ["channels last"] if self.channels_last else []
+        words += ["fused optimizer"] if self.fused else []
+        found: dict[str, str | int] = {
+            "n_nodes": 1,
+            "n_gpus": 0 if threads and self.n_gpus == 1 else self.n_gpus,
+            "framework": "torch",
+            "model": self.model,
+            "phase": self.phase,
+            "dtype": self.policy,
+            "batch_per_gpu": self.batch,
+            "global_batch": self.batch * self.n_gpus,
+        }
+        if entry.sample == "sequences":
+            found["seq_len"] = sizes.over(entry.own).length
+            given = {"hidden": sizes.hidden, "heads": sizes.heads, "layers": sizes.layers, "vocab": sizes.vocabulary}
+            found |= {name: size for name, size in given.items() if size}
+        elif entry.sample == "images":
+            found["image"] = entry.shape[-1]
+        found["optimizer"] = self.optimizer if self.phase == "train" else "none"
+        found["schedule"] = "; ".join(words)
+        found["sync"] = "ddp" if self.n_gpus > 1 else "each step" if self.each else ""
+        found["issue"] = self.issue
+        return found
+
+    def row_id(self, machine: str, threads: int = 0) -> str:
+        """Return a name of the row that is the same for the same step on *machine*."""
+        text = "|".join(f"{name}={value}" for name, value in sorted(self.cells(threads).items()))
+        return "step-" + hashlib.sha256(f"{machine}|{text}".encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How a network is run: with its small, medium or large batch (0, 1, 2), and the rest as of a step."""
+
+    batch: int
+    policy: Policy
+    phase: Phase = "train"
+    issue: Issue = "eager"
+    channels_last: bool = False
+    fused: bool = False
+    each: bool = False
+    plain: bool = False  # SGD without momentum
+
+
+_NETWORKS: tuple[tuple[str, tuple[int, int, int], Sizes], ...] = (
+    ("resnet50", (8, 32, 128), OWN),
+    ("bert-base", (4, 16, 32), OWN),
+    ("gpt2", (1, 4, 12), OWN),
+    ("vgg16", (8, 32, 128), OWN),
+    ("llama-7b", (1, 2, 4), Sizes(2048, layers=4)),
+    ("resnet18", (16, 64, 256), OWN),
+    ("lstm-shi2016", (32, 128, 512), OWN),
+    ("lenet", (64, 1024, 8192), OWN),
+    ("bert-large", (8, 16, 64), Sizes(128)),
+    ("densenet121", (8, 32, 128), OWN),
+    ("mpt-125m", (1, 4, 16), OWN),
+    ("alexnet", (32, 128, 512), OWN),
+    ("resnet18-28x28", (32, 256, 1024), OWN),
+    ("gpt2-medium", (1, 2, 8), OWN),
+    ("inception3", (8, 32, 128), OWN),
+    ("mlp", (64, 1024, 16384), OWN),
+    ("llama-7b", (1, 2, 4), Sizes(2048, 2048, 16, 16)),
+    ("resnet152", (8, 32, 96), OWN),
+    ("bert-large", (1, 4, 16), Sizes(512)),
+    ("mpt-350m", (1, 4, 8), OWN),
+)
+_WAYS = (
+    _Way(1, "amp-bf16", channels_last=True),
+    _Way(2, "tf32"),
+    _Way(0, "fp32"),
+    _Way(1, "tf32", issue="graph"),
+    _Way(2, "amp-bf16", channels_last=True),
+    _Way(1, "fp32"),
+    _Way(0, "amp-bf16", issue="graph"),
+    _Way(1, "bf16", "inference"),
+    _Way(1, "tf32", "fwd"),
+    _Way(1, "tf32", "bwd"),
+    _Way(1, "amp-fp16"),
+    _Way(2, "amp-bf16"),
+    _Way(0, "fp32", "inference"),
+    _Way(2, "bf16"),
+    _Way(0, "tf32", each=True),
+    _Way(1, "tf32"),
+    _Way(0, "tf32", issue="graph"),
+    _Way(2, "fp32"),
+    _Way(1, "tf32", fused=True),
+    _Way(2, "tf32", "inference"),
+    _Way(0, "amp-bf16"),
+    _Way(0, "bf16", "inference", issue="graph"),
+    _Way(1, "amp-bf16", plain=True),
+    _Way(2, "amp-fp16", channels_last=True),
+    _Way(1, "amp-bf16", each=True),
+)
+_STRIDE = 7  # no divisor of the number of ways: the next network starts so many ways on
+
+
+def gpu_steps(policies: Sequence[Policy]) -> Iterator[StepShape]:
+    """Yield steps whose formats a GPU has, network by network in turn and each time run another way."""
+    queues = []
+    for i, (model, batches, sizes) in enumerate(_NETWORKS):
+        turned = [_WAYS[(i * _STRIDE + r) % len(_WAYS)] for r in range(len(_WAYS))]
+        found = [_shape(model, batches, sizes, way) for way in turned if way.policy in policies]
+        queues.append(list(dict.fromkeys(found)))
+    for row in zip_longest(*queues):
+        yield from (shape for shape in row if shape is not None)
+    half: Policy = "amp-bf16" if "amp-bf16" in policies else "amp-fp16"
+    # Last, as a compiler takes a minute for each.
+    yield StepShape("resnet50", 32, half, issue="compile", channels_last=True, fused=True)
+    yield StepShape("gpt2", 4, half, issue="compile", optimizer="adam", fused=True)
+
+
+def _shape(model: str, batches: tuple[int, int, int], sizes: Sizes, way: _Way) -> StepShape:
+    entry = ENTRIES[model]
+    usual: Optimizer = "adam" if entry.sample == "sequences" else "momentum"
+    return StepShape(
+        model,
+        batches[way.batch],
+        way.policy,
+        way.phase,
+        way.issue,
+        "sgd" if way.plain else usual,
+        fused=way.fused,
+        channels_last=way.channels_last and entry.sample == "images",
+        each=way.each,
+        sizes=sizes,
+    )
+
+
+_TINY = {name: Sizes(64, 256, 4, 2, 5000) for name in ("gpt2", "bert-base", "mpt-125m")}
+CPU_STEPS: tuple[StepShape, ...] = (
+    StepShape("lenet", 64),
+    StepShape("resnet18-28x28", 4),
+    StepShape("gpt2", 2, optimizer="adam", sizes=_TINY["gpt2"]),
+    StepShape("mlp", 256),
+    StepShape("lenet", 256, phase="inference"),
+    StepShape("resnet18-28x28", 4, phase="fwd"),
+    StepShape("bert-base", 2, optimizer="adam", sizes=_TINY["bert-base"]),
+    StepShape("resnet18-28x28", 2, phase="bwd"),
+    StepShape("gpt2", 2, phase="fwd", sizes=_TINY["gpt2"]),
+    StepShape("lstm-shi2016", 2, optimizer="adam"),
+    StepShape("lenet", 64, phase="bwd"),
+    StepShape("resnet18-28x28", 8, phase="inference"),
+    StepShape("gpt2", 2, phase="bwd", sizes=_TINY["gpt2"]),
+    StepShape("mlp", 2048, optimizer="sgd"),
+    StepShape("mpt-125m", 2, optimizer="adam", sizes=_TINY["mpt-125m"]),
+    StepShape("resnet18-28x28", 1, each=True),
+    StepShape("lenet", 1024, optimizer="adam"),
+    StepShape("bert-base", 4, phase="inference", sizes=_TINY["bert-base"]),
+)
+"""Steps of a fraction of a second on two cores."""
+
+
+def parallel_steps(n_gpus: int, policies: Sequence[Policy]) -> Iterator[StepShape]:
+    """Yield steps that run on *n_gpus* at once; on CPUs, where only fp32 is among *policies*, a small one."""
+    if tuple(policies) == ("fp32",):
+        yield StepShape("resnet18-28x28", 8, n_gpus=n_gpus)
+        return
+    for batch in (1, 2):
+        for model, batches, sizes in _NETWORKS[:6]:
+            for policy in ("tf32", "amp-bf16", "fp32", "amp-fp16"):
+                if policy in policies:
+                    way = _Way(batch, policy)
+                    yield replace(_shape(model, batches, sizes, way), n_gpus=n_gpus)
+                    break

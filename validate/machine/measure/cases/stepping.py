@@ -1,0 +1,224 @@
+"""A step of a network, ready to be run again and again: eager, from a captured graph, or compiled."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from validate.machine.measure.case import Unavailable
+from validate.machine.measure.cases.networks.catalogue import ENTRIES, Example, build_example
+from validate.machine.measure.cases.steady import Step
+from validate.machine.measure.cases.step_shapes import StepShape
+from validate.machine.measure.recording import recorded
+from validate.machine.measure.statistics import Interval
+
+__all__ = ["Stepper", "make_step", "set_precision", "step_figures"]
+
+_HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
+_WARMUP = 3  # steps before a capture, as torch's notes on CUDA graphs ask for
+# Torch begins with 65536 and halves it at each step that overflows, whose update is left out: no step of training.
+_SCALE = 128.0
+_MOST_HALVINGS = 20
+Wrap = Callable[[Any], Any]
+
+
+def set_precision(policy: str) -> None:
+    """Let products of fp32 run in TF32 where *policy* says so; let cuDNN try its algorithms, as predictions assume."""
+    tf32 = policy == "tf32"
+    with warnings.catch_warnings():  # torch 2.9 names newer settings, in each rank; older versions have these alone
+        warnings.filterwarnings("ignore", message="Please use the new API settings")
+        torch.set_float32_matmul_precision("high" if tf32 else "highest")
+        torch.backends.cudnn.allow_tf32 = tf32
+    torch.backends.cudnn.benchmark = True
+
+
+def make_step(shape: StepShape, device: Any, wrap: Wrap | None = None) -> Step:
+    """Return the step *shape* on *device*; *wrap* is what the module is put into, for several devices.
+
+    Raises
+    ------
+    Unavailable
+        Where it cannot be captured or compiled; says why.
+
+    """
+    set_precision(shape.policy)
+    torch.manual_seed(0)
+    stepper = Stepper(shape, device, wrap)
+    if shape.issue == "graph":
+        return Step(stepper.captured())
+    if shape.phase == "bwd":
+        return Step(stepper.backward, stepper.prepare, stepper.begin, stepper.end)
+    stepper.settle_scale()
+    run = {"train": stepper.train, "fwd": stepper.forward, "inference": stepper.infer}[shape.phase]
+    return Step(run, None, stepper.begin, stepper.end)
+
+
+class Stepper:
+    """The module of a step, its inputs and its optimiser, and the parts of the step."""
+
+    def __init__(self, shape: StepShape, device: Any, wrap: Wrap | None = None) -> None:
+        self.shape, self.device = shape, device
+        amp = shape.policy.startswith("amp-")
+        half = _HALF.get(shape.policy.removeprefix("amp-"))
+        self._autocast_to = half if amp else None
+        training = shape.phase != "inference"
+        example = build_example(
+            shape.model, shape.batch, device, training=training, sizes=shape.sizes, dtype=None if amp else half
+        )
+        module = example.module
+        if shape.channels_last and ENTRIES[shape.model].sample == "images":
+            module = module.to(memory_format=torch.channels_last)
+            inputs = tuple(x.to(memory_format=torch.channels_last) for x in example.inputs)
+            example = replace(example, inputs=inputs)
+        if shape.issue == "compile":
+            module = torch.compile(module)
+        if wrap is not None:
+            module = wrap(module)
+        self.example: Example = replace(example, module=module)
+        self.optimizer = _optimizer(shape, module) if shape.phase == "train" else None
+        self.scaler = None
+        if shape.policy == "amp-fp16" and shape.phase == "train":
+            self.scaler = torch.amp.GradScaler(device.type, init_scale=_SCALE)
+        self._scale = _SCALE
+        self._loss: Any = None
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Return the context in which the forward pass runs."""
+        enabled = self._autocast_to is not None
+        context: AbstractContextManager[Any] = torch.autocast(
+            self.device.type, dtype=self._autocast_to or torch.bfloat16, enabled=enabled
+        )
+        return context
+
+    def settle_scale(self) -> None:
+        """Run steps until the loss's scale is one that no gradient overflows at; Unavailable where there is none."""
+        if self.scaler is None:
+            return
+        for _ in range(_MOST_HALVINGS):
+            before = self.scaler.get_scale()
+            self.train()
+            if self.scaler.get_scale() >= before:
+                return
+        raise Unavailable(f"gradients in fp16 overflow even where the loss is scaled by {before:g}")
+
+    def begin(self) -> None:
+        """Take what follows for what is measured: the most memory, and the loss's scale."""
+        self._forget_peak()
+        if self.scaler is not None:
+            self._scale = self.scaler.get_scale()
+
+    def end(self) -> None:
+        """Raise Unavailable where an update was left out since the beginning."""
+        if self.scaler is not None and self.scaler.get_scale() < self._scale:
+            raise Unavailable("gradients in fp16 overflowed while steps were timed: updates were left out")
+
+    def _forget_peak(self) -> None:
+        """Forget what building, casting and choosing kernels took."""
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+
+    def train(self) -> None:
+        """Forward, backward, update."""
+        self.clear()
+        loss = self.forward()
+        if self.scaler is None:
+            loss.backward()
+        else:
+            self.scaler.scale(loss).backward()
+        self.update()
+        if self.shape.each:
+            loss.item()
+
+    def clear(self) -> None:
+        """Drop the gradients, so that the next ones are written and not added."""
+        if self.optimizer is not None:
+            self.optimizer.zero_grad(set_to_none=True)
+        else:
+            self.example.module.zero_grad(set_to_none=True)
+
+    def forward(self) -> Any:
+        """Return the loss; all that the backward pass needs is kept with it."""
+        with self.autocast():
+            return self.example.loss()
+
+    def update(self) -> None:
+        """Have the optimiser change the parameters."""
+        if self.optimizer is None:
+            return
+        if self.scaler is None:
+            self.optimizer.step()
+        else:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+
+    def infer(self) -> None:
+        """Forward, with nothing kept."""
+        with torch.no_grad(), self.autocast():
+            self.example.forward()
+
+    def prepare(self) -> None:
+        """Run forward, for a backward pass alone."""
+        self.clear()
+        self._loss = self.forward()
+
+    def backward(self) -> None:
+        """Run backward what was prepared."""
+        loss, self._loss = self._loss, None
+        loss.backward()
+
+    def captured(self) -> Callable[[], object]:
+        """Return what launches the whole step as one CUDA graph.
+
+        As torch's notes on CUDA graphs describe it: some steps on a stream of their own, gradients
+        dropped so that the graph has its own, then one step captured.  Raises Unavailable.
+        """
+        run = {"train": self.train, "inference": self.infer}[self.shape.phase]
+        if self.scaler is not None or self.shape.each:
+            raise Unavailable("a step that the host waits for cannot be captured")
+        if self.device.type != "cuda":
+            raise Unavailable("graphs are captured on GPUs alone")
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(_WARMUP):
+                run()
+        torch.cuda.current_stream().wait_stream(stream)
+        self.clear()
+        torch.cuda.synchronize()
+        self._forget_peak()  # memory is taken at the capture, and none at a replay
+        graph = torch.cuda.CUDAGraph()
+        with recorded(graph):
+            run()
+
+        def replay() -> None:
+            graph.replay()
+            _ = self.example  # the graph reads and writes its tensors: they must live as long
+
+        return replay
+
+
+def _optimizer(shape: StepShape, module: Any) -> Any:
+    """Return torch's optimiser with its own choice of kernels: over lists of parameters on GPUs, or *fused*."""
+    parameters = list(module.parameters())
+    how: dict[str, Any] = {"fused": True} if shape.fused else {}
+    if shape.optimizer == "adam":
+        captured = shape.issue == "graph"
+        return torch.optim.Adam(parameters, lr=1e-5, capturable=captured, **how)
+    if shape.optimizer in ("sgd", "momentum"):
+        return torch.optim.SGD(parameters, lr=1e-4, momentum=0.9 if shape.optimizer == "momentum" else 0.0, **how)
+    return None
+
+
+def step_figures(shape: StepShape, interval: Interval, peak_bytes: int | None) -> dict[str, Any]:
+    """Return the cells that were measured."""
+    found: dict[str, Any] = {
+        "step_time_s": interval.median,
+        "throughput": shape.batch * shape.n_gpus / interval.median,
+        "throughput_unit": f"{ENTRIES[shape.model].sample}/s",
+    }
+    return found if peak_bytes is None else found | {"peak_bytes": peak_bytes}

@@ -1,0 +1,85 @@
+"""Whole training steps of networks: forward, loss, backward, update; on one device, and data-parallel on all."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import torch
+
+from validate.machine.measure.bench import Bench
+from validate.machine.measure.case import Case, Unavailable, Work
+from validate.machine.measure.cases.steady import Clock, CpuClock, CudaClock, Patience, Step, steady_interval
+from validate.machine.measure.cases.step_ranks import parallel_cases
+from validate.machine.measure.cases.step_shapes import CPU_STEPS, Policy, StepShape, gpu_steps, parallel_steps
+from validate.machine.measure.cases.stepping import make_step, step_figures
+from validate.machine.measure.faults import reason_of
+from validate.machine.measure.statistics import Interval
+
+__all__ = ["cases", "policies_of"]
+
+_FIRST = 10  # steps on one GPU before those on all
+_LENGTH = 160
+_ON_CPU = Patience(interval=0.02, longest_s=0.4, warmup_s=0.0)
+
+
+def policies_of(bench: Bench) -> tuple[Policy, ...]:
+    """Return the policies that *bench* has units for."""
+    if not bench.is_cuda:
+        return ("fp32",)
+    ours = torch.version.hip is None
+    since_ampere = torch.cuda.get_device_properties(bench.device).major >= 8
+    found: list[Policy] = ["fp32", "fp16", "amp-fp16"]
+    if not ours or since_ampere:
+        found += ["bf16", "amp-bf16"]
+    if ours and since_ampere:
+        found.append("tf32")
+    return tuple(found)
+
+
+def cases(bench: Bench, machine: str) -> Iterator[Case]:
+    """Yield steps on *bench*: network after network, each time run another way; some on all GPUs before long."""
+    threads = 0 if bench.is_cuda else torch.get_num_threads()
+    policies = policies_of(bench)
+    shapes = gpu_steps(policies) if bench.is_cuda else iter(CPU_STEPS)
+    count = torch.cuda.device_count() if bench.is_cuda and not bench.alone else 1
+    yield from _alone(islice(shapes, _FIRST), machine, threads)
+    if count > 1:
+        yield from parallel_cases(tuple(parallel_steps(count, policies)), machine)
+    yield from _alone(shapes, machine, threads)
+
+
+def _alone(shapes: Iterator[StepShape], machine: str, threads: int) -> Iterator[Case]:
+    for shape in shapes:
+        columns = {"row_id": shape.row_id(machine, threads), **shape.cells(threads)}
+        yield Case("steps", "training.csv", columns, partial(_build, shape))
+
+
+def _build(shape: StepShape, bench: Bench) -> Work:
+    gc.collect()  # modules are cycles: what the last case held is given back now
+    bench.release()
+    try:
+        step = make_step(shape, bench.device)
+        if shape.issue != "eager":  # what cannot be compiled fails at its first step
+            step.run()
+            bench.settle()
+    except RuntimeError as error:
+        if shape.issue == "eager" or isinstance(error, torch.OutOfMemoryError):
+            raise
+        if "captur" in str(error):  # a capture that failed ends with a CUDA error, but the device lives
+            raise Unavailable(f"graph: {' '.join(str(error).split())[:_LENGTH]}") from None
+        raise Unavailable(f"{shape.issue}: {reason_of(error)}") from None  # raises Fatal where the device is lost
+    return Work(lambda _: step.run(), figures=partial(_figures, shape, bench), own=partial(_time, bench, step))
+
+
+def _time(bench: Bench, step: Step) -> Interval:
+    clock: Clock = CudaClock(bench.sensors.look) if bench.is_cuda else CpuClock()
+    return steady_interval(clock, step, Patience() if bench.is_cuda else _ON_CPU)
+
+
+def _figures(shape: StepShape, bench: Bench, interval: Interval) -> Mapping[str, Any]:
+    peak = torch.cuda.max_memory_allocated(bench.device) if bench.is_cuda else None
+    return step_figures(shape, interval, peak)

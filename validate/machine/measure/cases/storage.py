@@ -1,0 +1,211 @@
+"""Reads and writes of a file on the disk that the results are written to.
+
+``cache`` says what served the reads: ``page cache``, the system's copy in memory; ``dropped``, the disk, the
+file's pages given up before (posix_fadvise); ``direct``, the disk past the page cache (O_DIRECT).  A write has the
+wait until it is on the disk in it (fsync).  Each thread of a random read has one request at a time.  ``time_s`` is
+that of a block, ``latency_s`` what one request waits: with several threads the first is the second over their
+number.  Below the system there may be further caches, of a controller or of a host, which no program sees.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from validate.machine.measure.bench import Bench
+from validate.machine.measure.case import Case, Columns, Unavailable, Work
+from validate.machine.measure.cases.scratch_file import BLOCK, Cache, ScratchFile
+from validate.machine.measure.statistics import FEWEST, Interval, median_interval
+
+__all__ = ["cases", "file_bytes"]
+
+_MOST_BYTES, _LEAST_BYTES = 256 << 20, 2 * BLOCK
+_SHARE = 10  # the file takes at most this part of what is free
+_CACHED_BYTES = 64 << 20  # of it, for reads that memory serves
+_PAGE = 4096
+_WRITTEN = 4  # blocks of a sample of writes
+_SAMPLE_S, _LONGEST_S, _MOST_SAMPLES, _INTERVAL = 0.08, 1.2, 40, 0.02
+
+Sample = Callable[[], float]
+"""Does some of it and returns the seconds of a block."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    kind: Literal["read_sequential", "read_random", "write_sequential"]
+    block_bytes: int
+    threads: int
+    cache: Cache
+
+
+_ACCESSES = (
+    _Access("read_sequential", BLOCK, 1, "direct"),
+    _Access("read_random", _PAGE, 1, "direct"),
+    _Access("read_sequential", BLOCK, 1, "dropped"),
+    _Access("write_sequential", BLOCK, 1, "direct"),
+    _Access("read_random", _PAGE, 16, "direct"),
+    _Access("read_sequential", BLOCK, 1, "page cache"),
+    _Access("write_sequential", BLOCK, 1, "page cache"),
+    _Access("read_random", _PAGE, 4, "direct"),
+    _Access("read_random", _PAGE, 1, "dropped"),
+    _Access("read_random", _PAGE, 1, "page cache"),
+)
+
+
+def cases(bench: Bench, machine: str) -> Iterator[Case]:
+    """Return sequential and random accesses; raises Unavailable where there is no room for a file."""
+    del machine
+    size = file_bytes(shutil.disk_usage(bench.scratch).free)
+    if not size:
+        raise Unavailable(f"less than {_SHARE * _LEAST_BYTES >> 20} MiB are free where the results are written")
+    return _cases(bench.scratch, size)
+
+
+def file_bytes(free_bytes: int) -> int:
+    """Return how large a file may be where so much is free: whole blocks, none where that is too little."""
+    size = min(_MOST_BYTES, free_bytes // _SHARE) // BLOCK * BLOCK
+    return size if size >= _LEAST_BYTES else 0
+
+
+def _cases(folder: Path, size: int) -> Iterator[Case]:
+    opened: list[ScratchFile] = []  # by the first case that needs it, for all
+    refused: list[Unavailable] = []  # the disk is not filled up once more for each case
+
+    def build(access: _Access, _: Bench) -> Work:
+        if refused:
+            raise Unavailable(str(refused[0]))
+        if not opened:
+            try:
+                opened.append(ScratchFile(folder, size))
+            except Unavailable as reason:
+                refused.append(reason)
+                raise
+        file = opened[0]
+        file.descriptor(access.cache)
+        return Work(lambda _: None, own=partial(_measure, file, access), figures=partial(_figures, access, file.size))
+
+    try:
+        for access in _ACCESSES:
+            columns: Columns = {
+                "kind": access.kind,
+                "block_bytes": access.block_bytes,
+                "threads": access.threads,
+                "cache": access.cache,
+            }
+            yield Case("storage", "storage.csv", columns, partial(build, access))
+    finally:
+        for file in opened:
+            file.close()
+
+
+def _figures(access: _Access, size: int, interval: Interval) -> dict[str, float]:
+    return {
+        "bytes": size,
+        "GBps": access.block_bytes / interval.median / 1e9,
+        "time_s": interval.median,
+        "latency_s": interval.median * access.threads,
+    }
+
+
+def _measure(file: ScratchFile, access: _Access) -> Interval:
+    """Return the seconds of a block, by samples until they are known well enough or time is up."""
+    sample = {
+        "read_sequential": _read_sequential,
+        "read_random": _read_random,
+        "write_sequential": _write_sequential,
+    }[access.kind](file, access)
+    began_s = time.monotonic()
+    sample()
+    samples: list[float] = []
+    while len(samples) < _MOST_SAMPLES:
+        samples.append(sample())
+        if len(samples) >= FEWEST:
+            if time.monotonic() - began_s > _LONGEST_S or median_interval(samples).relative <= _INTERVAL:
+                break
+        elif time.monotonic() - began_s > 4 * _LONGEST_S:
+            break
+    return median_interval(samples)
+
+
+def _read_sequential(file: ScratchFile, access: _Access) -> Sample:
+    descriptor = file.descriptor(access.cache)
+    end = min(file.size, _CACHED_BYTES) if access.cache == "page cache" else file.size
+    offset = 0
+    if access.cache == "page cache":
+        for place in range(0, end, BLOCK):
+            os.preadv(descriptor, [file.block], place)
+
+    def sample() -> float:
+        nonlocal offset
+        first, blocks, spent_s = offset, 0, 0.0
+        if access.cache == "dropped":
+            file.forget()
+        began_s = time.perf_counter()
+        while spent_s < _SAMPLE_S:
+            os.preadv(descriptor, [file.block], offset)
+            spent_s = time.perf_counter() - began_s
+            blocks += 1
+            offset = (offset + BLOCK) % end
+            if offset == first and access.cache == "dropped":
+                break  # from here on memory would serve it
+        return spent_s / blocks
+
+    return sample
+
+
+def _read_random(file: ScratchFile, access: _Access) -> Sample:
+    descriptor = file.descriptor(access.cache)
+    end = min(file.size, _CACHED_BYTES) if access.cache == "page cache" else file.size
+    pages = end // access.block_bytes
+    if access.cache == "page cache":
+        for place in range(0, end, BLOCK):
+            os.preadv(descriptor, [file.block], place)
+    chance = random.Random(pages)
+
+    def reader(places: list[int], until_s: float) -> int:
+        buffer = mmap.mmap(-1, access.block_bytes)
+        for count, place in enumerate(places, 1):
+            os.preadv(descriptor, [buffer], place * access.block_bytes)
+            if time.perf_counter() >= until_s:
+                return count
+        return len(places)
+
+    def sample() -> float:
+        if access.cache == "dropped":
+            file.forget()
+        orders = [chance.sample(range(pages), min(pages, 20_000)) for _ in range(access.threads)]
+        began_s = time.perf_counter()
+        until_s = began_s + _SAMPLE_S
+        if access.threads == 1:
+            requests = reader(orders[0], until_s)
+        else:
+            with ThreadPoolExecutor(access.threads) as pool:
+                requests = sum(pool.map(reader, orders, [until_s] * access.threads))
+        return (time.perf_counter() - began_s) / requests
+
+    return sample
+
+
+def _write_sequential(file: ScratchFile, access: _Access) -> Sample:
+    offset = 0
+    file.descriptor(access.cache)
+
+    def sample() -> float:
+        nonlocal offset
+        began_s = time.perf_counter()
+        for _ in range(_WRITTEN):
+            file.write(offset, access.cache)
+            offset = (offset + BLOCK) % file.size
+        file.sync()
+        return (time.perf_counter() - began_s) / _WRITTEN
+
+    return sample

@@ -1,0 +1,96 @@
+"""What may go wrong in the middle of a measurement, told apart: one case's fault, or the end."""
+
+from __future__ import annotations
+
+import errno
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from validate.machine.measure.case import Unavailable
+
+__all__ = ["Fatal", "Stopped", "one_line", "reason_of", "stop_on_signals"]
+
+_LENGTH = 200
+_OUT_OF_MEMORY = tuple(  # since torch 2.5 in torch itself
+    found for owner in (torch, torch.cuda) if (found := getattr(owner, "OutOfMemoryError", None)) is not None
+)
+# Errors after which no call works in the process again (CUDA Runtime API, cudaError_t); of others, such as those
+# of a capture, it recovers.  Bench.alive tells what is not among them.
+_STICKY = (
+    *(
+        "illegal memory access",
+        "illegal instruction",
+        "illegal address",
+        "misaligned address",
+        "invalid program counter",
+    ),
+    *("unspecified launch failure", "launch timed out", "device-side assert", "hardware stack error"),
+    *("uncorrectable ecc", "device is lost", "fallen off the bus", "no longer accessible", "nvlink error"),
+)
+
+
+class Fatal(Exception):  # noqa: N818
+    """Nothing more can be measured; says why."""
+
+
+class Stopped(BaseException):
+    """A signal asked for the end."""
+
+
+def one_line(error: object) -> str:
+    """Return the text of *error* without line breaks, cut where it gets long."""
+    return " ".join(str(error).split())[:_LENGTH]
+
+
+def reason_of(error: Exception) -> str:
+    """Return in a few words why a case could not be measured.
+
+    Raises
+    ------
+    Fatal
+        Where the fault is not the case's own: the device is lost, or the disk is full.
+
+    """
+    text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, Unavailable):
+        return text
+    if isinstance(error, OSError):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise Fatal("the disk is full") from error
+        return f"{error.strerror or text}"
+    if isinstance(error, (MemoryError, *_OUT_OF_MEMORY)) or _says(text, "out of memory", "can't allocate memory"):
+        return "out of memory"
+    if _says(text, *_STICKY):
+        raise Fatal(f"the device is lost: {text[:_LENGTH]}") from error
+    return f"{type(error).__name__}: {text}"[:_LENGTH]
+
+
+def _says(text: str, *words: str) -> bool:
+    return any(word in text.lower() for word in words)
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[None]:
+    """Raise Stopped where SIGTERM or SIGHUP arrives; SIGINT raises KeyboardInterrupt as ever."""
+
+    def stop(number: int, frame: Any) -> None:
+        del frame
+        raise Stopped(signal.Signals(number).name)
+
+    before: dict[int, Any] = {}
+    try:
+        for name in ("SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            if number is not None:
+                before[number] = signal.signal(number, stop)
+    except ValueError:  # not in the main thread: whoever started it minds the signals
+        pass
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

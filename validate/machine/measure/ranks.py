@@ -1,0 +1,231 @@
+"""Processes that are the ranks of one group: started once, given functions to run, ended whatever happens."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from validate.machine.measure.case import Unavailable
+
+__all__ = ["Ranks", "RanksFailed"]
+
+_POLL_S = 0.02
+_GRACE_S = 0.5
+_LENGTH = 200
+
+
+class RanksFailed(Unavailable):
+    """A rank raised, died or did not answer in time; says which and how. The others have been ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    process: BaseProcess
+    pipe: Connection
+
+
+class Ranks:
+    """*count* processes on one machine, joined in a process group of ``torch.distributed``.
+
+    On GPUs rank i works on the i-th device and NCCL joins them; on the CPU it is gloo over loopback, and
+    the ranks share the threads out.  A group whose rank fails is ended as a whole: what waits in a
+    collective for a rank that is gone would wait forever.
+
+    Parameters
+    ----------
+    count : int
+        How many ranks.
+    cuda : bool
+        Whether on GPUs.
+    start_s : float
+        How long the start may take: processes, contexts and libraries.
+
+    Raises
+    ------
+    RanksFailed
+        Where not all of them have joined in time.
+
+    """
+
+    def __init__(self, count: int, *, cuda: bool, start_s: float = 180.0) -> None:
+        if not dist.is_available():
+            raise Unavailable("torch is built without torch.distributed")
+        if cuda and not dist.is_nccl_available():
+            raise Unavailable("torch is built without NCCL")
+        self.count, self.cuda = count, cuda
+        self._folder = tempfile.TemporaryDirectory(prefix="toposim-ranks-")
+        self._members: list[_Member] = []
+        context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
+        meeting = Path(self._folder.name) / "meeting"
+        try:
+            for rank in range(count):
+                ours, theirs = context.Pipe()
+                process = context.Process(
+                    target=_serve, args=(theirs, rank, count, cuda, str(meeting), start_s), daemon=True
+                )
+                with _interrupts_held():
+                    process.start()
+                theirs.close()
+                self._members.append(_Member(process, ours))
+            self._collect("start", start_s, None)
+        except BaseException:
+            self.close(kill=True)
+            raise
+
+    def __enter__(self) -> Ranks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can still be asked."""
+        return bool(self._members)
+
+    def run(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        timeout_s: float = 120.0,
+        look: Callable[[], None] | None = None,
+    ) -> list[Any]:
+        """Return what ``function(rank, count, *arguments)`` returned on each rank, in the order of ranks.
+
+        *function* is one of a module's, and arguments and results can be pickled.  *look* is called now and
+        then while the ranks work, to read sensors.
+
+        Raises
+        ------
+        RanksFailed
+            Where a rank raised, died, or took longer than *timeout_s*; the group is closed then.
+
+        """
+        if not self._members:
+            raise RanksFailed("the ranks have ended already")
+        try:
+            for member in self._members:
+                with suppress(OSError):  # whoever is gone is named below
+                    member.pipe.send((function, arguments))
+            return self._collect(getattr(function, "__name__", "a task").strip("_"), timeout_s, look)
+        except BaseException:
+            self.close(kill=True)
+            raise
+
+    def close(self, *, kill: bool = False) -> None:
+        """End all processes: those that wait for work leave by themselves, the others by force."""
+        members, self._members = self._members, []
+        for member in members:
+            member.pipe.close()  # a rank that waits for work sees this and leaves
+        deadline_s = time.monotonic() + (0.0 if kill else 5.0)
+        for member in members:
+            member.process.join(max(0.0, deadline_s - time.monotonic()))
+        for member in members:
+            if member.process.is_alive():
+                member.process.kill()
+                member.process.join(10.0)
+        with suppress(OSError):
+            self._folder.cleanup()
+
+    def _collect(self, what: str, timeout_s: float, look: Callable[[], None] | None) -> list[Any]:
+        """Return the answers of all ranks; the first fault leaves the others a moment to tell theirs."""
+        deadline_s = time.monotonic() + timeout_s
+        found: dict[int, Any] = {}
+        faults: list[str] = []
+        missing = list(range(len(self._members)))
+        while missing and time.monotonic() < deadline_s:
+            ready = wait([self._members[rank].pipe for rank in missing], timeout=_POLL_S)
+            if look is not None:
+                look()
+            for rank in [rank for rank in missing if self._members[rank].pipe in ready]:
+                missing.remove(rank)
+                try:
+                    found[rank] = _answer(self._members[rank])
+                except RanksFailed as fault:
+                    if not faults:
+                        deadline_s = min(deadline_s, time.monotonic() + _GRACE_S)
+                    faults.append(f"rank {rank} {fault}")
+        if not faults and missing:
+            faults = [f"no answer of rank {', '.join(map(str, missing))} within {timeout_s:g} s"]
+        if faults:
+            raise RanksFailed(f"{what}: {'; '.join(faults)}")
+        return [found[rank] for rank in range(len(self._members))]
+
+
+def _answer(member: _Member) -> Any:
+    try:
+        good, value = member.pipe.recv()
+    except (EOFError, OSError):
+        member.process.join(2.0)
+        code = member.process.exitcode
+        raise RanksFailed(f"died of signal {-code}" if code and code < 0 else f"ended with status {code}") from None
+    if not good:
+        raise RanksFailed(f"raised {value}")
+    return value
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold interrupts back: a process started meanwhile inherits that, and imports torch before it can ignore them.
+
+    An interrupt of this process arrives at the end.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # a start would start it, and its start lets interrupts through
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _serve(pipe: Connection, rank: int, count: int, cuda: bool, meeting: str, timeout_s: float) -> None:
+    """Be one rank: join, then run what comes through *pipe* until it is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who started us ends us
+    if hasattr(signal, "pthread_sigmask"):  # what has come since the start is forgotten
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    try:
+        _join(rank, count, cuda, meeting, timeout_s)
+        pipe.send((True, None))
+        while True:
+            function, arguments = pipe.recv()
+            pipe.send((True, function(rank, count, *arguments)))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        pass
+    except BaseException as error:
+        text = " ".join(str(error).split())
+        with suppress(OSError):
+            pipe.send((False, f"{type(error).__name__}: {text}"[:_LENGTH]))
+    os._exit(0)  # an orderly end of the group would wait for ranks that may be gone
+
+
+def _join(rank: int, count: int, cuda: bool, meeting: str, timeout_s: float) -> None:
+    limit = timedelta(seconds=timeout_s)
+    where = Path(meeting).as_uri()
+    if cuda:
+        device = torch.device("cuda", rank)
+        torch.cuda.set_device(device)
+        dist.init_process_group("nccl", init_method=where, rank=rank, world_size=count, timeout=limit, device_id=device)
+        return
+    if Path("/sys/class/net/lo").exists():
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    torch.set_num_threads(max(1, usable // count))
+    dist.init_process_group("gloo", init_method=where, rank=rank, world_size=count, timeout=limit)

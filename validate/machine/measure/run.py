@@ -1,0 +1,370 @@
+"""Measure the cases of groups within a budget, and keep what was measured whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from validate.machine.measure.bench import Bench, GraphStopwatch, open_bench
+from validate.machine.measure.case import Case, Unavailable, Work
+from validate.machine.measure.environment import SAME, environment
+from validate.machine.measure.faults import Fatal, Stopped, one_line, reason_of, stop_on_signals
+from validate.machine.measure.groups import GROUPS, cases_of
+from validate.machine.measure.sensors import Readings
+from validate.machine.measure.statistics import Interval
+from validate.machine.measure.table import COLUMNS, RowFile
+from validate.machine.measure.timing import Effort, Stopwatch, time_call
+from validate.machine.measure.watches import QueuedStopwatch
+
+__all__ = ["RECORD", "Settings", "run"]
+
+RECORD = "run.json"
+DATASET = "toposim_measure"
+DONE, FAILED, INTERRUPTED = 0, 1, 130
+_WELL_KNOWN = 0.03  # grade A: half the interval is at most this part of the median
+_OUT_OF_TIME = "no time left in the budget"
+_ALL = "all cases"
+_RESERVE_BYTES = 512 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is measured, where to, and how long it may take.
+
+    Attributes
+    ----------
+    out : Path
+        The folder of the tables; what one there holds already is not measured again.
+    groups : tuple of str
+        Names of ``GROUPS``; all that suit the device where empty.
+    device : str
+        ``cuda:0`` or ``cpu``; the first GPU, or the CPU where there is none, where empty.
+    budget_s : float or None
+        No case is begun after so many seconds.
+    machine : str
+        The name that rows of steps, copies and collectives carry; the device's where empty.
+
+    """
+
+    out: Path
+    groups: tuple[str, ...] = ()
+    device: str = ""
+    budget_s: float | None = None
+    machine: str = ""
+    effort: Effort = field(default_factory=Effort)
+
+
+@dataclass(slots=True)
+class _Queue:
+    """The cases of a group that are still to be measured."""
+
+    name: str
+    share: float
+    cases: Iterator[Case]
+    under_way: Case | None = None
+    used_s: float = 0.0
+    measured: int = 0
+
+
+@dataclass(slots=True)
+class _Run:
+    """What a run has to hand."""
+
+    settings: Settings
+    bench: Bench
+    tables: Mapping[str, RowFile]
+    say: Callable[[str], None]
+    started_s: float
+    left: list[dict[str, str]] = field(default_factory=list)
+
+    def leave(self, group: str, case: str, reason: str) -> None:
+        self.left.append({"group": group, "case": case, "reason": reason})
+
+    @property
+    def remaining_s(self) -> float:
+        budget_s = self.settings.budget_s
+        return float("inf") if budget_s is None else budget_s - (time.perf_counter() - self.started_s)
+
+
+def run(settings: Settings, say: Callable[[str], None] | None = None) -> int:
+    """Measure, and return the exit status: 0 all done or out of budget, 1 a fault ended it, 130 interrupted.
+
+    What was measured is on the disk row by row; ``run.json`` names what was not, and why.
+
+    Raises
+    ------
+    ValueError
+        Where the settings do not fit this machine, or the folder holds something else.
+    OSError
+        Where the folder cannot be written from the beginning.
+
+    """
+    say = say or _to_stderr
+    started_s = time.perf_counter()
+    for name in settings.groups:
+        if name not in GROUPS:
+            raise ValueError(f"--only: no group '{name}'; there is {', '.join(GROUPS)}")
+    try:
+        bench = open_bench(settings.device, settings.out)
+        facts = environment(bench)
+    except RuntimeError as error:  # all devices busy, a driver that does not fit
+        raise ValueError(f"the device cannot be used: {one_line(error)}") from None
+    settings.out.mkdir(parents=True, exist_ok=True)
+    before = _check_same(settings.out / RECORD, facts)
+    tables = _tables(settings.out)
+    if settings.machine and before and settings.machine != before and any(map(len, tables.values())):
+        raise ValueError(f"{settings.out}: holds rows of machine {before}; name another folder with --out")
+    settings = replace(settings, machine=settings.machine or before or bench.name)
+    record: dict[str, Any] = {
+        "schema_version": 1,
+        "finished": False,
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": settings.machine,
+        "environment": facts,
+        "load_at_start": _load(),
+    }
+    this = _Run(settings, bench, tables, say, started_s)
+    queues = _open(this)
+    if settings.groups and not queues:
+        with suppress(OSError):
+            settings.out.rmdir()  # where it holds nothing
+        raise ValueError(f"--only: {'; '.join(row['group'] + ': ' + row['reason'] for row in this.left)}")
+    reserve = _Reserve(settings.out / ".reserve")
+    _write(settings.out / RECORD, record)
+    end, status = _ALL, DONE
+    try:
+        with stop_on_signals():
+            _measure(this, queues)
+            if this.remaining_s <= 0:
+                end = _OUT_OF_TIME
+    except Fatal as fault:
+        end, status = str(fault), FAILED
+    except (KeyboardInterrupt, Stopped) as signal:
+        end, status = f"interrupted{f' by {signal}' if str(signal) else ''}", INTERRUPTED
+    with suppress(OSError):
+        tables = _tables(settings.out)  # as they are on the disk: a row may be whole there when a signal arrived
+    for queue in queues:
+        for case in (*filter(None, (queue.under_way,)), *queue.cases):
+            if not tables[case.table].holds(_asked(this, case)):
+                this.leave(queue.name, case.title, end)
+    record |= {
+        "finished": end == _ALL,
+        "end": end,
+        "seconds": round(time.perf_counter() - started_s, 1),
+        "load_at_end": _load(),
+        "rows": {name: len(table) for name, table in tables.items() if len(table)},
+        "left": this.left,
+    }
+    reserve.release()
+    try:
+        _write(settings.out / RECORD, record)
+    except OSError as error:
+        say(f"{RECORD} could not be written: {error.strerror}")
+        status = FAILED
+    _report(this, queues, end)
+    return status
+
+
+def _tables(out: Path) -> dict[str, RowFile]:
+    return {name: RowFile(out / name, columns) for name, columns in COLUMNS.items()}
+
+
+def _open(this: _Run) -> list[_Queue]:
+    queues = []
+    for name in this.settings.groups or tuple(GROUPS):
+        try:
+            queues.append(_Queue(name, GROUPS[name].share, iter(cases_of(name, this.bench, this.settings.machine))))
+        except Unavailable as reason:
+            this.leave(name, "", str(reason))
+            if this.settings.groups:
+                this.say(f"{name}: {reason}")
+    return queues
+
+
+def _measure(this: _Run, queues: list[_Queue]) -> None:
+    """Measure until no case or no time is left; the group that is most behind its share comes next."""
+    waiting = list(queues)
+    while waiting and this.remaining_s > 0:
+        queue = min(waiting, key=lambda q: q.used_s / q.share)
+        try:
+            case = next(queue.cases, None)
+        except Unavailable as unavailable:
+            this.leave(queue.name, "", str(unavailable))
+            case = None
+        if case is None:
+            waiting.remove(queue)
+            continue
+        if this.tables[case.table].holds(_asked(this, case)):
+            continue
+        began_s = time.perf_counter()
+        queue.under_way = case
+        try:
+            row = _row(this, case)
+            this.tables[case.table].add(row)
+            queue.measured += 1
+        except Exception as error:  # a case may fail in any way that torch knows
+            reason = reason_of(error)
+            if not this.bench.alive():
+                raise Fatal(f"the device is lost: {reason}") from error
+            this.leave(case.group, case.title, reason)
+        finally:
+            with suppress(Exception):
+                this.bench.release()
+        queue.used_s += time.perf_counter() - began_s
+        queue.under_way = None
+
+
+def _row(this: _Run, case: Case) -> dict[str, Any]:
+    bench = this.bench
+    if case.needs_bytes > bench.memory_bytes:
+        raise Unavailable(
+            f"needs {case.needs_bytes / 1e9:.3g} GB of memory; {bench.memory_bytes / 1e9:.3g} GB are free"
+        )
+    work = case.build(bench)
+    bench.settle()
+    bench.sensors.take()
+    interval, issue = _time(this, work)
+    bench.settle()
+    readings = bench.sensors.take()
+    row = dict(_asked(this, case))
+    row |= work.figures(interval) if work.figures is not None else {"time_s": interval.median}
+    row |= _known(case, interval, readings)
+    if "issue" in COLUMNS[case.table]:
+        row.setdefault("issue", issue)
+    elif issue == "graph":
+        row["note"] = "; ".join(filter(None, (row["note"], "captured graph")))
+    return row
+
+
+def _time(this: _Run, work: Work) -> tuple[Interval, str]:
+    """Return the median with its interval, and how calls were issued."""
+    if work.own is not None:
+        return work.own(), ""
+    effort = this.settings.effort
+    effort = replace(effort, longest_s=max(0.05, min(effort.longest_s, this.remaining_s)))
+    ways: list[tuple[Stopwatch, str]] = []
+    if work.watch is not None:
+        ways.append((work.watch, "queued" if isinstance(work.watch, QueuedStopwatch) else ""))
+    elif work.mode == "graph" and this.bench.is_cuda:
+        # What cannot be captured is issued call by call, and waits until all is issued.
+        ways = [(GraphStopwatch(this.bench.sensors.look), "graph"), (QueuedStopwatch(this.bench), "queued")]
+    else:
+        ways.append((this.bench.stopwatch(), work.mode))
+    for watch, issue in ways[:-1]:
+        try:
+            return time_call(watch, work.call, effort, at_least=work.at_least, hard=work.hard), issue
+        except RuntimeError as error:
+            reason_of(error)  # a lost device ends the run
+            torch.cuda.synchronize()
+    watch, issue = ways[-1]
+    alone = work.mode == "single"
+    return time_call(watch, work.call, effort, one_by_one=alone, at_least=work.at_least, hard=work.hard), issue
+
+
+def _asked(this: _Run, case: Case) -> dict[str, Any]:
+    """Return the cells that say what a case is: its own, and where it runs."""
+    columns = COLUMNS[case.table]
+    where = {"machine": this.settings.machine, "device": this.bench.name, "dataset": DATASET}
+    return {name: value for name, value in where.items() if name in columns} | dict(case.columns)
+
+
+def _known(case: Case, interval: Interval, readings: Readings) -> dict[str, Any]:
+    """Return the cells that say how well a figure is known."""
+    relative = interval.relative
+    return {
+        "interval": round(relative, 5) if relative != float("inf") else None,
+        "samples": interval.samples,
+        "sm_clock_MHz": readings.sm_clock_mhz,
+        "memory_clock_MHz": readings.memory_clock_mhz,
+        "power_W": readings.power_w,
+        "temperature_C": readings.temperature_c,
+        "throttled": readings.throttled,
+        "software": f"torch {torch.__version__}",
+        "source": "measured",
+        "trust": "A" if relative <= _WELL_KNOWN else "B",
+        "note": str(case.columns.get("note", "")),
+    }
+
+
+class _Reserve:
+    """Room on the disk for the record at the end, when there is no other."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.write_bytes(bytes(_RESERVE_BYTES))
+
+    def release(self) -> None:
+        """Give it up."""
+        with suppress(OSError):
+            self._path.unlink()
+
+
+def _load() -> float | None:
+    """Return how many processes wanted a core in the last minute, these ones too; None where nobody counts."""
+    try:
+        return round(os.getloadavg()[0], 2)
+    except (AttributeError, OSError):
+        return None
+
+
+def _check_same(path: Path, facts: Mapping[str, Any]) -> str:
+    """Refuse to add rows of another machine, driver or torch to those that are there; return the machine's name."""
+    if not path.exists():
+        return ""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        before, machine = record["environment"], str(record.get("machine", ""))
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"{path}: is no record of a run; name another folder with --out") from None
+    for name in SAME:
+        if before.get(name) != facts.get(name):
+            raise ValueError(
+                f"{path.parent}: holds measurements with {name} {before.get(name)}, and here it is "
+                f"{facts.get(name)}; name another folder with --out"
+            )
+    return machine
+
+
+def _write(path: Path, record: Mapping[str, Any]) -> None:
+    """Write *record* whole or not at all."""
+    new = path.with_name(path.name + ".new")
+    try:
+        with new.open("w", encoding="utf-8") as file:
+            json.dump(record, file, indent=1, ensure_ascii=False)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    except OSError:
+        with suppress(OSError):
+            new.unlink()
+        raise
+
+
+def _report(this: _Run, queues: list[_Queue], end: str) -> None:
+    for queue in queues:
+        left = [row for row in this.left if row["group"] == queue.name and row["reason"] != end]
+        waiting = sum(row["group"] == queue.name and row["reason"] == end for row in this.left)
+        text = f"{queue.name}: {queue.measured} measured in {queue.used_s:.0f} s"
+        text += f", {waiting} not begun" if waiting else ""
+        text += f", {len(left)} could not be" if left else ""
+        this.say(text)
+        for reason in sorted({row["reason"] for row in left}):
+            this.say(f"  {sum(row['reason'] == reason for row in left)} x {reason}")
+    if end != _ALL:
+        this.say(f"ended: {end}")
+
+
+def _to_stderr(text: str) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write(f"{text}\n")

@@ -1,0 +1,96 @@
+"""Time what all ranks of a group do together, and know how well the time is known."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+from validate.machine.measure.hold import hold_up
+from validate.machine.measure.statistics import FEWEST, Interval, median_interval
+from validate.machine.measure.timing import Effort
+
+__all__ = ["MOST_CALLS", "time_together"]
+
+MOST_CALLS = 64  # calls of a sample at most: what a GPU's queue takes without holding up the host
+_ISSUE_S = 100e-6  # more than the host needs to issue one call
+
+
+def time_together(
+    call: Callable[[int], object], effort: Effort, *, cuda: bool, renew: Callable[[], None] | None = None
+) -> Interval:
+    """Return the seconds of one *call* on the slowest rank; every rank calls this at the same point.
+
+    Each sample begins together, after an all-reduce of one number, and its time is the greatest of all
+    ranks (nccl-tests, doc/PERFORMANCE.md, takes the mean; a step waits for the slowest).  What is decided
+    here, when to stop for instance, follows from such times alone, so that all ranks decide alike.
+
+    On a GPU the stream is held up until the host has issued a sample's calls, so that their time is the
+    device's even where it is shorter than issuing them.  *renew* is called before each sample, which is not timed.
+    """
+    token = torch.zeros(1, device="cuda" if cuda else "cpu")
+
+    def sample(calls: int) -> float:
+        if renew is not None:
+            renew()
+        return (_sample_cuda if cuda else _sample_cpu)(call, calls, token)
+
+    spent_s = one_s = sample(1)
+    once_s = sample(1)
+    spent_s += once_s
+    one_s = min(one_s, once_s)
+    while spent_s < effort.warmup_s:
+        calls = _count(one_s, effort)
+        spent_s += (took_s := sample(calls))
+        one_s = min(one_s, took_s / calls)
+    calls = _count(one_s, effort)
+    samples: list[float] = []
+    look, spent_s = FEWEST, 0.0
+    while True:
+        spent_s += (took_s := sample(calls))
+        samples.append(took_s / calls)
+        n = len(samples)
+        if (n >= FEWEST and (n >= effort.most_samples or spent_s >= effort.longest_s)) or (
+            spent_s >= 4 * effort.longest_s
+        ):
+            break
+        if n >= look:
+            if median_interval(samples).relative <= effort.interval:
+                break
+            look = n + max(2, n // 4)
+    return median_interval(samples)
+
+
+def _count(one_s: float, effort: Effort) -> int:
+    return max(1, min(MOST_CALLS, math.ceil(effort.sample_s / max(one_s, 1e-7))))
+
+
+def _greatest(seconds: float, token: torch.Tensor) -> float:
+    """Return the greatest *seconds* of all ranks."""
+    value = torch.tensor([seconds], dtype=torch.float64, device=token.device)
+    dist.all_reduce(value, dist.ReduceOp.MAX)
+    return float(value.item())
+
+
+def _sample_cpu(call: Callable[[int], object], calls: int, token: torch.Tensor) -> float:
+    dist.all_reduce(token)
+    began_s = time.perf_counter()
+    for i in range(calls):
+        call(i)
+    return _greatest(time.perf_counter() - began_s, token)
+
+
+def _sample_cuda(call: Callable[[int], object], calls: int, token: torch.Tensor) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    hold_up(calls * _ISSUE_S)
+    dist.all_reduce(token)
+    start.record()
+    for i in range(calls):
+        call(i)
+    end.record()
+    end.synchronize()
+    return _greatest(start.elapsed_time(end) / 1000, token)

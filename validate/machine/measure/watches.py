@@ -1,0 +1,94 @@
+"""Stopwatches beside the bench's own: the host's part alone, the device's part alone, a number of threads."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from validate.machine.measure.bench import Bench, CpuStopwatch
+from validate.machine.measure.hold import time_queued
+from validate.machine.measure.timing import Call
+
+__all__ = ["HostStopwatch", "QueuedStopwatch", "ThreadsStopwatch", "WallStopwatch"]
+
+_ISSUE_S = 15e-6  # what the host may need to issue a call, at the first try
+_TRIES = 5
+
+
+class HostStopwatch:
+    """Times how long the host is busy with calls: the device starts idle, and it is not waited for."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    def sample(self, call: Call, calls: int) -> float:
+        """Return the seconds until *calls* calls have returned."""
+        self._bench.settle()
+        began_s = time.perf_counter()
+        for i in range(calls):
+            call(i)
+        took_s = time.perf_counter() - began_s
+        self._bench.sensors.look()
+        return took_s
+
+
+class WallStopwatch:
+    """Times calls until the device has done them, by the host's clock."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    def sample(self, call: Call, calls: int) -> float:
+        """Return the seconds of *calls* calls, each waited for."""
+        self._bench.settle()
+        began_s = time.perf_counter()
+        for i in range(calls):
+            call(i)
+            self._bench.settle()
+        return time.perf_counter() - began_s
+
+
+class ThreadsStopwatch:
+    """Times calls on *threads* threads of the CPU, and leaves their number as it was."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+
+    def sample(self, call: Call, calls: int) -> float:
+        """Return the seconds of *calls* calls."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(self._threads)
+        try:
+            return CpuStopwatch().sample(call, calls)
+        finally:
+            torch.set_num_threads(before)
+
+
+class QueuedStopwatch:
+    """Times calls on a GPU that all wait in its queue when the first begins, so that issuing them does not count.
+
+    Events are recorded on the current stream of *device*.  Where the stream has run dry before all was issued,
+    the sample is taken again with more time to issue.
+    """
+
+    def __init__(self, bench: Bench, device: int | None = None) -> None:
+        self._bench = bench
+        self._device = bench.device if device is None else torch.device("cuda", device)
+        self._issue_s = _ISSUE_S
+
+    def sample(self, call: Call, calls: int) -> float:
+        """Return the seconds on the device from the first of *calls* calls to the end of the last."""
+
+        def issue() -> None:
+            for i in range(calls):
+                call(i)
+
+        took_s = 0.0
+        with torch.cuda.device(self._device):
+            for _ in range(_TRIES):
+                took_s, early = time_queued(calls * self._issue_s, issue, self._bench.sensors.look)
+                if not early:
+                    break
+                self._issue_s = min(1e-3, self._issue_s * 2)
+        return took_s

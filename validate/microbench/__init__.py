@@ -1,1 +1,0 @@
-"""Tables of copies, memory, launches and disks: what each row asks, and its prediction."""

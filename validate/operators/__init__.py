@@ -1,1 +1,0 @@
-"""Tables of measured operators: what each row asks."""

@@ -1,0 +1,124 @@
+"""What the options say of how tables are scored: which machines and devices rows mean, and what is known of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from simulator.api import Session
+from simulator.api.calibrations import Calibration, read_calibration
+from simulator.errors import InputError
+from validate.kinds import KINDS, OPERATORS, Kind
+from validate.score.score import ScoredRow, score_table
+from validate.tables.names import DeviceNames, MachineNames, Names, machines_named
+from validate.tables.published import read_published
+from validate.tables.sample import digest
+from validate.tables.table import Table
+
+__all__ = ["CALIBRATED_ON", "Scoring", "ScoringOptions"]
+
+CALIBRATED_ON = "calibrated on"
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringOptions:
+    """What the command line says of how to predict; the default is what nobody wrote."""
+
+    topology: str | None = None
+    machines: tuple[str, ...] = ()
+    strategy: str | None = None
+    devices: tuple[str, ...] = ()
+    calibration: str | None = None
+    baselines: str | None = None
+    calibrations: Mapping[str, Calibration] = field(default_factory=dict)  # by part, where no file holds them
+
+
+class Scoring:
+    """Scores tables with the names and calibrations that *options* say.
+
+    Raises
+    ------
+    InputError
+        Where what an option names is not known.
+
+    """
+
+    def __init__(self, options: ScoringOptions) -> None:
+        self.options = options
+        machines = MachineNames(options.topology, machines_named(options.machines))
+        devices = DeviceNames(options.devices, options.topology)
+        calibrations: dict[str, Calibration] = dict(options.calibrations)
+        self._seen: frozenset[str] = frozenset()
+        if options.calibration is not None:
+            known = DeviceNames(topology=options.topology).names
+            read = read_calibration(options.calibration, known).devices
+            calibrations = {known[name]: device.calibration for name, device in read.items()}
+            self._seen = frozenset(key for device in read.values() for key in device.points.asked)
+        self.names = Names(machines, devices, Session(calibrations), options.strategy or "nccl")
+        self._published = read_published(options.baselines) if options.baselines is not None else {}
+        self._kinds = {kind.name: kind.with_names(self.names) for kind in KINDS}
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of tables, with the columns that are needed where the options name places."""
+        return tuple(self._kinds.values())
+
+    def calibrated(self, calibrations: Mapping[str, Calibration]) -> Names:
+        """Return the names with *calibrations* by part, in place of what is known otherwise."""
+        return replace(self.names, session=self.names.session.calibrated(calibrations))
+
+    def method(self, kind: Kind) -> str:
+        """Return in a few words how rows of *kind* are predicted."""
+        if kind.name == "collectives":
+            return f"strategy {self.names.strategy}"
+        known = self.names.session.calibrations
+        if known and kind.method == OPERATORS.method:
+            return f"calibration of {', '.join(sorted(known))}"
+        return kind.method
+
+    def score(
+        self,
+        table: Table,
+        kind: Kind,
+        trust: Sequence[str],
+        *,
+        names: Names | None = None,
+        seen: frozenset[str] = frozenset(),
+        advance: Callable[[], None] = lambda: None,
+    ) -> list[ScoredRow]:
+        """Return the rows of *table* with their predictions.
+
+        Rows of operators whose question is among *seen*, the digests of what calibrations were fitted to, do not
+        count; nor do those that the calibration of the options was fitted to.
+        """
+        fitted_to = (seen | self._seen) if kind.name == OPERATORS.name else frozenset()
+        aside = {}
+        for record in table.rows if fitted_to else ():
+            if digest({column: table.cell(record, column) for column in OPERATORS.asked}) in fitted_to:
+                aside[record.line] = CALIBRATED_ON
+        return score_table(
+            table, kind, names or self.names, trust, published=self._published, set_aside=aside, advance=advance
+        )
+
+    def check(self, tables: Sequence[tuple[Table, Kind]], calibrate: int = 0) -> None:
+        """Refuse options that none of *tables* reads, and names that no row has (InputError)."""
+        kinds = {kind.name for _, kind in tables}
+        options = self.options
+        for option, value, read in (
+            ("--strategy", options.strategy, ("collectives",)),
+            ("--topology", options.topology, tuple(self._kinds)),
+            ("--machine", options.machines, ("collectives", "training", "copies", "storage")),
+            ("--device", options.devices, ("operators", "memory", "launch")),
+            ("--calibrate", calibrate, ("operators",)),
+            ("--calibration", options.calibration, ("operators", "training", "copies", "memory", "launch")),
+            ("--baselines", options.baselines, ("training",)),
+        ):
+            if value and not kinds.intersection(read):
+                given = " and ".join(sorted(kinds))
+                known = " and ".join([*([", ".join(read[:-1])] if read[1:] else []), read[-1]])
+                raise InputError(f"{option} is for tables of {known}; these are of {given}")
+        # A name that the user explains may be in one of several tables.
+        for place, book in (("machine", self.names.machines), ("device", self.names.devices)):
+            mine = [table for table, kind in tables if place in self._kinds[kind.name].asked]
+            if mine:
+                book.check_used({table.cell(row, place) for table in mine for row in table.rows})

@@ -1,0 +1,81 @@
+"""What a cell of a table says: a number, or why its row is not scored."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+
+from simulator.errors import one_line
+
+__all__ = ["NOMINAL_BYTES", "NotScored", "measured_s", "measured_time", "number", "size_bytes", "threads_of"]
+
+NOMINAL_BYTES = 256 << 20
+"""Stands for a size that a table does not tell: so large that nothing but bandwidth counts."""
+
+_MOST_BYTES = 1e15
+_MOST_THREADS = 4096
+
+_MEASURABLE_S = (1e-9, 1e9)
+_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII)
+
+
+class NotScored(Exception):  # noqa: N818  a row that is not scored is no fault
+    """The row cannot be scored; the message says why in words that many rows can share."""
+
+
+def number(column: str, text: str) -> float:
+    """Return the positive number *text* of *column*.
+
+    Raises
+    ------
+    NotScored
+        Where it is empty, no number, or not more than zero.
+
+    """
+    if not text:
+        raise NotScored(f"{column} missing")
+    value = float(text) if len(text) <= 60 and _NUMBER.fullmatch(text) else math.nan
+    if not math.isfinite(value):
+        raise NotScored(f"{column} is no number")
+    if value <= 0:
+        raise NotScored(f"{column} not positive")
+    return value
+
+
+def measured_time(seconds: float) -> float:
+    """Return *seconds*; raises NotScored where nothing takes so little or so long."""
+    if not _MEASURABLE_S[0] <= seconds <= _MEASURABLE_S[1]:
+        raise NotScored(f"time_s outside {_MEASURABLE_S[0]:g} to {_MEASURABLE_S[1]:g} s")
+    return seconds
+
+
+def size_bytes(cell: Callable[[str], str], column: str = "bytes") -> float:
+    """Return the size under *column*, a large one where there is none; raises NotScored."""
+    text = cell(column)
+    if not text:
+        return float(NOMINAL_BYTES)
+    value = number(column, text)
+    if value > _MOST_BYTES:
+        raise NotScored(f"{column} is more than {_MOST_BYTES:g}")
+    return value
+
+
+def threads_of(cell: Callable[[str], str], column: str = "threads") -> int | None:
+    """Return the number of threads under *column*, None where it is empty; raises NotScored."""
+    text = cell(column)
+    if not text:
+        return None
+    value = number(column, text)
+    if value != int(value) or value > _MOST_THREADS:
+        raise NotScored(f"{one_line(column, 20)} is no whole number up to {_MOST_THREADS}")
+    return int(value)
+
+
+def measured_s(cell: Callable[[str], str], counted_bytes: float | None) -> float:
+    """Return the seconds of a row: those of its rate, where *counted_bytes* are what it counts, else its time."""
+    if cell("gbps") and counted_bytes is not None:
+        return counted_bytes / (number("GBps", cell("gbps")) * 1e9)
+    if cell("time_s"):
+        return number("time_s", cell("time_s"))
+    return number("latency_s", cell("latency_s"))

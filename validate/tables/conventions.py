@@ -1,0 +1,62 @@
+"""What tables mean and do not say: cells that a row leaves empty, by the rules in ``conventions.yaml``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+
+import yaml
+
+__all__ = ["filled", "filled_columns"]
+
+_Pattern = tuple[str, re.Pattern[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    when: tuple[_Pattern, ...]
+    unless: tuple[_Pattern, ...]
+    column: str
+    value: str
+
+
+@lru_cache(maxsize=1)
+def _rules() -> Mapping[str, Mapping[str, tuple[_Rule, ...]]]:
+    """Return the rules of each kind of table, by the column that they fill, in order."""
+    written = yaml.safe_load(files("validate.tables").joinpath("conventions.yaml").read_text(encoding="utf-8"))
+    found: dict[str, dict[str, tuple[_Rule, ...]]] = {}
+    for kind, rules in written.items():
+        by_column = found.setdefault(kind, {})
+        for rule in rules:
+            when, unless = (
+                tuple((column, re.compile(pattern, re.IGNORECASE)) for column, pattern in rule.get(part, {}).items())
+                for part in ("when", "unless")
+            )
+            for column, value in rule["set"].items():
+                by_column[column] = (*by_column.get(column, ()), _Rule(when, unless, column, str(value)))
+    return found
+
+
+def filled_columns(kind: str) -> tuple[str, ...]:
+    """Return the columns of tables of *kind* that a rule may fill."""
+    return tuple(_rules().get(kind, ()))
+
+
+def filled(kind: str, column: str, cell: Callable[[str], str]) -> str:
+    """Return what an empty *column* of a row stands for, empty where nothing does; *cell* knows the row's own cells."""
+
+    def text(name: str) -> str:
+        found = cell(name)
+        if not found and name == "framework":
+            return cell("software")
+        return found or (filled(kind, name, cell) if name != column else "")
+
+    for rule in _rules().get(kind, {}).get(column, ()):
+        if all(pattern.search(text(name)) for name, pattern in rule.when) and not any(
+            pattern.search(text(name)) for name, pattern in rule.unless
+        ):
+            return re.sub(r"\{(\w+)\}", lambda match: text(match[1]), rule.value)
+    return ""

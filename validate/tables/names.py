@@ -1,0 +1,328 @@
+"""What the machines and devices are that tables name: :class:`Names`.
+
+A name is that of a built-in topology or part, or an alias of one, unless the user says what it stands for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from simulator.api import Device, Session
+from simulator.errors import InputError, nearest, one_line
+from simulator.network.machine import Machine
+from simulator.questions.where import Where
+from simulator.topology.catalogue import builtin_topologies, load_part, part_names
+from simulator.topology.load import load_topology
+from simulator.topology.parts import CpuPart, GpuPart
+from simulator.topology.yaml_source import read_yaml
+from validate.tables.cells import NotScored
+
+__all__ = [
+    "MAKERS",
+    "DeviceNames",
+    "MachineNames",
+    "Names",
+    "device_names",
+    "find_cpu",
+    "gpu_names",
+    "has_model",
+    "machines_named",
+    "near_device",
+]
+
+_SOCKETS = re.compile(r"([1-9][0-9]?)\s*x\s+(.+)", re.IGNORECASE | re.ASCII)
+MAKERS = ("nvidia", "amd")  # makers of GPUs of which there are models of operators
+
+
+# -- machines --------------------------------------------------------------------------
+
+
+class MachineNames:
+    """Topologies by the names that tables give machines.
+
+    Parameters
+    ----------
+    topology : str, optional
+        A path or a built-in name that stands for every machine.
+    named : mapping of str to str
+        Paths or built-in names by the table's name; taken first.
+
+    Otherwise a built-in topology of that name, or one that lists it among its ``aliases``.
+
+    """
+
+    def __init__(self, topology: str | None = None, named: Mapping[str, str] | None = None) -> None:
+        self._topology = topology
+        self._named = dict(named or {})
+        for file in dict.fromkeys([*([topology] if topology else []), *self._named.values()]):
+            load_topology(file)  # a mistake in what the user names is told before any work
+
+    @property
+    def are_needed(self) -> bool:
+        """Whether rows must name their machine."""
+        return self._topology is None
+
+    def topology(self, name: str) -> str | None:
+        """Return the topology that the table's machine *name* is, None where there is none."""
+        return self._named.get(name) or self._topology or _builtin_names().get(name)
+
+    def where(self, name: str, n_nodes: int | None = None) -> Where:
+        """Return *n_nodes* of the table's machine *name*; raises NotScored where it is not known."""
+        topology = self.topology(name)
+        if topology is None:
+            if not name:
+                raise NotScored("machine missing")
+            close = nearest(name, [*self._named, *_builtin_names()])
+            hint = close if close.startswith("did") else "--machine NAME=FILE gives one"
+            raise NotScored(f"no topology of machine '{one_line(name, 60)}'; {hint}")
+        return Where(topology, n_nodes)
+
+    def check_used(self, seen: set[str]) -> None:
+        """Refuse names given by the user that no row of the tables has (InputError); names the nearest of *seen*."""
+        for name in self._named:
+            if name not in seen:
+                raise InputError(f"--machine: no row is of machine '{one_line(name, 60)}'; {nearest(name, seen)}")
+
+
+@lru_cache(maxsize=1)
+def _builtin_names() -> Mapping[str, str]:
+    """Return the built-in topologies by name and by alias; a name goes before an alias."""
+    found = {name: name for name in builtin_topologies()}
+    for name, path in builtin_topologies().items():
+        data = read_yaml(path, path.name).data
+        aliases = data.get("aliases") if isinstance(data, dict) else None
+        for alias in aliases if isinstance(aliases, list) else ():
+            found.setdefault(str(alias), name)
+    return found
+
+
+# -- devices ---------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def gpu_names() -> dict[str, str]:
+    """Return the name of the part for every name and alias of a built-in GPU."""
+    return _names("gpu")
+
+
+@lru_cache(maxsize=1)
+def device_names() -> dict[str, str]:
+    """Return the name of the part for every name and alias of a built-in GPU or CPU.
+
+    An accelerator of another make than NVIDIA's and AMD's, which have models, is the CPU that it also is, where
+    there is such a part: a Xeon Phi.
+    """
+    cpus = _names("cpu")
+    found = dict(cpus)
+    for name, part in gpu_names().items():
+        as_cpu = f"{part}-cpu"
+        found[name] = as_cpu if as_cpu in cpus and not has_model(part) else part
+    return found
+
+
+@lru_cache(maxsize=1024)
+def find_cpu(name: str) -> str | None:
+    """Return the CPU part that a system's own name of its processor means, None where there is none.
+
+    All words of a part's name stand in it: ``xeon-e5-2686-v4`` in ``intel-xeon-cpu-e5-2686-v4-2-30ghz``.
+    """
+    words = set(name.split("-"))
+    found = [part for part in part_names("cpu") if words.issuperset(part.split("-"))]
+    return max(found, key=len) if found else None
+
+
+def _names(kind: str) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for name in part_names(kind):
+        part = load_part(name)
+        assert part is not None
+        for known in (*part.aliases, name):
+            names[known] = name
+    return names
+
+
+def has_model(name: str) -> bool:
+    """Return whether the part *name* is a GPU of a maker whose operators can be predicted."""
+    part = load_part(name)
+    return isinstance(part, GpuPart) and part.vendor in MAKERS
+
+
+def near_device(name: str) -> str:
+    """Say what part would have been right in place of *name*: a near name or alias, otherwise the parts."""
+    return _near(name, device_names())
+
+
+def _near(name: str, names: Mapping[str, str]) -> str:
+    close = nearest(name, names)
+    return close if close.startswith("did") else nearest(name, set(names.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A part by its name, and of a CPU how many sockets make the device; where the part is described."""
+
+    part: str
+    sockets: int = 1
+    topology: str | None = None
+
+
+class DeviceNames:
+    """Parts by the names that tables give devices.
+
+    Parameters
+    ----------
+    named : sequence of str
+        ``NAME=PART`` makes a name of the tables a part; ``PART`` alone makes every row one.  A CPU
+        of several sockets is ``2 x PART``.
+    topology : str, optional
+        A path or a built-in name: its parts, and how many sockets of a CPU it has, go before what is built in.
+
+    Otherwise the built-in part of that name, or one that lists it among its ``aliases``.
+
+    Raises
+    ------
+    InputError
+        Where a part is not known; names the nearest.
+
+    """
+
+    def __init__(self, named: Iterable[str] = (), topology: str | None = None) -> None:
+        self._all: _Named | None = None
+        self._named: dict[str, _Named] = {}
+        self._own: dict[str, GpuPart | CpuPart] = {}
+        self._known = {name: _Named(part) for name, part in device_names().items()}
+        if topology is not None:
+            self._read(topology)
+        for text in named:
+            self._add(text)
+
+    @property
+    def are_needed(self) -> bool:
+        """Whether rows must name their device."""
+        return self._all is None
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The name of the part for every name and alias, built in and of the topology."""
+        return {name: entry.part for name, entry in self._known.items()}
+
+    def part(self, name: str) -> str | None:
+        """Return the part that the tables' device *name* is, None where there is none."""
+        found = self._of(name)
+        return found.part if found is not None else None
+
+    def where(self, name: str) -> tuple[Where, str]:
+        """Return the machine of the tables' device *name*, and what the device is called there.
+
+        Raises
+        ------
+        NotScored
+            Where it is not known, or is a GPU of a maker without models.
+
+        """
+        found = self._of(name)
+        if found is None:
+            if not name:
+                raise NotScored("device missing")
+            close = nearest(name, [*self._named, *self._known])
+            hint = close if close.startswith("did") else "--device NAME=PART gives one"
+            raise NotScored(f"no part of device '{one_line(name, 60)}'; {hint}")
+        if found.topology is not None:
+            return Where(found.topology), found.part
+        several = found.sockets > 1
+        return Where(f"{found.sockets} x {found.part}" if several else found.part), found.part
+
+    def described(self, name: str) -> GpuPart | CpuPart:
+        """Return the part itself of the tables' device *name*; raises NotScored where it is not known."""
+        self.where(name)
+        part = self.part(name) or ""
+        found = self._own.get(part) or load_part(part)
+        assert isinstance(found, GpuPart | CpuPart)
+        return found
+
+    def check_used(self, seen: set[str]) -> None:
+        """Refuse names given by the user that no row of the tables has (InputError)."""
+        for name in self._named:
+            if name not in seen:
+                raise InputError(f"--device: no row is of device '{one_line(name, 60)}'; {nearest(name, seen)}")
+
+    def _of(self, name: str) -> _Named | None:
+        return self._named.get(name) or self._all or self._known.get(name) or self._known.get(find_cpu(name) or "")
+
+    def _read(self, topology: str) -> None:
+        """Take the parts of *topology*, each of a CPU with the sockets that one of its machines has."""
+        first = [device for device in load_topology(topology).devices if device.node == 0 and device.part_name]
+        sockets = Counter(device.part_name for device in first)
+        for device in first:
+            part, name = device.part, device.part_name
+            if isinstance(part, GpuPart | CpuPart) and name not in self._own:
+                self._own[name] = part
+                entry = _Named(name, sockets[name] if isinstance(part, CpuPart) else 1, topology)
+                self._known.update(dict.fromkeys((*part.aliases, name), entry))
+
+    def _add(self, text: str) -> None:
+        name, equals, part = (piece.strip() for piece in text.rpartition("="))
+        if not part or (equals and not name):
+            raise InputError(f"--device: NAME=PART or PART is needed; got '{one_line(text, 60)}'")
+        several = _SOCKETS.fullmatch(part)
+        part = several[2] if several else part
+        if part not in self._known:
+            raise InputError(f"--device: no GPU or CPU part '{one_line(part, 60)}'; {_near(part, self.names)}")
+        found = self._known[part]
+        if several:
+            if not isinstance(self._own.get(found.part) or load_part(found.part), CpuPart):
+                raise InputError(f"--device: '{one_line(text, 60)}': several of a part are sockets of a CPU")
+            found = _Named(found.part, int(several[1]))
+        if not equals:
+            if self._all is not None:
+                raise InputError("--device: a part for all rows is given twice")
+            self._all = found
+        elif name in self._named:
+            raise InputError(f"--device: '{one_line(name, 60)}' is given twice")
+        else:
+            self._named[name] = found
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What rows call machines and devices, and the session in which they are asked about.
+
+    ``strategy`` is what predicts collectives of which a row does not say how they were done.
+    """
+
+    machines: MachineNames = field(default_factory=MachineNames)
+    devices: DeviceNames = field(default_factory=DeviceNames)
+    session: Session = field(default_factory=Session)
+    strategy: str = "nccl"
+
+    def machine(self, where: Where) -> Machine:
+        """Return the machine *where*; raises NotScored."""
+        try:
+            return self.session.machine(where)
+        except InputError as error:
+            raise NotScored(one_line(error)) from None
+
+    def device(self, name: str, threads: int | None = None) -> Device:
+        """Return the tables' device *name*, of a CPU with so many *threads*; raises NotScored."""
+        where, called = self.devices.where(name)
+        try:
+            return self.session.device(where, called, threads)
+        except InputError as error:
+            raise NotScored(one_line(error)) from None
+
+
+def machines_named(texts: Sequence[str]) -> dict[str, str]:
+    """Return what the option ``--machine`` says, ``NAME=FILE`` each; raises InputError."""
+    named: dict[str, str] = {}
+    for text in texts:
+        name, equals, file = (part.strip() for part in text.partition("="))
+        if not (name and equals and file):
+            raise InputError(f"--machine: NAME=FILE is needed; got '{one_line(text, 60)}'")
+        if name in named:
+            raise InputError(f"--machine: '{one_line(name, 60)}' is given twice")
+        named[name] = file
+    return named

@@ -1,0 +1,98 @@
+"""A table of measurements: columns by name, rows as written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from simulator.errors import Fault, InputError, one_line
+from validate.tables.conventions import filled, filled_columns
+from validate.tables.csv_text import Record, read_records
+
+__all__ = ["Table", "read_table", "tabulate"]
+
+_MAX_COLUMNS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of text under named columns.
+
+    ``header`` holds the names as written; ``position`` finds a column by its name in small
+    letters; ``conventions`` are the columns whose empty cells mean something in tables of this ``kind``.
+    """
+
+    file: str
+    header: tuple[str, ...]
+    rows: tuple[Record, ...]
+    position: Mapping[str, int]
+    kind: str = ""
+    conventions: frozenset[str] = frozenset()
+
+    def cell(self, row: Record, column: str) -> str:
+        """Return the text under *column* without blanks around it, or what an empty one stands for by convention."""
+        found = self.written(row, column)
+        if found or column not in self.conventions:
+            return found
+        return filled(self.kind, column, lambda name: self.written(row, name))
+
+    def written(self, row: Record, column: str) -> str:
+        """Return the text under *column* as written; empty where there is no such column."""
+        index = self.position.get(column)
+        return row.fields[index].strip() if index is not None and index < len(row.fields) else ""
+
+
+def read_table(raw: bytes, name: str, needed: Iterable[str], read: Iterable[str], what: str = "collectives") -> Table:
+    """Return the table *raw*, which messages call *name*; raises as :func:`tabulate`, or where it is no CSV."""
+    return tabulate(read_records(raw, name), name, needed, read, what)
+
+
+def tabulate(records: Sequence[Record], name: str, needed: Iterable[str], read: Iterable[str], what: str) -> Table:
+    """Return *records*, of which the first holds the names of columns, as a table of *what*.
+
+    Raises
+    ------
+    InputError
+        Where a column of *needed* is missing, or one of *read* is there twice.
+
+    """
+    head, rows = records[0], records[1:]
+    if len(head.fields) > _MAX_COLUMNS:
+        raise InputError(Fault(f"has {len(head.fields)} columns; at most {_MAX_COLUMNS} are read", name, head.line, 1))
+    position: dict[str, int] = {}
+    for index, text in enumerate(head.fields):
+        column = text.strip().lower()
+        position.setdefault(column, index)
+    missing = [column for column in needed if column not in position]
+    if missing:
+        raise InputError(Fault(_missing(what, missing, head.fields), name, head.line, 1))
+    named = [text.strip().lower() for text in head.fields]
+    for column in read:
+        if named.count(column) > 1:
+            raise InputError(Fault(f"the column '{column}' is there twice", name, head.line, 1))
+    kept = tuple(_rejoined(row, len(head.fields)) for row in rows)
+    return Table(name, head.fields, kept, position, what, frozenset(filled_columns(what)))
+
+
+def _rejoined(row: Record, n_columns: int) -> Record:
+    """Undo unquoted commas of prose: join fields that begin with a blank to the one before.
+
+    Only where that makes the number of fields right; otherwise the row stays as it is.
+    """
+    fields: list[str] = []
+    for field in row.fields:
+        if fields and len(row.fields) > n_columns and field.startswith(" "):
+            fields[-1] += "," + field
+        else:
+            fields.append(field)
+    return replace(row, fields=tuple(fields)) if len(fields) == n_columns else row
+
+
+def _missing(what: str, missing: list[str], found: tuple[str, ...]) -> str:
+    shown = one_line(", ".join(name.strip() for name in found[:8]), 90)
+    more = f", ... ({len(found)} in all)" if len(found) > 8 else ""
+    columns = "column" if len(missing) == 1 else "columns"
+    text = f"no table of {what}: missing {columns} {', '.join(missing)}; found: {shown}{more}"
+    if len(found) == 1 and any(mark in found[0] for mark in ";\t|"):
+        text += "; fields are separated by commas"
+    return text

@@ -1,1 +1,0 @@
-"""Tables of measured training and inference: what each row asks, and its prediction."""
