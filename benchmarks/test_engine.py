@@ -18,8 +18,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from benchmarks.machines import SIZE, ring
 from simulator.api import load_machine, make_request, simulate
-from simulator.engine.executor import execute
 from simulator.collectives.registry import find_strategy
+from simulator.engine.executor import execute
 
 _ROOT = Path(__file__).resolve().parent.parent
 _TARGETS_S = {1024: 0.2, 4096: 0.5, 16384: 2.0}

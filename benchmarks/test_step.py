@@ -13,8 +13,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from simulator.api import load_machine, simulate_step
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import kernel_cost, operator_costs
-from simulator.questions.options import StepOptions
 from simulator.places import find_place
+from simulator.questions.options import StepOptions
 from simulator.workload.operators import Conv2d, Elementwise, LayerNorm, Linear, MatMul, Operator, Softmax
 from simulator.workload.zoo.registry import build_network
 

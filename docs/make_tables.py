@@ -4,7 +4,7 @@
 The tables of errors need the measurements: collectives.csv, ops.csv, training.csv and baselines.csv in
 FOLDER, or in the folder that TOPOSIM_CORPUS names; without either they stay as they are, and that is said.
 The columns of devices left out of the fit need ``--leave-one-out``, which fits for minutes (it is
-``validate fit ops.csv --leave-one-device-out``); without it they stay as they are.
+``validate fit ops.csv --leave-one-out place``); without it they stay as they are.
 
 In the documents
 
@@ -38,14 +38,14 @@ from simulator.api.collectives import machines_fitted_to
 from simulator.cli import run as simulate
 from simulator.console.run import run_app
 from simulator.questions.collective import CollectiveQuestion
-from validate.cli import app as validate_app
+from validate.cli.app import app as validate_app
 from validate.constants.rows import calibrate_devices
 from validate.kinds import COLLECTIVES, OPERATORS, STEPS, Kind
 from validate.score.groups import Group, whole
 from validate.score.markdown import Cells, cells_of, operator_table, percent, published_table, step_table
 from validate.score.score import ScoredRow
 from validate.score.scoring import Scoring, ScoringOptions
-from validate.score.statistics import Errors
+from validate.tables.statistics import Errors
 from validate.tables.table import Table, read_table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -59,25 +59,39 @@ PICTURES = (
 # The machines of the V100 cube mesh; docs/decisions/nccl-costs.md.
 CUBE_MESH = ("vtrain-8xv100-cube-mesh", "8xv100-sxm2-16gb-cube-mesh", "oci-bm.gpu3.8")  # one node each
 _FEW_ROWS = 10
-_TRUST = ("A", "B")
 NVIDIA_FAMILIES = {"linear": "tensor_product", "attention": "attention"}  # of cost models, by what was measured
-# What the table of steps shows: rows that have these labels.
-_GPU = {"processor": "GPU"}
-SHOWN_STEPS: tuple[tuple[str, dict[str, str]], ...] = (
-    ("transformers in fp32, eager PyTorch (NeuSight)", {"dataset": "neusight_model_latency"}),
-    ("transformers since 2019", {**_GPU, "family": "transformer", "era": "since 2019"}),
-    ("CNNs since 2019", {**_GPU, "family": "CNN", "era": "since 2019"}),
+# What the table of steps shows: rows that have these labels.  Besides the first line each row is in one, but for those
+# of NeuSight, which are in two.
+_GPU = {"processor": "GPU", "ranks": "one"}
+_SEVERAL = {"processor": "GPU", "ranks": "several"}
+_FRAMEWORKS = (("best", "the fastest framework of each"), ("other", "the other frameworks"))
+Lines = tuple[tuple[str, dict[str, str]], ...]
+SHOWN_STEPS: Lines = (
+    ("all steps", {}),
+    ("one GPU: transformers since 2019", {**_GPU, "family": "transformer", "era": "since 2019"}),
+    ("of these in fp32, eager PyTorch (NeuSight)", {"dataset": "neusight_model_latency"}),
+    ("one GPU: CNNs since 2019", {**_GPU, "family": "CNN", "era": "since 2019"}),
     *(
-        (f"CNNs before 2019, {which}", {**_GPU, "family": "CNN", "era": "before 2019", "framework_rank": rank})
-        for rank, which in (("best", "the fastest framework of each"), ("other", "the other frameworks"))
+        (f"one GPU: CNNs before 2019, {which}", {**_GPU, "family": "CNN", "era": "before 2019", "framework_rank": rank})
+        for rank, which in _FRAMEWORKS
     ),
-    ("any network on several GPUs, each with a copy (DDP) or a share (FSDP)", {**_GPU, "ranks": "several"}),
-    ("any network on CPUs before 2019, the fastest framework", {"processor": "CPU", "framework_rank": "best"}),
+    ("one GPU: other networks before 2019", {**_GPU, "family": "other"}),
+    *(
+        (f"data-parallel replicas (DDP): {family}s", {**_SEVERAL, "fsdp": "0", "family": family})
+        for family in ("transformer", "CNN")
+    ),
+    ("FSDP shards: transformers", {**_SEVERAL, "fsdp": "1"}),
+    *(
+        (f"any network on CPUs before 2019, {which}", {"processor": "CPU", "framework_rank": rank})
+        for rank, which in _FRAMEWORKS
+    ),
 )
 # Of the published steps that are part of the project.
-OWN_STEPS: tuple[tuple[str, dict[str, str]], ...] = (
+OWN_STEPS: Lines = (
+    ("all steps", {}),
     ("MPT, 0.8 to 70 billion parameters, FSDP over 8 to 64 H100", {"dataset": "llmfoundry_mpt_h100"}),
     ("GPT-2 on one A100, fp32 to bf16, eager to compiled", {"dataset": "build_nanogpt"}),
+    ("Llama 2, 70 billion parameters, FSDP over 128 A100", {"dataset": "fms_fsdp"}),
 )
 _FILE = r"(?:<!-- file: (?P<file>\S+) -->\n+)?"
 _BLOCK = re.compile(_FILE + r"```(?P<kind>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -131,14 +145,16 @@ def with_outputs(text: str) -> str:
         return _BLOCK.sub(anew, text)
 
 
-def scored(table: Path, kind: Kind, calibrate: int = 0, **options: str) -> list[ScoredRow]:
+def scored(
+    table: Path, kind: Kind, calibrate: int = 0, trust: Sequence[str] = ("A", "B"), **options: str
+) -> list[ScoredRow]:
     """Return the rows of *table* as ``validate score`` scores them, with those *options*."""
     scoring = Scoring(ScoringOptions(**options))  # type: ignore[arg-type]
     read = _read(table, kind)
     if not calibrate:
-        return scoring.score(read, kind, _TRUST)
-    calibrations, seen = calibrate_devices(read, scoring.names, _TRUST, calibrate)
-    return scoring.score(read, kind, _TRUST, names=scoring.calibrated(calibrations), seen=seen)
+        return scoring.score(read, kind, trust)
+    calibrations, seen = calibrate_devices(read, scoring.names, trust, calibrate)
+    return scoring.score(read, kind, trust, names=scoring.calibrated(calibrations), seen=seen)
 
 
 def _read(table: Path, kind: Kind) -> Table:
@@ -192,7 +208,7 @@ def _line(label: str, group: Group) -> str:
 
 def operator_tables(table: Path, old: dict[str, str], *, leave_one_out: bool) -> dict[str, str]:
     """Return the tables of operators and of devices; *old* are those that are there."""
-    plain, calibrated = (_trusted(scored(table, OPERATORS, calibrate)) for calibrate in (0, 50))
+    plain, calibrated = (scored(table, OPERATORS, calibrate, ("A",)) for calibrate in (0, 50))
     left = _left_out([table]) if leave_one_out else []
     return {
         what: operator_table(plain, calibrated, _left_out_by(left, place) if left else _kept(old.get(what, "")), axis)
@@ -202,13 +218,12 @@ def operator_tables(table: Path, old: dict[str, str], *, leave_one_out: bool) ->
 
 def _kept(table: str) -> dict[str, Cells]:
     """Return the cells of devices left out of the fit that the Markdown *table* has, by the name of its row."""
-    lines = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in table.strip().splitlines()[2:]]
-    return {cells[0]: (cells[4], cells[5]) for cells in lines}
+    return {cells[0]: (cells[4], cells[5]) for cells in table_cells(table)}
 
 
-def _trusted(rows: Sequence[ScoredRow]) -> list[ScoredRow]:
-    """Return those of *rows* that count and that several have measured alike (trust A)."""
-    return [row for row in rows if row.labels.get("trust", "A").upper() == "A"]
+def table_cells(table: str) -> list[list[str]]:
+    """Return the cells of each line of the Markdown *table* below its head."""
+    return [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in table.strip().splitlines()[2:]]
 
 
 def _left_out(tables: Sequence[Path], *options: str) -> list[dict[str, Any]]:
@@ -263,12 +278,10 @@ def own_step_table() -> str:
     return step_table(scored(PUBLISHED_STEPS, STEPS), OWN_STEPS)
 
 
-def step_tables(folder: Path) -> dict[str, str]:
-    """Return the table of errors of steps, and that of published predictors beside."""
+def step_rows(folder: Path) -> list[ScoredRow]:
+    """Return the scored steps of *folder*, and what predictors of others say of them where it has that."""
     baselines = folder / "baselines.csv"
-    rows = scored(folder / "training.csv", STEPS, **({"baselines": str(baselines)} if baselines.is_file() else {}))
-    TRUST.write_text(trust_json(rows), encoding="utf-8")
-    return {"steps": step_table(rows, SHOWN_STEPS), "published": published_table(rows)}
+    return scored(folder / "training.csv", STEPS, **({"baselines": str(baselines)} if baselines.is_file() else {}))
 
 
 def trust_json(rows: Sequence[ScoredRow]) -> str:
@@ -299,14 +312,19 @@ def trust_json(rows: Sequence[ScoredRow]) -> str:
 
 
 def tables(folder: Path, old: dict[str, str], *, leave_one_out: bool = False) -> dict[str, str]:
-    """Return the tables of errors that the measurements in *folder* give, by the name of their place."""
+    """Return the tables of errors that the measurements in *folder* give, by the name of their place.
+
+    Those of steps are written for the program too, which says with each step how far to trust it.
+    """
     found = {}
     if (folder / "collectives.csv").is_file():
         found["errors"] = error_table(folder / "collectives.csv")
     if (folder / "ops.csv").is_file():
         found |= operator_tables(folder / "ops.csv", old, leave_one_out=leave_one_out)
     if (folder / "training.csv").is_file():
-        found |= step_tables(folder)
+        rows = step_rows(folder)
+        found |= {"steps": step_table(rows, SHOWN_STEPS), "published": published_table(rows)}
+        TRUST.write_text(trust_json(rows), encoding="utf-8")
     return found
 
 

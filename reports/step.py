@@ -27,6 +27,7 @@ _WIDTH, _HEIGHT = 10.5, 6.2  # inches
 # Okabe and Ito's colours, told apart by the colour-blind too, and grey for waiting.
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#7a5195")
 _GREY = "#b4bcc4"
+_LEGEND_COLUMNS = 5
 
 
 def draw_steps(results: Sequence[TrainingResult], kind: str) -> bytes:
@@ -45,21 +46,23 @@ def _figure(result: TrainingResult) -> Figure:
     how = f"batch {step.samples}, {precision_words(step)}"
     where = f"{result.device_count} x {step.part}" if several else f"{step.device} ({step.part})"
     head = f"{MODE_WORDS[options.mode]} of {step.workload}, {how}, on {result.machine} {where}"
-    if several:
+    if result.strategy:
         head += f", {'FSDP' if result.parallel == 'fsdp' else 'DDP'}, {result.strategy}"
     figure.text(0.02, 1 - 0.22 / height, head[0].upper() + head[1:], fontsize=12, fontweight="bold", va="top")
     rate = f"{format_duration(result.step_time_s)}, {result.throughput:,.4g} {step.sample}/s"
     rate += f"; bound by {BOUND_WORDS[bound_of(result)]}"
     if several:
-        rate += f"; {percent(result.scaling_efficiency)} of {result.device_count} devices that exchange nothing"
+        rate += f"; {percent(result.scaling_efficiency)} of {result.device_count} devices alone"
     figure.text(0.02, 1 - 0.59 / height, rate, fontsize=10, va="top")
 
     def place(left: float, bottom_inch: float, width: float, height_inch: float) -> Axes:
         return figure.add_axes((left, bottom_inch / height, width, height_inch / height))
 
     if several:
-        _draw_streams(place(0.13, 5.05, 0.84, 1.15), result)
-    _draw_parts(place(0.11, 3.2, 0.86, 1.2 if several else 1.75), step)
+        _draw_streams(place(0.11, 5.42, 0.86, 1.05), result)
+    _draw_parts(
+        place(0.11, 3.2, 0.86, 1.2 if several else 1.75), step, "waiting" if several else "waiting for the host"
+    )
     _draw_memory(place(0.11, 0.75, 0.38, 1.35), step)
     _draw_alternatives(place(0.68, 0.75, 0.24, 1.35), result)
     return figure
@@ -116,7 +119,7 @@ def _compared(results: Sequence[TrainingResult]) -> Figure:
     for lengths, colour, label in (
         (alone, _COLOURS[0], "one device alone"),
         (exposed, _COLOURS[1], "waiting for an exchange"),
-        (slowed, _COLOURS[3], "slowed by it"),
+        (slowed, _COLOURS[3], "slowed: the slowest rank, copies, contention"),
     ):
         axes.barh(rows, lengths, left=lefts, color=colour, height=0.62, label=label)
         lefts = [left + length for left, length in zip(lefts, lengths, strict=True)]
@@ -134,8 +137,8 @@ def _compared(results: Sequence[TrainingResult]) -> Figure:
     return figure
 
 
-def _draw_parts(axes: Axes, result: StepResult) -> None:
-    """Draw a bar for each part of the step, divided by classes of kernels."""
+def _draw_parts(axes: Axes, result: StepResult, waiting: str) -> None:
+    """Draw a bar for each part of the step, divided by classes of kernels; what is left is called *waiting*."""
     parts = list(result.parts_s)
     for place, kind in enumerate(result.kinds):
         widths = [kind.parts_s.get(part, 0.0) for part in parts]
@@ -145,7 +148,7 @@ def _draw_parts(axes: Axes, result: StepResult) -> None:
     busy = [sum(kind.parts_s.get(part, 0.0) for kind in result.kinds) for part in parts]
     waits = [max(0.0, result.parts_s[part] - seconds) for part, seconds in zip(parts, busy, strict=True)]
     if sum(waits) > 0.005 * result.step_time_s:
-        axes.barh(parts, waits, left=busy, color=_GREY, height=0.62, label="waiting for the host")
+        axes.barh(parts, waits, left=busy, color=_GREY, height=0.62, label=waiting)
     longest = max(result.parts_s.values(), default=0.0)
     for row, part in enumerate(parts):
         seconds = result.parts_s[part]
@@ -153,8 +156,16 @@ def _draw_parts(axes: Axes, result: StepResult) -> None:
         axes.annotate(text, (max(seconds, busy[row]), row), (6, 0), textcoords="offset points", va="center", fontsize=9)
     axes.set_xlim(0, longest * 1.12 or 1.0)
     axes.invert_yaxis()
-    axes.set_title("where the time goes", fontsize=10, loc="left", pad=22)
-    axes.legend(fontsize=8, ncols=5, loc="lower left", bbox_to_anchor=(-0.005, 0.98), frameon=False, handlelength=1.0)
+    lines = -(-len(axes.get_legend_handles_labels()[1]) // _LEGEND_COLUMNS)
+    axes.set_title("where the time goes", fontsize=10, loc="left", pad=10 + 12 * lines)
+    axes.legend(
+        fontsize=8,
+        ncols=_LEGEND_COLUMNS,
+        loc="lower left",
+        bbox_to_anchor=(-0.005, 0.98),
+        frameon=False,
+        handlelength=1.0,
+    )
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value, 3)))
     _plain(axes)
 

@@ -23,3 +23,9 @@ def corpus() -> Path:
     if not (folder / "collectives.csv").is_file():
         pytest.skip(f"no published measurements at {folder} (TOPOSIM_CORPUS names another folder)")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _lines_as_long_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of pytest-xdist set the width of a terminal, which commands would wrap their lines to."""
+    monkeypatch.delenv("COLUMNS", raising=False)

@@ -12,7 +12,7 @@ from validate.tables.names import gpu_names
 
 
 def find_gpu(name: str, **changed: float) -> Gpu:
-    """Return the GPU called *name*; *changed* are constants by file and name, with ``__`` between: ``gemm__fetch=9``."""
+    """Return the GPU called *name*; *changed* are constants by file and name: ``gemm__fetch=9``."""
     part_name = gpu_names()[name]
     part = load_part(part_name)
     assert isinstance(part, GpuPart)

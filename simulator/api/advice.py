@@ -79,7 +79,7 @@ def _remedies(session: Session, question: StepQuestion, device: Device, count: i
         alone = memory_need(network, options, device)
         return alone if count == 1 else device_memory(alone, network, replace(of, options=options), count)
 
-    if count > 1 and question.parallel == "dp":
+    if count > 1 and question.parallel == "dp" and question.options.trains:
         sharded = replace(question, parallel="fsdp")
         if need(sharded, session.network(sharded), sharded.options).fits:
             yield "--parallel fsdp"

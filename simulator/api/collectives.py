@@ -169,4 +169,4 @@ def is_strategy(name: str) -> bool:
 
 def machines_fitted_to() -> tuple[str, ...]:
     """Return the machines, as tables name them, whose measurements shaped the constants of NCCL."""
-    return tuple(constants_file("nccl")["fitted"]["machines"])
+    return tuple(constants_file("nccl")["fitted"]["nccl"]["machines"])

@@ -189,7 +189,7 @@ class Session:
         """Return the result of a collective, with *fold* as :func:`simulate`; raises InputError, or Unsuitable."""
         group = self.group(question.where, question.gpus)
         size = question.group_size or group.n_ranks
-        if not 1 < size <= group.n_ranks or group.n_ranks % size:
+        if question.group_size is not None and (not 1 < size <= group.n_ranks or group.n_ranks % size):
             raise InputError(f"{group.n_ranks} ranks do not make groups of {size}")
         groups = [group.part(range(i, i + size)) for i in range(0, group.n_ranks, size)]
         strategy = strategy_of(
@@ -274,10 +274,10 @@ class Session:
         gpus = places.machine.gpus
         if question.device is None and len(gpus) > 1 and (question.gpus is None or len(question.gpus) > 1):
             return None
-        if question.device is None and question.gpus:
-            return places.place(chosen_gpus(places.machine, question.gpus)[0])
-        library = question.software.cpu_library
-        return places.find(question.device, threads=question.threads, library=library)
+        name = question.device
+        if name is None and question.gpus:
+            name = places.machine.nodes[chosen_gpus(places.machine, question.gpus)[0]].name
+        return places.find(name, threads=question.threads, library=question.software.cpu_library)
 
 
 def _collective_bound_s(session: Session, question: CollectiveQuestion) -> float:

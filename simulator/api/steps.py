@@ -13,6 +13,7 @@ from simulator.network.machine import Machine
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import CpuLibrary, Where
+from simulator.workload.network import Network, once
 
 if TYPE_CHECKING:
     from simulator.collectives.request import Strategy
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from simulator.results.step import StepResult
     from simulator.results.training import TrainingResult
     from simulator.training.roles import Role
-    from simulator.workload.network import Network
 
 _EXPLICIT = (3, 6, 12)  # micro-batches that are tried one by one, until each takes as long as the one before
 
@@ -132,8 +132,8 @@ def alone_timeline(
         raise InputError(f"{place.name} is a CPU; a CUDA graph is for GPUs")
     issues = issues_of(place.device, network, question.options)
     if host_scale != 1.0:
-        issues = [replace(issue, host_s=host_scale * issue.host_s) for issue in issues]
-    role = Role(place, -1, 1, tuple(issues))
+        issues = tuple(replace(issue, host_s=host_scale * issue.host_s) for issue in issues)
+    role = Role(place, -1, 1, issues)
     return _timeline(partial(plan_step, machine, [role], network, question), machine, question.micro_batches)
 
 
@@ -186,7 +186,6 @@ def run_together(
     from simulator.results.training import together_result
     from simulator.step.memory import memory_need
     from simulator.training.memory import device_memory
-    from simulator.training.plan import plan_step
 
     machine, options, count = places.machine, question.options, question.micro_batches
     roles, timeline = together_timeline(places, network, question, group, strategy, fold=fold)
@@ -206,8 +205,15 @@ def run_together(
                 micro_batches=count,
             )
         )
-        alone_s.append(_timeline(partial(plan_step, machine, [role], network, question), machine, count).end_s)
+        alone_s.append(_alone_s(machine, role.place, network, options, count))
     return together_result(question, group, roles, steps, memory, alone_s, timeline)
+
+
+@once
+def _alone_s(machine: Machine, place: Place, network: Network, options: StepOptions, micro_batches: int) -> float:
+    """Return how long a step takes at *place* by itself."""
+    question = _asked(machine, network, options, micro_batches=micro_batches)
+    return alone_timeline(machine, place, network, question).end_s
 
 
 def _timeline(write: Callable[..., Plan], machine: Machine, count: int, *, fold: bool = True) -> Timeline:

@@ -76,7 +76,11 @@ def simulate(
         str | None, typer.Option(metavar="NAME", help="NCCL_ALGO: ring, tree, nvls, nvls_tree, pat.")
     ] = None,
     dtype: Annotated[
-        str, typer.Option(metavar="TYPE", help="Of the elements; a switch adds up none of 8 bits.")
+        str,
+        typer.Option(
+            metavar="TYPE",
+            help="Of the elements: fp64, fp32, tf32, fp16, bf16, int8, uint8, fp8; a switch adds up none of 8 bits.",
+        ),
     ] = "fp32",
     fold: Annotated[
         bool, typer.Option("--fold/--no-fold", help="Pass repeated rounds as one event; the result is the same.")

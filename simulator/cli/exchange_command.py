@@ -14,11 +14,13 @@ from simulator.cli.machines import find_machines
 from simulator.cli.options import (
     look_here,
     parse_algorithm,
+    parse_choice,
     parse_collective,
     parse_count,
     parse_gpus,
     parse_software,
     parse_strategies,
+    read_all,
 )
 from simulator.cli.output import Files, show, tell
 from simulator.cli.written import Written
@@ -26,7 +28,7 @@ from simulator.collectives.request import Unsuitable
 from simulator.console.progress import Progress
 from simulator.console.style import choose_style
 from simulator.errors import Fault, InputError, SimulationError, one_line
-from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.collective import DTYPES, CollectiveQuestion
 from simulator.results.document import document, to_json
 from simulator.results.reason import best_of, by_time
 from simulator.results.result import Result
@@ -48,8 +50,9 @@ def run_exchange(written: Written) -> None:
     """Check the options, simulate, write the files asked for, and print the results; raises ToposimError."""
     session = Session()
     look_here(written.workload)
-    payload = parse_workload(written.workload)
-    questions, names = _questions(written, session)
+    payload, (questions, names) = read_all(
+        lambda: parse_workload(written.workload), lambda: _questions(written, session)
+    )
     if written.trace is not None and payload.is_sweep:
         raise InputError(f"--trace shows one size; {one_line(payload.text, 60)} has {len(payload.sizes)}")
     with ExitStack() as stack:
@@ -70,19 +73,26 @@ def run_exchange(written: Written) -> None:
 
 def _questions(written: Written, session: Session) -> tuple[list[CollectiveQuestion], list[str]]:
     """Return the questions about each machine, of no size yet, and what each strategy is told apart by."""
-    collective = parse_collective(written.collective)
-    strategies = parse_strategies(written.strategy or "all")
-    machines = find_machines(written, session)
+    machines, collective, strategies, algorithm, dtype, software, root, driven = read_all(
+        lambda: find_machines(written, session),
+        lambda: parse_collective(written.collective),
+        lambda: parse_strategies(written.strategy or "all"),
+        lambda: parse_algorithm(written.algorithm),
+        lambda: parse_choice("--dtype", written.dtype, DTYPES),
+        lambda: parse_software(written.nccl),
+        lambda: parse_count("--root", written.root),
+        lambda: parse_count("--gpus-per-process", written.gpus_per_process),
+    )
+    if algorithm is not None and "nccl" not in strategies:
+        raise InputError("--algorithm: is NCCL's choice; --strategy nccl reads it")
     questions, names = [], []
     for where in machines:
         machine = session.machine(where)
         if not machine.gpus:
             raise InputError(f"{machine.name} has no GPU, so nothing is exchanged; --batch 32 runs a step on its CPU")
         gpus = parse_gpus(written.gpus, machine)
-        root = parse_count("--root", written.root)
         if not 0 <= root < len(gpus):
             raise InputError(f"--root {root}: the ranks are 0 to {len(gpus) - 1}")
-        driven = parse_count("--gpus-per-process", written.gpus_per_process)
         if not 1 <= driven <= len(gpus):
             one = f"--gpus-per-process {driven}: {len(gpus)} GPUs take part"
             raise InputError(f"{one}; a process drives 1 to {len(gpus)}")
@@ -98,14 +108,12 @@ def _questions(written: Written, session: Session) -> tuple[list[CollectiveQuest
                     root=root,
                     pairs=_pairs(written.pairs, collective, len(gpus)),
                     gpus_per_process=driven,
-                    algorithm=parse_algorithm(written.algorithm) if name == "nccl" else None,
-                    dtype=written.dtype,
-                    software=parse_software(written.nccl),
+                    algorithm=algorithm if name == "nccl" else None,
+                    dtype=dtype,
+                    software=software,
                 )
             )
             names.append(f"{name} on {machine.name}" if len(machines) > 1 else name)
-    if written.algorithm is not None and "nccl" not in strategies:
-        raise InputError("--algorithm: is NCCL's choice; --strategy nccl reads it")
     return questions, names
 
 

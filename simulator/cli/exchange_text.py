@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 
 from simulator.console.style import Style
@@ -14,7 +13,7 @@ from simulator.results.columns import (
     shortened_ring,
     size_column,
 )
-from simulator.results.reason import verdict
+from simulator.results.reason import BOUNDS, verdict
 from simulator.results.result import LinkUse, Result
 from simulator.units import format_size
 from simulator.workload.parse import Payload
@@ -23,8 +22,6 @@ __all__ = ["comparison", "detail", "title", "unfit_lines"]
 
 _SHOWN_LINKS = 8
 _SHOWN_RINGS = 8
-_BOUNDS = "ideal schedules on the bare links, without launches and protocols: bounds"
-_ONLY_BOUNDS = "these are ideal schedules on the bare links, without launches and protocols: bounds"
 
 
 def title(results: Sequence[Result], payload: Payload, n_gpus: Sequence[int], style: Style) -> list[str]:
@@ -42,7 +39,7 @@ def title(results: Sequence[Result], payload: Payload, n_gpus: Sequence[int], st
         text += f" on {len(machines)} machines"
     if not what.startswith("bytes:"):
         text += f" ({what})"
-    return [style.mark(line, "bold") for line in _wrapped(text, style)]
+    return style.wrap(text, "bold")
 
 
 def comparison(results: Sequence[Result], style: Style) -> list[str]:
@@ -50,15 +47,15 @@ def comparison(results: Sequence[Result], style: Style) -> list[str]:
     software = [result for result in results if result.counts_software]
     bounds = [result for result in results if not result.counts_software]
     ordered = [*software, *bounds]
-    many = len(results) > 1
-    best_s = ordered[0].sync_time_s
+    first_s = ordered[0].sync_time_s
+    many = len(results) > 1 and first_s > 0  # one GPU exchanges nothing
     bandwidths = bandwidth_column([*(r.algbw_Bps for r in ordered), *(r.busbw_Bps for r in ordered)])
     columns = {
         "strategy": [r.strategy for r in ordered],
         "machine": [r.machine for r in ordered],
         "GPUs": [str(r.n_ranks) for r in ordered],
         "time": duration_column([r.sync_time_s for r in ordered]),
-        "against first": [f"{r.sync_time_s / best_s:.3f} x" if best_s > 0 else "-" for r in ordered],
+        "against first": [f"{r.sync_time_s / first_s:.3f} x" if many else "" for r in ordered],
         "algbw": bandwidths[: len(ordered)],
         "busbw": bandwidths[len(ordered) :],
         "bottleneck": [r.bottleneck.name if r.bottleneck else "none" for r in ordered],
@@ -79,11 +76,11 @@ def comparison(results: Sequence[Result], style: Style) -> list[str]:
         if many and software:
             lines[1] = style.mark(lines[1], "bold", "green")
         if split:
-            lines.insert(split, style.mark(_BOUNDS, "dim"))
+            lines.insert(split, style.mark(BOUNDS, "dim"))
     if many:
-        lines += ["", *_wrapped(verdict(ordered), style)]
+        lines += ["", *style.wrap(verdict(ordered))]
         if not software:
-            lines += [style.mark(line, "dim") for line in _wrapped(_ONLY_BOUNDS, style)]
+            lines += style.wrap(f"these are {BOUNDS}", "dim")
     return lines
 
 
@@ -93,7 +90,7 @@ def _stacked(rows: Sequence[Sequence[str]], split: int, style: Style) -> list[st
     lines: list[str] = []
     for i, entry in enumerate(entries):
         if i + 1 == split:
-            lines += _wrapped(_BOUNDS, style)
+            lines += style.wrap(BOUNDS)
         marks = ("bold", "green") if i == 0 and split else ("bold",)
         lines.append(style.mark(entry[0], *marks))
         lines += [f"  {name.ljust(width)}  {text}" for name, text in zip(header[1:], entry[1:], strict=True)]
@@ -102,11 +99,8 @@ def _stacked(rows: Sequence[Sequence[str]], split: int, style: Style) -> list[st
 
 def unfit_lines(unfit: Mapping[str, str], style: Style) -> list[str]:
     """Return one line for each strategy that does not fit, and why."""
-    return [
-        style.mark(line, "dim")
-        for name, reason in unfit.items()
-        for line in _wrapped(f"{name} does not fit: {reason}", style, hang=2)
-    ]
+    lines = [style.wrap(f"{name} does not fit: {reason}", "dim", hang=2) for name, reason in unfit.items()]
+    return [line for wrapped in lines for line in wrapped]
 
 
 def detail(result: Result, style: Style) -> list[str]:
@@ -119,14 +113,14 @@ def detail(result: Result, style: Style) -> list[str]:
         lines += ["", style.mark(f"rings ({len(result.rings)}, by GPU)", "bold")]
         for ring, count in list(alike.items())[:_SHOWN_RINGS]:
             times = f"  x {count}" if count > 1 else ""
-            lines += _wrapped("  " + shortened_ring(ring) + times, style, hang=4)
+            lines += style.wrap("  " + shortened_ring(ring) + times, hang=4)
         if len(alike) > _SHOWN_RINGS:
             lines.append(f"  and {len(alike) - _SHOWN_RINGS} more (--json lists all)")
     lines += _links(result, style)
     if result.notes:
         lines += ["", style.mark("notes", "bold")]
         for note in result.notes:
-            lines += _wrapped(f"  {note}", style, hang=4)
+            lines += style.wrap(f"  {note}", hang=4)
     return lines
 
 
@@ -153,11 +147,3 @@ def _links(result: Result, style: Style) -> list[str]:
     if hidden:
         lines.append(f"and {hidden} more (--json lists all)")
     return ["", *lines]
-
-
-def _wrapped(text: str, style: Style, hang: int = 0) -> list[str]:
-    if style.width is None:
-        return [text]
-    return textwrap.wrap(
-        text, style.width, subsequent_indent=" " * hang, break_on_hyphens=False, break_long_words=False
-    ) or [text]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from simulator.collectives.nccl.tables import ALGORITHMS
 from simulator.collectives.registry import find_strategy, strategy_names
@@ -24,8 +25,10 @@ __all__ = [
     "parse_collective",
     "parse_count",
     "parse_gpus",
+    "parse_list",
     "parse_software",
     "parse_strategies",
+    "read_all",
     "refuse",
 ]
 
@@ -113,19 +116,38 @@ def parse_software(nccl: str | None, cpu_library: CpuLibrary = "onednn") -> Soft
     return Software((int(match[1]), int(match[2])), cpu_library)
 
 
+def read_all(*readers: Callable[[], Any]) -> list[Any]:
+    """Return what each of *readers* returns; raises InputError with the faults of all of them."""
+    found: list[Any] = []
+    faults: list[Fault] = []
+    for read in readers:
+        try:
+            found.append(read())
+        except InputError as error:
+            faults += error.faults
+    if faults:
+        raise InputError(faults)
+    return found
+
+
+def parse_list(option: str, text: str, read: Callable[[str], Any], example: str) -> list[Any]:
+    """Return what *read* makes of the words in *text* with commas between, each once."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(words):
+        raise InputError(f"{option} {one_line(text, 60)}: a name is missing; write for example {example}")
+    return list(dict.fromkeys(read_all(*(partial(read, word) for word in words))))
+
+
 def parse_strategies(text: str) -> list[str]:
     """Return the names in *text*, each once; all of them where one is ``all``."""
-    names: dict[str, None] = {}
-    for word in text.split(","):
-        name = word.strip()
-        if name == "all":
-            names.update(dict.fromkeys(strategy_names()))
-        elif name:
-            find_strategy(name)
-            names[name] = None
-        else:
-            raise InputError(f"--strategy {one_line(text, 60)}: a name is missing; write for example ring,tree")
-    return list(names)
+
+    def names(word: str) -> tuple[str, ...]:
+        if word == "all":
+            return tuple(strategy_names())
+        find_strategy(word)
+        return (word,)
+
+    return list(dict.fromkeys(name for found in parse_list("--strategy", text, names, "ring,tree") for name in found))
 
 
 def parse_gpus(text: str | None, machine: Machine) -> Sequence[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -14,6 +15,7 @@ from simulator.cli.output import show
 from simulator.cli.step_command import read_calibrations
 from simulator.cli.written import Written
 from simulator.console.style import Style, choose_style
+from simulator.errors import InputError
 from simulator.questions.words import Single, parse_question, question_words
 from simulator.results.columns import lay_out
 from simulator.results.document import SCHEMA_VERSION, to_json
@@ -41,11 +43,14 @@ def run_single(written: Written) -> None:
 def _entry(session: Session, question: Single) -> dict[str, Any]:
     account = asdict(session.account(question))
     known = {name: value for name, value in account.items() if value and name != "is_gpu"}
+    least_s = None
+    with suppress(InputError):  # a latency, or the host's part: no data sheet says it
+        least_s = session.bound_s(question)
     return {
         "topology": session.machine(question.where).name,
         "question": question_words(question),
         "time_s": session.time_s(question),
-        "least_s": session.bound_s(question),
+        "least_s": least_s,
         "account": known,
     }
 
@@ -57,16 +62,9 @@ def _lines(question: Single, entries: Sequence[dict[str, Any]], style: Style) ->
         account = entry["account"]
         bound = BOUND_WORDS.get(account.get("bound", ""), "-")
         detail = f" ({account['detail']})" if account.get("detail") else ""
-        ratio = f"{entry['time_s'] / entry['least_s']:.3g} x" if entry["least_s"] > 0 else "-"
-        rows.append(
-            [
-                entry["topology"],
-                format_duration(entry["time_s"]),
-                format_duration(entry["least_s"]),
-                ratio,
-                bound + detail,
-            ]
-        )
+        time_s, least_s = entry["time_s"], entry["least_s"]
+        sheet = [format_duration(least_s), f"{time_s / least_s:.3g} x"] if least_s else ["-", "-"]
+        rows.append([entry["topology"], format_duration(time_s), *sheet, bound + detail])
     lines = lay_out(rows, [False, True, True, True, False])
     if style.width is not None and max(map(len, lines)) > style.width:
         lines = []

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from simulator.console.style import Style
 from simulator.results.columns import duration_column, lay_out, percent
-from simulator.results.reason import bound_of, steps_verdict
+from simulator.results.reason import BOUNDS, bound_of, steps_verdict
 from simulator.results.step import KindTime, LayerTime, StepResult
 from simulator.results.training import DeviceMemory, TrainingResult
 from simulator.results.words import BOUND_WORDS, FORMAT_WORDS, KIND_WORDS, MODE_WORDS, change_words, precision_words
@@ -17,14 +17,13 @@ from simulator.units import format_duration, format_size
 __all__ = ["step_lines", "ways_lines"]
 
 _SHOWN_LAYERS = 8
-_BOUNDS = "ideal schedules on the bare links, without launches and protocols: bounds"
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a block that repeats
 
 
 def step_lines(result: TrainingResult, style: Style) -> list[str]:
     """Return the whole answer: the verdict, where the time goes, memory, and what would be faster."""
     step = result.step
-    lines = _wrapped(_title(result), style, "bold")
+    lines = style.wrap(_title(result), "bold")
     lines += ["", *_times(result, style)]
     if result.device_count > 1:
         lines += ["", *_streams(result, style)]
@@ -48,7 +47,7 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     what = f"{step.workload} ({_count(step.parameter_count)} parameters)"
     how = ", ".join([f"batch {next(iter(batches))} a device" if len(batches) == 1 else "the same step", *_how(step)])
     where = f"{ordered[0].machine}, {_devices(ordered[0])}: " if len(machines) == 1 else ""
-    lines = _wrapped(f"{where}{MODE_WORDS[step.options.mode]} of {what}, {how}", style, "bold")
+    lines = style.wrap(f"{where}{MODE_WORDS[step.options.mode]} of {what}, {how}", "bold")
     columns = {
         "machine": [result.machine for result in ordered],
         "devices": [_devices(result) for result in ordered],
@@ -67,14 +66,14 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     right = [name not in ("machine", "devices", "way", "bottleneck", "memory") for name in columns]
     names = list(columns)
     spare = [names.index(name) for name in ("bottleneck", "memory", "efficiency") if name in columns]
-    marks = {len(software): _BOUNDS} if software and bounds else {}
+    marks = {len(software): BOUNDS} if software and bounds else {}
     lines += ["", *_table(names, list(columns.values()), right, style, spare, marks)]
-    lines += ["", *_wrapped(steps_verdict(ordered), style)]
+    lines += ["", *style.wrap(steps_verdict(ordered))]
     if not software:
-        lines += _wrapped(f"these are {_BOUNDS}", style, "dim")
-    lines += _wrapped(f"trust: {_trust(ordered[0])}", style, "dim", hang=2)
+        lines += style.wrap(f"these are {BOUNDS}", "dim")
+    lines += style.wrap(f"trust: {_trust(ordered[0])}", "dim", hang=2)
     for name, reason in unfit.items():
-        lines += _wrapped(f"{name} does not fit: {reason}", style, "dim", hang=2)
+        lines += style.wrap(f"{name} does not fit: {reason}", "dim", hang=2)
     return lines
 
 
@@ -90,8 +89,8 @@ def _title(result: TrainingResult) -> str:
     if step.tokens:
         batch += f" x {step.tokens // step.samples:,} tokens"
     how = [batch, *_how(step)]
-    if result.device_count > 1:
-        how += ["FSDP" if result.parallel == "fsdp" else "DDP", result.way.replace(", FSDP", "")]
+    if result.strategy:
+        how += ["FSDP", result.strategy] if result.parallel == "fsdp" else ["DDP", result.way]
     where = f"{result.machine}, {step.device} ({step.part})" if result.device_count == 1 else ""
     where = where or f"{result.machine}, {_devices(result)}"
     what = f"{step.workload} ({_count(step.parameter_count)} parameters)"
@@ -151,9 +150,9 @@ def _times(result: TrainingResult, style: Style) -> list[str]:
     if result.device_count > 1:
         words = f"efficiency {percent(result.scaling_efficiency)}"
         rows.append(["one alone", format_duration(result.alone_s), words])
-        rows.append(
-            ["exposed", format_duration(result.exposed_s), f"of {format_duration(result.exchanging_s)} exchanging"]
-        )
+    if result.strategy:
+        of = f"of {format_duration(result.exchanging_s)} exchanging"
+        rows.append(["exposed", format_duration(result.exposed_s), of])
     if len(step.parts_s) > 1:
         rows += [[part, format_duration(seconds), ""] for part, seconds in step.parts_s.items()]
     if step.on_host:
@@ -179,7 +178,7 @@ def _times(result: TrainingResult, style: Style) -> list[str]:
         facts.append(("a bound", f"{result.strategy} is an ideal schedule, without launches and protocols"))
     facts += [("trust", text)] if (text := _trust(result)) else []
     for name, text in facts:
-        lines += _wrapped(f"{name.ljust(width)}  {text}", style, hang=width + 2)
+        lines += style.wrap(f"{name.ljust(width)}  {text}", hang=width + 2)
     return lines
 
 
@@ -284,7 +283,7 @@ def _table(
             continue
         lines = [header[0]]
         for number, (name, *rest) in enumerate(rows[1:]):
-            lines += _wrapped((marks or {}).get(number, ""), style, "dim") if number in (marks or {}) else []
+            lines += style.wrap((marks or {}).get(number, ""), "dim") if number in (marks or {}) else []
             lines += textwrap.wrap(
                 f"  {name}: {', '.join(t for t in rest if t)}", style.width, subsequent_indent="    "
             )
@@ -312,7 +311,7 @@ def _memory(device: DeviceMemory, named: bool, style: Style) -> list[str]:
     title = f"memory{of}: {format_size(need.total_bytes, 3)} of {format_size(need.available_bytes, 3)}{verdict}"
     columns = [[f"  {name}" for name in held], [format_size(n_bytes, 3) for n_bytes in held.values()]]
     table = lay_out([list(row) for row in zip(*columns, strict=True)], [False, True])
-    return [*_wrapped(title, style, "bold"), *table]
+    return [*style.wrap(title, "bold"), *table]
 
 
 def _alternatives(result: TrainingResult, style: Style) -> list[str]:
@@ -324,12 +323,3 @@ def _alternatives(result: TrainingResult, style: Style) -> list[str]:
         ["" if other.fits else "does not fit in memory" for other in found],
     ]
     return _table(["what would be faster", "time", "gain", ""], columns, [False, True, True, False], style)
-
-
-def _wrapped(text: str, style: Style, *marks: str, hang: int = 0) -> list[str]:
-    if style.width is None:
-        return [style.mark(text, *marks)]
-    wrapped = textwrap.wrap(
-        text, style.width, subsequent_indent=" " * hang, break_on_hyphens=False, break_long_words=False
-    )
-    return [style.mark(line, *marks) for line in wrapped or [text]]

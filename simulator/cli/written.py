@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from simulator.errors import Fault, InputError
 from simulator.questions.words import KINDS
 
-__all__ = ["OVERLAP", "Written", "check_read"]
+__all__ = ["OVERLAP", "Written", "check_read", "spelt"]
 
 OVERLAP = "bucket:25MiB"
 _EXCHANGE, _STEP, _SINGLE = "exchange", "step", "single"
@@ -82,6 +82,7 @@ _READ_BY: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("strategy", "gpus", "nccl", "trace", "plot"), (_EXCHANGE, _STEP)),
     **dict.fromkeys(("device", "threads", "calibration"), (_STEP, _SINGLE)),
 }
+_SAYS_TOO = {"batch": "global_batch", "gpus": "device"}
 _WHY = {
     (_EXCHANGE, _STEP): "is about a step of a network; add --batch, for example --batch 32",
     (_STEP, _EXCHANGE): "is about an exchange alone; without --batch it is read",
@@ -90,13 +91,20 @@ _WHY = {
 }
 
 
+def spelt(name: str) -> str:
+    """Return the option that writes the field *name*."""
+    return _SPELT.get(name, f"--{name.replace('_', '-')}")
+
+
 def check_read(written: Written) -> None:
     """Refuse (InputError) options that were written and that nobody would read."""
+    said = [field.name for field in fields(Written) if getattr(written, field.name) != field.default]
     faults = []
-    for field in fields(Written):
-        readers = _READ_BY.get(field.name)
-        if readers and written.kind not in readers and getattr(written, field.name) != field.default:
-            option = _SPELT.get(field.name, f"--{field.name.replace('_', '-')}")
-            faults.append(Fault(f"{option}: {_WHY[written.kind, readers[0]]}"))
+    for name in said:
+        readers = _READ_BY.get(name)
+        if readers and written.kind not in readers:
+            faults.append(Fault(f"{spelt(name)}: {_WHY[written.kind, readers[0]]}"))
+        elif _SAYS_TOO.get(name) in said:
+            faults.append(Fault(f"{spelt(name)}: {spelt(_SAYS_TOO[name])} says it already; give one of the two"))
     if faults:
         raise InputError(faults)

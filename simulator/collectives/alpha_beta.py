@@ -19,8 +19,7 @@ _MAX_SEARCHED = 16  # GPUs of a node among which the best ring is searched
 def alpha_beta_ring_s(group: Communicator, collective: Collective, size_bytes: float) -> float:
     """Return the time of one ring over the ranks of *group* by the alpha-beta model.
 
-    With n ranks and S bytes (nccl-tests' size), alpha = ``ALPHA_S`` = 2 us, and B the
-    bandwidth of the ring:
+    With n ranks and S bytes (nccl-tests' size), alpha = ``ALPHA_S`` = 2 us, and B the bandwidth of the ring:
 
     * all-reduce: 2 (n-1) (alpha + S / (n B));
     * all-gather, reduce-scatter, all-to-all: (n-1) (alpha + S / (n B));

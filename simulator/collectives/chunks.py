@@ -1,8 +1,7 @@
 """How long a schedule takes by the alpha-beta model, and into how many chunks a pipeline cuts.
 
-A round takes L + bytes / B: L the latency of its slowest route, B from the resource that is
-loaded most when all its flows run at once.  The engine does not use these estimates; they
-only choose between ways to do the same.
+A round takes L + bytes / B: L the latency of its slowest route, B from the resource that is loaded most when all its
+flows run at once.  The engine does not use these estimates; they only choose between ways to do the same.
 """
 
 from __future__ import annotations

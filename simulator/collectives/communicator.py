@@ -62,20 +62,11 @@ class Communicator:
     ) -> Fragment:
         """Return the collective *op* of *size_bytes* as a part of a larger plan; the same one each time.
 
-        Parameters
-        ----------
-        op, size_bytes
-            As nccl-tests counts them (:mod:`simulator.workload.collective`).
-        strategy : str or Strategy
-            How it is done, by name or as an object.
-        loads_on : sequence of nodes
-            The GPUs whose multiprocessors and memory it takes from what they compute; links are always loaded.
+        *op*, *size_bytes*: as nccl-tests counts them (:mod:`simulator.workload.collective`).
+        *strategy*: how it is done, by name or as an object.
+        *loads_on*: the GPUs whose multiprocessors and memory it takes from what they compute; links are always loaded.
 
-        Raises
-        ------
-        Unsuitable
-            Where the strategy does not fit.
-
+        Raises Unsuitable where the strategy does not fit.
         """
         from simulator.collectives.fragment import fragment_of
 

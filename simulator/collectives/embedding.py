@@ -32,14 +32,19 @@ def subset(
     )
 
 
-def embed_order(request: Request, make: Callable[[int], Schedule], *, pipelined: bool) -> list[int]:
+def embed_order(request: Request, name: str, make: Callable[[int], Schedule], *, pipelined: bool) -> list[int]:
     """Return all ranks, machine by machine, in each such that those that exchange are near.
 
     In each machine the order begins as that of its best ring; then pairs change places as long
     as the schedule ``make(n)`` of its n ranks gets faster (up to 16 ranks, and not where all
     are equally far).  *pipelined* says that all rounds of the schedule happen at once.  Where
-    the collective has a root, it stands first.
+    the collective has a root, it stands first.  Found once for each *name* of a strategy, whatever the size.
     """
+    key = ("order", name, request.collective, request.root)
+    return request.group.once(key, lambda: _embedded(request, make, pipelined=pipelined))
+
+
+def _embedded(request: Request, make: Callable[[int], Schedule], *, pipelined: bool) -> list[int]:
     rooted = request.collective in ("broadcast", "reduce")
     found = rings_by_host(request)
     orders: dict[int, list[int]] = {}
@@ -69,7 +74,8 @@ def _improved(
     On up to 8 ranks from every turn of *order*, since the exchanges can end in a poor place.
     """
     n = len(order)
-    if not 2 < n <= _IMPROVED_UP_TO or _alike(inside):
+    routes = [inside.router.route(a, b) for a, b in combinations(inside.ranks, 2)] if 2 < n <= _IMPROVED_UP_TO else []
+    if len({(route.path_class, route.bandwidth_Bps, route.latency_s) for route in routes}) < 2:  # none, or all alike
         return order
     schedule = make(n)
     pairs = {(s.src, s.dst): s.width for step in schedule.rounds for s in step.sends}
@@ -99,12 +105,6 @@ def _improved(
     n_starts = len(rest) if n <= _ALL_STARTS_UP_TO else 1
     starts = [head + rest[k:] + rest[:k] for k in range(n_starts)]
     return min((improved(start) for start in starts), key=lambda found: found[0])[1]
-
-
-def _alike(inside: Request) -> bool:
-    """Whether every rank reaches every other one equally well."""
-    routes = [inside.router.route(a, b) for a, b in combinations(inside.ranks, 2)]
-    return len({(route.path_class, route.bandwidth_Bps, route.latency_s) for route in routes}) == 1
 
 
 def _places(request: Request, host: int, ranks: Sequence[int]) -> tuple[int, ...]:

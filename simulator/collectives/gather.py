@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.collectives.algorithms.star import (
-    star_all_gather,
-    star_all_reduce,
-    star_broadcast,
-    star_reduce,
-    star_reduce_scatter,
-)
+from simulator.collectives.algorithms import star as schedules
 from simulator.collectives.lower import lower
 from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.schedule import Schedule
@@ -24,15 +18,15 @@ def _star(request: Request, centre: int) -> Schedule:
     n, root = request.n_ranks, request.root
     match request.collective:
         case "all-reduce":
-            return star_all_reduce(n, centre)
+            return schedules.star_all_reduce(n, centre)
         case "reduce-scatter":
-            return star_reduce_scatter(n, centre)
+            return schedules.star_reduce_scatter(n, centre)
         case "all-gather":
-            return star_all_gather(n, centre)
+            return schedules.star_all_gather(n, centre)
         case "broadcast":
-            return star_broadcast(n, centre, root)
+            return schedules.star_broadcast(n, centre, root)
         case "reduce":
-            return star_reduce(n, centre, root)
+            return schedules.star_reduce(n, centre, root)
     raise Unsuitable(f"gathering on one device is no way to do {request.collective}; sharded or ring do it")
 
 

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.collectives.algorithms.halving_doubling import (
-    halving_doubling_all_gather,
-    halving_doubling_all_reduce,
-    halving_doubling_broadcast,
-    halving_doubling_reduce,
-    halving_doubling_reduce_scatter,
-)
-from simulator.collectives.algorithms.recursive_doubling import recursive_doubling_all_reduce
+from simulator.collectives.algorithms import halving_doubling as schedules
 from simulator.collectives.chunks import estimate_s
 from simulator.collectives.embedding import embed_order
 from simulator.collectives.lower import lower
@@ -37,7 +30,7 @@ class HalvingDoubling:
         builder = PlanBuilder()
         if request.n_ranks < 2:
             return builder.build()
-        order = embed_order(request, lambda n: _candidates(request, n)[0][1], pipelined=False)
+        order = embed_order(request, self.name, lambda n: _candidates(request, n)[0][1], pipelined=False)
         nodes = [request.ranks[rank] for rank in order]
         size = request.size_bytes
         candidates = _candidates(request, request.n_ranks)
@@ -52,17 +45,17 @@ def _candidates(request: Request, n: int) -> list[tuple[str, Schedule]]:
     match request.collective:
         case "all-reduce":
             return [
-                ("halving-doubling", halving_doubling_all_reduce(n)),
-                ("recursive doubling", recursive_doubling_all_reduce(n)),
+                ("halving-doubling", schedules.halving_doubling_all_reduce(n)),
+                ("recursive doubling", schedules.recursive_doubling_all_reduce(n)),
             ]
         case "reduce-scatter":
-            return [("recursive halving", halving_doubling_reduce_scatter(n))]
+            return [("recursive halving", schedules.halving_doubling_reduce_scatter(n))]
         case "all-gather":
-            return [("recursive doubling", halving_doubling_all_gather(n))]
+            return [("recursive doubling", schedules.halving_doubling_all_gather(n))]
         case "broadcast":
-            return [("binomial scatter, recursive doubling", halving_doubling_broadcast(n))]
+            return [("binomial scatter, recursive doubling", schedules.halving_doubling_broadcast(n))]
         case "reduce":
-            return [("recursive halving, binomial gather", halving_doubling_reduce(n))]
+            return [("recursive halving, binomial gather", schedules.halving_doubling_reduce(n))]
     raise Unsuitable(f"halving and doubling is no way to do {request.collective}; sharded or ring do it")
 
 

@@ -1,9 +1,8 @@
 """First inside each machine, then between machines: ``hierarchical``.
 
-Where all N machines have g ranks each, an all-reduce of S bytes is a reduce-scatter inside
-(g-1)/g S/B_i, an all-reduce of a share S/g for each local rank between the machines
-2(N-1)/N (S/g)/B_x, and an all-gather inside (g-1)/g S/B_i; rings at each level.
-(Cho et al., BlueConnect: decomposing all-reduce for deep learning on heterogeneous network
+Where all N machines have g ranks each, an all-reduce of S bytes is a reduce-scatter inside (g-1)/g S/B_i, an all-reduce
+of a share S/g for each local rank between the machines 2(N-1)/N (S/g)/B_x, and an all-gather inside (g-1)/g S/B_i;
+rings at each level.  (Cho et al., BlueConnect: decomposing all-reduce for deep learning on heterogeneous network
 hierarchy, MLSys 2019, section 3, with two levels.)
 
 Where the numbers differ, each machine reduces on one rank, its leader, the leaders exchange

@@ -27,19 +27,12 @@ def lower(
 ) -> int:
     """Add the tasks of *schedule* to *builder*; return the number of the last one.
 
-    Parameters
-    ----------
-    size_bytes : float
-        Bytes of the buffer that the schedule cuts into chunks.
-    nodes : sequence of node indices, optional
-        The node of each rank and helper of the schedule; the request's ranks otherwise.
-    count : int
-        So many equal copies of each flow run side by side, each with *size_bytes*.
-    route : function of two nodes, optional
-        Which way to take; the machine's transport rules otherwise.
+    *size_bytes*: bytes of the buffer that the schedule cuts into chunks.
+    *nodes*: the node of each rank and helper of the schedule; the request's ranks otherwise.
+    *count*: so many equal copies of each flow run side by side, each with *size_bytes*.
+    *route*: which way to take; the machine's transport rules otherwise.
 
     Consecutive rounds that load the same routes with the same bytes become one task.
-
     """
     where = request.ranks if nodes is None else nodes
     find = route or request.router.route

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from simulator.collectives.algorithms.direct import direct_all_gather, direct_reduce_scatter
-from simulator.collectives.algorithms.owners import push_pull
+from simulator.collectives.algorithms.star import push_pull
 from simulator.collectives.lower import lower
 from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.schedule import Schedule

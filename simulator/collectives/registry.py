@@ -51,14 +51,8 @@ def strategy_names(*, named_only: bool = False) -> list[str]:
 def find_strategy(name: str) -> Strategy:
     """Return the strategy called *name*.
 
-    ``gpuN`` gathers on GPU N, ``parameter-server-N`` has N servers
-    (``parameter-server-colocated``: one on each node).
-
-    Raises
-    ------
-    InputError
-        Where no strategy has that name; names the nearest.
-
+    ``gpuN`` gathers on GPU N, ``parameter-server-N`` has N servers (``parameter-server-colocated``: one on each node).
+    Raises InputError where no strategy has that name; names the nearest.
     """
     for table in (_BUILT_IN, _NAMED_ONLY):
         if name in table:

@@ -66,12 +66,5 @@ class Strategy(Protocol):
     summary: str
 
     def plan(self, request: Request) -> Plan:
-        """Return the plan for *request*.
-
-        Raises
-        ------
-        Unsuitable
-            Where the strategy does not fit.
-
-        """
+        """Return the plan for *request*.  Raises Unsuitable where the strategy does not fit."""
         ...

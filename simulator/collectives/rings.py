@@ -10,9 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from simulator.collectives.algorithms.chain import chain_broadcast, chain_reduce, naive_ring_all_reduce
-from simulator.collectives.algorithms.exchange import neighbour_pairs, pairwise_all_to_all, send_recv
-from simulator.collectives.algorithms.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
+from simulator.collectives.algorithms.direct import neighbour_pairs, pairwise_all_to_all, send_recv
+from simulator.collectives.algorithms.ring import (
+    chain_broadcast,
+    chain_reduce,
+    naive_ring_all_reduce,
+    ring_all_gather,
+    ring_all_reduce,
+    ring_reduce_scatter,
+)
 from simulator.collectives.chunks import best_chunk_count
 from simulator.collectives.lower import lower
 from simulator.collectives.request import Request, Unsuitable
@@ -73,12 +79,7 @@ def _fastest(request: Request, rings: Sequence[FoundRing]) -> FoundRing:
 
 
 def _lowered(
-    builder: PlanBuilder,
-    request: Request,
-    ring: FoundRing,
-    schedule: Schedule,
-    size_bytes: float,
-    stream: str,
+    builder: PlanBuilder, request: Request, ring: FoundRing, schedule: Schedule, size_bytes: float, stream: str
 ) -> int:
     nodes = tuple(request.ranks[rank] for rank in ring.order)
     hops = {(route.src, route.dst): route for route in ring.routes}
@@ -98,9 +99,8 @@ def _lowered(
 class Ring:
     """Chunks go round the rings that the link graph offers.
 
-    ``directions``: one way, or both ways with half of the bytes each.  ``single`` takes only
-    the fastest of the rings.  All-to-all is pairwise and send-recv direct: their bytes do
-    not go round.
+    ``directions``: one way, or both ways with half of the bytes each.  ``single`` takes only the fastest of the rings.
+    All-to-all is pairwise and send-recv direct: their bytes do not go round.
     """
 
     name: str

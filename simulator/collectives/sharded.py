@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.collectives.algorithms.direct import (
-    direct_all_gather,
-    direct_all_reduce,
-    direct_all_to_all,
-    direct_broadcast,
-    direct_reduce,
-    direct_reduce_scatter,
-)
-from simulator.collectives.algorithms.exchange import neighbour_pairs, send_recv
+from simulator.collectives.algorithms import direct as schedules
 from simulator.collectives.lower import lower
 from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.schedule import Schedule
@@ -34,19 +26,19 @@ def _direct(request: Request) -> Schedule:
     n = request.n_ranks
     match request.collective:
         case "all-reduce":
-            return direct_all_reduce(n)
+            return schedules.direct_all_reduce(n)
         case "reduce-scatter":
-            return direct_reduce_scatter(n)
+            return schedules.direct_reduce_scatter(n)
         case "all-gather":
-            return direct_all_gather(n)
+            return schedules.direct_all_gather(n)
         case "broadcast":
-            return direct_broadcast(n, request.root)
+            return schedules.direct_broadcast(n, request.root)
         case "reduce":
-            return direct_reduce(n, request.root)
+            return schedules.direct_reduce(n, request.root)
         case "all-to-all":
-            return direct_all_to_all(n)
+            return schedules.direct_all_to_all(n)
         case "send-recv":
-            return send_recv(n, request.pairs or neighbour_pairs(n))
+            return schedules.send_recv(n, request.pairs or schedules.neighbour_pairs(n))
 
 
 @dataclass(frozen=True, slots=True)

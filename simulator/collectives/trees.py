@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from simulator.collectives.algorithms.binary_tree import tree_all_reduce, tree_broadcast, tree_reduce
-from simulator.collectives.algorithms.double_tree import (
-    double_tree_all_reduce,
-    double_tree_broadcast,
-    double_tree_reduce,
-)
+from simulator.collectives.algorithms import binary_tree as schedules
 from simulator.collectives.chunks import pipeline_chunk_count
 from simulator.collectives.embedding import embed_order
 from simulator.collectives.lower import lower
@@ -49,7 +44,7 @@ class TreeStrategy:
                 return self.all_reduce(n, n_chunks)
             return (self.broadcast if request.collective == "broadcast" else self.reduce)(n, n_chunks, 0)
 
-        order = embed_order(request, make, pipelined=True)  # the root stands first
+        order = embed_order(request, self.name, make, pipelined=True)  # the root stands first
         nodes = [request.ranks[rank] for rank in order]
         n_chunks = pipeline_chunk_count(request, lambda m: make(n, m), request.size_bytes, nodes)
         lower(builder, request, make(n, n_chunks), size_bytes=request.size_bytes, nodes=nodes)
@@ -58,12 +53,16 @@ class TreeStrategy:
 
 
 TREE = TreeStrategy(
-    "tree", "reduce up and broadcast down a binary tree, pipelined", tree_all_reduce, tree_broadcast, tree_reduce
+    "tree",
+    "reduce up and broadcast down a binary tree, pipelined",
+    schedules.tree_all_reduce,
+    schedules.tree_broadcast,
+    schedules.tree_reduce,
 )
 DOUBLE_TREE = TreeStrategy(
     "double-tree",
     "two binary trees with half of the data each; no rank is inner in both",
-    double_tree_all_reduce,
-    double_tree_broadcast,
-    double_tree_reduce,
+    schedules.double_tree_all_reduce,
+    schedules.double_tree_broadcast,
+    schedules.double_tree_reduce,
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from types import TracebackType
 
 from simulator.errors import InputError, one_line
 
@@ -15,16 +14,10 @@ __all__ = ["OutputFile"]
 class OutputFile:
     """A file that *option* asks for, writable from the start and in place only when whole.
 
-    Made before the work, so that a path that cannot be written is found before the work:
-    the content goes to a file beside it, which takes its name on :meth:`write`.  Leaving the
-    ``with`` block without that removes it.  What is no regular file (``/dev/null``) is written
-    to directly.
-
-    Raises
-    ------
-    InputError
-        Where nothing can be written there; says why.
-
+    Made before the work, so that a path that cannot be written is found before the work: the content goes to a file
+    beside it, which takes its name on :meth:`write`.  Leaving the ``with`` block without that removes it.  What is no
+    regular file (``/dev/null``) is written to directly.  Raises InputError where nothing can be written there; says
+    why.
     """
 
     def __init__(self, option: str, path: str) -> None:
@@ -51,9 +44,7 @@ class OutputFile:
     def __enter__(self) -> OutputFile:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._part is not None:
             self._part.unlink(missing_ok=True)
             self._part = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from types import TracebackType
 from typing import Any
 
 __all__ = ["Progress"]
@@ -15,8 +14,7 @@ _SILENT_S = 2.0
 class Progress:
     """Counts *total* steps; shows a bar on standard error once two seconds have passed.
 
-    Nothing is shown, and nothing imported, before that, or where standard error is no
-    terminal.
+    Nothing is shown, and nothing imported, before that, or where standard error is no terminal.
     """
 
     def __init__(self, total: int, what: str, *, quiet: bool = False) -> None:
@@ -36,9 +34,7 @@ class Progress:
             self._timer.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
         with self._lock:

@@ -1,8 +1,7 @@
 """Run a command line: one line for each fault, an exit code, no traceback.
 
-Exit codes: 0 ok; 1 the run failed; 2 usage or input; 3 outside the tolerance asked for;
-4 an optional dependency is missing; 130 interrupted.  A reader that closes the pipe early
-(``| head``) has what it wanted: that is no fault.
+Exit codes: 0 ok; 1 the run failed; 2 usage or input; 3 outside the tolerance asked for; 4 an optional dependency is
+missing; 130 interrupted.  A reader that closes the pipe early (``| head``) has what it wanted: that is no fault.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TextIO
@@ -25,6 +26,15 @@ class Style:
         if not self.colour or not text:
             return text
         return f"\x1b[{';'.join(_MARKS[m] for m in marks)}m{text}\x1b[0m"
+
+    def wrap(self, text: str, *marks: str, hang: int = 0) -> list[str]:
+        """Return *text* as marked lines of the width, all but the first *hang* characters to the right."""
+        lines = [text]
+        if self.width is not None:
+            lines = textwrap.wrap(
+                text, self.width, subsequent_indent=" " * hang, break_on_hyphens=False, break_long_words=False
+            )
+        return [self.mark(line, *marks) for line in lines or [text]]
 
 
 PLAIN = Style()

@@ -1,8 +1,8 @@
 """Constants of the models, as data: ``NAME.json`` beside this file holds those of one model.
 
 Of each constant a file says its value, its unit, what it means, and what it rests on (``from``): a fit, with its
-relative ``spread`` (one standard deviation), a source, or an assumption.  Of a fit, ``fitted`` says the command, the
-tables and how many of their rows.  ``validate fit --write`` writes them; docs/constants.md lists all.
+relative ``spread`` (one standard deviation) and whether it is at a ``bound``, a source, or a choice.  Of each fit,
+``fitted`` says the command and its rows.  ``validate fit --write`` writes them; docs/constants.md explains.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from functools import lru_cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any, TypeVar
 
-__all__ = ["DEFAULT", "Constants", "Each", "constants", "constants_file"]
+__all__ = ["DEFAULT", "Constants", "Each", "constants", "constants_file", "constants_path"]
 
 T = TypeVar("T")
 
@@ -27,6 +28,7 @@ class Each:
 
 
 _NAME = "__constants__"
+_PACKAGES: dict[str, str] = {}  # of files that are not this package's, as far as their classes are imported
 
 
 def constants(name: str) -> Callable[[type[T]], type[T]]:
@@ -34,15 +36,20 @@ def constants(name: str) -> Callable[[type[T]], type[T]]:
 
     def named(cls: type[T]) -> type[T]:
         setattr(cls, _NAME, name)
+        _PACKAGES[name] = cls.__module__.partition(".")[0]
         return cls
 
     return named
 
 
-def constants_file(name: str, package: str = "simulator") -> dict[str, Any]:
-    """Return all that the file *name* of *package* says."""
-    text = files(f"{package}.constants").joinpath(f"{name}.json").read_text(encoding="utf-8")
-    found: dict[str, Any] = json.loads(text)
+def constants_path(name: str) -> Traversable:
+    """Return where the file *name* is kept."""
+    return files(f"{_PACKAGES.get(name, 'simulator')}.constants").joinpath(f"{name}.json")
+
+
+def constants_file(name: str) -> dict[str, Any]:
+    """Return all that the file *name* says."""
+    found: dict[str, Any] = json.loads(constants_path(name).read_text(encoding="utf-8"))
     return found
 
 
@@ -54,10 +61,19 @@ class Constants:
     changed : mapping of str to float, optional
         Other values than those of the files, by file and name: ``gemm.fetch``.
 
+    Raises
+    ------
+    ValueError
+        Where no file has a constant of that name.
+
     """
 
     def __init__(self, changed: Mapping[str, float] | None = None) -> None:
         self.changed = dict(changed or {})
+        for name in self.changed:
+            file, _, constant = name.partition(".")
+            if constant not in _values(file):
+                raise ValueError(f"{name}: there is no such constant")
         self._filled: dict[type, Any] = {}
 
     def __call__(self, cls: type[T]) -> T:
@@ -69,8 +85,7 @@ class Constants:
 
     def _fill(self, cls: type[T]) -> T:
         name = getattr(cls, _NAME)
-        values = dict(_values(name, cls.__module__.partition(".")[0]))
-        values |= _below(self.changed, name)
+        values = {**_values(name), **_below(self.changed, name)}
         return _filled(cls, values, f"{name}.json")
 
 
@@ -104,8 +119,12 @@ def _below(values: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=64)
-def _values(name: str, package: str) -> Mapping[str, Any]:
-    return {key: entry["value"] for key, entry in constants_file(name, package)["constants"].items()}
+def _values(name: str) -> Mapping[str, Any]:
+    try:
+        entries = constants_file(name)["constants"]
+    except FileNotFoundError:
+        raise ValueError(f"{name}: there are no such constants") from None
+    return {key: entry["value"] for key, entry in entries.items()}
 
 
 DEFAULT = Constants()

@@ -6,7 +6,7 @@ from then on is in :mod:`simulator.engine.rounds`; how it shares with others in 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from simulator.engine.kernel import Kernel, Queue
@@ -38,10 +38,17 @@ def execute(machine: Machine, plan: Plan, *, fold: bool = True) -> Timeline:
     return _Executor(machine, plan, fold=fold).run()
 
 
+def alone(machine: Machine, fragment: Fragment, *, fold: bool = True) -> Timeline:
+    """Return what *fragment* does when it has *machine* to itself; found once."""
+    return _alone(machine, fragment, fold)
+
+
 @lru_cache(maxsize=4096)
-def alone(machine: Machine, fragment: Fragment, fold: bool = True) -> Timeline:
-    """Return what *fragment* does when it has *machine* to itself."""
+def _alone(machine: Machine, fragment: Fragment, fold: bool) -> Timeline:
     return execute(machine, fragment.plan, fold=fold)
+
+
+_FEW_STREAMS = 4  # of more it is not worth the search who meets nobody
 
 
 class _Capacities(dict[Resource, float]):
@@ -65,7 +72,7 @@ class _Executor:
         self.waiting: list[int] = [0] * len(plan.tasks)
         self.not_before_s: list[float] = [0.0] * len(plan.tasks)  # for what ends at a time that is known beforehand
         self.followers: list[list[int]] = [[] for _ in plan.tasks]
-        self.met = _met(machine, plan, fold)
+        self.met, self.undisturbed = _met(machine, plan, fold)
         self.pace: dict[str, float] = {p.target: 1.0 for p in plan.perturbations if p.target}
         self.fragments: dict[Fragment, tuple[float, dict[Resource, float]]] = {}
         self.cancelled: set[int] = set()
@@ -164,6 +171,8 @@ class _Executor:
             duration_s, shares = part.duration_s, dict(part.loads)
         else:
             duration_s, shares = self._alone(part)
+        if task.id in self.undisturbed:
+            shares = {}
         loads = [(r, share * self._whole(r)) for r, share in shares.items() if share > 0.0 and r in self.met]
         return (Amount(duration_s, loads, self.pace.get(task.place, 1.0), in_seconds=True),)
 
@@ -174,7 +183,7 @@ class _Executor:
         return self.fragments[fragment]
 
     def _averaged(self, fragment: Fragment) -> tuple[float, dict[Resource, float]]:
-        timeline = alone(self.machine, fragment, self.fold)
+        timeline = alone(self.machine, fragment, fold=self.fold)
         shares = dict(fragment.loads)
         if timeline.end_s > 0:
             for resource, n_bytes in enumerate(timeline.resource_bytes):
@@ -233,7 +242,7 @@ class _Executor:
                     for resource, share in part.route.loads:
                         resources[resource] += moved * share
                 else:
-                    timeline = alone(self.machine, part, self.fold)
+                    timeline = alone(self.machine, part, fold=self.fold)
                     _add(links, timeline.link_bytes, task.repeat)
                     _add(resources, timeline.resource_bytes, task.repeat)
         return tuple(links), tuple(resources)
@@ -245,23 +254,60 @@ def _add(totals: list[float], moved: Sequence[float], times: int) -> None:
             totals[index] += n_bytes * times
 
 
-def _met(machine: Machine, plan: Plan, fold: bool) -> set[Resource]:
-    """Return the resources on which works and fragments can meet others, or a perturbation: all else slows nobody."""
+def _met(machine: Machine, plan: Plan, fold: bool) -> tuple[set[Resource], set[int]]:
+    """Return the resources on which works and fragments can meet others, or a perturbation: all else slows nobody.
+
+    And the activities that load some of these, and yet meet nobody: all on other streams comes after, or before.
+    """
     met: set[Resource] = {p.target for p in plan.perturbations if p.target}
     met.update(index for index, name in enumerate(machine.resource_names) if name in met)
+    if not any(isinstance(part, Fragment) or (isinstance(part, Work) and part.loads) for part in _parts(plan)):
+        return set(), set()
     first: dict[Resource, str] = {}
     seen: set[tuple[int, str]] = set()
-    if not any(isinstance(part, Fragment) or (isinstance(part, Work) and part.loads) for part in _parts(plan)):
-        return set()
+    loading: dict[str, tuple[int, int]] = {}  # the first and the last activity of each stream that loads anything
     for task in plan.tasks:
         for part in task.parts:
-            if (isinstance(part, Work) and not part.loads) or (id(part), task.stream) in seen:
+            if isinstance(part, Work) and not part.loads:
+                continue
+            loading[task.stream] = loading.get(task.stream, (task.id,))[0], task.id
+            if (id(part), task.stream) in seen:
                 continue
             seen.add((id(part), task.stream))
             for resource in _loaded(machine, part, fold):
                 if first.setdefault(resource, task.stream) != task.stream:
                     met.add(resource)
-    return met
+    return met, set() if plan.perturbations or len(loading) > _FEW_STREAMS else _undisturbed(plan, loading)
+
+
+def _undisturbed(plan: Plan, loading: Mapping[str, tuple[int, int]]) -> set[int]:
+    """Return the activities that end before all on other streams begin, or begin after all these have ended."""
+    before = {stream: _ordered(plan.tasks, ends[0], backwards=True) for stream, ends in loading.items()}
+    behind = {stream: _ordered(plan.tasks, ends[1], backwards=False) for stream, ends in loading.items()}
+    return {
+        task.id
+        for task in plan.tasks
+        if all(task.id in before[stream] or task.id in behind[stream] for stream in loading if stream != task.stream)
+    }
+
+
+def _ordered(tasks: Sequence[Activity], number: int, *, backwards: bool) -> set[int]:
+    """Return what has ended before the activity *number* begins, or begins after it has ended."""
+    found = {number}
+    last_on: dict[str, int] = {}
+    needs: list[list[int]] = []
+    for task in tasks:
+        needs.append([*task.after, last_on[task.stream]] if task.stream in last_on else list(task.after))
+        last_on[task.stream] = task.id
+    if backwards:
+        for task in reversed(tasks[: number + 1]):
+            if task.id in found:
+                found.update(needs[task.id])
+    else:
+        for task in tasks[number + 1 :]:
+            if not found.isdisjoint(needs[task.id]):
+                found.add(task.id)
+    return found - {number}
 
 
 def _parts(plan: Plan) -> Iterator[Part]:
@@ -276,4 +322,4 @@ def _loaded(machine: Machine, part: Part, fold: bool) -> Iterator[Resource]:
     yield from (resource for resource, _ in part.loads)
     if isinstance(part, Fragment):
         yield from (resource for resource, _ in part.used_s)
-        yield from (index for index, n_bytes in enumerate(alone(machine, part, fold).resource_bytes) if n_bytes)
+        yield from (index for index, n_bytes in enumerate(alone(machine, part, fold=fold).resource_bytes) if n_bytes)

@@ -162,7 +162,10 @@ class FlowNetwork:
         batch.arrival_s = max(batch.arrival_s, now + flow.latency_s)
         batch.pending -= 1
         if batch.pending == 0:
-            self._kernel.call_at(batch.arrival_s, batch.done)
+            if batch.arrival_s > now:
+                self._kernel.call_at(batch.arrival_s, batch.done)
+            else:
+                batch.done()
 
     def _solve(self) -> None:
         """Share anew among all flows connected to what changed at this instant."""

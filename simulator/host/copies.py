@@ -60,11 +60,7 @@ def _pass_s(device: Gpu | Cpu, n_bytes: float) -> float:
 def copy_plan(question: CopyQuestion, places: Places, router: Router) -> Plan:
     """Return the copy, or both, each on an engine of its own; where it is waited for, the host's part comes last.
 
-    Raises
-    ------
-    InputError
-        Where the machine has no such GPU, no CPU, or no way between them.
-
+    Raises InputError where the machine has no such GPU, no CPU, or no way between them.
     """
     plan, costs = PlanBuilder(), places.constants(CopyCosts)
     machine = router.machine

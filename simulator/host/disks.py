@@ -15,11 +15,8 @@ __all__ = ["block_time", "disk_bound_s", "disk_s"]
 def disk_s(question: DiskQuestion, machine: Machine, places: Places) -> float:
     """Return the seconds of a block of the machine's first disk, or of what memory holds of it; raises InputError."""
     if question.cached:  # copied out of the system's memory, by each thread
-        return (
-            2.0
-            * question.block_bytes
-            / bandwidth(places.host_of(None, question.threads, 1), float("inf"), question.threads)
-        )
+        host = places.host_of(None, question.threads, 1)
+        return 2.0 * question.block_bytes / bandwidth(host, float("inf"), question.threads)
     return block_time(_disk(machine), question)
 
 
@@ -34,13 +31,7 @@ def block_time(disk: StoragePart, question: DiskQuestion) -> float:
     """Return the seconds of a block: what it waits for, or what the disk's rates allow, whichever is longer.
 
     A request waits for the latency of a small one, or for its bytes.  Each thread has one at a time, up to as
-    many in all as the disk does in a second.
-
-    Raises
-    ------
-    InputError
-        Where the part lacks a figure; names it.
-
+    many in all as the disk does in a second.  Raises InputError where the part lacks a figure; names it.
     """
     writes = question.kind.startswith("write")
     latency_s = disk.write_latency if writes else disk.read_latency

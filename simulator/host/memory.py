@@ -52,13 +52,8 @@ def _kernel(question: AccessQuestion) -> Kernel:
 def chase_latency(part: CpuPart, working_set_bytes: float) -> float:
     """Return the mean latency of loads that go through *working_set_bytes* in no order, by one core, in seconds.
 
-    Each level holds as large a share of the set as it is large; translations of addresses are left out.
-
-    Raises
-    ------
-    InputError
-        Where the set goes beyond the caches and the part has no latency of memory.
-
+    Each level holds as large a share of the set as it is large; translations of addresses are left out.  Raises
+    InputError where the set goes beyond the caches and the part has no latency of memory.
     """
     latency_s = found = 0.0
     for level in part.caches.values():

@@ -23,20 +23,9 @@ def fair_rates(
 ) -> list[float]:
     """Return the max-min fair rate of each flow.
 
-    Parameters
-    ----------
-    loads : sequence of n sequences of (resource, weight)
-        What each flow takes of each resource per unit of its rate.
-    caps_Bps : sequence of n floats
-        The largest rate of each flow; may be infinite for a flow that loads something.
-    capacity_Bps : by resource
-        What each resource carries.
-
-    Returns
-    -------
-    list of n floats
-        Rates in the unit of the capacities; infinite where nothing bounds a flow.
-
+    *loads*: of each flow, what it takes of each resource per unit of its rate, as (resource, weight).
+    *caps_Bps*: the largest rate of each; may be infinite for a flow that loads something.
+    *capacity_Bps*: what each resource carries.  Rates are in its unit, and infinite where nothing bounds a flow.
     """
     n = len(loads)
     if n == 1:  # the common case: alone in its part of the network

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from simulator.errors import InputError, nearest
 from simulator.topology.parts import CpuPart, NicPart, Part, SwitchPart
 from simulator.topology.schema import TransportSpec
-from simulator.topology.topology import Device, DeviceKind, Topology, Wire
+from simulator.topology.topology import DeviceKind, Topology, Wire
 
-__all__ = ["Link", "Machine", "Node", "compile_machine"]
+__all__ = ["Copy", "Link", "Machine", "Node", "compile_machine"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,15 @@ class Link:
         return self.bandwidth_Bps / self.count
 
 
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """How a machine of a cluster is like the first: each node, link and resource of that, and which it is here."""
+
+    nodes: dict[int, int]
+    links: dict[int, int]
+    resources: dict[int, int]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Machine:
     """The link graph and its capacities.  Two machines are the same only where they are one object.
@@ -82,16 +92,10 @@ class Machine:
     transport: TransportSpec
     n_hosts: int
     index_of: dict[str, int] = field(repr=False)
+    copies: dict[int, Copy] = field(repr=False)  # by host: those that are like host 0
 
     def node(self, name: str) -> Node:
-        """Return the node called *name*.
-
-        Raises
-        ------
-        InputError
-            Where there is none; names the nearest.
-
-        """
+        """Return the node called *name*.  Raises InputError where there is none; names the nearest."""
         if name not in self.index_of:
             raise InputError(f"{self.name} has no device called '{name}'; {nearest(name, self.index_of)}")
         return self.nodes[self.index_of[name]]
@@ -107,8 +111,9 @@ class Machine:
 
 def compile_machine(topology: Topology) -> Machine:
     """Return *topology* as directed links with effective bandwidths and shared capacities."""
+    passages_s = [d.part.latency if isinstance(d.part, SwitchPart | NicPart) else 0.0 for d in topology.devices]
     nodes = tuple(
-        Node(i, d.name, d.kind, d.part, d.node, _passage_s(d), d.part_name) for i, d in enumerate(topology.devices)
+        Node(i, d.name, d.kind, d.part, d.node, passages_s[i], d.part_name) for i, d in enumerate(topology.devices)
     )
     index_of = {node.name: node.index for node in nodes}
     links: list[Link] = []
@@ -162,11 +167,42 @@ def compile_machine(topology: Topology) -> Machine:
         transport=topology.transport,
         n_hosts=topology.n_nodes,
         index_of=index_of,
+        copies=_copies(nodes, links, memory_bus, fabric),
     )
 
 
-def _passage_s(device: Device) -> float:
-    return device.part.latency if isinstance(device.part, SwitchPart | NicPart) else 0.0
+def _copies(
+    nodes: Sequence[Node], links: Sequence[Link], memory_bus: dict[int, int], fabric: dict[int, int]
+) -> dict[int, Copy]:
+    """Return the hosts whose nodes and inner links stand in the order of those of host 0 and are equal to them."""
+    inside: dict[int, list[Node]] = {}
+    wired: dict[int, list[Link]] = {}
+    for node in nodes:
+        inside.setdefault(node.host, []).append(node)
+    for link in links:
+        if nodes[link.src].host == nodes[link.dst].host:
+            wired.setdefault(nodes[link.src].host, []).append(link)
+
+    def figures(host: int) -> list[object]:
+        base = inside[host][0].index
+        return [
+            *((node.index - base, node.kind, id(node.part), node.latency_s) for node in inside[host]),
+            *((k.src - base, k.dst - base, k.kind, k.bandwidth_Bps, k.latency_s, k.count) for k in wired.get(host, ())),
+        ]
+
+    found: dict[int, Copy] = {}
+    first = figures(0) if len(inside) > 1 and 0 in inside else []
+    for host, own in inside.items():
+        if host <= 0 or figures(host) != first:
+            continue
+        copy = Copy({a.index: b.index for a, b in zip(inside[0], own, strict=True)}, {}, {})
+        for a, b in zip(wired.get(0, ()), wired.get(host, ()), strict=True):
+            copy.links[a.index] = b.index
+            copy.resources[a.resource] = b.resource
+        for of in (memory_bus, fabric):
+            copy.resources.update({of[a]: of[b] for a, b in copy.nodes.items() if a in of})
+        found[host] = copy
+    return found
 
 
 def _packet_s(receiver: Node, bandwidth_Bps: float) -> float:
@@ -183,11 +219,6 @@ def _merged(wires: tuple[Wire, ...]) -> list[Wire]:
     for wire in wires:
         a, b = sorted((wire.a, wire.b))
         part = wire.part
-        figures = (part.of, part.bandwidth, part.efficiency, part.latency, part.duplex)
-        key = (a, b, figures)
-        if key in merged:
-            old = merged[key]
-            merged[key] = Wire(old.a, old.b, old.part, old.count + wire.count)
-        else:
-            merged[key] = wire
+        key = (a, b, (part.of, part.bandwidth, part.efficiency, part.latency, part.duplex))
+        merged[key] = replace(merged[key], count=merged[key].count + wire.count) if key in merged else wire
     return list(merged.values())

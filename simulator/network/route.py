@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from simulator.network.machine import Link, Machine
+from simulator.network.machine import Copy, Link, Machine
 
-__all__ = ["CLASSES", "Route", "join", "route_along", "striped"]
+__all__ = ["CLASSES", "Route", "copied", "join", "route_along", "striped"]
 
 # Best first; the same order as NCCL's path types.
 CLASSES = ("loc", "nvl", "nvb", "pix", "pxb", "phb", "sys", "net", "any")
@@ -33,11 +33,7 @@ class Route:
 
 
 def route_along(
-    machine: Machine,
-    path: Sequence[Link],
-    path_class: str,
-    transport: str,
-    extra: Iterable[tuple[int, float]] = (),
+    machine: Machine, path: Sequence[Link], path_class: str, transport: str, extra: Iterable[tuple[int, float]] = ()
 ) -> Route:
     """Return the route over *path*, loading also the resources *extra* (resource, share)."""
     loads: dict[int, float] = {}
@@ -49,23 +45,26 @@ def route_along(
             latency += machine.nodes[link.src].latency_s
             if link.src in machine.fabric:
                 loads[machine.fabric[link.src]] = loads.get(machine.fabric[link.src], 0.0) + 1.0
-    for resource, share in extra:
-        loads[resource] = loads.get(resource, 0.0) + share
+    _add(loads, extra)
     links: dict[int, float] = {}
-    for link in path:
-        links[link.index] = links.get(link.index, 0.0) + 1.0
+    _add(links, ((link.index, 1.0) for link in path))
     return _made(machine, path[0].src, path[-1].dst, path_class, transport, links, loads, latency)
 
 
 def join(machine: Machine, first: Route, second: Route, path_class: str, transport: str) -> Route:
     """Return *first* followed by *second*, cut through where they meet."""
     links, loads = dict(first.links), dict(first.loads)
-    for link, share in second.links:
-        links[link] = links.get(link, 0.0) + share
-    for resource, share in second.loads:
-        loads[resource] = loads.get(resource, 0.0) + share
+    _add(links, second.links)
+    _add(loads, second.loads)
     latency = first.latency_s + second.latency_s + machine.nodes[first.dst].latency_s
     return _made(machine, first.src, second.dst, path_class, transport, links, loads, latency)
+
+
+def copied(route: Route, copy: Copy) -> Route:
+    """Return *route*, which lies in the first machine of a cluster, in the *copy* of that machine."""
+    links = tuple(sorted((copy.links[link], share) for link, share in route.links))
+    loads = tuple(sorted((copy.resources[resource], share) for resource, share in route.loads))
+    return replace(route, src=copy.nodes[route.src], dst=copy.nodes[route.dst], links=links, loads=loads)
 
 
 def striped(machine: Machine, routes: Sequence[Route]) -> Route:
@@ -77,13 +76,16 @@ def striped(machine: Machine, routes: Sequence[Route]) -> Route:
     loads: dict[int, float] = {}
     for route in routes:
         part = route.bandwidth_Bps / total
-        for link, share in route.links:
-            links[link] = links.get(link, 0.0) + share * part
-        for resource, share in route.loads:
-            loads[resource] = loads.get(resource, 0.0) + share * part
+        _add(links, route.links, part)
+        _add(loads, route.loads, part)
     first = routes[0]
     latency = max(route.latency_s for route in routes)
     return _made(machine, first.src, first.dst, first.path_class, first.transport, links, loads, latency)
+
+
+def _add(shares: dict[int, float], more: Iterable[tuple[int, float]], times: float = 1.0) -> None:
+    for index, share in more:
+        shares[index] = shares.get(index, 0.0) + share * times
 
 
 def _made(

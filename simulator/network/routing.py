@@ -13,11 +13,13 @@ neighbouring GPU is never taken by itself; searches ask for it with :meth:`Route
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from functools import cache
 
 from simulator.errors import InputError
 from simulator.network.machine import Link, Machine, Node
-from simulator.network.route import CLASSES, Route, join, route_along, striped
+from simulator.network.route import CLASSES, Route, copied, join, route_along, striped
 from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, NicPart
 
 __all__ = ["Router"]
@@ -33,21 +35,19 @@ class Router:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self._kept: dict[tuple[int, int], Route] = {}
-        self._near_nics: dict[int, list[tuple[int, Route]]] = {}
+        self._nics_of = cache(self._find_nics)
         self._cpus: dict[int, int | None] = {}
         self._into: dict[tuple[int, int], Link] | None = None
         self._in_host: dict[int, list[Node]] = {}
+        # By host that is like the first: which node of that each of its nodes is.
+        self._firsts = {host: {b: a for a, b in copy.nodes.items()} for host, copy in machine.copies.items()}
         for node in machine.nodes:
             self._in_host.setdefault(node.host, []).append(node)
 
     def route(self, src: int, dst: int) -> Route:
         """Return the route from node *src* to node *dst*, each a GPU or a CPU.
 
-        Raises
-        ------
-        InputError
-            Where no links lead from one to the other.
-
+        Raises InputError where no links lead from one to the other.
         """
         key = (src, dst)
         found = self._kept.get(key)
@@ -88,6 +88,9 @@ class Router:
     def _find(self, src: Node, dst: Node) -> Route:
         if src.index == dst.index:
             return Route(src.index, dst.index, "loc", "local", (), (), 0.0, float("inf"))
+        if src.host == dst.host and src.host in self._firsts:
+            of_first = self._firsts[src.host]
+            return copied(self.route(of_first[src.index], of_first[dst.index]), self.machine.copies[src.host])
         route = self._inside(src, dst) if src.host == dst.host else self._between(src, dst)
         if route is None:
             route = self._any(src.index, dst.index)
@@ -113,10 +116,7 @@ class Router:
         return route_along(self.machine, path, self._class_of(path), "host", self._memory(cpus, 1.0))
 
     def _nvlink(self, src: int, dst: int) -> Route | None:
-        nodes = self.machine.nodes
-        paths = self._shortest(
-            src, dst, lambda link: link.kind in _DEVICE_LINKS, lambda v: nodes[v].kind == "nvlink-switch"
-        )
+        paths = self._shortest(src, dst, _DEVICE_LINKS, ("nvlink-switch",))
         if not paths:
             return None
         return striped(self.machine, [route_along(self.machine, p, "nvl", "nvlink") for p in paths])
@@ -129,8 +129,12 @@ class Router:
         if up is None or down is None:
             return None
         worst = max(self._class_of([*up, *down]), "phb", key=CLASSES.index)
-        first = route_along(self.machine, up, worst, "host", self._memory([cpu], 2.0))
-        return join(self.machine, first, route_along(self.machine, down, worst, "host"), worst, "host-staged")
+        return self._over_memory(up, cpu, down, worst, "host-staged")
+
+    def _over_memory(self, up: list[Link], cpu: int, down: list[Link], path_class: str, transport: str) -> Route:
+        """Return the way into the memory of *cpu* and out of it."""
+        first = route_along(self.machine, up, path_class, "host", self._memory([cpu], 2.0))
+        return join(self.machine, first, route_along(self.machine, down, path_class, "host"), path_class, transport)
 
     def _between(self, src: Node, dst: Node) -> Route | None:
         """Over the network; the NICs that are nearest to a GPU share its bytes."""
@@ -149,14 +153,12 @@ class Router:
             routes.append(join(self.machine, start, self._reversed(leg_b), "net", transport))
         return striped(self.machine, routes)
 
-    def _nics_of(self, node: int) -> list[tuple[int, Route]]:
-        """Return the nearest NICs of a GPU or CPU, each with the route that leads to it."""
-        if node not in self._near_nics:
-            self._near_nics[node] = self._find_nics(node)
-        return self._near_nics[node]
-
     def _find_nics(self, node: int) -> list[tuple[int, Route]]:
+        """Return the nearest NICs of a GPU or CPU, each with the route that leads to it."""
         host = self.machine.nodes[node].host
+        if host in self._firsts:
+            copy = self.machine.copies[host]
+            return [(copy.nodes[nic], copied(leg, copy)) for nic, leg in self._nics_of(self._firsts[host][node])]
         found: list[tuple[int, int, Route]] = []
         for nic in self._in_host[host]:
             if nic.kind != "nic":
@@ -178,10 +180,7 @@ class Router:
                 if cpu is None or up is None or down is None:
                     leg = route_along(self.machine, path, path_class, "host")
                 else:
-                    first = route_along(self.machine, up, path_class, "host", self._memory([cpu], 2.0))
-                    leg = join(
-                        self.machine, first, route_along(self.machine, down, path_class, "host"), path_class, "host"
-                    )
+                    leg = self._over_memory(up, cpu, down, path_class, "host")
             found.append((CLASSES.index(path_class), nic.index, leg))
         if not found:
             return []
@@ -207,20 +206,11 @@ class Router:
         for resource, share in leg.loads:
             if resource not in own:
                 loads[resource] = loads.get(resource, 0.0) + share
-        return Route(
-            leg.dst,
-            leg.src,
-            leg.path_class,
-            leg.transport,
-            tuple(back),
-            tuple(loads.items()),
-            leg.latency_s,
-            leg.bandwidth_Bps,
-        )
+        return replace(leg, src=leg.dst, dst=leg.src, links=tuple(back), loads=tuple(loads.items()))
 
     def _any(self, src: int, dst: int) -> Route | None:
         """Over whatever links there are, where no rule applies."""
-        paths = self._shortest(src, dst, lambda _: True, lambda _: True)
+        paths = self._shortest(src, dst, None, None)
         return route_along(self.machine, paths[0], "any", "direct") if paths else None
 
     # -- paths ---------------------------------------------------------------------
@@ -229,10 +219,7 @@ class Router:
         return [(self.machine.memory_bus[c], share) for c in cpus if c in self.machine.memory_bus]
 
     def _host_path(self, src: int, dst: int) -> list[Link] | None:
-        nodes = self.machine.nodes
-        paths = self._shortest(
-            src, dst, lambda link: link.kind in _HOST_LINKS, lambda v: nodes[v].kind in ("pcie-switch", "cpu")
-        )
+        paths = self._shortest(src, dst, _HOST_LINKS, ("pcie-switch", "cpu"))
         return paths[0] if paths else None
 
     def _network_path(self, src: int, dst: int) -> list[Link] | None:
@@ -245,9 +232,7 @@ class Router:
             last = self._into.get((link.dst, dst))
             if link.kind in NETWORK_LINKS and last is not None and nodes[link.dst].kind == "network-switch":
                 return [link, last]
-        paths = self._shortest(
-            src, dst, lambda link: link.kind in NETWORK_LINKS, lambda v: nodes[v].kind == "network-switch"
-        )
+        paths = self._shortest(src, dst, NETWORK_LINKS, ("network-switch",))
         return paths[0] if paths else None
 
     def _class_of(self, path: Iterable[Link]) -> str:
@@ -259,13 +244,13 @@ class Router:
         return "pix" if len({n.index for n in nodes if n.kind == "pcie-switch"}) <= 1 else "pxb"
 
     def _shortest(
-        self, src: int, dst: int, usable: Callable[[Link], bool], through: Callable[[int], bool]
+        self, src: int, dst: int, usable: Collection[str] | None, through: Collection[str] | None
     ) -> list[list[Link]]:
-        """Return the shortest paths of *usable* links over nodes that let *through*.
+        """Return the shortest paths of links of *usable* kinds over nodes of kinds that let *through* (None: all).
 
         All of them (at most 64), those of the largest bottleneck first, then by index.
         """
-        outgoing = self.machine.outgoing
+        nodes, outgoing = self.machine.nodes, self.machine.outgoing
         depth = {src: 0}
         frontier = [src]
         parents: dict[int, list[Link]] = {}
@@ -273,7 +258,9 @@ class Router:
             following: list[int] = []
             for v in frontier:
                 for link in outgoing[v]:
-                    if not usable(link) or (link.dst != dst and not through(link.dst)):
+                    if usable is not None and link.kind not in usable:
+                        continue
+                    if link.dst != dst and through is not None and nodes[link.dst].kind not in through:
                         continue
                     if link.dst not in depth:
                         depth[link.dst] = depth[v] + 1

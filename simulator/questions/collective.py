@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from simulator.questions.where import TODAY, Software, Where
 from simulator.workload.collective import Collective
 
-__all__ = ["CollectiveQuestion"]
+__all__ = ["DTYPES", "CollectiveQuestion"]
 
 _IN_SWITCH = ("fp64", "fp32", "tf32", "fp16", "bf16")
+DTYPES = (*_IN_SWITCH, "int8", "uint8", "fp8")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,6 +59,16 @@ class StepQuestion:
     strategy: str = "nccl"
     bucket_bytes: float = BUCKET_BYTES
     sums_in_fp32: bool = False
-    contention: bool = False
+    contention: bool = True
     threads: int | None = None
     software: Software = TODAY
+
+    @property
+    def way(self) -> str:
+        """How several devices exchange, in a few words."""
+        if self.parallel == "fsdp":
+            return f"{self.strategy} with FSDP"
+        if self.bucket_bytes == BUCKET_BYTES:
+            return self.strategy
+        buckets = f"with buckets of {self.bucket_bytes / 2**20:g} MiB" if self.bucket_bytes else "without overlap"
+        return f"{self.strategy} {buckets}"

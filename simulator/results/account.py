@@ -14,6 +14,7 @@ from simulator.questions.operator import OperatorQuestion
 from simulator.results.step import StepResult
 from simulator.step.operator import operator_kernels
 from simulator.step.precision import product_precision
+from simulator.workload.precision import Precision
 
 __all__ = ["Account", "device_account", "operator_account", "step_account"]
 
@@ -71,7 +72,7 @@ def operator_account(question: OperatorQuestion, device: Device) -> Account:
     clock_Hz = 0.0
     if isinstance(device, Gpu):
         is_product = longest.bound == "compute"
-        clock_Hz = sustained_clock(device, question.precision) if is_product else device.boost_clock_Hz
+        clock_Hz = _sustained_Hz(device, question.precision) if is_product else device.boost_clock_Hz
     return Account(
         is_gpu=known.is_gpu,
         bound=longest.bound,
@@ -88,10 +89,7 @@ def operator_account(question: OperatorQuestion, device: Device) -> Account:
 
 def step_account(result: StepResult, device: Device) -> Account:
     """Return the account of a step on *device*."""
-    clock_Hz = 0.0
-    if isinstance(device, Gpu):
-        with contextlib.suppress(InputError):
-            clock_Hz = sustained_clock(device, product_precision(result.options.precision, device))
+    precision = product_precision(result.options.precision, device)
     return Account(
         is_gpu=isinstance(device, Gpu),
         bound=result.bound,
@@ -100,5 +98,12 @@ def step_account(result: StepResult, device: Device) -> Account:
         waiting_share=result.waiting_s / result.step_time_s if result.step_time_s > 0 else 0.0,
         working_set_bytes=result.memory.total_bytes,
         memory_bytes=result.memory.available_bytes or 0.0,
-        clock_Hz=clock_Hz,
+        clock_Hz=_sustained_Hz(device, precision) if isinstance(device, Gpu) else 0.0,
     )
+
+
+def _sustained_Hz(gpu: Gpu, precision: Precision) -> float:  # noqa: N802  units keep their case
+    """Return the clock that products in *precision* sustain; 0 where the part has no figure for them."""
+    with contextlib.suppress(InputError):
+        return sustained_clock(gpu, precision)
+    return 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from simulator.plan.plan import Plan
 from simulator.results.result import LinkUse, Result
@@ -13,8 +13,10 @@ from simulator.units import format_duration, format_size
 if TYPE_CHECKING:  # what exchanges alone need no models of devices
     from simulator.results.training import TrainingResult
 
-__all__ = ["best_of", "bound_of", "by_time", "rounds_in_sequence", "steps_verdict", "verdict"]
+__all__ = ["BOUNDS", "best_of", "bound_of", "by_time", "rounds_in_sequence", "steps_verdict", "verdict"]
 
+BOUNDS = "ideal schedules on the bare links, without launches and protocols: bounds"
+Answer = TypeVar("Answer", Result, "TrainingResult")
 _TIE = 1e-2  # relative; no model of a real machine tells less apart
 _EQUAL = 1e-6  # relative; rounding apart, the same time
 
@@ -36,7 +38,7 @@ def by_time(results: Iterable[Result]) -> list[Result]:
     return sorted(results, key=lambda result: float(f"{result.sync_time_s:.9e}"))
 
 
-def best_of(results: Sequence[Result]) -> Result:
+def best_of(results: Sequence[Answer]) -> Answer:
     """Return the first of *results* that software does, as nobody can select a bound; else the first bound."""
     return next((result for result in results if result.counts_software), results[0])
 
@@ -49,60 +51,55 @@ def verdict(results: Sequence[Result]) -> str:
     """
     software = [result for result in results if result.counts_software]
     bounds = [result for result in results if not result.counts_software]
-    if not software:
-        return _lowest(bounds)
-    text = _fastest(software)
-    if bounds:
-        text += f"{'; ' if len(software) == 1 else '. '}{_beside(software[0], bounds)}"
-    return text
+    text = _ranked(software or bounds, results)
+    return f"{text}; {_beside(software[0], bounds, results)}" if software and bounds else text
 
 
-def _fastest(results: Sequence[Result]) -> str:
-    best, tied = results[0], _tied(results)
-    if len(results) == 1:
-        return f"{_name(best, results)} takes {format_duration(best.sync_time_s)}"
-    if len(tied) == len(results):
-        return f"{_names(tied, results)} take the same time{_close(tied)}"
-    other = results[len(tied)]
-    verb = "is" if len(tied) == 1 else "are"
-    ratio = _ratio(other.sync_time_s / best.sync_time_s if best.sync_time_s > 0 else math.inf)
-    names = _names(tied, results)
-    slower = _name(other, results)
-    return f"{names} {verb} fastest{_close(tied)}, {ratio} as fast as {slower}: {_because(best, other, slower)}"
+def _ranked(ranked: Sequence[Result], among: Sequence[Result]) -> str:
+    """Say which of *ranked*, of one sort and fastest first, is first and why."""
+    best, tied = ranked[0], _tied(ranked)
+    noun = "" if best.counts_software else "bound"
+    if len(ranked) == 1:
+        takes = "needs at least" if noun else "takes"
+        return f"{_name(best, among)} {takes} {format_duration(best.sync_time_s)}"
+    names, is_close = [_name(result, among) for result in tied], tied[-1].sync_time_s > best.sync_time_s * (1 + _EQUAL)
+    if len(tied) == len(ranked):
+        return _all_equal(names, noun, is_close=is_close)
+    other = ranked[len(tied)]
+    ratio = other.sync_time_s / best.sync_time_s if best.sync_time_s > 0 else math.inf
+    called = _name(other, among)
+    return f"{_first(names, called, ratio, noun, is_close=is_close)}: {_because(best, other, names[0], called)}"
 
 
-def _lowest(results: Sequence[Result]) -> str:
-    best, tied = results[0], _tied(results)
-    if len(results) == 1:
-        return f"{_name(best, results)} is the only one that fits"
-    if len(tied) == len(results):
-        return f"{_names(tied, results)} have the same bound{_close(tied)}"
-    other = results[len(tied)]
-    verb = "has" if len(tied) == 1 else "have"
-    ratio = _ratio(other.sync_time_s / best.sync_time_s if best.sync_time_s > 0 else math.inf)
-    names, higher = _names(tied, results), _name(other, results)
-    return f"{names} {verb} the lowest bound{_close(tied)}, {ratio} below that of {higher}: " + _because(
-        best, other, higher
-    )
+def _all_equal(names: Sequence[str], noun: str, *, is_close: bool) -> str:
+    """Say that all are equal; of bounds, *noun* says of what."""
+    if noun:
+        return f"{_joined(names)} have the same {noun}{' (equal within 1 %)' if is_close else ''}"
+    return f"{_joined(names)} {'are equal within 1 %' if is_close else 'are equally fast'}"
 
 
-def _beside(best: Result, bounds: Sequence[Result]) -> str:
+def _first(names: Sequence[str], other: str, ratio: float, noun: str, *, is_close: bool) -> str:
+    """Say that *names* come before the *other*, which takes *ratio* times as long; of bounds, *noun* says of what."""
+    close = " (equal within 1 %)" if is_close else ""
+    if noun:
+        has = "has" if len(names) == 1 else "have"
+        return f"{_joined(names)} {has} the lowest {noun}{close}, and that of {other} is {_times(ratio)} as high"
+    return f"{_joined(names)} {'is' if len(names) == 1 else 'are'} fastest{close}, {_times(ratio)} as fast as {other}"
+
+
+def _beside(best: Result, bounds: Sequence[Result], among: Sequence[Result]) -> str:
     """Say how far *best* is from the lowest of *bounds*."""
-    lowest = bounds[0]
+    lowest, name = bounds[0], _name(best, among)
+    least = format_duration(lowest.sync_time_s)
     if lowest.sync_time_s >= best.sync_time_s:
-        least = f"{_name(lowest, bounds)} needs at least {format_duration(lowest.sync_time_s)}"
-        return f"no ideal schedule on the bare links is below it: {least}"
-    tied = _tied(bounds)
+        return f"no ideal schedule on the bare links is below {name}: {_name(lowest, among)} needs at least {least}"
+    names = _joined([_name(result, among) for result in _tied(bounds)])
     share = lowest.sync_time_s / best.sync_time_s
-    return f"the lowest bound, of {_names(tied, bounds)}, is {format_duration(lowest.sync_time_s)}: {share:.0%} of it"
+    return f"the lowest bound, that of {names}, is {least}: {share * 100:.0f} % of the time of {name}"
 
 
 def _tied(results: Sequence[Result]) -> list[Result]:
     return [result for result in results if result.sync_time_s <= results[0].sync_time_s * (1 + _TIE)]
-
-
-def _close(tied: Sequence[Result]) -> str:
-    return " (equal within 1 %)" if tied[-1].sync_time_s > tied[0].sync_time_s * (1 + _EQUAL) else ""
 
 
 def _name(result: Result, among: Sequence[Result]) -> str:
@@ -114,33 +111,32 @@ def _name(result: Result, among: Sequence[Result]) -> str:
     return f"{result.strategy} on {result.machine}"
 
 
-def _names(results: Sequence[Result], among: Sequence[Result]) -> str:
-    names = [_name(result, among) for result in results]
+def _joined(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
 
 
-def _ratio(ratio: float) -> str:
+def _times(ratio: float) -> str:
     if ratio >= 1000:
         return f"{ratio:,.0f} times"
     return f"{ratio:.4f} times" if ratio < 1.01 else f"{ratio:.3g} times"
 
 
-def _because(best: Result, other: Result, called: str) -> str:
+def _because(best: Result, other: Result, name: str, called: str) -> str:
     """Say which of two factors makes the difference: what the bottleneck carries, or for how long it is in use.
 
-    *other* goes by the name *called*.
+    *best* goes by *name*, *other* by the name *called*.
     A time is the bottleneck's bytes at full rate over the share of the time that it is in
     use; so the logarithm of the ratio of two times is a sum of two parts.
     """
     mine, theirs = best.bottleneck, other.bottleneck
     if mine is None or theirs is None:
-        return "it moves no bytes" if mine is None else f"{called} waits without moving bytes"
+        return f"{name} moves no bytes" if mine is None else f"{called} waits without moving bytes"
     ratio = math.log(other.sync_time_s / best.sync_time_s)
     carried = 1 - math.log(mine.utilisation / theirs.utilisation) / ratio
     rounds = (rounds_in_sequence(best.timeline.plan), rounds_in_sequence(other.timeline.plan))
     if carried <= 0.2 and rounds[0] < rounds[1]:
         mine_rounds = "1 round" if rounds[0] == 1 else f"{rounds[0]} rounds"
-        return f"it runs {mine_rounds} one after the other, {called} {rounds[1]}"
+        return f"{name} runs {mine_rounds} one after the other, {called} {rounds[1]}"
     terms = [
         _term(result, use, carries=carried > 0.2, used=carried < 0.8) for result, use in ((best, mine), (other, theirs))
     ]
@@ -148,11 +144,11 @@ def _because(best: Result, other: Result, called: str) -> str:
         with_other = terms[1].removeprefix("carries ").removeprefix("is in use ")
         text = f"the bottleneck {mine.name} {terms[0]}, with {called} {with_other}"
     else:
-        text = f"its bottleneck {mine.name} {terms[0]}, {theirs.name} of {called} {terms[1]}"
+        text = f"the bottleneck of {name}, {mine.name}, {terms[0]}, that of {called}, {theirs.name}, {terms[1]}"
     if _directions(best, mine) == "at once":
         text += {
-            "one": f"; {best.strategy} uses both directions of it, {called} one",
-            "in turn": f"; {best.strategy} uses both directions of it at once, {called} in turn",
+            "one": f"; {name} uses both directions of it, {called} one",
+            "in turn": f"; {name} uses both directions of it at once, {called} in turn",
         }.get(_directions(other, theirs), "")
     return text
 
@@ -217,25 +213,26 @@ def steps_verdict(results: Sequence[TrainingResult]) -> str:
     best = ranked[0]
     tied = [result for result in ranked if result.throughput * (1 + _TIE) >= best.throughput]
     names = [_way_of(result, results) for result in tied]
-    joined = names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
-    if len(tied) > 1:
-        text = f"{joined} {'are equally fast' if software else 'have the same bound'}, within 1 %"
-    elif len(ranked) > 1:
-        text = f"{joined} {'is fastest' if software else 'has the lowest bound'}"
-    else:
-        text = joined
+    is_close = best.throughput > tied[-1].throughput * (1 + _EQUAL)
+    noun = "" if software else "bound" if len({r.samples for r in ranked}) == 1 else "bound per sample"
+    said = []
     if len(tied) < len(ranked):
         other = ranked[len(tied)]
-        text += f", {_ratio(best.throughput / other.throughput)} as fast as {_way_of(other, results)}"
+        ratio = best.throughput / other.throughput
+        said.append(_first(names, _way_of(other, results), ratio, noun, is_close=is_close))
+    elif len(ranked) > 1:
+        said.append(_all_equal(names, noun, is_close=is_close))
+    else:
+        said.append(f"{names[0]} {'needs at least' if noun else 'takes'} {format_duration(best.step_time_s)}")
     if best.device_count > 1:
-        lost_s = best.step_time_s - best.alone_s
-        text += (
-            f": of {format_duration(best.step_time_s)} it loses {format_duration(max(0.0, lost_s), 3)} to the exchange"
-        )
+        lost = format_duration(max(0.0, best.step_time_s - best.alone_s), 3)
+        whole = format_duration(best.step_time_s)
+        who, least = names[0] if len(ranked) > 1 else "it", "at least " if noun else ""
+        said.append(f"{who} loses {least}{lost} of {whole} against one device alone")
     if software and bounds and bounds[0].throughput > best.throughput:
         gain = f"{(bounds[0].throughput / best.throughput - 1) * 100:.2g} %"
-        text += f"; the best ideal schedule, {_way_of(bounds[0], results)}, would gain {gain}"
-    return text
+        said.append(f"ideal schedules would gain at most {gain} ({_way_of(bounds[0], results)})")
+    return "; ".join(said)
 
 
 def _way_of(result: TrainingResult, among: Sequence[TrainingResult]) -> str:

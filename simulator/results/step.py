@@ -11,6 +11,7 @@ from simulator.devices.gpu.rates import arithmetic_rate
 from simulator.devices.predict import Device
 from simulator.engine.timeline import Timeline
 from simulator.places import Place
+from simulator.plan.plan import Activity, Work
 from simulator.questions.calibration import Calibration
 from simulator.questions.options import StepOptions
 from simulator.results.trust import Family, Trust, format_of, trust_in
@@ -178,7 +179,7 @@ def make_step_result(
 
 @dataclass(frozen=True, slots=True)
 class _Ran:
-    """An issue that the device ran, ``times`` so; when it ended first, and how long it takes when alone."""
+    """An issue that the device ran, ``times`` so: when it ended first, and how long it took."""
 
     issue: Issue
     end_s: float
@@ -186,24 +187,32 @@ class _Ran:
     micro_batch: int
     times: int
 
+    @property
+    def stretch(self) -> float:
+        """How long it took against what all of it takes alone: of a share less, where others slowed it more."""
+        return self.busy_s / self.issue.device_s if self.issue.device_s else 1.0
+
 
 def _ran(timeline: Timeline, place: Place, prefix: str) -> list[_Ran]:
     """Return what the device at *place* ran, in order; of micro-batches that passed at once, the one like them."""
     stream = prefix + ("host" if place.name == place.host else "compute")
     mine = [
-        (task, span.end_s)
-        for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True)
-        if task.stream == stream
+        (task, span) for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True) if task.stream == stream
     ]
     skipped = next((task.about for task, _ in mine if isinstance(task.about, Skipped)), None)
     found = []
-    for task, end_s in mine:
+    for task, span in mine:
         about = task.about
         if isinstance(about, Issued):
-            busy_s = about.issue.device_s if about.on_host else task.duration_s
+            alone_s = about.issue.device_s if about.on_host else task.duration_s
+            busy_s = max(alone_s, span.end_s - span.start_s) if _loads(task) else alone_s
             more = skipped.count if skipped is not None and skipped.micro_batch == about.micro_batch else 0
-            found.append(_Ran(about.issue, end_s, busy_s, about.micro_batch, 1 + more))
+            found.append(_Ran(about.issue, span.end_s, busy_s, about.micro_batch, 1 + more))
     return found
+
+
+def _loads(task: Activity) -> bool:
+    return any(isinstance(part, Work) and part.loads for part in task.parts)
 
 
 def _flop_by_format(network: Network, options: StepOptions, place: Place) -> dict[Precision, int]:
@@ -269,12 +278,13 @@ class _Sums:
     by_bound_s: dict[Bound, float] = field(default_factory=lambda: {"compute": 0.0, "memory": 0.0, "latency": 0.0})
     by_part_s: dict[str, float] = field(default_factory=dict)
 
-    def add(self, cost: KernelCost, part: Part, times: int) -> None:
+    def add(self, cost: KernelCost, part: Part, times: int, stretch: float) -> None:
+        time_s = times * stretch * cost.time_s
         self.count += times
-        self.flop += times * cost.flop
-        self.bytes += times * cost.bytes
-        self.by_bound_s[cost.bound] += times * cost.time_s
-        self.by_part_s[part] = self.by_part_s.get(part, 0.0) + times * cost.time_s
+        self.flop += times * min(1.0, stretch) * cost.flop
+        self.bytes += times * min(1.0, stretch) * cost.bytes
+        self.by_bound_s[cost.bound] += time_s
+        self.by_part_s[part] = self.by_part_s.get(part, 0.0) + time_s
 
     def made(self, kind: str) -> KindTime:
         bounds = self.by_bound_s
@@ -287,7 +297,7 @@ def _kinds(ran: Sequence[_Ran]) -> tuple[KindTime, ...]:
     found: dict[str, _Sums] = {}
     for each in ran:
         for kind, cost in zip(each.issue.work.kinds, each.issue.work.costs, strict=True):
-            found.setdefault(kind, _Sums()).add(cost, each.issue.part, each.times)
+            found.setdefault(kind, _Sums()).add(cost, each.issue.part, each.times, each.stretch)
     kinds = [sums.made(kind) for kind, sums in found.items()]
     return tuple(sorted(kinds, key=lambda kind: -round(kind.time_s, 12)))
 
@@ -298,7 +308,7 @@ def _layers(ran: Sequence[_Ran]) -> tuple[LayerTime, ...]:
     for each in ran:
         issue = each.issue
         name = issue.layer or issue.name
-        times[name] = times.get(name, 0.0) + each.times * issue.device_s
+        times[name] = times.get(name, 0.0) + each.times * each.busy_s
         for cost in issue.work.costs:
             if name not in longest or cost.time_s > longest[name][0].time_s:
                 longest[name] = cost, issue.part

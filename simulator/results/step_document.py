@@ -7,27 +7,30 @@ from dataclasses import asdict
 from typing import Any
 
 from simulator.results.document import SCHEMA_VERSION
+from simulator.results.reason import best_of, bound_of
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
 from simulator.step.memory import MemoryNeed
 
-__all__ = ["step_document", "steps_document"]
+__all__ = ["steps_document"]
 
 
 def steps_document(results: Sequence[TrainingResult], unfit: Mapping[str, str]) -> dict[str, Any]:
-    """Return *results* (fastest first) as plain data: the first as one of its devices sees it, and all of them."""
-    first = results[0]
-    document = step_document(first.step)
-    document["alternatives"] = [asdict(other) for other in first.alternatives]
-    document["remedies"] = list(first.remedies)
-    document["results"] = [_entry(result) for result in results]
-    document["unfit"] = [{"strategy": name, "reason": reason} for name, reason in unfit.items()]
-    return document
+    """Return *results* (fastest first) as plain data: the best as one of its devices sees it, and all of them."""
+    best = best_of(results)
+    return {
+        **_seen(best.step),
+        "bound": bound_of(best),
+        "trust": _trust(best),
+        "alternatives": [asdict(other) for other in best.alternatives],
+        "remedies": list(best.remedies),
+        "results": [_entry(result) for result in results],
+        "unfit": [{"strategy": name, "reason": reason} for name, reason in unfit.items()],
+    }
 
 
 def _entry(result: TrainingResult) -> dict[str, Any]:
     question, busiest = result.question, result.bottleneck
-    is_exchanged = result.device_count > 1
     return {
         "topology": result.machine,
         "strategy": result.strategy or None,
@@ -49,22 +52,26 @@ def _entry(result: TrainingResult) -> dict[str, Any]:
         "bottleneck": None
         if busiest is None
         else {"link": busiest.name, "bytes": busiest.bytes, "utilisation": round(busiest.utilisation, 12)},
-        "bound": result.step.bound,
+        "bound": bound_of(result),
         "streams": {name: {"busy_s": use.busy_s, "waits_s": use.waits_s} for name, use in result.streams.items()},
         "memory": [
             {"part": device.part, "device_count": device.count, **_memory(device.need)} for device in result.memory
         ],
-        "notes": list(result.notes) if is_exchanged else [],
-        "trust": None if result.trust is None else asdict(result.trust),
+        "notes": list(result.notes),
+        "trust": _trust(result),
     }
+
+
+def _trust(result: TrainingResult) -> dict[str, Any] | None:
+    return None if result.trust is None else asdict(result.trust)
 
 
 def _memory(need: MemoryNeed) -> dict[str, Any]:
     return {**asdict(need), "total_bytes": need.total_bytes, "fits": need.fits}
 
 
-def step_document(result: StepResult) -> dict[str, Any]:
-    """Return a step as one device sees it as plain data."""
+def _seen(result: StepResult) -> dict[str, Any]:
+    """Return a step as one device sees it."""
     return {
         "schema_version": SCHEMA_VERSION,
         "topology": result.machine,
@@ -82,7 +89,6 @@ def step_document(result: StepResult) -> dict[str, Any]:
         "busy_s": result.busy_s,
         "host_s": result.host_s,
         "waiting_s": result.waiting_s,
-        "bound": result.bound,
         "model_flop": result.model_flop,
         "peak_flops_per_s": result.peak_flops_per_s,
         "model_flop_utilisation": result.utilisation,
@@ -92,6 +98,5 @@ def step_document(result: StepResult) -> dict[str, Any]:
         "kinds": [asdict(kind) for kind in result.kinds],
         "layers": [asdict(layer) for layer in result.layers],
         "gradient_order": list(result.gradient_order),
-        "trust": None if result.trust_of(1) is None else asdict(result.trust_of(1)),  # type: ignore[arg-type]
         "simulation_events": result.simulation_events,
     }

@@ -1,13 +1,11 @@
 """A timeline as a Chrome trace, in the shape that Kineto writes, for Perfetto.
 
-One process for each device and host thread, one thread for each stream and peer, an ``X``
-slice for each flow and piece of work, a counter for each link in GB/s, and on each rank one
-slice for the collective, named and described as NCCL's kernels are.  Times are whole
-nanoseconds, written in microseconds with three decimals.
+One process for each device and host thread, one thread for each stream and peer, an ``X`` slice for each flow and piece
+of work, a counter for each link in GB/s, and on each rank one slice for the collective, named and described as NCCL's
+kernels are.  Times are whole nanoseconds, written in microseconds with three decimals.
 
-What the timeline does not hold is not drawn: a flow's slice ends when its last byte has
-arrived, and a link's counter is the mean rate of the flows whose slices cover that instant,
-so that its area is the bytes that crossed the link.
+What the timeline does not hold is not drawn: a flow's slice ends when its last byte has arrived, and a link's counter
+is the mean rate of the flows whose slices cover that instant, so that its area is the bytes that crossed the link.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A Chrome trace as text: what is drawn, in the shape that Kineto writes, for Perfetto.
 
-One process for each device and host thread, one thread for each stream, an ``X`` slice for each
-piece of work, a counter for each link in GB/s.  Times are whole nanoseconds, written in
-microseconds with three decimals.
+One process for each device and host thread, one thread for each stream, an ``X`` slice for each piece of work, a
+counter for each link in GB/s.  Times are whole nanoseconds, written in microseconds with three decimals.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from simulator.collectives.communicator import Communicator
 from simulator.engine.executor import alone
 from simulator.engine.timeline import Timeline
 from simulator.plan.plan import Fragment
-from simulator.questions.step import BUCKET_BYTES, StepQuestion
+from simulator.questions.step import StepQuestion
 from simulator.results.alternatives import Alternative
 from simulator.results.result import LinkUse
 from simulator.results.step import StepResult
@@ -63,25 +63,20 @@ class TrainingResult:
 
     @property
     def strategy(self) -> str:
-        """How gradients or shards are exchanged; nothing where one device steps alone."""
-        return self.question.strategy if self.device_count > 1 else ""
+        """How gradients or shards are exchanged; nothing where none are."""
+        return self.question.strategy if self.exchanging_s else ""
 
     @property
     def parallel(self) -> str:
-        """How devices divide the work; nothing where one steps alone."""
-        return self.question.parallel if self.device_count > 1 else ""
+        """How devices divide the work; nothing where each steps alone."""
+        return self.question.parallel if self.exchanging_s else ""
 
     @property
     def way(self) -> str:
         """Strategy, parallelism and overlap in a few words."""
-        if self.device_count == 1:
-            return self.step.device
-        if self.parallel == "fsdp":
-            return f"{self.strategy}, FSDP"
-        if self.question.bucket_bytes == BUCKET_BYTES:
-            return self.strategy
-        size = f"buckets of {self.question.bucket_bytes / 2**20:g} MiB" if self.question.bucket_bytes else "no overlap"
-        return f"{self.strategy}, {size}"
+        if self.exchanging_s:
+            return self.question.way
+        return self.step.device if self.device_count == 1 else "each alone"
 
     @property
     def step_time_s(self) -> float:
@@ -156,7 +151,7 @@ def together_result(
     *steps*, *memory* and *alone_s* are by role: the step as it sees it, what it needs, how long it takes alone.
     """
     slowest = max(range(len(roles)), key=lambda i: alone_s[i])
-    uses = stream_uses(timeline)
+    uses = dict(sorted(stream_uses(timeline).items(), key=lambda use: use[0] == STREAM))  # devices first
     prefix = f"{roles[slowest].place.name}/" if len(roles) > 1 else ""
     compute = uses.get(f"{prefix}compute", StreamUse())
     fragments = [part for task in timeline.plan.tasks for part in task.parts if isinstance(part, Fragment)]

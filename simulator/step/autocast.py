@@ -12,26 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from simulator.workload import operators as ops
 from simulator.workload.network import Layer, Network, once
-from simulator.workload.operators import (
-    Attention,
-    Conv2d,
-    CrossEntropy,
-    Elementwise,
-    Embedding,
-    LayerNorm,
-    Linear,
-    MatMul,
-    Operator,
-    Recurrent,
-    Reduction,
-    Softmax,
-)
 
 __all__ = ["PRODUCTS", "Cast", "casts_of", "wide_tensors"]
 
-PRODUCTS = (Linear, MatMul, Conv2d, Recurrent, Attention)
-_WIDE = (LayerNorm, Softmax, CrossEntropy, Embedding, Reduction)
+PRODUCTS = (ops.Linear, ops.MatMul, ops.Conv2d, ops.Recurrent, ops.Attention)
+_WIDE = (ops.LayerNorm, ops.Softmax, ops.CrossEntropy, ops.Embedding, ops.Reduction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +43,15 @@ def wide_tensors(network: Network) -> tuple[bool, ...]:
     return tuple(wide)
 
 
-def _is_wide(operator: Operator, inputs: Sequence[bool]) -> bool:
+def _is_wide(operator: ops.Operator, inputs: Sequence[bool]) -> bool:
     if isinstance(operator, PRODUCTS):
         return False
     return isinstance(operator, _WIDE) or _widens(operator, len(inputs)) or any(inputs)
 
 
-def _widens(operator: Operator, n_inputs: int) -> bool:
+def _widens(operator: ops.Operator, n_inputs: int) -> bool:
     """Return whether *operator* gives fp32 whatever it gets: powers, and a sum with a mask or a table in fp32."""
-    if not isinstance(operator, Elementwise):
+    if not isinstance(operator, ops.Elementwise):
         return False
     return operator.function.startswith("pow") or (operator.function == "add" and n_inputs == 1)
 
@@ -74,9 +61,9 @@ def casts_of(layer: Layer, wide: Sequence[bool]) -> Iterator[Cast]:
     operator = layer.operator
     if isinstance(operator, PRODUCTS):
         yield from (Cast(tensor, to_half=True) for tensor in layer.inputs if wide[tensor])
-    elif isinstance(operator, LayerNorm | CrossEntropy):
+    elif isinstance(operator, ops.LayerNorm | ops.CrossEntropy):
         yield from (Cast(tensor, to_half=False) for tensor in layer.inputs[:1] if not wide[tensor])
-    elif isinstance(operator, Elementwise) and wide[layer.output]:
+    elif isinstance(operator, ops.Elementwise) and wide[layer.output]:
         casts_first = operator.function.startswith("pow")
         yield from (
             Cast(tensor, to_half=False, backward_alone=not casts_first) for tensor in layer.inputs if not wide[tensor]

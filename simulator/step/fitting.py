@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -79,18 +79,19 @@ def what_would_fit(
     savings = [*(Saving(words, build=other) for words, other in variants), *of_options]
     found: list[str] = []
     for count in (1, 2, 3):
-        found = [
-            " ".join(saving.words for saving in chosen)
-            for chosen in combinations(savings, count)
-            if _fits(chosen, build, batch, options, need)
-        ]
+        for chosen in combinations(savings, count):
+            changed_build, changed = _applied(chosen, build, options)
+            if need(changed_build(batch), changed).fits:
+                found.append(" ".join(saving.words for saving in chosen))
         if found:
             break
     size = largest_batch(build, batch, options, need)
     if size:
         found.append(f"--batch {size}")
     if not found:
-        found += _smallest(savings, build, batch, options, need)
+        changed_build, changed = _applied(savings, build, options)
+        size = largest_batch(changed_build, batch, changed, need)
+        found += [" ".join([*(saving.words for saving in savings), f"--batch {size}"])] if size else []
     return found
 
 
@@ -110,16 +111,3 @@ def _applied(chosen: Sequence[Saving], build: Build, options: StepOptions) -> tu
         build = saving.build or build
         options = saving.change(options)
     return build, options
-
-
-def _fits(chosen: Sequence[Saving], build: Build, batch: int, options: StepOptions, need: Need) -> bool:
-    changed_build, changed = _applied(chosen, build, options)
-    return need(changed_build(batch), changed).fits
-
-
-def _smallest(savings: Sequence[Saving], build: Build, batch: int, options: StepOptions, need: Need) -> Iterator[str]:
-    """Yield all *savings* together with the batch that fits then, if one does."""
-    changed_build, changed = _applied(savings, build, options)
-    size = largest_batch(changed_build, batch, changed, need)
-    if size:
-        yield " ".join([*(saving.words for saving in savings), f"--batch {size}"])

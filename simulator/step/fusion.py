@@ -1,10 +1,9 @@
 """Fusion as compilers do it: what works element by element shares one pass over memory.
 
-A group is a run of layers that each read what one before it in the group wrote, with at most one
-that reduces over rows (a normalisation, a softmax).  The group's kernel reads what comes from
-outside and writes what is read outside; what stays inside is never in memory.  Backward, the
-group is computed again from what it read, so that nothing else of it is kept.  (As TorchInductor
-does; Ansel et al., "PyTorch 2", ASPLOS 2024, sections 4 and 5.)
+A group is a run of layers that each read what one before it in the group wrote, with at most one that reduces over rows
+(a normalisation, a softmax).  The group's kernel reads what comes from outside and writes what is read outside; what
+stays inside is never in memory.  Backward, the group is computed again from what it read, so that nothing else of it is
+kept.  (As TorchInductor does; Ansel et al., "PyTorch 2", ASPLOS 2024, sections 4 and 5.)
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import Literal
 
 from simulator.devices.cost import KernelCost
 from simulator.devices.dispatch import dispatch_time, gradient_time, update_time
+from simulator.devices.issuing import in_graph
 from simulator.devices.kernels import Streaming
 from simulator.devices.predict import Device, kernel_class
 from simulator.questions.options import StepOptions
@@ -15,7 +16,7 @@ from simulator.step.fusion import Group, groups_of
 from simulator.step.lowering import TO_MASTER, UNSCALE, Lowering, Mix, Run
 from simulator.step.precision import scales
 from simulator.workload.backward import backward_steps
-from simulator.workload.network import Layer, Network, block_name
+from simulator.workload.network import Layer, Network, block_name, once
 from simulator.workload.operators import Copy, Elementwise, Operator, Phase
 
 __all__ = ["DeviceWork", "Issue", "Part", "issues_of"]
@@ -107,7 +108,8 @@ class _Issuer:
         return DeviceWork(tuple(kernel_class(run.kernel) for run in runs), costs, sum(cost.time_s for cost in costs))
 
 
-def issues_of(device: Device, network: Network, options: StepOptions) -> list[Issue]:
+@once
+def issues_of(device: Device, network: Network, options: StepOptions) -> tuple[Issue, ...]:
     """Return what one step of *network* issues on *device*, in order.
 
     Raises
@@ -128,13 +130,21 @@ def issues_of(device: Device, network: Network, options: StepOptions) -> list[Is
         issues += _update(issuer, network, options)
     if options.compiled:
         issues = [_by_generated_code(issue) for issue in issues]
-    return issues
+    if options.cuda_graph:
+        issues = [_captured(device, issue) for issue in issues]
+    return tuple(issues)
 
 
 def _by_generated_code(issue: Issue) -> Issue:
     """Return *issue* as generated code issues it; the optimiser is no part of the model that is compiled."""
     most_s = COMPILED_DISPATCH_S * len(issue.work.costs)
     return issue if issue.part == "update" else replace(issue, host_s=min(issue.host_s, most_s))
+
+
+def _captured(device: Device, issue: Issue) -> Issue:
+    """Return *issue* as a captured graph runs it: each kernel starts sooner after the one before."""
+    costs = tuple(replace(cost, time_s=in_graph(device, cost.time_s)) for cost in issue.work.costs)
+    return replace(issue, work=replace(issue.work, costs=costs, time_s=sum(cost.time_s for cost in costs)))
 
 
 def _alone(layer: Layer) -> Group:

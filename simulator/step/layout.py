@@ -1,10 +1,9 @@
 """How images lie in memory, and what a framework pays for it.
 
-Matrix units read images pixel by pixel.  Where a framework keeps them plane by plane, cuDNN copies
-what a convolution reads.  Kernels for Volta and Turing write planes themselves (``nhwc2nchw``), whatever
-the size of the filters, so that what they read is all there is to copy: nchwToNhwc takes 26.6 ms of a step
-of ResNet-50 on a V100 (PaddlePaddle issue 19425).  Those for later GPUs are part of what a
-convolution costs (:mod:`simulator.devices.gpu.implicit_gemm`).
+Matrix units read images pixel by pixel.  Where a framework keeps them plane by plane, cuDNN copies what a convolution
+reads.  Kernels for Volta and Turing write planes themselves (``nhwc2nchw``), whatever the size of the filters, so that
+what they read is all there is to copy: nchwToNhwc takes 26.6 ms of a step of ResNet-50 on a V100 (PaddlePaddle issue
+19425).  Those for later GPUs are part of what a convolution costs (:mod:`simulator.devices.gpu.implicit_gemm`).
 
 fp32 lanes read images plane by plane.  Where a framework keeps them by pixels, all that a convolution
 reads and writes is copied: a step of ResNet-50 in fp32 at batch 128 takes 413 ms on a V100, against 342 ms by

@@ -26,9 +26,8 @@ _OPTIMIZER_COPIES = {"none": 0, "sgd": 0, "momentum": 1, "adam": 2}
 class MemoryNeed:
     """Bytes by what they hold; ``available_bytes`` is the device's memory.
 
-    All at the moment when they are most together.  ``gradients_bytes`` are those of parameters;
-    ``working_bytes`` are tensors that live for a moment: gradients on their way back, or in inference
-    the activations that live at once.
+    All at the moment when they are most together.  ``gradients_bytes`` are those of parameters; ``working_bytes`` are
+    tensors that live for a moment: gradients on their way back, or in inference the activations that live at once.
     """
 
     parameters_bytes: float
@@ -74,13 +73,13 @@ def memory_need(network: Network, options: StepOptions, device: Device) -> Memor
     optimizer = n * kept * _OPTIMIZER_COPIES[options.optimizer] if options.mode == "train" else 0
     gradient = element if has_master(options.precision) else kept
     moments = _backward_moments(network, options, element, gradient)
-    if options.mode == "train" and has_master(options.precision):  # gradients are there in both formats
-        copy = n * kept if options.optimizer == "adam" and not options.fused_optimizer else 0
-        moments.append((0, n * (kept + gradient), copy))
-    elif options.mode == "train":
+    if options.mode == "train":
         # At the update the activations are gone, and so are casts; a pass over all parameters writes one copy more.
         copy = n * kept if options.optimizer == "adam" and not options.fused_optimizer else 0
-        moments.append((0, n * kept, max(0, copy - (parameters - n * kept))))
+        if has_master(options.precision):  # gradients are there in both formats
+            moments.append((0, n * (kept + gradient), copy))
+        else:
+            moments.append((0, n * kept, max(0, copy - (parameters - n * kept))))
     activations, gradients, working = max(moments, key=sum)
     return MemoryNeed(parameters, gradients, optimizer, activations, working, context, device.memory_bytes)
 

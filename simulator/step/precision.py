@@ -1,15 +1,14 @@
 """Policies: which operator computes in which number format.
 
-``fp32``, ``fp64``, ``fp16``, ``bf16`` are one format for all; ``tf32`` is fp32 with products of
-matrices and convolutions in TF32.  ``amp-fp16`` and ``amp-bf16`` are PyTorch's autocast: products in
-half precision, normalisation over rows, softmax and loss in fp32, all else in what it gets, parameters kept in fp32
-and cast at each step (:mod:`simulator.step.autocast`).  ``graph-fp16`` and ``graph-bf16`` are what a pass over the
-whole graph makes of it (TensorFlow, OneFlow, MXNet, MindSpore): what normalisation, softmax and loss give is cast
-back to half precision at once, and all between is in that.  ``master-fp16`` and ``master-bf16`` keep weights,
-activations and gradients in half precision, and besides a copy of the weights in fp32 that is updated (Micikevicius
-et al., "Mixed Precision Training", arXiv 1710.03740, section 3.1): apex and MindSpore at level O2, Megatron-LM,
-DeepSpeed.  The loss alone is in fp32.  ``torch`` is what PyTorch does when nothing is set: fp32, but convolutions
-in TF32 where the device has it.
+``fp32``, ``fp64``, ``fp16``, ``bf16`` are one format for all; ``tf32`` is fp32 with products of matrices and
+convolutions in TF32.  ``amp-fp16`` and ``amp-bf16`` are PyTorch's autocast: products in half precision, normalisation
+over rows, softmax and loss in fp32, all else in what it gets, parameters kept in fp32 and cast at each step
+(:mod:`simulator.step.autocast`).  ``graph-fp16`` and ``graph-bf16`` are what a pass over the whole graph makes of it
+(TensorFlow, OneFlow, MXNet, MindSpore): what normalisation, softmax and loss give is cast back to half precision at
+once, and all between is in that.  ``master-fp16`` and ``master-bf16`` keep weights, activations and gradients in half
+precision, and besides a copy of the weights in fp32 that is updated (Micikevicius et al., "Mixed Precision Training",
+arXiv 1710.03740, section 3.1): apex and MindSpore at level O2, Megatron-LM, DeepSpeed.  The loss alone is in fp32.
+``torch`` is what PyTorch does when nothing is set: fp32, but convolutions in TF32 where the device has it.
 """
 
 from __future__ import annotations
@@ -18,14 +17,7 @@ from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
 from simulator.questions.options import Policy
 from simulator.step.autocast import PRODUCTS
-from simulator.workload.operators import (
-    Conv2d,
-    CrossEntropy,
-    LayerNorm,
-    Linear,
-    Operator,
-    Softmax,
-)
+from simulator.workload.operators import Conv2d, CrossEntropy, LayerNorm, Linear, Operator, Softmax
 from simulator.workload.precision import Precision
 
 __all__ = ["autocasts", "casts", "has_master", "precision_of", "product_precision", "scales", "storage_of"]

@@ -36,14 +36,8 @@ def builtin_topologies() -> dict[str, Path]:
 def find_topology(name: str, beside: Path | None = None) -> tuple[Path, str]:
     """Return the file that *name* stands for, and how to call it in messages.
 
-    A path is taken first (relative to *beside* where given, then to the working
-    directory), then a built-in name with or without ``.yaml``.
-
-    Raises
-    ------
-    InputError
-        Where there is neither; names the nearest built-in one.
-
+    A path is taken first (relative to *beside* where given, then to the working directory), then a built-in name with
+    or without ``.yaml``.  Raises InputError where there is neither; names the nearest built-in one.
     """
     candidates = [beside / name] if beside is not None else []
     for path in [*candidates, Path(name)]:

@@ -38,11 +38,7 @@ def compose_cluster(
     links to the network run at the rate of *fabric*, or of the NIC where it is None.  An
     *oversubscription* of k lets the network carry 1/k of what all NICs send at once.
 
-    Raises
-    ------
-    InputError
-        Where there is nothing to link the nodes with.
-
+    Raises InputError where there is nothing to link the nodes with.
     """
     if node.n_nodes > 1:
         raise InputError(f"--nodes: {node.name} is a cluster of {node.n_nodes} nodes already")
@@ -85,9 +81,7 @@ def compose_cluster(
 def _own_link(nic: Device) -> LinkPart:
     part = nic.part
     assert isinstance(part, NicPart)
-    return LinkPart.model_construct(
-        kind="link", of=part.network, bandwidth=part.bandwidth, efficiency=part.efficiency, latency=0.0, duplex="full"
-    )
+    return LinkPart.model_construct(kind="link", of=part.network, bandwidth=part.bandwidth, efficiency=part.efficiency)
 
 
 def _added_nic(node: Topology, fabric: LinkPart | None) -> tuple[Device, Wire]:
@@ -96,14 +90,8 @@ def _added_nic(node: Topology, fabric: LinkPart | None) -> tuple[Device, Wire]:
     cpu = next((d for d in node.devices if d.kind == "cpu"), None)
     if cpu is None:
         raise InputError(f"--nodes: {node.name} has no CPU that a NIC could be put at")
-    nic = NicPart.model_construct(
-        kind="nic",
-        network=cast(Any, fabric.of),
-        bandwidth=fabric.bandwidth,
-        efficiency=1.0,
-        latency=_ADDED_LATENCY_S.get(fabric.of, 1e-6),
-    )
-    slot = LinkPart.model_construct(
-        kind="link", of="pcie", bandwidth=max(fabric.bandwidth, 16e9), efficiency=1.0, latency=0.0, duplex="full"
-    )
+    latency_s = _ADDED_LATENCY_S.get(fabric.of, 1e-6)
+    network = cast(Any, fabric.of)
+    nic = NicPart.model_construct(kind="nic", network=network, bandwidth=fabric.bandwidth, latency=latency_s)
+    slot = LinkPart.model_construct(kind="link", of="pcie", bandwidth=max(fabric.bandwidth, 16e9))
     return Device("nic0", "nic", nic, "", 0), Wire("nic0", cpu.name, slot, 1)

@@ -1,8 +1,7 @@
 """JSON Schemas of topologies and parts, for editors that check YAML while it is written.
 
-``python -m simulator.topology.json_schema [FOLDER]`` writes ``topology.schema.json`` and
-``part.schema.json`` into FOLDER, by default beside the built-in topologies.  A test fails
-where the files there differ from the models.
+``python -m simulator.topology.json_schema [FOLDER]`` writes ``topology.schema.json`` and ``part.schema.json`` into
+FOLDER, by default beside the built-in topologies.  A test fails where the files there differ from the models.
 """
 
 from __future__ import annotations

@@ -38,21 +38,12 @@ _OVERRIDES = ("memory_size", "memory_bandwidth", "core_count", "thread_count", "
 def load_topology(name: str, *, n_nodes: int | None = None, fabric: str | None = None) -> Topology:
     """Load the topology *name*, a path or the name of a built-in one.
 
-    Parameters
-    ----------
-    name : str
-        ``p3.16xlarge.yaml``, ``p3.16xlarge`` or a path; or a GPU or CPU of the catalogue, which stands for a machine
-        that has it alone (``t4``, ``2 x xeon-gold-6230``).
-    n_nodes : int, optional
-        Compose that many of the machine over a network.
-    fabric : str, optional
-        Link part between each NIC and the network, in place of the NIC's own rate.
+    *name*: ``p3.16xlarge.yaml``, ``p3.16xlarge`` or a path; or a GPU or CPU of the catalogue, which stands for a
+        machine that has it alone (``t4``, ``2 x xeon-gold-6230``).
+    *n_nodes*: compose that many of the machine over a network.
+    *fabric*: link part between each NIC and the network, in place of the NIC's own rate.
 
-    Raises
-    ------
-    InputError
-        With every fault of the file, each with its place.
-
+    Raises InputError with every fault of the file, each with its place.
     """
     alone = _of_part(name)
     if alone is not None:
@@ -139,13 +130,9 @@ def _fabric(name: str, spec: TopologyFile) -> LinkPart:
     part = spec.parts.get(name) or catalogue.load_part(name)
     if isinstance(part, LinkPart) and part.of in NETWORK_LINKS:
         return part
-    names = [n for n in catalogue.part_names("link") if _is_network(n)]
+    links = {n: catalogue.load_part(n) for n in catalogue.part_names("link")}
+    names = [n for n, p in links.items() if isinstance(p, LinkPart) and p.of in NETWORK_LINKS]
     raise InputError(f"--fabric: no network link is called '{one_line(name, 60)}'; {nearest(name, names)}")
-
-
-def _is_network(link_name: str) -> bool:
-    part = catalogue.load_part(link_name)
-    return isinstance(part, LinkPart) and part.of in NETWORK_LINKS
 
 
 def _described(source: YamlSource) -> set[str] | None:

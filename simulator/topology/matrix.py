@@ -1,8 +1,7 @@
 """Read a matrix of link counts between GPUs, as ``nvidia-smi topo -m`` prints it.
 
-A header row is optional, and so are columns beyond the GPUs (NICs, affinity).  A cell is
-``X`` on the diagonal, ``NV2``, ``XGMI2`` or ``2`` for two links, and anything else (``SYS NODE PHB PXB
-PIX SOC -``) for none.
+A header row is optional, and so are columns beyond the GPUs (NICs, affinity).  A cell is ``X`` on the diagonal,
+``NV2``, ``XGMI2`` or ``2`` for two links, and anything else (``SYS NODE PHB PXB PIX SOC -``) for none.
 """
 
 from __future__ import annotations
@@ -19,11 +18,7 @@ _NONE = {"SYS", "NODE", "PHB", "PXB", "PIX", "SOC", "-", "X"}
 def parse_matrix(text: str) -> list[tuple[int, int, int]]:
     """Return ``(a, b, count)`` for each pair ``a < b`` of GPU numbers with links between them.
 
-    Raises
-    ------
-    ValueError
-        Where a row is short, a cell is unknown, the diagonal is not X or the matrix is not symmetric.
-
+    Raises ValueError where a row is short, a cell is unknown, the diagonal is not X or the matrix is not symmetric.
     """
     rows: dict[int, list[str]] = {}
     columns: list[int] | None = None

@@ -20,11 +20,7 @@ _RANGED = re.compile(r"([A-Za-z][A-Za-z0-9_.-]*)\[([0-9,\- ]+)\]([A-Za-z0-9_.-]*
 def expand(text: str) -> list[str]:
     """Return the names that *text* stands for, in the order written.
 
-    Raises
-    ------
-    ValueError
-        Where *text* is neither a name nor a range of names.
-
+    Raises ValueError where *text* is neither a name nor a range of names.
     """
     if _NAME.fullmatch(text):
         return [text]

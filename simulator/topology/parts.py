@@ -4,9 +4,8 @@ One YAML file a part, ``topologies/parts/<kind>/<name>.yaml``; the file's name i
 part's name.  A figure that is not known is left out, never guessed silently: what the
 simulator needs and a part lacks is named in the error that asks for it.
 
-``source`` says where the part's figures come from; ``sources`` names the source of a
-single figure where it differs.  A source that starts with ``UNVERIFIED`` marks a figure
-that nobody here has read in a document or measured.
+``source`` says where the part's figures come from; ``sources`` names the source of a single figure where it differs.  A
+source that starts with ``UNVERIFIED`` marks a figure that nobody here has read in a document or measured.
 """
 
 from __future__ import annotations

@@ -35,32 +35,30 @@ class DeviceSpec(Strict):
     source: str = Field("", description="Where this comes from")
 
 
-class LinkSpec(Strict):
-    """Links between devices: ``between: [a, b]``, each end a name or a range."""
-
-    between: tuple[str, str] = Field(..., description="Two ends; ranges of equal length pair up, a single name repeats")
-    part: str | None = Field(None, description="Name of a link part; its figures may be overridden here")
-    kind: LinkKind | None = Field(None, description="Kind of link, where no part is named")
-    bandwidth: Bandwidth | None = Field(None, description="Nominal, one direction, of one link")
-    efficiency: float | None = Field(None, gt=0, le=1, description="Share of it that large transfers reach")
-    latency: Duration | None = Field(None, description="One hop")
-    duplex: Duplex | None = Field(None, description="half: both directions share the bandwidth")
-    count: int = Field(1, ge=1, le=1024, description="Parallel links of this kind between the two ends")
-    source: str = Field("", description="Where this comes from")
-
-
-class MeshSpec(Strict):
-    """Links between GPUs as a matrix of counts, as ``nvidia-smi topo -m`` prints it."""
-
+class _LinkFigures(Strict):
     part: str | None = Field(None, description="Name of a link part")
     kind: LinkKind | None = Field(None, description="Kind of link, where no part is named")
     bandwidth: Bandwidth | None = Field(None, description="Nominal, one direction, of one link")
     efficiency: float | None = Field(None, gt=0, le=1, description="Share of it that large transfers reach")
     latency: Duration | None = Field(None, description="One hop")
+    source: str = Field("", description="Where this comes from")
+
+
+class LinkSpec(_LinkFigures):
+    """Links between devices: ``between: [a, b]``, each end a name or a range."""
+
+    between: tuple[str, str] = Field(..., description="Two ends; ranges of equal length pair up, a single name repeats")
+    part: str | None = Field(None, description="Name of a link part; its figures may be overridden here")
+    duplex: Duplex | None = Field(None, description="half: both directions share the bandwidth")
+    count: int = Field(1, ge=1, le=1024, description="Parallel links of this kind between the two ends")
+
+
+class MeshSpec(_LinkFigures):
+    """Links between GPUs as a matrix of counts, as ``nvidia-smi topo -m`` prints it."""
+
     matrix: str = Field(
         ..., description="One row a GPU: X on the diagonal, NV2 or 2 for two links, other words for none"
     )
-    source: str = Field("", description="Where this comes from")
 
 
 class TransportSpec(Strict):

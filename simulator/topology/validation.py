@@ -13,17 +13,12 @@ from simulator.topology.yaml_source import YamlSource
 __all__ = ["kept_positions", "validate", "validate_in_part"]
 
 _WORDS = {
-    "model_type": "must be a mapping of keys to values",
-    "dict_type": "must be a mapping of keys to values",
+    **dict.fromkeys(("model_type", "dict_type"), "must be a mapping of keys to values"),
     "tuple_type": "must be a list",
     "string_type": "must be text",
-    "int_type": "must be a whole number",
-    "int_from_float": "must be a whole number",
-    "int_parsing": "must be a whole number",
-    "float_type": "must be a number",
-    "float_parsing": "must be a number",
-    "bool_type": "must be true or false",
-    "bool_parsing": "must be true or false",
+    **dict.fromkeys(("int_type", "int_from_float", "int_parsing"), "must be a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
 }
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -31,11 +26,7 @@ Model = TypeVar("Model", bound=BaseModel)
 def validate(source: YamlSource, kind: type[Model], union: TypeAdapter[Any] | None = None) -> Model:
     """Return *source* as a *kind* (or as what *union* makes of it).
 
-    Raises
-    ------
-    InputError
-        With one fault for each mistake, in the order of the file.
-
+    Raises InputError with one fault for each mistake, in the order of the file.
     """
     if not isinstance(source.data, dict):
         found = "nothing" if source.data is None else f"a {type(source.data).__name__}"
@@ -52,10 +43,9 @@ def validate(source: YamlSource, kind: type[Model], union: TypeAdapter[Any] | No
 def validate_in_part(source: YamlSource, kind: type[Model], lists: tuple[str, ...]) -> tuple[Model | None, list[Fault]]:
     """Return what of *source* can be used, with the faults of the rest.
 
-    Entries that hold a fault are left out of the mappings and lists under the keys
-    *lists*, and so are other keys that may be absent, so that a reader can go on and find the
-    faults of the others.  An entry of a list keeps its place in the file through
-    :func:`kept_positions`.  The model is None where a fault lies elsewhere.
+    Entries that hold a fault are left out of the mappings and lists under the keys *lists*, and so are other keys that
+    may be absent, so that a reader can go on and find the faults of the others.  An entry of a list keeps its place in
+    the file through :func:`kept_positions`.  The model is None where a fault lies elsewhere.
     """
     try:
         return validate(source, kind), []

@@ -20,13 +20,7 @@ _NEEDS = "a topology needs schema_version, name, devices and links"
 _INSTEAD = "use a range such as gpu[0-7]"
 _CONTROL = re.compile("[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # YAML 1.1, section 5.1
 _TEXT = "tag:yaml.org,2002:str"
-_READ_AS = {
-    "bool": "true or false",
-    "int": "a number",
-    "float": "a number",
-    "null": "nothing",
-    "timestamp": "a date",
-}
+_READ_AS = {"bool": "true or false", "int": "a number", "float": "a number", "null": "nothing", "timestamp": "a date"}
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -71,12 +65,8 @@ def read_yaml(path: Path, shown_as: str | None = None, *, needs: str = _NEEDS, i
 
     *instead* says what to write in place of an anchor.
 
-    Raises
-    ------
-    InputError
-        Where the file cannot be read, is empty, binary or larger than ``MAX_BYTES``, is no
-        YAML, or holds a key twice.
-
+    Raises InputError where the file cannot be read, is empty, binary or larger than ``MAX_BYTES``, is no YAML, or holds
+    a key twice.
     """
     name = shown_as or str(path)
     try:

@@ -14,6 +14,7 @@ from simulator.training.exchange import Exchange
 from simulator.training.micro_batches import Batches
 from simulator.training.roles import Role
 from simulator.training.sharded import write_sharded
+from simulator.training.slowest import slowest_of
 from simulator.training.worker import Worker
 from simulator.workload.network import Network
 
@@ -52,6 +53,7 @@ def plan_step(
                 role.place,
                 captured=options.cuda_graph,
                 loads=contends,
+                pace=slowest_of(group.n_ranks, role.place.device.constants) if group is not None and contends else 1.0,
                 prefix=f"{role.place.name}/" if len(roles) > 1 else "",
             ),
         )
@@ -84,5 +86,6 @@ def plan_step(
             exchange,
             batches,
             bucket_bytes=question.bucket_bytes,
+            copies=contends,
         )
     return builder.build()

@@ -38,7 +38,7 @@ def roles_of(
     for rank, node in enumerate(ranks):
         found.setdefault(places.place(node).device if fold else rank, []).append(node)
     priced = {id(place.device): place for nodes in found.values() for place in (places.place(nodes[0]),)}
-    issues = {key: tuple(issues_of(place.device, network, options)) for key, place in priced.items()}
+    issues = {key: issues_of(place.device, network, options) for key, place in priced.items()}
     roles = []
     for nodes in found.values():
         place = places.place(nodes[0])

@@ -39,7 +39,8 @@ class Worker:
     The host runs ahead of the device; a kernel starts once it has been issued and the one before has ended.  An
     issue that waits begins on the host when the device is done with all before it.  Of a *captured* step one call
     launches all, and the host looks at nothing.  *loads*: kernels use multiprocessors and memory of the device, so
-    that what runs beside them slows them.  *prefix* tells the streams of several workers apart.
+    that what runs beside them slows them; *pace*: they take so many times as long as on a device of the mean.
+    *prefix* tells the streams of several workers apart.
     """
 
     def __init__(
@@ -50,12 +51,14 @@ class Worker:
         *,
         captured: bool = False,
         loads: bool = False,
+        pace: float = 1.0,
         prefix: str = "",
     ) -> None:
         self._builder = builder
         self._place = place
         self._captured = captured
         self._prefix = prefix
+        self._pace = pace
         self._node = machine.nodes[machine.index_of[place.name]] if loads and isinstance(place.device, Gpu) else None
         self._launched: tuple[int, ...] = ()
         self.last: tuple[int, ...] = ()  # the last activity of the device
@@ -73,7 +76,7 @@ class Worker:
             number = self._builder.work(
                 issue.name,
                 place,
-                share * issue.device_s,
+                share * self._pace * issue.device_s,
                 stream=f"{self._prefix}compute",
                 after=(*self._issued(issue, micro_batch), *after),
                 loads=self._loads(issue),

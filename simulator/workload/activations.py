@@ -9,22 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from simulator.workload import operators as ops
 from simulator.workload.backward import needs_gradient, storages
 from simulator.workload.network import Layer, Network, once
-from simulator.workload.operators import (
-    Attention,
-    BatchNorm,
-    Conv2d,
-    CrossEntropy,
-    Elementwise,
-    Embedding,
-    LayerNorm,
-    Linear,
-    MatMul,
-    Pool,
-    Recurrent,
-    Softmax,
-)
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 __all__ = ["SavedTensors", "peak_forward_bytes", "saved_tensors"]
@@ -41,9 +28,8 @@ _KEEPS_NOTHING = frozenset(
 class SavedTensors:
     """What is kept: the bytes of each tensor by its number, and what each layer keeps besides.
 
-    A tensor that several layers keep is there once, and goes after the backward pass of the first
-    of them, layer ``first_keeper[number]``.  ``by_layer[i]`` is what layer ``i`` alone keeps: masks,
-    indices, statistics.
+    A tensor that several layers keep is there once, and goes after the backward pass of the first of them, layer
+    ``first_keeper[number]``.  ``by_layer[i]`` is what layer ``i`` alone keeps: masks, indices, statistics.
     """
 
     by_tensor: dict[int, int]
@@ -81,35 +67,35 @@ def saved_tensors(network: Network, precision: Precision) -> SavedTensors:
 
 def _index_tensors(network: Network) -> set[int]:
     """Return tensors of whole numbers: what embeddings look up, and labels."""
-    found = {layer.inputs[0] for layer in network.layers if isinstance(layer.operator, Embedding)}
-    return found | {layer.inputs[1] for layer in network.layers if isinstance(layer.operator, CrossEntropy)}
+    found = {layer.inputs[0] for layer in network.layers if isinstance(layer.operator, ops.Embedding)}
+    return found | {layer.inputs[1] for layer in network.layers if isinstance(layer.operator, ops.CrossEntropy)}
 
 
 def _kept(layer: Layer, needed: Sequence[bool]) -> Iterator[int]:
     """Yield the tensors of the network that *layer* keeps."""
     operator, inputs = layer.operator, layer.inputs
     match operator:
-        case Linear() | Conv2d() | BatchNorm() | LayerNorm() | Embedding():
+        case ops.Linear() | ops.Conv2d() | ops.BatchNorm() | ops.LayerNorm() | ops.Embedding():
             yield inputs[0]
-        case MatMul():  # each is needed for the gradient of the other
+        case ops.MatMul():  # each is needed for the gradient of the other
             yield from (a for a, b in zip(inputs, inputs[::-1], strict=True) if needed[b])
-        case Softmax():
+        case ops.Softmax():
             yield layer.output
-        case Attention() | Recurrent():
+        case ops.Attention() | ops.Recurrent():
             yield from inputs
             yield layer.output
-        case CrossEntropy():
+        case ops.CrossEntropy():
             yield inputs[1]
-        case Pool():
+        case ops.Pool():
             whole = (operator.kernel_h, operator.kernel_w) == (operator.h_in, operator.w_in)
             if operator.kind == "max" or not whole:  # the mean of a whole image needs its size alone
                 yield inputs[0]
-        case Elementwise() if operator.function in _KEEPS_OUTPUT:
+        case ops.Elementwise() if operator.function in _KEEPS_OUTPUT:
             yield layer.output
-        case Elementwise() if operator.function in ("mul", "div"):
+        case ops.Elementwise() if operator.function in ("mul", "div"):
             if len(inputs) == 2:  # else the other factor is a constant
                 yield from (a for a, b in zip(inputs, inputs[::-1], strict=True) if needed[b])
-        case Elementwise() if operator.function not in _KEEPS_NOTHING:
+        case ops.Elementwise() if operator.function not in _KEEPS_NOTHING:
             yield from inputs
         case _:
             pass
@@ -119,19 +105,19 @@ def _besides(layer: Layer, size: int) -> int:
     """Return the bytes that *layer* keeps of what no other layer sees."""
     operator = layer.operator
     match operator:
-        case Elementwise(function="dropout"):
+        case ops.Elementwise(function="dropout"):
             return operator.elements  # a mask of one byte each
-        case Pool(kind="max"):
+        case ops.Pool(kind="max"):
             return operator.output_elements * _INDEX_BYTES
-        case BatchNorm():
+        case ops.BatchNorm():
             return 2 * operator.channels * _STATISTIC_BYTES
-        case LayerNorm():
+        case ops.LayerNorm():
             return operator.rows * _STATISTIC_BYTES * (2 if operator.kind == "layer_norm" else 1)
-        case Attention():
+        case ops.Attention():
             return operator.batch * operator.heads * operator.query_length * _STATISTIC_BYTES
-        case CrossEntropy():
+        case ops.CrossEntropy():
             return operator.rows * operator.cols * size
-        case Recurrent():  # cuDNN's reserve: the gates and the cell's state of each step
+        case ops.Recurrent():  # cuDNN's reserve: the gates and the cell's state of each step
             return operator.output_elements * (operator.gates + 1) * size
         case _:
             return 0

@@ -1,7 +1,6 @@
 """What the backward pass of a network does: which layers, in which order, and when gradients are ready.
 
-As an automatic differentiation goes through the layers: last to first, skipping what no
-parameter stands before.
+As an automatic differentiation goes through the layers: last to first, skipping what no parameter stands before.
 """
 
 from __future__ import annotations
@@ -28,10 +27,9 @@ __all__ = [
 class BackwardStep:
     """The backward pass of layer ``index``.
 
-    ``phase`` says which gradients it computes.  ``added_elements`` are those of gradients that are
-    added to one that another layer left: a tensor that several layers read gets a gradient from each.
-    ``ready`` are the parameters whose gradients are complete then; one that several layers share is complete
-    after the first of them, which comes last.
+    ``phase`` says which gradients it computes.  ``added_elements`` are those of gradients that are added to one that
+    another layer left: a tensor that several layers read gets a gradient from each.  ``ready`` are the parameters whose
+    gradients are complete then; one that several layers share is complete after the first of them, which comes last.
     """
 
     index: int

@@ -13,9 +13,8 @@ COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
 def bus_factor(collective: Collective, n_ranks: int) -> float:
     """Return busbw / algbw, as nccl-tests defines it (doc/PERFORMANCE.md).
 
-    The size is nccl-tests': of the buffer of one rank for all-reduce, broadcast, reduce and
-    send-recv; of the gathered result for all-gather; of the input of one rank for
-    reduce-scatter and all-to-all.
+    The size is nccl-tests': of the buffer of one rank for all-reduce, broadcast, reduce and send-recv; of the gathered
+    result for all-gather; of the input of one rank for reduce-scatter and all-to-all.
     """
     if n_ranks < 2:
         return 1.0

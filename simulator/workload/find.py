@@ -35,19 +35,11 @@ def find_network(
 ) -> NetworkSource:
     """Return the network that *text* names.
 
-    Parameters
-    ----------
-    training : bool
-        With the loss, and with layers that are there in training alone (dropout).
-    settings : mapping of str to int or str
-        Sizes of a network of the zoo other than its own: ``layers``, ``attention``, ...; and ``loss``, 0 where no
-        cross-entropy comes last.
+    *training*: with the loss, and with layers that are there in training alone (dropout).
+    *settings*: sizes of a network of the zoo other than its own: ``layers``, ``attention``, ...; and ``loss``, 0 where
+        no cross-entropy comes last.
 
-    Raises
-    ------
-    InputError
-        Where there is none, or the sizes do not suit it; names the nearest.
-
+    Raises InputError where there is none, or the sizes do not suit it; names the nearest.
     """
     scheme, colon, _ = text.partition(":")
     if colon and scheme in ("bytes", "sweep"):
@@ -55,9 +47,6 @@ def find_network(
     is_file = text.endswith((".yaml", ".yml"))
     if settings and (colon or is_file):
         raise InputError(f"--set {next(iter(settings))}=...: is for networks of the zoo; {text} says its own sizes")
-    for option, key, size in (("--seq-len", "sequence_length", sequence_length), ("--image", "image", image)):
-        if size is not None and key in (settings or {}):
-            raise InputError(f"--set {key}=...: {option} says it already; give one of the two")
     if is_file and (sequence_length or image):
         option = "--seq-len" if sequence_length else "--image"
         raise InputError(f"{option}: is for networks of the zoo and torch modules; {text} says its own sizes")
@@ -71,7 +60,12 @@ def find_network(
 
         return NetworkSource(text, cache(traced))
     if is_file:
-        return NetworkSource(text, cache(partial(_from_file, text, training)))
+        from simulator.workload.layers_yaml import load_network
+
+        def read(batch: int) -> Network:
+            return load_network(text, batch=batch, training=training, loss=training)
+
+        return NetworkSource(text, cache(read))
     from simulator.workload.zoo.registry import find_entry
 
     sizes = {"sequence_length": sequence_length, "image": image, **(settings or {})}
@@ -97,9 +91,3 @@ def _from_zoo(text: str, training: bool, sizes: Mapping[str, int | str | None], 
         return build_network(text, batch=batch, training=training, loss=loss, **sizes)
     except InputError as error:
         raise InputError([replace(fault, message=f"--workload: {fault.message}") for fault in error.faults]) from None
-
-
-def _from_file(text: str, training: bool, batch: int) -> Network:
-    from simulator.workload.layers_yaml import load_network
-
-    return load_network(text, batch=batch, training=training, loss=training)

@@ -33,11 +33,7 @@ def add_layer(b: NetworkBuilder, spec: LayerSpec, name: str, inputs: list[Tensor
 
     *tied* is the result of the embedding whose weight it shares, where it does.
 
-    Raises
-    ------
-    SizeError
-        Where it cannot work on *inputs*.
-
+    Raises SizeError where it cannot work on *inputs*.
     """
     kind = str(spec.kind)
     if kind in ("add", "mul"):
@@ -58,10 +54,6 @@ def add_layer(b: NetworkBuilder, spec: LayerSpec, name: str, inputs: list[Tensor
         return _linear(b, spec, name, inputs[0], tied)
     if kind == "flatten":
         return b.flatten(inputs[0])
-    if kind in _PLAIN:
-        needed, plain = _PLAIN[kind]
-        _rank(kind, inputs, needed)
-        return plain(b, inputs[0], name)
     needed, make = _MAKERS.get(kind, ("", _elementwise))
     _rank(kind, inputs, needed)
     return make(b, spec, name, inputs[0])
@@ -184,11 +176,8 @@ _MAKERS: dict[str, tuple[str, Maker]] = {
     "embedding": ("tokens", _embedding),
     "positions": ("sequences", _positions),
     "self-attention": ("sequences", _attention),
-}
-# Those that have no sizes of their own.
-_PLAIN: dict[str, tuple[str, Callable[[NetworkBuilder, Tensor, str], Tensor]]] = {
-    "global-avg-pool": ("images", NetworkBuilder.adaptive_avg_pool),
-    "batch-norm": ("images", NetworkBuilder.batch_norm),
-    "softmax": ("", NetworkBuilder.softmax),
-    "dropout": ("", NetworkBuilder.dropout),
+    "global-avg-pool": ("images", lambda b, _, name, x: b.adaptive_avg_pool(x, name)),
+    "batch-norm": ("images", lambda b, _, name, x: b.batch_norm(x, name)),
+    "softmax": ("", lambda b, _, name, x: b.softmax(x, name)),
+    "dropout": ("", lambda b, _, name, x: b.dropout(x, name)),
 }

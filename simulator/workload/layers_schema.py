@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator
+from pydantic import Field, PlainValidator
 
 from simulator.errors import one_line
+from simulator.topology.parts import Strict
 from simulator.workload.zoo.attention import AttentionKind
 
 __all__ = ["KINDS", "InputSpec", "LayerSpec", "NetworkFile"]
@@ -84,34 +85,22 @@ KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "embedding": (("vocabulary", "size"), ()),
     "positions": ((), ("positions",)),
     "self-attention": (("heads",), ("kv_heads", "causal", "bias", "dropout", "attention")),
-    "batch-norm": ((), ()),
     "layer-norm": ((), ("bias",)),
-    "rms-norm": ((), ()),
     "lstm": (("hidden",), ()),
     "gru": (("hidden",), ()),
     "rnn": (("hidden",), ()),
     "max-pool": (("kernel",), ("stride", "pad", "ceil")),
     "avg-pool": (("kernel",), ("stride", "pad", "ceil")),
-    "global-avg-pool": ((), ()),
-    "flatten": ((), ()),
     "relu": ((), ("in_place",)),
-    "gelu": ((), ()),
-    "silu": ((), ()),
-    "sigmoid": ((), ()),
-    "tanh": ((), ()),
-    "softmax": ((), ()),
-    "dropout": ((), ()),
     "add": (("inputs",), ("in_place",)),
     "mul": (("inputs",), ()),
     "concat": (("inputs",), ()),
+    **dict.fromkeys(("batch-norm", "rms-norm", "global-avg-pool", "flatten", "softmax", "dropout"), ((), ())),
+    **dict.fromkeys(("gelu", "silu", "sigmoid", "tanh"), ((), ())),
 }
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
-
-
-class InputSpec(_Strict):
+class InputSpec(Strict):
     """What one sample is; one of the keys."""
 
     image: tuple[Size, Size, Size] | None = Field(None, description="Channels, height, width")
@@ -120,7 +109,7 @@ class InputSpec(_Strict):
     features: Size | None = Field(None, description="Numbers in a sample")
 
 
-class LayerSpec(_Strict):
+class LayerSpec(Strict):
     """A layer, or (with ``layers``) a block of layers that may repeat."""
 
     kind: LayerKind | None = Field(None, description="What it computes")
@@ -151,7 +140,7 @@ class LayerSpec(_Strict):
     in_place: bool | None = Field(None, description="Whether the first input is overwritten; false if left out")
 
 
-class NetworkFile(_Strict):
+class NetworkFile(Strict):
     """A network."""
 
     schema_version: Literal[1] = Field(..., description="1")

@@ -38,13 +38,8 @@ class _Read:
 def load_network(path: str, *, batch: int, training: bool = True, loss: bool = False) -> Network:
     """Return the network that the file at *path* describes, for *batch* samples at once.
 
-    ``training`` and ``loss`` are as :func:`simulator.workload.zoo.registry.build_network` takes them.
-
-    Raises
-    ------
-    InputError
-        With every fault of the file, each with its place; of sizes that do not fit, the first.
-
+    ``training`` and ``loss`` are as :func:`simulator.workload.zoo.registry.build_network` takes them.  Raises
+    InputError with every fault of the file, each with its place; of sizes that do not fit, the first.
     """
     return _network(read_yaml(Path(path), path, needs=_NEEDS, instead=_INSTEAD), batch, training, loss)
 

@@ -46,9 +46,8 @@ class Layer:
 class Network:
     """``elements[i]`` is the size of tensor ``i``; those that no layer writes are fed in.
 
-    ``samples`` is what throughput counts: images, or sequences (``sample`` names it).
-    Two networks are the same only where they are one object, so that what is found of one is found once
-    (:func:`once`).
+    ``samples`` is what throughput counts: images, or sequences (``sample`` names it).  Two networks are the same only
+    where they are one object, so that what is found of one is found once (:func:`once`).
     """
 
     name: str

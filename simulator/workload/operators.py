@@ -1,12 +1,10 @@
 """Operators: what a network computes, as shapes.
 
-An operator is one call of a framework's forward pass, with its sizes and nothing of any
-device.  From the sizes follow its FLOPs (a multiplication and an addition are two),
-counted as ``torch.utils.flop_counter.FlopCounterMode`` counts: products of matrices and
-convolutions, nothing else.  ``output_elements`` is the size of what it returns.
+An operator is one call of a framework's forward pass, with its sizes and nothing of any device.  From the sizes follow
+its FLOPs (a multiplication and an addition are two), counted as ``torch.utils.flop_counter.FlopCounterMode`` counts:
+products of matrices and convolutions, nothing else.  ``output_elements`` is the size of what it returns.
 
-Which kernels a library runs for it, forward and backward, is in
-:mod:`simulator.devices.lowering`.
+Which kernels a library runs for it, forward and backward, is in :mod:`simulator.devices.lowering`.
 """
 
 from __future__ import annotations
@@ -51,6 +49,19 @@ class WithoutProducts:
 
 
 @dataclass(frozen=True, slots=True)
+class Rows(WithoutProducts):
+    """What works on each of ``rows`` rows of ``cols``, and returns as much."""
+
+    rows: int
+    cols: int
+
+    @property
+    def output_elements(self) -> int:
+        """Elements of the result."""
+        return self.rows * self.cols
+
+
+@dataclass(frozen=True, slots=True)
 class Linear:
     """``y[rows, outputs] = x[rows, inputs] W^T``, and a bias."""
 
@@ -74,8 +85,7 @@ class Linear:
 class MatMul:
     """``batch`` products ``C[m, n] = A[m, k] B[k, n]`` of activations.
 
-    ``layout`` is BLAS's pair of letters, for A and B: ``N`` as written, ``T`` stored
-    transposed.
+    ``layout`` is BLAS's pair of letters, for A and B: ``N`` as written, ``T`` stored transposed.
     """
 
     m: int
@@ -174,24 +184,13 @@ class Elementwise(WithoutProducts):
 
 
 @dataclass(frozen=True, slots=True)
-class Softmax(WithoutProducts):
+class Softmax(Rows):
     """Softmax (or log-softmax) of each of ``rows`` rows of ``cols``."""
-
-    rows: int
-    cols: int
-
-    @property
-    def output_elements(self) -> int:
-        """Elements of the result."""
-        return self.rows * self.cols
 
 
 @dataclass(frozen=True, slots=True)
-class Reduction(WithoutProducts):
+class Reduction(Rows):
     """One number (a sum, a mean, the largest) of each of ``rows`` rows of ``cols``."""
-
-    rows: int
-    cols: int
 
     @property
     def output_elements(self) -> int:
@@ -200,17 +199,10 @@ class Reduction(WithoutProducts):
 
 
 @dataclass(frozen=True, slots=True)
-class LayerNorm(WithoutProducts):
+class LayerNorm(Rows):
     """Normalisation of each of ``rows`` rows of ``cols``; RMSNorm leaves the mean where it is."""
 
-    rows: int
-    cols: int
     kind: Literal["layer_norm", "rms_norm"] = "layer_norm"
-
-    @property
-    def output_elements(self) -> int:
-        """Elements of the result."""
-        return self.rows * self.cols
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,17 +246,10 @@ class Pool(WithoutProducts):
 
 
 @dataclass(frozen=True, slots=True)
-class Embedding(WithoutProducts):
+class Embedding(Rows):
     """``rows`` lookups of rows of ``cols`` in a table of ``vocabulary`` rows."""
 
-    rows: int
-    cols: int
     vocabulary: int = 0
-
-    @property
-    def output_elements(self) -> int:
-        """Elements of the result."""
-        return self.rows * self.cols
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,11 +311,8 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True)
-class CrossEntropy(WithoutProducts):
+class CrossEntropy(Rows):
     """The loss: log-softmax of ``rows`` rows of ``cols`` classes, and the mean of the labels' entries."""
-
-    rows: int
-    cols: int
 
     @property
     def output_elements(self) -> int:

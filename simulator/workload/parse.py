@@ -10,12 +10,21 @@ from fractions import Fraction
 
 from simulator.errors import InputError, nearest, one_line
 from simulator.units import format_size, parse_quantity
-from simulator.workload.gradients import FP32_BYTES, gradient_count, known_networks
+from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["DEFAULT_WORKLOAD", "Payload", "parse_workload"]
+__all__ = ["DEFAULT_WORKLOAD", "Payload", "gradient_count", "parse_workload"]
 
 DEFAULT_WORKLOAD = "resnet50"
 _MAX_SIZES = 10_000
+# Kept, so that a command that asks for the usual ones need not import the zoo; as it counts them.
+_KEPT: dict[str, int] = {
+    "alexnet": 61_100_840,
+    "resnet18": 11_689_512,
+    "resnet50": 25_557_032,
+    "resnet101": 44_549_160,
+    "resnet152": 60_192_808,
+    "vgg16": 138_357_544,
+}
 _ANY_BATCH = 2  # parameters do not depend on it; normalisation over a batch needs more than one sample
 
 
@@ -34,14 +43,7 @@ class Payload:
 
 
 def parse_workload(text: str) -> Payload:
-    """Return what *text* asks for.
-
-    Raises
-    ------
-    InputError
-        Where it cannot be read; says what would be right.
-
-    """
+    """Return what *text* asks for.  Raises InputError where it cannot be read; says what would be right."""
     scheme, colon, rest = text.partition(":")
     if colon and scheme in _SCHEMES:
         try:
@@ -55,13 +57,35 @@ def parse_workload(text: str) -> Payload:
     else:
         count = None if colon else gradient_count(text)
     if count is not None:
-        return Payload(text, (count * FP32_BYTES,), f"{count:,} gradients in fp32")
-    allowed = [f"{name}:" for name in _SCHEMES] if colon else known_networks()
+        return Payload(text, (count * ELEMENT_BYTES["fp32"],), f"{count:,} gradients in fp32")
+    from simulator.workload.zoo.registry import network_names
+
+    allowed = [f"{name}:" for name in _SCHEMES] if colon else network_names()
     hint = nearest(f"{scheme}:" if colon else text, allowed, listed=0)
     forms = "a network (such as resnet50 or gpt2; --list-networks), bytes:160MB or sweep:8B-8GB"
     found = "" if colon else " (--list-networks)"
     hint = f"{hint}{found}" if hint.startswith("did") else f"allowed: {forms}"
     raise InputError(f"--workload {one_line(text, 60)}: no such workload; {hint}")
+
+
+def gradient_count(name: str) -> int | None:
+    """Return the trained numbers of the network called *name*, as it is where no sizes are given; None for no such.
+
+    *name* may be a YAML file of layers; raises InputError for the faults in it.
+    """
+    if name in _KEPT:
+        return _KEPT[name]
+    if name.endswith((".yaml", ".yml")):
+        from simulator.workload.layers_yaml import load_network
+
+        return load_network(name, batch=1).parameter_count
+    from simulator.workload.zoo.registry import build_network, find_entry
+
+    try:
+        find_entry(name)
+    except InputError:
+        return None
+    return build_network(name, batch=1).parameter_count
 
 
 def _whole(text: str) -> int:

@@ -9,12 +9,4 @@ __all__ = ["ELEMENT_BYTES", "PRECISIONS", "Precision"]
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 # tf32 is a way to multiply numbers that are stored as fp32.
-ELEMENT_BYTES: dict[Precision, int] = {
-    "fp64": 8,
-    "fp32": 4,
-    "tf32": 4,
-    "fp16": 2,
-    "bf16": 2,
-    "fp8": 1,
-    "int8": 1,
-}
+ELEMENT_BYTES: dict[Precision, int] = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}

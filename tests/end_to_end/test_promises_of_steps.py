@@ -37,20 +37,6 @@ def test_operators_from_the_data_sheet(corpus: Path) -> None:
     assert table["scored"] >= _ALMOST_ALL * countable
 
 
-@pytest.mark.corpus
-def test_steps_from_the_data_sheet(corpus: Path) -> None:
-    table = scored(str(corpus / "training.csv"), "--baselines", str(corpus / "baselines.csv"))
-    groups = {json.dumps(group["by"]): group for group in table["groups"]}
-
-    def group(**labels: str) -> dict:
-        return groups[json.dumps(labels)]
-
-    assert group(dataset="neusight_model_latency")["mean_ape"] <= 0.10
-    best = group(processor="GPU", family="CNN", era="before 2019", framework_rank="best")
-    assert best["median_ape"] <= 0.25
-    assert group(family="CNN", era="since 2019")["median_ape"] <= 0.15
-
-
 def test_published_steps_of_shared_networks_on_hopper() -> None:
     table = scored("validate/measurements/published-steps/training.csv")
     groups = {json.dumps(group["by"]): group for group in table["groups"]}

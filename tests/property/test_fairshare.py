@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from fractions import Fraction
 
 import pytest
@@ -10,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.network.fairshare import fair_rates
+from tests.calls import at_most_calls
 
 INFINITE = float("inf")
 Loads = list[list[tuple[int, float]]]
@@ -156,7 +156,7 @@ def test_no_flow_no_rate() -> None:
 def test_many_flows_that_share_little_are_soon_done() -> None:
     """Each of 20,000 links is full at a level of its own: not every link is looked at for each of them."""
     n = 20_000
-    start = time.perf_counter()
-    rates = fair_rates([[(i, 1.0), (i + 1, 0.5)] for i in range(n)], [INFINITE] * n, [1e9 + i for i in range(n + 1)])
-    assert time.perf_counter() - start < 3
+    links = [[(i, 1.0), (i + 1, 0.5)] for i in range(n)]
+    with at_most_calls(100 * n):
+        rates = fair_rates(links, [INFINITE] * n, [1e9 + i for i in range(n + 1)])
     assert all(6e8 < rate <= 1e9 + n for rate in rates)

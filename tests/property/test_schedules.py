@@ -5,18 +5,24 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.collectives.algorithms.binary_tree import tree_all_reduce, tree_broadcast, tree_reduce
-from simulator.collectives.algorithms.chain import chain_broadcast, chain_reduce
-from simulator.collectives.algorithms.direct import direct_gather, direct_scatter
-from simulator.collectives.algorithms.double_tree import (
+from simulator.collectives.algorithms.binary_tree import (
     double_tree_all_reduce,
     double_tree_broadcast,
     double_tree_reduce,
+    tree_all_reduce,
+    tree_broadcast,
+    tree_reduce,
 )
+from simulator.collectives.algorithms.direct import direct_gather, direct_scatter
 from simulator.collectives.algorithms.halving_doubling import halving_doubling_broadcast, halving_doubling_reduce
-from simulator.collectives.algorithms.owners import push_pull
-from simulator.collectives.algorithms.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
-from simulator.collectives.algorithms.star import star_all_reduce, star_broadcast, star_reduce
+from simulator.collectives.algorithms.ring import (
+    chain_broadcast,
+    chain_reduce,
+    ring_all_gather,
+    ring_all_reduce,
+    ring_reduce_scatter,
+)
+from simulator.collectives.algorithms.star import push_pull, star_all_reduce, star_broadcast, star_reduce
 from simulator.collectives.hierarchical import PHASES
 from simulator.collectives.schedule import Schedule
 from tests.schedule_check import State, check, expect, initial, n_steps, play, sent_chunks

@@ -2,9 +2,9 @@
 
 import pytest
 
-from simulator.questions.calibration import Calibration
 from simulator.devices.calibration_file import load_calibration, read_calibration
 from simulator.errors import InputError
+from simulator.questions.calibration import Calibration
 
 GOOD = """\
 schema_version: 1

@@ -8,15 +8,18 @@ import pytest
 np = pytest.importorskip("numpy")
 pytest.importorskip("scipy")
 
-from validate.constants.calibrate import _soft, _student, fit_calibration  # noqa: E402  after what they need
-from validate.tables.devices import find_gpu  # noqa: E402
-from validate.operators.predict import predict_operator  # noqa: E402
-from validate.kinds.operators import read_query  # noqa: E402
+from validate.constants.calibrate import fit_calibration  # noqa: E402  after what they need
+from validate.constants.least import _soft, _student  # noqa: E402
+from validate.kinds.kind import Asked  # noqa: E402
+from validate.kinds.operators import read_operator  # noqa: E402
+from validate.tables.names import Names  # noqa: E402
+
+PART = "p100-pcie-16gb"
 
 
-def linear(m: int, n: int, k: int):
-    cells = {"device": "p100-pcie-16gb", "op": "linear", "dtype": "fp32", "m": str(m), "n": str(n), "k": str(k)}
-    return read_query(lambda column: cells.get(column, ""))
+def linear(names: Names, m: int, n: int, k: int) -> Asked:
+    cells = {"device": PART, "op": "linear", "dtype": "fp32", "m": str(m), "n": str(n), "k": str(k)}
+    return read_operator(lambda column: cells.get(column, ""), names)
 
 
 @pytest.mark.parametrize("loss", [_soft, _student])
@@ -38,13 +41,14 @@ def test_what_draws_to_one_is_not_softened() -> None:
 
 
 def test_rows_of_a_card_that_throttled_do_not_bend_the_others() -> None:
-    device = find_gpu("p100-pcie-16gb")
-    queries = [linear(1024 * m, 1024 * n, 1024) for m in range(1, 5) for n in range(1, 5)]
-    clean = [(query, 1.1 * predict_operator(device, query) * (1.0 + 0.01 * (i % 3))) for i, query in enumerate(queries)]
-    throttled = [(query, time_s * (2.5 if i % 5 == 0 else 1.0)) for i, (query, time_s) in enumerate(clean)]
+    names = Names()
+    asked = [linear(names, 1024 * m, 1024 * n, 1024) for m in range(1, 5) for n in range(1, 5)]
+    times = [1.1 * each.time_s(names.session) * (1.0 + 0.01 * (i % 3)) for i, each in enumerate(asked)]
+    clean = [(each, "linear", time_s) for each, time_s in zip(asked, times, strict=True)]
+    throttled = [(each, op, time_s * (2.5 if i % 5 == 0 else 1.0)) for i, (each, op, time_s) in enumerate(clean)]
 
-    def shift(rows) -> float:
-        errors = fit_calibration(device, rows).errors
+    def shift(rows: list[tuple[Asked, str, float]]) -> float:
+        errors = fit_calibration(names.session, PART, rows).errors
         off = sorted(errors[i] for i in range(len(rows)) if i % 5)
         return math.log1p(off[len(off) // 2])
 

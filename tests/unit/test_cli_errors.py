@@ -27,19 +27,27 @@ ERRORS = {
         ["--topology", "p3.16xlarg"],
         "p3.16xlarg: no such file and no built-in topology; did you mean 'p3.16xlarge'? (--list-topologies)",
     ),
-    "a part": (["--topology", "h200-sxm"], "h200-sxm: is a part, not a machine; dgx-h200 has it"),
+    "a part": (
+        ["--topology", "efa-nic-100g-v1"],
+        "efa-nic-100g-v1: is a part, not a machine; p3dn.24xlarge has it",
+    ),
     "a part of no machine": (
-        ["--topology", "rtx-5090"],
-        "rtx-5090: is a part, not a machine; no built-in machine has it: describe one (docs/topology.md)",
+        ["--topology", "pcie5-x8"],
+        "pcie5-x8: is a part, not a machine; no built-in machine has it: describe one (docs/topology.md)",
     ),
     "a part of many machines": (
-        ["--topology", "v100-sxm2-16gb"],
-        "v100-sxm2-16gb: is a part, not a machine; 2x-v100-sxm2-ib, 4x-v100-pcie, 8x-v100-sxm2-1xedr, ... have it",
+        ["--topology", "nvlink2"],
+        "nvlink2: is a part, not a machine; 2x-v100-sxm2-ib, 8x-v100-sxm2-1xedr, azure-nd40rs-v2, ... have it",
+    ),
+    "a part for its machine": (
+        ["--topology", "xeon-e5-2686-v4"],
+        "simulate: xeon-e5-2686-v4 has no GPU, so nothing is exchanged; --batch 32 runs a step on its CPU",
     ),
     "unknown strategy": (
         [*P3, "--strategy", "rign"],
         "simulate: --strategy: no strategy is called 'rign'; did you mean 'ring'? (--list-strategies)",
     ),
+    "data type": ([*RING, "--dtype", "fp31"], "simulate: --dtype fp31: no such choice; did you mean 'fp32'?"),
     "empty strategy": (
         [*P3, "--strategy", "ring,,tree"],
         "simulate: --strategy ring,,tree: a name is missing; write for example ring,tree",
@@ -140,6 +148,15 @@ def test_a_mistake_is_one_line(case: str, capsys: pytest.CaptureFixture[str]) ->
     assert err.startswith(expected) if expected.endswith(" ") else err == expected + "\n"
 
 
+def test_all_mistakes_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = ["--strategy", "rign,tre", "--collective", "all_gathr", "--workload", "bytes:160", "--root", "x"]
+    assert run(["--topology", "p3.16xlarg", *wrong]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.removeprefix("simulate: ").split(" ")[0].strip(":") for line in lines] == [
+        *("--workload", "p3.16xlarg", "--collective", "--strategy", "--strategy", "--root")
+    ]
+
+
 def test_faults_of_a_file_are_one_line_each_with_their_place(tmp_path, capsys) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(
@@ -161,7 +178,7 @@ def test_an_unforeseen_error_is_one_line_too(monkeypatch, capsys) -> None:
     def fail(*_args: object, **_kwargs: object) -> None:
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr("simulator.cli.command.compare", fail)
+    monkeypatch.setattr("simulator.api.session.Session.collective", fail)
     assert run(RING) == 1
     assert capsys.readouterr().err == "simulate: ZeroDivisionError: division by zero (--debug shows where)\n"
 
@@ -172,7 +189,7 @@ def test_a_run_that_fails_names_the_strategy(monkeypatch, capsys) -> None:
     def fail(*_args: object, **_kwargs: object) -> None:
         raise SimulationError("some tasks never ended")
 
-    monkeypatch.setattr("simulator.cli.command.compare", fail)
+    monkeypatch.setattr("simulator.api.session.Session.collective", fail)
     assert run(RING) == 1
     assert capsys.readouterr().err == "simulate: ring on p3.16xlarge: some tasks never ended\n"
 
@@ -187,7 +204,7 @@ def test_an_interrupt_is_one_line(monkeypatch, capsys) -> None:
     def interrupt(*_args: object, **_kwargs: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simulator.cli.command.compare", interrupt)
+    monkeypatch.setattr("simulator.api.session.Session.collective", interrupt)
     assert run(RING) == 130
     assert capsys.readouterr().err == "simulate: interrupted\n"
 
@@ -197,7 +214,7 @@ def test_nothing_is_left_where_the_run_fails(monkeypatch, tmp_path, capsys) -> N
         assert list(tmp_path.iterdir())  # the place was tried before the run
         raise ZeroDivisionError
 
-    monkeypatch.setattr("simulator.cli.command.compare", fail)
+    monkeypatch.setattr("simulator.api.session.Session.collective", fail)
     target = tmp_path / "old.json"
     target.write_text("old")
     assert run([*RING, "--trace", str(target), "--plot", str(tmp_path / "new.svg")]) == 1

@@ -37,7 +37,7 @@ def test_the_table_is_aligned_and_every_figure_has_a_unit(capsys) -> None:
     lines = shown([*PCIE, "--strategy", "gpu0,cpu,sharded,ring"], capsys).splitlines()
     assert lines[0] == "4gpu-pcie: all-reduce of 160 MB over 4 GPUs"
     table = lines[2:7]
-    assert table[0].split() == ["strategy", "time", "against", "best", "algbw", "busbw", "bottleneck", "use"]
+    assert table[0].split() == ["strategy", "time", "against", "first", "algbw", "busbw", "bottleneck", "use"]
     for line in table[1:]:
         assert re.search(r"\d ms .*\d x .*\d GB/s .*\d GB/s .*->.* \d+\.\d %$", line), line
     assert len({line.index("GB/s") for line in table[1:]}) == 1
@@ -46,12 +46,44 @@ def test_the_table_is_aligned_and_every_figure_has_a_unit(capsys) -> None:
 
 
 def test_one_line_says_why_the_best_is_best(capsys) -> None:
-    out = shown([*PCIE, "--strategy", "ring,gpu0"], capsys)
-    line = next(line for line in out.splitlines() if line.startswith("ring is fastest"))
-    assert "4 times as fast as gpu0" in line
+    lines = shown([*PCIE, "--strategy", "ring,gpu0"], capsys).splitlines()
+    line = next(line for line in lines if line.startswith("ring has the lowest bound, and that of gpu0 is 4 times"))
     assert "240 MB" in line
     assert "480 MB" in line
     assert line.endswith("uses both directions of it at once, gpu0 in turn")
+    assert "these are ideal schedules on the bare links, without launches and protocols: bounds" in lines
+    assert "fastest" not in "".join(lines)
+
+
+def test_software_is_ranked_and_bounds_stand_below_it(capsys) -> None:
+    out = shown(["--topology", "p3.16xlarge", "--strategy", "ring,multi-ring,nccl"], capsys)
+    table = out.split("\n\n")[1].splitlines()
+    names = [line.split()[0] for line in table]
+    assert names == ["strategy", "nccl", "ideal", "multi-ring", "ring"]  # multi-ring's time is less than nccl's
+    assert float(table[3].split()[1]) < float(table[1].split()[1])
+    assert re.search(
+        r"^nccl takes 1\.\d+ ms; the lowest bound, that of multi-ring, is 1\.\d+ ms: \d\d % of the time of nccl$",
+        out,
+        re.MULTILINE,
+    )
+    assert "fastest" not in out
+
+
+def test_machines_are_ranked_in_one_table(capsys) -> None:
+    out = shown(["--topology", "p3.16xlarge,dgx-h100", "--strategy", "nccl"], capsys)
+    assert out.startswith("all-reduce of 102.2 MB on 2 machines ")
+    table = out.split("\n\n")[1].splitlines()
+    assert table[0].split()[:3] == ["strategy", "machine", "GPUs"]
+    assert [line.split()[1] for line in table[1:]] == ["dgx-h100", "p3.16xlarge"]
+    assert "\ndgx-h100 is fastest, 3.21 times as fast as p3.16xlarge: " in out
+
+
+def test_one_gpu_has_no_verdict(capsys) -> None:
+    assert run(["--topology", "h200-sxm", "--strategy", "ring,nccl"]) == 0
+    out, err = capsys.readouterr()
+    assert "bound" not in out
+    assert "fastest" not in out
+    assert err == "one GPU exchanges nothing; --workload resnet50 --batch 32 simulates a step on it\n"
 
 
 def test_what_does_not_fit_is_said(capsys) -> None:
@@ -91,9 +123,11 @@ def test_the_json_document(capsys) -> None:
     assert [entry["strategy"] for entry in data["unfit"]] == ["hierarchical"]
     entry = data["results"][0]
     assert {
-        "strategy", "n_ranks", "bytes", "sync_time_s", "algbw_Bps", "busbw_Bps", "simulation_events", "bottleneck",
-        "links", "rings",
+        "topology", "strategy", "is_bound", "n_ranks", "bytes", "sync_time_s", "algbw_Bps", "busbw_Bps",
+        "simulation_events", "bottleneck", "links", "rings",
     } <= set(entry)  # fmt: skip
+    assert entry["topology"] == "4gpu-pcie"
+    assert entry["is_bound"] is True
     assert entry["n_ranks"] == 4
     assert entry["bytes"] == 160_000_000
     assert isinstance(entry["bytes"], int)
@@ -181,7 +215,7 @@ def test_the_trace_and_the_plot_are_written_and_said(tmp_path: Path, capsys) -> 
     trace, plot = tmp_path / "t.json", tmp_path / "p.svg"
     assert run([*PCIE, "--strategy", "ring,gpu0", "--trace", str(trace), "--plot", str(plot)]) == 0
     err = capsys.readouterr().err
-    assert err == f"wrote the trace of ring, the fastest to {trace}\nwrote the plot to {plot}\n"
+    assert err == f"wrote the trace of ring to {trace}\nwrote the plot to {plot}\n"
     assert json.loads(trace.read_text())["traceName"] == "4gpu-pcie ring"
     assert plot.read_text().startswith("<?xml")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["p.svg", "t.json"]
@@ -212,6 +246,10 @@ def test_help_names_every_option_within_80_columns(monkeypatch: pytest.MonkeyPat
     assert all(len(line) <= 80 for line in out.splitlines())
     options = (
         "--topology --strategy --workload --collective --gpus --root --nodes --fabric --no-fold --json --trace --plot "
-        "--list-topologies --list-strategies --list-parts --list-networks --quiet --debug --version --help"
+        "--nccl --pairs --group-size --gpus-per-process --algorithm --dtype --batch --global-batch --micro-batches "
+        "--parallel --overlap --reduce-fp32 --no-contention --mode --precision --optimizer --seq-len --image --set "
+        "--compile --cuda-graph --recompute --channels-last --fused-optimizer --cpu-library --device --threads "
+        "--calibration --list-topologies --list-strategies --list-parts --list-networks --quiet --debug --version "
+        "--help"
     )
     assert not [option for option in options.split() if option not in out]

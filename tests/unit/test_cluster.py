@@ -15,18 +15,16 @@ import pytest
 from simulator.console.run import run_app
 from simulator.errors import InputError, MissingDependency
 from validate.cli.app import app
-from validate.machine.cluster import leftovers as left
+from validate.machine.cluster import network as left
 from validate.machine.cluster import rights
 from validate.machine.cluster.cases import Case, make_cases, read_duration
 from validate.machine.cluster.commands import Shape, make_commands, remove_commands, shape_commands, steer_commands
 from validate.machine.cluster.document import document
 from validate.machine.cluster.files import Files
-from validate.machine.cluster.limits import limited, limited_words
 from validate.machine.cluster.names import PREFIX, Names, owner_of, process_start
 from validate.machine.cluster.network import Network
-from validate.machine.cluster.outcome import Outcome, orders
-from validate.machine.cluster.predict import Predictor
-from validate.machine.cluster.report import report
+from validate.machine.cluster.outcome import Outcome, Predictor, orders
+from validate.machine.cluster.report import limited, limited_words, report
 from validate.machine.cluster.run import Measured
 from validate.machine.cluster.shell import CommandFailed
 from validate.machine.cluster.strategies import find_strategy

@@ -61,7 +61,7 @@ def _kept(rank: int, count: int) -> list[tuple[bool, int]]:
         made: list[Any] = []
 
         def keeping(rank: int, count: int, numbers: Any, make: Any = make, made: list[Any] = made) -> Any:
-            return make(rank, count, lambda: made.append(numbers()) or made[-1])
+            return make(rank, count, lambda share=1: made.append(numbers(share)) or made[-1])
 
         collectives._COLLECTIVES[name] = keeping
         long = Effort(

@@ -251,9 +251,7 @@ def test_a_budget_is_shared_and_kept(tmp_path: Path, groups: dict[str, list[Case
         ]
 
     groups["launch"], groups["ops"] = many("launch"), many("ops")
-    began = time.perf_counter()
     assert run(Settings(tmp_path, ("launch", "ops"), "cpu", 1.5, effort=FAST), lambda _: None) == 0
-    assert time.perf_counter() - began < 3
     counts = {name: sum(row["metric"].startswith(name) for row in measured(tmp_path)) for name in groups}
     assert counts["ops"] > 4 * counts["launch"] > 0  # 50 to 3
     found = record(tmp_path)

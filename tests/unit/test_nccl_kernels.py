@@ -9,7 +9,7 @@ import pytest
 
 from simulator.api import load_machine, make_request
 from simulator.collectives.nccl.cost import Costs, NcclConstants, ProtocolCost, costs_of
-from simulator.collectives.nccl.strategy import Nccl, nccl
+from simulator.collectives.nccl.strategy import Nccl
 from simulator.collectives.request import Unsuitable
 from simulator.constants import DEFAULT
 from simulator.engine.executor import execute
@@ -99,10 +99,10 @@ def test_a_nic_gives_a_ring_its_share() -> None:
 def test_a_forced_algorithm_is_taken_or_refused() -> None:
     machine = load_machine("dgx-h100")
     request = make_request(machine, 1e9)
-    assert nccl().plan(request).facts["algorithm"] == "nvls"
-    assert nccl("ring").plan(request).facts["algorithm"] == "ring"
+    assert Nccl().plan(request).facts["algorithm"] == "nvls"
+    assert Nccl("ring").plan(request).facts["algorithm"] == "ring"
     with pytest.raises(Unsuitable):
-        nccl("nvls").plan(make_request(load_machine("p3.16xlarge"), 1e9))
+        Nccl("nvls").plan(make_request(load_machine("p3.16xlarge"), 1e9))
 
 
 def test_nvls_sends_each_byte_once() -> None:
@@ -191,7 +191,7 @@ def test_a_switch_adds_no_type_of_eight_bits() -> None:
 def test_every_collective_has_a_plan(collective: Collective, name: str) -> None:
     machine = load_machine(name)
     times = [
-        execute(machine, nccl().plan(make_request(machine, size, collective=collective))).end_s
+        execute(machine, Nccl().plan(make_request(machine, size, collective=collective))).end_s
         for size in (8, 1e6, 1e9)
     ]
     assert times == sorted(times)
@@ -209,7 +209,7 @@ def test_all_to_all_and_pairs() -> None:
 
 def test_one_rank_exchanges_nothing() -> None:
     machine = crossbar(2)
-    assert execute(machine, nccl().plan(make_request(machine, _S, gpus=[0]))).end_s == 0
+    assert execute(machine, Nccl().plan(make_request(machine, _S, gpus=[0]))).end_s == 0
 
 
 def test_trees_over_nvlink_where_no_ring_is_faster() -> None:
@@ -251,7 +251,7 @@ def test_more_nodes_do_not_lose_their_nics(name: str) -> None:
     found = []
     for n_nodes in (4, 8, 16):
         machine = load_machine(name, n_nodes=n_nodes)
-        plan = nccl().plan(make_request(machine, 8e9))
+        plan = Nccl().plan(make_request(machine, 8e9))
         n = len(machine.gpus)
         found.append(2 * (n - 1) / n * 8e9 / execute(machine, plan).end_s)
     assert min(found) > 0.85 * max(found)
@@ -261,7 +261,7 @@ def test_ranks_in_another_order_are_as_fast() -> None:
     machine = load_machine("dgx-a100-80gb", n_nodes=2)
     times = []
     for gpus in (range(16), [0, 1, 6, 5, 4, 3, 2, 7, 11, 9, 13, 14, 15, 12, 8, 10]):
-        times.append(execute(machine, nccl("ring").plan(make_request(machine, 10e9, gpus=list(gpus)))).end_s)
+        times.append(execute(machine, Nccl("ring").plan(make_request(machine, 10e9, gpus=list(gpus)))).end_s)
     assert times[1] == pytest.approx(times[0], rel=0.02)
 
 
@@ -282,3 +282,29 @@ def test_staging_in_host_memory_is_told() -> None:
     machine = machine_from(_PCIE, n_nodes=2, fabric="ethernet-10g")
     assert any("through host memory" in note for note in simulate(machine, "ring", 1e6).notes)
     assert not any("through host memory" in note for note in simulate(machine_from(_PCIE), "ring", 1e6).notes)
+
+
+_TWO = """
+schema_version: 1
+name: two
+parts:
+  card: {kind: nic, network: ethernet, bandwidth: 5 GB/s, plugin_latency: PLUGIN}
+devices: {gpu0: {kind: gpu}, cpu0: {kind: cpu}, sw0: {kind: pcie-switch}, nic0: {part: card}}
+links:
+  - {between: [gpu0, sw0], kind: pcie, bandwidth: 16 GB/s}
+  - {between: [nic0, sw0], kind: pcie, bandwidth: 16 GB/s}
+  - {between: [cpu0, sw0], kind: pcie, bandwidth: 16 GB/s}
+"""
+
+
+@pytest.mark.parametrize(("collective", "hops"), [("send-recv", 1), ("all-to-all", 1), ("all-reduce", 2)])
+def test_a_network_plugin_adds_its_latency_to_each_hop_between_machines(collective: Collective, hops: int) -> None:
+    """Of few bytes; on top of all else, once for each hop over the network."""
+
+    def time_s(plugin: str) -> float:
+        machine = machine_from(_TWO.replace("PLUGIN", plugin), n_nodes=2)
+        algorithm = "ring" if collective == "all-reduce" else None
+        plan = Nccl(algorithm, costs_of(NCCL_TODAY)).plan(make_request(machine, 8.0, collective=collective))
+        return execute(machine, plan).end_s
+
+    assert time_s("50 us") - time_s("0 us") == pytest.approx(50e-6 * hops, rel=1e-6)

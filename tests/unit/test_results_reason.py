@@ -2,39 +2,60 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from simulator.api import load_machine, simulate
 from simulator.network.routing import Router
 from simulator.plan.plan import Flow, PlanBuilder
 from simulator.results.columns import bandwidth_column, duration_column, shortened_ring, size_column
-from simulator.results.reason import rounds_in_sequence, why_fastest
+from simulator.results.reason import best_of, by_time, rounds_in_sequence, verdict
 from tests.machines import ring_machine
 
 
 def results(topology: str, size: float, *strategies: str):
     machine = load_machine(topology)
-    found = [simulate(machine, name, size) for name in strategies]
-    return sorted(found, key=lambda r: r.sync_time_s)
+    return by_time(simulate(machine, name, size) for name in strategies)
 
 
 def test_bytes_and_directions() -> None:
-    assert why_fastest(results("4gpu-pcie", 160e6, "ring", "gpu0")) == (
-        "ring is fastest, 4 times as fast as gpu0: the bottleneck gpu0->switch0 carries 240 MB in 100 % of the time, "
-        "with gpu0 480 MB in 50 % of the time; ring uses both directions of it at once, gpu0 in turn"
+    assert verdict(results("4gpu-pcie", 160e6, "ring", "gpu0")) == (
+        "ring has the lowest bound, and that of gpu0 is 4 times as high: the bottleneck gpu0->switch0 carries 240 MB "
+        "in 100 % of the time, with gpu0 480 MB in 50 % of the time; ring uses both directions of it at once, gpu0 in "
+        "turn"
     )
 
 
 def test_rounds_decide_where_latency_does() -> None:
-    text = why_fastest(results("p3.16xlarge", 8, "gpu0", "ring"))
-    assert text.startswith("gpu0 is fastest, ")
-    assert text.endswith("it runs 2 rounds one after the other, ring 14")
+    text = verdict(results("p3.16xlarge", 8, "gpu0", "ring"))
+    assert text.startswith("gpu0 has the lowest bound, and that of ring is ")
+    assert text.endswith("gpu0 runs 2 rounds one after the other, ring 14")
 
 
 def test_ties_are_named() -> None:
     found = results("4gpu-pcie", 160e6, "ring", "sharded")
-    assert why_fastest(found) in ("ring and sharded take the same time", "sharded and ring take the same time")
-    assert why_fastest(found[:1]).endswith(" is the only one that fits")
+    assert verdict(found) in ("ring and sharded have the same bound", "sharded and ring have the same bound")
+    assert verdict(found[:1]).endswith(" needs at least 15 ms")
+
+
+def test_only_what_software_does_is_fastest() -> None:
+    found = results("p3.16xlarge", 160e6, "ring", "gpu0", "nccl")
+    assert best_of(found).strategy == "nccl"
+    assert verdict(found) == (
+        "nccl takes 2.322 ms; no ideal schedule on the bare links is below nccl: ring needs at least 4.097 ms"
+    )
+    assert best_of(found[1:]).strategy == "ring"  # where there are bounds alone
+    twice = by_time([*found, *results("dgx-h100", 160e6, "nccl")])
+    assert verdict(twice).startswith("nccl on dgx-h100 is fastest, ")
+    assert " times as fast as nccl on p3.16xlarge: " in verdict(twice)
+
+
+def test_a_time_is_the_same_whatever_rounding_does() -> None:
+    first, second = results("4gpu-pcie", 160e6, "ring", "sharded")
+    later = replace(second, sync_time_s=first.sync_time_s * (1 - 1e-12))
+    assert by_time([first, later]) == [first, later]
+    assert verdict([first, later]).endswith("have the same bound")
 
 
 def test_the_longest_chain_counts_rounds() -> None:
@@ -72,4 +93,13 @@ def test_a_long_ring_loses_its_middle() -> None:
 
 def test_times_that_no_model_tells_apart_are_alike() -> None:
     found = results("g4dn.12xlarge", 160e6, "ring", "halving-doubling", "sharded")
-    assert why_fastest(found).startswith("halving-doubling and ring are fastest (within 0.1 %), ")
+    assert verdict(found).startswith(
+        "halving-doubling and ring have the lowest bound (equal within 1 %), and that of sharded is "
+    )
+    assert verdict(found[:2]) == "halving-doubling and ring have the same bound (equal within 1 %)"
+    machine = load_machine("p3.16xlarge")
+    nccl = simulate(machine, "nccl", 160e6)
+    slower = [replace(nccl, strategy=name, sync_time_s=nccl.sync_time_s * f) for name, f in (("a", 1.009), ("b", 1.5))]
+    assert verdict([nccl, *slower[:1]]) == "nccl and a are equal within 1 %"
+    assert verdict([nccl, *slower]).startswith("nccl and a are fastest (equal within 1 %), 1.5 times as fast as b: ")
+    assert verdict([nccl, replace(nccl, strategy="a")]) == "nccl and a are equally fast"

@@ -7,8 +7,16 @@ from math import log2
 
 import pytest
 
-from simulator.collectives.algorithms.binary_tree import in_order_tree, tree_all_reduce, tree_broadcast, tree_reduce
-from simulator.collectives.algorithms.chain import chain_broadcast, chain_reduce, naive_ring_all_reduce
+from simulator.collectives.algorithms.binary_tree import (
+    double_tree_all_reduce,
+    double_tree_broadcast,
+    double_tree_reduce,
+    in_order_tree,
+    tree_all_reduce,
+    tree_broadcast,
+    tree_reduce,
+    two_trees,
+)
 from simulator.collectives.algorithms.direct import (
     direct_all_gather,
     direct_all_reduce,
@@ -16,26 +24,29 @@ from simulator.collectives.algorithms.direct import (
     direct_broadcast,
     direct_reduce,
     direct_reduce_scatter,
+    neighbour_pairs,
+    pairwise_all_to_all,
+    send_recv,
 )
-from simulator.collectives.algorithms.double_tree import (
-    double_tree_all_reduce,
-    double_tree_broadcast,
-    double_tree_reduce,
-    two_trees,
-)
-from simulator.collectives.algorithms.exchange import neighbour_pairs, pairwise_all_to_all, send_recv
 from simulator.collectives.algorithms.halving_doubling import (
     halving_doubling_all_gather,
     halving_doubling_all_reduce,
     halving_doubling_broadcast,
     halving_doubling_reduce,
     halving_doubling_reduce_scatter,
+    recursive_doubling_all_reduce,
 )
-from simulator.collectives.algorithms.owners import push_pull
 from simulator.collectives.algorithms.pipeline import Edge, pipelined
-from simulator.collectives.algorithms.recursive_doubling import recursive_doubling_all_reduce
-from simulator.collectives.algorithms.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
+from simulator.collectives.algorithms.ring import (
+    chain_broadcast,
+    chain_reduce,
+    naive_ring_all_reduce,
+    ring_all_gather,
+    ring_all_reduce,
+    ring_reduce_scatter,
+)
 from simulator.collectives.algorithms.star import (
+    push_pull,
     star_all_gather,
     star_all_reduce,
     star_broadcast,

@@ -5,7 +5,7 @@ import pytest
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Software, Where
 from validate.kinds import COLLECTIVES
-from validate.kinds.collectives import UNSAID, collective_name
+from validate.kinds.collectives import collective_name
 from validate.kinds.kind import Asked
 from validate.tables.cells import NotScored
 from validate.tables.names import Names
@@ -30,7 +30,7 @@ def test_a_plain_row():
         gpus=tuple(range(8)),
         group_size=8,
         gpus_per_process=8,
-        software=Software(nccl=UNSAID),
+        software=Software(nccl=(2, 0)),
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validate.score.statistics import Errors, percentile, relative_error, summarise
+from validate.tables.statistics import Errors, percentile, relative_error, summarise
 
 numpy = pytest.importorskip("numpy", reason="numpy is the oracle")
 

@@ -14,16 +14,16 @@ STEP = [*P3, "--workload", "resnet50", "--batch", "16"]
 ERRORS = {
     "no topology": (
         ["--batch", "16"],
-        "simulate: --topology is needed, for example --topology p3.2xlarge.yaml (--list-topologies)",
+        "simulate: --topology is needed, for example --topology p3.16xlarge.yaml (--list-topologies)",
     ),
     "batch too large": ([*P3, "--batch", "9" * 20], f"simulate: --batch {'9' * 20}: is too large"),
     "length twice": (
         [*P3, "--workload", "gpt2", "--batch", "1", "--seq-len", "200", "--set", "sequence_length=100"],
-        "simulate: --set sequence_length=...: --seq-len says it already; give one of the two",
+        "simulate: --set sequence_length=100: --seq-len says it already; give one of the two",
     ),
     "image twice": (
         [*P3, "--workload", "resnet18", "--batch", "1", "--image", "96", "--set", "image=96"],
-        "simulate: --set image=...: --image says it already; give one of the two",
+        "simulate: --set image=96: --image says it already; give one of the two",
     ),
     "batch no number": ([*P3, "--batch", "x"], "simulate: --batch x: must be a whole number"),
     "batch of none": ([*P3, "--batch", "0"], "simulate: --batch 0: from 1 to 10000000"),
@@ -71,7 +71,7 @@ ERRORS = {
     ),
     "strategy": (
         [*STEP, "--strategy", "ring"],
-        "simulate: --strategy: is about an exchange of gradients; with --batch one device runs a step alone",
+        "simulate: --strategy: is about an exchange, and one device of p3.2xlarge steps alone",
     ),
     "step option without a step": (
         [*P3, "--precision", "fp16"],
@@ -120,8 +120,15 @@ def test_mistakes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_all_misplaced_options_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([*STEP, "--gpus", "1", "--root", "1"]) == 2
-    assert [line.split(":")[1].strip() for line in capsys.readouterr().err.splitlines()] == ["--gpus", "--root"]
+    assert run([*STEP, "--collective", "all-gather", "--root", "1"]) == 2
+    assert [line.split(":")[1].strip() for line in capsys.readouterr().err.splitlines()] == ["--collective", "--root"]
+
+
+def test_all_mistaken_values_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = ["--mode", "trian", "--precision", "fp31", "--batch", "x", "--set", "layers", "--strategy", "rign"]
+    assert run(["--topology", "p3.2xlarg", *wrong]) == 2
+    places = [line.removeprefix("simulate: ").split(" ")[0].strip(":") for line in capsys.readouterr().err.splitlines()]
+    assert places == ["p3.2xlarg", "--mode", "--precision", "--batch", "--set", "--strategy"]
 
 
 def test_a_cpu_computes_by_its_threads(capsys: pytest.CaptureFixture[str]) -> None:
@@ -202,7 +209,7 @@ def test_how_far_to_trust_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert "measured steps of CNNs in fp32 within" in said(*STEP)
     assert said(*STEP).endswith("(before 2019: of the fastest framework alone)")
     assert "measured steps of CNNs in half precision within" in said(*STEP, "--precision", "amp-fp16")
-    a100 = ["--topology", "dgx-a100-80gb", "--workload", "resnet50", "--batch", "16"]
+    a100 = ["--topology", "dgx-a100-80gb", "--gpus", "1", "--workload", "resnet50", "--batch", "16"]
     assert "measured steps of CNNs in TF32 within" in said(*a100)
     assert "2019" not in said(*a100)
     assert said(*STEP, "--precision", "torch") == said(*STEP, "--precision", "fp32")
@@ -337,7 +344,7 @@ def test_what_would_fit_is_in_the_document(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_unset_pytorch_computes_convolutions_in_tf32(capsys: pytest.CaptureFixture[str]) -> None:
-    a100 = ["--topology", "dgx-a100-80gb", "--workload", "resnet50", "--batch", "64"]
+    a100 = ["--topology", "dgx-a100-80gb", "--gpus", "1", "--workload", "resnet50", "--batch", "64"]
     unset, fp32 = _json(capsys, *a100), _json(capsys, *a100, "--precision", "fp32")
     assert unset["options"]["precision"] == "torch"
     assert unset["step_time_s"] < 0.7 * fp32["step_time_s"]

@@ -10,47 +10,49 @@ from simulator.api import Session, simulate_step
 from simulator.questions.options import USUAL, StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
-from simulator.results.step import StepResult
-from simulator.results.step_document import step_document
+from simulator.results.step_document import steps_document
+from simulator.results.training import TrainingResult
 
 ROOT = Path(__file__).resolve().parents[2]
 P3 = Where("p3.2xlarge")
 
 
-def advised(session: Session, workload: str, batch: int, options: StepOptions = USUAL) -> StepResult:
-    found = session.advised(StepQuestion(where=P3, workload=workload, batch=batch, options=options))
-    assert isinstance(found, StepResult)
-    return found
+def advised(session: Session, workload: str, batch: int, options: StepOptions = USUAL) -> TrainingResult:
+    return session.advised(StepQuestion(where=P3, workload=workload, batch=batch, options=options))
 
 
 def keys_of(data: Any) -> set[str]:
-    """Return the keys of *data* and of what is in it, but for those that are names of parts and formats."""
+    """Return the keys of *data* and of what is in it, but for those that are names of parts, formats and streams."""
     if isinstance(data, list):
         return {key for each in data for key in keys_of(each)}
     if not isinstance(data, dict):
         return set()
     found = set(data)
     for name, value in data.items():
-        if name not in ("flop_by_format", "parts_s"):
+        if name == "streams":
+            found |= keys_of(list(value.values()))
+        elif name not in ("flop_by_format", "parts_s", "waits_s"):
             found |= keys_of(value)
     return found
 
 
 def test_every_key_of_a_step_is_explained() -> None:
-    document = step_document(advised(Session(), "alexnet", 32))
+    session = Session()
+    several = session.step(StepQuestion(where=Where("p3.16xlarge"), workload="alexnet", batch=32))
+    document = steps_document([advised(session, "alexnet", 32), several], {"tree with FSDP": "no way"})
     section = (ROOT / "docs" / "results.md").read_text(encoding="utf-8").split("## A step", 1)[1].split("\n## ", 1)[0]
     explained = set(re.findall(r"`(\w+)`", section))
     assert keys_of(document) <= explained
     table = section.split("A step that", 1)[0]
     named = set(re.findall(r"`(\w+)`", "".join(line for line in table.splitlines() if line.startswith("| `"))))
-    words = {"forward", "backward", "update", "compute", "memory", "latency", "host"}
+    words = {"forward", "backward", "update", "compute", "memory", "latency", "host", "exchange"}
     assert named - words <= keys_of(document)
 
 
 def test_advice_is_what_the_command_line_prints() -> None:
     session, inference = Session(), StepOptions(mode="inference")
     large = advised(session, "resnet50", 512)
-    assert not large.memory.fits
+    assert not large.fits
     assert any(words.startswith("--batch ") for words in large.remedies)
     small = advised(session, "resnet50", 8, inference)
     assert small.remedies == ()
@@ -58,4 +60,6 @@ def test_advice_is_what_the_command_line_prints() -> None:
     network = session.network(StepQuestion(where=P3, workload="resnet50", batch=8, options=inference))
     plain = simulate_step(session.machine(P3), network, inference)
     assert plain.step_time_s == small.step_time_s
-    assert plain.alternatives == plain.remedies == ()
+    step = session.step(StepQuestion(where=P3, workload="resnet50", batch=8, options=inference))
+    assert step.step_time_s == small.step_time_s
+    assert step.alternatives == step.remedies == ()

@@ -145,7 +145,7 @@ def test_plans_in_step_become_one_where_they_are_alike():
 def test_embedded_orders_keep_machines_together_and_the_root_first():
     machine = load_machine("p3.16xlarge", n_nodes=3)
     request = make_request(machine, S, collective="broadcast", root=13)
-    order = embed_order(request, tree_all_reduce, pipelined=True)
+    order = embed_order(request, "tree", tree_all_reduce, pipelined=True)
     assert sorted(order) == list(range(24))
     assert order[0] == 13
     assert [rank // 8 for rank in order] == [1] * 8 + [2] * 8 + [0] * 8

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from simulator.errors import InputError
 from simulator.network.machine import compile_machine
 from simulator.topology.load import load_topology, topology_from_text
+from tests.calls import at_most_calls
 from tests.topology_mistakes import CASES, GPUS, HEAD, LINK, devices, link, mesh
 
 
@@ -86,18 +86,15 @@ def test_a_binary_file(tmp_path: Path) -> None:
 
 
 def test_a_device_without_an_end() -> None:
-    start = time.perf_counter()
     with pytest.raises(InputError, match=r"^/dev/zero:1:1: is larger than 4 MB; a topology is a few kB$"):
         load_topology("/dev/zero")
-    assert time.perf_counter() - start < 1
 
 
 def test_a_file_of_10_mb(tmp_path: Path) -> None:
     path = tmp_path / "t.yaml"
     path.write_bytes((HEAD + GPUS + LINK).encode() + b"# filler\n" * 1_200_000)
-    start = time.perf_counter()
-    assert faults_of(str(path)) == [f"{path}:1:1: is larger than 4 MB; a topology is a few kB"]
-    assert time.perf_counter() - start < 1
+    with at_most_calls(100_000):
+        assert faults_of(str(path)) == [f"{path}:1:1: is larger than 4 MB; a topology is a few kB"]
 
 
 _LAUGHS = "".join(
@@ -140,10 +137,8 @@ _LAUGHS = "".join(
     ],
 )
 def test_bombs_are_refused_at_once(text: str, line: str) -> None:
-    start = time.perf_counter()
-    with pytest.raises(InputError) as caught:
+    with at_most_calls(50_000_000), pytest.raises(InputError) as caught:
         topology_from_text(text)
-    assert time.perf_counter() - start < 2
     assert any(found.startswith(f"<text>:{line}") for found in str(caught.value).splitlines())
     assert len(str(caught.value)) < 2_000
 

@@ -252,7 +252,7 @@ def test_machine_names_the_topology_of_one(capsys, tmp_path):
 
 def process(*arguments, stdin=b"", path=ROOT, cwd=None):
     return subprocess.run(
-        [sys.executable, "-m", "validate.cli", *arguments],
+        [sys.executable, "-m", "validate", *arguments],
         input=stdin,
         capture_output=True,
         check=False,

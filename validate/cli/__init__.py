@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-__all__ = ["main"]
+from simulator.console.run import run_app
+from validate.cli.app import app
+
+__all__ = ["app", "main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
-    from simulator.console.run import run_app
-    from validate.cli.app import app
-
     sys.exit(run_app(app, "validate", arguments))

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from simulator.errors import InputError
-from validate.cli.app_measure import cluster, describe, import_, run
-from validate.cli.options import EPILOG, Debug, Json, Quiet
+from validate.cli.options import EPILOG, Calibration, Debug, Json, Quiet, Text, Texts, Trust, argument, option
 
 __all__ = ["app"]
 
@@ -40,57 +39,22 @@ def _validate(
 
 @app.command("score", epilog=EPILOG)
 def score(
-    tables: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="TABLE.csv", help="Tables of measurements; - is standard input."),
-    ] = None,
-    out: Annotated[
-        str | None, typer.Option("--out", metavar="FILE", help="Write every row with its prediction and error as CSV.")
-    ] = None,
+    tables: Annotated[Texts, argument("TABLE.csv", "Tables of measurements; - is standard input.")] = None,
+    out: Annotated[Text, option("FILE", "Write every row with its prediction and error as CSV.")] = None,
     json: Json = False,
-    topology: Annotated[
-        str | None,
-        typer.Option("--topology", metavar="FILE", help="The machine of all rows: a path or a built-in name."),
-    ] = None,
-    machine: Annotated[
-        list[str] | None,
-        typer.Option("--machine", metavar="NAME=FILE", help="The topology of one machine of the tables; repeatable."),
-    ] = None,
-    strategy: Annotated[
-        str | None, typer.Option("--strategy", metavar="NAME", help="What predicts collectives; nccl if not said.")
-    ] = None,
+    topology: Annotated[Text, option("FILE", "The machine of all rows: a path or a built-in name.")] = None,
+    machine: Annotated[Texts, option("NAME=FILE", "The topology of one machine of the tables; repeatable.")] = None,
+    strategy: Annotated[Text, option("NAME", "What predicts collectives; nccl if not said.")] = None,
     device: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--device",
-            metavar="[NAME=]PART",
-            help="The GPU part of one device of tables of operators, or of all; repeatable.",
-        ),
+        Texts, option("[NAME=]PART", "The GPU part of one device of tables of operators, or of all; repeatable.")
     ] = None,
     calibrate: Annotated[
-        str | None,
-        typer.Option(
-            "--calibrate",
-            metavar="ROWS",
-            help="Fit each device's constants to so many of its rows, and show the error on the others.",
-        ),
+        Text, option("ROWS", "Fit each device's constants to so many of its rows, and show the error on the others.")
     ] = None,
-    calibration: Annotated[
-        str | None, typer.Option("--calibration", metavar="FILE", help="Use what validate calibrate wrote.")
-    ] = None,
-    baselines: Annotated[
-        str | None,
-        typer.Option("--baselines", metavar="FILE", help="Predictions of others, by row_id, to show beside."),
-    ] = None,
-    trust: Annotated[
-        str, typer.Option("--trust", metavar="A,B", help="Grades that count; others are predicted only.")
-    ] = "A,B",
-    by: Annotated[
-        str | None,
-        typer.Option(
-            "--by", metavar="COLUMN,...", help="Group by machine, collective, decade, size, op or any column."
-        ),
-    ] = None,
+    calibration: Calibration = None,
+    baselines: Annotated[Text, option("FILE", "Predictions of others, by row_id, to show beside.")] = None,
+    trust: Trust = "A,B",
+    by: Annotated[Text, option("COLUMN,...", "Group by machine, collective, decade, size, op or any column.")] = None,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -124,32 +88,19 @@ def score(
 
 @app.command("fit", epilog=EPILOG)
 def fit(
-    tables: Annotated[
-        list[str] | None, typer.Argument(metavar="TABLE.csv", help="Tables of measured collectives, or of operators.")
-    ] = None,
+    tables: Annotated[Texts, argument("TABLE.csv", "Tables of measured collectives, or of operators.")] = None,
     hold_out: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--hold-out", metavar="NAME", help="A machine (or device) that is judged and not fitted to; repeatable."
-        ),
+        Texts, option("NAME", "A machine (or device) that is judged and not fitted to; repeatable.")
     ] = None,
     leave_one_out: Annotated[
-        str | None,
-        typer.Option(
-            "--leave-one-out",
-            metavar="place|generation",
-            help="Judge each device or machine, or each generation of GPUs, by a fit to all others.",
-        ),
+        Text,
+        option("place|generation", "Judge each device or machine, or each generation of GPUs, by a fit to all others."),
     ] = None,
     only: Annotated[
-        str | None,
-        typer.Option(
-            "--only",
-            metavar="FAMILY,...",
-            help="gemm, tensor_product, attention, memory_bound, convolution, recurrence, nccl; else all.",
-        ),
+        Text,
+        option("FAMILY,...", "gemm, tensor_product, attention, memory_bound, convolution, recurrence, nccl; else all."),
     ] = None,
-    jobs: Annotated[str, typer.Option("--jobs", metavar="COUNT", help="Processes that fit at once.")] = "1",
+    jobs: Annotated[str, option("COUNT", "Processes that fit at once.")] = "1",
     write: Annotated[
         bool, typer.Option("--write", help="Write the constants into the files that models read.")
     ] = False,
@@ -181,20 +132,13 @@ def fit(
 @app.command("calibrate", epilog=EPILOG)
 def calibrate(
     table: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="MEASUREMENTS", help="The folder of validate run, or a table of operators; - is standard input."
-        ),
+        Text,
+        argument("MEASUREMENTS", "The folder of validate run, or a table of operators; - is standard input."),
     ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option("--device", metavar="PART", help="What was measured; of a folder where it does not say itself."),
-    ] = None,
-    topology: Annotated[
-        str | None, typer.Option("--topology", metavar="FILE", help="Of a folder: the machine that was measured.")
-    ] = None,
-    out: Annotated[str | None, typer.Option("--out", metavar="FILE", help="Write the YAML there.")] = None,
-    trust: Annotated[str, typer.Option("--trust", metavar="A,B", help="Grades of the rows that are used.")] = "A,B",
+    device: Annotated[Text, option("PART", "What was measured; of a folder where it does not say itself.")] = None,
+    topology: Annotated[Text, option("FILE", "Of a folder: the machine that was measured.")] = None,
+    out: Annotated[Text, option("FILE", "Write the YAML there.")] = None,
+    trust: Annotated[str, option("A,B", "Grades of the rows that are used.")] = "A,B",
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -216,42 +160,22 @@ def calibrate(
 
 @app.command("compare", epilog=EPILOG)
 def compare(
-    folder: Annotated[
-        str | None, typer.Argument(metavar="MEASURED/", help="The folder that validate run wrote.")
-    ] = None,
-    topology: Annotated[
-        str | None,
-        typer.Option("--topology", metavar="FILE", help="The machine that was measured: a path or a built-in name."),
-    ] = None,
-    device: Annotated[
-        list[str] | None,
-        typer.Option("--device", metavar="[NAME=]PART", help="The part of a device of the tables; repeatable."),
-    ] = None,
-    calibration: Annotated[
-        str | None, typer.Option("--calibration", metavar="FILE", help="Use what validate calibrate wrote.")
-    ] = None,
+    folder: Annotated[Text, argument("MEASURED/", "The folder that validate run wrote.")] = None,
+    topology: Annotated[Text, option("FILE", "The machine that was measured: a path or a built-in name.")] = None,
+    device: Annotated[Texts, option("[NAME=]PART", "The part of a device of the tables; repeatable.")] = None,
+    calibration: Calibration = None,
     calibrate: Annotated[
-        str | None,
-        typer.Option(
-            "--calibrate",
-            metavar="ROWS|TIME",
-            help="Fit to so many operators (50), or to what is measured in a time (120s); judge on the others.",
+        Text,
+        option(
+            "ROWS|TIME", "Fit to so many operators (50), or to what is measured in a time (120s); judge on the others."
         ),
     ] = None,
-    calibrated_by: Annotated[
-        str | None,
-        typer.Option("--calibrated-by", metavar="SHORT/", help="Fit to this folder; judge on what it did not ask."),
-    ] = None,
+    calibrated_by: Annotated[Text, option("SHORT/", "Fit to this folder; judge on what it did not ask.")] = None,
     again: Annotated[
-        str | None,
-        typer.Option("--with", metavar="AGAIN/", help="Show the drift to another measurement of the same machine."),
+        Text, option("AGAIN/", "Show the drift to another measurement of the same machine.", "--with")
     ] = None,
-    report: Annotated[
-        str | None, typer.Option("--report", metavar="FILE.html", help="Write all of it as one page, with plots.")
-    ] = None,
-    trust: Annotated[
-        str, typer.Option("--trust", metavar="A,B", help="Grades that count; others are predicted only.")
-    ] = "A,B",
+    report: Annotated[Text, option("FILE.html", "Write all of it as one page, with plots.")] = None,
+    trust: Trust = "A,B",
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -280,5 +204,140 @@ def compare(
     )
 
 
-for _name, _command in (("run", run), ("cluster", cluster), ("describe", describe), ("import", import_)):
-    app.command(_name, epilog=EPILOG)(_command)
+@app.command("run", epilog=EPILOG)
+def run(
+    topology: Annotated[Text, option("FILE", "What this machine is: a path or a built-in name.")] = None,
+    out: Annotated[str, option("DIR", "The folder of the tables; what it holds already is kept.")] = "measured",
+    only: Annotated[
+        Text, option("GROUP,...", "ops, launch, memory, copies, overlap, steps, storage, collectives.")
+    ] = None,
+    device: Annotated[Text, option("NAME", "cuda:0 or cpu; the first GPU if not said.")] = None,
+    budget: Annotated[Text, option("TIME", "Begin no case after this time: 120s, 5min.")] = None,
+    machine: Annotated[Text, option("NAME", "The machine's name in the tables.")] = None,
+    within: Annotated[Text, option("PART", "Repeat until the median is known to this: 1% if not said.")] = None,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Measure this machine: operators, steps, copies, memory, launches, collectives.
+
+    Needs torch.  Every row is on the disk when it is measured; the same command goes on where an
+    interrupted one ended.  run.json holds what the machine reports of itself, and what was not
+    measured and why.  Where torch is all there is, python -m validate.measure does the same,
+    without --topology.  A topology that the machine contradicts is refused before anything is measured.
+    """
+    del debug  # read from the arguments where errors are shown
+    from validate.cli.run import run_command
+
+    status = run_command(
+        out=out,
+        topology=topology,
+        only=only,
+        device=device,
+        budget=budget,
+        machine=machine,
+        within=within,
+        quiet=quiet,
+    )
+    if status:
+        raise typer.Exit(status)
+
+
+@app.command("cluster", epilog=EPILOG)
+def cluster(
+    nodes: Annotated[str, option("N,...", "Hosts: 4, 2,4 or 2-6.")] = "4",
+    rate: Annotated[Texts, option("RATE,...", "Of each link, one way: 100Mbit/s (if not said), 1Gbit/s.")] = None,
+    delay: Annotated[Text, option("TIME", "From host to host, one way, on top: 1ms.")] = None,
+    sizes: Annotated[str, option("SIZE,...", "Bytes that each host exchanges.")] = "1MB,4MB,16MB",
+    strategies: Annotated[
+        str,
+        option(
+            "NAME,...", "ring and broadcast (gloo), parameter-server (-N: N servers; -colocated: one on each host)."
+        ),
+    ] = "ring,parameter-server,parameter-server-colocated,broadcast",
+    repeat: Annotated[str, option("COUNT", "Times of each case, at most.")] = "15",
+    budget: Annotated[str, option("TIME", "Time to measure, about.")] = "10 min",
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Predict with the rate that a plain TCP stream reached.")
+    ] = False,
+    out: Annotated[Text, option("DIR", "Write collectives.csv, cluster.json and a topology for each rate.")] = None,
+    topology: Annotated[Text, option("FILE", "Write the topology, for simulate --topology.")] = None,
+    json: Json = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands, and run none.")] = False,
+    clean: Annotated[bool, typer.Option("--clean", help="Remove what a crashed run has left, and do no more.")] = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Measure a real network of hosts on this machine, and predict the same.
+
+    Hosts are network namespaces of Linux, joined by veth pairs and a bridge, each link with a rate
+    (tc tbf). torch.distributed with gloo, and push and pull over TCP, run on them; the
+    simulator predicts the same from the rate alone. All of it is removed at the end.
+    Needs ip and tc, the right to make namespaces, and torch. docs/cluster.md explains it.
+    """
+    del debug  # read from the arguments where errors are shown
+    from validate.cli.cluster import cluster_command
+
+    cluster_command(
+        nodes=nodes,
+        rates=rate or ["100Mbit/s"],
+        sizes=sizes,
+        strategies=strategies,
+        delay=delay,
+        repeat=repeat,
+        budget=budget,
+        calibrate=calibrate,
+        out=out,
+        topology=topology,
+        as_json=json,
+        dry_run=dry_run,
+        clean=clean,
+        quiet=quiet,
+    )
+
+
+@app.command("describe", epilog=EPILOG)
+def describe(
+    out: Annotated[Text, option("FILE", "Write the draft there, not to standard output.")] = None,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Draft a topology of this machine from what the system and the driver report.
+
+    What they do not say, the bandwidth of the CPU's memory above all, is an estimate marked UNVERIFIED.
+    The draft is for simulate --topology, validate run --topology and validate compare --topology.
+    """
+    del debug  # read from the arguments where errors are shown
+    from validate.cli.describe import describe_command
+
+    describe_command(out=out, quiet=quiet)
+
+
+@app.command("import", epilog=EPILOG)
+def import_(
+    collection: Annotated[str, argument("COLLECTION", "What is read: aiconfigurator.")],
+    source: Annotated[str, argument("WHEEL|FOLDER", "The package, as a wheel or unpacked.")],
+    out: Annotated[Text, option("DIR", "A folder for each device is made there.")] = None,
+    device: Annotated[Text, option("PART,...", "Of these devices; all if not said.")] = None,
+    sample: Annotated[Text, option("1/N", "Of N shapes one, chosen by its hash.")] = None,
+    sample_attention: Annotated[Text, option("1/N", "Of attention's; as --sample if not said.")] = None,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Write measurements that others publish as tables for validate score.
+
+    aiconfigurator: NVIDIA's package on PyPI, with products of matrices, attention and collectives measured on
+    its data-centre GPUs.  Nothing is downloaded.  What is left out is counted on standard error, with the reason.
+    docs/published.md explains it.
+    """
+    del debug  # read from the arguments where errors are shown
+    from validate.cli.import_ import import_command
+
+    import_command(
+        collection,
+        source,
+        out=out,
+        device=device,
+        sample=sample,
+        sample_attention=sample_attention,
+        quiet=quiet,
+    )

@@ -6,13 +6,13 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from simulator.console.files import OutputFile
 from simulator.errors import Fault, InputError, one_line
 from simulator.topology.catalogue import load_part
+from validate.cli.output import opened, tell
+from validate.cli.words import TRUSTED, grades_in
 from validate.compare.folder import RECORD
 from validate.compare.reported import contradiction
 from validate.constants.calibrate import Calibrated, fit_calibration
@@ -32,17 +32,11 @@ _REASONS = 8  # that one message names
 
 
 def calibrate_command(
-    file: str | None, *, device: str | None, out: str | None = None, trust: str = "A,B", quiet: bool = False
+    file: str | None, *, device: str | None, out: str | None = None, trust: str = TRUSTED, quiet: bool = False
 ) -> None:
     """Fit the factors of *device* to the operators measured in *file* and write them as YAML.
 
-    Raises
-    ------
-    InputError
-        Where an option or the table cannot be used.
-    MissingDependency
-        Where SciPy is not installed.
-
+    Raises InputError where an option or the table cannot be used; MissingDependency where SciPy is not installed.
     """
     if file is None:
         raise InputError("a table is needed, for example: validate calibrate --device v100-pcie-32gb ops.csv")
@@ -50,14 +44,12 @@ def calibrate_command(
         raise InputError("--device is needed: the GPU part that was measured (simulate --list-parts)")
     if device not in device_names():
         raise InputError(f"--device: no GPU or CPU part '{one_line(device, 60)}'; {near_device(device)}")
-    grades = {grade.strip().upper() for grade in trust.split(",")}
-    if not all(grades):
-        raise InputError(f"--trust: grades such as A,B are needed, with commas between; got '{one_line(trust, 60)}'")
+    grades = set(grades_in(trust))
     if out is not None and same_file(file, out):
         raise InputError(f"--out {one_line(out)}: is the table; name another file")
     part = device_names()[device]
     _check_measured(file, part)
-    with OutputFile("--out", out) if out is not None else nullcontext() as output:
+    with opened(out) as output:
         names = Names()
         table, found, skipped = _rows(file, part, grades, names)
         points = calibrating_rows(table, found, {row.digest for row in found})
@@ -68,10 +60,8 @@ def calibrate_command(
             output.write(text.encode())
     if out is None:
         sys.stdout.write(text)
-    if not quiet and sys.stderr is not None:
-        where = "" if out is None else f"; wrote {one_line(out)}"
-        sys.stderr.write(f"{part}: {_summary(rows, fitted)}{where}\n")
-        sys.stderr.writelines(f"{line}\n" for line in skipped_table("not used", skipped))
+    where = "" if out is None else f"; wrote {one_line(out)}"
+    tell([f"{part}: {_summary(rows, fitted)}{where}", *skipped_table("not used", skipped)], quiet=quiet)
 
 
 def _check_measured(file: str, part: str) -> None:

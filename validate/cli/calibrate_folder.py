@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from contextlib import nullcontext
 from pathlib import Path
 
-from simulator.console.files import OutputFile
 from simulator.errors import InputError, one_line
+from validate.cli.output import opened, tell
+from validate.cli.words import TRUSTED, grades_in
 from validate.compare.calibrating import Bench, Fitted
-from validate.compare.comparison import Asked, fit_folder, step_digest
+from validate.compare.comparison import Asked, asked_digest, fit_folder
 from validate.compare.folder import read_folder
-from validate.compare.grades import read_grades
 from validate.compare.places import find_places
-from validate.compare.rows import ComparedRow
 from validate.constants.calibrate import Calibrated
 from validate.constants.calibration_text import calibration_yaml
 from validate.constants.rows import AskedRow
-from validate.kinds.operators import COLUMNS_ASKED
+from validate.kinds import OPERATORS, STEPS
 from validate.score.scoring import Scoring, ScoringOptions
-from validate.score.statistics import summarise
 from validate.tables.csv_text import Record
 from validate.tables.files import STDIN
-from validate.tables.sample import digest
+from validate.tables.statistics import summarise
 
 __all__ = ["calibrate_folder", "is_folder"]
 
@@ -42,25 +39,20 @@ def calibrate_folder(
     device: str | None = None,
     topology: str | None = None,
     out: str | None = None,
-    trust: str = "A,B",
+    trust: str = TRUSTED,
     quiet: bool = False,
 ) -> None:
     """Fit the constants of what was measured in the folder *name* and write them as YAML.
 
-    Raises
-    ------
-    InputError
-        Where an option or the folder cannot be used, or it holds too little to fit to.
-    MissingDependency
-        Where SciPy is not installed.
-
+    Raises InputError where an option or the folder cannot be used, or it holds too little to fit to;
+    MissingDependency where SciPy is not installed.
     """
     if name is None:
         raise InputError("a folder is needed, for example: validate calibrate measured/ --out mine.calibration.yaml")
     folder = read_folder(name)
-    grades = read_grades(trust, folder)
+    grades = grades_in(trust, folder)
     asked = Asked(topology, (device,) if device else (), trust=grades)
-    with OutputFile("--out", out) if out is not None else nullcontext() as output:
+    with opened(out) as output:
         places = find_places(folder, asked.topology, asked.devices)
         bench = Bench(places.part, Scoring(ScoringOptions(topology=places.topology, devices=places.devices)).names)
         fitted, rows = fit_folder(bench, folder, asked)
@@ -69,17 +61,16 @@ def calibrate_folder(
             output.write(text.encode())
     if out is None:
         sys.stdout.write(text)
-    if not quiet and sys.stderr is not None:
-        where = "" if out is None else f"; wrote {one_line(out)}"
-        sys.stderr.write(f"{places.part}: {_summary(bench, fitted)}{where}\n")
-        skipped = Counter(row.skipped for row in rows if row.skipped)
-        sys.stderr.writelines(f"not used: {count} rows: {reason}\n" for reason, count in skipped.most_common())
+    where = "" if out is None else f"; wrote {one_line(out)}"
+    skipped = Counter(row.skipped for row in rows if row.skipped).most_common()
+    unused = (f"not used: {count} rows: {reason}" for reason, count in skipped)
+    tell([f"{places.part}: {_summary(bench, fitted)}{where}", *unused], quiet=quiet)
 
 
 def folder_yaml(part: str, table: str, bench: Bench, fitted: Fitted) -> str:
     """Return the file that says *fitted* of the device *part*, and what of the folder *table* it came from."""
     rows = [
-        AskedRow(Record(row.line, ()), row.asked, row.cells["op"], _digest(row))
+        AskedRow(Record(row.line, ()), row.asked, row.cells["op"], asked_digest(row, OPERATORS))
         for row in fitted.rows
         if row.asked is not None
     ]
@@ -92,12 +83,8 @@ def folder_yaml(part: str, table: str, bench: Bench, fitted: Fitted) -> str:
         rows,
         Calibrated(fitted.calibration, spread, left or (0.0,)),
         others={name: count for name, count in others.items() if count},
-        asked=[step_digest(row) for row in fitted.steps],
+        asked=[asked_digest(row, STEPS) for row in fitted.steps],
     )
-
-
-def _digest(row: ComparedRow) -> str:
-    return digest({column: row.cells.get(column, "") for column in COLUMNS_ASKED})
 
 
 def _summary(bench: Bench, fitted: Fitted) -> str:

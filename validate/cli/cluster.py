@@ -13,21 +13,19 @@ from simulator.console.progress import Progress
 from simulator.console.style import choose_style
 from simulator.errors import InputError, one_line
 from simulator.units import format_duration
+from validate.cli.output import show, tell
 from validate.machine.cluster.cases import Case, make_cases, read_duration
 from validate.machine.cluster.commands import Shape, make_commands, remove_commands, shape_commands, steer_commands
 from validate.machine.cluster.crew import worker_command
 from validate.machine.cluster.document import document
 from validate.machine.cluster.environment import environment
 from validate.machine.cluster.files import Files
-from validate.machine.cluster.leftovers import leftovers, remove_leftovers
-from validate.machine.cluster.limits import limited, limited_words
 from validate.machine.cluster.names import Names
-from validate.machine.cluster.outcome import Outcome
-from validate.machine.cluster.predict import Predictor
-from validate.machine.cluster.report import report
+from validate.machine.cluster.network import leftovers, remove_leftovers, removed_on_signals
+from validate.machine.cluster.outcome import Outcome, Predictor
+from validate.machine.cluster.report import limited, limited_words, report
 from validate.machine.cluster.rights import check_machine, check_rights, check_torch
 from validate.machine.cluster.run import Measured, least_s, run_cases
-from validate.machine.cluster.signals import removed_on_signals
 
 __all__ = ["cluster_command"]
 
@@ -51,16 +49,12 @@ def cluster_command(
 ) -> None:
     """Make the network, measure, predict, compare, print; or what *dry_run* or *clean* ask instead.
 
-    Raises
-    ------
-    ToposimError
-        Where an option cannot be used, this machine cannot hold the network, or a host fails.
-
+    Raises ToposimError where an option cannot be used, this machine cannot hold the network, or a host fails.
     """
     if clean:
         check_machine()
         removed = remove_leftovers()
-        _print("".join(f"removed {name}\n" for name in removed) or "nothing was left behind\n")
+        show("".join(f"removed {name}\n" for name in removed) or "nothing was left behind\n")
         return
     cases = make_cases(nodes, rates, sizes, strategies, delay)
     repeats = _repeats(repeat)
@@ -73,7 +67,7 @@ def cluster_command(
     with ExitStack() as stack:
         if dry_run:
             Files(stack, None, topology, shapes, most).write_topologies()
-            _print(_commands(names, shapes, most))
+            show(_commands(names, shapes, most))
             return
         about_s = [Predictor().predict_s(case) for case in cases]
         if least_s(about_s) > budget_s:
@@ -88,7 +82,9 @@ def cluster_command(
         with removed_on_signals():
             check_rights(names, delay=any(shape.delay_s for shape in shapes))
         facts, measured = environment(), Measured()
-        _say(_leftovers(), quiet)
+        if left := leftovers():
+            said = f"an earlier run has left {len(left)} namespaces behind; validate cluster --clean removes them"
+            tell([said], quiet=quiet)
         progress = stack.enter_context(Progress(len(cases), "measuring", quiet=quiet))
         try:
             with removed_on_signals():
@@ -104,13 +100,13 @@ def cluster_command(
             facts |= measured.versions
             if outcomes:
                 files.write(outcomes, measured, facts, calibrated=calibrate)
-                _say([limited_words(shape, measured.probes[shape]) for shape in limited(measured.probes)], quiet)
-                _say([f"wrote {one_line(path)}" for path in files.written], quiet)
+                tell((limited_words(shape, measured.probes[shape]) for shape in limited(measured.probes)), quiet=quiet)
+                tell((f"wrote {one_line(path)}" for path in files.written), quiet=quiet)
     if as_json:
         found = document(outcomes, measured.probes, facts, calibrated=calibrate)
-        _print(json.dumps(found, indent=2, allow_nan=False) + "\n")
+        show(json.dumps(found, indent=2, allow_nan=False) + "\n")
     else:
-        _print(report(outcomes, measured.probes, choose_style(sys.stdout)))
+        show(report(outcomes, measured.probes, choose_style(sys.stdout)))
 
 
 def _outcomes(cases: Sequence[Case], measured: Measured, *, calibrate: bool) -> list[Outcome]:
@@ -128,24 +124,7 @@ def _commands(names: Names, shapes: Sequence[Shape], most: int) -> str:
     return "".join(f"{shlex.join(line)}\n" for line in lines)
 
 
-def _leftovers() -> list[str]:
-    left = leftovers()
-    if not left:
-        return []
-    return [f"an earlier run has left {len(left)} namespaces behind; validate cluster --clean removes them"]
-
-
 def _repeats(text: str) -> int:
     if not re.fullmatch(r"0*([3-9]|[1-9]\d{1,3})", text.strip(), re.ASCII):
         raise InputError(f"--repeat: a number from 3 on is needed, such as 15; got '{one_line(text, 40)}'")
     return int(text)
-
-
-def _print(text: str) -> None:
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
-
-
-def _say(lines: Sequence[str], quiet: bool) -> None:
-    if not quiet and sys.stderr is not None:
-        sys.stderr.writelines(f"{line}\n" for line in lines)

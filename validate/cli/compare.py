@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
 
-from simulator.console.files import OutputFile
 from simulator.console.style import choose_style
 from simulator.errors import InputError, one_line
-from validate.compare.comparison import Asked, Comparison, compare
+from validate.cli.output import opened, show, tell
+from validate.cli.words import TRUSTED, grades_in
+from validate.compare.comparison import Asked, compare
 from validate.compare.document import comparison_document
 from validate.compare.folder import read_folder
-from validate.compare.grades import read_grades
 from validate.compare.text import comparison_text
 
 __all__ = ["compare_command"]
@@ -27,7 +26,7 @@ def compare_command(
     calibration: str | None = None,
     calibrate: str | None = None,
     calibrated_by: str | None = None,
-    trust: str = "A,B",
+    trust: str = TRUSTED,
     again: str | None = None,
     report: str | None = None,
     as_json: bool = False,
@@ -35,18 +34,13 @@ def compare_command(
 ) -> None:
     """Set the measurements in *folder* beside their prediction and print what is found.
 
-    Raises
-    ------
-    InputError
-        Where an option or the folder cannot be used.
-    MissingDependency
-        Where calibrating needs SciPy and it is not installed.
-
+    Raises InputError where an option or the folder cannot be used; MissingDependency where calibrating needs SciPy
+    and it is not installed.
     """
     if folder is None:
         raise InputError("a folder is needed, for example: validate compare measured/")
     measured = read_folder(folder)
-    grades = read_grades(trust, measured)
+    grades = grades_in(trust, measured)
     second = read_folder(again, "--with") if again is not None else None
     if calibrate is not None and calibrated_by is not None:
         raise InputError("--calibrate fits to a part of this folder, --calibrated-by to another; one of the two")
@@ -54,8 +48,7 @@ def compare_command(
         raise InputError("--calibration is predicted with; what would be fitted here is judged from the data sheet on")
     short = read_folder(calibrated_by, "--calibrated-by") if calibrated_by is not None else None
     asked = Asked(topology, tuple(devices), calibration, calibrate, grades)
-    with ExitStack() as stack:
-        output = stack.enter_context(OutputFile("--report", report)) if report is not None else None
+    with opened(report, "--report") as output:
         found = compare(measured, asked, second, short)
         document = comparison_document(found)
         if output is not None:
@@ -63,19 +56,10 @@ def compare_command(
 
             output.write(comparison_page(document).encode())
     if as_json:
-        text = json.dumps(document, indent=2, allow_nan=False) + "\n"
+        show(json.dumps(document, indent=2, allow_nan=False) + "\n")
     else:
-        text = comparison_text(found, choose_style(sys.stdout))
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
-    if not quiet and sys.stderr is not None:
-        sys.stderr.writelines(f"{line}\n" for line in _remarks(found, report))
-
-
-def _remarks(found: Comparison, report: str | None) -> list[str]:
-    said = []
+        show(comparison_text(found, choose_style(sys.stdout)))
     if not any(row.counts for row in found.rows):
-        said.append("no row was judged; the reasons are below the table")
+        tell(["no row was judged; the reasons are below the table"], quiet=quiet)
     if report is not None:
-        said.append(f"wrote {one_line(report)}")
-    return said
+        tell([f"wrote {one_line(report)}"], quiet=quiet)

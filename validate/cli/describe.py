@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import nullcontext
 
-from simulator.console.files import OutputFile
 from simulator.errors import one_line
+from validate.cli.output import opened, tell
 from validate.machine.describe.disk import disk_part
 from validate.machine.describe.draft import draft
 from validate.machine.describe.graphics import Card, ask_driver
@@ -18,33 +17,21 @@ __all__ = ["describe_command", "described"]
 
 
 def describe_command(*, out: str | None = None, quiet: bool = False) -> None:
-    """Draft a topology of this machine, to *out* or to standard output.
-
-    Raises
-    ------
-    InputError
-        Where *out* cannot be written.
-
-    """
-    with OutputFile("--out", out) if out is not None else nullcontext() as output:
+    """Draft a topology of this machine, to *out* or standard output; raises InputError where it cannot be written."""
+    with opened(out) as output:
         usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
         text, remarks = described(read_processor(usable=usable), *ask_driver(), disk=disk_part())
         if output is not None:
             output.write(text.encode())
     if out is None:
         sys.stdout.write(text)
-    if not quiet and sys.stderr is not None:
-        estimates = sum("UNVERIFIED" in line for line in text.splitlines()[1:])
-        said = [*remarks]
-        if estimates:
-            said.append(
-                f"{estimates} figure{'s are estimates' if estimates > 1 else ' is an estimate'}: see UNVERIFIED"
-            )
-        if out is not None:
-            said.append(
-                f"wrote {one_line(out)}; try: simulate --topology {one_line(out)} --workload resnet18 --batch 8"
-            )
-        sys.stderr.writelines(f"{line}\n" for line in said)
+    estimates = sum("UNVERIFIED" in line for line in text.splitlines()[1:])
+    said = [*remarks]
+    if estimates:
+        said.append(f"{estimates} figure{'s are estimates' if estimates > 1 else ' is an estimate'}: see UNVERIFIED")
+    if out is not None:
+        said.append(f"wrote {one_line(out)}; try: simulate --topology {one_line(out)} --workload resnet18 --batch 8")
+    tell(said, quiet=quiet)
 
 
 def described(

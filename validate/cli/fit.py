@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 from simulator.console.progress import Progress
@@ -15,11 +16,12 @@ from simulator.console.style import Style, choose_style
 from simulator.errors import InputError, nearest, one_line
 from simulator.results.columns import lay_out
 from validate.constants.families import FAMILIES, Family
-from validate.constants.fit import Fitted, Group, errors_of, fit_family, group_of, is_held_out, rows_of
+from validate.constants.fit import Fitted, Group, counts, errors_of, fit_family, group_of, is_held_out, rows_of
 from validate.constants.material import FitRow, read_rows
 from validate.constants.write import write_constants
-from validate.score.statistics import Errors, summarise
+from validate.tables.files import STDIN
 from validate.tables.names import Names
+from validate.tables.statistics import Errors, summarise
 
 __all__ = ["fit_tables"]
 
@@ -69,6 +71,8 @@ def fit_tables(
     """
     if not files:
         raise InputError("a table is needed, for example: validate fit ops.csv")
+    if STDIN in files:
+        raise InputError("-: a file is needed, as each process that fits reads the tables")
     if not re.fullmatch(r"0*[1-9][0-9]?", jobs.strip(), re.ASCII):
         raise InputError(f"--jobs: a number of processes such as 2 is needed; got '{one_line(jobs, 60)}'")
     if leave_one_out not in (None, "place", "generation"):
@@ -76,7 +80,8 @@ def fit_tables(
     if write and hold_out:
         raise InputError("--write: a fit that holds something out is to judge, not to use")
     families = _families(only)
-    rows = read_rows(files, Names(), {family.kind for family in families})
+    _read.cache_clear()
+    _, rows = _read(tuple(files))
     families = [family for family in families if rows_of(family, rows)]
     if not families:
         raise InputError("no row is left to fit to")
@@ -87,6 +92,8 @@ def fit_tables(
         for item in _run(tasks, int(jobs)):
             done.append(item)
             progress.advance(item.task.family)
+    if not any(item.fitted.rows for item in done):
+        raise InputError("no row is left to fit to")
     if as_json:
         sys.stdout.write(json.dumps(_document(done, hold_out), indent=2, allow_nan=False) + "\n")
     else:
@@ -97,6 +104,12 @@ def fit_tables(
                 for path in write_constants(_BY_NAME[item.task.family], item.fitted):
                     if not quiet and sys.stderr is not None:
                         sys.stderr.write(f"wrote {one_line(path)}\n")
+
+
+@lru_cache(maxsize=1)
+def _read(files: tuple[str, ...]) -> tuple[Names, list[FitRow]]:
+    names = Names()
+    return names, read_rows(files, names, {family.kind for family in FAMILIES})
 
 
 def _families(only: str | None) -> list[Family]:
@@ -134,8 +147,8 @@ def _run(tasks: Sequence[_Task], jobs: int) -> Iterator[_Done]:
 
 def _fit(task: _Task) -> _Done:
     family = _BY_NAME[task.family]
-    names = Names()
-    rows = rows_of(family, read_rows(task.files, names, {family.kind}, family.ops))
+    names, read = _read(task.files)
+    rows = rows_of(family, read)
     is_short = task.judged is not None
     fitted = fit_family(
         family,
@@ -159,7 +172,9 @@ def _what(family: Family, row: FitRow, task: _Task) -> str:
         return f"{task.judged[0]} left out"
     if any(group_of(row, what) == name for what, name in task.without):
         return "held out"
-    return "shapes held out" if is_held_out(family, row) else "fitted"
+    if is_held_out(family, row):
+        return "shapes held out"
+    return "fitted" if counts(family, row) else "not fitted to"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +196,7 @@ def _groups(done: Sequence[_Done]) -> list[_Group]:
     groups: dict[tuple[str, str | None, str | None], list[float]] = {}
     for item in done:
         for what, op, place, error in item.errors:
-            is_seen = what in ("fitted", "shapes held out")
+            is_seen = what in ("fitted", "not fitted to", "shapes held out")
             for key in ((None, None), (op, None), *(() if is_seen else ((None, place), (op, place)))):
                 groups.setdefault((what, *key), []).append(error)
     ordered = sorted(groups.items(), key=lambda group: tuple(word or "" for word in group[0]))

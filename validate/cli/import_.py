@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -10,12 +9,13 @@ from pathlib import Path
 
 from simulator.console.files import OutputFile
 from simulator.errors import InputError, nearest, one_line
+from validate.cli.output import tell
 from validate.importing.aiconfigurator import Source, Table
 from validate.importing.attention import attention_rows
 from validate.importing.nccl import collective_rows
 from validate.importing.products import product_rows, read_products
-from validate.importing.sample import Share
 from validate.importing.tables import COLLECTIVES, OPERATORS, LeftOut, csv_of
+from validate.tables.share import Share
 
 __all__ = ["FORMATS", "import_command"]
 
@@ -34,11 +34,7 @@ def import_command(
 ) -> None:
     """Write the measurements in *root* as tables, into a folder of *out* for each device.
 
-    Raises
-    ------
-    InputError
-        Where an option or a file cannot be used; nothing is written then.
-
+    Raises InputError where an option or a file cannot be used; nothing is written then.
     """
     if what not in FORMATS:
         raise InputError(f"no such collection: '{one_line(what, 60)}'; {nearest(what, FORMATS)}")
@@ -51,8 +47,8 @@ def import_command(
     products = read_products(source)
     left_out: LeftOut = Counter()
     if device is None:
-        for folder in source.unknown:
-            left_out[f"table of {one_line(folder, 40)}: no part of it"] += source.count_of_folder(folder)
+        for folder, count in source.unknown.items():
+            left_out[f"table of {one_line(folder, 40)}: no part of it"] += count
     files: dict[Path, bytes] = {}
     said = []
     for name in devices:
@@ -70,11 +66,10 @@ def import_command(
         )
         said.append(f"{name}: " + "; ".join(f"{len(rows)} {kind}{_of(tables)}" for kind, rows, tables in counts))
     _write(files)
-    if not quiet and sys.stderr is not None:
-        said += [f"left out: {count} x {reason}" for reason, count in sorted(left_out.items()) if count]
-        tables = f"{len(files)} table{'s' if len(files) != 1 else ''}"
-        said.append(f"wrote {tables} into {one_line(out)}; try: validate score {one_line(next(iter(files)))}")
-        sys.stderr.writelines(f"{line}\n" for line in said)
+    said += [f"left out: {count} x {reason}" for reason, count in sorted(left_out.items()) if count]
+    tables = f"{len(files)} table{'s' if len(files) != 1 else ''}"
+    said.append(f"wrote {tables} into {one_line(out)}; try: validate score {one_line(next(iter(files)))}")
+    tell(said, quiet=quiet)
 
 
 def _of(tables: Sequence[Table]) -> str:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
 from simulator.console.files import OutputFile
 from simulator.errors import InputError, MissingDependency, ToposimError, nearest, one_line
+from validate.cli.output import tell
 from validate.compare.folder import TOPOLOGY
 from validate.machine.measure.duration import duration_s, fraction
 from validate.machine.run.checks import has_rows, load_warning, machine_name, reported
 
 __all__ = ["run_command"]
-"""The file in a folder of measurements that says what was measured."""
 
 
 def run_command(
@@ -30,13 +29,8 @@ def run_command(
 ) -> int:
     """Measure this machine into the folder *out* and return the exit status.
 
-    Raises
-    ------
-    InputError
-        Where an option cannot be used here; before anything is measured.
-    MissingDependency
-        Where torch is not installed.
-
+    Raises InputError where an option cannot be used here; before anything is measured; MissingDependency where torch
+    is not installed.
     """
     if not out:
         raise InputError("--out needs the name of a folder")
@@ -68,21 +62,18 @@ def run_command(
 
         check_machine("--topology", topology, reported(device or ""))
     name = machine_name(folder, machine or "", source[0] if source else "", _name_in(kept))
-    warning = "" if quiet else load_warning()
-    if warning and sys.stderr is not None:
-        sys.stderr.write(f"{warning}\n")
+    tell(filter(None, [load_warning()]), quiet=quiet)
     settings = Settings(folder, groups, device or "", budget_s, name, Effort(interval=interval))
     try:
         with _Kept(kept, source[1] if source else None) as topology_file:
-            status = run(settings, _nothing if quiet else None)
+            status = run(settings, (lambda _: None) if quiet else None)
             topology_file.keep()
     except ValueError as error:
         raise InputError(one_line(error, 300)) from None
     except OSError as error:
         raise InputError(f"--out {one_line(out)}: {error.strerror}") from None
-    if not quiet and sys.stderr is not None:
-        following = f"; next: validate compare {one_line(out)}" if has_rows(folder) else ", which holds no row"
-        sys.stderr.write(f"wrote {one_line(out)}{following}\n")
+    following = f"; next: validate compare {one_line(out)}" if has_rows(folder) else ", which holds no row"
+    tell([f"wrote {one_line(out)}{following}"], quiet=quiet)
     return status
 
 
@@ -146,7 +137,3 @@ def _topology(name: str) -> tuple[str, str]:
     found = load_topology(name)
     path, _ = find_topology(name)
     return found.name, path.read_text(encoding="utf-8")
-
-
-def _nothing(text: str) -> None:
-    del text

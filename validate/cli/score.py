@@ -8,10 +8,11 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
-from simulator.console.files import OutputFile
 from simulator.console.progress import Progress
 from simulator.console.style import choose_style
 from simulator.errors import InputError, nearest, one_line
+from validate.cli.output import opened, show, tell
+from validate.cli.words import TRUSTED, grades_in, words_in
 from validate.constants.rows import calibrate_devices
 from validate.kinds import OPERATORS
 from validate.kinds.kind import Kind, recognise
@@ -24,8 +25,6 @@ from validate.tables.files import STDIN, read_bytes, same_file, shown_as
 from validate.tables.table import Table, tabulate
 
 __all__ = ["score_command"]
-
-TRUSTED = "A,B"
 
 
 def score_command(
@@ -44,35 +43,19 @@ def score_command(
     calibration: str | None = None,
     baselines: str | None = None,
 ) -> None:
-    """Score the tables *files* and print the result.
-
-    Raises
-    ------
-    InputError
-        Where an option or a table cannot be used.
-
-    """
-    grades = [grade.upper() for grade in _words("--trust", trust, "grades such as A,B")]
-    axes = _words("--by", by, "names of columns such as machine,collective") if by is not None else []
+    """Score the tables *files* and print the result; raises InputError where an option or a table cannot be used."""
+    grades = grades_in(trust)
+    axes = words_in("--by", by, "names of columns such as machine,collective") if by is not None else []
     if not files:
         raise InputError("a table is needed, for example: validate score collectives.csv")
     if files.count(STDIN) > 1:
         raise InputError("- (standard input) can be read once; it is named twice")
-    count = _count("--calibrate", calibrate)
+    count = _count(calibrate)
     if count and calibration:
         raise InputError("--calibrate fits what --calibration reads; one of the two")
-    scoring = Scoring(
-        ScoringOptions(
-            topology=topology,
-            machines=tuple(machines),
-            strategy=strategy,
-            devices=tuple(devices),
-            calibration=calibration,
-            baselines=baselines,
-        )
-    )
+    scoring = Scoring(ScoringOptions(topology, tuple(machines), strategy, tuple(devices), calibration, baselines))
     with ExitStack() as stack:
-        output = stack.enter_context(OutputFile("--out", out)) if out is not None else None
+        output = stack.enter_context(opened(out))
         for file in files:
             if output is not None and same_file(file, out or ""):
                 raise InputError(f"--out {one_line(out)}: is one of the tables; name another file")
@@ -84,15 +67,12 @@ def score_command(
         if output is not None:
             output.write(predictions_csv([(table, rows) for (table, _), rows in zip(tables, scored, strict=True)]))
     if as_json:
-        name = strategy or "nccl"
-        text = json.dumps(document(scored, strategy=name, trust=grades, by=axes), indent=2, allow_nan=False) + "\n"
+        found = document(scored, strategy=strategy or "nccl", trust=grades, by=axes)
+        show(json.dumps(found, indent=2, allow_nan=False) + "\n")
     else:
-        text = report(scored, trust=grades, by=axes, style=choose_style(sys.stdout))
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
-    if not quiet and sys.stderr is not None:
-        said = _remarks(scored, grades, asked_for=trust != TRUSTED)
-        sys.stderr.writelines(f"{line}\n" for line in [*said, *([f"wrote {one_line(out)}"] if out is not None else [])])
+        show(report(scored, trust=grades, by=axes, style=choose_style(sys.stdout)))
+    said = _remarks(scored, grades, asked_for=trust != TRUSTED)
+    tell([*said, *([f"wrote {one_line(out)}"] if out is not None else [])], quiet=quiet)
 
 
 def _scored(
@@ -124,18 +104,11 @@ def _remarks(tables: Sequence[ScoredTable], grades: Sequence[str], *, asked_for:
     return said
 
 
-def _words(option: str, text: str, example: str) -> list[str]:
-    words = [word.strip().lower() for word in text.split(",")]
-    if not all(words):
-        raise InputError(f"{option}: {example} are needed, with commas between; got '{one_line(text, 60)}'")
-    return list(dict.fromkeys(words))
-
-
-def _count(option: str, text: str | None) -> int:
+def _count(text: str | None) -> int:
     if text is None:
         return 0
     if not re.fullmatch(r"0*[1-9][0-9]{0,5}", text.strip(), re.ASCII):
-        raise InputError(f"{option}: a number of rows such as 50 is needed; got '{one_line(text, 60)}'")
+        raise InputError(f"--calibrate: a number of rows such as 50 is needed; got '{one_line(text, 60)}'")
     return int(text)
 
 

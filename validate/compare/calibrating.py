@@ -44,11 +44,7 @@ class Fitted:
 class Bench:
     """The device that a folder is of, to fit and to predict rows with.
 
-    Raises
-    ------
-    InputError
-        Where *part* is none of the devices that *names* know.
-
+    Raises InputError where *part* is none of the devices that *names* know.
     """
 
     def __init__(self, part: str, names: Names) -> None:
@@ -66,11 +62,7 @@ class Bench:
     ) -> Fitted:
         """Return what *operators*, the launches of *folder* and *steps* say of the device and its host.
 
-        Raises
-        ------
-        InputError
-            Where there are too few rows to fit anything to.
-
+        Raises InputError where there are too few rows to fit anything to.
         """
         rows = [row for row in operators if row.counts]
         points = [(row.asked, row.cells["op"], row.measured_s) for row in rows if row.asked and row.measured_s]

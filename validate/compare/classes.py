@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from validate.compare.rows import ComparedRow
 from validate.kinds import KINDS
 from validate.machine.measure.statistics import FEWEST, median_interval
-from validate.score.statistics import percentile, summarise
+from validate.tables.statistics import percentile, summarise
 
 __all__ = ["ClassErrors", "axes_of", "classes_of", "errors_of"]
 

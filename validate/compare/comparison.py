@@ -16,12 +16,12 @@ from validate.compare.explain import Explanation, explain
 from validate.compare.facts import facts_of
 from validate.compare.folder import Folder
 from validate.compare.judge import Judged, judge_by, judge_within, question
-from validate.compare.load import load_notes
 from validate.compare.outliers import Outlier, find_outliers, worst_rows
 from validate.compare.places import SEVERAL, Places, find_places
 from validate.compare.rows import ComparedRow, compare_folder
-from validate.kinds import STEPS
+from validate.kinds import STEPS, Kind
 from validate.machine.measure.duration import duration_s
+from validate.machine.run.checks import load_notes
 from validate.score.scoring import CALIBRATED_ON, Scoring, ScoringOptions
 from validate.tables.sample import digest
 
@@ -70,13 +70,8 @@ def compare(folder: Folder, asked: Asked, again: Folder | None = None, short: Fo
 
     With *short* a calibration on that folder is judged on what it did not ask.
 
-    Raises
-    ------
-    InputError
-        Where what the user names is not known.
-    MissingDependency
-        Where calibrating needs SciPy and it is not installed.
-
+    Raises InputError where what the user names is not known; MissingDependency where calibrating needs SciPy and it
+    is not installed.
     """
     places = find_places(folder, asked.topology, asked.devices)
     options = ScoringOptions(topology=places.topology, devices=places.devices, calibration=asked.calibration)
@@ -144,11 +139,7 @@ def fit_folder(bench: CalibratingBench, folder: Folder, asked: Asked) -> tuple[F
 def share_of(text: str, folder: Folder, rows: Sequence[ComparedRow]) -> float:
     """Return which share of the rows *text* means: ``50`` operators, or what is measured in ``120s`` on average.
 
-    Raises
-    ------
-    InputError
-        Where it is neither, or the record does not say how long the folder took.
-
+    Raises InputError where it is neither, or the record does not say how long the folder took.
     """
     count = sum(row.counts and row.kind == "operators" for row in rows)
     plain = text.strip()
@@ -167,14 +158,14 @@ def share_of(text: str, folder: Folder, rows: Sequence[ComparedRow]) -> float:
 
 def set_aside(row: ComparedRow, seen: frozenset[str]) -> ComparedRow:
     """Return *row*, not counted where it is a step that a calibration was fitted to; operators mind themselves."""
-    if row.counts and row.kind == "training" and seen and step_digest(row) in seen:
+    if row.counts and row.kind == "training" and seen and asked_digest(row, STEPS) in seen:
         return replace(row, skipped=CALIBRATED_ON)
     return row
 
 
-def step_digest(row: ComparedRow) -> str:
-    """Return the digest of what a row of steps asks."""
-    return digest({column: row.cells.get(column, "") for column in STEPS.asked})
+def asked_digest(row: ComparedRow, kind: Kind) -> str:
+    """Return the digest of what a row of *kind* asks."""
+    return digest({column: row.cells.get(column, "") for column in kind.asked})
 
 
 def _notes(folder: Folder, places: Places) -> Sequence[str]:

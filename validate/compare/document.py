@@ -45,22 +45,11 @@ def comparison_document(found: Comparison) -> dict[str, Any]:
         "rows_total": len(found.rows),
         "rows_scored": sum(row.counts for row in found.rows),
         "classes": [{"label": item.label, **asdict(item)} for item in found.classes],
-        "outliers": [
-            {
-                "table": o.row.table,
-                "line": o.row.line,
-                "name": o.row.name,
-                "error": o.row.error,
-                "deviations": o.deviations,
-            }
-            for o in found.outliers
-        ],
+        "outliers": [{**_place(o.row), "error": o.row.error, "deviations": o.deviations} for o in found.outliers],
         "outlier_bound_deviations": FAR,
         "worst": [
             {
-                "table": item.row.table,
-                "line": item.row.line,
-                "name": item.row.name,
+                **_place(item.row),
                 "error": item.row.error,
                 "predicted_s": item.row.predicted_s,
                 "measured_s": item.row.measured_s,
@@ -69,16 +58,7 @@ def comparison_document(found: Comparison) -> dict[str, Any]:
             }
             for item in found.worst
         ],
-        "calibration": [
-            {
-                "fitted": item.fitted,
-                "judged": item.judged,
-                "points": item.points,
-                "before": asdict(item.before),
-                "after": asdict(item.after),
-            }
-            for item in found.judged
-        ],
+        "calibration": [asdict(item) for item in found.judged],
         "calibration_notes": list(found.judged_notes),
         "drift": _drift(found.drift),
         "skipped": skipped_of(found),
@@ -99,15 +79,17 @@ def skipped_of(found: Comparison) -> dict[str, dict[str, int]]:
     }
 
 
+def _place(row: ComparedRow) -> dict[str, Any]:
+    return {"table": row.table, "line": row.line, "name": row.name}
+
+
 def _row(row: ComparedRow, deviations: float | None) -> dict[str, Any]:
     shown: dict[str, Any] = {
-        "table": row.table,
-        "line": row.line,
-        "name": row.name,
+        **_place(row),
         "cells": {name: row.cells[name] for name in _SHOWN_CELLS if name in row.cells},
         "interval": row.interval,
+        "measured": _measured(row),
     }
-    shown["measured"] = _measured(row)
     if row.predicted_s is not None:
         shown["predicted_s"] = row.predicted_s
     if row.measured_s is not None:
@@ -118,7 +100,7 @@ def _row(row: ComparedRow, deviations: float | None) -> dict[str, Any]:
         shown["outlier"] = True
     if row.skipped:
         shown["skipped"] = "measured only" if row.skipped == MEASURED_ONLY else row.skipped
-    return {key: value for key, value in shown.items() if not _is_no_number(value)}
+    return {key: value for key, value in shown.items() if not isinstance(value, float) or math.isfinite(value)}
 
 
 def _measured(row: ComparedRow) -> dict[str, float]:
@@ -130,10 +112,6 @@ def _measured(row: ComparedRow) -> dict[str, float]:
             if 0 < value < float("inf"):
                 found[name] = value
     return found
-
-
-def _is_no_number(value: Any) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)
 
 
 def _drift(drift: Drift | None) -> Mapping[str, Any] | None:

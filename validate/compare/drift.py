@@ -8,7 +8,7 @@ from typing import Any
 
 from simulator.errors import one_line
 from validate.compare.folder import Folder, key_of, row_name, value_of
-from validate.score.statistics import percentile
+from validate.tables.statistics import percentile
 
 __all__ = ["BOUND", "Drift", "DriftClass", "DriftRow", "compare_runs", "differences"]
 

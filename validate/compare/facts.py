@@ -17,52 +17,25 @@ __all__ = ["Facts", "facts_of", "plain_facts"]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts of a row; 0, "" and () where they are not known.
+    """Facts of a row; 0, "" and () where they are not known."""
 
-    Attributes
-    ----------
-    cells : mapping
-        The row's, by column in small letters.
-    log_ratio : float
-        log(predicted / measured): below 0 the prediction is too fast.
-    measured_s : float
-        What was measured.
-    interval : float
-        Half the 95 % interval of the measured median as a fraction of it.
-    clock_Hz, assumed_clock_Hz : float
-        What the sensor showed while it ran, and what the model takes.
-    bound : str
-        What the model says most of the time goes to: compute, memory, latency, host.
-    detail : str
-        How the model thinks it is done: the tile, the algorithm.
-    kernels_s : float
-        Of the prediction, what kernels take on the device.
-    host_s : float
-        What the model says the host takes to issue it.
-    waiting_share : float
-        Of a step, the share in which the device waits for the host.
-    working_set_bytes, cache_bytes, memory_bytes : float
-        What is touched, the device's last cache, and its memory.
-    waves : float
-        How many times over the work fills the device, in blocks.
-
-    """
-
-    cells: Mapping[str, str]
-    log_ratio: float
-    measured_s: float
-    interval: float = 0.0
+    cells: Mapping[str, str]  # the row's, by column in small letters
+    log_ratio: float  # log(predicted / measured): below 0 the prediction is too fast
+    measured_s: float  # what was measured
+    interval: float = 0.0  # half the 95 % interval of the measured median as a fraction of it
+    # clock_Hz, assumed_clock_Hz: what the sensor showed while it ran, and what the model takes
     clock_Hz: float = 0.0
     assumed_clock_Hz: float = 0.0
-    bound: str = ""
-    detail: str = ""
-    kernels_s: float = 0.0
-    host_s: float = 0.0
-    waiting_share: float = 0.0
+    bound: str = ""  # what the model says most of the time goes to: compute, memory, latency, host
+    detail: str = ""  # how the model thinks it is done: the tile, the algorithm
+    kernels_s: float = 0.0  # of the prediction, what kernels take on the device
+    host_s: float = 0.0  # what the model says the host takes to issue it
+    waiting_share: float = 0.0  # of a step, the share in which the device waits for the host
+    # working_set_bytes, cache_bytes, memory_bytes: what is touched, the device's last cache, and its memory
     working_set_bytes: float = 0.0
     cache_bytes: float = 0.0
     memory_bytes: float = 0.0
-    waves: float = 0.0
+    waves: float = 0.0  # how many times over the work fills the device, in blocks
     kind: str = ""  # what predicts the row
     sizes: Mapping[str, int] = field(default_factory=dict)  # of the operator, by column
     is_gpu: bool = False  # whether it is known to be one
@@ -75,10 +48,6 @@ class Facts:
 
 def plain_facts(row: ComparedRow) -> dict[str, Any]:
     """Return what a row says of itself."""
-    sizes = {}
-    for name, text in row.cells.items():
-        if name in _SIZES and text.isdigit():
-            sizes[name] = int(text)
     return {
         "cells": row.cells,
         "kind": row.kind,
@@ -86,7 +55,7 @@ def plain_facts(row: ComparedRow) -> dict[str, Any]:
         "measured_s": row.measured_s or 0.0,
         "interval": row.interval or 0.0,
         "clock_Hz": 1e6 * _number(row.cells.get("sm_clock_mhz", "")),
-        "sizes": sizes,
+        "sizes": {name: int(text) for name, text in row.cells.items() if name in _SIZES and text.isdigit()},
     }
 
 

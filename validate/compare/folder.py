@@ -77,11 +77,7 @@ class Folder:
 def read_folder(path: str, option: str = "") -> Folder:
     """Return what the folder *path* holds; *option* is how the user named it.
 
-    Raises
-    ------
-    InputError
-        Where it is no folder, holds no measurements, or its record is none.
-
+    Raises InputError where it is no folder, holds no measurements, or its record is none.
     """
     shown = one_line(path, 1000)
     prefix = f"{option} " if option else ""

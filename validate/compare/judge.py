@@ -58,11 +58,8 @@ def judge_within(bench: Bench, folder: Folder, rows: Sequence[ComparedRow], shar
         first, others = _split(operators, lambda row: question(row, _WHICH), max(count, len(operators) // 2))
         first = _some(first, count)
         alone = bench.fit(first)
-        found.append(
-            _judged(
-                bench, alone.calibration, others, "operators", "operators of shapes that it has not seen", len(first)
-            )
-        )
+        shapes = "operators of shapes that it has not seen"
+        found.append(_judged(bench, alone.calibration, others, "operators", shapes, len(first)))
         found += _other_operators(bench, operators, count)
     if steps and fitted is not None:
         found.append(_judged(bench, fitted.calibration, steps, "operators", "steps", len(fitted.rows)))
@@ -73,9 +70,8 @@ def judge_within(bench: Bench, folder: Folder, rows: Sequence[ComparedRow], shar
         whole = bench.fit(fitted.rows, folder, mine)
         if whole.steps and theirs:
             words = "operators, launches and steps" if whole.launches else "operators and steps"
-            found.append(
-                _judged(bench, whole.calibration, theirs, words, "steps of networks that it has not seen", whole.points)
-            )
+            networks = "steps of networks that it has not seen"
+            found.append(_judged(bench, whole.calibration, theirs, words, networks, whole.points))
     return [item for item in found if item.after.scored]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from validate.compare.rows import ComparedRow
-from validate.score.statistics import percentile
+from validate.tables.statistics import percentile
 
 __all__ = ["Outlier", "find_outliers", "worst_rows"]
 

@@ -12,10 +12,9 @@ from simulator.api import load_machine
 from simulator.errors import InputError, one_line
 from simulator.topology.catalogue import builtin_topologies, load_part
 from simulator.topology.parts import CpuPart
-from simulator.topology.yaml_source import read_yaml
 from validate.compare.folder import TOPOLOGY, Folder
 from validate.compare.reported import contradiction, part_by_facts
-from validate.tables.names import DeviceNames
+from validate.tables.names import DeviceNames, builtin_names
 
 __all__ = ["SEVERAL", "Places", "check_machine", "find_places"]
 
@@ -40,11 +39,8 @@ class Places:
 def find_places(folder: Folder, topology: str | None, devices: Sequence[str]) -> Places:
     """Return the part and topology of *folder*: what the user says, else what the folder, names and record say.
 
-    Raises
-    ------
-    InputError
-        Where the topology cannot be read, a part is not known, or the record says that something else was measured.
-
+    Raises InputError where the topology cannot be read, a part is not known, or the record says that something else
+    was measured.
     """
     own = str(Path(folder.path) / TOPOLOGY)
     chosen = topology or (own if Path(own).is_file() else None)
@@ -74,7 +70,7 @@ def find_places(folder: Folder, topology: str | None, devices: Sequence[str]) ->
     alone = folder.device or (names[0] if len(names) == 1 else "")
     given += [f"{name}={part}" for name in names if part and name not in known and name == alone]
     machines = _named(folder, "machine") or {folder.machine}
-    if chosen is None and part and len(machines) == 1 and not machines & _machines():
+    if chosen is None and part and len(machines) == 1 and machines.isdisjoint(builtin_names()):
         chosen = topology_with(part, _gpu_count(folder.environment))
     return Places(chosen, tuple(given), part, how)
 
@@ -134,14 +130,3 @@ def topology_with(part: str, count: int) -> str | None:
             n = len(machine.gpus)
             found.append((n < count, abs(n - count), name))
     return min(found)[2] if found else None
-
-
-@lru_cache(maxsize=1)
-def _machines() -> frozenset[str]:
-    """Return the names and aliases of built-in topologies."""
-    names = set(builtin_topologies())
-    for path in builtin_topologies().values():
-        data = read_yaml(path, path.name).data
-        aliases = data.get("aliases") if isinstance(data, dict) else None
-        names |= {str(alias) for alias in aliases if isinstance(aliases, list)} if aliases else set()
-    return frozenset(names)

@@ -11,6 +11,7 @@ from validate.compare.folder import Folder, key_of, row_name, value_of
 from validate.kinds.kind import Asked, Kind
 from validate.score.scoring import Scoring
 from validate.tables.conventions import filled_columns
+from validate.tables.csv_text import Record
 from validate.tables.table import Table
 
 __all__ = ["MEASURED_ONLY", "ComparedRow", "compare_folder", "kind_of"]
@@ -20,43 +21,23 @@ MEASURED_ONLY = "measured only: no scorer predicts this table"
 
 @dataclass(frozen=True, slots=True)
 class ComparedRow:
-    """A row of a folder.
+    """A row of a folder."""
 
-    Attributes
-    ----------
-    table, line, name : str, int, str
-        Where it is, and what it asks in a few words.
-    kind : str
-        What predicts it: operators, training, ...; empty where nothing does.
-    cells : mapping of str to str
-        The cells that are not empty, and what the kind of table labels it with, by column in small letters.
-    key : tuple
-        What it asks, to find the same row in another folder.
-    value : tuple of (str, float) or None
-        The column that was measured and its value.
-    asked : Asked or None
-        What the simulator was asked.
-    predicted_s, measured_s : float or None
-        The same figure in seconds from both.
-    interval : float or None
-        Half the 95 % interval of the measured median, as a fraction of it.
-    skipped : str
-        Why it does not count; empty where it does.
-
-    """
-
+    # table, line, name: where it is, and what it asks in a few words
     table: str
     line: int
     name: str
-    kind: str
+    kind: str  # what predicts it: operators, training, ...; empty where nothing does
+    # the cells that are not empty, and what the kind of table labels it with, by column in small letters
     cells: Mapping[str, str]
-    key: tuple[tuple[str, str], ...]
-    value: tuple[str, float] | None
-    asked: Asked | None = None
+    key: tuple[tuple[str, str], ...]  # what it asks, to find the same row in another folder
+    value: tuple[str, float] | None  # the column that was measured and its value
+    asked: Asked | None = None  # what the simulator was asked
+    # predicted_s, measured_s: the same figure in seconds from both
     predicted_s: float | None = None
     measured_s: float | None = None
-    interval: float | None = None
-    skipped: str = ""
+    interval: float | None = None  # half the 95 % interval of the measured median, as a fraction of it
+    skipped: str = ""  # why it does not count; empty where it does
 
     @property
     def counts(self) -> bool:
@@ -91,47 +72,27 @@ def compare_folder(folder: Folder, scoring: Scoring, trust: Collection[str] = ("
     return rows
 
 
+def _row(name: str, table: Table, record: Record, kind: str, cells: Mapping[str, str]) -> ComparedRow:
+    """Return what a row says itself."""
+    interval = _interval(table.cell(record, "interval"))
+    key, value = key_of(table, record), value_of(table, record)
+    return ComparedRow(name, record.line, row_name(table, record), kind, cells, key, value, interval=interval)
+
+
 def _unpredicted(name: str, table: Table) -> list[ComparedRow]:
-    return [
-        ComparedRow(
-            name,
-            record.line,
-            row_name(table, record),
-            "",
-            _cells(table, record.fields),
-            key_of(table, record),
-            value_of(table, record),
-            interval=_interval(table.cell(record, "interval")),
-            skipped=MEASURED_ONLY,
-        )
-        for record in table.rows
-    ]
+    rows = [_row(name, table, record, "", _cells(table, record.fields)) for record in table.rows]
+    return [replace(row, skipped=MEASURED_ONLY) for row in rows]
 
 
 def _predicted(name: str, table: Table, kind: Kind, scoring: Scoring, trust: Collection[str]) -> list[ComparedRow]:
     rows = []
     known = replace(table, kind=kind.name, conventions=frozenset(filled_columns(kind.name)))
     for scored in scoring.score(known, kind, tuple(trust)):
-        record = scored.record
-        measured_s = None
+        row = _row(name, table, scored.record, kind.name, scored.labels)
+        row = replace(row, asked=scored.asked, predicted_s=scored.predicted_s, skipped=one_line(scored.skipped, 200))
         if scored.predicted_s is not None and scored.error is not None:
-            measured_s = scored.predicted_s / (1 + scored.error)
-        rows.append(
-            ComparedRow(
-                name,
-                record.line,
-                row_name(table, record),
-                kind.name,
-                scored.labels,
-                key_of(table, record),
-                value_of(table, record),
-                scored.asked,
-                scored.predicted_s,
-                measured_s,
-                _interval(table.cell(record, "interval")),
-                one_line(scored.skipped, 200),
-            )
-        )
+            row = replace(row, measured_s=scored.predicted_s / (1 + scored.error))
+        rows.append(row)
     return rows
 
 

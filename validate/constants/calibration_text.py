@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from validate.constants.calibrate import Calibrated
 from validate.constants.rows import AskedRow
-from validate.score.statistics import summarise
 from validate.tables.lines import ranges
+from validate.tables.statistics import summarise
 
 __all__ = ["calibration_yaml"]
 

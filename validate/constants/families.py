@@ -39,7 +39,8 @@ class Family:
     """Constants that are fitted to the same kind of rows, in ``stages`` one after the other.
 
     ``kind`` is that of the tables; ``ops`` are operators or collectives, none for all; ``grades`` what a row of each
-    grade weighs; ``held_out`` names the columns of a shape: one shape of 16 is never fitted to.
+    grade weighs; ``held_out`` names the sizes of a shape: one shape of 16 is never fitted to; ``predicts`` holds of
+    rows that the model of these constants predicts, where others of the same operators have another model.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Family:
     grades: Mapping[str, float]
     stages: tuple[Stage, ...]
     held_out: tuple[str, ...] = ()
+    predicts: Callable[[FitRow], bool] = lambda _row: True
 
 
 def _drawn(file: str, known: Mapping[str, tuple[float, float]], factor: float = 30.0) -> dict[str, Prior]:
@@ -287,6 +289,14 @@ _NCCL_TIED = {
 }
 
 
+def _pipelined(row: FitRow) -> bool:
+    """Products on NVIDIA's tensor cores since Ampere, which have a model of their own."""
+    question, part = row.asked.question, row.part
+    assert isinstance(question, OperatorQuestion)
+    since_ampere = isinstance(part, GpuPart) and float(part.compute_capability or 0.0) >= 8.0
+    return since_ampere and question.precision not in ("fp32", "fp64")
+
+
 def _mostly_device(row: FitRow) -> bool:
     """Convolutions of which the device takes most of the time: what the host takes varies."""
     return row.cells.get("includes_dispatch") != "1" or row.time_s > 1.2e-3
@@ -321,7 +331,14 @@ def _trained_on(row: FitRow) -> bool:
 
 
 FAMILIES: tuple[Family, ...] = (
-    Family("gemm", "operators", _PRODUCTS, {"A": 1.0}, (Stage(_GEMM, ("device", "op", "dtype"), 100),)),
+    Family(
+        "gemm",
+        "operators",
+        _PRODUCTS,
+        {"A": 1.0},
+        (Stage(_GEMM, ("device", "op", "dtype"), 100),),
+        predicts=lambda row: not _pipelined(row),
+    ),
     Family(
         "tensor_product",
         "operators",
@@ -329,6 +346,7 @@ FAMILIES: tuple[Family, ...] = (
         {"A": 1.0},
         (Stage(_COPIES, ("device", "dtype"), 200), Stage(_WARPS, ("device", "dtype"), 200)),
         ("rows", "outputs", "inputs"),
+        _pipelined,
     ),
     Family(
         "attention",

@@ -10,16 +10,17 @@ from typing import Any
 
 from simulator.api import Session
 from simulator.constants import Constants
+from simulator.topology.parts import CpuPart
 from validate.constants.families import Family, Stage
 from validate.constants.least import Found, least_errors
 from validate.constants.material import FitRow
-from validate.importing.sample import HELD_OUT
 from validate.tables.cells import NotScored
+from validate.tables.share import HELD_OUT
 
-__all__ = ["Fitted", "Group", "errors_of", "fit_family", "group_of", "rows_of"]
+__all__ = ["Fitted", "Group", "counts", "errors_of", "fit_family", "group_of", "is_held_out", "rows_of"]
 
 Group = tuple[str, str]
-"""What is left out together: ``("device", NAME)``, ``("generation", NAME)`` or ``("machine", NAME)``."""
+"""What is left out together: ``("place", NAME)`` of a device or machine, or ``("generation", NAME)``."""
 
 _PROBED = 1.2  # by so much constants are changed, up and down in turn, to see which rows they change
 
@@ -40,12 +41,16 @@ class Fitted:
 
 
 def rows_of(family: Family, rows: Sequence[FitRow]) -> list[FitRow]:
-    """Return those of *rows* that are of the family's operators and grades; they judge it."""
+    """Return those of *rows* that the family predicts and of its grades, CPUs' apart; they judge it."""
+    mine = (row for row in rows if row.kind == family.kind and (not family.ops or row.op in family.ops))
     return [
-        row
-        for row in rows
-        if row.kind == family.kind and (not family.ops or row.op in family.ops) and _grade(family, row) > 0
+        row for row in mine if _grade(family, row) > 0 and not isinstance(row.part, CpuPart) and family.predicts(row)
     ]
+
+
+def counts(family: Family, row: FitRow) -> bool:
+    """Return whether constants may be fitted to *row*: it weighs something, and a stage of the family takes it."""
+    return row.weight > 0 and not is_held_out(family, row) and any(stage.counts(row) for stage in family.stages)
 
 
 def is_held_out(family: Family, row: FitRow) -> bool:
@@ -89,9 +94,7 @@ def fit_family(
     mine = [
         row
         for row in rows_of(family, rows)
-        if row.weight > 0
-        and not is_held_out(family, row)
-        and all(group_of(row, what) != name for what, name in without)
+        if counts(family, row) and all(group_of(row, what) != name for what, name in without)
     ]
     values: dict[str, float] = {}
     spread: dict[str, float] = {}

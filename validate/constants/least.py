@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simulator.errors import MissingDependency
-from validate.score.statistics import percentile
+from validate.tables.statistics import percentile
 
 __all__ = ["Found", "Prior", "least_errors"]
 

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from simulator.console.files import OutputFile
-from simulator.constants import constants_file
+from simulator.constants import constants_file, constants_path
 from simulator.errors import InputError
 from validate.constants.families import Family
 from validate.constants.fit import Fitted
 
-__all__ = ["constants_text", "package_of", "write_constants"]
-
-_PACKAGES = ("simulator", "validate")
-
-
-def package_of(file: str) -> str:
-    """Return the package that keeps the file of constants *file*: what clocks show is of ``validate``."""
-    return next(p for p in _PACKAGES if files(f"{p}.constants").joinpath(f"{file}.json").is_file())
+__all__ = ["constants_text", "write_constants"]
 
 
 def write_constants(family: Family, fitted: Fitted) -> list[str]:
@@ -35,7 +27,7 @@ def write_constants(family: Family, fitted: Fitted) -> list[str]:
     """
     written = []
     for file in dict.fromkeys(name.partition(".")[0] for name in fitted.values):
-        path = files(f"{package_of(file)}.constants").joinpath(f"{file}.json")
+        path = constants_path(file)
         if not isinstance(path, Path):
             raise InputError("--write: the constants are not files here; run it in a clone")
         text = constants_text(_changed(file, family, fitted))
@@ -57,7 +49,7 @@ def constants_text(document: dict[str, Any]) -> str:
 
 
 def _changed(file: str, family: Family, fitted: Fitted) -> dict[str, Any]:
-    document = constants_file(file, package_of(file))
+    document = constants_file(file)
     for name, value in fitted.values.items():
         owner, _, constant = name.partition(".")
         if owner != file:
@@ -65,22 +57,17 @@ def _changed(file: str, family: Family, fitted: Fitted) -> dict[str, Any]:
         entry = {key: old for key, old in document["constants"][constant].items() if key not in ("spread", "bound")}
         entry["value"] = value
         if name in fitted.spread:
-            entry |= {"from": "fit", "spread": fitted.spread[name]}
+            known = str(entry["from"])
+            entry |= {"from": known if known.startswith("fit") else "fit", "spread": fitted.spread[name]}
         if name in fitted.at_bound:
             entry["bound"] = True
         document["constants"][constant] = entry
-    tables = Counter(Path(row.file).name if len(Path(row.file).parts) < 2 else _shown(row.file) for row in fitted.rows)
+    # The last folder and the name: no path of the machine on which it was read.
+    tables = Counter("/".join(Path(row.file).parts[-2:]) for row in fitted.rows)
     said = {
         "command": f"validate fit --only {family.name}",
-        "tables": dict(sorted(tables.items())),
+        "rows": dict(sorted(tables.items())),
         f"{'machines' if family.kind == 'collectives' else 'devices'}": sorted({row.place for row in fitted.rows}),
     }
-    constants = document.pop("constants")
-    document["fitted"] = {**document.get("fitted", {}), family.name: said}
-    document["constants"] = constants
-    return document
-
-
-def _shown(file: str) -> str:
-    """Return the last folder and the name of *file*: no path of the machine on which it was read."""
-    return "/".join(Path(file).parts[-2:])
+    by_family = {**document.get("fitted", {}), family.name: said}
+    return {**document, "fitted": by_family, "constants": document["constants"]}

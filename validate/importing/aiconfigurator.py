@@ -8,6 +8,7 @@ place of a framework.  The columns of a file differ between versions, so they ar
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -68,7 +69,7 @@ class Source:
 
     def __init__(self, root: str) -> None:
         self._package = Package(root, _FOLDERS, "*/*/*/*_perf.txt")
-        self.unknown: dict[str, list[str]] = {}
+        self.unknown: Counter[str] = Counter()  # tables by the folder of a device that is none of ours
         self._tables: dict[str, list[Table]] = {}
         for name in self._package.names:
             folder, framework, version, file = name.split("/")
@@ -76,7 +77,7 @@ class Source:
                 table = Table(PARTS[folder], framework, version, name)
                 self._tables.setdefault(file.removesuffix("_perf.txt"), []).append(table)
             else:
-                self.unknown.setdefault(folder, []).append(name)
+                self.unknown[folder] += 1
 
     @property
     def devices(self) -> list[str]:
@@ -86,11 +87,7 @@ class Source:
     def chosen(self, text: str | None) -> list[str]:
         """Return the parts that the option *text* names, all where it is None.
 
-        Raises
-        ------
-        InputError
-            Where one is not there; names the nearest.
-
+        Raises InputError where one is not there; names the nearest.
         """
         if text is None:
             return self.devices
@@ -118,18 +115,10 @@ class Source:
         """Return how many rows *table* has."""
         return max(0, sum(1 for line in self._package.read(table.name).splitlines() if line.strip()) - 1)
 
-    def count_of_folder(self, folder: str) -> int:
-        """Return how many tables there are of the device *folder*, which is none of ours."""
-        return len(self.unknown[folder])
-
     def rows(self, table: Table, needed: Sequence[str]) -> Iterator[tuple[Cell, Callable[[str], int]]]:
         """Yield each row as two functions of a column: its text, empty where there is no such column; its number.
 
-        Raises
-        ------
-        InputError
-            Where a column of *needed* is missing, or a number is none.
-
+        Raises InputError where a column of *needed* is missing, or a number is none.
         """
         place = self._package.place(table.name)
         head, *rows = read_records(self._package.read(table.name), place)

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from validate.importing.aiconfigurator import Source, Table
-from validate.importing.sample import Share
 from validate.importing.tables import DATASET, LeftOut, Row, Times, graded, latency_s, seconds
+from validate.tables.share import Share
 
 __all__ = ["attention_rows"]
 

@@ -14,22 +14,11 @@ __all__ = ["Package"]
 
 
 class Package:
-    """Files by their path in *root*, which messages call as the user did.
+    """Files by their path in the wheel or folder *root*, which messages call as the user did.
 
-    Parameters
-    ----------
-    root : str
-        A wheel, or a folder.
-    folders : iterable of str
-        Where in it the files may begin; the first that holds any counts.
-    pattern : str
-        Which files there are read, as :meth:`pathlib.PurePath.match` understands it, all of one depth.
-
-    Raises
-    ------
-    InputError
-        Where it cannot be read, is neither, or holds no such file.
-
+    They begin in the first of *folders* that holds any, and match *pattern* (:meth:`pathlib.PurePath.match`), all of
+    one depth.
+    Raises InputError where it cannot be read, is neither, or holds no such file.
     """
 
     def __init__(self, root: str, folders: Iterable[str], pattern: str) -> None:
@@ -77,11 +66,7 @@ class Package:
     def read(self, name: str) -> bytes:
         """Return the content of the file *name*.
 
-        Raises
-        ------
-        InputError
-            Where it is damaged or too large.
-
+        Raises InputError where it is damaged or too large.
         """
         try:
             if self._zip is None:

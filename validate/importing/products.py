@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import GpuPart
 from validate.importing.aiconfigurator import Source, Table
-from validate.importing.sample import Share
 from validate.importing.tables import DATASET, LeftOut, Row, Shape, Times, graded, latency_s, seconds
+from validate.tables.share import Share
 
 __all__ = ["Products", "is_cold", "product_rows", "read_products"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
+from contextlib import suppress
 
 from simulator.api import Session
 from simulator.api.collectives import ALPHA_S, is_strategy, machines_fitted_to
@@ -14,25 +14,16 @@ from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Software
 from simulator.workload.collective import Collective
 from validate.kinds.kind import Asked, Cell, Kind
-from validate.tables.cells import NotScored, number
+from validate.tables.cells import NotScored, decade_of, number, whole
 from validate.tables.names import Names
+from validate.tables.software import nccl_of
 
 __all__ = ["COLLECTIVES", "LARGE_BYTES", "MAX_RANKS", "collective_name", "read_collective"]
 
 LARGE_BYTES = 1 << 20
-UNSAID = (2, 22)  # a version of NCCL that no row tells
 _COLUMNS_ASKED = (
-    "machine",
-    "n_nodes",
-    "n_gpus",
-    "gpu_set",
-    "group_size",
-    "n_groups_concurrent",
-    "collective",
-    "bytes",
-    "algorithm_forced",
-    "software",
-    "dtype",
+    *("machine", "n_nodes", "n_gpus", "gpu_set", "group_size", "n_groups_concurrent", "collective", "bytes"),
+    *("algorithm_forced", "software", "dtype"),
 )
 MAX_RANKS = 4096
 _MAX_BYTES = 1e15
@@ -49,7 +40,6 @@ _INDICES = re.compile(r"\d{1,5}(?:-\d{1,5})?(?:[,;]\s*\d{1,5}(?:-\d{1,5})?)*", r
 _PAIRS = re.compile(r"pairs\s+(\d{1,5}>\d{1,5}(?:\s*;\s*\d{1,5}>\d{1,5})*)", re.ASCII)
 _ALGORITHM = re.compile(r"(?:nccl_algo\s*=\s*)?(ring|tree|nvls_?tree|nvls|pat)\b(?:\s*\(.*\))?", re.ASCII)
 _ONE_EACH = re.compile(r"\b(?:xla|torch|pytorch|mpi|openmpi|horovod|jax)\b", re.IGNORECASE | re.ASCII)
-_VERSION = re.compile(r"\bnccl[ =v]{0,2}([1-9]\d?)\.(\d{1,3})\b", re.IGNORECASE | re.ASCII)
 # NVIDIA/nccl@5067397c src/include/device.h (ncclNvlsSupported): a switch adds no type of 8 bits.
 _SMALL_TYPES = re.compile(r"u?int8|i8|u8|fp8|float8|bool", re.IGNORECASE)
 _TESTS_GPUS = re.compile(r"nccl-tests.*\s-g\s*([1-9]\d{0,3})\b", re.IGNORECASE | re.ASCII)
@@ -58,11 +48,7 @@ _TESTS_GPUS = re.compile(r"nccl-tests.*\s-g\s*([1-9]\d{0,3})\b", re.IGNORECASE |
 def read_collective(cell: Cell, names: Names) -> Asked:
     """Return what a row asks; *cell* returns the text of one of ``COLUMNS_ASKED``.
 
-    Raises
-    ------
-    NotScored
-        Where the row is incomplete or asks for what the model does not know.
-
+    Raises NotScored where the row is incomplete or asks for what the model does not know.
     """
     collective = _COLLECTIVES.get(_letters(cell("collective")))
     if collective is None:
@@ -88,7 +74,6 @@ def read_collective(cell: Cell, names: Names) -> Asked:
         raise NotScored(f"forced algorithm '{algorithm}' is not what {names.strategy} does")
     where = names.machines.where(cell("machine"), n_nodes)
     local = tuple(range(n_gpus // n_nodes)) if local_gpus is None else local_gpus
-    version = _version(cell("software"))
     question = CollectiveQuestion(
         where=where,
         collective=collective[1],
@@ -100,7 +85,7 @@ def read_collective(cell: Cell, names: Names) -> Asked:
         gpus_per_process=_gpus_per_process(cell("software"), n_nodes, group_size),
         algorithm=algorithm if names.strategy == "nccl" else None,
         dtype=cell("dtype") if _SMALL_TYPES.match(cell("dtype")) else "fp32",
-        software=Software(nccl=version or UNSAID),
+        software=Software(nccl=nccl_of(cell("software"), names.capability(where))),
     )
     return Asked(question)
 
@@ -124,10 +109,7 @@ def collective_name(text: str) -> str:
 def _count(column: str, text: str, default: int | None = None) -> int:
     if not text and default is not None:
         return default
-    value = number(column, text)
-    if value != int(value):
-        raise NotScored(f"{column} is no whole number")
-    return int(value)
+    return whole(column, text)
 
 
 def _letters(text: str) -> str:
@@ -184,31 +166,16 @@ def _gpus_per_process(software: str, n_nodes: int, group_size: int) -> int:
     return min(int(found.group(1)), group_size) if found else group_size
 
 
-def _version(software: str) -> tuple[int, int] | None:
-    """Return NCCL's major and minor version where *software* has it."""
-    found = _VERSION.search(software)
-    return (int(found.group(1)), int(found.group(2))) if found else None
-
-
 def _labels(cell: Cell, names: Names, session: Session) -> Mapping[str, str]:
     """Return machine, collective, the decade of the bytes, their size, and whether constants were fitted to them."""
     del session
-    labels = {"machine": cell("machine"), "collective": collective_name(cell("collective"))}
-    labels.update(_size_labels(cell("bytes")))
+    labels = {"machine": cell("machine"), "collective": collective_name(cell("collective")), "decade": "", "size": ""}
+    with suppress(NotScored):
+        size_bytes = number("bytes", cell("bytes"))
+        labels |= {"decade": decade_of(size_bytes), "size": ">=1MiB" if size_bytes >= LARGE_BYTES else "<1MiB"}
     if names.strategy == "nccl" and labels["machine"]:
         labels["fit"] = "fitted" if labels["machine"] in machines_fitted_to() else "not fitted"
     return labels
-
-
-def _size_labels(text: str) -> dict[str, str]:
-    try:
-        size_bytes = number("bytes", text)
-    except NotScored:
-        return {"decade": "", "size": ""}
-    return {
-        "decade": f"1e{Decimal(repr(size_bytes)).adjusted()}",
-        "size": ">=1MiB" if size_bytes >= LARGE_BYTES else "<1MiB",
-    }
 
 
 # Decade is that of the bytes, size is from or below 1 MiB, fit says whether the machine is
@@ -221,15 +188,8 @@ COLLECTIVES = Kind(
     measured=("time_s",),
     place="machine",
     axes=(
-        ("size",),
-        ("fit",),
-        ("machine",),
-        ("collective",),
-        ("decade",),
-        ("fit", "size"),
-        ("machine", "size"),
-        ("collective", "size"),
-        ("machine", "collective", "decade"),
+        *(("size",), ("fit",), ("machine",), ("collective",), ("decade",), ("fit", "size"), ("machine", "size")),
+        *(("collective", "size"), ("machine", "collective", "decade")),
     ),
     shown=(("size",), ("fit",), ("machine",), ("collective",), ("decade",)),
     labels=("machine", "collective", "decade", "size", "fit"),

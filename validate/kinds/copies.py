@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from decimal import Decimal
+from contextlib import suppress
 
 from simulator.api import Session
 from simulator.errors import one_line
 from simulator.questions.copy import CopyKind, CopyQuestion
 from validate.kinds.kind import Asked, Cell, Kind
-from validate.tables.cells import NotScored, measured_s, number, size_bytes
+from validate.tables.cells import NotScored, decade_of, measured_s, number, size_bytes
 from validate.tables.names import Names
 
-__all__ = ["COPIES", "read_copy"]
+__all__ = ["COPIES"]
 
 _KINDS: dict[str, tuple[CopyKind, bool]] = {
     "h2d": ("h2d", False),
@@ -39,12 +39,8 @@ _STAGED = re.compile(r"p2p disabled|through host memory", re.IGNORECASE | re.ASC
 _WAITED = re.compile(r"rocm_bandwidth_test", re.ASCII)
 
 
-def read_copy(cell: Cell, names: Names) -> Asked:
-    """Return what a row asks; raises NotScored where it is incomplete or asks for what is not modelled."""
-    return Asked(_question(cell, names))
-
-
 def _question(cell: Cell, names: Names) -> CopyQuestion:
+    """Return what a row asks; raises NotScored where it is incomplete or asks for what is not modelled."""
     kind_text, note, software = cell("kind").lower(), cell("note"), cell("software")
     if kind_text not in _KINDS:
         raise NotScored(f"no model of copies of kind {one_line(kind_text, 30) or 'none'}")
@@ -105,11 +101,9 @@ def _ends(cell: Cell, kind: CopyKind, kind_text: str, note: str) -> tuple[int, i
 
 def _labels(cell: Cell, names: Names, session: Session) -> Mapping[str, str]:
     del names, session
-    try:
-        size = number("bytes", cell("bytes"))
-    except NotScored:
-        return {}
-    return {"decade": f"1e{Decimal(repr(size)).adjusted()}"}
+    with suppress(NotScored):
+        return {"decade": decade_of(number("bytes", cell("bytes")))}
+    return {}
 
 
 COPIES = Kind(
@@ -125,7 +119,7 @@ COPIES = Kind(
     baseline="data sheet",
     baseline_label="data sheet",
     legend="data sheet: bytes over the nominal rate of the slowest link or memory on the way",
-    read=read_copy,
+    read=lambda cell, names: Asked(_question(cell, names)),
     measured_s=_measured_s,
     labelled=_labels,
 )

@@ -56,49 +56,27 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What tables of one kind hold.
+    """What tables of one kind hold."""
 
-    Attributes
-    ----------
-    name : str
-        What is measured: collectives, operators, training.
-    method : str
-        How it is predicted, in a few words.
-    needed, asked, measured : tuple of str
-        Columns that must be there; those that a prediction sees, and no other; those that it is judged by.
-    place : str
-        The column that says where a row was measured: machine or device.
-    axes, shown : tuple of tuples of str
-        What documents, and what texts, group by.
-    labels : tuple of str
-        What rows can be grouped by apart from columns.
-    baseline, baseline_label : str
-        The baseline's name in documents, and in the heads of columns.
-    legend : str
-        What a reader has to know of the figures.
-    read : function
-        Returns what a row asks, given the cells of ``asked``; raises NotScored.
-    measured_s : function
-        Returns what was measured, given all cells; raises NotScored.
-    labelled : function
-        Returns what a row is grouped by beside its columns.
-
-    """
-
-    name: str
-    method: str
+    name: str  # what is measured: collectives, operators, training
+    method: str  # how it is predicted, in a few words
+    # needed, asked, measured: columns that must be there; those that a prediction sees, and no other; those that it is
+    # judged by
     needed: tuple[str, ...]
     asked: tuple[str, ...]
     measured: tuple[str, ...]
-    place: str
+    place: str  # the column that says where a row was measured: machine or device
+    # axes, shown: what documents, and what texts, group by
     axes: tuple[tuple[str, ...], ...]
     shown: tuple[tuple[str, ...], ...]
-    labels: tuple[str, ...]
+    labels: tuple[str, ...]  # what rows can be grouped by apart from columns
+    # baseline, baseline_label: the baseline's name in documents, and in the heads of columns
     baseline: str
     baseline_label: str
-    legend: str
-    read: Callable[[Cell, Names], Asked]
-    measured_s: Callable[[Cell, Names], float]
+    legend: str  # what a reader has to know of the figures
+    read: Callable[[Cell, Names], Asked]  # returns what a row asks, given the cells of ``asked``; raises NotScored
+    measured_s: Callable[[Cell, Names], float]  # returns what was measured, given all cells; raises NotScored
+    # returns what a row is grouped by beside its columns
     labelled: Callable[[Cell, Names, Session], Mapping[str, str]] = lambda _cell, _names, _session: {}
 
     @property

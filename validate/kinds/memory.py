@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 
 from simulator.api import Session
 from simulator.errors import one_line
@@ -18,7 +19,7 @@ from validate.kinds.kind import Asked, Cell, Kind
 from validate.tables.cells import NotScored, measured_s, number, size_bytes, threads_of
 from validate.tables.names import Names
 
-__all__ = ["MEMORY", "read_memory"]
+__all__ = ["MEMORY"]
 
 # Arrays read and written by a kernel, by the beginning of its name.
 _ARRAYS: tuple[tuple[str, int, int], ...] = (
@@ -42,18 +43,15 @@ _GATHERED, _CPU_GATHERED = 64 << 20, 8 << 20  # bytes of rows that validate run 
 _FLOAT_BYTES = 4
 
 
-def read_memory(cell: Cell, names: Names) -> Asked:
-    """Return what a row asks; raises NotScored where it is incomplete or asks for what is not modelled."""
-    return Asked(_question(cell, names))
-
-
 def _question(cell: Cell, names: Names) -> AccessQuestion:
+    """Return what a row asks; raises NotScored where it is incomplete or asks for what is not modelled."""
     bench, kernel, dtype = cell("bench"), cell("kernel"), cell("dtype").lower()
     size = size_bytes(cell)
     where, device = names.devices.where(cell("device"))
+    ask = partial(AccessQuestion, where=where, device=device)
     on_cpu = isinstance(names.devices.described(cell("device")), CpuPart)
     if "chase" in f"{bench} {kernel}".replace("-", " "):
-        return AccessQuestion(where=where, device=device, kind="chase", size_bytes=size, threads=1 if on_cpu else None)
+        return ask(kind="chase", size_bytes=size, threads=1 if on_cpu else None)
     if dtype not in _ELEMENT:
         raise NotScored(f"no such dtype: {one_line(dtype, 20)}")
     occupancy = _OCCUPANCY.search(cell("note"))
@@ -70,9 +68,7 @@ def _question(cell: Cell, names: Names) -> AccessQuestion:
         row_bytes = int(gather[1])
         if row_bytes < _FLOAT_BYTES or row_bytes > size:
             raise NotScored("rows that are no part of their table")
-        return AccessQuestion(
-            where=where,
-            device=device,
+        return ask(
             kind="gather",
             size_bytes=size,
             rows=min(int(size / row_bytes), (_CPU_GATHERED if on_cpu else _GATHERED) // row_bytes),
@@ -83,9 +79,7 @@ def _question(cell: Cell, names: Names) -> AccessQuestion:
     for name, reads, writes in _ARRAYS:
         if kernel.lower().startswith(name):
             of_one_array = bench.startswith(("BabelStream", "superbench"))
-            return AccessQuestion(
-                where=where,
-                device=device,
+            return ask(
                 kind="stream",
                 size_bytes=size * (reads + writes) if of_one_array else size,
                 reads=reads,
@@ -131,7 +125,7 @@ MEMORY = Kind(
     baseline="data sheet",
     baseline_label="data sheet",
     legend="data sheet: bytes over the nominal rate of memory; level: whether the last cache holds what is touched",
-    read=read_memory,
+    read=lambda cell, names: Asked(_question(cell, names)),
     measured_s=_measured_s,
     labelled=_labels,
 )

@@ -34,7 +34,7 @@ from simulator.workload.precision import PRECISIONS
 from validate.kinds.kind import Asked, Cell, Kind, Timing
 from validate.kinds.serving import attention_library, copied_besides, replays
 from validate.kinds.timing import ByItself, Replayed, between_events
-from validate.tables.cells import NotScored, number
+from validate.tables.cells import NotScored, number, threads_of, whole
 from validate.tables.names import Names
 
 __all__ = ["COLUMNS_ASKED", "OPERATORS", "read_operator"]
@@ -44,23 +44,10 @@ SIZES = (
     *("pad_w", "groups", "rows", "cols", "hidden", "timesteps", "heads", "kv_heads"),
 )
 COLUMNS_ASKED = (
-    *(
-        "device",
-        "op",
-        "variant",
-        "phase",
-        "dtype",
-        *SIZES,
-        "includes_dispatch",
-        "software",
-        "cache",
-        "threads",
-        "issue",
-    ),
-    "schedule",
+    *("device", "op", "variant", "phase", "dtype", *SIZES, "includes_dispatch", "software", "cache", "threads"),
+    *("issue", "schedule"),
 )
 _MAX_SIZE = 1e10
-_MAX_THREADS = 4096
 _THREADS = re.compile(r"cpu threads=([1-9][0-9]{0,3})", re.IGNORECASE | re.ASCII)
 _PHASES = ("fwd", "bwd_data", "bwd_weight", "bwd")
 _TWO_INPUTS = frozenset(("add", "mul", "div", "pow", "sub"))
@@ -69,11 +56,7 @@ _TWO_INPUTS = frozenset(("add", "mul", "div", "pow", "sub"))
 def read_operator(cell: Cell, names: Names) -> Asked:
     """Return what a row asks, *cell* giving the text of a column.
 
-    Raises
-    ------
-    NotScored
-        Where the row cannot be asked; says why.
-
+    Raises NotScored where the row cannot be asked; says why.
     """
     op, phase, precision = cell("op"), cell("phase") or "fwd", cell("dtype")
     if phase not in _PHASES:
@@ -91,12 +74,7 @@ def read_operator(cell: Cell, names: Names) -> Asked:
             return default
         if text == "0" and column.startswith("pad"):
             return 0
-        value = number(column, text)
-        if value != int(value):
-            raise NotScored(f"{column} is no whole number")
-        if value > _MAX_SIZE:
-            raise NotScored(f"{column} is more than {_MAX_SIZE:g}")
-        return int(value)
+        return whole(column, text, _MAX_SIZE)
 
     operator = _READERS[op](size, cell)
     where, device = names.devices.where(cell("device"))
@@ -131,13 +109,7 @@ def read_operator(cell: Cell, names: Names) -> Asked:
 def _threads(cell: Callable[[str], str]) -> int | None:
     """Return the threads of a CPU, from a column of their own or as tables of steps say them."""
     said = _THREADS.fullmatch(cell("schedule"))
-    text = cell("threads") or (said[1] if said else "")
-    if not text:
-        return None
-    value = number("threads", text)
-    if value != int(value) or value > _MAX_THREADS:
-        raise NotScored(f"threads is no whole number up to {_MAX_THREADS}")
-    return int(value)
+    return threads_of(lambda column: cell(column) or (said[1] if said else ""))
 
 
 Size = Callable[..., int]
@@ -185,26 +157,6 @@ def _elementwise(size: Size, cell: Cell) -> Operator:
     return Elementwise(function, size("rows") * size("cols"), 2 if function in _TWO_INPUTS else 1)
 
 
-def _softmax(size: Size, cell: Cell) -> Operator:
-    del cell
-    return Softmax(size("rows"), size("cols"))
-
-
-def _layer_norm(size: Size, cell: Cell) -> Operator:
-    del cell
-    return LayerNorm(size("rows"), size("cols"))
-
-
-def _batch_norm(size: Size, cell: Cell) -> Operator:
-    del cell
-    return BatchNorm(size("batch"), size("c_in"), size("h_in"), size("w_in"))
-
-
-def _embedding(size: Size, cell: Cell) -> Operator:
-    del cell
-    return Embedding(size("rows"), size("cols"))
-
-
 def _recurrent(size: Size, cell: Cell) -> Operator:
     """Read a layer as wide at its input as inside.
 
@@ -245,10 +197,10 @@ _READERS: dict[str, Callable[[Size, Cell], Operator]] = {
     "bmm": _matmul,
     "conv2d": _conv2d,
     "elementwise": _elementwise,
-    "softmax": _softmax,
-    "layer_norm": _layer_norm,
-    "batch_norm": _batch_norm,
-    "embedding": _embedding,
+    "softmax": lambda size, _: Softmax(size("rows"), size("cols")),
+    "layer_norm": lambda size, _: LayerNorm(size("rows"), size("cols")),
+    "batch_norm": lambda size, _: BatchNorm(size("batch"), size("c_in"), size("h_in"), size("w_in")),
+    "embedding": lambda size, _: Embedding(size("rows"), size("cols")),
     "rnn": _recurrent,
     "lstm": _recurrent,
     "gru": _recurrent,
@@ -264,14 +216,8 @@ OPERATORS = Kind(
     measured=("time_s",),
     place="device",
     axes=(
-        ("op",),
-        ("device",),
-        ("dataset",),
-        ("device", "op"),
-        ("dataset", "op"),
-        ("dataset", "device"),
-        ("op", "phase"),
-        ("op", "dtype"),
+        *(("op",), ("device",), ("dataset",), ("device", "op"), ("dataset", "op"), ("dataset", "device")),
+        *(("op", "phase"), ("op", "dtype")),
     ),
     shown=(("op",), ("device",), ("dataset",)),
     labels=("device", "op"),

@@ -19,8 +19,9 @@ from simulator.topology.parts import CpuPart
 from simulator.workload.zoo.registry import Entry, find_entry
 from validate.kinds.kind import Asked, Cell, Kind
 from validate.kinds.serving import attention_library
-from validate.tables.cells import NotScored, number
+from validate.tables.cells import NotScored, number, whole
 from validate.tables.names import Names
+from validate.tables.software import nccl_of
 
 __all__ = ["STEPS", "configuration", "read_step", "step_measured_s"]
 
@@ -53,11 +54,7 @@ _CONFIGURATION = ("machine", "model", "phase", "dtype", "batch_per_gpu", "image"
 def read_step(cell: Cell, names: Names) -> Asked:
     """Return what a row asks; *cell* returns the text of one of the columns asked.
 
-    Raises
-    ------
-    NotScored
-        Where the row is incomplete or asks for what the model does not know.
-
+    Raises NotScored where the row is incomplete or asks for what the model does not know.
     """
     ranks, nodes, parallel = _spread(cell)
     if not cell("model"):
@@ -92,7 +89,10 @@ def read_step(cell: Cell, names: Names) -> Asked:
         parallel=parallel,
         sums_in_fp32="fp32" in cell("sync"),
         threads=int(threads[1]) if threads and not machine.gpus else None,
-        software=Software(cpu_library="blas" if cell("era") == "before 2019" else "onednn"),
+        software=Software(
+            nccl=nccl_of(cell("software"), names.capability(where)),
+            cpu_library="blas" if cell("era") == "before 2019" else "onednn",
+        ),
     )
     return Asked(question)
 
@@ -100,11 +100,7 @@ def read_step(cell: Cell, names: Names) -> Asked:
 def _spread(cell: Cell) -> tuple[int, int, Parallelism]:
     """Return over how many GPUs of how many nodes a row's step is spread, and how; one where a CPU computes it.
 
-    Raises
-    ------
-    NotScored
-        Where the network itself is divided, gradients go through a server, or the row does not say.
-
+    Raises NotScored where the network itself is divided, gradients go through a server, or the row does not say.
     """
     if cell("n_gpus") == "0":
         return 1, 1, "dp"
@@ -128,12 +124,7 @@ def _whole(cell: Cell, column: str) -> int | None:
     """Return the whole number under *column*, None where it is empty; raises NotScored."""
     if not cell(column):
         return None
-    value = number(column, cell(column))
-    if value != int(value):
-        raise NotScored(f"{column} is no whole number")
-    if value > _MAX_SIZE:
-        raise NotScored(f"{column} is more than {_MAX_SIZE:g}")
-    return int(value)
+    return whole(column, cell(column), _MAX_SIZE)
 
 
 def _batch(cell: Cell, parts: int) -> int:
@@ -269,6 +260,7 @@ def _family(model: str) -> str:
         return ""
 
 
+_RANKED = ("ranks", "processor", "family", "era", "framework_rank")
 STEPS = Kind(
     name="training",
     method="data sheet and shared constants",
@@ -277,24 +269,10 @@ STEPS = Kind(
     measured=("step_time_s", "throughput", "throughput_unit", "global_batch"),
     place="device",
     axes=(
-        ("processor", "ranks"),
-        ("ranks", "family"),
-        ("ranks", "family", "era"),
-        ("ranks", "processor", "family", "era", "framework_rank"),
-        ("dataset",),
-        ("dataset", "phase"),
-        ("device",),
-        ("model",),
-        ("dataset", "device"),
-        ("dataset", "model"),
+        *(("processor", "ranks"), ("ranks", "family"), ("ranks", "family", "era"), _RANKED, ("dataset",)),
+        *(("dataset", "phase"), ("device",), ("model",), ("dataset", "device"), ("dataset", "model")),
     ),
-    shown=(
-        ("ranks", "family"),
-        ("ranks", "processor", "family", "era", "framework_rank"),
-        ("dataset",),
-        ("device",),
-        ("model",),
-    ),
+    shown=(("ranks", "family"), _RANKED, ("dataset",), ("device",), ("model",)),
     labels=("ranks", "family", "era", "framework_rank", "device", "processor", "gpus"),
     baseline="roofline",
     baseline_label="roofline",

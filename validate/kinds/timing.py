@@ -30,9 +30,7 @@ class TimingCosts:
     """Constants of clocks, the same for all hosts but where a calibration knows its own.
 
     Alone between two events on an idle device, the clock starts before the host has issued anything, and does not
-    stop before the host has come back and recorded the second event, however short the kernel.  Those of
-    elementwise functions, softmax, norm and the end are fitted by ``validate fit``; the others are the least that
-    was measured, less the end.
+    stop before the host has come back and recorded the second event, however short the kernel.
     """
 
     isolated_elementwise_s: float

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from simulator.api.collectives import ALPHA_S
 from simulator.errors import one_line
 from validate.kinds.kind import Kind
-from validate.score.groups import Group, group_rows, median_of, whole
-from validate.score.published import beside_published
+from validate.score.groups import Group, beside_published, group_rows, median_of, whole
 from validate.score.score import ScoredRow
-from validate.score.statistics import Errors
 from validate.tables.lines import by_frequency
 
 __all__ = ["SCHEMA_VERSION", "ScoredTable", "document", "skipped_lines"]
@@ -69,15 +67,14 @@ def _table(table: ScoredTable, by: tuple[str, ...]) -> dict[str, Any]:
         "skipped": {reason: len(numbers) for reason, numbers in lines.items()},
         "skipped_lines": lines,
         "overall": {
-            "n": everything.errors.n,
-            **_errors(everything.errors),
+            **asdict(everything.errors),
             f"median_of_{kind.place}s": median_of(kind.place, table.rows),
         },
         "groups": [_group(group, kind.baseline) for group in groups if group.errors.n],
         "not_scored": [{"by": group.by, "rows": group.rows} for group in groups if not group.errors.n],
-        "baselines": {kind.baseline: {"n": everything.baseline.n, **_errors(everything.baseline)}},
+        "baselines": {kind.baseline: asdict(everything.baseline)},
         "published": {
-            name: {"n": theirs.n, **_errors(theirs), "ours": _errors(ours)}
+            name: {**asdict(theirs), "ours": {k: value for k, value in asdict(ours).items() if k != "n"}}
             for name, theirs, ours in beside_published(table.rows)
         },
     }
@@ -86,18 +83,8 @@ def _table(table: ScoredTable, by: tuple[str, ...]) -> dict[str, Any]:
 def _group(group: Group, baseline: str) -> dict[str, Any]:
     return {
         "by": group.by,
-        "n": group.errors.n,
-        **_errors(group.errors),
+        **asdict(group.errors),
         "rows": group.rows,
         "coverage": group.coverage,
-        "baselines": {baseline: {"n": group.baseline.n, **_errors(group.baseline)}},
-    }
-
-
-def _errors(errors: Errors) -> dict[str, float | None]:
-    return {
-        "median_ape": errors.median_ape,
-        "p90_ape": errors.p90_ape,
-        "mean_ape": errors.mean_ape,
-        "bias": errors.bias,
+        "baselines": {baseline: asdict(group.baseline)},
     }

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from validate.score.score import ScoredRow
-from validate.score.statistics import Errors, percentile, summarise
+from validate.tables.statistics import Errors, percentile, summarise
 
-__all__ = ["Group", "group_rows", "median_of", "whole"]
+__all__ = ["Group", "beside_published", "group_rows", "median_of", "whole"]
 
 _SIZE_ORDER = {">=1MiB": "0", "<1MiB": "1"}
 
@@ -71,3 +71,15 @@ def _order(labels: tuple[str, ...]) -> list[tuple[int, float, str]]:
         except ValueError:
             keys.append((1, 0.0, _SIZE_ORDER.get(label, label)))
     return [key if math.isfinite(key[1]) else (1, 0.0, key[2]) for key in keys]
+
+
+def beside_published(rows: Sequence[ScoredRow]) -> list[tuple[str, Errors, Errors]]:
+    """Return (name, their errors, ours) of each published predictor, over the scored rows that it predicted too."""
+    scored = [row for row in rows if not row.skipped]
+    names = sorted({name for row in scored for name in row.published_errors})
+    found = []
+    for name in names:
+        both = [row for row in scored if name in row.published_errors and row.error is not None]
+        theirs = summarise([row.published_errors[name] for row in both])
+        found.append((name, theirs, summarise([row.error for row in both if row.error is not None])))
+    return found

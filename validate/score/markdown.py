@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from validate.score.groups import Group, group_rows, whole
-from validate.score.published import beside_published
+from validate.score.groups import Group, beside_published, group_rows, whole
 from validate.score.score import ScoredRow
-from validate.score.statistics import Errors, summarise
+from validate.tables.statistics import Errors, summarise
 
 __all__ = ["Cells", "cells_of", "operator_table", "percent", "published_table", "step_table"]
 
@@ -33,7 +32,7 @@ def _counted(rows: Sequence[ScoredRow], axis: str) -> dict[str, Errors]:
 def operator_table(
     plain: Sequence[ScoredRow], calibrated: Sequence[ScoredRow], left_out: Mapping[str, Cells], axis: str
 ) -> str:
-    """Return errors by *axis* (op or device).
+    """Return errors by *axis* (op or device), those of few rows together.
 
     *plain* are rows scored from data sheets, *calibrated* those that calibrations left to judge, and
     *left_out* the median and mean of fits without the device, by label.
@@ -42,9 +41,14 @@ def operator_table(
     columns = " | ".join(f"{head}: median | mean" for head in heads)
     lines = [f"| {axis} | rows | {columns} |", "|---|" + "--:|" * 9]
     after = _counted(calibrated, axis)
-    groups = [g for g in group_rows(plain, (axis,)) if g.errors.n >= _FEW_ROWS]
+    found = [g for g in group_rows(plain, (axis,)) if g.errors.n]
+    groups = [g for g in found if g.errors.n >= _FEW_ROWS]
+    few = {g.by[axis] for g in found if g.errors.n < _FEW_ROWS}
     labels: list[tuple[str, Group, Errors | None]] = [("all", whole(plain), summarise(_errors(calibrated)))]
     labels += [(f"`{g.by[axis]}`", g, after.get(g.by[axis])) for g in sorted(groups, key=lambda g: -g.errors.n)]
+    if few:
+        rest = whole([row for row in plain if row.labels.get(axis) in few])
+        labels.append((f"{len(few)} of fewer than {_FEW_ROWS} rows", rest, None))
     for label, group, fitted in labels:
         enough = fitted if fitted is not None and fitted.n >= _FEW_ROWS else None
         cells = [*cells_of(group.errors), *left_out.get(label, _NONE), *cells_of(enough), *cells_of(group.baseline)]

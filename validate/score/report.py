@@ -8,8 +8,7 @@ from simulator.console.style import PLAIN, Style
 from simulator.errors import one_line
 from simulator.results.columns import lay_out
 from validate.score.document import ScoredTable, skipped_lines
-from validate.score.groups import Group, group_rows, median_of, whole
-from validate.score.published import beside_published
+from validate.score.groups import Group, beside_published, group_rows, median_of, whole
 from validate.score.score import ScoredRow
 from validate.tables.lines import skipped_table
 
@@ -51,8 +50,8 @@ def _table(table: ScoredTable, trust: Sequence[str], by: Sequence[str], style: S
         style.mark(headings.get(i, text), "bold") if i in headings or i == 0 else text for i, text in enumerate(laid)
     ]
     lines += _published(table)
-    lines += _skipped(table)
-    return "\n".join(lines)
+    skipped = skipped_table("not scored", skipped_lines(table.rows))
+    return "\n".join([*lines, *([""] if skipped else []), *skipped])
 
 
 def _unlabelled(rows: Sequence[ScoredRow], axes: Sequence[str]) -> list[list[str]]:
@@ -102,8 +101,3 @@ def _percent(value: float | None, sign: str = "") -> str:
     if value is None:
         return "-"
     return f"{value * 100:{sign}.1f} %" if abs(value) < 1e4 else f"{value * 100:{sign}.1e} %"
-
-
-def _skipped(table: ScoredTable) -> list[str]:
-    found = skipped_table("not scored", skipped_lines(table.rows))
-    return ["", *found] if found else []

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from simulator.errors import one_line
 from validate.kinds.kind import Asked, Cell, Kind
 from validate.kinds.steps import configuration
-from validate.score.statistics import relative_error
 from validate.tables.cells import NotScored, measured_time
 from validate.tables.csv_text import Record
 from validate.tables.names import Names
+from validate.tables.statistics import relative_error
 from validate.tables.table import Table
 
 __all__ = ["ScoredRow", "score_table"]
@@ -51,17 +51,9 @@ def score_table(
 ) -> list[ScoredRow]:
     """Return every row of *table* with its prediction and error, in order.
 
-    Parameters
-    ----------
-    trust : sequence of str
-        Rows of other grades are predicted and do not count (they are context); rows without a grade count.
-    published : mapping of row to predictor to seconds
-        What others predict, by ``row_id``.
-    set_aside : mapping of line to str
-        Rows that do not count besides, and why.
-    advance : function
-        Is called after each row.
-
+    Rows of other grades than *trust* are predicted and do not count (they are context); rows without a grade count.
+    *published* is what others predict, by ``row_id`` and predictor; *set_aside* says by line which rows do not count
+    besides, and why.  *advance* is called after each row.
     """
     best = _fastest(table, kind, names)
     rows = []

@@ -36,11 +36,7 @@ class ScoringOptions:
 class Scoring:
     """Scores tables with the names and calibrations that *options* say.
 
-    Raises
-    ------
-    InputError
-        Where what an option names is not known.
-
+    Raises InputError where what an option names is not known.
     """
 
     def __init__(self, options: ScoringOptions) -> None:

@@ -5,10 +5,21 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from decimal import Decimal
 
 from simulator.errors import one_line
 
-__all__ = ["NOMINAL_BYTES", "NotScored", "measured_s", "measured_time", "number", "size_bytes", "threads_of"]
+__all__ = [
+    "NOMINAL_BYTES",
+    "NotScored",
+    "decade_of",
+    "measured_s",
+    "measured_time",
+    "number",
+    "size_bytes",
+    "threads_of",
+    "whole",
+]
 
 NOMINAL_BYTES = 256 << 20
 """Stands for a size that a table does not tell: so large that nothing but bandwidth counts."""
@@ -27,11 +38,7 @@ class NotScored(Exception):  # noqa: N818  a row that is not scored is no fault
 def number(column: str, text: str) -> float:
     """Return the positive number *text* of *column*.
 
-    Raises
-    ------
-    NotScored
-        Where it is empty, no number, or not more than zero.
-
+    Raises NotScored where it is empty, no number, or not more than zero.
     """
     if not text:
         raise NotScored(f"{column} missing")
@@ -41,6 +48,16 @@ def number(column: str, text: str) -> float:
     if value <= 0:
         raise NotScored(f"{column} not positive")
     return value
+
+
+def whole(column: str, text: str, most: float = math.inf) -> int:
+    """Return the positive whole number *text* of *column*; raises NotScored, also where it is more than *most*."""
+    value = number(column, text)
+    if value != int(value):
+        raise NotScored(f"{column} is no whole number")
+    if value > most:
+        raise NotScored(f"{column} is more than {most:g}")
+    return int(value)
 
 
 def measured_time(seconds: float) -> float:
@@ -70,6 +87,11 @@ def threads_of(cell: Callable[[str], str], column: str = "threads") -> int | Non
     if value != int(value) or value > _MOST_THREADS:
         raise NotScored(f"{one_line(column, 20)} is no whole number up to {_MOST_THREADS}")
     return int(value)
+
+
+def decade_of(size: float) -> str:
+    """Return the decade of *size*, ``1e6`` from 1,000,000 to below 10,000,000, as rows are grouped by."""
+    return f"1e{Decimal(repr(size)).adjusted()}"
 
 
 def measured_s(cell: Callable[[str], str], counted_bytes: float | None) -> float:

@@ -28,11 +28,7 @@ class Record:
 def read_records(raw: bytes, name: str) -> list[Record]:
     """Return the records of the file *raw*, which messages call *name*.
 
-    Raises
-    ------
-    InputError
-        Where the file is empty, too large, no text, or a quote does not close.
-
+    Raises InputError where the file is empty, too large, no text, or a quote does not close.
     """
     if len(raw) > MAX_BYTES:
         raise InputError(Fault(f"is larger than {MAX_BYTES // 1_000_000} MB; score it in parts", name))

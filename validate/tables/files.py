@@ -22,11 +22,7 @@ def shown_as(file: str) -> str:
 def read_bytes(file: str) -> bytes:
     """Return the content of *file* (``-``: standard input), or a little more than can be scored of a larger one.
 
-    Raises
-    ------
-    InputError
-        Where it cannot be read; says why.
-
+    Raises InputError where it cannot be read; says why.
     """
     if file == STDIN:
         return sys.stdin.buffer.read(MAX_BYTES + 1)

@@ -26,6 +26,7 @@ __all__ = [
     "DeviceNames",
     "MachineNames",
     "Names",
+    "builtin_names",
     "device_names",
     "find_cpu",
     "gpu_names",
@@ -44,15 +45,8 @@ MAKERS = ("nvidia", "amd")  # makers of GPUs of which there are models of operat
 class MachineNames:
     """Topologies by the names that tables give machines.
 
-    Parameters
-    ----------
-    topology : str, optional
-        A path or a built-in name that stands for every machine.
-    named : mapping of str to str
-        Paths or built-in names by the table's name; taken first.
-
-    Otherwise a built-in topology of that name, or one that lists it among its ``aliases``.
-
+    Those of *named*, paths or built-in names by the table's name; else *topology*, which stands for every machine;
+    else a built-in one of that name, or that lists it among its ``aliases``.
     """
 
     def __init__(self, topology: str | None = None, named: Mapping[str, str] | None = None) -> None:
@@ -68,7 +62,7 @@ class MachineNames:
 
     def topology(self, name: str) -> str | None:
         """Return the topology that the table's machine *name* is, None where there is none."""
-        return self._named.get(name) or self._topology or _builtin_names().get(name)
+        return self._named.get(name) or self._topology or builtin_names().get(name)
 
     def where(self, name: str, n_nodes: int | None = None) -> Where:
         """Return *n_nodes* of the table's machine *name*; raises NotScored where it is not known."""
@@ -76,7 +70,7 @@ class MachineNames:
         if topology is None:
             if not name:
                 raise NotScored("machine missing")
-            close = nearest(name, [*self._named, *_builtin_names()])
+            close = nearest(name, [*self._named, *builtin_names()])
             hint = close if close.startswith("did") else "--machine NAME=FILE gives one"
             raise NotScored(f"no topology of machine '{one_line(name, 60)}'; {hint}")
         return Where(topology, n_nodes)
@@ -89,7 +83,7 @@ class MachineNames:
 
 
 @lru_cache(maxsize=1)
-def _builtin_names() -> Mapping[str, str]:
+def builtin_names() -> Mapping[str, str]:
     """Return the built-in topologies by name and by alias; a name goes before an alias."""
     found = {name: name for name in builtin_topologies()}
     for name, path in builtin_topologies().items():
@@ -173,21 +167,10 @@ class _Named:
 class DeviceNames:
     """Parts by the names that tables give devices.
 
-    Parameters
-    ----------
-    named : sequence of str
-        ``NAME=PART`` makes a name of the tables a part; ``PART`` alone makes every row one.  A CPU
-        of several sockets is ``2 x PART``.
-    topology : str, optional
-        A path or a built-in name: its parts, and how many sockets of a CPU it has, go before what is built in.
-
-    Otherwise the built-in part of that name, or one that lists it among its ``aliases``.
-
-    Raises
-    ------
-    InputError
-        Where a part is not known; names the nearest.
-
+    Of *named*, ``NAME=PART`` makes a name of the tables a part; ``PART`` alone makes every row one.  A CPU of several
+    sockets is ``2 x PART``.  The parts of *topology*, and how many sockets of a CPU it has, go before what is built
+    in: the part of that name, or one that lists it among its ``aliases``.
+    Raises InputError where a part is not known; names the nearest.
     """
 
     def __init__(self, named: Iterable[str] = (), topology: str | None = None) -> None:
@@ -218,11 +201,7 @@ class DeviceNames:
     def where(self, name: str) -> tuple[Where, str]:
         """Return the machine of the tables' device *name*, and what the device is called there.
 
-        Raises
-        ------
-        NotScored
-            Where it is not known, or is a GPU of a maker without models.
-
+        Raises NotScored where it is not known, or is a GPU of a maker without models.
         """
         found = self._of(name)
         if found is None:
@@ -305,6 +284,12 @@ class Names:
             return self.session.machine(where)
         except InputError as error:
             raise NotScored(one_line(error)) from None
+
+    def capability(self, where: Where) -> str | None:
+        """Return the compute capability of the first GPU of the machine *where*; None where it has none."""
+        machine = self.machine(where)
+        part = machine.nodes[machine.gpus[0]].part if machine.gpus else None
+        return part.compute_capability if isinstance(part, GpuPart) else None
 
     def device(self, name: str, threads: int | None = None) -> Device:
         """Return the tables' device *name*, of a CPU with so many *threads*; raises NotScored."""

@@ -15,11 +15,7 @@ _NEEDED = ("row_id", "predictor", "predicted_s")
 def read_published(file: str) -> dict[str, dict[str, float]]:
     """Return predicted seconds by row and by predictor of the table *file*.
 
-    Raises
-    ------
-    InputError
-        Where it cannot be read, lacks a column, or holds a prediction that is no positive number.
-
+    Raises InputError where it cannot be read, lacks a column, or holds a prediction that is no positive number.
     """
     table = read_table(read_bytes(file), shown_as(file), _NEEDED, _NEEDED, "published predictions")
     found: dict[str, dict[str, float]] = {}

@@ -50,11 +50,7 @@ def read_table(raw: bytes, name: str, needed: Iterable[str], read: Iterable[str]
 def tabulate(records: Sequence[Record], name: str, needed: Iterable[str], read: Iterable[str], what: str) -> Table:
     """Return *records*, of which the first holds the names of columns, as a table of *what*.
 
-    Raises
-    ------
-    InputError
-        Where a column of *needed* is missing, or one of *read* is there twice.
-
+    Raises InputError where a column of *needed* is missing, or one of *read* is there twice.
     """
     head, rows = records[0], records[1:]
     if len(head.fields) > _MAX_COLUMNS:

@@ -1,13 +1,18 @@
 """Binary trees: chunks flow up to the root, which adds, and down again at the same time.
 
-The tree is numbered in order: rank i - 1 stands as high as i has trailing zero bits, so that
-a subtree is a run of consecutive ranks and most edges join near ones.  With m chunks and
-depth D = floor(lg n), an all-reduce takes m + 2D - 1 rounds, a broadcast or a reduce m + D - 1.
-An inner rank of an all-reduce receives three chunks a round (two children's, its parent's)
-and sends three: S bytes take 3S/B in the steady state, against 2S/B for a broadcast or a
-reduce.  (Sanders, Speck, Traff, Two-tree algorithms for full bandwidth broadcast, reduction
-and scan, Parallel Computing 35(12), 2009, section 2: the pipelined binary tree and its in-order
-numbering.)
+The tree is numbered in order: rank i - 1 stands as high as i has trailing zero bits, so that a subtree is a run of
+consecutive ranks and most edges join near ones.  With m chunks and depth D = floor(lg n), an all-reduce takes
+m + 2D - 1 rounds, a broadcast or a reduce m + D - 1.  An inner rank of an all-reduce receives three chunks a round
+(two children's, its parent's) and sends three: S bytes take 3S/B in the steady state, against 2S/B for a broadcast or a
+reduce.
+
+Double trees are two trees, each with half of the data, each rank inner in at most one: the second is the first mirrored
+(n even) or turned by one rank (n odd), so that what is a leaf in one is inner in the other, and all links work.  A rank
+receives at most four half chunks a round: an all-reduce of S bytes takes 2S/B in the steady state, a broadcast or a
+reduce S/B.  m chunks a tree pass in m + 2D - 1 rounds.
+
+(Sanders, Speck, Traff, Two-tree algorithms for full bandwidth broadcast, reduction and scan, Parallel Computing 35(12),
+2009, section 2: the pipelined binary tree and its in-order numbering, section 3: two of them.)
 """
 
 from __future__ import annotations
@@ -18,7 +23,17 @@ from dataclasses import dataclass
 from simulator.collectives.algorithms.pipeline import Edge, pipelined
 from simulator.collectives.schedule import Schedule
 
-__all__ = ["Tree", "down", "in_order_tree", "tree_all_reduce", "tree_broadcast", "tree_reduce", "up"]
+__all__ = [
+    "Tree",
+    "double_tree_all_reduce",
+    "double_tree_broadcast",
+    "double_tree_reduce",
+    "in_order_tree",
+    "tree_all_reduce",
+    "tree_broadcast",
+    "tree_reduce",
+    "two_trees",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +78,7 @@ def in_order_tree(n: int) -> Tree:
     return Tree(tuple(parent), tuple(level))
 
 
-def up(tree: Tree, depth: int, part: int = 0) -> list[list[Edge]]:
+def _up(tree: Tree, depth: int, part: int = 0) -> list[list[Edge]]:
     """Return the stages that reduce up *tree*, the deepest of *depth* levels first."""
     return [
         [Edge(r, p, reduce=True, part=part) for r, p in enumerate(tree.parent) if tree.level[r] == level and p >= 0]
@@ -71,7 +86,7 @@ def up(tree: Tree, depth: int, part: int = 0) -> list[list[Edge]]:
     ]
 
 
-def down(tree: Tree, depth: int, part: int = 0) -> list[list[Edge]]:
+def _down(tree: Tree, depth: int, part: int = 0) -> list[list[Edge]]:
     """Return the stages that broadcast down *tree*, the root's edges first."""
     return [
         [Edge(p, r, part=part) for r, p in enumerate(tree.parent) if tree.level[r] == level and p >= 0]
@@ -88,16 +103,63 @@ def _rooted(n: int, root: int) -> Tree:
 def tree_all_reduce(n: int, n_chunks: int = 1) -> Schedule:
     """Return the all-reduce over one tree, going up and down overlapped."""
     tree = in_order_tree(n)
-    return pipelined(n, up(tree, tree.depth) + down(tree, tree.depth), n_chunks, label="tree")
+    return pipelined(n, _up(tree, tree.depth) + _down(tree, tree.depth), n_chunks, label="tree")
 
 
 def tree_broadcast(n: int, n_chunks: int = 1, root: int = 0) -> Schedule:
     """Return the broadcast down the tree, turned so that *root* is its root."""
     tree = _rooted(n, root)
-    return pipelined(n, down(tree, tree.depth), n_chunks, label="broadcast")
+    return pipelined(n, _down(tree, tree.depth), n_chunks, label="broadcast")
 
 
 def tree_reduce(n: int, n_chunks: int = 1, root: int = 0) -> Schedule:
     """Return the reduce up the tree, turned so that *root* is its root."""
     tree = _rooted(n, root)
-    return pipelined(n, up(tree, tree.depth), n_chunks, label="reduce")
+    return pipelined(n, _up(tree, tree.depth), n_chunks, label="reduce")
+
+
+def two_trees(n: int) -> tuple[Tree, Tree]:
+    """Return two binary trees of *n* ranks of which no rank is inner in both."""
+    first = in_order_tree(n)
+    names = [n - 1 - r for r in range(n)] if n % 2 == 0 else [(r + 1) % n for r in range(n)]
+    return first, first.renamed(names)
+
+
+def double_tree_all_reduce(n: int, n_chunks: int = 1) -> Schedule:
+    """Return the all-reduce over both trees, *n_chunks* chunks a tree."""
+    trees = two_trees(n)
+    depth = trees[0].depth
+    ways = [_up(tree, depth, part) + _down(tree, depth, part) for part, tree in enumerate(trees)]
+    return pipelined(n, _beside(*ways), n_chunks, n_parts=2, label="double tree")
+
+
+def double_tree_broadcast(n: int, n_chunks: int = 1, root: int = 0) -> Schedule:
+    """Return the broadcast in which *root* feeds the roots of two trees of the other ranks."""
+    others = _others(n, root)
+    ways = []
+    for part, tree in enumerate(two_trees(n - 1)):
+        feed = [Edge(root, others[tree.root], part=part)]
+        ways.append([feed, *_named(_down(tree, tree.depth, part), others)])
+    return pipelined(n, _beside(*ways), n_chunks, n_parts=2, label="broadcast")
+
+
+def double_tree_reduce(n: int, n_chunks: int = 1, root: int = 0) -> Schedule:
+    """Return the reduce in which the roots of two trees of the other ranks send to *root*."""
+    others = _others(n, root)
+    ways = []
+    for part, tree in enumerate(two_trees(n - 1)):
+        last = [Edge(others[tree.root], root, reduce=True, part=part)]
+        ways.append([*_named(_up(tree, tree.depth, part), others), last])
+    return pipelined(n, _beside(*ways), n_chunks, n_parts=2, label="reduce")
+
+
+def _others(n: int, root: int) -> list[int]:
+    return [(root + 1 + r) % n for r in range(n - 1)]
+
+
+def _named(stages: list[list[Edge]], names: list[int]) -> list[list[Edge]]:
+    return [[Edge(names[e.src], names[e.dst], e.reduce, e.part) for e in stage] for stage in stages]
+
+
+def _beside(first: list[list[Edge]], second: list[list[Edge]]) -> list[list[Edge]]:
+    return [a + b for a, b in zip(first, second, strict=True)]

@@ -3,14 +3,16 @@
 With n ranks, a power of two, an all-reduce takes 2 lg n L + 2(n-1)/n S/B.  Otherwise, with p
 the largest power of two below n, n - p ranks hand their buffer to a neighbour first and get
 the result at the end, each 2 more rounds of S: (2 lg p + 2)L + (2(p-1)/p + 2)S/B.
-(Thakur, Rabenseifner, Gropp, Optimization of collective communication operations in MPICH,
-IJHPCA 19(1), 2005: section 4.5 for the all-reduce of long messages, 4.3 for reduce-scatter,
-4.2 for the broadcast by scatter and all-gather.)
+
+For short messages recursive doubling exchanges all that a pair has added up, in the fewest rounds: lg n (L + S/B) for a
+power of two, two more rounds of S otherwise.  (Thakur, Rabenseifner, Gropp, Optimization of collective communication
+operations in MPICH, IJHPCA 19(1), 2005: section 4.5 for the all-reduce of long and of short messages, 4.3 for
+reduce-scatter, 4.2 for the broadcast by scatter and all-gather.)
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simulator.collectives.schedule import Round, Schedule, Send
 
@@ -20,7 +22,7 @@ __all__ = [
     "halving_doubling_broadcast",
     "halving_doubling_reduce",
     "halving_doubling_reduce_scatter",
-    "paired",
+    "recursive_doubling_all_reduce",
 ]
 
 
@@ -46,7 +48,7 @@ class _Group:
         return Send(self.members[src], self.members[dst], first, self.bounds[low + count] - first, reduce=reduce)
 
 
-def paired(n: int) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
+def _paired(n: int) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
     """Return a power of two of the ranks, and the rest as (rank, the member that stands for it).
 
     With n = p + k, rank 2i + 1 is folded onto rank 2i for i < k.
@@ -58,13 +60,13 @@ def paired(n: int) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
 
 def _by_block(n: int) -> _Group:
     """Return the group in which rank i (or who stands for it) owns chunk i of n."""
-    members, folded = paired(n)
+    members, folded = _paired(n)
     return _Group(members, (*members, n), folded)
 
 
 def _by_member(n: int) -> _Group:
     """Return the group with one chunk a member, such that the largest halves go to near ranks."""
-    members, folded = paired(n)
+    members, folded = _paired(n)
     bits = len(members).bit_length() - 1
     turned = [int(format(j, f"0{bits}b")[::-1], 2) if bits else 0 for j in range(len(members))]
     return _Group(tuple(members[j] for j in turned), tuple(range(len(members) + 1)), folded)
@@ -109,6 +111,19 @@ def halving_doubling_all_reduce(n: int) -> Schedule:
     group = _by_member(n)
     rounds = [*_fold(group), *_halving(group), *_doubling(group), *_unfold(group)]
     return Schedule(n, group.n_chunks, tuple(rounds))
+
+
+def recursive_doubling_all_reduce(n: int) -> Schedule:
+    """Return the all-reduce by exchange of whole buffers."""
+    members, folded = _paired(n)
+    group = _Group(members, (0, 1), folded)  # one chunk, which is everyone's
+    rounds = []
+    far = 1
+    while far < len(members):
+        sends = tuple(Send(members[j], members[j ^ far], 0, reduce=True) for j in range(len(members)))
+        rounds.append(Round(sends, label="exchange"))
+        far *= 2
+    return Schedule(n, 1, (*_fold(group), *rounds, *_unfold(group)))
 
 
 def halving_doubling_reduce_scatter(n: int) -> Schedule:
@@ -163,12 +178,8 @@ def _turned(schedule: Schedule, root: int) -> Schedule:
     n = schedule.n_ranks
     if root % n == 0:
         return schedule
-    rounds = tuple(
-        Round(
-            tuple(Send((s.src + root) % n, (s.dst + root) % n, s.first, s.width, s.step, s.reduce) for s in r.sends),
-            r.repeat,
-            r.label,
-        )
-        for r in schedule.rounds
-    )
-    return Schedule(n, schedule.n_chunks, rounds)
+
+    def turned(sends: tuple[Send, ...]) -> tuple[Send, ...]:
+        return tuple(replace(send, src=(send.src + root) % n, dst=(send.dst + root) % n) for send in sends)
+
+    return replace(schedule, rounds=tuple(replace(step, sends=turned(step.sends)) for step in schedule.rounds))

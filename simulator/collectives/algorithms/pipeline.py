@@ -1,8 +1,7 @@
 """Pipelines: a buffer cut into chunks that follow each other through stages.
 
-Chunk c passes stage k in round c + k, so that m chunks pass s stages in m + s - 1 rounds.
-Rounds in which the same stages are busy are one round that repeats; the number of rounds
-listed grows with the stages, not with the chunks.
+Chunk c passes stage k in round c + k, so that m chunks pass s stages in m + s - 1 rounds.  Rounds in which the same
+stages are busy are one round that repeats; the number of rounds listed grows with the stages, not with the chunks.
 """
 
 from __future__ import annotations

@@ -4,15 +4,21 @@ All flows run at once and meet at the centre's link of bandwidth B, so that an a
 S bytes takes 2(n - 1)S/B where the centre is a rank, 2nS/B where it is a helper.
 (Dive into Deep Learning, section 13.7, data parallel training: 60 ms and 80 ms.)
 
-The centre adds in its own memory once all have arrived: one pass that reads the n buffers
-and writes the sum.
+The centre adds in its own memory once all have arrived: one pass that reads the n buffers and writes the sum.
+
+Parameter servers are several centres, each of which owns an equal share of the buffer.  With m
+workers, n servers that are helpers, S bytes and B at each link, push and pull take 2(m/n)S/B
+(2S/B at least: the workers' own links); with a server beside each worker 2((m-1)/m)S/B, as a
+ring.  (Li et al., Scaling distributed machine learning with the parameter server, OSDI 2014.)
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from simulator.collectives.schedule import Local, Round, Schedule, Send
 
-__all__ = ["star_all_gather", "star_all_reduce", "star_broadcast", "star_reduce", "star_reduce_scatter"]
+__all__ = ["push_pull", "star_all_gather", "star_all_reduce", "star_broadcast", "star_reduce", "star_reduce_scatter"]
 
 
 def _gathered(n: int, centre: int, n_chunks: int) -> Round:
@@ -53,3 +59,17 @@ def star_all_gather(n: int, centre: int) -> Schedule:
     into = tuple(Send(r, centre, r) for r in range(n) if r != centre)
     back = tuple(Send(centre, r, (r + 1) % n, n - 1) for r in range(n) if r != centre)
     return Schedule(n, n, (Round(into, label="gather"), Round(back, label="broadcast")))
+
+
+def push_pull(n: int, owners: Sequence[int]) -> Schedule:
+    """Return the all-reduce in which ``owners[j]``, a rank or a helper, adds up chunk j.
+
+    An owner adds in its memory, in one pass that reads the n shares and writes the sum.
+    """
+    pushes = tuple(Send(r, o, j, reduce=True) for j, o in enumerate(owners) for r in range(n) if r != o)
+    pulls = tuple(Send(o, r, j) for j, o in enumerate(owners) for r in range(n) if r != o)
+    share: dict[int, int] = {}
+    for owner in owners:
+        share[owner] = share.get(owner, 0) + 1
+    local = tuple(Local(o, (n + 1) * k) for o, k in share.items())
+    return Schedule(n, len(owners), (Round(pushes, label="push", local=local), Round(pulls, label="pull")))

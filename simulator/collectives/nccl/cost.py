@@ -1,8 +1,7 @@
 """What NCCL's kernels cost on top of the links: launch, protocol latency, share of the link.
 
-NCCL's own planning numbers (``tables.py``) decide what it chooses; they are too rough to say
-how long that takes.  These constants do, on every machine (``simulator/constants/nccl.json``,
-docs/decisions/nccl-costs.md).
+NCCL's own planning numbers (``tables.py``) decide what it chooses; they are too rough to say how long that takes.
+These constants do, on every machine (``simulator/constants/nccl.json``, docs/decisions/nccl-costs.md).
 
 A collective takes
 
@@ -44,10 +43,9 @@ class ProtocolCost:
     what they reach, and a channel (one block of threads) moves data at ``channel_Bps`` at most.
     ``wire`` is how many bytes cross the link for each byte of data (flags beside the data).
 
-    A GPU that drives its links does more than send.  ``own_passes`` is how often the part that a rank
-    keeps (1/n: the last step of a ring only receives, all-to-all copies it) goes through its memory.
-    ``fill`` is the share of the first window, all chunks that are under way at once, in which the
-    links are not yet used.
+    A GPU that drives its links does more than send.  ``own_passes`` is how often the part that a rank keeps (1/n: the
+    last step of a ring only receives, all-to-all copies it) goes through its memory.  ``fill`` is the share of the
+    first window, all chunks that are under way at once, in which the links are not yet used.
     """
 
     base_s: float
@@ -65,10 +63,9 @@ class ProtocolCost:
 class NcclConstants:
     """All constants: the protocols' are of recent versions, and of earlier ones.
 
-    ``launch_s`` is the start of one kernel on one GPU, ``peer_launch_s`` of each peer of a
-    point-to-point group beyond that.  ``pcie_share`` is the share of a PCIe link that copies
-    between GPUs reach, both ways at once; ``network_share`` that of a NIC, ``staged_share`` where
-    the bytes go to the NIC through host memory.
+    ``launch_s`` is the start of one kernel on one GPU, ``peer_launch_s`` of each peer of a point-to-point group beyond
+    that.  ``pcie_share`` is the share of a PCIe link that copies between GPUs reach, both ways at once;
+    ``network_share`` that of a NIC, ``staged_share`` where the bytes go to the NIC through host memory.
     """
 
     PARTS: ClassVar = {"recent": Each(ProtocolCost), "earlier": Each(ProtocolCost)}

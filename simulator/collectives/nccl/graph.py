@@ -101,11 +101,8 @@ def _signature(machine: Machine, nodes: list[Node], local: tuple[int, ...]) -> o
 
 def _agreed(found: Sequence[Found]) -> Found:
     """Return the least of each figure."""
-    first = found[0]
-    if all(other is first for other in found):
-        return first
     return replace(
-        first,
+        found[0],
         n_channels=min(f.n_channels for f in found),
         speed=min(f.speed for f in found),
         kind_intra=max(f.kind_intra for f in found),

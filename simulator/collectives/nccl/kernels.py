@@ -1,8 +1,7 @@
 """The plans of NCCL's kernels: ring, tree, NVLS, point to point, and trees packed into NVLink.
 
-Inside one machine a ring goes round by round.  Over several machines, and along trees, data
-moves in small chunks: all hops work at once, and ahead of that lies the way of the first
-chunk, whose latency is paid once.
+Inside one machine a ring goes round by round.  Over several machines, and along trees, data moves in small chunks: all
+hops work at once, and ahead of that lies the way of the first chunk, whose latency is paid once.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from simulator.collectives.algorithms.double_tree import two_trees
+from simulator.collectives.algorithms.binary_tree import two_trees
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.cost import Costs, ProtocolCost
 from simulator.collectives.request import Request, Unsuitable
@@ -82,14 +81,12 @@ class KernelPlanner:
             self._channels.append((f"channel {i}", flows, repeat, cost))
             self.builder.rings.append(tuple(self.request.ranks[r] for r in ring.order))
         self._submit(after)
-        self._record(protocol, hops, net_hops, size if rooted else size * rounds / n)
 
     def tree(self, rings: Sequence[FoundRing], protocol: str) -> None:
         """Chains inside the machines, a double binary tree between them."""
         cost = self.costs.protocols[protocol]
         after = self._begin(self._name("TREE", protocol), cost.base_s)
         total = sum(ring.bandwidth_Bps for ring in rings)
-        hops = net_hops = 0
         for i, ring in enumerate(rings):
             fraction = ring.bandwidth_Bps / total
             part = self.request.size_bytes * fraction
@@ -103,7 +100,6 @@ class KernelPlanner:
             flows = self._both_ways(edges, cost, hops, net_hops, fraction)
             self._channels.append((f"channel {i}", flows, 1, cost))
         self._submit(after)
-        self._record(protocol, hops, net_hops, self.request.size_bytes)
 
     def packed_trees(self, trees: Sequence[FoundTree], protocol: str) -> None:
         """Trees over direct GPU links beside each other, each with an equal part."""
@@ -112,11 +108,9 @@ class KernelPlanner:
         for i, tree in enumerate(trees):
             part = self.request.size_bytes / len(trees)
             edges = [(b, a, part) for a, b in tree.edges]
-            share = 1 / len(trees)
-            flows = self._both_ways(edges, cost, 2 * tree.depth, 0, share)
+            flows = self._both_ways(edges, cost, 2 * tree.depth, 0, 1 / len(trees))
             self._channels.append((f"channel {i}", flows, 1, cost))
         self._submit(after)
-        self._record(protocol, 2 * max(tree.depth for tree in trees), 0, self.request.size_bytes)
 
     def nvls(self) -> None:
         """The switch adds and spreads: each GPU sends its data once and receives the result once.
@@ -137,15 +131,12 @@ class KernelPlanner:
         self._channels.append(("nvls", flows, 1, cost))
         heads = min(len(ranks) for ranks in self.hosts)  # each has its part of the sum
         self._first = _at_most_all(self.n_channels * heads * t.NVLS_CHUNK, size)
-        net_hops = 0
         if len(self.hosts) > 1:
             simple = self.costs.protocols["Simple"]
             for i in range(heads):
                 edges, depth = _between([ranks[i] for ranks in self.hosts], size / heads)
-                net_hops = 2 * depth
-                self._channels.append((f"tree {i}", self._both_ways(edges, simple, 1, net_hops, 1 / heads), 1, simple))
+                self._channels.append((f"tree {i}", self._both_ways(edges, simple, 1, 2 * depth, 1 / heads), 1, simple))
         self._submit(after)
-        self._record("NVLS", 1, net_hops, size)
 
     def point_to_point(self) -> None:
         """All-to-all and send-recv: every pair's flow at once."""
@@ -160,39 +151,24 @@ class KernelPlanner:
             n_bytes, peers = self.request.size_bytes, 1
         after = self._begin("ncclDevKernel_SendRecv", cost.base_s, peers)
         flows = []
-        net_hops = 0
         for a, b in pairs:
             route = self.request.router.route(self.request.ranks[a], self.request.ranks[b])
             over_network = route.path_class == "net"
-            net_hops = max(net_hops, int(over_network))
             latency = cost.hop_s * self._pace * peers + over_network * (cost.net_hop_s + self.plugin_s)
             flows.append(Flow(route, n_bytes, latency_s=latency))
         self._channels.append(("p2p", flows, 1, cost))
         self._submit(after)
-        self._record("P2P", peers, net_hops, n_bytes)
 
     # -- their parts ---------------------------------------------------------------
 
     def _begin(self, kernel: str, base_s: float, n_peers: int = 0) -> list[int]:
         """Add the launches, which run beside all else, and the kernel's start; return what transfers wait for."""
         driven = self.request.gpus_per_process
-        self.builder.facts |= {"gpus_per_process": driven, "peers": n_peers}
+        self.builder.facts["gpus_per_process"] = driven
         first = self.request.machine.nodes[self.request.ranks[0]]
         launch_s = driven * (self.costs.shared.launch_s + n_peers * self.costs.shared.peer_launch_s)
         self.builder.work("launch", f"host of {first.name}", launch_s, stream="host")
         return [self.builder.work(kernel, first.name, base_s * self._pace, stream="kernel")]
-
-    def _record(self, cost: str, hops: int, net_hops: int, moved_bytes: float) -> None:
-        """Keep what the time depends on; *moved_bytes* is what a rank sends, over all channels."""
-        self.builder.facts |= {
-            "cost": cost,
-            "hops": hops,
-            "network_hops": net_hops,
-            "channel_bytes": moved_bytes / self.n_channels,
-            "own_s": self._own_s,
-            "pace": self._pace,
-            "first": self._first,
-        }
 
     def _own_part(self) -> None:
         """Take note of the part that a rank keeps: 1/n of the data, which its memory moves and no link."""

@@ -54,17 +54,10 @@ def rings_through_network(
 ) -> Iterator[Ring]:
     """Yield chains of all GPUs that enter and leave by one network device.
 
-    Parameters
-    ----------
-    seen : SeenMachine
-        Where.
-    speeds : tuple of float
-        Inside and to the network.
-    intra, inter : int
-        Path classes that are good enough.
-    free : mapping
-        What is left of each link.
-
+    *seen*: where.
+    *speeds*: inside and to the network.
+    *intra*, *inter*: path classes that are good enough.
+    *free*: what is left of each link.
     """
     speed, wide = speeds[0], round(speeds[1] * 1000)
     for net in seen.nets:

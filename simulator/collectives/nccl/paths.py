@@ -1,8 +1,7 @@
 """One machine as NCCL sees it: links at planning bandwidths, and the path between any two devices.
 
-After NVIDIA/nccl@5067397c ``src/graph/topo.cc`` (what a link is taken for) and
-``src/graph/paths.cc`` (which way, and of which class).  Bandwidths are whole MB/s, so that
-sums are exact.
+After NVIDIA/nccl@5067397c ``src/graph/topo.cc`` (what a link is taken for) and ``src/graph/paths.cc`` (which way, and
+of which class).  Bandwidths are whole MB/s, so that sums are exact.
 
 Where the topology has no figure that NCCL would read:
 
@@ -17,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.tables import CpuKind
@@ -77,17 +77,10 @@ def cpu_kind(node: Node) -> CpuKind:
 def see(machine: Machine, nodes: Iterable[Node], gpus: tuple[int, ...], *, network: bool) -> SeenMachine:
     """Return what NCCL sees of the machine that *nodes* make up, when *gpus* take part.
 
-    Parameters
-    ----------
-    machine : Machine
-        Which holds them.
-    nodes : iterable of Node
-        All devices of one host.
-    gpus : tuple of int
-        Those of the communicator; others do not exist for it, not even to pass through.
-    network : bool
-        Whether network devices count: they do when several machines take part.
-
+    *machine*: which holds them.
+    *nodes*: all devices of one host.
+    *gpus*: those of the communicator; others do not exist for it, not even to pass through.
+    *network*: whether network devices count: they do when several machines take part.
     """
     return _Builder(machine, list(nodes), gpus, network).seen()
 
@@ -111,7 +104,7 @@ class _Builder:
         self.capacity: list[int] = []
         self.out: dict[int, list[_Edge]] = {}
         self.twin: dict[int, int] = {}
-        self.ways: dict[int, dict[int, _Way]] = {}
+        self._from = cache(self._explored)  # each start is searched once
         self.ports: dict[int, tuple[int, int]] = {}  # network device -> its port's two directions
         self.rate = self._nets(nodes) if network else {}
         for node in nodes:
@@ -207,14 +200,8 @@ class _Builder:
     def _kind(self, node: int) -> str:
         return "nvlink-switch" if node == _SWITCH else self.machine.nodes[node].kind
 
-    def _from(self, start: int) -> dict[int, _Way]:
-        """Return the best way from *start* to each node."""
-        if start not in self.ways:
-            self.ways[start] = self._explored(start)
-        return self.ways[start]
-
     def _explored(self, start: int) -> dict[int, _Way]:
-        """Search breadth first; better is: of a better class, then wider, then shorter."""
+        """Return the best way from *start* to each node: of the best class, then the widest, then the shortest."""
         best: dict[int, _Way] = {start: (_LOC, round(t.LOCAL * 1000), ())}
         frontier = [start]
         while frontier:

@@ -1,10 +1,9 @@
 """NCCL's search within one machine: how many channels, each of which speed.
 
-After NVIDIA/nccl@5067397c (2.30.7) ``src/graph/search.cc`` (ncclTopoCompute), but by capacities
-instead of step by step: for one candidate speed after another, fastest first, as many rings as the
-links can carry beside each other are packed, over path classes that are loosened in NCCL's order.
-The first speed at which the rings take all that a GPU has ends the search; otherwise it goes on
-down to half the speed of the best found so far.
+After NVIDIA/nccl@5067397c (2.30.7) ``src/graph/search.cc`` (ncclTopoCompute), but by capacities instead of step by
+step: for one candidate speed after another, fastest first, as many rings as the links can carry beside each other are
+packed, over path classes that are loosened in NCCL's order.  The first speed at which the rings take all that a GPU has
+ends the search; otherwise it goes on down to half the speed of the best found so far.
 
 Readings, where the rules leave room:
 
@@ -41,8 +40,7 @@ _LOC, _NVL, _NVB, _PIX, _P2C, _PXN, _SYS = (rank_of[k] for k in ("loc", "nvl", "
 class Found:
     """A solution: ``n_channels`` of ``speed`` GB/s each, over paths of these classes or better.
 
-    ``nvls`` has the number of heads (GPUs that sum for all) and a channel's speed inside and to
-    the network.
+    ``nvls`` has the number of heads (GPUs that sum for all) and a channel's speed inside and to the network.
     """
 
     n_channels: int
@@ -62,15 +60,9 @@ class Found:
 class Search:
     """The search in one machine of a communicator.
 
-    Parameters
-    ----------
-    seen : SeenMachine
-        Its links and paths.
-    capability_min : int
-        Of the oldest GPU in all machines: it decides which speeds are tried.
-    several : bool
-        Whether there are several machines, so that rings go through the network.
-
+    *seen*: its links and paths.
+    *capability_min*: of the oldest GPU in all machines: it decides which speeds are tried.
+    *several*: whether there are several machines, so that rings go through the network.
     """
 
     def __init__(self, seen: SeenMachine, capability_min: int, several: bool) -> None:

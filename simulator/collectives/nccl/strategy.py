@@ -1,8 +1,7 @@
 """The strategy ``nccl``: the algorithm and protocol that NCCL would choose, with their costs.
 
-On GPUs that no NVLink ring spans, NCCL would fall back to slower links; here the rings
-through neighbours, trees over NVLink and rings over PCIe that the searches find stand
-against each other, and the fastest is taken.
+On GPUs that no NVLink ring spans, NCCL would fall back to slower links; here the rings through neighbours, trees over
+NVLink and rings over PCIe that the searches find stand against each other, and the fastest is taken.
 """
 
 from __future__ import annotations
@@ -21,21 +20,15 @@ from simulator.plan.plan import Plan, PlanBuilder
 from simulator.questions.where import NCCL_TODAY
 from simulator.topology.parts import GpuPart
 
-__all__ = ["NCCL", "Nccl", "nccl"]
+__all__ = ["NCCL", "Nccl"]
 
 
 class Nccl:
     """NCCL.
 
-    Parameters
-    ----------
-    algorithm : str, optional
-        ``ring``, ``tree``, ``nvls``, ``nvls_tree`` or ``pat`` in place of NCCL's choice.
-    costs : Costs
-        What the protocols cost; today's version otherwise.
-    in_switch : bool
-        Whether a switch can add up the type of the data: integers of 8 bits and fp8 it cannot.
-
+    *algorithm*: ``ring``, ``tree``, ``nvls``, ``nvls_tree`` or ``pat`` in place of NCCL's choice.
+    *costs*: what the protocols cost; today's version otherwise.
+    *in_switch*: whether a switch can add up the type of the data: integers of 8 bits and fp8 it cannot.
     """
 
     name = "nccl"
@@ -105,7 +98,7 @@ class Nccl:
         )
         if tree_Bps <= ring_Bps:
             return False
-        builder.facts |= {"algorithm": "packed trees"}
+        builder.facts["algorithm"] = "packed trees"
         del builder.facts["planned_us"]  # of what was not taken
         kernels.packed_trees(trees, protocol)
         return True
@@ -116,11 +109,6 @@ def _rings(request: Request) -> list[FoundRing]:
     rings = find_rings(request.group, both_directions=False)
     direct = all(ring.kind in ("nvlink", "nvlink-relay") for ring in rings)
     return find_rings(request.group, both_directions=True) if direct else rings
-
-
-def nccl(algorithm: str | None = None) -> Nccl:
-    """Return NCCL with a forced algorithm."""
-    return Nccl(algorithm)
 
 
 NCCL = Nccl()

@@ -1,16 +1,15 @@
 """Numbers of NCCL 2.30.7 that its tuner and its search plan with.
 
-All are read in NVIDIA/nccl@5067397c, ``src/graph/{tuning.cc,topo.h,search.cc}`` and
-``src/enqueue.cc`` (Apache-2.0).  They are planning figures, not measurements: an NVLink of an
-A100 is 20 GB/s here, whatever it reaches.  Latencies are in microseconds, bandwidths in
-GB/s = 1e9 B/s, as NCCL keeps them.
+All are read in NVIDIA/nccl@5067397c, ``src/graph/{tuning.cc,topo.h,search.cc}`` and ``src/enqueue.cc`` (Apache-2.0).
+They are planning figures, not measurements: an NVLink of an A100 is 20 GB/s here, whatever it reaches.  Latencies are
+in microseconds, bandwidths in GB/s = 1e9 B/s, as NCCL keeps them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 __all__ = [
     "ALGORITHMS",
@@ -40,41 +39,26 @@ Triple = tuple[float, float, float]
 
 # -- tuning.cc: latencies, in the order of PROTOCOLS -------------------------------------
 
-BASE_US: Mapping[Algorithm, Triple] = {
-    "tree": (6.8, 14.0, 8.4),
-    "ring": (6.6, 14.0, 8.4),
-    "collnet_direct": (0.0, 0.0, 0.0),
-    "collnet_chain": (0.0, 0.0, 0.0),
-    "nvls": (0.0, 0.0, 0.0),
-    "nvls_tree": (0.0, 0.0, 0.0),
-    "pat": (8.0, 8.0, 8.0),
-}
-NVLINK_HOP_US: Mapping[Algorithm, Triple] = {
-    "tree": (0.6, 1.25, 4.0),
-    "ring": (0.6, 1.9, 3.4),
-    "collnet_direct": (0.0, 0.0, 3.7),
-    "collnet_chain": (0.0, 0.0, 2.8),
-    "nvls": (0.0, 0.0, 25.0),
-    "nvls_tree": (0.0, 0.0, 25.0),
-    "pat": (0.0, 0.0, 4.0),
-}
-PCIE_HOP_US: Mapping[Algorithm, Triple] = {
-    "tree": (1.0, 1.9, 4.0),
-    "ring": (1.0, 2.5, 5.7),
-    "collnet_direct": (0.0, 0.0, 3.7),
-    "collnet_chain": (0.0, 0.0, 2.8),
-    "nvls": (0.0, 0.0, 0.0),
-    "nvls_tree": (0.0, 0.0, 0.0),
-    "pat": (0.0, 0.0, 4.0),
-}
-NETWORK_HOP_US: Mapping[Algorithm, Triple] = {
-    "tree": (5.0, 8.5, 14.0),
-    "ring": (2.7, 4.0, 14.0),
-    "collnet_direct": (0.0, 0.0, 31.0),
-    "collnet_chain": (0.0, 0.0, 30.0),
-    "nvls": (0.0, 0.0, 18.0),
-    "nvls_tree": (0.0, 0.0, 20.9),
-    "pat": (0.0, 0.0, 14.0),
+_NONE = (0.0, 0.0, 0.0)
+
+
+class Latencies(NamedTuple):
+    """What an algorithm takes at all, and for each hop over NVLink, PCIe and the network."""
+
+    base_us: Triple
+    nvlink_us: Triple
+    pcie_us: Triple
+    network_us: Triple
+
+
+LATENCIES: Mapping[Algorithm, Latencies] = {
+    "tree": Latencies((6.8, 14.0, 8.4), (0.6, 1.25, 4.0), (1.0, 1.9, 4.0), (5.0, 8.5, 14.0)),
+    "ring": Latencies((6.6, 14.0, 8.4), (0.6, 1.9, 3.4), (1.0, 2.5, 5.7), (2.7, 4.0, 14.0)),
+    "collnet_direct": Latencies(_NONE, (0.0, 0.0, 3.7), (0.0, 0.0, 3.7), (0.0, 0.0, 31.0)),
+    "collnet_chain": Latencies(_NONE, (0.0, 0.0, 2.8), (0.0, 0.0, 2.8), (0.0, 0.0, 30.0)),
+    "nvls": Latencies(_NONE, (0.0, 0.0, 25.0), _NONE, (0.0, 0.0, 18.0)),
+    "nvls_tree": Latencies(_NONE, (0.0, 0.0, 25.0), _NONE, (0.0, 0.0, 20.9)),
+    "pat": Latencies((8.0, 8.0, 8.0), (0.0, 0.0, 4.0), (0.0, 0.0, 4.0), (0.0, 0.0, 14.0)),
 }
 COLLNET_ARITY_US = 0.4  # a GPU more in a collnet_direct group
 PAT_LOG_SHARE = 3.5  # network hops of PAT overlap: one counts 1 / 3.5
@@ -152,11 +136,10 @@ def planned_nvlink(compute_capability: int) -> float:
 def planned_pcie(nominal_Bps: float) -> float:
     """Return the GB/s that NCCL plans for a PCIe link whose nominal rate is *nominal_Bps*.
 
-    NCCL reads generation and width and takes lanes x rate / 80, the rate being 60 for 8 GT/s; a
-    topology gives the nominal rate, 16 lanes x 8 GT/s x 128/130 = 15.754 GB/s for x16 of
-    generation 3.  Rates within 4 % of a power of two times one such lane are taken for it, so that
-    16 GB/s is 12 as well and the 4 and 8 GB/s of generations 1 and 2 are 3 and 6; others are
-    scaled.
+    NCCL reads generation and width and takes lanes x rate / 80, the rate being 60 for 8 GT/s; a topology gives the
+    nominal rate, 16 lanes x 8 GT/s x 128/130 = 15.754 GB/s for x16 of generation 3.  Rates within 4 % of a power of two
+    times one such lane are taken for it, so that 16 GB/s is 12 as well and the 4 and 8 GB/s of generations 1 and 2 are
+    3 and 6; others are scaled.
     """
     lanes = nominal_Bps / (8e9 * 128 / 130 / 8)
     whole = 2.0 ** round(math.log2(lanes))

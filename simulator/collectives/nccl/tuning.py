@@ -1,10 +1,9 @@
 """NCCL's cost model: which algorithm and protocol it takes, and how long it expects that to last.
 
-``time = latency + size / bandwidth``, both from tables and a few caps, for every enabled pair of
-algorithm and protocol; the least time is chosen.  As in NVIDIA/nccl@5067397c (2.30.7)
-``src/graph/tuning.cc`` (ncclTopoTuneModel, ncclTopoGetAlgoTime) and ``src/enqueue.cc``, for one
-operation in its group.  Sizes are nccl-tests' (see :mod:`simulator.workload.collective`), which
-are NCCL's as well.
+``time = latency + size / bandwidth``, both from tables and a few caps, for every enabled pair of algorithm and
+protocol; the least time is chosen.  As in NVIDIA/nccl@5067397c (2.30.7) ``src/graph/tuning.cc`` (ncclTopoTuneModel,
+ncclTopoGetAlgoTime) and ``src/enqueue.cc``, for one operation in its group.  Sizes are nccl-tests' (see
+:mod:`simulator.workload.collective`), which are NCCL's as well.
 
 Readings, where the source leaves room:
 
@@ -90,8 +89,7 @@ class CommGraph:
 class Choice:
     """One algorithm with one protocol, and what the model expects of it at a size.
 
-    ``time_us`` is ``latency_us + size_bytes / (1000 algbw_GBps)``, corrections for the size
-    included in both.
+    ``time_us`` is ``latency_us + size_bytes / (1000 algbw_GBps)``, corrections for the size included in both.
     """
 
     algorithm: Algorithm
@@ -114,11 +112,7 @@ def choose(
 ) -> Choice:
     """Return the candidate of least time; of equal ones the first in NCCL's order.
 
-    Raises
-    ------
-    Unsuitable
-        Where no algorithm is enabled: a single rank, or a collective without one.
-
+    Raises Unsuitable where no algorithm is enabled: a single rank, or a collective without one.
     """
     found = candidates(graph, collective, size_bytes, algorithms=algorithms)
     if not found:
@@ -132,17 +126,10 @@ def candidates(
 ) -> list[Choice]:
     """Return every enabled pair of algorithm and protocol, in NCCL's order.
 
-    Parameters
-    ----------
-    graph : CommGraph
-        What the search found.
-    collective : Collective
-        All-to-all and send-recv have no algorithms: the answer is empty.
-    size_bytes : float
-        nccl-tests' size.
-    algorithms : collection of str, optional
-        Only these (NCCL_ALGO); none is enabled by being named.
-
+    *graph*: what the search found.
+    *collective*: all-to-all and send-recv have no algorithms: the answer is empty.
+    *size_bytes*: nccl-tests' size.
+    *algorithms*: only these (NCCL_ALGO); none is enabled by being named.
     """
     found: list[Choice] = []
     for algorithm in ALGORITHMS:
@@ -279,10 +266,10 @@ def _latency_us(graph: CommGraph, collective: Collective, algorithm: Algorithm, 
     nodes = graph.n_nodes
     others = graph.n_ranks // nodes - 1  # ranks of a node beside the first
     log_nodes = nodes.bit_length() - 1
-    base = t.BASE_US[algorithm][p]
+    base = t.LATENCIES[algorithm].base_us[p]
     hop = _hop_us(graph, algorithm, p)
     alone = graph.n_ranks == nodes
-    network = t.NETWORK_HOP_US["tree" if alone else algorithm][p]
+    network = t.LATENCIES["tree" if alone else algorithm].network_us[p]
     network += graph.nic_latency_us * (2 if protocol == "Simple" else 1)  # Simple flushes after receiving
     if algorithm == "ring":
         steps = _n_steps(collective, graph.n_ranks)
@@ -310,15 +297,15 @@ def _latency_us(graph: CommGraph, collective: Collective, algorithm: Algorithm, 
 def _hop_us(graph: CommGraph, algorithm: Algorithm, p: int) -> float:
     """Return the latency of one hop inside a node."""
     if graph.type_intra == "nvl":
-        return t.NVLINK_HOP_US[algorithm][p]
+        return t.LATENCIES[algorithm].nvlink_us[p]
     if graph.cpu == "ibm" and algorithm == "tree" and PROTOCOLS[p] == "Simple":
-        return t.PCIE_HOP_US["ring"][p]  # to favour trees on POWER
-    return t.PCIE_HOP_US[algorithm][p]
+        algorithm = "ring"  # to favour trees on POWER
+    return t.LATENCIES[algorithm].pcie_us[p]
 
 
 def _pace_us(graph: CommGraph, algorithm: Algorithm, p: int) -> float:
     """Return the latency of a ring's slowest class of hop."""
-    return t.NETWORK_HOP_US[algorithm][p] if graph.n_nodes > 1 else _hop_us(graph, algorithm, p)
+    return t.LATENCIES[algorithm].network_us[p] if graph.n_nodes > 1 else _hop_us(graph, algorithm, p)
 
 
 # -- at a size ---------------------------------------------------------------------------

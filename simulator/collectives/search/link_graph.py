@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from simulator.network.machine import Machine
+from simulator.network.machine import Link, Machine
 from simulator.topology.parts import GPU_LINKS
 
 __all__ = ["LinkGraph", "link_graph"]
@@ -27,21 +28,15 @@ class LinkGraph:
 
 def link_graph(machine: Machine, gpus: tuple[int, ...]) -> LinkGraph | None:
     """Return the graph of direct links among *gpus* and their GPU neighbours, or None without any."""
-    found = [
-        link
-        for gpu in gpus
-        for link in machine.outgoing[gpu]
-        if link.kind in GPU_LINKS and machine.nodes[link.dst].kind == "gpu"
-    ]
-    if not found:
+
+    def leaving(nodes: Iterable[int]) -> list[Link]:
+        found = (link for node in nodes for link in machine.outgoing[node] if link.kind in GPU_LINKS)
+        return [link for link in found if machine.nodes[link.dst].kind == "gpu"]
+
+    near = leaving(gpus)
+    if not near:
         return None
-    around = sorted({link.dst for link in found} | set(gpus))
-    links = [
-        link
-        for gpu in around
-        for link in machine.outgoing[gpu]
-        if link.kind in GPU_LINKS and machine.nodes[link.dst].kind == "gpu"
-    ]
+    links = leaving(sorted({link.dst for link in near} | set(gpus)))
     unit = min(link.unit_Bps for link in links)
     units: dict[int, dict[int, int]] = {}
     for link in links:

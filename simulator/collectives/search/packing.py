@@ -14,20 +14,13 @@ _MAX_VISITS = 2_000
 def pack(candidates: Sequence[Mapping[Edge, int]], units: Mapping[Edge, int], bound: int) -> list[int]:
     """Return indices into *candidates*, repeated as often as each is taken.
 
-    Depth first, each candidate as often as it fits before less often, so that of two
-    answers of equal size the one with fewer different candidates is found first.  Stops at
-    *bound* taken, or after a fixed number of visits with the best found so far; both are
-    deterministic.
+    Depth first, each candidate as often as it fits before less often, so that of two answers of equal size the one with
+    fewer different candidates is found first.  Stops at *bound* taken, or after a fixed number of visits with the best
+    found so far; both are deterministic.
 
-    Parameters
-    ----------
-    candidates : sequence of mappings
-        How many units of each edge a candidate takes.
-    units : mapping
-        How many units each edge has.
-    bound : int
-        No answer is larger than this.
-
+    *candidates*: how many units of each edge a candidate takes.
+    *units*: how many units each edge has.
+    *bound*: no answer is larger than this.
     """
     free = dict(units)
     best: list[int] = []

@@ -46,21 +46,14 @@ class FoundRing:
 
 
 def find_rings(group: Communicator, *, both_directions: bool) -> list[FoundRing]:
-    """Return the rings to use beside each other; found once for a group, see :func:`_find`."""
+    """Return the rings to use beside each other, of the fastest set; found once for a group.
+
+    *both_directions*: whether each ring is used both ways.  With two ranks a ring and its reverse are the same.
+    """
     return list(group.once(("rings", both_directions), lambda: _find(group, both_directions=both_directions)))
 
 
 def _find(group: Communicator, *, both_directions: bool) -> list[FoundRing]:
-    """Return the rings to use beside each other, fastest set first found.
-
-    Parameters
-    ----------
-    group : Communicator
-        Whose ranks the rings join; at least two.
-    both_directions : bool
-        Whether each ring is used both ways.  With two ranks a ring and its reverse are the same.
-
-    """
     if group.n_ranks < 2:
         return []
     hosts = group.by_host()
@@ -76,11 +69,7 @@ def _find(group: Communicator, *, both_directions: bool) -> list[FoundRing]:
         if packed and all(ring.kind == "nvlink" for ring in packed):
             return packed
     mixed = _mixed(group, ranks, both_directions)
-    return packed if _total(packed) > _total(mixed) else mixed
-
-
-def _total(rings: Sequence[FoundRing]) -> float:
-    return sum(ring.bandwidth_Bps for ring in rings)
+    return max(mixed, packed, key=lambda rings: sum(ring.bandwidth_Bps for ring in rings))
 
 
 def _routes(group: Communicator, order: Sequence[int]) -> tuple[Route, ...]:
@@ -180,7 +169,7 @@ def _packed(group: Communicator, graph: LinkGraph, both_directions: bool) -> lis
         listed = _cycles(nodes, graph, n_relays)
         longer = [c for c in listed if all(units[e] >= k for e, k in _edges(c).items())]
         if one_way is None:
-            one_way = next((c for c in listed if _fits_one_way(c, graph)), None)
+            one_way = next((c for c in listed if all(graph.between(*way) >= n for way, n in _ways(c).items())), None)
         longer.sort(key=lambda cycle: -min(units[e] // k for e, k in _edges(cycle).items()))
         cycles += longer[: _MAX_PACKED if n_relays else _MAX_CYCLES]
         if not longer:
@@ -215,22 +204,16 @@ def _hop_route(group: Communicator, hop: tuple[int, ...]) -> Route:
     return route
 
 
-def _fits_one_way(cycle: list[tuple[int, ...]], graph: LinkGraph) -> bool:
-    """Whether the links carry the cycle in its own direction."""
-    taken = Counter(way for hop in cycle for way in pairwise(hop))
-    return all(graph.between(*way) >= count for way, count in taken.items())
+def _ways(cycle: list[tuple[int, ...]]) -> Counter[tuple[int, int]]:
+    """Return the units of each link that a cycle takes in its own direction."""
+    return Counter(way for hop in cycle for way in pairwise(hop))
 
 
-def _edges(cycle: list[tuple[int, ...]]) -> dict[tuple[int, int], int]:
+def _edges(cycle: list[tuple[int, ...]]) -> Counter[tuple[int, int]]:
     """Return the units of each undirected link that a cycle takes."""
     if len(cycle) == 2:  # there and back is one link, used both ways
         cycle = cycle[:1]
-    taken: dict[tuple[int, int], int] = {}
-    for hop in cycle:
-        for a, b in pairwise(hop):
-            edge = (min(a, b), max(a, b))
-            taken[edge] = taken.get(edge, 0) + 1
-    return taken
+    return Counter((min(way), max(way)) for hop in cycle for way in pairwise(hop))
 
 
 def _cycles(nodes: tuple[int, ...], graph: LinkGraph, n_relays: int) -> list[list[tuple[int, ...]]]:
@@ -239,9 +222,9 @@ def _cycles(nodes: tuple[int, ...], graph: LinkGraph, n_relays: int) -> list[lis
     A hop is (from, to) or (from, relay, to).  Of a cycle and its reverse one is listed.
     """
     if len(nodes) > _LISTED_UP_TO:
-        ring = [(a, b) for a, b in zip(nodes, nodes[1:] + nodes[:1], strict=True)]
+        ring = list(zip(nodes, nodes[1:] + nodes[:1], strict=True))
         fits = n_relays == 0 and all(graph.between(a, b) for a, b in ring)
-        return [list(ring)] if fits else []
+        return [[*ring]] if fits else []
     if len(nodes) == 2:
         a, b = nodes
         if n_relays == 0:
@@ -327,8 +310,4 @@ def _chains(group: Communicator, ranks: list[int]) -> list[list[int]]:
         entered[best[0]] += 1
         left[best[-1]] += 1
         chains.append(best)
-    unique: list[list[int]] = []
-    for chain in chains:
-        if chain not in unique:
-            unique.append(chain)
-    return unique
+    return [list(chain) for chain in dict.fromkeys(map(tuple, chains))]

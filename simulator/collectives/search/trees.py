@@ -1,9 +1,8 @@
 """Pack spanning trees into the GPU links: what remains where no ring spans the GPUs.
 
-Each tree takes one unit of a link both ways: up to reduce, down to spread.  Trees are taken
-one by one, each the maximum spanning tree by what the links have left, so that no link is
-used up early.  (The idea of packing trees into uneven NVLink graphs: Wang et al., Blink,
-MLSys 2020.)
+Each tree takes one unit of a link both ways: up to reduce, down to spread.  Trees are taken one by one, each the
+maximum spanning tree by what the links have left, so that no link is used up early.  (The idea of packing trees into
+uneven NVLink graphs: Wang et al., Blink, MLSys 2020.)
 """
 
 from __future__ import annotations

@@ -28,11 +28,7 @@ __all__ = ["ProductCosts", "attention_products", "gemm_product", "multiply_time"
 @constants("cpu_products")
 @dataclass(frozen=True, slots=True)
 class ProductCosts:
-    """Constants of a BLAS, the same for all CPUs.
-
-    From MKL on one core of a Zen 4 server (products of 16 to 2000, and 1 to 1024 rows times 1024 x 4096),
-    and the largest products of the Xeon Phi 7250 in DeepBench.
-    """
+    """Constants of a BLAS, the same for all CPUs."""
 
     efficiency: float
     start_depth: float

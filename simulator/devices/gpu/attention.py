@@ -9,14 +9,7 @@ Which kernel runs is the library's choice, not the device's.  ``flash2``, FlashA
 Ampere on every GPU (mma.sync), which matrix units since Hopper do at about half of their rate; ``native`` is written
 for the GPU's own generation: FlashAttention 3 and cuDNN 9 on Hopper, cuDNN, FlashInfer and TensorRT-LLM on Blackwell.
 Up to Ada they are the same.  ``flash1``, FlashAttention 1, divides work among warps less well, and takes twice as long
-as ``flash2`` (Dao 2023, abstract: "around 2x").  Backward computes five products for two, and adds into the queries'
-gradient by atomic additions.
-
-Forward constants are fitted by ``validate.fit.operators.attention``; those of ``flash2`` since Hopper and of the
-backward pass are such that rates come out as published, heads of 128, long sequences: Dao, "FlashAttention-2", 2023,
-figures 4 to 7 (A100 backward 170 to 190 TFLOP/s; H100 forward 350 to 400, backward 280 to 330); Shah et al.,
-"FlashAttention-3", 2024, figures 5 and 6 (H100 backward 550 to 580).  On a B200 cuDNN is 2.9 times as fast as
-``flash2`` (sgl-project/sglang pull request 33655), on an H100 1.7 to 2.3 times (huggingface/transformers 48163).
+as ``flash2``.  Backward computes five products for two, and adds into the queries' gradient by atomic additions.
 """
 
 from __future__ import annotations

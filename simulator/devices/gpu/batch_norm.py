@@ -6,10 +6,6 @@ It looks at one number at a time, with an index into images and planes for each,
 busy with instructions rather than waiting for bytes: numbers of half the size take as long.  Few
 channels do not fill the machine, and many are held up by the SM's schedulers.  Where images lie pixel by
 pixel, blocks share the pixels and read whole lines of channels: memory bounds them.
-
-Constants are from kernel profiles of ResNet-50 at batch 128: of fp16 on an A100 with CUDA graphs, once
-plane by plane (cuDNN's bn_fw_tr_1C11 and bn_bw_1C11, 33.4 ms a step), once pixel by pixel
-(batchnorm_fwtr_nhwc_semiPersist and its backward, 16.1 ms); and of fp32 on an H100.
 """
 
 from __future__ import annotations

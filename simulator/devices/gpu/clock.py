@@ -22,12 +22,7 @@ __all__ = ["PowerCosts", "computes_on_tensor_cores", "energy_time", "sustained_c
 @constants("power")
 @dataclass(frozen=True, slots=True, eq=False)
 class PowerCosts:
-    """Constants of power, the same for all GPUs.
-
-    ``multiply_add_J``, ``sm_lanes`` and ``headroom`` are fitted by ``validate.fit.operators.gemm``,
-    ``async_16_bit_J`` by ``validate.fit.operators.tensor_product``; the others are general knowledge, shares of idle
-    power such that a V100 of 250 W holds its boost clock, as it does.
-    """
+    """Constants of power, the same for all GPUs."""
 
     multiply_add_J: float
     sm_lanes: float

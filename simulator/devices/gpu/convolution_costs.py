@@ -1,9 +1,4 @@
-"""What convolutions cost: constants shared by all devices.
-
-Fitted, unless a comment says otherwise, by ``python -m validate.fit.operators.convolution`` to measured
-convolutions in fp32 of Maxwell, Pascal, Volta and Turing (cuDNN 5 to 8) and of Vega (MIOpen 1.3); those of
-tensor cores to fp16 of a V100 (cuDNN 7.6).
-"""
+"""What convolutions cost: constants shared by all devices."""
 
 from __future__ import annotations
 

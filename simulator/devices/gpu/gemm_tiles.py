@@ -29,7 +29,7 @@ _SIDES = (
 @constants("gemm")
 @dataclass(frozen=True, slots=True, eq=False)
 class GemmConstants:
-    """Constants of products, the same for all GPUs; fitted by ``validate.fit.operators.gemm``.
+    """Constants of products, the same for all GPUs.
 
     Those of tensor (matrix) cores are of Volta, Turing and AMD's; NVIDIA's since Ampere have a model of their own.
 

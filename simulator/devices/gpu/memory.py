@@ -3,9 +3,6 @@
 The share of the data sheet's bandwidth that long streams reach differs by how the memory
 controllers were built, not by the size of the chip: GPUs before Volta, and Turing, reach about three
 quarters, those since Volta and Ampere about nine tenths, AMD's in between.
-
-Constants are fitted by ``validate.fit.operators.memory_bound`` to measured operators; the shares agree with
-STREAM-like kernels (te42kyfo/gpu-benches, UoB-HPC/BabelStream).
 """
 
 from __future__ import annotations

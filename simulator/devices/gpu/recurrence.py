@@ -44,10 +44,7 @@ _NEXT_KERNEL_S = 1e-6  # that adds up what a split reduction left
 @constants("recurrence")
 @dataclass(frozen=True, slots=True)
 class RecurrenceCosts:
-    """Constants, fitted by ``python -m validate.fit.operators.recurrence``.
-
-    The layers ran on Maxwell, Pascal and Volta with cuDNN 5 to 7, and on Vega with MIOpen 1.3.
-    """
+    """Constants of recurrent layers, the same for all GPUs."""
 
     forward: float
     forward_pascal: float

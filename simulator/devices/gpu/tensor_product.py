@@ -13,8 +13,7 @@ do not is enough for a kernel that takes smaller pieces, no more of them in a cl
 wants those boundaries, and so these kernels are as Ampere's are on newer chips too (cuBLAS calls them
 ``cutlass_75_tensorop_bf16_s1688gemm_*_align1``; docs/decisions/device-costs.md has what is known of them).
 
-Constants are fitted by ``validate.fit.operators.tensor_product`` to what NVIDIA publishes of its own GPUs
-(docs/published.md), one set for each way in which operands come: threads copy them past their registers
+There is one set of constants for each way in which operands come: threads copy them past their registers
 (``cp.async``), or a warp of its own fetches them in boxes (TMA) for ``wgmma``.
 """
 
@@ -54,23 +53,23 @@ _SYNCHRONOUS_FLOP_BYTES = 4096.0
 class TensorProductCosts:
     """Constants of one way of bringing operands.  Two objects are never the same, so tiles can be remembered."""
 
-    start_clocks: float  # launch to first instruction, and end
-    edge_clocks: float  # start and end of a tile
-    edge_32_bit_clocks: float  # likewise in tf32, whose operands are turned on their way
-    rate: float  # of the data sheet's
-    rate_32_bit: float  # besides, in tf32
-    fetch: float  # a tile of r x c multiplies for 1 / (1 + fetch (1/r + 1/c)) of the time
-    alone: float  # elements of all tiles on an SM that hide each other's latencies
-    latency_s: float  # for each element along k, of device memory, with the stages under way that fit the SM
-    cached: float  # of that, where L2 holds the operands
-    overlap: float  # exponent: the four times together take the norm of them
-    bandwidth_share: float  # of what streams reach
-    l2_rate_share: float  # likewise of L2's
-    l2_share: float  # of L2's size, for operands that later waves read anew
-    l2_clock_bytes: float  # from L2 to an SM, in a clock
-    exposed: float  # of the time in which the result is written
-    reduce_clocks: float  # where k is split: the kernel that adds up
-    partial: float  # of the time in which memory takes the sums that it adds up
+    start_clocks: float
+    edge_clocks: float
+    edge_32_bit_clocks: float
+    rate: float
+    rate_32_bit: float
+    fetch: float
+    alone: float
+    latency_s: float
+    cached: float
+    overlap: float
+    bandwidth_share: float
+    l2_rate_share: float
+    l2_share: float
+    l2_clock_bytes: float
+    exposed: float
+    reduce_clocks: float
+    partial: float
 
 
 @constants("tensor_product")

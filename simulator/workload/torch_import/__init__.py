@@ -5,7 +5,6 @@ numbers, so that neither weights nor a GPU are needed.  What a factory returns, 
 recorded: docs/torch.md.  PyTorch is imported when a module is asked for, not before.
 """
 
-from simulator.workload.torch_import.load import load_torch_workload
-from simulator.workload.torch_import.traced import TracedNetwork
+from simulator.workload.torch_import.load import TracedNetwork, load_torch_workload
 
 __all__ = ["TracedNetwork", "load_torch_workload"]

@@ -12,63 +12,89 @@ from dataclasses import replace
 from math import prod
 from typing import Any, Literal
 
-from simulator.workload.operators import (
-    Attention,
-    BatchNorm,
-    Conv2d,
-    Copy,
-    Elementwise,
-    Embedding,
-    LayerNorm,
-    Linear,
-    MatMul,
-    Operator,
-    Pool,
-    Reduction,
-    Softmax,
-)
+from simulator.workload import operators as ops
 from simulator.workload.torch_import.call import Call, is_pointwise
-from simulator.workload.torch_import.names import COPIES, ELEMENTWISE, FILLS, LOSSES, RANDOM, REDUCTIONS, SCALAR
 
-__all__ = ["operators_of"]
+__all__ = ["FREE", "operators_of"]
 
 
-def operators_of(call: Call) -> tuple[Operator, ...] | None:
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Nothing runs: memory is set aside, or a number is handed over with the next kernel.
+FREE = _names("""
+    empty empty_like empty_strided empty_permuted new_empty new_empty_strided scalar_tensor lift_fresh
+    _local_scalar_dense set_ resize_ as_strided set _assert_async _assert_scalar
+""")
+_COPIES = _names("""
+    clone copy _to_copy cat stack hstack vstack constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d
+    replication_pad1d replication_pad2d replication_pad3d roll flip repeat index_select index gather scatter
+    scatter_add scatter_reduce slice_scatter select_scatter diagonal_scatter index_add index_copy index_put
+    _unsafe_index _unsafe_index_put masked_scatter im2col col2im pixel_shuffle pixel_unshuffle channel_shuffle
+    repeat_interleave narrow_copy view_copy permute_copy expand_copy slice_copy split_copy split_with_sizes_copy
+    unbind_copy transpose_copy t_copy alias_copy diag_embed rot90 upsample_nearest1d upsample_nearest2d
+    upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d
+    upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d _upsample_bilinear2d_aa
+    _upsample_bicubic2d_aa grid_sampler_2d grid_sampler_3d affine_grid_generator
+""")
+_FILLS = _names("""
+    zeros zeros_like new_zeros ones ones_like new_ones full full_like new_full fill zero eye arange linspace
+    logspace tril_indices triu_indices
+""")
+_RANDOM = _names("""
+    rand rand_like randn randn_like randint randint_like uniform normal normal_functional bernoulli exponential
+    random cauchy log_normal geometric randperm
+""")
+_ELEMENTWISE = _names("""
+    tril triu glu prelu _prelu_kernel rrelu_with_noise log_sigmoid_forward bucketize cumsum cumprod logcumsumexp
+    cummax cummin isin floor_divide complex polar hardswish masked_fill where _weight_norm_interface
+    _fused_moving_avg_obs_fq_helper fake_quantize_per_tensor_affine_cachemask nan_to_num sort histc searchsorted
+""")
+_REDUCTIONS = _names("""
+    sum nansum mean nanmean var std var_mean std_mean amax amin aminmax max min argmax argmin any all prod logsumexp
+    linalg_vector_norm norm count_nonzero topk native_norm frobenius_norm trace
+""")
+_LOSSES = _names("""
+    mse_loss smooth_l1_loss huber_loss binary_cross_entropy soft_margin_loss multilabel_margin_loss_forward
+    multi_margin_loss
+""")
+# Of these a number in place of the second tensor makes another kernel.
+_SCALAR = _names("""
+    add sub mul div pow remainder fmod eq ne lt le gt ge
+""")
+
+
+def operators_of(call: Call) -> tuple[ops.Operator, ...] | None:
     """Return what *call* runs, in order; None where it is not known."""
     if call.func.namespace in ("aten", "prims"):
         made = _BY_NAME.get(call.name)
         if made is not None:
             operator = made(call)
             return (operator,) if operator is not None else ()
-        if call.name in LOSSES:
+        if call.name in _LOSSES:
             return _loss(call)
-        if call.name in COPIES:
-            return (Copy(call.out.numel() if call.name != "copy" else call["self"].numel(), _transposed(call)),)
-        if call.name in FILLS:
-            return (Elementwise("fill", call.out.numel(), 0),)
-        if call.name in RANDOM:
-            return (Elementwise("random", call.out.numel(), 0),)
-        if call.name in REDUCTIONS and not _of_two(call):
+        if call.name in _COPIES:
+            return (ops.Copy(call.out.numel() if call.name != "copy" else call["self"].numel(), _transposed(call)),)
+        if call.name in _FILLS or call.name in _RANDOM:
+            return (ops.Elementwise("fill" if call.name in _FILLS else "random", call.out.numel(), 0),)
+        compares_two = call.name in ("max", "min") and "other" in call.arguments
+        if call.name in _REDUCTIONS and not compares_two:
             return (_reduction(call),)
-    if call.outputs and (call.name in ELEMENTWISE or is_pointwise(call)):
+    if call.outputs and (call.name in _ELEMENTWISE or is_pointwise(call)):
         return (_elementwise(call),)
     return None
 
 
-def _of_two(call: Call) -> bool:
-    """Whether ``max`` and ``min`` compare two tensors."""
-    return call.name in ("max", "min") and "other" in call.arguments
-
-
-def _elementwise(call: Call) -> Elementwise:
+def _elementwise(call: Call) -> ops.Elementwise:
     name = "sub" if call.name == "rsub" else call.name.strip("_")
     n = call.out.numel()
     whole = sum(tensor.numel() == n for tensor in call.inputs)
-    if name in SCALAR:
+    if name in _SCALAR:
         second = next((call.arguments[key] for key in ("other", "exponent") if key in call.arguments), None)
         if getattr(second, "ndim", 0) == 0 and whole <= 1:
             name += "_scalar"
-    return Elementwise(name, n, max(1, whole))
+    return ops.Elementwise(name, n, max(1, whole))
 
 
 def _transposed(call: Call) -> bool:
@@ -84,28 +110,28 @@ def _transposed(call: Call) -> bool:
     return False
 
 
-def _product(call: Call, a: Any, b: Any, bias: Any = None) -> Operator:
+def _product(call: Call, a: Any, b: Any, bias: Any = None) -> ops.Operator:
     """Return ``a b``: a linear layer where one of them is a parameter."""
     (m, k), n = a.shape, b.shape[1]
     has_bias = bias is not None and call.is_weight(bias)
     if call.is_weight(b):
-        return Linear(m, k, n, has_bias)
+        return ops.Linear(m, k, n, has_bias)
     if call.is_weight(a):
-        return Linear(n, k, m, has_bias)
-    return MatMul(m, n, k, 1, _layout(a, b))
+        return ops.Linear(n, k, m, has_bias)
+    return ops.MatMul(m, n, k, 1, _layout(a, b))
 
 
-def _batched(a: Any, b: Any) -> MatMul:
+def _batched(a: Any, b: Any) -> ops.MatMul:
     batch, m, k = a.shape
-    return MatMul(m, b.shape[2], k, batch, _layout(a, b))
+    return ops.MatMul(m, b.shape[2], k, batch, _layout(a, b))
 
 
-def _grouped(call: Call, rows: Any, experts: Any) -> Operator | None:
+def _grouped(call: Call, rows: Any, experts: Any) -> ops.Operator | None:
     """Return the product of rows, each with its expert's matrix; which row is whose only numbers tell."""
     if rows.dim() != 2 or experts.dim() != 3:
         return None
     (m, k), n = rows.shape, experts.shape[2]
-    return Linear(m, k, n, bias=False) if call.is_weight(experts) else MatMul(m, n, k)
+    return ops.Linear(m, k, n, bias=False) if call.is_weight(experts) else ops.MatMul(m, n, k)
 
 
 def _layout(a: Any, b: Any) -> Literal["NN", "NT", "TN", "TT"]:
@@ -118,12 +144,14 @@ def _is_turned(matrix: Any) -> bool:
     return bool(matrix.shape[-1] > 1 and matrix.stride(-1) != 1 and matrix.stride(-2) == 1)
 
 
-def _linear(call: Call) -> Linear:
+def _linear(call: Call) -> ops.Linear:
     weight = call["weight"]
-    return Linear(call["input"].numel() // weight.shape[1], weight.shape[1], weight.shape[0], call["bias"] is not None)
+    return ops.Linear(
+        call["input"].numel() // weight.shape[1], weight.shape[1], weight.shape[0], call["bias"] is not None
+    )
 
 
-def _convolution(call: Call) -> Conv2d:
+def _convolution(call: Call) -> ops.Conv2d:
     """Return a convolution; of one dimension it has height 1, of three each depth is an image of its own."""
     images, weight, result = call["input"], call["weight"], call.out
     transposed = call["transposed"]
@@ -136,7 +164,7 @@ def _convolution(call: Call) -> Conv2d:
     height, width = _sides(sizes, n, 1)[-2:]
     if n == 3:
         batch, channels = batch * result.shape[2], channels * kernel[0]
-    operator = Conv2d(
+    operator = ops.Conv2d(
         batch, channels, result.shape[1], height, width, kernel[-2], kernel[-1], stride[-2], stride[-1],
         pad[-2], pad[-1], call["groups"], call["bias"] is not None, dilation[-2], dilation[-1],
     )  # fmt: skip
@@ -150,34 +178,34 @@ def _sides(values: Any, dimensions: int, missing: int) -> tuple[int, ...]:
     return sides if len(sides) > 1 else (missing, *sides)
 
 
-def _batch_norm(call: Call) -> BatchNorm:
+def _batch_norm(call: Call) -> ops.BatchNorm:
     batch, channels, *sizes = call["input"].shape
-    return BatchNorm(batch, channels, prod(sizes[:-1]), sizes[-1] if sizes else 1)
+    return ops.BatchNorm(batch, channels, prod(sizes[:-1]), sizes[-1] if sizes else 1)
 
 
-def _layer_norm(call: Call, kind: Literal["layer_norm", "rms_norm"] = "layer_norm") -> LayerNorm:
+def _layer_norm(call: Call, kind: Literal["layer_norm", "rms_norm"] = "layer_norm") -> ops.LayerNorm:
     cols = prod(call["normalized_shape"])
-    return LayerNorm(call["input"].numel() // cols, cols, kind)
+    return ops.LayerNorm(call["input"].numel() // cols, cols, kind)
 
 
-def _group_norm(call: Call) -> LayerNorm:
+def _group_norm(call: Call) -> ops.LayerNorm:
     rows = call["N"] * call["group"]
-    return LayerNorm(rows, call["input"].numel() // rows)
+    return ops.LayerNorm(rows, call["input"].numel() // rows)
 
 
-def _softmax(call: Call) -> Softmax:
+def _softmax(call: Call) -> ops.Softmax:
     cols = call.first.shape[call["dim"]] if call.first.dim() else 1
-    return Softmax(call.first.numel() // cols, cols)
+    return ops.Softmax(call.first.numel() // cols, cols)
 
 
-def _reduction(call: Call) -> Operator:
+def _reduction(call: Call) -> ops.Operator:
     n, kept = call.first.numel(), max(1, call.out.numel())
     if call.name == "mean" and _is_global_pool(call):
         batch, channels, height, width = call.first.shape
-        return Pool("avg", batch, channels, height, width, 1, 1, height, width)
+        return ops.Pool("avg", batch, channels, height, width, 1, 1, height, width)
     if call.name == "topk":
         kept = n // max(1, call.first.shape[call["dim"]])
-    return Reduction(kept, n // kept)
+    return ops.Reduction(kept, n // kept)
 
 
 def _is_global_pool(call: Call) -> bool:
@@ -185,7 +213,7 @@ def _is_global_pool(call: Call) -> bool:
     return call.first.dim() == 4 and dims is not None and sorted(d % 4 for d in dims) == [2, 3]
 
 
-def _pool(call: Call, kind: Literal["max", "avg"]) -> Pool:
+def _pool(call: Call, kind: Literal["max", "avg"]) -> ops.Pool:
     """Return pooling; of three dimensions, depth counts as height."""
     lead = 3 if "3d" in call.name else 2
     source, result = call.first, call.out
@@ -194,66 +222,51 @@ def _pool(call: Call, kind: Literal["max", "avg"]) -> Pool:
     h_out, w_out = prod(result.shape[-lead:-1]), result.shape[-1]
     adaptive = -(-h_in // h_out), -(-w_in // w_out)
     kernel = call.pair("kernel_size") if "kernel_size" in call.arguments else adaptive
-    return Pool(kind, batch, channels, h_in, w_in, h_out, w_out, *kernel)
+    return ops.Pool(kind, batch, channels, h_in, w_in, h_out, w_out, *kernel)
 
 
-def _embedding(call: Call) -> Embedding:
+def _embedding(call: Call) -> ops.Embedding:
     vocabulary, cols = call["weight"].shape
-    return Embedding(call["indices"].numel(), cols, vocabulary)
+    return ops.Embedding(call["indices"].numel(), cols, vocabulary)
 
 
-def _attention(call: Call) -> Attention:
+def _attention(call: Call) -> ops.Attention:
     query, key, value = call["query"], call["key"], call["value"]
     batch, heads, length, size = query.shape
     size = (size + value.shape[-1]) // 2
-    return Attention(batch, heads, length, key.shape[2], size, key.shape[1], bool(call["is_causal"]))
+    return ops.Attention(batch, heads, length, key.shape[2], size, key.shape[1], bool(call["is_causal"]))
 
 
-def _loss(call: Call) -> tuple[Operator, ...]:
+def _loss(call: Call) -> tuple[ops.Operator, ...]:
     n = call["self"].numel()
-    return (Elementwise(call.name, n, 2), *((Reduction(1, n),) if call["reduction"] else ()))
+    return (ops.Elementwise(call.name, n, 2), *((ops.Reduction(1, n),) if call["reduction"] else ()))
 
 
-_BY_NAME: dict[str, Callable[[Call], Operator | None]] = {
+_BY_NAME: dict[str, Callable[[Call], ops.Operator | None]] = {
     "mm": lambda c: _product(c, c["self"], c["mat2"]),
     "addmm": lambda c: _product(c, c["mat1"], c["mat2"], c["self"]),
     "mv": lambda c: _product(c, c["self"], c["vec"].unsqueeze(1)),
     "addmv": lambda c: _product(c, c["mat"], c["vec"].unsqueeze(1), c["self"]),
-    "dot": lambda c: MatMul(1, 1, c.first.numel()),
-    "vdot": lambda c: MatMul(1, 1, c.first.numel()),
+    **dict.fromkeys(("dot", "vdot"), lambda c: ops.MatMul(1, 1, c.first.numel())),
     "_grouped_mm": lambda c: _grouped(c, c["self"], c["mat2"]),
     "bmm": lambda c: _batched(c["self"], c["mat2"]),
     "baddbmm": lambda c: _batched(c["batch1"], c["batch2"]),
     "linear": _linear,
-    "convolution": _convolution,
-    "convolution_overrideable": _convolution,
-    "native_batch_norm": _batch_norm,
-    "cudnn_batch_norm": _batch_norm,
-    "miopen_batch_norm": _batch_norm,
-    "_native_batch_norm_legit": _batch_norm,
-    "_batch_norm_with_update": _batch_norm,
+    **dict.fromkeys(("convolution", "convolution_overrideable"), _convolution),
+    **dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"), _batch_norm),
+    **dict.fromkeys(("_native_batch_norm_legit", "_batch_norm_with_update"), _batch_norm),
     "native_layer_norm": _layer_norm,
     "native_group_norm": _group_norm,
     "_fused_rms_norm": lambda c: _layer_norm(c, "rms_norm"),
-    "_softmax": _softmax,
-    "_safe_softmax": _softmax,
-    "_log_softmax": _softmax,
-    "max_pool2d_with_indices": lambda c: _pool(c, "max"),
-    "max_pool3d_with_indices": lambda c: _pool(c, "max"),
-    "adaptive_max_pool2d": lambda c: _pool(c, "max"),
-    "adaptive_max_pool3d": lambda c: _pool(c, "max"),
-    "avg_pool2d": lambda c: _pool(c, "avg"),
-    "avg_pool3d": lambda c: _pool(c, "avg"),
-    "_adaptive_avg_pool2d": lambda c: _pool(c, "avg"),
-    "_adaptive_avg_pool3d": lambda c: _pool(c, "avg"),
-    "embedding": _embedding,
-    "_embedding_bag": _embedding,
-    "_embedding_bag_forward_only": _embedding,
-    "_scaled_dot_product_flash_attention": _attention,
-    "_scaled_dot_product_flash_attention_for_cpu": _attention,
-    "_scaled_dot_product_efficient_attention": _attention,
-    "_scaled_dot_product_cudnn_attention": _attention,
-    "native_dropout": lambda c: Elementwise("dropout", c["input"].numel()),
-    "nll_loss_forward": lambda c: Elementwise("nll_loss", c["target"].numel()),
-    "nll_loss2d_forward": lambda c: Elementwise("nll_loss", c["target"].numel()),
+    **dict.fromkeys(("_softmax", "_safe_softmax", "_log_softmax"), _softmax),
+    **{f"max_pool{n}d_with_indices": lambda c: _pool(c, "max") for n in (2, 3)},
+    **{f"adaptive_max_pool{n}d": lambda c: _pool(c, "max") for n in (2, 3)},
+    **{f"{kind}avg_pool{n}d": lambda c: _pool(c, "avg") for kind in ("", "_adaptive_") for n in (2, 3)},
+    **dict.fromkeys(("embedding", "_embedding_bag", "_embedding_bag_forward_only"), _embedding),
+    **{
+        f"_scaled_dot_product_{how}_attention{where}": _attention
+        for how, where in (("flash", ""), ("flash", "_for_cpu"), ("efficient", ""), ("cudnn", ""))
+    },
+    "native_dropout": lambda c: ops.Elementwise("dropout", c["input"].numel()),
+    **{f"nll_loss{n}_forward": lambda c: ops.Elementwise("nll_loss", c["target"].numel()) for n in ("", "2d")},
 }

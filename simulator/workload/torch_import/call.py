@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["Call", "call_of", "is_pointwise"]
+__all__ = ["Call", "call_of", "is_pointwise", "tensors_in"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def call_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, 
     arguments.update(kwargs)
     name = func._schema.name.removeprefix("aten::")
     inplace = func._schema.is_mutable and name.endswith("_") and not name.endswith("__")
-    return Call(name[:-1] if inplace else name, func, arguments, _tensors((args, kwargs)), _tensors(out), weights)
+    return Call(name[:-1] if inplace else name, func, arguments, tensors_in((args, kwargs)), tensors_in(out), weights)
 
 
 def is_pointwise(call: Call) -> bool:
@@ -72,6 +72,7 @@ def is_pointwise(call: Call) -> bool:
     return any(torch.Tag.pointwise in getattr(packet, overload).tags for overload in overloads)
 
 
-def _tensors(tree: Any) -> tuple[Any, ...]:
+def tensors_in(tree: Any) -> tuple[Any, ...]:
+    """Return the tensors of nested tuples, lists and dicts, in order."""
     leaves = torch.utils._pytree.tree_leaves(tree)
     return tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))

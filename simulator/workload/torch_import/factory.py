@@ -9,13 +9,14 @@ import inspect
 import pkgutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from simulator.errors import InputError, nearest, one_line
+from simulator.workload.torch_import.call import tensors_in
 from simulator.workload.torch_import.faults import fault_of
 from simulator.workload.torch_import.request import InputShape, TorchRequest
 from simulator.workload.torch_import.values import FollowingValues, KnownValues
@@ -55,11 +56,7 @@ def quietly() -> Iterator[None]:
 def build_subject(request: TorchRequest, sizes: Mapping[str, int]) -> Subject:
     """Return what the factory of *request* makes, given those of *sizes* that it accepts.
 
-    Raises
-    ------
-    InputError
-        Where there is no such factory, it fails, or what it returns is something else.
-
+    Raises InputError where there is no such factory, it fails, or what it returns is something else.
     """
     what = f"--workload {one_line(request.text, 80)}"
     values = KnownValues()
@@ -69,7 +66,7 @@ def build_subject(request: TorchRequest, sizes: Mapping[str, int]) -> Subject:
         made = _call(factory, accepted, values, what)
         module, inputs, loss = _parts(made, what)
         args, kwargs = _inputs((module, inputs), request, sizes, values, what)
-    tensors = [leaf for leaf in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    tensors = tensors_in((args, kwargs))
     samples = _samples(tensors, sizes, accepted, what) if not request.shapes else sizes["batch"]
     return Subject(what, request.factory, module, args, kwargs, loss, samples, _sample(tensors, accepted), values)
 
@@ -208,7 +205,7 @@ def _tensor(shape: InputShape, batch: int, floating: Any) -> Any:
     return torch.empty((batch, *shape.sizes), dtype=dtype, device="meta")
 
 
-def _samples(tensors: list[Any], sizes: Mapping[str, int], accepted: Mapping[str, int], what: str) -> int:
+def _samples(tensors: Sequence[Any], sizes: Mapping[str, int], accepted: Mapping[str, int], what: str) -> int:
     """Return how many samples go in at once: what the factory was given, or the inputs' first dimension."""
     if "batch" in accepted:
         return accepted["batch"]
@@ -221,7 +218,7 @@ def _samples(tensors: list[Any], sizes: Mapping[str, int], accepted: Mapping[str
     return first
 
 
-def _sample(tensors: list[Any], accepted: Mapping[str, int]) -> str:
+def _sample(tensors: Sequence[Any], accepted: Mapping[str, int]) -> str:
     if "sequence_length" in accepted or (tensors and not tensors[0].is_floating_point()):
         return "sequences"
     return "images" if tensors and tensors[0].dim() == 4 else "samples"

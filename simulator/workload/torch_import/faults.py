@@ -22,19 +22,9 @@ class TraceFault(Exception):  # noqa: N818  it becomes a Fault
 _ADVICE: tuple[tuple[tuple[str, ...], str], ...] = (
     (
         (
-            "item() cannot be called on meta",
-            "boolean value of",
-            "_local_scalar_dense",
-            "nonzero",
-            "cannot copy out of meta",
-            "cannot be converted",
-            "to numpy",
-            "meta tensors",
-            "data-dependent",
-            "data dependent",
-            "no data",
-            "can't call numpy()",
-            "tolist",
+            *("item() cannot be called on meta", "boolean value of", "_local_scalar_dense", "nonzero", "tolist"),
+            *("cannot copy out of meta", "cannot be converted", "to numpy", "can't call numpy()", "meta tensors"),
+            *("data-dependent", "data dependent", "no data"),
         ),
         "it depends on numbers, and a trace has shapes alone: compute it from shapes, or choose with torch.where",
     ),
@@ -69,7 +59,8 @@ def fault_of(error: BaseException, doing: str, *, path: str = "", hint: str = ""
     if not isinstance(error, TraceFault):
         name = type(error).__name__
         message = f"{name}: {message}" if message else name
-        hint = hint or _advice(message)
+        lowered = message.lower()
+        hint = hint or next((advice for words, advice in _ADVICE if any(word in lowered for word in words)), "")
     where = f" in {one_line(path, 80)}" if path else ""
     text = f"{doing}{where}: {message}" + (f"; {hint}" if hint else "")
     file, line, column = place_of(error)
@@ -114,8 +105,3 @@ def _first_sentences(text: str) -> str:
     for cut in ("\nException raised from", "To enable this registration", "If you believe", "\n\n", " Please "):
         text = text.split(cut, maxsplit=1)[0]
     return text
-
-
-def _advice(message: str) -> str:
-    lowered = message.lower()
-    return next((advice for words, advice in _ADVICE if any(word in lowered for word in words)), "")

@@ -13,16 +13,60 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from simulator.errors import Fault
 from simulator.workload.network import Layer, Parameter
 from simulator.workload.operators import CrossEntropy, Operator, Softmax
-from simulator.workload.torch_import.aten import operators_of
+from simulator.workload.torch_import.aten import FREE, operators_of
 from simulator.workload.torch_import.call import Call, call_of
 from simulator.workload.torch_import.faults import TraceFault, stack_place
-from simulator.workload.torch_import.modules import ModuleStack
-from simulator.workload.torch_import.names import FREE
 from simulator.workload.torch_import.values import KnownValues
 
-__all__ = ["Recorder"]
+__all__ = ["ModuleStack", "Recorder"]
 
 _DYNAMIC = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
+
+
+class ModuleStack:
+    """The submodules whose forward is running, innermost last; kept by hooks while it is entered."""
+
+    def __init__(self, module: Any) -> None:
+        self._names: dict[int, str] = {id(child): name for name, child in module.named_modules()}
+        self._running: list[Any] = []
+        self._hooks: list[Any] = []
+
+    def __enter__(self) -> ModuleStack:
+        hooks = torch.nn.modules.module
+        self._hooks = [
+            hooks.register_module_forward_pre_hook(self._enter),
+            hooks.register_module_forward_hook(self._leave),
+        ]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def _enter(self, module: Any, _inputs: Any) -> None:
+        self._running.append(module)
+
+    def _leave(self, module: Any, _inputs: Any, _output: Any) -> None:
+        while self._running and self._running.pop() is not module:
+            pass  # a module that raised, and whose error was caught, is left with the one that called it
+
+    @property
+    def path(self) -> str:
+        """The name of what runs, empty for the module itself."""
+        for module in reversed(self._running):
+            name = self._names.get(id(module))
+            if name is not None:
+                return name
+        return ""
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether a layer of torch's own runs that holds no others."""
+        if not self._running:
+            return False
+        module = self._running[-1]
+        own = type(module).__module__.startswith("torch.nn.")
+        return own and next(module.children(), None) is None
 
 
 @dataclass(slots=True)
@@ -37,9 +81,8 @@ class _Weights:
 class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not read by the type checker
     """While it is entered and ``active``, notes every operator that runs something.
 
-    A tensor is known by its storage, so a view has the number of what it views.  What is written
-    in place has a new number for the same storage.  ``unknown`` gathers operators that nothing is
-    known of, each once.
+    A tensor is known by its storage, so a view has the number of what it views.  What is written in place has a new
+    number for the same storage.  ``unknown`` gathers operators that nothing is known of, each once.
     """
 
     def __init__(self, module: Any, stack: ModuleStack, values: KnownValues) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from simulator.errors import InputError, nearest, one_line
 
-__all__ = ["DTYPES", "InputShape", "TorchRequest", "parse_shapes", "parse_torch"]
+__all__ = ["DTYPES", "InputShape", "TorchRequest", "parse_torch"]
 
 DTYPES = ("float16", "bfloat16", "float32", "float64", "int32", "int64", "bool")
 _FORM = "torch:package.module:factory"
@@ -35,11 +35,7 @@ class TorchRequest:
 def parse_torch(text: str, input_shape: str | None = None) -> TorchRequest:
     """Return what *text* asks for: ``torch:package.module:factory``, or that and ``:3x224x224``.
 
-    Raises
-    ------
-    InputError
-        Where it cannot be read; says what would be right.
-
+    Raises InputError where it cannot be read; says what would be right.
     """
     parts = text.split(":")
     if parts[0] != "torch" or len(parts) not in (3, 4) or not all(parts):
@@ -55,25 +51,14 @@ def parse_torch(text: str, input_shape: str | None = None) -> TorchRequest:
     if len(parts) == 4 and input_shape is not None and input_shape != parts[3]:
         raise InputError(f"--workload {one_line(text, 80)}: two shapes of inputs, {parts[3]} and {input_shape}")
     try:
-        shapes = () if given is None else parse_shapes(given)
+        shapes = () if given is None else tuple(_shape(part.strip()) for part in given.split(","))
     except ValueError as error:
         raise InputError(f"--workload {one_line(text, 80)}: {error}") from None
     return TorchRequest(text, parts[1], parts[2], shapes)
 
 
-def parse_shapes(text: str) -> tuple[InputShape, ...]:
-    """Return the shapes of inputs, one for each comma: ``3x224x224``, ``128xint64``.
-
-    Raises
-    ------
-    ValueError
-        Where one cannot be read; the message says what would be right.
-
-    """
-    return tuple(_shape(part.strip()) for part in text.split(","))
-
-
 def _shape(text: str) -> InputShape:
+    """Return the shape of one input: ``3x224x224``, ``128xint64``; raises ValueError that says what would be right."""
     *sizes, last = text.split("x")
     dtype = "float32"
     if re.fullmatch(r"\d+", last, re.ASCII):

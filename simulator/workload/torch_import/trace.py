@@ -15,9 +15,8 @@ from simulator.workload.network import Layer, Network
 from simulator.workload.torch_import.factory import Subject, quietly
 from simulator.workload.torch_import.faults import fault_of
 from simulator.workload.torch_import.library import LibraryFunctions, reaching_builtins
-from simulator.workload.torch_import.modules import ModuleStack
-from simulator.workload.torch_import.recorder import Recorder
-from simulator.workload.torch_import.traced import TracedNetwork
+from simulator.workload.torch_import.load import TracedNetwork
+from simulator.workload.torch_import.recorder import ModuleStack, Recorder
 
 __all__ = ["trace_subject"]
 
@@ -45,12 +44,7 @@ class _Saved:
 def trace_subject(subject: Subject, *, training: bool = True) -> TracedNetwork:
     """Return what a pass through *subject* shows.
 
-    Raises
-    ------
-    InputError
-        Where it cannot be traced, runs an operator that is not known, or trains nothing; says
-        where.
-
+    Raises InputError where it cannot be traced, runs an operator that is not known, or trains nothing; says where.
     """
     module = subject.module.train(training)
     order: list[str] = []

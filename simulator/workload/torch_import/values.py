@@ -1,9 +1,8 @@
 """Numbers that are known although nothing is computed: those that follow from shapes alone.
 
-Modules ask, for example, whether positions made by ``arange`` are consecutive, or whether a
-mask of ones masks anything.  What is made by such functions, and what is made of that alone, is
-computed beside the trace, so that the module's question gets its answer.  What depends on
-inputs or weights is not known.
+Modules ask, for example, whether positions made by ``arange`` are consecutive, or whether a mask of ones masks
+anything.  What is made by such functions, and what is made of that alone, is computed beside the trace, so that the
+module's question gets its answer.  What depends on inputs or weights is not known.
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.weak import WeakIdKeyDictionary
+
+from simulator.workload.torch_import.call import tensors_in
 
 __all__ = ["FollowingValues", "KnownValues"]
 
@@ -30,7 +31,7 @@ class KnownValues:
 
     def knows(self, tree: Any) -> bool:
         """Whether the values of all tensors in *tree* are known."""
-        return all(self._is_known(tensor) for tensor in _tensors(tree))
+        return all(self._is_known(tensor) for tensor in tensors_in(tree))
 
     def compute(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Return what *func* gives for values that are all known, tensors as tensors on the CPU."""
@@ -64,17 +65,17 @@ class KnownValues:
         if func._schema.is_mutable:
             for argument, given in zip(func._schema.arguments, args, strict=False):
                 if argument.alias_info is not None and argument.alias_info.is_write:
-                    for tensor in _tensors(given):
+                    for tensor in tensors_in(given):
                         storage = tensor.untyped_storage()
                         self._changed[storage._cdata] = storage
 
     def _computable(self, func: Any, given: Any, out: Any) -> bool:
         if _RANDOM in func.tags or func._schema.name.removeprefix("aten::").removeprefix("new_").startswith(_UNSET):
             return False
-        outputs = _tensors(out)
+        outputs = tensors_in(out)
         return (
             bool(outputs)
-            and all(t.numel() <= _MAX_ELEMENTS for t in (*outputs, *_tensors(given)))
+            and all(t.numel() <= _MAX_ELEMENTS for t in (*outputs, *tensors_in(given)))
             and self.knows(given)
         )
 
@@ -89,7 +90,7 @@ class KnownValues:
         return torch.device("cpu") if isinstance(leaf, torch.device) and leaf.type == "meta" else leaf
 
     def _keep(self, out: Any, values: Any) -> None:
-        for tensor, value in zip(_tensors(out), _tensors(values), strict=True):
+        for tensor, value in zip(tensors_in(out), tensors_in(values), strict=True):
             if tensor.device.type == "meta":
                 self._values[tensor] = value
 
@@ -108,7 +109,3 @@ class FollowingValues(TorchDispatchMode):  # type: ignore[misc]  # torch is not 
         out = func(*args, **kwargs)
         self._known.follow(func, args, kwargs, out)
         return out
-
-
-def _tensors(tree: Any) -> list[Any]:
-    return [leaf for leaf in torch.utils._pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]

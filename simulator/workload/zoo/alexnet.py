@@ -30,24 +30,21 @@ def alexnet_owt(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
 
 def overfeat_fast(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
     """Return the logits of convnet-benchmarks' OverFeat (fast)."""
-    x = b.relu(b.conv(x, "features.0", 96, 11, stride=4, bias=True), "features.1")
-    x = b.pool(x, "features.2", 2)
-    x = b.relu(b.conv(x, "features.3", 256, 5, bias=True), "features.4")
-    x = b.pool(x, "features.5", 2)
-    for i, channels in zip((6, 8, 10), (512, 1024, 1024), strict=True):
-        x = b.relu(b.conv(x, f"features.{i}", channels, 3, pad=1, bias=True), f"features.{i + 1}")
-    x = b.pool(x, "features.12", 2)
+    x = _column(b, x, (96, 256, 512, 1024, 1024), pad=0, pool=2)
     return _dense(b, x, (3072, 4096, classes))
 
 
-def _column(b: NetworkBuilder, x: Tensor) -> Tensor:
-    x = b.relu(b.conv(x, "features.0", 64, 11, stride=4, pad=2, bias=True), "features.1")
-    x = b.pool(x, "features.2", 3, stride=2)
-    x = b.relu(b.conv(x, "features.3", 192, 5, pad=2, bias=True), "features.4")
-    x = b.pool(x, "features.5", 3, stride=2)
-    for i, channels in zip((6, 8, 10), (384, 256, 256), strict=True):
+def _column(
+    b: NetworkBuilder, x: Tensor, widths: tuple[int, ...] = (64, 192, 384, 256, 256), pad: int = 2, pool: int = 3
+) -> Tensor:
+    """Return the image after five convolutions, of which the first two have *pad*, and three pools."""
+    x = b.relu(b.conv(x, "features.0", widths[0], 11, stride=4, pad=pad, bias=True), "features.1")
+    x = b.pool(x, "features.2", pool, stride=2)
+    x = b.relu(b.conv(x, "features.3", widths[1], 5, pad=pad, bias=True), "features.4")
+    x = b.pool(x, "features.5", pool, stride=2)
+    for i, channels in zip((6, 8, 10), widths[2:], strict=True):
         x = b.relu(b.conv(x, f"features.{i}", channels, 3, pad=1, bias=True), f"features.{i + 1}")
-    return b.pool(x, "features.12", 3, stride=2)
+    return b.pool(x, "features.12", pool, stride=2)
 
 
 def _dense(b: NetworkBuilder, x: Tensor, widths: tuple[int, ...]) -> Tensor:

@@ -1,10 +1,9 @@
 """Self-attention of transformers, in the ways that frameworks run it.
 
-``eager``: a kernel for each operation, as Hugging Face's ``attn_implementation="eager"``.
-``fused-softmax``: scale, mask and softmax are one kernel and nothing is copied before the
-products, as in Megatron-LM.  ``fused``: one kernel that never writes the scores
-(FlashAttention 2).  ``fused-first``: likewise, of before July 2023 (FlashAttention 1).  ``fused-native``:
-likewise, written for the GPU's own generation (FlashAttention 3, cuDNN 9; see
+``eager``: a kernel for each operation, as Hugging Face's ``attn_implementation="eager"``.  ``fused-softmax``: scale,
+mask and softmax are one kernel and nothing is copied before the products, as in Megatron-LM.  ``fused``: one kernel
+that never writes the scores (FlashAttention 2).  ``fused-first``: likewise, of before July 2023 (FlashAttention 1).
+``fused-native``: likewise, written for the GPU's own generation (FlashAttention 3, cuDNN 9; see
 :class:`simulator.workload.operators.Attention`).
 """
 

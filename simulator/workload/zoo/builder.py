@@ -10,24 +10,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
+from simulator.workload import operators as ops
 from simulator.workload.network import Layer, Network, Parameter
-from simulator.workload.operators import (
-    Attention,
-    AttentionLibrary,
-    BatchNorm,
-    Conv2d,
-    Copy,
-    CrossEntropy,
-    Elementwise,
-    Embedding,
-    LayerNorm,
-    Linear,
-    MatMul,
-    Operator,
-    Pool,
-    Recurrent,
-    Softmax,
-)
 
 __all__ = ["NetworkBuilder", "SizeError", "Tensor", "pair"]
 
@@ -80,7 +64,7 @@ class NetworkBuilder:
     def add_layer(
         self,
         name: str,
-        operator: Operator,
+        operator: ops.Operator,
         inputs: tuple[Tensor, ...],
         shape: tuple[int, ...],
         parameters: tuple[Parameter, ...] = (),
@@ -95,7 +79,7 @@ class NetworkBuilder:
     def embedding_of(self, x: Tensor) -> tuple[Parameter, int]:
         """Return the weight of the embedding that returned *x*, and its rows."""
         for layer in self._layers:
-            if layer.output == x.number and isinstance(layer.operator, Embedding):
+            if layer.output == x.number and isinstance(layer.operator, ops.Embedding):
                 return layer.parameters[0], layer.operator.vocabulary
         raise SizeError("tied must name an embedding")
 
@@ -116,7 +100,7 @@ class NetworkBuilder:
         inputs = x.shape[-1]
         weight = tied or Parameter(f"{name}.weight", inputs * outputs)
         parameters = (weight, Parameter(f"{name}.bias", outputs)) if bias else (weight,)
-        operator = Linear(prod(x.shape[:-1]), inputs, outputs, bias)
+        operator = ops.Linear(prod(x.shape[:-1]), inputs, outputs, bias)
         return self.add_layer(name, operator, (x,), (*x.shape[:-1], outputs), parameters)
 
     def conv(
@@ -136,20 +120,8 @@ class NetworkBuilder:
         (kernel_h, kernel_w), (stride_h, stride_w), (pad_h, pad_w) = pair(kernel), pair(stride), pair(pad)
         if c_in % groups or channels % groups:
             raise SizeError(f"{name}: {groups} groups do not divide {c_in} and {channels} channels")
-        operator = Conv2d(
-            batch,
-            c_in,
-            channels,
-            height,
-            width,
-            kernel_h,
-            kernel_w,
-            stride_h,
-            stride_w,
-            pad_h,
-            pad_w,
-            groups,
-            bias,
+        operator = ops.Conv2d(
+            batch, c_in, channels, height, width, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, groups, bias
         )
         out = operator.h_out, operator.w_out
         if height + 2 * pad_h < kernel_h or width + 2 * pad_w < kernel_w:
@@ -162,7 +134,7 @@ class NetworkBuilder:
         """Return the normalisation of each channel."""
         batch, channels, height, width = x.shape
         parameters = Parameter(f"{name}.weight", channels), Parameter(f"{name}.bias", channels)
-        return self.add_layer(name, BatchNorm(batch, channels, height, width), (x,), x.shape, parameters)
+        return self.add_layer(name, ops.BatchNorm(batch, channels, height, width), (x,), x.shape, parameters)
 
     def layer_norm(
         self, x: Tensor, name: str, *, kind: Literal["layer_norm", "rms_norm"] = "layer_norm", bias: bool = True
@@ -172,18 +144,18 @@ class NetworkBuilder:
         parameters: tuple[Parameter, ...] = (Parameter(f"{name}.weight", cols),)
         if bias and kind == "layer_norm":
             parameters += (Parameter(f"{name}.bias", cols),)
-        return self.add_layer(name, LayerNorm(prod(x.shape[:-1]), cols, kind), (x,), x.shape, parameters)
+        return self.add_layer(name, ops.LayerNorm(prod(x.shape[:-1]), cols, kind), (x,), x.shape, parameters)
 
     def embedding(self, tokens: Tensor, name: str, vocabulary: int, size: int) -> Tensor:
         """Return a row of *size* for each of *tokens*."""
-        operator = Embedding(tokens.elements, size, vocabulary)
+        operator = ops.Embedding(tokens.elements, size, vocabulary)
         parameters = (Parameter(f"{name}.weight", vocabulary * size),)
         return self.add_layer(name, operator, (tokens,), (*tokens.shape, size), parameters)
 
     def recurrent(self, x: Tensor, name: str, hidden: int, cell: Literal["rnn", "lstm", "gru"] = "lstm") -> Tensor:
         """Return the states of one recurrent layer after each step, with a bias for input and state each."""
         batch, timesteps, inputs = x.shape
-        operator = Recurrent(cell, batch, timesteps, inputs, hidden)
+        operator = ops.Recurrent(cell, batch, timesteps, inputs, hidden)
         gates = operator.gates * hidden
         sizes = {"weight_ih": gates * inputs, "weight_hh": gates * hidden, "bias_ih": gates, "bias_hh": gates}
         parameters = tuple(Parameter(f"{name}.{key}", size) for key, size in sizes.items())
@@ -208,19 +180,19 @@ class NetworkBuilder:
         stride_h, stride_w = pair(kernel if stride is None else stride)
         h_out = _pooled(name, height, kernel_h, stride_h, pad_h, ceil)
         w_out = _pooled(name, width, kernel_w, stride_w, pad_w, ceil)
-        operator = Pool(kind, batch, channels, height, width, h_out, w_out, kernel_h, kernel_w)
+        operator = ops.Pool(kind, batch, channels, height, width, h_out, w_out, kernel_h, kernel_w)
         return self.add_layer(name, operator, (x,), (batch, channels, h_out, w_out))
 
     def adaptive_avg_pool(self, x: Tensor, name: str, size: int = 1) -> Tensor:
         """Return the mean of ``size`` by ``size`` windows that cover the image."""
         batch, channels, height, width = x.shape
         kernel = -(-height // size), -(-width // size)
-        operator = Pool("avg", batch, channels, height, width, size, size, *kernel)
+        operator = ops.Pool("avg", batch, channels, height, width, size, size, *kernel)
         return self.add_layer(name, operator, (x,), (batch, channels, size, size))
 
     def elementwise(self, name: str, function: str, *inputs: Tensor, in_place: bool = False) -> Tensor:
         """Return *function* of tensors of one size."""
-        operator = Elementwise(function, inputs[0].elements, len(inputs))
+        operator = ops.Elementwise(function, inputs[0].elements, len(inputs))
         return self.add_layer(name, operator, inputs, inputs[0].shape, in_place=in_place)
 
     def relu(self, x: Tensor, name: str, *, in_place: bool = True) -> Tensor:
@@ -241,36 +213,36 @@ class NetworkBuilder:
         if any((t.shape[0], *t.shape[2:]) != (batch, height, width) for t in tensors):
             raise SizeError(f"{name}: the images to be joined differ in size")
         shape = batch, sum(t.shape[1] for t in tensors), height, width
-        return self.add_layer(name, Copy(prod(shape)), tensors, shape)
+        return self.add_layer(name, ops.Copy(prod(shape)), tensors, shape)
 
     def copy(self, x: Tensor, name: str, shape: tuple[int, ...] | None = None, *, transposed: bool = False) -> Tensor:
         """Return *x* (a view of another order) moved so that it lies as *shape*."""
         shape = x.shape if shape is None else shape
-        return self.add_layer(name, Copy(prod(shape), transposed), (x,), shape)
+        return self.add_layer(name, ops.Copy(prod(shape), transposed), (x,), shape)
 
     def softmax(self, x: Tensor, name: str) -> Tensor:
         """Return the softmax of the last dimension."""
-        return self.add_layer(name, Softmax(prod(x.shape[:-1]), x.shape[-1]), (x,), x.shape)
+        return self.add_layer(name, ops.Softmax(prod(x.shape[:-1]), x.shape[-1]), (x,), x.shape)
 
     def matmul(self, a: Tensor, b: Tensor, name: str, layout: Literal["NN", "NT", "TN", "TT"] = "NN") -> Tensor:
         """Return the products of the matrices in the last two dimensions; with ``NT``, *b* is read transposed."""
         *outer, m, k = a.shape
         n = b.shape[-2] if layout[1] == "T" else b.shape[-1]
-        return self.add_layer(name, MatMul(m, n, k, prod(outer), layout), (a, b), (*outer, m, n))
+        return self.add_layer(name, ops.MatMul(m, n, k, prod(outer), layout), (a, b), (*outer, m, n))
 
     def attention(
-        self, query: Tensor, key: Tensor, value: Tensor, name: str, *, causal: bool, library: AttentionLibrary
+        self, query: Tensor, key: Tensor, value: Tensor, name: str, *, causal: bool, library: ops.AttentionLibrary
     ) -> Tensor:
         """Return fused attention of ``(batch, heads, length, size)``, as ``(batch, length, heads * size)``."""
         batch, heads, q_length, size = query.shape
-        operator = Attention(batch, heads, q_length, key.shape[2], size, key.shape[1], causal, library)
+        operator = ops.Attention(batch, heads, q_length, key.shape[2], size, key.shape[1], causal, library)
         return self.add_layer(name, operator, (query, key, value), (batch, q_length, heads * size))
 
     def cross_entropy(self, logits: Tensor, name: str = "loss") -> Tensor:
         """Return the mean loss of the last dimension against labels that are fed in."""
         rows, cols = prod(logits.shape[:-1]), logits.shape[-1]
         labels = self.input(rows)
-        return self.add_layer(name, CrossEntropy(rows, cols), (logits, labels), (1,))
+        return self.add_layer(name, ops.CrossEntropy(rows, cols), (logits, labels), (1,))
 
 
 def _pooled(name: str, size: int, kernel: int, stride: int, pad: int, ceil: bool) -> int:

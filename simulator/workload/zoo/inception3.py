@@ -44,18 +44,19 @@ def _pooled(b: NetworkBuilder, x: Tensor, name: str, channels: int) -> Tensor:
 def _block_a(b: NetworkBuilder, x: Tensor, name: str, pooled: int) -> Tensor:
     one = _conv(b, x, f"{name}.branch1x1", 64, 1)
     five = _conv(b, _conv(b, x, f"{name}.branch5x5_1", 48, 1), f"{name}.branch5x5_2", 64, 5, pad=2)
-    y = _conv(b, x, f"{name}.branch3x3dbl_1", 64, 1)
-    y = _conv(b, y, f"{name}.branch3x3dbl_2", 96, 3, pad=1)
-    y = _conv(b, y, f"{name}.branch3x3dbl_3", 96, 3, pad=1)
-    return b.concat((one, five, y, _pooled(b, x, name, pooled)), f"{name}.cat")
+    double = _double(b, x, f"{name}.branch3x3dbl", pad=1)
+    return b.concat((one, five, double, _pooled(b, x, name, pooled)), f"{name}.cat")
 
 
 def _block_b(b: NetworkBuilder, x: Tensor, name: str) -> Tensor:
     three = _conv(b, x, f"{name}.branch3x3", 384, 3, stride=2)
-    y = _conv(b, x, f"{name}.branch3x3dbl_1", 64, 1)
-    y = _conv(b, y, f"{name}.branch3x3dbl_2", 96, 3, pad=1)
-    y = _conv(b, y, f"{name}.branch3x3dbl_3", 96, 3, stride=2)
-    return b.concat((three, y, b.pool(x, f"{name}.max_pool", 3, stride=2)), f"{name}.cat")
+    double = _double(b, x, f"{name}.branch3x3dbl", stride=2)
+    return b.concat((three, double, b.pool(x, f"{name}.max_pool", 3, stride=2)), f"{name}.cat")
+
+
+def _double(b: NetworkBuilder, x: Tensor, name: str, **last: int) -> Tensor:
+    x = _conv(b, _conv(b, x, f"{name}_1", 64, 1), f"{name}_2", 96, 3, pad=1)
+    return _conv(b, x, f"{name}_3", 96, 3, **last)
 
 
 def _sevens(b: NetworkBuilder, x: Tensor, name: str, steps: tuple[tuple[int, bool], ...], first: int = 1) -> Tensor:

@@ -25,17 +25,8 @@ __all__ = ["Entry", "build_network", "find_entry", "network_names"]
 
 Outputs = Tensor | tuple[Tensor, ...]
 _TOKEN_OPTIONS = (
-    "hidden",
-    "heads",
-    "kv_heads",
-    "layers",
-    "inner",
-    "vocabulary",
-    "positions",
-    "attention",
-    "head",
-    "tied",
-    "predicted",
+    *("hidden", "heads", "kv_heads", "layers", "inner", "vocabulary"),
+    *("positions", "attention", "head", "tied", "predicted"),
 )
 
 
@@ -43,9 +34,8 @@ _TOKEN_OPTIONS = (
 class Entry:
     """A network of the zoo.
 
-    ``defaults`` are the options that it takes, with what they are where none is given.
-    ``make`` writes its layers and returns what the loss is computed from.  ``length_known``: it is for a task whose
-    sequences are of one length.
+    ``defaults`` are the options that it takes, with what they are where none is given.  ``make`` writes its layers and
+    returns what the loss is computed from.  ``length_known``: it is for a task whose sequences are of one length.
     """
 
     sample: str
@@ -218,9 +208,7 @@ _ALIASES = {
     "maxtext-llama2-70b": "llama2-70b",
     "maxtext-llama3-70b": "llama3-70b",
     "llama-3.1-8b": "llama3-8b",
-    "llama3.1-8b": "llama3-8b",
-    "llama3.1-70b": "llama3-70b",
-    "llama3.1-405b": "llama3-405b",
+    **{f"llama3.1-{size}": f"llama3-{size}" for size in ("8b", "70b", "405b")},
 }
 _CHOICES: Mapping[str, tuple[str, ...]] = {"attention": ATTENTIONS, "head": HEADS}
 _MAX_SIZE = 10**9
@@ -234,14 +222,7 @@ def network_names() -> list[str]:
 
 
 def find_entry(name: str) -> Entry:
-    """Return the network called *name*.
-
-    Raises
-    ------
-    InputError
-        Where there is none; names the nearest.
-
-    """
+    """Return the network called *name*.  Raises InputError where there is none; names the nearest."""
     lowered = name.lower()
     entry = _ENTRIES.get(_ALIASES.get(lowered, lowered))
     if entry is None:
@@ -253,28 +234,16 @@ def find_entry(name: str) -> Entry:
 def build_network(name: str, *, batch: int, training: bool = True, loss: bool = False, **options: Any) -> Network:
     """Return the network called *name* for *batch* samples at once.
 
-    Parameters
-    ----------
-    name : str
-        One of :func:`network_names`, or an alias.
-    batch : int
-        Images or sequences.
-    training : bool
-        Whether dropout is there, and layers that are trained with alone.
-    loss : bool
-        Whether the cross-entropy comes last.
-    **options : int, str or tuple
-        ``image`` (a side, or height and width) and ``classes`` of networks for images;
-        ``sequence_length``, ``hidden``, ``heads``, ``layers``, ``vocabulary``, ``attention``, ...
-        of those for sequences; ``inputs`` and ``widths`` of perceptrons.  None stands for the
-        network's own.
+    *name*: one of :func:`network_names`, or an alias.
+    *batch*: images or sequences.
+    *training*: whether dropout is there, and layers that are trained with alone.
+    *loss*: whether the cross-entropy comes last.
+    *options*: ``image`` (a side, or height and width) and ``classes`` of networks for images; ``sequence_length``,
+        ``hidden``, ``heads``, ``layers``, ``vocabulary``, ``attention``, ... of those for sequences; ``inputs`` and
+        ``widths`` of perceptrons.  None stands for the network's own.
 
-    Raises
-    ------
-    InputError
-        Where there is no such network, an option that it does not take, or a size that it
-        cannot work with.
-
+    Raises InputError where there is no such network, an option that it does not take, or a size that it cannot work
+    with.
     """
     entry = find_entry(name)
     given = {key: _numbers(key, value) for key, value in options.items() if value is not None}

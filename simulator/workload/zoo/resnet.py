@@ -1,12 +1,14 @@
 """Residual networks: for ImageNet as torchvision has them, for small images as their papers do.
 
-He et al., arXiv 1512.03385: table 1 (ImageNet), section 4.2 (CIFAR-10).  The stride of a
-bottleneck is at its 3x3 convolution, as in torchvision and not as in the paper.  ResNeXt: Xie
-et al., arXiv 1611.05431.  ResNet-200: He et al., arXiv 1603.05027, with its numbers of
-blocks and the order of ResNet-152, as the networks of torch7's fb.resnet.torch.
+He et al., arXiv 1512.03385: table 1 (ImageNet), section 4.2 (CIFAR-10).  The stride of a bottleneck is at its 3x3
+convolution, as in torchvision and not as in the paper.  ResNeXt: Xie et al., arXiv 1611.05431.  ResNet-200: He et al.,
+arXiv 1603.05027, with its numbers of blocks and the order of ResNet-152, as the networks of torch7's fb.resnet.torch.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from simulator.workload.zoo.builder import NetworkBuilder, Tensor
 
@@ -28,27 +30,17 @@ def resnet(b: NetworkBuilder, x: Tensor, classes: int, depth: int, *, groups: in
     x = b.conv(x, "conv1", 64, 7, stride=2, pad=3)
     x = b.relu(b.batch_norm(x, "bn1"), "relu")
     x = b.pool(x, "maxpool", 3, stride=2, pad=1)
-    for stage, blocks in enumerate(RESNET_BLOCKS[depth]):
-        planes = 64 << stage
-        for i in range(blocks):
-            name, stride = f"layer{stage + 1}.{i}", 2 if stage and not i else 1
-            if depth < _FIRST_BOTTLENECK:
-                x = _basic(b, x, name, planes, stride)
-            else:
-                width = planes * group_width // 64 * groups
-                x = _bottleneck(b, x, name, planes, stride, width, groups)
-    x = b.flatten(b.adaptive_avg_pool(x, "avgpool"))
-    return b.linear(x, "fc", classes)
+
+    def bottleneck(b: NetworkBuilder, x: Tensor, name: str, planes: int, stride: int) -> Tensor:
+        return _bottleneck(b, x, name, planes, stride, planes * group_width // 64 * groups, groups)
+
+    return _stages(b, x, classes, 64, RESNET_BLOCKS[depth], _basic if depth < _FIRST_BOTTLENECK else bottleneck)
 
 
 def resnet_small_image(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
     """Return the logits of ResNet-18 for small images: a 3x3 stem that keeps the size, no max-pool."""
     x = b.relu(b.batch_norm(b.conv(x, "conv1", 64, 3, pad=1), "bn1"), "relu")
-    for stage in range(4):
-        for i in range(2):
-            x = _basic(b, x, f"layer{stage + 1}.{i}", 64 << stage, 2 if stage and not i else 1)
-    x = b.flatten(b.adaptive_avg_pool(x, "avgpool"))
-    return b.linear(x, "fc", classes)
+    return _stages(b, x, classes, 64, RESNET_BLOCKS[18], _basic)
 
 
 def resnet_cifar(b: NetworkBuilder, x: Tensor, classes: int, depth: int) -> Tensor:
@@ -58,11 +50,17 @@ def resnet_cifar(b: NetworkBuilder, x: Tensor, classes: int, depth: int) -> Tens
     zeros (the paper's option A).
     """
     x = b.relu(b.batch_norm(b.conv(x, "conv1", 16, 3, pad=1), "bn1"), "relu")
-    for stage in range(3):
-        for i in range((depth - 2) // 6):
-            x = _basic(b, x, f"layer{stage + 1}.{i}", 16 << stage, 2 if stage and not i else 1, padded=True)
-    x = b.flatten(b.adaptive_avg_pool(x, "avgpool"))
-    return b.linear(x, "fc", classes)
+    return _stages(b, x, classes, 16, 3 * ((depth - 2) // 6,), partial(_basic, padded=True))
+
+
+def _stages(
+    b: NetworkBuilder, x: Tensor, classes: int, planes: int, blocks: Sequence[int], block: Callable[..., Tensor]
+) -> Tensor:
+    """Return the logits after stages of so many *blocks*, each with twice the planes of the one before."""
+    for stage, n_blocks in enumerate(blocks):
+        for i in range(n_blocks):
+            x = block(b, x, f"layer{stage + 1}.{i}", planes << stage, 2 if stage and not i else 1)
+    return b.linear(b.flatten(b.adaptive_avg_pool(x, "avgpool")), "fc", classes)
 
 
 def _basic(b: NetworkBuilder, x: Tensor, name: str, planes: int, stride: int, *, padded: bool = False) -> Tensor:

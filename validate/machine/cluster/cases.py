@@ -36,11 +36,7 @@ class Case:
 def make_cases(nodes: str, rates: Sequence[str], sizes: str, strategies: str, delay: str | None) -> list[Case]:
     """Return the cases: by rate, number of nodes, size and strategy, in the order in which they were named.
 
-    Raises
-    ------
-    InputError
-        Where a word cannot be read, or nothing is left to measure.
-
+    Raises InputError where a word cannot be read, or nothing is left to measure.
     """
     counts = _node_counts(nodes)
     named = [find_strategy(word) for word in _words("--strategies", strategies)]

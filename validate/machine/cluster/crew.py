@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from types import TracebackType
 from typing import IO, Any
 
 from simulator.errors import ToposimError, one_line
@@ -69,9 +68,7 @@ class Crew:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.end()
 
     def ask(self, question: dict[str, Any], within_s: float) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from validate.machine.cluster.commands import Shape
 from validate.machine.cluster.outcome import Outcome, by, orders
 from validate.machine.cluster.topology import EFFICIENCY, machine_name
 from validate.machine.measure.statistics import FEWEST
-from validate.score.statistics import Errors, summarise
+from validate.tables.statistics import Errors, summarise
 
 __all__ = ["document"]
 

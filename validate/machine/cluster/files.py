@@ -11,8 +11,8 @@ from simulator.console.files import OutputFile
 from simulator.errors import InputError, one_line
 from validate.machine.cluster.commands import Shape
 from validate.machine.cluster.document import document
-from validate.machine.cluster.limits import limited
 from validate.machine.cluster.outcome import Outcome
+from validate.machine.cluster.report import limited
 from validate.machine.cluster.run import Measured
 from validate.machine.cluster.table import table
 from validate.machine.cluster.topology import machine_name, topology_text
@@ -25,11 +25,7 @@ class Files:
 
     ``written`` are the paths in place so far.  Leaving *stack* removes what was not written.
 
-    Raises
-    ------
-    InputError
-        Where one cannot be written; says why.
-
+    Raises InputError where one cannot be written; says why.
     """
 
     def __init__(

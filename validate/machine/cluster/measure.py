@@ -33,11 +33,7 @@ def measure_case(crew: Crew, case: Case, limits: Limits, about_s: float) -> Inte
 
     A first time warms up and is not counted.  *about_s* says when a silence is too long, nothing else.
 
-    Raises
-    ------
-    WorkerFailed
-        Where a host fails or its result is wrong.
-
+    Raises WorkerFailed where a host fails or its result is wrong.
     """
     within_s = 60 + _PATIENCE * about_s
     crew.ask({"do": "prepare", "nodes": case.n_nodes, "bytes": case.size_bytes}, within_s)

@@ -1,16 +1,21 @@
-"""The network while it stands: made on entering, shaped while in use, removed whatever happens."""
+"""The network while it stands: made on entering, removed whatever happens; and what crashed runs have left."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from types import TracebackType
+import signal
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
 
 from validate.machine.cluster.commands import Shape, make_commands, remove_commands, shape_commands, steer_commands
-from validate.machine.cluster.names import Names
-from validate.machine.cluster.shell import CommandFailed, run
+from validate.machine.cluster.names import Names, owner_of, process_start
+from validate.machine.cluster.shell import CommandFailed, list_namespaces, processes_in, run
 
-__all__ = ["Network"]
+__all__ = ["Network", "leftovers", "remove_leftovers", "removed_on_signals"]
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Network:
@@ -36,9 +41,7 @@ class Network:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.remove()
 
     def _steer(self) -> None:
@@ -61,3 +64,46 @@ class Network:
                 with contextlib.suppress(CommandFailed):
                     run(command)
             self._is_there = False
+
+
+@contextlib.contextmanager
+def removed_on_signals() -> Iterator[None]:
+    """Raise KeyboardInterrupt once on SIGINT, SIGTERM or SIGHUP; a second one does not cut the removal short."""
+    before: dict[signal.Signals, Any] = {}
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        for one in before:
+            signal.signal(one, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    try:
+        for one in _SIGNALS:
+            before[one] = signal.signal(one, stop)
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def leftovers() -> list[str]:
+    """Return the namespaces that runs made which are over; those of a run under way are not among them."""
+    found = []
+    for name in list_namespaces():
+        owner = owner_of(name)
+        if owner is not None and process_start(owner[0]) != owner[1]:
+            found.append(name)
+    return found
+
+
+def remove_leftovers() -> list[str]:
+    """End what still runs in them, remove them and return their names."""
+    removed = []
+    for name in leftovers():
+        with contextlib.suppress(CommandFailed):
+            for pid in processes_in(name):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        run(("ip", "netns", "delete", name))
+        removed.append(name)
+    return removed

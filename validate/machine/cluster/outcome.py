@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from simulator.api import simulate
+from simulator.network.machine import Machine, compile_machine
+from simulator.topology.load import topology_from_text
 from validate.machine.cluster.cases import Case
+from validate.machine.cluster.commands import Shape
+from validate.machine.cluster.topology import topology_text
 from validate.machine.measure.statistics import Interval
-from validate.score.statistics import Errors, relative_error, summarise
+from validate.tables.statistics import Errors, relative_error, summarise
 
-__all__ = ["Order", "Outcome", "by", "orders"]
+__all__ = ["Order", "Outcome", "Predictor", "by", "orders"]
 
 _LEVEL = 0.05  # strategies whose predicted times differ by less are level: no order is claimed
+
+
+class Predictor:
+    """Predicts cases from their topology; *payload_Bps* are the rates of ``--calibrate`` by link, none otherwise."""
+
+    def __init__(self, payload_Bps: Mapping[Shape, float] | None = None) -> None:
+        self._payload_Bps = dict(payload_Bps or {})
+        self._machines: dict[tuple[Shape, int], Machine] = {}
+
+    def predict_s(self, case: Case) -> float:
+        """Return the simulated time of *case*."""
+        key = (case.shape, case.n_nodes)
+        if key not in self._machines:
+            text = topology_text(*key, self._payload_Bps.get(case.shape))
+            self._machines[key] = compile_machine(topology_from_text(text))
+        strategy = case.strategy
+        result = simulate(self._machines[key], strategy.predictor, case.size_bytes, collective=strategy.collective)
+        return result.sync_time_s
 
 
 @dataclass(frozen=True, slots=True)

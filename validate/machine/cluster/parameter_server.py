@@ -27,18 +27,7 @@ def shares(n_elements: int, n_servers: int) -> list[tuple[int, int]]:
 
 
 class Servers:
-    """The connections of one host to all others, kept open: one of its own to each other host's server.
-
-    Parameters
-    ----------
-    rank : int
-        The host's number.
-    addresses : sequence of str
-        Of all hosts.
-    port : int
-        On which every host's server listens.
-
-    """
+    """The connections of host *rank* to all others, kept open: one of its own to each other host's server."""
 
     def __init__(self, rank: int, addresses: Sequence[str], port: int = PORT) -> None:
         self.rank = rank

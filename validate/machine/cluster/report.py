@@ -12,7 +12,9 @@ from validate.machine.cluster.outcome import Outcome, by, orders
 from validate.machine.cluster.topology import EFFICIENCY
 from validate.machine.measure.statistics import FEWEST
 
-__all__ = ["report", "shown_rate"]
+__all__ = ["limited", "limited_words", "report", "shown_rate"]
+
+_LEAST = 0.9  # of what the links carry, by the probe: below, the machine and not their rate is what limits
 
 
 def shown_rate(shape: Shape) -> str:
@@ -20,6 +22,20 @@ def shown_rate(shape: Shape) -> str:
     bits = shape.rate_Bps * 8
     text = f"{bits / 1e9:g} Gbit/s" if bits >= 1e9 else f"{bits / 1e6:g} Mbit/s"
     return f"{text} + {format_duration(shape.delay_s)}" if shape.delay_s else text
+
+
+def limited(probes: Mapping[Shape, float]) -> list[Shape]:
+    """Return the links at which plain TCP reaches clearly less than they carry."""
+    return [shape for shape, probe_Bps in probes.items() if probe_Bps < _LEAST * shape.rate_Bps * EFFICIENCY]
+
+
+def limited_words(shape: Shape, probe_Bps: float) -> str:
+    """Return what to say of such a link."""
+    reached = probe_Bps / (shape.rate_Bps * EFFICIENCY)
+    return (
+        f"at {shown_rate(shape)} this machine, and not the rate, is the limit: plain TCP reaches {reached:.0%}"
+        " of what the links carry; take a lower --rate or fewer --nodes"
+    )
 
 
 def report(outcomes: Sequence[Outcome], probes: Mapping[Shape, float], style: Style = PLAIN) -> str:

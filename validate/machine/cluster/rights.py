@@ -38,11 +38,7 @@ def check_torch() -> None:
 def check_rights(names: Names, *, delay: bool) -> None:
     """Make a namespace with a rate (and a *delay*) and remove it again.
 
-    Raises
-    ------
-    NotPossible
-        Where the user may not, or the kernel lacks a part.
-
+    Raises NotPossible where the user may not, or the kernel lacks a part.
     """
     probe = names.probe
     try:

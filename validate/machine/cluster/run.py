@@ -46,11 +46,7 @@ def run_cases(
     with, then the hosts start, and a probe says what plain TCP reaches.  Each case may spend the part of the
     budget that its time is of all times.
 
-    Raises
-    ------
-    CommandFailed, WorkerFailed
-        Where the network cannot be made, or a host fails.
-
+    Raises CommandFailed, WorkerFailed where the network cannot be made, or a host fails.
     """
     counts = sorted({case.n_nodes for case in cases})
     share = budget_s / max(sum(about_s), 1e-9)
@@ -67,6 +63,6 @@ def run_cases(
                         if case.shape == shape:
                             into.times[case] = measure_case(crew, case, Limits(repeats, share * about), about)
                             advance(f"{case.n_nodes} nodes, {case.strategy.name}")
-    finally:  # where an interrupt has cut leaving them short; there is one at most (signals.py)
+    finally:  # where an interrupt has cut leaving them short; there is one at most (removed_on_signals)
         crew.end()
         network.remove()

@@ -19,11 +19,7 @@ class CommandFailed(ToposimError):  # noqa: N818  the name says the fault
 def run(command: Command) -> str:
     """Run *command* and return its output.
 
-    Raises
-    ------
-    CommandFailed
-        With the command and what it said.
-
+    Raises CommandFailed with the command and what it said.
     """
     try:
         done = subprocess.run(

@@ -45,11 +45,7 @@ DEFAULT = ",".join(_KNOWN)
 def find_strategy(name: str) -> Strategy:
     """Return the strategy called *name*.
 
-    Raises
-    ------
-    InputError
-        Where none is; names the nearest.
-
+    Raises InputError where none is; names the nearest.
     """
     word = name.strip().lower()
     word = _SYNONYMS.get(word, word)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from simulator.network.machine import Machine, compile_machine
-from simulator.topology.load import topology_from_text
 from validate.machine.cluster.commands import Shape
 
-__all__ = ["EFFICIENCY", "machine_name", "machine_of", "topology_text"]
+__all__ = ["EFFICIENCY", "machine_name", "topology_text"]
 
 # A frame carries 1500 B: 20 of IP, 20 of TCP, 12 of its timestamps, and 1448 of the user's.  tc counts the
 # frame with its 14 B of header, for every frame of a longer packet too (kernel, net/core/dev.c,
@@ -52,8 +50,3 @@ cluster:
   nodes: {n_nodes}
   fabric: shaped-veth
 """
-
-
-def machine_of(shape: Shape, n_nodes: int, payload_Bps: float | None = None) -> Machine:
-    """Return the machine that :func:`topology_text` describes."""
-    return compile_machine(topology_from_text(topology_text(shape, n_nodes, payload_Bps)))

@@ -16,7 +16,7 @@ import sys
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 __all__ = ["main"]
 
@@ -27,7 +27,8 @@ _CONGESTION = "/proc/sys/net/ipv4/tcp_congestion_control"
 
 def main() -> None:
     """Serve questions until there are none."""
-    _die_with_parent()
+    # End when the controller does, however it ends.
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what libraries print is no answer
     host: Any = None
@@ -41,17 +42,8 @@ def main() -> None:
                 answer = _answer(host, question)
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
-        _reply(answers, answer)
-
-
-def _reply(stream: TextIO, answer: dict[str, Any]) -> None:
-    stream.write(json.dumps(answer) + "\n")
-    stream.flush()
-
-
-def _die_with_parent() -> None:
-    """End when the controller does, however it ends."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
 
 
 def _join(question: dict[str, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from simulator.topology.catalogue import builtin_topologies, load_part
@@ -10,7 +11,6 @@ from validate.machine.describe.estimates import flop_per_cycle, nearest_cpu, vec
 from validate.machine.describe.graphics import Card, part_of, pcie_part
 from validate.machine.describe.links import Placement, nvlink_parts, place_gpus
 from validate.machine.describe.processor import Processor
-from validate.machine.describe.quoted import quoted
 from validate.machine.describe.topo import Matrix
 from validate.machine.measure.slug import slug
 from validate.tables.names import find_cpu
@@ -43,8 +43,8 @@ def draft(
         "# Drafted by validate describe. What starts with UNVERIFIED is an estimate: replace it by what you know.",
         *(f"# {remark}" for remark in remarks),
         "schema_version: 1",
-        f"name: {quoted(_name(processor, gpus))}",
-        f"description: {quoted(title)}",
+        f"name: {_quoted(_name(processor, gpus))}",
+        f"description: {_quoted(title)}",
         'source: "drafted by validate describe from what the system and the driver report"',
         "",
     ]
@@ -94,7 +94,7 @@ def _cpu(processor: Processor) -> tuple[CpuPart, list[str], list[str]]:
     part = load_part(like)
     assert isinstance(part, CpuPart)
     name = builtin or slug(processor.model) or "cpu"
-    figures = [f"part: {quoted(name) if builtin is None else name}"]
+    figures = [f"part: {_quoted(name) if builtin is None else name}"]
     if processor.memory_bytes:
         figures.append(f"memory_size: {_size(processor.memory_bytes // processor.sockets)}")
     if builtin is not None:
@@ -113,9 +113,9 @@ def _own_cpu(name: str, processor: Processor, like: str, part: CpuPart) -> list[
     clock_Hz = processor.clock_Hz or part.clock
     bandwidth_Bps, latency_s = part.memory_bandwidth, part.memory_latency
     lines = [
-        f"  {quoted(name)}:",
+        f"  {_quoted(name)}:",
         "    kind: cpu",
-        f"    description: {quoted((processor.model or 'a processor that gives no name')[:100])}",
+        f"    description: {_quoted((processor.model or 'a processor that gives no name')[:100])}",
         f"    vendor: {processor.vendor}",
         f"    core_count: {processor.cores}",
         f"    thread_count: {processor.threads}",
@@ -153,6 +153,11 @@ def _own_cpu(name: str, processor: Processor, like: str, part: CpuPart) -> list[
     return lines
 
 
+def _quoted(text: str) -> str:
+    """Return *text* as YAML reads it back; what cannot be shown becomes a question mark."""
+    return json.dumps("".join(c if c.isprintable() else "?" for c in text), ensure_ascii=False)
+
+
 def _size(n_bytes: int) -> str:
     for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20)):
         if n_bytes >= scale:
@@ -176,8 +181,8 @@ def _gpus(cards: Sequence[Card], taken: str) -> tuple[list[str], list[str]]:
         if name is None:
             name = slug(card.name) or "gpu"
             name += "-gpu" if name == taken else ""
-            if f"  {quoted(name)}:" not in lines:
-                lines += [f"  {quoted(name)}:", "    kind: gpu", f"    description: {quoted(card.name[:100])}"]
+            if f"  {_quoted(name)}:" not in lines:
+                lines += [f"  {_quoted(name)}:", "    kind: gpu", f"    description: {_quoted(card.name[:100])}"]
                 lines += [f"    memory_size: {card.memory_bytes >> 20} MiB"] if card.memory_bytes else []
                 lines += [
                     "    # fill in for what compute costs: sm_count, boost_clock, peak, memory_bandwidth, l2_size",
@@ -194,7 +199,7 @@ def _ranges(names: Sequence[str]) -> list[str]:
     for i, name in enumerate(names):
         if i + 1 == len(names) or names[i + 1] != name:
             key = f"gpu{start}" if start == i else f"gpu[{start}-{i}]"
-            lines.append(f"{key}: {{part: {quoted(name)}}}")
+            lines.append(f"{key}: {{part: {_quoted(name)}}}")
             start = i + 1
     return lines
 
@@ -255,9 +260,7 @@ def _nvlinks(cards: Sequence[Card], matrix: Matrix | None) -> tuple[list[str], l
     """Return the lines of a mesh of NVLinks, or the line of the switch that they go to."""
     if matrix is None or not any(matrix.nvlinks(0, b) or matrix.nvlinks(1, b) for b in range(matrix.gpus)):
         return [], []
-    name = part_of(cards[0]) or ""
-    part = load_part(name)
-    link, switch = nvlink_parts(name, part if isinstance(part, GpuPart) else None)
+    link, switch = nvlink_parts(part_of(cards[0]) or "")
     if _through_switches(cards, matrix):
         return [], [f"nvswitch0: {{part: {switch}}}" if switch else "nvswitch0: {kind: nvlink-switch}"]
     form = f"part: {link}" if link else "kind: nvlink\n    bandwidth: 25 GB/s"
@@ -274,8 +277,6 @@ def _nvlinks(cards: Sequence[Card], matrix: Matrix | None) -> tuple[list[str], l
 def _switched(cards: Sequence[Card], matrix: Matrix | None, switch: Sequence[str]) -> list[str]:
     if matrix is None or not switch:
         return []
-    name = part_of(cards[0]) or ""
-    part = load_part(name)
-    link, _ = nvlink_parts(name, part if isinstance(part, GpuPart) else None)
+    link, _ = nvlink_parts(part_of(cards[0]) or "")
     gpus = f"gpu[0-{len(cards) - 1}]"
     return [f'- {{between: ["{gpus}", nvswitch0], part: {link}, count: {_through_switches(cards, matrix)}}}']

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from simulator.topology.catalogue import load_part
 from simulator.topology.parts import GpuPart
 from validate.machine.describe.topo import Matrix
 
@@ -18,25 +19,12 @@ _SWITCHES = {"Volta": "nvswitch1", "Ampere": "nvswitch2", "Hopper": "nvswitch3",
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where the GPUs of a machine hang.
+    """Where the GPUs of a machine hang."""
 
-    Attributes
-    ----------
-    socket : tuple of int
-        Of each GPU.
-    switches : tuple of tuples of int
-        GPUs that share a PCIe switch.
-    upper : tuple of tuples of int
-        Numbers of those switches that hang at one more switch together.
-    guessed : bool
-        Whether nothing says which socket a GPU hangs at.
-
-    """
-
-    socket: tuple[int, ...]
-    switches: tuple[tuple[int, ...], ...] = ()
-    upper: tuple[tuple[int, ...], ...] = ()
-    guessed: bool = False
+    socket: tuple[int, ...]  # of each GPU
+    switches: tuple[tuple[int, ...], ...] = ()  # GPUs that share a PCIe switch
+    upper: tuple[tuple[int, ...], ...] = ()  # numbers of those switches that hang at one more switch together
+    guessed: bool = False  # whether nothing says which socket a GPU hangs at
 
 
 def place_gpus(matrix: Matrix, sockets: int, socket_of: Mapping[int, int]) -> Placement:
@@ -91,9 +79,10 @@ def _shared_out(ranks: Sequence[int], sockets: int) -> tuple[int, ...]:
     return tuple(rank * sockets // count if count >= sockets else rank for rank in ranks)
 
 
-def nvlink_parts(name: str, part: GpuPart | None) -> tuple[str, str]:
-    """Return the link part of a GPU's NVLinks, and that of its switches, empty where neither is known."""
-    if part is None:
+def nvlink_parts(name: str) -> tuple[str, str]:
+    """Return the link part of the NVLinks of the GPU *name*, and that of its switches, empty where neither is known."""
+    part = load_part(name)
+    if not isinstance(part, GpuPart):
         return "", ""
     generation = part.architecture.partition(" ")[0]
     chip = part.architecture.rpartition(" ")[2]

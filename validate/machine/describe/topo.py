@@ -37,11 +37,7 @@ class Matrix:
 def parse_topo(text: str) -> Matrix:
     """Return the matrix in *text*.
 
-    Raises
-    ------
-    ValueError
-        Where it is none; says what is wrong with it.
-
+    Raises ValueError where it is none; says what is wrong with it.
     """
     columns: list[str] = []
     rows: dict[str, list[str]] = {}

@@ -25,32 +25,16 @@ _CPU_CACHE_BYTES = 64 << 20  # where the system does not say: beyond it a CPU's 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """A device and what cases need to know of it.
+    """A device and what cases need to know of it."""
 
-    Attributes
-    ----------
-    device : torch.device
-        Where tensors live.
-    name : str
-        What the device calls itself, in small letters with hyphens.
-    memory_bytes, cache_bytes : int
-        What a case may allocate at most, and how large the last cache is.
-    scratch : Path
-        A folder for files that are read and deleted again.
-    sensors : Sensors
-        Looked at while the device works.
-    alone : bool
-        Whether this device was chosen by name, so that others of the machine are left alone.
-
-    """
-
-    device: Any
-    name: str
+    device: Any  # where tensors live
+    name: str  # what the device calls itself, in small letters with hyphens
+    # memory_bytes, cache_bytes: what a case may allocate at most, and how large the last cache is
     memory_bytes: int
     cache_bytes: int
-    scratch: Path
-    sensors: Sensors = field(default_factory=Sensors)
-    alone: bool = False
+    scratch: Path  # a folder for files that are read and deleted again
+    sensors: Sensors = field(default_factory=Sensors)  # looked at while the device works
+    alone: bool = False  # whether this device was chosen by name, so that others of the machine are left alone
 
     @property
     def is_cuda(self) -> bool:
@@ -172,11 +156,8 @@ def capture(call: Call, calls: int) -> Any:
 def open_bench(device: str, scratch: Path) -> Bench:
     """Return the bench of *device* (``cuda:0``, ``cpu``); of the first GPU, or the CPU, where it is empty.
 
-    Raises
-    ------
-    ValueError
-        Where there is no such device; says which there are.  Where a GPU is there that torch cannot use.
-
+    Raises ValueError where there is no such device; says which there are.  Where a GPU is there that torch cannot
+    use.
     """
     count = torch.cuda.device_count()
     there = [f"cuda:{i}" for i in range(count)] + ["cpu"]

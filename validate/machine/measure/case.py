@@ -23,59 +23,30 @@ class Unavailable(Exception):  # noqa: N818  no error: not every machine has eve
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is timed.
+    """What is timed."""
 
-    Attributes
-    ----------
-    call : Call
-        Runs it once.
-    mode : Mode
-        How calls are issued.
-    figures : function or None
-        Further columns from what was measured, bandwidth for example; the time alone where None.
-    own : function or None
-        Measures by itself and returns the interval, where the loop of ``time_call`` does not fit.
-    watch : Stopwatch or None
-        What times the calls, where the bench's own stopwatch does not fit; the mode tells how many at a time.
-    at_least : int
-        Calls that a sample must hold, so that all buffers have their turn.
-    hard : bool
-        Whether it computes as hard as the device can: then its clock must settle first.
-
-    """
-
-    call: Call
-    mode: Mode = "stream"
+    call: Call  # runs it once
+    mode: Mode = "stream"  # how calls are issued
+    # further columns from what was measured, bandwidth for example; the time alone where None
     figures: Callable[[Interval], Mapping[str, Any]] | None = None
+    # measures by itself and returns the interval, where the loop of ``time_call`` does not fit
     own: Callable[[], Interval] | None = None
+    # what times the calls, where the bench's own stopwatch does not fit; the mode tells how many at a time
     watch: Stopwatch | None = None
-    at_least: int = 1
-    hard: bool = False
+    at_least: int = 1  # calls that a sample must hold, so that all buffers have their turn
+    hard: bool = False  # whether it computes as hard as the device can: then its clock must settle first
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One row to be measured.
+    """One row to be measured."""
 
-    Attributes
-    ----------
-    group : str
-        ``ops``, ``copies``, ...: what ``--only`` names.
-    table : str
-        The file its row goes to.
-    columns : mapping
-        What the row says of it before it is measured; no two cases of a table have the same.
-    build : function
-        Allocates on a bench and returns the work; raises Unavailable, or torch's errors.
-    needs_bytes : int
-        Memory that it takes about; a case that is too large for the device is left out with that reason.
-
-    """
-
-    group: str
-    table: str
+    group: str  # ``ops``, ``copies``, ...: what ``--only`` names
+    table: str  # the file its row goes to
+    # what the row says of it before it is measured; no two cases of a table have the same
     columns: Mapping[str, str | int | float]
-    build: Callable[[Bench], Work]
+    build: Callable[[Bench], Work]  # allocates on a bench and returns the work; raises Unavailable, or torch's errors
+    # memory that it takes about; a case that is too large for the device is left out with that reason
     needs_bytes: int = field(default=0)
 
     @property

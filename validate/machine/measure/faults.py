@@ -21,14 +21,14 @@ _OUT_OF_MEMORY = tuple(  # since torch 2.5 in torch itself
 # Errors after which no call works in the process again (CUDA Runtime API, cudaError_t); of others, such as those
 # of a capture, it recovers.  Bench.alive tells what is not among them.
 _STICKY = (
+    *("illegal memory access", "illegal instruction", "illegal address", "misaligned address"),
     *(
-        "illegal memory access",
-        "illegal instruction",
-        "illegal address",
-        "misaligned address",
         "invalid program counter",
+        "unspecified launch failure",
+        "launch timed out",
+        "device-side assert",
+        "hardware stack error",
     ),
-    *("unspecified launch failure", "launch timed out", "device-side assert", "hardware stack error"),
     *("uncorrectable ecc", "device is lost", "fallen off the bus", "no longer accessible", "nvlink error"),
 )
 
@@ -49,11 +49,7 @@ def one_line(error: object) -> str:
 def reason_of(error: Exception) -> str:
     """Return in a few words why a case could not be measured.
 
-    Raises
-    ------
-    Fatal
-        Where the fault is not the case's own: the device is lost, or the disk is full.
-
+    Raises Fatal where the fault is not the case's own: the device is lost, or the disk is full.
     """
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, Unavailable):

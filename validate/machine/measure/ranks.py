@@ -46,20 +46,7 @@ class Ranks:
     the ranks share the threads out.  A group whose rank fails is ended as a whole: what waits in a
     collective for a rank that is gone would wait forever.
 
-    Parameters
-    ----------
-    count : int
-        How many ranks.
-    cuda : bool
-        Whether on GPUs.
-    start_s : float
-        How long the start may take: processes, contexts and libraries.
-
-    Raises
-    ------
-    RanksFailed
-        Where not all of them have joined in time.
-
+    Raises RanksFailed where not all of them have joined within *start_s*: processes, contexts and libraries.
     """
 
     def __init__(self, count: int, *, cuda: bool, start_s: float = 180.0) -> None:
@@ -110,11 +97,7 @@ class Ranks:
         *function* is one of a module's, and arguments and results can be pickled.  *look* is called now and
         then while the ranks work, to read sensors.
 
-        Raises
-        ------
-        RanksFailed
-            Where a rank raised, died, or took longer than *timeout_s*; the group is closed then.
-
+        Raises RanksFailed where a rank raised, died, or took longer than *timeout_s*; the group is closed then.
         """
         if not self._members:
             raise RanksFailed("the ranks have ended already")

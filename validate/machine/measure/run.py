@@ -39,28 +39,13 @@ _RESERVE_BYTES = 512 << 10
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is measured, where to, and how long it may take.
+    """What is measured, where to, and how long it may take."""
 
-    Attributes
-    ----------
-    out : Path
-        The folder of the tables; what one there holds already is not measured again.
-    groups : tuple of str
-        Names of ``GROUPS``; all that suit the device where empty.
-    device : str
-        ``cuda:0`` or ``cpu``; the first GPU, or the CPU where there is none, where empty.
-    budget_s : float or None
-        No case is begun after so many seconds.
-    machine : str
-        The name that rows of steps, copies and collectives carry; the device's where empty.
-
-    """
-
-    out: Path
-    groups: tuple[str, ...] = ()
-    device: str = ""
-    budget_s: float | None = None
-    machine: str = ""
+    out: Path  # the folder of the tables; what one there holds already is not measured again
+    groups: tuple[str, ...] = ()  # names of ``GROUPS``; all that suit the device where empty
+    device: str = ""  # ``cuda:0`` or ``cpu``; the first GPU, or the CPU where there is none, where empty
+    budget_s: float | None = None  # no case is begun after so many seconds
+    machine: str = ""  # the name that rows of steps, copies and collectives carry; the device's where empty
     effort: Effort = field(default_factory=Effort)
 
 
@@ -101,13 +86,8 @@ def run(settings: Settings, say: Callable[[str], None] | None = None) -> int:
 
     What was measured is on the disk row by row; ``run.json`` names what was not, and why.
 
-    Raises
-    ------
-    ValueError
-        Where the settings do not fit this machine, or the folder holds something else.
-    OSError
-        Where the folder cannot be written from the beginning.
-
+    Raises ValueError where the settings do not fit this machine, or the folder holds something else; OSError where
+    the folder cannot be written from the beginning.
     """
     say = say or _to_stderr
     started_s = time.perf_counter()
@@ -139,7 +119,8 @@ def run(settings: Settings, say: Callable[[str], None] | None = None) -> int:
         with suppress(OSError):
             settings.out.rmdir()  # where it holds nothing
         raise ValueError(f"--only: {'; '.join(row['group'] + ': ' + row['reason'] for row in this.left)}")
-    reserve = _Reserve(settings.out / ".reserve")
+    reserve = settings.out / ".reserve"  # room on the disk for the record at the end, when there is no other
+    reserve.write_bytes(bytes(_RESERVE_BYTES))
     _write(settings.out / RECORD, record)
     end, status = _ALL, DONE
     try:
@@ -165,7 +146,8 @@ def run(settings: Settings, say: Callable[[str], None] | None = None) -> int:
         "rows": {name: len(table) for name, table in tables.items() if len(table)},
         "left": this.left,
     }
-    reserve.release()
+    with suppress(OSError):
+        reserve.unlink()
     try:
         _write(settings.out / RECORD, record)
     except OSError as error:
@@ -294,19 +276,6 @@ def _known(case: Case, interval: Interval, readings: Readings) -> dict[str, Any]
         "trust": "A" if relative <= _WELL_KNOWN else "B",
         "note": str(case.columns.get("note", "")),
     }
-
-
-class _Reserve:
-    """Room on the disk for the record at the end, when there is no other."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        path.write_bytes(bytes(_RESERVE_BYTES))
-
-    def release(self) -> None:
-        """Give it up."""
-        with suppress(OSError):
-            self._path.unlink()
 
 
 def _load() -> float | None:

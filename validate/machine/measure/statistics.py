@@ -40,11 +40,7 @@ def median_interval(samples: Sequence[float]) -> Interval:
     fair coins show the same side (the sign test's interval, Conover, Practical Nonparametric
     Statistics, section 3.2).  Of fewer than six samples the interval is the whole range.
 
-    Raises
-    ------
-    ValueError
-        Where there are none.
-
+    Raises ValueError where there are none.
     """
     if not samples:
         raise ValueError("no samples")

@@ -69,13 +69,8 @@ def cell_text(value: Any) -> str:
 class RowFile:
     """The table *path* with *columns*; rows that it holds already are kept.
 
-    Raises
-    ------
-    ValueError
-        Where the file is of other columns, or its last row was cut off in the middle of a cell.
-    OSError
-        Where it cannot be read.
-
+    Raises ValueError where the file is of other columns, or its last row was cut off in the middle of a cell; OSError
+    where it cannot be read.
     """
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from validate.machine.measure.statistics import FEWEST, Interval, median_interval
 
-__all__ = ["Effort", "Stopwatch", "time_call"]
+__all__ = ["Effort", "Stopwatch", "repeated", "time_call"]
 
 Call = Callable[[int], object]
 """Runs the workload once; its argument counts calls, to rotate buffers by."""
@@ -25,35 +25,21 @@ class Stopwatch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long a figure is worked at.
+    """How long a figure is worked at."""
 
-    Attributes
-    ----------
-    interval : float
-        Enough is known when half the confidence interval is at most this fraction of the median.
-    sample_s : float
-        A sample holds so many calls that it lasts at least this long: the clock's steps (0.5 us of CUDA
-        events) and what it costs itself are then below one percent.
-    warmup_s : float
-        For so long the device works before anything counts: clocks rise, caches fill.  What libraries build and
-        choose before is not in it.
-    steady_s, long_s : float
-        The same for calls that take *long_s* or longer and compute hard: until the clock is what the power limit
-        leaves, as it is in training.
-    longest_s : float
-        After this time what is known is taken, if samples are enough for an interval.
-    most_samples : int
-        Likewise.
-
-    """
-
-    interval: float = 0.01
+    interval: float = 0.01  # enough is known when half the confidence interval is at most this fraction of the median
+    # a sample holds so many calls that it lasts at least this long: the clock's steps (0.5 us of CUDA events) and what
+    # it costs itself are then below one percent
     sample_s: float = 200e-6
+    # for so long the device works before anything counts: clocks rise, caches fill.  What libraries build and choose
+    # before is not in it
     warmup_s: float = 0.02
+    # steady_s, long_s: the same for calls that take *long_s* or longer and compute hard: until the clock is what the
+    # power limit leaves, as it is in training
     steady_s: float = 0.15
     long_s: float = 200e-6
-    longest_s: float = 1.5
-    most_samples: int = 200
+    longest_s: float = 1.5  # after this time what is known is taken, if samples are enough for an interval
+    most_samples: int = 200  # likewise
 
 
 def time_call(
@@ -79,11 +65,16 @@ def time_call(
         enough = one_by_one or calls >= _count(one_s, effort.sample_s)
         if enough and spent_s >= (effort.steady_s if hard and one_s >= effort.long_s else effort.warmup_s):
             break
+    return repeated(lambda: watch.sample(call, calls) / calls, lambda: time.perf_counter() - started, effort)
+
+
+def repeated(sample: Callable[[], float], spent_s: Callable[[], float], effort: Effort) -> Interval:
+    """Return the median of what *sample* gives, taken again until it is known well enough, or enough time is spent."""
     samples: list[float] = []
     look = FEWEST
     while True:
-        samples.append(watch.sample(call, calls) / calls)
-        n, elapsed_s = len(samples), time.perf_counter() - started
+        samples.append(sample())
+        n, elapsed_s = len(samples), spent_s()
         if n >= FEWEST and (n >= effort.most_samples or elapsed_s >= effort.longest_s):
             break
         if n >= look:  # seldom: each look sorts the samples, and many looks stop at a lucky interval

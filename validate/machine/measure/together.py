@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 
 from validate.machine.measure.hold import hold_up
-from validate.machine.measure.statistics import FEWEST, Interval, median_interval
-from validate.machine.measure.timing import Effort
+from validate.machine.measure.statistics import Interval
+from validate.machine.measure.timing import Effort, repeated
 
 __all__ = ["MOST_CALLS", "time_together"]
 
@@ -47,21 +47,14 @@ def time_together(
         spent_s += (took_s := sample(calls))
         one_s = min(one_s, took_s / calls)
     calls = _count(one_s, effort)
-    samples: list[float] = []
-    look, spent_s = FEWEST, 0.0
-    while True:
+    spent_s = 0.0
+
+    def one() -> float:
+        nonlocal spent_s
         spent_s += (took_s := sample(calls))
-        samples.append(took_s / calls)
-        n = len(samples)
-        if (n >= FEWEST and (n >= effort.most_samples or spent_s >= effort.longest_s)) or (
-            spent_s >= 4 * effort.longest_s
-        ):
-            break
-        if n >= look:
-            if median_interval(samples).relative <= effort.interval:
-                break
-            look = n + max(2, n // 4)
-    return median_interval(samples)
+        return took_s / calls
+
+    return repeated(one, lambda: spent_s, effort)
 
 
 def _count(one_s: float, effort: Effort) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 import torch
 
@@ -16,49 +17,49 @@ _ISSUE_S = 15e-6  # what the host may need to issue a call, at the first try
 _TRIES = 5
 
 
+@dataclass(frozen=True, slots=True)
 class HostStopwatch:
     """Times how long the host is busy with calls: the device starts idle, and it is not waited for."""
 
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
+    bench: Bench
 
     def sample(self, call: Call, calls: int) -> float:
         """Return the seconds until *calls* calls have returned."""
-        self._bench.settle()
+        self.bench.settle()
         began_s = time.perf_counter()
         for i in range(calls):
             call(i)
         took_s = time.perf_counter() - began_s
-        self._bench.sensors.look()
+        self.bench.sensors.look()
         return took_s
 
 
+@dataclass(frozen=True, slots=True)
 class WallStopwatch:
     """Times calls until the device has done them, by the host's clock."""
 
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
+    bench: Bench
 
     def sample(self, call: Call, calls: int) -> float:
         """Return the seconds of *calls* calls, each waited for."""
-        self._bench.settle()
+        self.bench.settle()
         began_s = time.perf_counter()
         for i in range(calls):
             call(i)
-            self._bench.settle()
+            self.bench.settle()
         return time.perf_counter() - began_s
 
 
+@dataclass(frozen=True, slots=True)
 class ThreadsStopwatch:
     """Times calls on *threads* threads of the CPU, and leaves their number as it was."""
 
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
+    threads: int
 
     def sample(self, call: Call, calls: int) -> float:
         """Return the seconds of *calls* calls."""
         before = torch.get_num_threads()
-        torch.set_num_threads(self._threads)
+        torch.set_num_threads(self.threads)
         try:
             return CpuStopwatch().sample(call, calls)
         finally:

@@ -1,15 +1,19 @@
-"""What must agree before this machine is measured: it, its topology, and the folder that goes on."""
+"""What must agree before this machine is measured (it, its topology, the folder that goes on), and what else ran."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from simulator.errors import InputError, one_line
 
-__all__ = ["has_rows", "load_warning", "machine_name", "reported"]
+__all__ = ["busy", "has_rows", "load_notes", "load_warning", "machine_name", "reported"]
+
+SHARE = 0.25
+"""Of the cores: from this many processes on that wanted one in the last minute, a machine is not idle."""
 
 
 def reported(device: str) -> dict[str, Any]:
@@ -34,22 +38,9 @@ def reported(device: str) -> dict[str, Any]:
 def machine_name(out: Path, asked: str, topology: str, before: str) -> str:
     """Return the name that rows in the folder *out* are to carry: one that has rows goes on under theirs.
 
-    Parameters
-    ----------
-    out : Path
-        The folder, which need not be there.
-    asked : str
-        The user's ``--machine``, empty if not said.
-    topology : str
-        The name in the topology that the user gives, empty if none.
-    before : str
-        The name in the topology that the folder holds, empty if none.
-
-    Raises
-    ------
-    InputError
-        Where the folder holds rows of another machine, or that were measured with another topology.
-
+    *asked* is the user's ``--machine``, *topology* the name in the topology that the user gives, *before* the one in
+    that which the folder holds; empty where there is none.
+    Raises InputError where the folder holds rows of another machine, or that were measured with another topology.
     """
     name = asked or topology
     if not has_rows(out):
@@ -71,8 +62,6 @@ def machine_name(out: Path, asked: str, topology: str, before: str) -> str:
 
 def load_warning() -> str:
     """Return one line where something else runs on this machine, empty where it is idle or does not say."""
-    from validate.compare.load import busy
-
     try:
         load, cores = os.getloadavg()[0], os.cpu_count() or 1
     except (AttributeError, OSError):
@@ -105,3 +94,40 @@ def _recorded(out: Path) -> str:
     except (OSError, ValueError):
         return ""  # to be refused by the run itself, which knows what a record is
     return str(found.get("machine") or "") if isinstance(found, dict) else ""
+
+
+# -- other work on the machine ---------------------------------------------------------
+
+
+def busy(load: float, cores: int) -> bool:
+    """Return whether *load*, processes that wanted a core in the last minute, is more than an idle machine has."""
+    return load > SHARE * max(cores, 2)  # of one core, half a process is what starting a program leaves
+
+
+def load_notes(record: Mapping[str, Any]) -> list[str]:
+    """Return what the record of a run says of other work on its machine; nothing where it was idle."""
+    environment = record.get("environment")
+    environment = environment if isinstance(environment, dict) else {}
+    cpu = environment.get("cpu")
+    cpu = cpu if isinstance(cpu, dict) else {}
+    cores = _count(cpu.get("logical_cores"))
+    if not cores:
+        return []
+    gpu = environment.get("gpu")
+    # Its own: a thread for each of torch's on a CPU, a process for each GPU.
+    own = _count(gpu.get("count")) if isinstance(gpu, dict) else _count(cpu.get("torch_threads"))
+    said = []
+    for key, when, mine in (("load_at_start", "began", 0), ("load_at_end", "ended", max(1, own))):
+        load = record.get(key)
+        if not isinstance(load, int | float) or not busy(load - mine, cores):
+            continue
+        besides = f", {mine} of them its own" if mine else ""
+        said.append(
+            f"something else ran when this {when}: {load:.3g} processes wanted one of {cores} cores{besides};"
+            " such figures may repeat well and yet be wrong"
+        )
+    return said
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and value > 0 else 0

@@ -185,71 +185,42 @@ Numbers = Callable[..., Any]
 """Gives a buffer of the case's size, or of its *share*-th part."""
 
 
-def _newest(*names: str) -> Callable[..., Any]:
-    """Return the function that this version of torch has, by its newest name."""
-    found: Callable[..., Any] = next(getattr(dist, name) for name in names if hasattr(dist, name))
-    return found
+Made = Callable[[int, int, Numbers], Callable[[int], object]]
 
 
-def _all_reduce(rank: int, count: int, numbers: Numbers) -> Callable[[int], object]:
-    del rank, count
-    x = numbers()
-    return lambda _: dist.all_reduce(x)
+def _calls(*names: str, parts: Callable[[int], tuple[int, ...]] = lambda _: (1,), **how: int) -> Made:
+    """Return what makes a rank's call of the function that torch has, by its newest name, on its buffers.
 
+    These are, among so many ranks, *parts* of the size: what is sent, and what comes in, which is named first.
+    """
 
-def _all_gather(rank: int, count: int, numbers: Numbers) -> Callable[[int], object]:
-    del rank
-    x, out = numbers(count), numbers()
-    gather = _newest("all_gather_single", "all_gather_into_tensor")
-    return lambda _: gather(out, x)
+    def make(rank: int, count: int, numbers: Numbers) -> Callable[[int], object]:
+        del rank
+        buffers = [numbers(part) for part in parts(count)][::-1]
+        function = next(getattr(dist, name) for name in names if hasattr(dist, name))
+        return lambda _: function(*buffers, **how)
 
-
-def _reduce_scatter(rank: int, count: int, numbers: Numbers) -> Callable[[int], object]:
-    del rank
-    x, out = numbers(), numbers(count)
-    scatter = _newest("reduce_scatter_single", "reduce_scatter_tensor")
-    return lambda _: scatter(out, x)
-
-
-def _all_to_all(rank: int, count: int, numbers: Numbers) -> Callable[[int], object]:
-    del rank, count
-    x, out = numbers(), numbers()
-    return lambda _: dist.all_to_all_single(out, x)
-
-
-def _broadcast(rank: int, count: int, numbers: Numbers) -> Callable[[int], object]:
-    del rank, count
-    x = numbers()
-    return lambda _: dist.broadcast(x, 0)
-
-
-def _reduce(rank: int, count: int, numbers: Numbers) -> Callable[[int], object]:
-    del rank, count
-    x = numbers()
-    return lambda _: dist.reduce(x, 0)
+    return make
 
 
 def _sendrecv(rank: int, count: int, numbers: Numbers) -> Callable[[int], object]:
     x, out = numbers(), numbers()
 
     def call(_: int) -> None:
-        ways = [
-            dist.P2POp(dist.isend, x, (rank + 1) % count),
-            dist.P2POp(dist.irecv, out, (rank - 1) % count),
-        ]
+        ways = [dist.P2POp(dist.isend, x, (rank + 1) % count), dist.P2POp(dist.irecv, out, (rank - 1) % count)]
         for request in dist.batch_isend_irecv(ways):
             request.wait()
 
     return call
 
 
-_COLLECTIVES: dict[str, Callable[[int, int, Numbers], Callable[[int], object]]] = {
-    "all_reduce": _all_reduce,
-    "all_gather": _all_gather,
-    "reduce_scatter": _reduce_scatter,
-    "all_to_all": _all_to_all,
-    "broadcast": _broadcast,
+_COLLECTIVES: dict[str, Made] = {
+    "all_reduce": _calls("all_reduce"),
+    "all_gather": _calls("all_gather_single", "all_gather_into_tensor", parts=lambda count: (count, 1)),
+    "reduce_scatter": _calls("reduce_scatter_single", "reduce_scatter_tensor", parts=lambda count: (1, count)),
+    "all_to_all": _calls("all_to_all_single", parts=lambda _: (1, 1)),
+    "broadcast": _calls("broadcast", src=0),
     "sendrecv": _sendrecv,
-    "reduce": _reduce,
+    "reduce": _calls("reduce", dst=0),
 }
 _ANY_SIZE = ("all_reduce", "broadcast", "reduce", "sendrecv")

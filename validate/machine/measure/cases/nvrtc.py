@@ -23,11 +23,7 @@ __all__ = ["Kernel", "compile_binary"]
 class Kernel:
     """The kernel *name* of *source*, C linkage, for the GPU that is torch's current one.
 
-    Raises
-    ------
-    Unavailable
-        Where there is no NVRTC, or it cannot compile for this GPU.
-
+    Raises Unavailable where there is no NVRTC, or it cannot compile for this GPU.
     """
 
     def __init__(self, source: str, name: str) -> None:

@@ -25,11 +25,7 @@ BLOCK = 4 << 20  # bytes of a write; the file is a multiple of it
 class ScratchFile:
     """A file of up to *size* bytes in *folder*; less where writing it takes longer than *longest_s*.
 
-    Raises
-    ------
-    Unavailable
-        Where it cannot be written; nothing is left of it then.
-
+    Raises Unavailable where it cannot be written; nothing is left of it then.
     """
 
     def __init__(self, folder: Path, size: int, longest_s: float = 1.5) -> None:

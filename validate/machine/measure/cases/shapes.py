@@ -11,6 +11,7 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 
 __all__ = ["Limits", "Shape", "shapes"]
 
@@ -55,13 +56,13 @@ class Limits:
     precisions: tuple[str, ...]
 
 
-def shapes(limits: Limits, count: int) -> Iterator[Shape]:
-    """Yield *count* different operators within *limits*."""
+def shapes(limits: Limits, most: int) -> Iterator[Shape]:
+    """Yield *most* different operators within *limits*."""
     draw = random.Random(_SEED)
     seen: set[tuple[tuple[str, str | int], ...]] = set()
     makers = {op: _MAKERS[op](draw, limits) for op in dict.fromkeys(_TURNS)}
     tries = 0
-    while len(seen) < count and tries < 50 * count:
+    while len(seen) < most and tries < 50 * most:
         op = _TURNS[tries % len(_TURNS)]
         tries += 1
         shape = next(makers[op])
@@ -104,15 +105,13 @@ def _product(draw: random.Random, limits: Limits, op: str, phase: str, dims: tup
 
 def _linears(draw: random.Random, limits: Limits) -> Iterator[Shape]:
     phases = ("fwd", "fwd", "bwd_data", "fwd", "bwd_weight")
-    i = 0
-    while True:
+    for i in count():
         phase = phases[i % len(phases)]
         if i % 2:
             k, n = _WIDTHS[(i // 2) % len(_WIDTHS)] if i % 4 == 1 else draw.choice(_WIDTHS)
             m = 2 ** draw.randint(5, 14)
         else:
             m, n, k = _log(draw, 8, 16384), _log(draw, 16, 32768), _log(draw, 16, 16384)
-        i += 1
         yield _product(draw, limits, "linear", phase, (1, m, n, k))
 
 
@@ -123,15 +122,13 @@ def _matmuls(draw: random.Random, limits: Limits) -> Iterator[Shape]:
 
 
 def _batched(draw: random.Random, limits: Limits) -> Iterator[Shape]:
-    i = 0
-    while True:
+    for i in count():
         if i % 2:
             length, size = 2 ** draw.randint(6, 11), draw.choice((64, 64, 80, 128))
             inner = (length, length, size) if i % 4 == 1 else (length, size, length)
             dims = (12 * 2 ** draw.randint(0, 5), *inner)
         else:
             dims = (_log(draw, 2, 512), _log(draw, 16, 1024), _log(draw, 16, 1024), _log(draw, 16, 1024))
-        i += 1
         yield _product(draw, limits, "bmm", "fwd", dims)
 
 
@@ -139,8 +136,7 @@ def _convolutions(draw: random.Random, limits: Limits) -> Iterator[Shape]:
     phases = ("fwd", "fwd", "bwd_data", "fwd", "bwd_weight")
     order = list(_CONVOLUTIONS)
     draw.shuffle(order)
-    i = 0
-    while True:
+    for i in count():
         phase = phases[i % len(phases)]
         if i % 3 < 2:
             c_in, c_out, image, kernel, stride, pad = order[i % len(order)]
@@ -149,26 +145,11 @@ def _convolutions(draw: random.Random, limits: Limits) -> Iterator[Shape]:
             c_in, c_out, image, pad = _log(draw, 3, 1024), _log(draw, 8, 1024), _log(draw, 7, 128), kernel // 2
         batch = 2 ** draw.randint(0, 8)
         precision = _precision(draw, limits, "fp8", "int8")
-        cells: dict[str, str | int] = {
-            "op": "conv2d",
-            "phase": phase,
-            "dtype": precision,
-            "batch": batch,
-            "c_in": c_in,
-            "c_out": c_out,
-            "h_in": image,
-            "w_in": image,
-            "kernel_h": kernel,
-            "kernel_w": kernel,
-            "stride": stride,
-            "pad": pad,
-            "stride_w": stride,
-            "pad_w": pad,
-            "groups": 1,
-        }
+        cells: dict[str, str | int] = {"op": "conv2d", "phase": phase, "dtype": precision, "batch": batch}
+        cells |= {"c_in": c_in, "c_out": c_out, "h_in": image, "w_in": image, "kernel_h": kernel, "kernel_w": kernel}
+        cells |= {"stride": stride, "pad": pad, "stride_w": stride, "pad_w": pad, "groups": 1}
         if precision in ("fp16", "bf16"):
             cells["variant"] = "channels_last"  # as half precision is trained
-        i += 1
         out = (image + 2 * pad - kernel) // stride + 1
         if out < 1 or (phase == "bwd_data" and c_in == 3):
             continue
@@ -181,44 +162,33 @@ def _rows(op: str, passes: float) -> Maker:
     phases = ("fwd", "fwd", "bwd")
 
     def make(draw: random.Random, limits: Limits) -> Iterator[Shape]:
-        i = 0
-        while True:
+        for i in count():
             cols = draw.choice((768, 1024, 2048, 4096, 12288)) if i % 2 else _log(draw, 32, 32768)
             rows = _log(draw, 32, 131072)
             precision = _precision(draw, limits, "tf32", "fp8", "int8")
             cells: dict[str, str | int] = {"op": op, "phase": phases[i % 3], "dtype": precision}
-            i += 1
             yield Shape(cells | {"rows": rows, "cols": cols}, 0.0, passes * _BYTES[precision] * rows * cols)
 
     return make
 
 
 def _elementwise(draw: random.Random, limits: Limits) -> Iterator[Shape]:
-    i = 0
-    while True:
+    for i in count():
         precision = _precision(draw, limits, "tf32", "fp8", "int8")
         rows, cols = _log(draw, 16, 65536), _log(draw, 64, 16384)
-        cells: dict[str, str | int] = {
-            "op": "elementwise",
-            "variant": _FUNCTIONS[i % len(_FUNCTIONS)],
-            "phase": "fwd",
-            "dtype": precision,
-            "rows": rows,
-            "cols": cols,
-        }
-        i += 1
+        function = _FUNCTIONS[i % len(_FUNCTIONS)]
+        cells: dict[str, str | int] = {"op": "elementwise", "variant": function, "phase": "fwd", "dtype": precision}
+        cells |= {"rows": rows, "cols": cols}
         yield Shape(cells, 0.0, 3.0 * _BYTES[precision] * rows * cols)
 
 
 def _batch_norms(draw: random.Random, limits: Limits) -> Iterator[Shape]:
     del limits  # its statistics are kept in fp32 everywhere
-    i = 0
-    while True:
+    for i in count():
         channels = 2 ** draw.randint(5, 11)
         image = draw.choice((7, 14, 28, 56, 112))
         batch = 2 ** draw.randint(0, 8)
         cells: dict[str, str | int] = {"op": "batch_norm", "phase": "bwd" if i % 3 == 2 else "fwd", "dtype": "fp32"}
-        i += 1
         cells |= {"batch": batch, "c_in": channels, "h_in": image, "w_in": image}
         yield Shape(cells, 0.0, 4.0 * 4 * batch * channels * image * image)
 
@@ -232,32 +202,20 @@ def _embeddings(draw: random.Random, limits: Limits) -> Iterator[Shape]:
 
 
 def _attentions(draw: random.Random, limits: Limits) -> Iterator[Shape]:
-    i = 0
-    while True:
+    for i in count():
         precision = _precision(draw, limits, "tf32", "fp32", "fp8", "int8") if len(limits.precisions) > 2 else "fp32"
         length, size = 2 ** draw.randint(7, 13), draw.choice((64, 128))
         batch = 2 ** draw.randint(3, 8)
-        cells: dict[str, str | int] = {
-            "op": "attention",
-            "variant": "causal" if i % 2 else "",
-            "phase": "fwd",
-            "dtype": precision,
-            "batch": batch,
-            "m": length,
-            "n": length,
-            "k": size,
-        }
-        i += 1
+        cells: dict[str, str | int] = {"op": "attention", "variant": "causal" if i % 2 else "", "phase": "fwd"}
+        cells |= {"dtype": precision, "batch": batch, "m": length, "n": length, "k": size}
         yield Shape(cells, 4.0 * batch * length * length * size, 4.0 * _BYTES[precision] * batch * length * size)
 
 
 def _recurrents(draw: random.Random, limits: Limits) -> Iterator[Shape]:
-    i = 0
-    while True:
+    for i in count():
         op, gates = (("lstm", 4), ("gru", 3))[i % 2]
         precision = _precision(draw, limits, "tf32", "bf16", "fp8", "int8")
         batch, hidden, steps = 2 ** draw.randint(4, 7), 2 ** draw.randint(8, 11), draw.choice((8, 25, 50))
-        i += 1
         cells: dict[str, str | int] = {"op": op, "phase": "fwd", "dtype": precision, "batch": batch}
         flop = 4.0 * steps * batch * gates * hidden * hidden
         held = 2 * gates * hidden * hidden + (gates + 2) * steps * batch * hidden

@@ -40,11 +40,7 @@ def set_precision(policy: str) -> None:
 def make_step(shape: StepShape, device: Any, wrap: Wrap | None = None) -> Step:
     """Return the step *shape* on *device*; *wrap* is what the module is put into, for several devices.
 
-    Raises
-    ------
-    Unavailable
-        Where it cannot be captured or compiled; says why.
-
+    Raises Unavailable where it cannot be captured or compiled; says why.
     """
     set_precision(shape.policy)
     torch.manual_seed(0)

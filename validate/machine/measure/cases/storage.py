@@ -118,11 +118,9 @@ def _figures(access: _Access, size: int, interval: Interval) -> dict[str, float]
 
 def _measure(file: ScratchFile, access: _Access) -> Interval:
     """Return the seconds of a block, by samples until they are known well enough or time is up."""
-    sample = {
-        "read_sequential": _read_sequential,
-        "read_random": _read_random,
-        "write_sequential": _write_sequential,
-    }[access.kind](file, access)
+    sample = {"read_sequential": _read_sequential, "read_random": _read_random, "write_sequential": _write_sequential}[
+        access.kind
+    ](file, access)
     began_s = time.monotonic()
     sample()
     samples: list[float] = []
@@ -136,13 +134,20 @@ def _measure(file: ScratchFile, access: _Access) -> Interval:
     return median_interval(samples)
 
 
-def _read_sequential(file: ScratchFile, access: _Access) -> Sample:
+def _opened(file: ScratchFile, access: _Access) -> tuple[int, int]:
+    """Return what to read from, and where reads end; what memory is to serve is in it."""
     descriptor = file.descriptor(access.cache)
-    end = min(file.size, _CACHED_BYTES) if access.cache == "page cache" else file.size
+    if access.cache != "page cache":
+        return descriptor, file.size
+    end = min(file.size, _CACHED_BYTES)
+    for place in range(0, end, BLOCK):
+        os.preadv(descriptor, [file.block], place)
+    return descriptor, end
+
+
+def _read_sequential(file: ScratchFile, access: _Access) -> Sample:
+    descriptor, end = _opened(file, access)
     offset = 0
-    if access.cache == "page cache":
-        for place in range(0, end, BLOCK):
-            os.preadv(descriptor, [file.block], place)
 
     def sample() -> float:
         nonlocal offset
@@ -163,12 +168,8 @@ def _read_sequential(file: ScratchFile, access: _Access) -> Sample:
 
 
 def _read_random(file: ScratchFile, access: _Access) -> Sample:
-    descriptor = file.descriptor(access.cache)
-    end = min(file.size, _CACHED_BYTES) if access.cache == "page cache" else file.size
+    descriptor, end = _opened(file, access)
     pages = end // access.block_bytes
-    if access.cache == "page cache":
-        for place in range(0, end, BLOCK):
-            os.preadv(descriptor, [file.block], place)
     chance = random.Random(pages)
 
     def reader(places: list[int], until_s: float) -> int:

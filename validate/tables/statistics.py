@@ -49,9 +49,5 @@ def summarise(errors: Sequence[float]) -> Errors:
         return Errors(0, None, None, None, None)
     absolute = sorted(abs(error) for error in errors)
     return Errors(
-        n,
-        percentile(absolute, 0.5),
-        percentile(absolute, 0.9),
-        math.fsum(absolute) / n,
-        math.fsum(errors) / n,
+        n, percentile(absolute, 0.5), percentile(absolute, 0.9), math.fsum(absolute) / n, math.fsum(errors) / n
     )

@@ -1,0 +1,101 @@
+"""The command that asks a question: :func:`command_of`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+from simulator.api.session import Question
+from simulator.cli.written import Written, spelt
+from simulator.questions.collective import DTYPES, CollectiveQuestion
+from simulator.questions.disk import DiskQuestion
+from simulator.questions.step import BUCKET_BYTES, StepQuestion
+from simulator.questions.where import NCCL_TODAY, Software
+from simulator.questions.words import question_words
+
+__all__ = ["command_of"]
+
+
+def command_of(question: Question) -> list[str]:
+    """Return the options with which ``simulate`` answers *question*."""
+    if isinstance(question, CollectiveQuestion):
+        said = _collective(question)
+    elif isinstance(question, StepQuestion):
+        said = _step(question)
+    else:
+        said = {"workload": question_words(question), "device": getattr(question, "device", None)}
+        if not isinstance(question, DiskQuestion):  # its words say the threads
+            said["threads"] = getattr(question, "threads", None)
+    where = question.where
+    said |= {"topology": where.topology, "nodes": where.nodes, "fabric": where.fabric}
+    words: list[str] = []
+    for field in fields(Written):
+        value = said.get(field.name)
+        if value is None or value == field.default:
+            continue
+        if isinstance(value, bool):
+            words.append(spelt(field.name))
+        else:
+            for each in value if isinstance(value, tuple) else (value,):
+                words += [spelt(field.name), str(each)]
+    return words
+
+
+def _collective(question: CollectiveQuestion) -> dict[str, Any]:
+    return {
+        "workload": f"bytes:{question.size_bytes:.17g}B",
+        "collective": question.collective,
+        "strategy": question.strategy,
+        "gpus": _gpus(question.gpus),
+        "group_size": question.group_size,
+        "root": str(question.root),
+        "pairs": ",".join(f"{source}>{target}" for source, target in question.pairs) or None,
+        "gpus_per_process": str(question.gpus_per_process),
+        "algorithm": question.algorithm,
+        "dtype": question.dtype if question.dtype in DTYPES else "fp8",  # all that no switch adds up take as long
+        "nccl": _nccl(question.software),
+    }
+
+
+def _step(question: StepQuestion) -> dict[str, Any]:
+    options = question.options
+    trains, alone = options.mode == "train", question.device is not None or len(question.gpus or (0, 1)) == 1
+    said = {
+        "workload": question.workload,
+        "batch": question.batch,
+        "sizes": tuple(f"{name}={value}" for name, value in question.sizes),
+        "mode": options.mode,
+        "precision": options.precision,
+        "optimizer": options.optimizer if trains else None,
+        "compiled": options.compiled,
+        "cuda_graph": options.cuda_graph,
+        "recompute": options.recompute and options.trains,
+        "channels_last": options.channels_last,
+        "fused_optimizer": options.fused_optimizer and trains,
+        "micro_batches": str(question.micro_batches),
+        "device": question.device,
+        "gpus": None if question.device is not None else _gpus(question.gpus),
+        "contention": question.contention,
+        "threads": question.threads,
+        "cpu_library": question.software.cpu_library,
+        "nccl": _nccl(question.software),
+    }
+    if alone or options.mode == "inference":  # which exchange nothing
+        return said
+    said |= {"parallel": question.parallel, "strategy": question.strategy if question.strategy != "nccl" else None}
+    if question.parallel == "fsdp":
+        return said | {"reduce_fp32": question.sums_in_fp32}
+    bucket = f"bucket:{question.bucket_bytes:.17g}B" if question.bucket_bytes else "none"
+    return said | {"overlap": bucket if question.bucket_bytes != BUCKET_BYTES else None}
+
+
+def _gpus(gpus: Sequence[int] | None) -> str | None:
+    """Return what ``--gpus`` takes for them; a number alone would be how many."""
+    if gpus is None:
+        return None
+    return ",".join(map(str, gpus)) if len(gpus) > 1 else f"{gpus[0]}-{gpus[0]}"
+
+
+def _nccl(software: Software) -> str | None:
+    return ".".join(map(str, software.nccl)) if software.nccl != NCCL_TODAY else None

@@ -1,0 +1,196 @@
+"""Constants are data: each says what it is and rests on, is read by a model, and goes where the program goes."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import tomllib
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import simulator.constants
+from simulator.constants import DEFAULT, Constants, Each, constants_path
+from simulator.devices.gpu.gemm_tiles import GemmConstants
+from simulator.devices.gpu.streaming import StreamingCosts
+from validate.constants.families import FAMILIES
+from validate.constants.write import constants_text
+
+PROJECT = Path(__file__).resolve().parents[2]
+PACKAGES = (PROJECT / "simulator", PROJECT / "validate")
+FILES = {path.stem: path for package in PACKAGES for path in package.glob("constants/*.json")}
+READ = re.compile(r'^@constants\("(\w+)"\)\n(?:@.*\n)*class (\w+)', re.MULTILINE)
+LIST = (PROJECT / "docs" / "constants.md").read_text(encoding="utf-8")
+
+
+def document(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(FILES[name].read_text(encoding="utf-8"))
+    return found
+
+
+def entries() -> list[tuple[str, dict[str, Any]]]:
+    return [(f"{name}.{key}", entry) for name in FILES for key, entry in document(name)["constants"].items()]
+
+
+def readers() -> dict[str, type]:
+    """Return the class that each file fills."""
+    found = {}
+    for package in PACKAGES:
+        for path in sorted(package.rglob("*.py")):
+            for name, cls in READ.findall(path.read_text(encoding="utf-8")):
+                module = ".".join(path.relative_to(PROJECT).with_suffix("").parts)
+                assert name not in found, f"two classes read {name}.json"
+                found[name] = getattr(importlib.import_module(module), cls)
+    return found
+
+
+READERS = readers()
+
+
+def test_there_is_something_to_check() -> None:
+    assert len(FILES) >= 24
+    assert len(entries()) >= 300
+
+
+# -- what each says --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_says_what_its_constants_are_and_rest_on(name: str) -> None:
+    found = document(name)
+    assert set(found) <= {"schema_version", "summary", "fitted", "constants"}
+    assert found["schema_version"] == 1
+    assert found["summary"].strip()
+    for key, entry in found["constants"].items():
+        assert {"value", "unit", "meaning", "from"} <= set(entry), key
+        assert set(entry) <= {"value", "unit", "meaning", "from", "spread", "bound"}, key
+        assert entry["unit"].strip(), key
+        assert entry["meaning"].strip(), key
+        assert entry["from"].strip(), key
+        numbers = entry["value"] if isinstance(entry["value"], list) else [entry["value"]]
+        assert all(type(number) in (int, float) for number in numbers), key
+
+
+@pytest.mark.parametrize(("name", "entry"), [pair for pair in entries() if {"spread", "bound"} & set(pair[1])])
+def test_what_a_fit_says_stands_beside_what_was_fitted(name: str, entry: dict[str, Any]) -> None:
+    fitted = {constant for family in FAMILIES for stage in family.stages for constant in stage.free}
+    assert entry["from"].startswith("fit")
+    assert name in fitted
+    assert 0 < entry.get("spread", 1) <= 1
+    assert entry.get("bound", True) is True
+
+
+def test_what_is_fitted_says_so() -> None:
+    known = dict(entries())
+    for family in FAMILIES:
+        for stage in family.stages:
+            for name in (*stage.free, *stage.tied):
+                assert known[name]["from"].startswith(("fit", "that of", "chosen: the figure that the fit")), name
+
+
+def test_files_are_as_a_fit_writes_them() -> None:
+    """So that the next fit changes the lines of its constants alone."""
+    for name, path in FILES.items():
+        assert constants_text(document(name)) == path.read_text(encoding="utf-8"), name
+
+
+def test_constants_at_a_bound_and_files_are_in_the_document() -> None:
+    for name, entry in entries():
+        if entry.get("bound"):
+            assert f"`{name}`" in LIST, name
+    for name in FILES:
+        assert re.search(rf"`{name}(\.json)?`", LIST), name
+    names = {name for name, _ in entries()}
+    for name in re.findall(r"`((?:" + "|".join(FILES) + r")\.(?!json`)[\w.]+)`", LIST):
+        assert name in names, name
+
+
+def test_a_value_is_at_the_bound_that_it_is_said_to_be_at() -> None:
+    """To 5 %: bounds are those of the next fit, values those of the last."""
+    priors = {name: prior for family in FAMILIES for stage in family.stages for name, prior in stage.free.items()}
+    for name, entry in entries():
+        if entry.get("bound"):
+            assert any(entry["value"] == pytest.approx(end, rel=0.05) for end in (priors[name].low, priors[name].high))
+
+
+# -- who reads them --------------------------------------------------------------------
+
+
+def flat(cls: type, value: Any) -> set[str]:
+    """Return the names of the constants that fill *value*, as its file has them."""
+    found = set()
+    for field in fields(cls):
+        inner = getattr(value, field.name)
+        part = getattr(cls, "PARTS", {}).get(field.name)
+        if isinstance(part, Each):
+            found |= {f"{field.name}.{key}.{name}" for key, each in inner.items() for name in flat(part.cls, each)}
+        elif part is dict:
+            found |= {f"{field.name}.{key}" for key in inner}
+        elif is_dataclass(inner):
+            found |= {f"{field.name}.{name}" for name in flat(type(inner), inner)}
+        else:
+            found.add(field.name)
+    return found
+
+
+def test_every_file_has_a_reader_and_every_reader_a_file() -> None:
+    assert set(READERS) == set(FILES)
+    assert {name: constants_path(name) for name in FILES} == FILES
+
+
+@pytest.mark.parametrize("name", sorted(READERS))
+def test_fields_and_constants_are_the_same(name: str) -> None:
+    """Apart from fields that have a default: a protocol without channels has no rate of one."""
+    said, filled = set(document(name)["constants"]), flat(READERS[name], DEFAULT(READERS[name]))
+    assert said <= filled
+    assert name == "nccl" or said == filled
+    assert all(key.startswith(("recent.", "earlier.")) for key in filled - said)
+
+
+@pytest.mark.parametrize("change", ["less", "more"])
+def test_a_file_that_a_class_does_not_fit_is_refused(change: str, tmp_path, monkeypatch) -> None:
+    made = document("gemm")
+    if change == "less":
+        del made["constants"]["fetch"]
+    else:
+        made["constants"]["fetched"] = made["constants"]["fetch"]
+    (tmp_path / "gemm.json").write_text(constants_text(made))
+    monkeypatch.setattr(simulator.constants, "files", lambda package: tmp_path)
+    simulator.constants._values.cache_clear()
+    try:
+        with pytest.raises(ValueError, match=r"gemm\.json: \['fetch(ed)?'\] are in the file or in GemmConstants"):
+            Constants()(GemmConstants)
+    finally:
+        simulator.constants._values.cache_clear()
+
+
+# -- other values ----------------------------------------------------------------------
+
+
+def test_other_values_are_of_constants_that_there_are() -> None:
+    changed = Constants({"gemm.fetch": 9.0, "streaming.slots.tanh": 7.0, "timing.replay_s": 1e-6})
+    assert changed(GemmConstants).fetch == 9.0
+    assert changed(GemmConstants).transpose == DEFAULT(GemmConstants).transpose
+    assert changed(StreamingCosts).slots["tanh"] == 7.0
+    assert changed(GemmConstants) is changed(GemmConstants)
+    for name in ("gemm.fetched", "gem.fetch", "gemm", "streaming.slots.cosh", "streaming.slots", ""):
+        with pytest.raises(ValueError, match="such constant"):
+            Constants({name: 1.0})
+
+
+# -- where they go ---------------------------------------------------------------------
+
+
+def test_an_installed_program_has_them() -> None:
+    """A wheel has all that lies in a package but what it leaves out, and what Git does."""
+    settings = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
+    wheel = settings["tool"]["hatch"]["build"]["targets"]["wheel"]
+    ignored = [line.rstrip("/") for line in (PROJECT / ".gitignore").read_text(encoding="utf-8").split()]
+    data = [*FILES.values(), PROJECT / "validate" / "tables" / "conventions.yaml"]
+    for path in (path.relative_to(PROJECT) for path in data):
+        assert path.parts[0] in wheel["packages"]
+        assert not any(path.is_relative_to(left_out) for left_out in wheel["exclude"])
+        assert not any(Path(part).match(pattern) for part in path.parts for pattern in ignored), path

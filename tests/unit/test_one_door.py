@@ -1,0 +1,232 @@
+"""Rows of tables asked on the command line: ``simulate`` answers with the seconds that rows are scored by."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from simulator.api import Question, Session
+from simulator.cli import run
+from simulator.errors import InputError
+from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.options import StepOptions
+from simulator.questions.step import StepQuestion
+from simulator.questions.where import Software, Where
+from tests import measured_folders
+from tests.command_of import command_of
+from validate.kinds import COLLECTIVES, COPIES, KINDS, LAUNCH, MEMORY, OPERATORS, STEPS, STORAGE, Kind
+from validate.tables.cells import NotScored
+from validate.tables.names import DeviceNames, MachineNames, Names
+from validate.tables.table import read_table
+
+PUBLISHED = Path(__file__).resolve().parents[2] / "validate" / "measurements"
+TABLES = {
+    "ops.csv": OPERATORS,
+    "collectives.csv": COLLECTIVES,
+    "training.csv": STEPS,
+    "copies.csv": COPIES,
+    "memory.csv": MEMORY,
+    "launch.csv": LAUNCH,
+}
+Row = Mapping[str, str]
+
+
+@pytest.fixture(autouse=True)
+def no_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out what would be faster, which takes longer than the answer."""
+    monkeypatch.setattr(Session, "advised", Session.step)
+
+
+def answered_s(question: Question, capsys: pytest.CaptureFixture[str]) -> float:
+    """Return the seconds that ``simulate`` says; a step that does not fit into memory is answered too."""
+    command = [*command_of(question), "--json", "--quiet"]
+    status = run(command)
+    out, err = capsys.readouterr()
+    assert status == 0 or err.startswith("simulate: out of memory: "), f"{' '.join(command)}: {err}"
+    (result,) = json.loads(out)["results"]
+    return next(result[key] for key in ("time_s", "step_time_s", "sync_time_s") if key in result)
+
+
+def check(questions: Iterable[Question], session: Session, capsys: pytest.CaptureFixture[str], least: int) -> None:
+    """Ask each of *questions* at both doors; at *least* so many have an answer."""
+    answered = 0
+    for question in questions:
+        try:
+            expected_s = session.time_s(question)
+        except InputError:
+            continue
+        assert answered_s(question, capsys) == pytest.approx(expected_s, rel=1e-9), question
+        answered += 1
+    assert answered >= least
+
+
+def asked(kind: Kind, rows: Iterable[Row], names: Names) -> list[Question]:
+    """Return the questions of *rows*, but of those that ask for what is not modelled."""
+    found: list[Question] = []
+    for row in rows:
+        try:
+            read = kind.read(lambda column, row=row: row.get(column, ""), names)  # type: ignore[misc]
+        except NotScored:
+            continue
+        found += [read.question, *read.besides]
+    return found
+
+
+def sample(file: Path, kind: Kind, count: int) -> list[Row]:
+    """Return *count* rows of the table *file* as what cells mean by convention, the same ones each time."""
+    table = read_table(file.read_bytes(), file.name, kind.needed, kind.columns, kind.name)
+    rows = random.Random(1).sample(table.rows, min(count, len(table.rows)))
+    return [{column: table.cell(row, column) for column in kind.asked} for row in rows]
+
+
+# -- rows as tests and users write them --------------------------------------------------
+
+ROWS: Sequence[tuple[Kind, Sequence[Row]]] = (
+    (
+        COLLECTIVES,
+        [
+            {"machine": "p3.16xlarge", "n_gpus": n, "collective": collective, "bytes": n_bytes, **more}
+            for n, collective, n_bytes, more in (
+                ("8", "all_reduce", "1e8", {}),
+                ("4", "all_gather", "4096", {"gpu_set": "0,2,4,6", "software": "NCCL 2.18.3, nccl-tests -g 4"}),
+                ("8", "sendrecv", "65536", {"gpu_set": "pairs 0>4;1>5"}),
+                ("8", "broadcast", "1e6", {"group_size": "4", "n_groups_concurrent": "2"}),
+                ("16", "reduce_scatter", "1e9", {"n_nodes": "2", "dtype": "int8"}),
+                ("8", "all_reduce", "1e6", {"algorithm_forced": "tree"}),
+                ("8", "all_reduce", "1e6", {"algorithm_forced": "halving-doubling"}),
+            )
+        ],
+    ),
+    (
+        COPIES,
+        [
+            {"machine": "p3.16xlarge", "kind": kind, "src": src, "dst": dst, "bytes": "16777216", **more}
+            for kind, src, dst, more in (
+                ("h2d", "host", "gpu0", {"pinned": "1"}),
+                ("d2h", "gpu3", "host", {"pinned": "0"}),
+                ("d2d", "gpu1", "gpu1", {}),
+                ("h2h", "host", "host", {"note": "4 threads"}),
+                ("p2p", "gpu0", "gpu5", {}),
+                ("p2p_bidir", "gpu0", "gpu1", {"note": "P2P disabled"}),
+            )
+        ],
+    ),
+    (
+        MEMORY,
+        [
+            {"device": device, "bench": bench, "kernel": kernel, "bytes": "67108864", "dtype": dtype}
+            for device, bench, kernel, dtype in (
+                ("t4", "torch stream", "copy", "fp32"),
+                ("t4", "BabelStream", "triad", "double"),
+                ("a100-sxm4-40gb", "torch", "gather rows of 256 B", "fp32"),
+                ("xeon-e5-2630-v3", "chase", "", ""),
+                ("xeon-e5-2630-v3", "torch stream", "add", "fp32"),
+            )
+        ],
+    ),
+    (
+        LAUNCH,
+        [
+            {"device": device, "metric": metric, "mode": mode}
+            for device, metric, mode in (
+                ("a100-sxm4-40gb", "time of one relu in place of 64 numbers", "torch eager, one after the other"),
+                ("a100-sxm4-40gb", "time of one matrix product", "torch eager, from a captured graph"),
+                ("a100-sxm4-40gb", "host time of layer_norm, forward and backward", ""),
+                ("a100-sxm4-40gb", "host time of a step of Adam, foreach", ""),
+                ("a100-sxm4-40gb", "time of a graph of 100 kernels", "captured graph, replay alone"),
+                ("a100-sxm4-40gb", "per-kernel time floor, 64 KiB SCALE kernel", "CUDA graph replay"),
+                ("xeon-e5-2630-v3", "host time of linear, forward and backward", ""),
+            )
+        ],
+    ),
+    (
+        STORAGE,
+        [
+            {"machine": machine, "kind": kind, "block_bytes": "4096", "threads": threads, "cache": cache}
+            for machine, kind, threads, cache in (
+                ("p3.16xlarge", "read_random", "4", "direct"),
+                ("p3.16xlarge", "read_sequential", "1", "page cache"),
+                ("dgx-a100-40gb", "write_sequential", "2", "dropped"),
+            )
+        ],
+    ),
+)
+
+
+@pytest.mark.parametrize(("kind", "rows"), ROWS, ids=[kind.name for kind, _ in ROWS])
+def test_rows_that_are_written_here(kind: Kind, rows: Sequence[Row], capsys: pytest.CaptureFixture[str]) -> None:
+    names = Names()
+    questions = asked(kind, rows, names)
+    assert len(questions) >= len(rows)
+    check(questions, names.session, capsys, len(rows))
+
+
+def test_rows_of_a_measured_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    machine, device = measured_folders.TOPOLOGY, f"{measured_folders.DEVICE}={measured_folders.PART}"
+    names = Names(machines=MachineNames(machine), devices=DeviceNames([device], machine))
+    for kind, rows, least in (
+        (OPERATORS, measured_folders.operators(25), 20),
+        (STEPS, measured_folders.steps(), 8),
+        (MEMORY, measured_folders.bandwidths()[::6], 8),
+    ):
+        cells = [{column: str(value) for column, value in row.items()} for row in rows]
+        check(asked(kind, cells, names), names.session, capsys, least)
+
+
+@pytest.mark.parametrize("file", sorted(PUBLISHED.glob("**/*.csv")), ids=lambda file: f"{file.parent.name}-{file.stem}")
+def test_rows_of_published_tables(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kind, names = TABLES[file.name], Names()
+    check(asked(kind, sample(file, kind, 10), names), names.session, capsys, 6)
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize("table", TABLES)
+def test_rows_of_the_corpus(table: str, corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kind, names = TABLES[table], Names()
+    rows = sample(corpus / table, kind, 30 if kind is STEPS else 60)
+    check(asked(kind, rows, names), names.session, capsys, 9)
+
+
+# -- questions that no table asks --------------------------------------------------------
+
+P3, TWO = Where("p3.16xlarge"), Where("4x-v100-pcie", 2, "ethernet-10g")
+STEP = StepQuestion(where=P3, workload="resnet18", batch=4)
+ODD: Sequence[Question] = (
+    CollectiveQuestion(where=TWO, size_bytes=1e6, strategy="ring"),
+    CollectiveQuestion(where=P3, size_bytes=1e6, collective="broadcast", strategy="nccl", root=3, gpus_per_process=8),
+    CollectiveQuestion(where=Where("dgx-h100"), size_bytes=1e6, dtype="float8_e4m3", software=Software((2, 18))),
+    CollectiveQuestion(where=P3, size_bytes=1e6, strategy="nccl", gpus=(3, 1), algorithm="ring"),
+    CollectiveQuestion(where=P3, size_bytes=1e6, strategy="parameter-server-1"),
+    STEP,
+    StepQuestion(where=TWO, workload="resnet18", batch=4, strategy="ring", bucket_bytes=0.0, contention=True),
+    StepQuestion(where=P3, workload="resnet18", batch=4, gpus=(1, 3), bucket_bytes=1e6, strategy="gpu0"),
+    StepQuestion(where=P3, workload="resnet18", batch=4, gpus=(5,), strategy="ring", bucket_bytes=0.0),
+    StepQuestion(where=P3, workload="resnet18", batch=4, device="cpu0", threads=4, software=Software((2, 30), "blas")),
+    StepQuestion(where=P3, workload="resnet18", batch=2, parallel="fsdp", micro_batches=3, sums_in_fp32=True,
+                 options=StepOptions(precision="amp-fp16", optimizer="sgd", channels_last=True, fused_optimizer=True)),
+    StepQuestion(where=P3, workload="gpt2", batch=1, sizes=(("sequence_length", 128), ("layers", 2), ("loss", 0)),
+                 options=StepOptions(mode="inference", compiled=True, cuda_graph=True, recompute=True)),
+    StepQuestion(where=P3, workload="gpt2", batch=1, sizes=(("layers", 2), ("attention", "fused")),
+                 options=StepOptions(mode="backward", optimizer="adam", recompute=True, fused_optimizer=True)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("question", ODD, ids=range(len(ODD)))
+def test_questions_that_no_table_asks(question: Question, capsys: pytest.CaptureFixture[str]) -> None:
+    check([question], Session(), capsys, 1)
+
+
+def test_what_is_as_usual_is_not_said() -> None:
+    usual = StepQuestion(where=P3, workload="resnet50", batch=64, contention=True)
+    assert command_of(usual) == ["--topology", "p3.16xlarge", "--batch", "64", "--optimizer", "momentum"]
+    assert command_of(CollectiveQuestion(where=P3, size_bytes=160e6)) == [
+        *("--topology", "p3.16xlarge", "--workload", "bytes:160000000B", "--strategy", "nccl")
+    ]
+
+
+def test_every_kind_of_question_is_asked_here() -> None:
+    assert {kind.name for kind in KINDS} == {kind.name for kind in (*TABLES.values(), STORAGE)}

@@ -1,0 +1,406 @@
+"""``simulate --batch`` over several GPUs, strategies and machines: one front door, one ranked answer."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from simulator.cli import run
+
+P3 = ["--topology", "p3.16xlarge"]
+RESNET = ["--workload", "resnet50", "--batch", "64"]
+KEYS = {
+    *("topology", "strategy", "parallel", "device_count", "step_time_s", "throughput_per_s"),
+    *("exposed_communication_s", "scaling_efficiency", "bottleneck", "memory", "trust"),
+}
+ALONE_KEYS = {  # of the document when one device was all that a step ran on
+    *("schema_version", "topology", "workload", "device", "part", "samples", "sample", "tokens", "calibrated"),
+    *("options", "step_time_s", "throughput_per_s", "parts_s", "busy_s", "host_s", "waiting_s", "bound"),
+    *("model_flop", "peak_flops_per_s", "model_flop_utilisation", "parameter_count", "flop_by_format", "memory"),
+    *("kinds", "layers", "gradient_order", "alternatives", "remedies", "trust", "simulation_events"),
+}
+Capsys = pytest.CaptureFixture[str]
+
+
+def said(capsys: Capsys, *arguments: str, status: int = 0) -> str:
+    """Return what is printed, which ends with *status* and without a word on standard error."""
+    assert run([*arguments, "--quiet"]) == status
+    out, err = capsys.readouterr()
+    assert err == ""
+    return out
+
+
+def document(capsys: Capsys, *arguments: str) -> dict[str, Any]:
+    return json.loads(said(capsys, *arguments, "--json"))
+
+
+def result(capsys: Capsys, *arguments: str) -> dict[str, Any]:
+    """Return the only result."""
+    (found,) = document(capsys, *arguments)["results"]
+    return found
+
+
+def table(out: str) -> list[list[str]]:
+    """Return the rows of the comparison, cells apart, without its heading and the line on bounds."""
+    lines = out.split("\n\n")[1].splitlines()
+    return [re.split(r"\s{2,}", line) for line in lines[1:] if not line.startswith("ideal schedules")]
+
+
+def verdict(out: str) -> str:
+    return out.split("\n\n")[2].splitlines()[0]
+
+
+# -- one way on one machine --------------------------------------------------------------
+
+
+def test_all_gpus_of_a_machine_take_part_by_ddp(capsys: Capsys) -> None:
+    out = said(capsys, *P3, *RESNET)
+    assert out.startswith("p3.16xlarge, 8 x v100-sxm2-16gb: training step of resnet50 (25.6 M parameters), ")
+    assert "batch 64 x 8 devices, fp32, momentum, DDP, nccl\n" in out
+    for words in (
+        "\none alone ",
+        " efficiency ",
+        "\nexposed ",
+        "\nslowest link  gpu",
+        "\nstreams ",
+        "\ncommunication ",
+    ):
+        assert words in out
+    assert "memory of each device: " in out
+    found = result(capsys, *P3, *RESNET)
+    assert (found["device_count"], found["strategy"], found["parallel"]) == (8, "nccl", "dp")
+    assert found["samples"] == 8 * 64
+    assert found["throughput_per_s"] == pytest.approx(8 * 64 / found["step_time_s"])
+    assert found["scaling_efficiency"] == pytest.approx(found["alone_s"] / found["step_time_s"])
+    assert 0.8 < found["scaling_efficiency"] < 1
+
+
+def test_one_gpu_steps_as_before(capsys: Capsys) -> None:
+    one = document(capsys, *P3, "--gpus", "1", *RESNET)
+    named = document(capsys, *P3, "--device", "gpu0", *RESNET)
+    single = document(capsys, "--topology", "p3.2xlarge", *RESNET)
+    assert one == named
+    assert set(one) >= ALONE_KEYS
+    assert one["step_time_s"] == single["step_time_s"]
+    assert one["kinds"] == single["kinds"]
+    (found,) = one["results"]
+    assert (found["device_count"], found["strategy"], found["parallel"], found["bottleneck"]) == (1, None, None, None)
+    assert (found["exposed_communication_s"], found["scaling_efficiency"]) == (0, 1)
+    out = said(capsys, *P3, "--gpus", "1", *RESNET)
+    assert out.startswith("p3.16xlarge, gpu0 (v100-sxm2-16gb): training step of resnet50 ")
+    for words in ("devices", "DDP", "efficiency", "exposed", "slowest link", "streams"):
+        assert words not in out
+
+
+def test_the_document_of_several_has_all_keys_and_as_one_device_sees_it(capsys: Capsys) -> None:
+    found = document(capsys, *P3, *RESNET)
+    assert set(found) == ALONE_KEYS | {"results", "unfit"}
+    (only,) = found["results"]
+    assert set(only) >= KEYS
+    assert found["samples"] == 64
+    assert found["step_time_s"] == only["step_time_s"]
+    assert found["trust"] == only["trust"]
+    assert set(only["bottleneck"]) == {"link", "bytes", "utilisation"}
+    (memory,) = only["memory"]
+    assert (memory["part"], memory["device_count"], memory["fits"]) == ("v100-sxm2-16gb", 8, True)
+    assert set(only["streams"]) == {"host", "compute", "communication"}
+
+
+def test_some_gpus(capsys: Capsys) -> None:
+    four, two = (result(capsys, *P3, "--gpus", which, *RESNET) for which in ("4", "0,5"))
+    assert (four["device_count"], two["device_count"]) == (4, 2)
+    assert four["samples"] == 4 * 64
+
+
+def test_a_batch_of_all_gpus_together(capsys: Capsys) -> None:
+    resnet = ["--workload", "resnet50"]
+    assert result(capsys, *P3, *resnet, "--global-batch", "512") == result(capsys, *P3, *RESNET)
+    shared = result(capsys, *P3, *resnet, "--global-batch", "512", "--micro-batches", "2")
+    assert shared == result(capsys, *P3, *resnet, "--batch", "32", "--micro-batches", "2")
+    assert shared["samples"] == 512
+    assert "batch 32 x 2 micro-batches x 8 devices" in said(
+        capsys, *P3, *resnet, "--global-batch", "512", "--micro-batches", "2"
+    )
+
+
+def test_several_machines_of_a_kind(capsys: Capsys) -> None:
+    one, two = (result(capsys, *P3, *nodes, *RESNET) for nodes in ((), ("--nodes", "2")))
+    assert (two["topology"], two["device_count"]) == ("2 x p3.16xlarge", 16)
+    assert two["scaling_efficiency"] < one["scaling_efficiency"]
+    assert "nic" in two["bottleneck"]["link"]
+    slow = result(capsys, *P3, "--nodes", "2", "--fabric", "ethernet-1g", *RESNET)
+    assert slow["step_time_s"] > 5 * two["step_time_s"]
+    assert document(capsys, *P3, "--nodes", "2", "--fabric", "ethernet-1g", *RESNET)["bound"] == "exchange"
+
+
+def test_shards_need_less_memory(capsys: Capsys) -> None:
+    gpt = [*P3, "--workload", "gpt2", "--batch", "1", "--seq-len", "128"]
+    whole, sharded = result(capsys, *gpt), result(capsys, *gpt, "--parallel", "fsdp")
+    assert (whole["parallel"], sharded["parallel"]) == ("dp", "fsdp")
+    assert (whole["bucket_bytes"], sharded["bucket_bytes"]) == (25 * 2**20, None)
+    memory, shard = whole["memory"][0], sharded["memory"][0]
+    assert shard["optimizer_bytes"] == pytest.approx(memory["optimizer_bytes"] / 8, rel=1e-3)
+    assert shard["total_bytes"] < 0.6 * memory["total_bytes"]
+    assert "FSDP, nccl" in said(capsys, *gpt, "--parallel", "fsdp")
+
+
+def test_inference_exchanges_nothing(capsys: Capsys) -> None:
+    inference = [*P3, *RESNET, "--mode", "inference"]
+    found = result(capsys, *inference)
+    assert (found["device_count"], found["strategy"], found["parallel"]) == (8, None, None)
+    assert found["communication_s"] == 0
+    out = said(capsys, *inference)
+    assert "batch 64 x 8 devices, fp32\n" in out
+    assert "exposed" not in out
+
+
+# -- several ways ------------------------------------------------------------------------
+
+
+def test_strategies_and_overlaps_are_ranked(capsys: Capsys) -> None:
+    ways = ["--strategy", "ring,parameter-server", "--overlap", "none,bucket:25MiB"]
+    out = said(capsys, *P3, *RESNET, *ways)
+    names = [row[0] for row in table(out)]
+    servers = ["parameter-server", "parameter-server without overlap"]
+    assert names == ["ring", "ring without overlap", *servers]
+    found = document(capsys, *P3, *RESNET, *ways)
+    rates = [each["throughput_per_s"] for each in found["results"]]
+    assert rates == sorted(rates, reverse=True)
+    assert [(each["strategy"], each["bucket_bytes"]) for each in found["results"]] == [
+        *(("ring", 25 * 2**20), ("ring", 0), ("parameter-server", 25 * 2**20), ("parameter-server", 0))
+    ]
+    assert all(each["is_bound"] for each in found["results"])
+    assert found["step_time_s"] == found["results"][0]["step_time_s"]
+    assert "fastest" not in out
+    assert "these are ideal schedules on the bare links, without launches and protocols: bounds" in out
+
+
+def test_all_strategies_with_bounds_below_what_software_does(capsys: Capsys) -> None:
+    out = said(capsys, *P3, *RESNET, "--strategy", "all")
+    lines = out.split("\n\n")[1].splitlines()
+    assert lines[1].startswith("nccl ")
+    assert lines[2] == "ideal schedules on the bare links, without launches and protocols: bounds"
+    assert len(lines) == 1 + 1 + 1 + 12
+    assert verdict(out).startswith("nccl ")
+    assert "fastest" not in out  # nccl is the only one
+    assert "\nhierarchical does not fit: it needs several nodes, and all ranks are on one" in out
+    found = document(capsys, *P3, *RESNET, "--strategy", "all")
+    assert [each["strategy"] for each in found["results"] if not each["is_bound"]] == ["nccl"]
+    assert found["step_time_s"] == next(e["step_time_s"] for e in found["results"] if not e["is_bound"])
+    assert found["unfit"] == [
+        {"strategy": "hierarchical", "reason": "it needs several nodes, and all ranks are on one"}
+    ]
+
+
+def test_the_verdict_of_bounds_is_about_bounds(capsys: Capsys) -> None:
+    vgg = [*P3, "--workload", "vgg16", "--batch", "32", "--strategy", "ring", "--overlap", "none,bucket:25MiB"]
+    pattern = (
+        r"ring has the lowest bound, and that of ring without overlap is 1\.\d+ times as high; "
+        r"ring loses at least [\d.]+ ms of [\d.]+ ms against one device alone"
+    )
+    assert re.fullmatch(pattern, verdict(said(capsys, *vgg)))
+
+
+def test_what_is_equal_within_one_percent_is_said_to_be(capsys: Capsys) -> None:
+    equal = said(capsys, *P3, *RESNET, "--parallel", "dp,fsdp")
+    first, second = [row[0] for row in table(equal)]
+    assert {first, second} == {"nccl", "nccl with FSDP"}
+    assert verdict(equal).startswith(f"{first} and {second} are equal within 1 %; {first} loses ")
+    bounds = said(capsys, *P3, *RESNET, "--strategy", "ring,multi-ring")
+    assert " have the same bound (equal within 1 %); " in verdict(bounds)
+    apart = said(capsys, *P3, "--nodes", "2", *RESNET, "--overlap", "none,bucket:25MiB")
+    assert re.match(r"nccl is fastest, 1\.\d+ times as fast as nccl without overlap; nccl loses ", verdict(apart))
+
+
+def test_a_way_that_does_not_fit_is_named_in_full(capsys: Capsys) -> None:
+    found = document(capsys, *P3, *RESNET, "--parallel", "dp,fsdp", "--strategy", "tree,nccl")
+    assert [each["strategy"] for each in found["unfit"]] == ["tree with FSDP"]
+    assert {(each["strategy"], each["parallel"]) for each in found["results"]} == {
+        *(("nccl", "dp"), ("nccl", "fsdp"), ("tree", "dp"))
+    }
+
+
+# -- several machines --------------------------------------------------------------------
+
+
+def test_machines_are_ranked_in_one_table(capsys: Capsys) -> None:
+    three = ["--topology", "p3.16xlarge,dgx-h100,dgx-a100-80gb", *RESNET]
+    out = said(capsys, *three)
+    assert out.startswith("training step of resnet50 (25.6 M parameters), batch 64 a device, ")
+    rows = table(out)
+    assert [row[0] for row in rows] == ["dgx-h100", "dgx-a100-80gb", "p3.16xlarge"]
+    assert rows[0][1] == "8 x h100-sxm5-80gb"
+    assert re.match(r"dgx-h100 is fastest, 1\.\d+ times as fast as dgx-a100-80gb; dgx-h100 loses ", verdict(out))
+    found = document(capsys, *three)
+    assert [each["topology"] for each in found["results"]] == ["dgx-h100", "dgx-a100-80gb", "p3.16xlarge"]
+    assert found["topology"] == "dgx-h100"
+    assert all(set(each) >= KEYS for each in found["results"])
+
+
+def test_machines_of_one_gpu_and_of_several_are_ranked_by_throughput(capsys: Capsys) -> None:
+    two = ["--topology", "h200-sxm,p3.16xlarge", "--workload", "resnet50", "--batch", "8", "--strategy", "ring,nccl"]
+    found = document(capsys, *two)["results"]
+    assert [(each["topology"], each["device_count"]) for each in found].count(("h200-sxm", 1)) == 1
+    assert [each["throughput_per_s"] for each in found] == sorted(
+        (each["throughput_per_s"] for each in found), reverse=True
+    )
+    assert " on p3.16xlarge is fastest, " in verdict(said(capsys, *two))
+
+
+# -- files -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", [[], ["--strategy", "ring,nccl"], ["--nodes", "2", "--parallel", "fsdp"]])
+def test_a_trace_has_the_exchange(more: list[str], tmp_path, capsys: Capsys) -> None:
+    file = tmp_path / "step.json"
+    assert run([*P3, *RESNET, *more, "--trace", str(file)]) == 0
+    of = " of nccl" if "--strategy" in more else ""  # ring is a bound, whatever its time
+    assert capsys.readouterr().err == f"wrote the trace{of} to {file}\n"
+    events = json.loads(file.read_text())["traceEvents"]
+    threads = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert {"host", "compute", "communication"} <= threads
+    told = [event["args"] for event in events if "micro-batch" in event.get("args", {})]
+    assert told
+    assert all(event["bytes"] > 0 for event in told)
+    assert any(event["ph"] == "C" for event in events)  # rates of links
+
+
+@pytest.mark.parametrize("more", [[], ["--strategy", "ring,nccl,gpu0"]])
+@pytest.mark.parametrize(("kind", "magic"), [("svg", b"<?xml"), ("png", b"\x89PNG"), ("pdf", b"%PDF")])
+def test_a_figure(kind: str, magic: bytes, more: list[str], tmp_path, capsys: Capsys) -> None:
+    files = [tmp_path / f"{name}.{kind}" for name in ("first", "second")]
+    for file in files:
+        assert run([*P3, *RESNET, *more, "--plot", str(file)]) == 0
+        assert capsys.readouterr().err == f"wrote the plot to {file}\n"
+    first, second = (file.read_bytes() for file in files)
+    assert first.startswith(magic)
+    assert first == second
+    if kind == "svg":
+        text = first.decode()
+        several = ("ring (bound)", "gpu0 (bound)", "waiting for an exchange")
+        for words in several if more else ("what the streams of gpu0 do", "communication", "DDP, nccl"):
+            assert words in text
+        assert "fastest" not in text
+
+
+# -- mistakes ----------------------------------------------------------------------------
+
+STEP = [*P3, *RESNET]
+WHOLE = [*P3, "--workload", "resnet50"]
+NO_TREE = "a tree carries whole buffers, which is no way to do all-gather; ring does it"
+MISTAKES = {
+    "unknown strategy among several": (
+        [*STEP, "--strategy", "ring,rign,nccl"],
+        "--strategy: no strategy is called 'rign'; did you mean 'ring'? (--list-strategies)",
+    ),
+    "no such overlap": (
+        [*STEP, "--overlap", "non"],
+        "--overlap non: no such choice; did you mean 'none'?",
+    ),
+    "no such overlap at all": (
+        [*STEP, "--overlap", "none,always"],
+        "--overlap always: no such choice; allowed: bucket:25MiB, none",
+    ),
+    "a bucket without a unit": (
+        [*STEP, "--overlap", "bucket:25"],
+        '--overlap bucket:25: size needs a unit, for example "160 MB"; got the bare number 25',
+    ),
+    "an overlap is missing": (
+        [*STEP, "--overlap", "none,"],
+        "--overlap none,: a name is missing; write for example none,bucket:25MiB",
+    ),
+    "a global batch that is not shared evenly": (
+        [*WHOLE, "--global-batch", "100"],
+        "--global-batch 100: 8 devices do not share it evenly; 96 and 104 would do",
+    ),
+    "a global batch that micro-batches do not share evenly": (
+        [*WHOLE, "--global-batch", "40", "--micro-batches", "2"],
+        "--global-batch 40: 8 devices x 2 micro-batches do not share it evenly; 32 and 48 would do",
+    ),
+    "a global batch of too little": (
+        [*WHOLE, "--global-batch", "3"],
+        "--global-batch 3: 8 devices do not share it evenly; 8 would do",
+    ),
+    "both batches": (
+        [*STEP, "--global-batch", "512"],
+        "--batch: --global-batch says it already; give one of the two",
+    ),
+    "GPUs and a device": (
+        [*STEP, "--gpus", "2", "--device", "gpu0"],
+        "--gpus: --device says it already; give one of the two",
+    ),
+    "no such parallelism": (
+        [*STEP, "--parallel", "dp,fsd"],
+        "--parallel fsd: no such choice; did you mean 'fsdp'?",
+    ),
+    "an overlap of shards": (
+        [*STEP, "--parallel", "fsdp", "--overlap", "none"],
+        "--overlap: is for --parallel dp; shards are gathered one unit ahead",
+    ),
+    "sums of replicas": ([*STEP, "--reduce-fp32"], "--reduce-fp32: is for --parallel fsdp"),
+    "a strategy for one": (
+        [*STEP, "--gpus", "1", "--strategy", "ring"],
+        "--strategy: is about an exchange, and one device of p3.16xlarge steps alone",
+    ),
+    "a strategy for inference": (
+        [*STEP, "--mode", "inference", "--strategy", "ring"],
+        "--strategy: is about an exchange, and --mode inference has none",
+    ),
+    "threads of GPUs": ([*STEP, "--threads", "4"], "--threads: is about a CPU, and 8 GPUs take part"),
+    "a strategy that does not fit": (
+        [*STEP, "--strategy", "hierarchical"],
+        "--strategy hierarchical does not fit: it needs several nodes, and all ranks are on one",
+    ),
+    "a strategy that does not fit shards": (
+        [*STEP, "--strategy", "tree", "--parallel", "fsdp"],
+        f"--strategy tree with FSDP does not fit: {NO_TREE}",
+    ),
+    "too many GPUs": ([*STEP, "--gpus", "9"], "--gpus 9: p3.16xlarge has 8 GPUs"),
+    "GPUs of a machine without": (
+        ["--topology", "cpu-i7-3820", *RESNET, "--gpus", "2"],
+        "--gpus: cpu-i7-3820 has no GPU; its CPU takes part",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_line(name: str, capsys: Capsys) -> None:
+    arguments, message = MISTAKES[name]
+    assert run(arguments) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"simulate: {message}\n")
+
+
+def test_every_mistake_of_a_list_is_told(capsys: Capsys) -> None:
+    assert run([*STEP, "--strategy", "ring,rign,tre", "--overlap", "no", "--parallel", "tp"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[1].strip(":") for line in lines] == ["--strategy", "--strategy", "--parallel", "--overlap"]
+
+
+def test_what_does_not_fit_into_memory_is_shown_and_then_one_line(capsys: Capsys) -> None:
+    gpt = [*P3, "--workload", "gpt2", "--batch", "64"]
+    assert run(gpt) == 1
+    out, err = capsys.readouterr()
+    assert "too much" in out
+    assert err.startswith("simulate: out of memory: gpt2 at batch 64 needs ")
+    assert err.count("\n") == 1
+    (batch,) = re.findall(r"what would fit: --batch (\d+) or ", err)
+    assert run([*gpt[:-1], batch, "--quiet"]) == 0
+    assert run([*gpt[:-1], str(int(batch) + 1), "--quiet"]) == 1
+    capsys.readouterr()
+
+
+def test_shards_are_offered_where_replicas_do_not_fit(capsys: Capsys) -> None:
+    large = ["--topology", "dgx-h100", "--workload", "llama3-8b", "--batch", "1", "--seq-len", "128", "--quiet"]
+    assert run(large) == 1
+    assert "what would fit: --parallel fsdp or " in capsys.readouterr().err
+    assert run([*large, "--parallel", "fsdp"]) == 0
+    capsys.readouterr()
+    assert run([*large, "--parallel", "dp,fsdp"]) == 0  # one of them fits
+    out, err = capsys.readouterr()
+    assert [row[0] for row in table(out)] == ["nccl with FSDP", "nccl"]
+    assert " too little" in table(out)[1][-1]
+    assert err == ""

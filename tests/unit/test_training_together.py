@@ -1,0 +1,142 @@
+"""What working together costs besides the links: copies into buckets, the slowest rank, kernels slowed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import NormalDist
+from typing import Any
+
+import pytest
+
+from simulator.api import load_machine, simulate_step, simulate_training
+from simulator.api.session import Session
+from simulator.collectives.request import Request
+from simulator.constants import DEFAULT, Constants
+from simulator.devices.gpu.memory import achieved_bandwidth
+from simulator.places import Places
+from simulator.plan.plan import Plan, PlanBuilder
+from simulator.questions.options import StepOptions
+from simulator.questions.step import StepQuestion
+from simulator.questions.where import Where
+from simulator.results.training import TrainingResult
+from simulator.training.buckets import copy_in, copy_out
+from simulator.training.slowest import FleetCosts, slowest_of
+from simulator.workload.zoo.registry import build_network
+from tests.devices import find_gpu
+
+MACHINE = load_machine("p3.16xlarge")
+RESNET = build_network("resnet18", batch=16)
+EVEN = Constants({"fleet.device_spread": 0.0})
+
+
+class Instant:
+    """A strategy that takes no time."""
+
+    name = "instant"
+    summary = "for tests"
+
+    def plan(self, request: Request) -> Plan:
+        builder = PlanBuilder()
+        builder.work("nothing", "host", 0.0)
+        return builder.build()
+
+
+def step(**asked: Any) -> TrainingResult:
+    return simulate_training(MACHINE, RESNET, StepOptions(), **asked)
+
+
+# -- the slowest -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [2, 3, 8, 64, 1024])
+def test_the_slowest_of_many_is_the_expected_greatest_deviate(count: int) -> None:
+    """Against the integral of x d(F(x)^n)."""
+    normal = NormalDist()
+    steps = [-8.0 + 16.0 * i / 40_000 for i in range(40_001)]
+    powers = [normal.cdf(x) ** count for x in steps]
+    expected = sum((b + a) / 2 * (q - p) for a, b, p, q in zip(steps, steps[1:], powers, powers[1:], strict=False))
+    spread = DEFAULT(FleetCosts).device_spread
+    assert (slowest_of(count, DEFAULT) - 1.0) / spread == pytest.approx(expected, rel=0.05)
+
+
+def test_one_device_waits_for_nobody() -> None:
+    assert slowest_of(1, DEFAULT) == 1.0
+
+
+def test_where_exchange_is_instant_a_step_takes_what_the_slowest_takes_and_the_copies() -> None:
+    alone_s = simulate_step(MACHINE, RESNET).step_time_s
+    device = Places(MACHINE).find().device
+    gradients = [p.elements for p in RESNET.parameters]
+    copies_s = sum(copy(device, gradients, 4) for copy in (_in, copy_out_s))
+    together = step(strategy=Instant())
+    assert together.step_time_s == pytest.approx(slowest_of(8, DEFAULT) * (alone_s + copies_s), rel=1e-3)
+    assert together.alone_s == pytest.approx(alone_s, rel=1e-9)
+
+
+def _in(device: Any, gradients: list[int], element_bytes: int) -> float:
+    return copy_in(device, "layer", gradients, element_bytes).device_s
+
+
+def copy_out_s(device: Any, gradients: list[int], element_bytes: int) -> float:
+    return copy_out(device, gradients, element_bytes).device_s
+
+
+def test_the_more_take_part_the_longer_all_wait() -> None:
+    times = [step(strategy=Instant(), gpus=range(n)).step_time_s for n in (2, 4, 8)]
+    assert times == sorted(times)
+    assert times[0] < times[2]
+
+
+def test_a_fleet_of_equals_waits_for_none() -> None:
+    question = StepQuestion(where=Where("p3.16xlarge"), workload="resnet18", batch=16)
+    slower, even = (Session(constants=known).time_s(question) for known in (DEFAULT, EVEN))
+    assert 1.0 < slower / even <= slowest_of(8, DEFAULT)
+
+
+# -- buckets ---------------------------------------------------------------------------
+
+
+def test_large_gradients_are_copied_at_the_rate_of_memory() -> None:
+    gpu = find_gpu("v100-sxm2-16gb")
+    n = 100_000_000
+    for copied in (copy_in(gpu, "fc", [n], 4), copy_out(gpu, [n], 4)):
+        assert copied.device_s == pytest.approx(2 * 4 * n / achieved_bandwidth(gpu), rel=0.05)
+    assert copy_in(gpu, "fc", [n, n], 2).device_s == pytest.approx(copy_in(gpu, "fc", [n], 4).device_s, rel=0.05)
+
+
+def test_each_gradient_is_a_kernel_and_a_call() -> None:
+    gpu = find_gpu("v100-sxm2-16gb")
+    one, ten = copy_in(gpu, "fc", [1000], 4), copy_in(gpu, "fc", [1000] * 10, 4)
+    assert (len(one.work.costs), len(ten.work.costs)) == (1, 10)
+    assert ten.host_s == pytest.approx(10 * one.host_s)
+    assert ten.part == "backward"
+
+
+# -- contention ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("asked", [{}, {"bucket_bytes": 0.0}, {"parallel": "fsdp"}, {"micro_batches": 6}])
+@pytest.mark.parametrize("strategy", ["nccl", "ring", "sharded"])
+def test_ranks_that_do_the_same_are_simulated_once(strategy: str, asked: dict[str, Any]) -> None:
+    folded, whole = (step(strategy=strategy, fold=fold, **asked) for fold in (True, False))
+    assert folded.step_time_s == pytest.approx(whole.step_time_s, rel=1e-9)
+    assert folded.exposed_s == pytest.approx(whole.exposed_s, rel=1e-6, abs=1e-9)
+
+
+def test_what_communicates_slows_what_computes_and_never_the_other_way_round_in_sum() -> None:
+    """More than each as if alone, less than one after the other."""
+    for name in ("resnet50", "vgg16"):
+        network = build_network(name, batch=32)
+        free, real = (simulate_training(MACHINE, network, contention=on) for on in (False, True))
+        whole = simulate_training(MACHINE, network, contention=True, bucket_bytes=0.0)
+        assert free.step_time_s < real.step_time_s
+        assert real.step_time_s < whole.step_time_s * 1.001
+
+
+def test_a_step_on_one_gpu_is_what_it_was() -> None:
+    """Nobody exchanges: neither copies nor waits."""
+    question = StepQuestion(where=Where("p3.2xlarge"), workload="resnet18", batch=16)
+    session = Session()
+    assert session.time_s(question) == session.time_s(replace(question, contention=False))
+    step_s = simulate_step(load_machine("p3.2xlarge"), session.network(question)).step_time_s
+    assert session.time_s(question) == step_s

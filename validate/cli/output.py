@@ -1,0 +1,28 @@
+"""Where a command's words go: results to standard output or a file, everything else to standard error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+
+from simulator.console.files import OutputFile
+
+__all__ = ["opened", "show", "tell"]
+
+
+def opened(path: str | None, option: str = "--out") -> AbstractContextManager[OutputFile | None]:
+    """Return the file *path* that *option* asks for, None where it asks for none; raises InputError."""
+    return nullcontext() if path is None else OutputFile(option, path)
+
+
+def show(text: str) -> None:
+    """Print a result; what the encoding of standard output has not is escaped."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def tell(lines: Iterable[str], *, quiet: bool) -> None:
+    """Print remarks, a line each."""
+    if not quiet and sys.stderr is not None:
+        sys.stderr.writelines(f"{line}\n" for line in lines)

@@ -1,0 +1,33 @@
+"""Words with commas between, as options hold them."""
+
+from __future__ import annotations
+
+from simulator.errors import InputError, nearest, one_line
+from validate.compare.folder import Folder
+
+__all__ = ["TRUSTED", "grades_in", "words_in"]
+
+TRUSTED = "A,B"
+
+
+def words_in(option: str, text: str, example: str) -> list[str]:
+    """Return the words in *text*, the value of *option*, in small letters; raises InputError where one is missing."""
+    words = [word.strip().lower() for word in text.split(",")]
+    if not all(words):
+        raise InputError(f"{option}: {example} are needed, with commas between; got '{one_line(text, 60)}'")
+    return list(dict.fromkeys(words))
+
+
+def grades_in(text: str, folder: Folder | None = None) -> tuple[str, ...]:
+    """Return the grades in *text*, the value of ``--trust``.
+
+    Raises InputError where one is missing, or is neither A, B or C nor the grade of a row of *folder*.
+    """
+    grades = tuple(grade.upper() for grade in words_in("--trust", text, "grades such as A,B"))
+    if folder is not None:
+        rows = ((table, record) for table in folder.tables.values() for record in table.rows)
+        known = {"A", "B", "C", *(table.cell(record, "trust").upper() for table, record in rows)} - {""}
+        for grade in grades:
+            if grade not in known:
+                raise InputError(f"--trust: no grade '{one_line(grade, 20)}'; {nearest(grade, known)}")
+    return grades

@@ -1,0 +1,71 @@
+"""Which version of NCCL a row ran: as it says, else the one of its time."""
+
+from __future__ import annotations
+
+import re
+
+from simulator.questions.where import NCCL_TODAY
+
+__all__ = ["nccl_of"]
+
+Version = tuple[int, int]
+
+_NCCL = re.compile(r"\bnccl[ =v]{0,2}([1-9]\d?)\.(\d{1,3})\b", re.IGNORECASE | re.ASCII)
+_YEAR = re.compile(r"\b(20[0-4]\d)\b", re.ASCII)
+_MONTH = re.compile(r"(?<![\d.])(1[6-9]|[2-4]\d)\.(0[1-9]|1[0-2]|[1-9])(?![\d.])", re.ASCII)  # containers, HPC SDK
+_TORCH = re.compile(r"\b(?:py)?torch ?v?([12])\.(\d{1,2})\b", re.IGNORECASE | re.ASCII)
+# When versions came out, in years (github.com/NVIDIA/nccl/releases); those between are of the times between.
+_RELEASES: tuple[tuple[float, Version], ...] = (
+    (2017.5, (2, 0)),
+    (2019.0, (2, 4)),
+    (2020.2, (2, 6)),
+    (2021.5, (2, 10)),
+    (2022.2, (2, 12)),
+    (2023.3, (2, 18)),
+    (2024.1, (2, 20)),
+    (2024.4, (2, 22)),
+    (2024.8, (2, 23)),
+    (2025.2, (2, 26)),
+    (2025.8, (2, 28)),
+)
+_TORCH_CAME = {1: 2018.9, 2: 2023.2}  # years of 1.0 and 2.0 (github.com/pytorch/pytorch/releases)
+_TORCH_APART = 0.29  # years from one minor version to the next
+# Years in which NVIDIA's GPUs came out, by compute capability.
+_GENERATIONS: tuple[tuple[float, float], ...] = (
+    (5.0, 2014.0),
+    (6.0, 2016.0),
+    (7.0, 2017.0),
+    (7.5, 2018.0),
+    (8.0, 2020.0),
+    (8.9, 2022.0),
+    (10.0, 2025.0),
+)
+_IN_USE = 1.0  # years after a GPU came out, most of its published measurements are taken
+
+
+def nccl_of(software: str, compute_capability: str | None) -> Version:
+    """Return NCCL's major and minor version.
+
+    As *software* says it; else the version of the date that it names (a year, a container of year and month, a release
+    of PyTorch); else that of a year after the GPU of *compute_capability* came out; else today's.
+    """
+    said = _NCCL.search(software)
+    if said is not None:
+        return int(said[1]), int(said[2])
+    year = _year(software)
+    if year is None and compute_capability is not None:
+        year = _IN_USE + max((came for since, came in _GENERATIONS if since <= float(compute_capability)), default=0.0)
+    if year is None:
+        return NCCL_TODAY
+    return max((version for came, version in _RELEASES if came <= year), default=_RELEASES[0][1])
+
+
+def _year(software: str) -> float | None:
+    month, year, torch = _MONTH.search(software), _YEAR.search(software), _TORCH.search(software)
+    if month is not None:
+        return 2000 + int(month[1]) + int(month[2]) / 12
+    if year is not None:
+        return int(year[1]) + 0.5
+    if torch is not None:
+        return _TORCH_CAME[int(torch[1])] + _TORCH_APART * int(torch[2])
+    return None
