@@ -52,11 +52,7 @@ class Places:
         device of it.  *threads* are those of a CPU, one for each core otherwise; *library* is what its kernels
         are from.
 
-        Raises
-        ------
-        InputError
-            Where there is no such device, or it computes nothing, or lacks a figure.
-
+        Raises InputError where there is no such device, or it computes nothing, or lacks a figure.
         """
         nodes = _nodes(self.machine, name)
         part, shown = nodes[0].part, nodes[0].part_name or nodes[0].name

@@ -110,11 +110,7 @@ def _unit_hint(unit: str, dimension: str) -> str:
 def parse_quantity(value: object, dimension: str, *, minimum: float = 0.0, positive: bool = False) -> float:
     """Return *value* (text with a unit) in SI: bytes, seconds, B/s, FLOP/s, Hz, W or 1/s.
 
-    Raises
-    ------
-    ValueError
-        Where *value* is no text, has no unit or one of another dimension, or is out of range.
-
+    Raises ValueError where *value* is no text, has no unit or one of another dimension, or is out of range.
     """
     if isinstance(value, bool) or not isinstance(value, str):
         example = _EXAMPLE[dimension]

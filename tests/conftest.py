@@ -13,6 +13,9 @@ settings.register_profile("ci", derandomize=True, deadline=None, suppress_health
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
+# Workers of pytest-xdist set the width of a terminal, which commands would wrap their lines to.
+os.environ.pop("COLUMNS", None)
+
 _ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -25,7 +28,8 @@ def corpus() -> Path:
     return folder
 
 
-@pytest.fixture(autouse=True)
-def _lines_as_long_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers of pytest-xdist set the width of a terminal, which commands would wrap their lines to."""
-    monkeypatch.delenv("COLUMNS", raising=False)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark whole folders as slow: random examples, and real commands in processes of their own."""
+    for item in items:
+        if item.path.parent.name in ("property", "end_to_end"):
+            item.add_marker(pytest.mark.slow)

@@ -31,7 +31,6 @@ def advised(session: Session, question: StepQuestion) -> TrainingResult:
     ------
     InputError, Unsuitable
         As :meth:`Session.step`.
-
     """
     result = session.step(question)
     count = result.device_count

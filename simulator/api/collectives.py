@@ -58,11 +58,7 @@ def simulate(
     gpus_per_process : int
         How many GPUs one host thread launches for, as nccl-tests' ``-g``; matters to ``nccl``.
 
-    Raises
-    ------
-    InputError
-        Where the strategy is not known or does not fit; says why.
-
+    Raises InputError where the strategy is not known or does not fit; says why.
     """
     request = make_request(
         machine,

@@ -56,7 +56,6 @@ class Session:
         Constants of single devices, by the name of their part.
     constants : Constants, optional
         Those that all devices share, where they are not what the files say.
-
     """
 
     def __init__(self, calibrations: Mapping[str, Calibration] | None = None, constants: Constants = DEFAULT) -> None:
@@ -157,11 +156,7 @@ class Session:
     def time_s(self, question: Question) -> float:
         """Return the predicted seconds of *question*.
 
-        Raises
-        ------
-        InputError
-            Where it cannot be predicted; says why.
-
+        Raises InputError where it cannot be predicted; says why.
         """
         return self._answered("time", question, _TIMES)
 

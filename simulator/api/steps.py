@@ -63,12 +63,8 @@ def simulate_step(
     calibrations : mapping of str to Calibration, optional
         Constants of single devices, by the name of their part.
 
-    Raises
-    ------
-    InputError
-        Where the machine has no such device, or the device lacks a figure that the step needs or
-        cannot do what *options* ask.
-
+    Raises InputError where the machine has no such device, or the device lacks a figure that the step needs or cannot
+    do what *options* ask.
     """
     from simulator.places import Places
 
@@ -92,11 +88,7 @@ def simulate_training(
     *asked* are other fields of :class:`~simulator.questions.step.StepQuestion`: ``parallel``, ``bucket_bytes``, ...
     *fold*: ranks that do the same are simulated once; the result is the same without.
 
-    Raises
-    ------
-    InputError
-        As :func:`simulate_step`; or where *strategy* does not fit, saying why.
-
+    Raises InputError as :func:`simulate_step`; or where *strategy* does not fit, saying why.
     """
     from simulator.api.collectives import chosen_gpus
     from simulator.collectives.request import Unsuitable

@@ -10,12 +10,8 @@ __all__ = ["run"]
 def run(written: Written) -> None:
     """Answer what was *written*.
 
-    Raises
-    ------
-    ToposimError
-        Where the input cannot be used or the run failed; nothing has been printed or left half-written then, but
-        where a step does not fit into memory, which is said last.
-
+    Raises ToposimError where the input cannot be used or the run failed; nothing has been printed or left
+    half-written then, but where a step does not fit into memory, which is said last.
     """
     check_read(written)
     if written.kind == "single":

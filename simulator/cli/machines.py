@@ -20,11 +20,7 @@ __all__ = ["find_machines"]
 def find_machines(written: Written, session: Session) -> list[Where]:
     """Return the machines that were *written*, which *session* knows then; ``-`` is standard input.
 
-    Raises
-    ------
-    InputError
-        With every fault of the files.
-
+    Raises InputError with every fault of the files.
     """
     if not written.topology:
         raise InputError("--topology is needed, for example --topology p3.16xlarge.yaml (--list-topologies)")

@@ -52,12 +52,8 @@ class _Runs:
 def run_steps(written: Written) -> None:
     """Check the options, simulate, write the files asked for, and print the results.
 
-    Raises
-    ------
-    ToposimError
-        Where the input cannot be used; or, after the result has been printed, where the step
-        does not fit into the memory of its devices.
-
+    Raises ToposimError where the input cannot be used; or, after the result has been printed, where the step does not
+    fit into the memory of its devices.
     """
     look_here(written.workload)
     session = Session()

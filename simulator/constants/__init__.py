@@ -61,11 +61,7 @@ class Constants:
     changed : mapping of str to float, optional
         Other values than those of the files, by file and name: ``gemm.fetch``.
 
-    Raises
-    ------
-    ValueError
-        Where no file has a constant of that name.
-
+    Raises ValueError where no file has a constant of that name.
     """
 
     def __init__(self, changed: Mapping[str, float] | None = None) -> None:

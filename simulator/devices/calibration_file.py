@@ -92,11 +92,7 @@ def read_calibration(path: str | Path, devices: Collection[str] | None = None) -
     devices : collection of str, optional
         Parts that there are; others in the file are a mistake.  None: any name goes.
 
-    Raises
-    ------
-    InputError
-        With every mistake and its place.
-
+    Raises InputError with every mistake and its place.
     """
     source = read_yaml(Path(path), one_line(path, 1000), needs="a calibration needs schema_version and devices")
     read = validate(source, CalibrationFile)

@@ -57,11 +57,7 @@ def lower_operator(operator: Operator, phase: Phase, precision: Precision) -> Ke
     ``fwd`` is the forward pass, ``bwd_data`` the gradients of what comes in, ``bwd_weight`` those of
     parameters, ``bwd`` both.  An operator without parameters has no kernels in ``bwd_weight``.
 
-    Raises
-    ------
-    NoKernels
-        Where none are known of such an operator.
-
+    Raises NoKernels where none are known of such an operator.
     """
     raise NoKernels(f"no kernels are known of {type(operator).__name__} ({phase}, {precision})")
 

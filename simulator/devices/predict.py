@@ -67,11 +67,7 @@ def kernel_cost(device: Device, kernel: Kernel, cold: float = 0.0) -> KernelCost
         last used a step ago, or operands of a measurement that turns through more buffers than caches
         hold.  Between none (0) and all (1) the time is in proportion.
 
-    Raises
-    ------
-    InputError
-        Where the device has no figure for the kernel's precision.
-
+    Raises InputError where the device has no figure for the kernel's precision.
     """
     if cold > 0.0:
         warm, whole = kernel_cost(device, kernel), kernel_cost(cold_device(device), kernel)

@@ -15,11 +15,7 @@ __all__ = ["roofline_s"]
 def roofline_s(device: Device, kernel: Kernel) -> float:
     """Return the longer of FLOPs at the peak rate and bytes at the bandwidth of memory, of a CPU all sockets'.
 
-    Raises
-    ------
-    InputError
-        Where the device has no figure for the kernel's precision.
-
+    Raises InputError where the device has no figure for the kernel's precision.
     """
     compute_s = 0.0
     if kernel.flop and not isinstance(kernel, Streaming):

@@ -29,11 +29,7 @@ def execute(machine: Machine, plan: Plan, *, fold: bool = True) -> Timeline:
     fold : bool
         Pass repeated rounds as one event, and equal flows as one.
 
-    Raises
-    ------
-    SimulationError
-        Where an activity can never start or end, or a flow has no bandwidth.
-
+    Raises SimulationError where an activity can never start or end, or a flow has no bandwidth.
     """
     return _Executor(machine, plan, fold=fold).run()
 
@@ -231,6 +227,7 @@ class _Executor:
     def _bytes(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         links = [0.0] * len(self.machine.links)
         resources = [0.0] * len(self.machine.capacity_Bps)
+        rounds: dict[Fragment, int] = {}
         for task in self.plan.tasks:
             for part in task.parts:
                 if isinstance(part, Work):
@@ -242,9 +239,11 @@ class _Executor:
                     for resource, share in part.route.loads:
                         resources[resource] += moved * share
                 else:
-                    timeline = alone(self.machine, part, fold=self.fold)
-                    _add(links, timeline.link_bytes, task.repeat)
-                    _add(resources, timeline.resource_bytes, task.repeat)
+                    rounds[part] = rounds.get(part, 0) + task.repeat
+        for fragment, times in rounds.items():
+            timeline = alone(self.machine, fragment, fold=self.fold)
+            _add(links, timeline.link_bytes, times)
+            _add(resources, timeline.resource_bytes, times)
         return tuple(links), tuple(resources)
 
 
@@ -282,8 +281,13 @@ def _met(machine: Machine, plan: Plan, fold: bool) -> tuple[set[Resource], set[i
 
 def _undisturbed(plan: Plan, loading: Mapping[str, tuple[int, int]]) -> set[int]:
     """Return the activities that end before all on other streams begin, or begin after all these have ended."""
-    before = {stream: _ordered(plan.tasks, ends[0], backwards=True) for stream, ends in loading.items()}
-    behind = {stream: _ordered(plan.tasks, ends[1], backwards=False) for stream, ends in loading.items()}
+    last_on: dict[str, int] = {}
+    needs: list[tuple[int, ...]] = []
+    for task in plan.tasks:
+        needs.append((*task.after, last_on[task.stream]) if task.stream in last_on else task.after)
+        last_on[task.stream] = task.id
+    before = {stream: _before(needs, ends[0]) for stream, ends in loading.items()}
+    behind = {stream: _behind(needs, ends[1]) for stream, ends in loading.items()}
     return {
         task.id
         for task in plan.tasks
@@ -291,22 +295,21 @@ def _undisturbed(plan: Plan, loading: Mapping[str, tuple[int, int]]) -> set[int]
     }
 
 
-def _ordered(tasks: Sequence[Activity], number: int, *, backwards: bool) -> set[int]:
-    """Return what has ended before the activity *number* begins, or begins after it has ended."""
+def _before(needs: Sequence[Sequence[int]], number: int) -> set[int]:
+    """Return what has ended before the activity *number* begins; *needs* are those that each waits for."""
     found = {number}
-    last_on: dict[str, int] = {}
-    needs: list[list[int]] = []
-    for task in tasks:
-        needs.append([*task.after, last_on[task.stream]] if task.stream in last_on else list(task.after))
-        last_on[task.stream] = task.id
-    if backwards:
-        for task in reversed(tasks[: number + 1]):
-            if task.id in found:
-                found.update(needs[task.id])
-    else:
-        for task in tasks[number + 1 :]:
-            if not found.isdisjoint(needs[task.id]):
-                found.add(task.id)
+    for earlier in range(number, -1, -1):
+        if earlier in found:
+            found.update(needs[earlier])
+    return found - {number}
+
+
+def _behind(needs: Sequence[Sequence[int]], number: int) -> set[int]:
+    """Return what begins after the activity *number* has ended."""
+    found = {number}
+    for later in range(number + 1, len(needs)):
+        if not found.isdisjoint(needs[later]):
+            found.add(later)
     return found - {number}
 
 

@@ -33,7 +33,6 @@ class CollectiveQuestion:
         NCCL's in place of its own choice (NCCL_ALGO): ``ring``, ``tree``, ``nvls``, ``nvls_tree``, ``pat``.
     dtype : str
         Type of the elements: a switch adds up no type of 8 bits.
-
     """
 
     where: Where

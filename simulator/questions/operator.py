@@ -33,7 +33,6 @@ class OperatorQuestion:
         Of a CPU: with the framework's call.
     threads : int, optional
         Of a CPU; one for each core otherwise.
-
     """
 
     where: Where

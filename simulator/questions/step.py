@@ -44,7 +44,6 @@ class StepQuestion:
         What computes and what exchanges at the same time slow each other; otherwise each runs as if alone.
     threads : int, optional
         Of a CPU; one for each core otherwise.
-
     """
 
     where: Where

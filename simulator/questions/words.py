@@ -47,11 +47,7 @@ _ELSEWHERE = ("where", "device", "threads")  # options of their own
 def parse_question(text: str, where: Where, device: str | None = None, threads: int | None = None) -> Single:
     """Return the question *text* about the machine *where*, and its *device* where one is named.
 
-    Raises
-    ------
-    InputError
-        Where it cannot be read; names the nearest word.
-
+    Raises InputError where it cannot be read; names the nearest word.
     """
     kind, _, rest = text.partition(":")
     cls = KINDS[kind]

@@ -39,7 +39,6 @@ class Account:
         At which the device is taken to run.
     sm_count : int
         Its multiprocessors.
-
     """
 
     is_gpu: bool = False

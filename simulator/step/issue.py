@@ -112,11 +112,7 @@ class _Issuer:
 def issues_of(device: Device, network: Network, options: StepOptions) -> tuple[Issue, ...]:
     """Return what one step of *network* issues on *device*, in order.
 
-    Raises
-    ------
-    InputError
-        Where the device has no figure for a precision that the step needs.
-
+    Raises InputError where the device has no figure for a precision that the step needs.
     """
     issuer = _Issuer(device, network, options)
     groups = groups_of(network) if options.compiled else [_alone(layer) for layer in network.layers]

@@ -34,11 +34,7 @@ def plan_step(
 
     *batches* are its micro-batches, each written out unless said.
 
-    Raises
-    ------
-    Unsuitable
-        Where *strategy* does not fit.
-
+    Raises Unsuitable where *strategy* does not fit.
     """
     builder = PlanBuilder()
     options = question.options

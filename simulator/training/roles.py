@@ -28,11 +28,7 @@ def roles_of(
 ) -> list[Role]:
     """Return the roles of the GPU nodes *ranks* in a step of *network*; without *fold* each rank is one.
 
-    Raises
-    ------
-    InputError
-        Where a device lacks a figure that the step needs.
-
+    Raises InputError where a device lacks a figure that the step needs.
     """
     found: dict[object, list[int]] = {}
     for rank, node in enumerate(ranks):

@@ -37,6 +37,8 @@ from validate.compare.host import host_seconds, scale_of_steps
 from validate.compare.judge import judge_by, judge_within, question
 from validate.score.scoring import Scoring, ScoringOptions
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("scipy")
 TRUE = Calibration(0.85, 0.9, 1.0, {"gemm": 1.0, "convolution": 1.1})
 

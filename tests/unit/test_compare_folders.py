@@ -32,6 +32,8 @@ from validate.machine.measure.statistics import median_interval
 from validate.score import scoring
 from validate.tables.table import read_table
 
+pytestmark = pytest.mark.slow
+
 
 def run(capsys, *arguments):
     status = run_app(app, "validate", ["compare", *map(str, arguments)])

@@ -17,6 +17,8 @@ from validate.compare.comparison import Asked, compare
 from validate.compare.document import comparison_document
 from validate.compare.folder import read_folder
 
+pytestmark = pytest.mark.slow
+
 VOID = {"meta", "br", "link", "img", "hr", "input"}
 
 

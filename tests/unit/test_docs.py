@@ -24,6 +24,8 @@ from simulator.topology.schema import TopologyFile
 from simulator.topology.yaml_source import parse_yaml
 from validate.cli.app import app as validate_app
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -21,6 +21,8 @@ from validate.tables.csv_text import Record
 from validate.tables.statistics import Errors
 from validate.tables.table import read_table
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 AGAIN = "run python docs/make_tables.py"

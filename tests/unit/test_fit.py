@@ -23,6 +23,8 @@ from validate.constants.least import Prior
 from validate.constants.material import FitRow, read_rows
 from validate.tables.names import Names
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("scipy")
 
 PROJECT = Path(__file__).resolve().parents[2]

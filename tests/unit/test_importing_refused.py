@@ -13,6 +13,8 @@ from simulator.console.run import run_app
 from tests.published_wheels import ATTENTION, GEMM, NCCL, content, good_files, products, run_import, wheel
 from validate.cli.app import app
 
+pytestmark = pytest.mark.slow
+
 
 def refused(capsys, tmp_path, *arguments):
     """Return the one line that says why, nothing having been written."""

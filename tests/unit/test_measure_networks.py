@@ -13,7 +13,7 @@ from simulator.workload.network import Network
 from simulator.workload.operators import Attention
 from simulator.workload.zoo.registry import build_network
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
 
 from torch import nn  # noqa: E402  it is there

@@ -12,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 ranks = pytest.importorskip("validate.machine.measure.ranks")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 
 def _sum(rank: int, count: int, more: float) -> float:

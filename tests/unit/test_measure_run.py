@@ -21,7 +21,7 @@ from validate.machine.measure.statistics import FEWEST
 from validate.machine.measure.timing import Effort
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 from validate.machine.measure import bench as benches  # noqa: E402  needs torch
 from validate.machine.measure import run as runs  # noqa: E402

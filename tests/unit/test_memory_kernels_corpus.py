@@ -18,7 +18,7 @@ from validate.constants.material import FitRow, read_rows
 from validate.kinds.timing import TimingCosts
 from validate.tables.names import Names
 
-pytestmark = pytest.mark.corpus
+pytestmark = [pytest.mark.corpus, pytest.mark.slow]
 NAMES = Names()
 (MEMORY_BOUND,) = [family for family in FAMILIES if family.name == "memory_bound"]
 

@@ -23,6 +23,8 @@ from validate.tables.cells import NotScored
 from validate.tables.names import DeviceNames, MachineNames, Names
 from validate.tables.table import read_table
 
+pytestmark = pytest.mark.slow
+
 PUBLISHED = Path(__file__).resolve().parents[2] / "validate" / "measurements"
 TABLES = {
     "ops.csv": OPERATORS,

@@ -19,6 +19,8 @@ from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.csv_text import read_records
 from validate.tables.table import tabulate
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "validate" / "measurements" / "published-nvidia"
 TABLES = sorted(FOLDER.glob("*/*.csv"))

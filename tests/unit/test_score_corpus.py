@@ -17,6 +17,7 @@ FOLDER = Path(os.environ.get("TOPOSIM_CORPUS") or ROOT.parent / "shared" / "corp
 TABLE = FOLDER / "collectives.csv"
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.corpus,
     pytest.mark.skipif(not TABLE.is_file(), reason=f"no collectives.csv in TOPOSIM_CORPUS ({FOLDER})"),
 ]

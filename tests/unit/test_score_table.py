@@ -274,9 +274,9 @@ def test_a_row_says_which_nccl_ran(tmp_path, capsys, monkeypatch, strategies_ane
     score_command([table(tmp_path, *rows, header=header)], as_json=True)
     assert json.loads(capsys.readouterr().out)["tables"][0]["scored"] == 8
     assert made == [
-        ("tree", False, True),
-        ("ring", False, True),
-        (None, False, True),
+        ("tree", True, True),
+        ("ring", True, True),
+        (None, True, True),
         (None, True, False),
         (None, True, False),
         (None, False, False),

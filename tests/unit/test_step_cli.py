@@ -8,6 +8,8 @@ import pytest
 
 from simulator.cli import run
 
+pytestmark = pytest.mark.slow
+
 P3 = ["--topology", "p3.2xlarge.yaml"]
 STEP = [*P3, "--workload", "resnet50", "--batch", "16"]
 

@@ -10,6 +10,8 @@ import pytest
 
 from simulator.cli import run
 
+pytestmark = pytest.mark.slow
+
 P3 = ["--topology", "p3.16xlarge"]
 RESNET = ["--workload", "resnet50", "--batch", "64"]
 KEYS = {

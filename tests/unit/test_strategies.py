@@ -18,6 +18,8 @@ from simulator.network.machine import Machine
 from simulator.workload.collective import COLLECTIVES
 from tests.machines import crossbar, machine_from, machines, ring_machine
 
+pytestmark = pytest.mark.slow
+
 S = 160e6
 B = 50e9
 L = 5e-6

@@ -25,7 +25,7 @@ from simulator.workload.operators import (
 from simulator.workload.torch_import import load_torch_workload
 from simulator.workload.zoo.registry import build_network
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install -e '.[torch]'")
 nn, F = torch.nn, torch.nn.functional
 

@@ -28,6 +28,8 @@ from validate.tables.csv_text import Record
 from validate.tables.names import Names
 from validate.tables.table import tabulate
 
+pytestmark = pytest.mark.slow
+
 MACHINE = load_machine("dgx-a100-40gb")
 DEVICE = Places(MACHINE).find().device
 GPT = build_network("gpt2", batch=4, sequence_length=256, layers=4)

@@ -24,6 +24,8 @@ from simulator.training.slowest import FleetCosts, slowest_of
 from simulator.workload.zoo.registry import build_network
 from tests.devices import find_gpu
 
+pytestmark = pytest.mark.slow
+
 MACHINE = load_machine("p3.16xlarge")
 RESNET = build_network("resnet18", batch=16)
 EVEN = Constants({"fleet.device_spread": 0.0})

@@ -14,6 +14,8 @@ from simulator.console.run import run_app
 from simulator.plan.plan import PlanBuilder
 from validate.cli.app import app
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 HEADER = "machine,n_gpus,collective,bytes,time_s\n"
 ROW = "4gpu-pcie,4,all_reduce,1000,0.001\n"

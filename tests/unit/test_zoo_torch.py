@@ -15,7 +15,7 @@ from simulator.workload.network import Network
 from simulator.workload.zoo.builder import NetworkBuilder
 from simulator.workload.zoo.registry import build_network, network_names
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
 
 from tests.oracles import torch_memory, torch_networks  # noqa: E402  they import torch

@@ -61,13 +61,7 @@ def fit_tables(
 ) -> None:
     """Fit shared constants to the tables *files*, and print them with their errors.
 
-    Raises
-    ------
-    InputError
-        Where an option or a table cannot be used.
-    MissingDependency
-        Where SciPy is not installed.
-
+    Raises InputError where an option or a table cannot be used; MissingDependency where SciPy is not installed.
     """
     if not files:
         raise InputError("a table is needed, for example: validate fit ops.csv")

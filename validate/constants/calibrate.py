@@ -36,13 +36,7 @@ class Calibrated:
 def fit_calibration(session: Session, part: str, rows: Sequence[tuple[Asked, str, float]]) -> Calibrated:
     """Return the factors of *part* that fit *rows*: what was asked, of which operator, and the measured seconds.
 
-    Raises
-    ------
-    InputError
-        Where no row can be predicted on the device.
-    MissingDependency
-        Where SciPy is not installed.
-
+    Raises InputError where no row can be predicted on the device; MissingDependency where SciPy is not installed.
     """
     bare = session.calibrated({})
     usable = [(asked, op, time_s) for asked, op, time_s in rows if _predictable(bare, asked)]

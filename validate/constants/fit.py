@@ -85,11 +85,7 @@ def fit_family(
 
     *share*: of the rows that would count, where a fit is one of many.
 
-    Raises
-    ------
-    MissingDependency
-        Where SciPy is not installed.
-
+    Raises MissingDependency where SciPy is not installed.
     """
     mine = [
         row

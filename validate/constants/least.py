@@ -72,11 +72,7 @@ def least_errors(
     weights : sequence of float, optional
         How often each row counts; once otherwise.
 
-    Raises
-    ------
-    MissingDependency
-        Where SciPy is not installed.
-
+    Raises MissingDependency where SciPy is not installed.
     """
     np, least_squares = _scipy()
     names = list(priors)

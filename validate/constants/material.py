@@ -43,11 +43,7 @@ class FitRow:
 def read_rows(files: Sequence[str], names: Names, kinds: Collection[str], ops: Collection[str] = ()) -> list[FitRow]:
     """Return the rows of the tables *files* that can be asked, of tables of *kinds*; *ops* are all that are wanted.
 
-    Raises
-    ------
-    InputError
-        Where a table cannot be read, or lacks a column.
-
+    Raises InputError where a table cannot be read, or lacks a column.
     """
     found: list[FitRow] = []
     for file in files:

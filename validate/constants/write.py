@@ -19,11 +19,7 @@ __all__ = ["constants_text", "write_constants"]
 def write_constants(family: Family, fitted: Fitted) -> list[str]:
     """Write what was *fitted*; return the paths of the files that were changed.
 
-    Raises
-    ------
-    InputError
-        Where a file cannot be written.
-
+    Raises InputError where a file cannot be written.
     """
     written = []
     for file in dict.fromkeys(name.partition(".")[0] for name in fitted.values):

@@ -96,11 +96,7 @@ class Cpu:
     def core_flop_per_cycle(self, precision: Precision) -> int:
         """Return one core's FLOPs in a cycle.
 
-        Raises
-        ------
-        InputError
-            Where the part has none for *precision*.
-
+        Raises InputError where the part has none for *precision*.
         """
         try:
             return self.flop_per_cycle[precision]
@@ -131,11 +127,7 @@ def cpu_from_part(
 
     ``threads`` are one for each physical core where they are not given, as frameworks choose.
 
-    Raises
-    ------
-    InputError
-        Where the part lacks a figure that costs need (names all of them), or a number is below 1.
-
+    Raises InputError where the part lacks a figure that costs need (names all of them), or a number is below 1.
     """
     needed = ("core_count", "clock", "flop_per_cycle", "memory_bandwidth")
     missing = [key for key in needed if not getattr(part, key)]

@@ -56,11 +56,7 @@ _EXPONENTIALS_PER_CLOCK = 16.0  # of an SM (CUDA programming guide, arithmetic i
 def attention_cost(gpu: Gpu, kernel: FusedAttention) -> KernelCost:
     """Return the cost of *kernel* on *gpu*.
 
-    Raises
-    ------
-    InputError
-        Where the device has no figure for the kernel's precision.
-
+    Raises InputError where the device has no figure for the kernel's precision.
     """
     costs = gpu.constants(AttentionCosts)
     is_forward = kernel.direction == "fwd"

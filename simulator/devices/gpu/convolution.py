@@ -23,11 +23,7 @@ def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
     In less than fp32, where the device has matrix units, libraries take these, and fp32 lanes only for
     groups; where it has none, only the bytes are fewer.
 
-    Raises
-    ------
-    InputError
-        Where the device has no figure for the kernel's precision.
-
+    Raises InputError where the device has no figure for the kernel's precision.
     """
     costs = gpu.constants(ConvolutionCosts)
     asked = problem(gpu, kernel, ELEMENT_BYTES[kernel.precision])

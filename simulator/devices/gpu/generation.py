@@ -146,11 +146,7 @@ def traits_of(maker: str, generation: str, lanes_per_sm: float, tensor_flops_per
 
     *tensor_flops_per_sm*: of a clock, on tensor cores in 16 bit.
 
-    Raises
-    ------
-    InputError
-        Where nothing is known of GPUs of *maker*.
-
+    Raises InputError where nothing is known of GPUs of *maker*.
     """
     if maker not in _GENERATIONS:
         known = "; ".join(f"{name} ({', '.join(_GENERATIONS[name])})" for name in sorted(MAKERS))

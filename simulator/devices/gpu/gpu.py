@@ -68,11 +68,7 @@ class Gpu:
     def peak(self, precision: Precision) -> float:
         """Return the peak rate in FLOP/s.
 
-        Raises
-        ------
-        InputError
-            Where the data sheet has none for *precision*.
-
+        Raises InputError where the data sheet has none for *precision*.
         """
         try:
             return self.peak_flops_per_s[precision]
@@ -88,12 +84,8 @@ def gpu_from_part(
 ) -> Gpu:
     """Return the device of a part.
 
-    Raises
-    ------
-    InputError
-        Where the part lacks a figure that costs need; names all of them.  Where there is no model of its
-        maker's GPUs.
-
+    Raises InputError where the part lacks a figure that costs need; names all of them.  Where there is no model of
+    its maker's GPUs.
     """
     needed = ("sm_count", "boost_clock", "memory_bandwidth", "memory_size")
     missing = [key for key in needed if getattr(part, key) is None]

@@ -22,11 +22,7 @@ def compute_rate(gpu: Gpu, precision: Precision, energy: float = 1.0) -> float:
 def tensor_rate(gpu: Gpu, precision: Precision) -> float:
     """Return the rate of tensor cores, in FLOP/s, at the clock that is held; 0 where none serve *precision*.
 
-    Raises
-    ------
-    InputError
-        Where the device has no figure for *precision*.
-
+    Raises InputError where the device has no figure for *precision*.
     """
     found = compute_rate(gpu, precision)
     return found if computes_on_tensor_cores(gpu, precision) else 0.0
@@ -38,11 +34,7 @@ def arithmetic_rate(gpu: Gpu, precision: Precision) -> float:
     Numbers that a device has no units for it computes in fp32, as libraries do: tf32 before Ampere,
     fp16 before Pascal.  AMD's matrix cores take fp32 too.
 
-    Raises
-    ------
-    InputError
-        Where the data sheet has no figure for *precision*, and no other way is known.
-
+    Raises InputError where the data sheet has no figure for *precision*, and no other way is known.
     """
     peak = gpu.peak_flops_per_s
     if precision == "fp32" and "fp32_matrix" in peak:

@@ -69,11 +69,7 @@ class RecurrenceCosts:
 def recurrence_cost(gpu: Gpu, kernel: Recurrence) -> KernelCost:
     """Return the cost of *kernel* on *gpu*.
 
-    Raises
-    ------
-    InputError
-        Where the device has no figure for the kernel's precision.
-
+    Raises InputError where the device has no figure for the kernel's precision.
     """
     costs = gpu.constants(RecurrenceCosts)
     gates = kernel.gates * kernel.hidden
