@@ -75,8 +75,9 @@ def _remedies(session: Session, question: StepQuestion, device: Device, count: i
         return lambda batch: session.network(replace(of, batch=batch))
 
     def need(of: StepQuestion, network: Network, options: StepOptions) -> MemoryNeed:
-        alone = memory_need(network, options, device)
-        return alone if count == 1 else device_memory(alone, network, replace(of, options=options), count)
+        if count == 1:
+            return memory_need(network, options, device)
+        return device_memory(network, replace(of, options=options), device, count)
 
     if count > 1 and question.parallel == "dp" and question.options.trains:
         sharded = replace(question, parallel="fsdp")

@@ -176,14 +176,13 @@ def run_together(
     """Return the step of *network* that the ranks of *group* do together; raises Unsuitable or InputError."""
     from simulator.results.step import make_step_result
     from simulator.results.training import together_result
-    from simulator.step.memory import memory_need
     from simulator.training.memory import device_memory
 
     machine, options, count = places.machine, question.options, question.micro_batches
     roles, timeline = together_timeline(places, network, question, group, strategy, fold=fold)
     steps, memory, alone_s = [], [], []
     for role in roles:
-        need = device_memory(memory_need(network, options, role.place.device), network, question, group.n_ranks)
+        need = device_memory(network, question, role.place.device, group.n_ranks)
         memory.append(need)
         steps.append(
             make_step_result(

@@ -45,7 +45,11 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     machines = dict.fromkeys(result.machine for result in ordered)
     batches = dict.fromkeys(result.step.samples for result in ordered)
     what = f"{step.workload} ({_count(step.parameter_count)} parameters)"
-    how = ", ".join([f"batch {next(iter(batches))} a device" if len(batches) == 1 else "the same step", *_how(step)])
+    found = list(dict.fromkeys(precision_words(result.step) for result in results))
+    formats = found[0] if len(found) == 1 else "fp32, convolutions in TF32 where there is such"
+    how = ", ".join(
+        [f"batch {next(iter(batches))} a device" if len(batches) == 1 else "the same step", *_how(step, formats)]
+    )
     where = f"{ordered[0].machine}, {_devices(ordered[0])}: " if len(machines) == 1 else ""
     lines = style.wrap(f"{where}{MODE_WORDS[step.options.mode]} of {what}, {how}", "bold")
     columns = {
@@ -88,7 +92,7 @@ def _title(result: TrainingResult) -> str:
         batch += f" x {result.device_count} devices"
     if step.tokens:
         batch += f" x {step.tokens // step.samples:,} tokens"
-    how = [batch, *_how(step)]
+    how = [batch, *_how(step, precision_words(step))]
     if result.strategy:
         how += ["FSDP", result.strategy] if result.parallel == "fsdp" else ["DDP", result.way]
     where = f"{result.machine}, {step.device} ({step.part})" if result.device_count == 1 else ""
@@ -97,9 +101,9 @@ def _title(result: TrainingResult) -> str:
     return f"{where}: {MODE_WORDS[options.mode]} of {what}, {', '.join(how)}"
 
 
-def _how(step: StepResult) -> list[str]:
+def _how(step: StepResult, precision: str) -> list[str]:
     options = step.options
-    how = [precision_words(step)]
+    how = [precision]
     if options.mode == "train":
         fused = "fused " if options.fused_optimizer and options.optimizer != "none" else ""
         how.append(fused + options.optimizer if options.optimizer != "none" else "no optimiser")

@@ -184,7 +184,8 @@ class _Executor:
         if timeline.end_s > 0:
             for resource, n_bytes in enumerate(timeline.resource_bytes):
                 if n_bytes and resource in self.met:
-                    shares[resource] = n_bytes / self.machine.capacity_Bps[resource] / timeline.end_s
+                    share = n_bytes / self.machine.capacity_Bps[resource] / timeline.end_s
+                    shares[resource] = shares.get(resource, 0.0) + share
             for name, used_s in fragment.used_s:
                 shares[name] = shares.get(name, 0.0) + used_s / timeline.end_s
         return timeline.end_s, {resource: min(1.0, share) for resource, share in shares.items()}
@@ -262,19 +263,19 @@ def _met(machine: Machine, plan: Plan, fold: bool) -> tuple[set[Resource], set[i
     met.update(index for index, name in enumerate(machine.resource_names) if name in met)
     if not any(isinstance(part, Fragment) or (isinstance(part, Work) and part.loads) for part in _parts(plan)):
         return set(), set()
-    first: dict[Resource, str] = {}
-    seen: set[tuple[int, str]] = set()
+    first: dict[Resource, tuple[str, int]] = {}
+    seen: set[tuple[int, str, int]] = set()
     loading: dict[str, tuple[int, int]] = {}  # the first and the last activity of each stream that loads anything
     for task in plan.tasks:
-        for part in task.parts:
+        for place, part in enumerate(task.parts):
             if isinstance(part, Work) and not part.loads:
                 continue
             loading[task.stream] = loading.get(task.stream, (task.id,))[0], task.id
-            if (id(part), task.stream) in seen:
+            if (id(part), task.stream, place) in seen:
                 continue
-            seen.add((id(part), task.stream))
+            seen.add((id(part), task.stream, place))
             for resource in _loaded(machine, part, fold):
-                if first.setdefault(resource, task.stream) != task.stream:
+                if first.setdefault(resource, (task.stream, place)) != (task.stream, place):
                     met.add(resource)
     return met, set() if plan.perturbations or len(loading) > _FEW_STREAMS else _undisturbed(plan, loading)
 
@@ -291,7 +292,8 @@ def _undisturbed(plan: Plan, loading: Mapping[str, tuple[int, int]]) -> set[int]
     return {
         task.id
         for task in plan.tasks
-        if all(task.id in before[stream] or task.id in behind[stream] for stream in loading if stream != task.stream)
+        if len(task.parts) == 1
+        and all(task.id in before[stream] or task.id in behind[stream] for stream in loading if stream != task.stream)
     }
 
 

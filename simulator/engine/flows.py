@@ -163,7 +163,7 @@ class FlowNetwork:
         batch.pending -= 1
         if batch.pending == 0:
             if batch.arrival_s > now:
-                self._kernel.call_at(batch.arrival_s, batch.done)
+                self._kernel.call_at(batch.arrival_s, lambda: batch.done())  # noqa: PLW0108  may be cancelled by then
             else:
                 batch.done()
 

@@ -17,6 +17,8 @@ __all__ = ["launch_kernels_s", "launch_s"]
 def launch_s(question: LaunchQuestion, device: Device) -> float:
     """Return the seconds of what *question* asks of *device*; raises InputError where it has no such thing."""
     if question.operator is None:
+        if not question.parameters:
+            raise InputError("what is launched is not said; write for example op=elementwise,function=relu,elements=64")
         if isinstance(device, Cpu):
             raise InputError("the host's part of an update, of a CPU")
         return update_time(device, question.parameters)

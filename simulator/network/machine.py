@@ -167,12 +167,16 @@ def compile_machine(topology: Topology) -> Machine:
         transport=topology.transport,
         n_hosts=topology.n_nodes,
         index_of=index_of,
-        copies=_copies(nodes, links, memory_bus, fabric),
+        copies=_copies(nodes, links, memory_bus, fabric, frozenset(half_duplex)),
     )
 
 
 def _copies(
-    nodes: Sequence[Node], links: Sequence[Link], memory_bus: dict[int, int], fabric: dict[int, int]
+    nodes: Sequence[Node],
+    links: Sequence[Link],
+    memory_bus: dict[int, int],
+    fabric: dict[int, int],
+    half: frozenset[int],
 ) -> dict[int, Copy]:
     """Return the hosts whose nodes and inner links stand in the order of those of host 0 and are equal to them."""
     inside: dict[int, list[Node]] = {}
@@ -187,7 +191,10 @@ def _copies(
         base = inside[host][0].index
         return [
             *((node.index - base, node.kind, id(node.part), node.latency_s) for node in inside[host]),
-            *((k.src - base, k.dst - base, k.kind, k.bandwidth_Bps, k.latency_s, k.count) for k in wired.get(host, ())),
+            *(
+                (k.src - base, k.dst - base, k.kind, k.bandwidth_Bps, k.latency_s, k.count, k.resource in half)
+                for k in wired.get(host, ())
+            ),
         ]
 
     found: dict[int, Copy] = {}

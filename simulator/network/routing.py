@@ -89,8 +89,10 @@ class Router:
         if src.index == dst.index:
             return Route(src.index, dst.index, "loc", "local", (), (), 0.0, float("inf"))
         if src.host == dst.host and src.host in self._firsts:
-            of_first = self._firsts[src.host]
-            return copied(self.route(of_first[src.index], of_first[dst.index]), self.machine.copies[src.host])
+            of_first, copy = self._firsts[src.host], self.machine.copies[src.host]
+            model = self.route(of_first[src.index], of_first[dst.index])
+            if all(link in copy.links for link, _ in model.links):  # else it leads out of the machine
+                return copied(model, copy)
         route = self._inside(src, dst) if src.host == dst.host else self._between(src, dst)
         if route is None:
             route = self._any(src.index, dst.index)

@@ -40,8 +40,11 @@ class StepQuestion:
         after it.
     sums_in_fp32 : bool
         Of ``fsdp``: gradients of 16 bits are summed in fp32.
+    prefetches : bool
+        Of ``fsdp``: backward, the next unit is gathered while one computes (BACKWARD_PRE); else after it.
     contention : bool
-        What computes and what exchanges at the same time slow each other; otherwise each runs as if alone.
+        What computes and what exchanges at the same time slow each other, gradients are copied into buckets and out
+        of them, and all wait for the slowest rank; otherwise each runs as if alone, on equal devices.
     threads : int, optional
         Of a CPU; one for each core otherwise.
     """
@@ -58,6 +61,7 @@ class StepQuestion:
     strategy: str = "nccl"
     bucket_bytes: float = BUCKET_BYTES
     sums_in_fp32: bool = False
+    prefetches: bool = True
     contention: bool = True
     threads: int | None = None
     software: Software = TODAY

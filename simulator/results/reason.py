@@ -224,7 +224,7 @@ def steps_verdict(results: Sequence[TrainingResult]) -> str:
         said.append(_all_equal(names, noun, is_close=is_close))
     else:
         said.append(f"{names[0]} {'needs at least' if noun else 'takes'} {format_duration(best.step_time_s)}")
-    if best.device_count > 1:
+    if best.device_count > 1 and best.step_time_s > best.alone_s:
         lost = format_duration(max(0.0, best.step_time_s - best.alone_s), 3)
         whole = format_duration(best.step_time_s)
         who, least = names[0] if len(ranked) > 1 else "it", "at least " if noun else ""

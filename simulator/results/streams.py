@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from simulator.engine.timeline import Timeline
+from simulator.training.worker import Skipped
 
-__all__ = ["StreamUse", "stream_uses"]
+__all__ = ["StreamUse", "stream_uses", "times_of"]
 
 
 @dataclass(slots=True)
@@ -17,23 +18,38 @@ class StreamUse:
     waits_s: dict[str, float] = field(default_factory=dict)
 
 
+def times_of(timeline: Timeline) -> list[int]:
+    """Return how often each activity happened: those of a micro-batch that stands for others, as often as these."""
+    tasks = timeline.plan.tasks
+    skipped = next((task.about for task in tasks if isinstance(task.about, Skipped)), None)
+    if skipped is None:
+        return [1] * len(tasks)
+    return [
+        1 + skipped.count if getattr(task.about, "micro_batch", None) == skipped.micro_batch else 1 for task in tasks
+    ]
+
+
 def stream_uses(timeline: Timeline) -> dict[str, StreamUse]:
     """Return the use of each stream, from the start to the end of *timeline*.
 
     A stream waits for what ends last of all that its next activity names; after its own last activity, for the
-    stream that ends the whole.
+    stream that ends the whole.  Micro-batches that passed at once count as the one like them did.
     """
     tasks, spans = timeline.plan.tasks, timeline.spans
+    times = times_of(timeline)
     found: dict[str, StreamUse] = {}
     before_s: dict[str, float] = {}
     for task, span in zip(tasks, spans, strict=True):
         use = found.setdefault(task.stream, StreamUse())
-        use.busy_s += span.end_s - span.start_s
+        if isinstance(task.about, Skipped):
+            before_s[task.stream] = span.end_s
+            continue
+        use.busy_s += times[task.id] * (span.end_s - span.start_s)
         gap_s = span.start_s - before_s.get(task.stream, 0.0)
         others = [number for number in task.after if tasks[number].stream != task.stream]
         if gap_s > 0 and others:
             latest = tasks[max(others, key=lambda number: spans[number].end_s)].stream
-            use.waits_s[latest] = use.waits_s.get(latest, 0.0) + gap_s
+            use.waits_s[latest] = use.waits_s.get(latest, 0.0) + times[task.id] * gap_s
         before_s[task.stream] = span.end_s
     last = max(before_s, key=lambda stream: before_s[stream], default="")
     for stream, end_s in before_s.items():

@@ -13,7 +13,7 @@ from simulator.questions.step import StepQuestion
 from simulator.results.alternatives import Alternative
 from simulator.results.result import LinkUse
 from simulator.results.step import StepResult
-from simulator.results.streams import StreamUse, stream_uses
+from simulator.results.streams import StreamUse, stream_uses, times_of
 from simulator.results.trust import Trust
 from simulator.step.memory import MemoryNeed
 from simulator.training.exchange import STREAM
@@ -186,6 +186,11 @@ def _bottleneck(timeline: Timeline, largest: Fragment) -> LinkUse | None:
     bound = largest.plan.facts.get("bound_link")
     link = next((link for link in machine.links if link.name == bound), None)
     resource = link.resource if link is not None else resource
-    moved = timeline.resource_bytes[resource]
+    moved = sum(
+        times * alone(machine, part).resource_bytes[resource]
+        for task, times in zip(timeline.plan.tasks, times_of(timeline), strict=True)
+        for part in task.parts
+        if isinstance(part, Fragment)
+    )
     capacity = machine.capacity_Bps[resource] * timeline.end_s
     return LinkUse(machine.resource_names[resource], moved, moved / capacity if capacity else 0.0)

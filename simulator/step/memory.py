@@ -56,10 +56,13 @@ class MemoryNeed:
 
 
 @once
-def memory_need(network: Network, options: StepOptions, device: Device) -> MemoryNeed:
+def memory_need(
+    network: Network, options: StepOptions, device: Device, *, shard: float = 1.0, gathered: float = 1.0
+) -> MemoryNeed:
     """Return what a step of *network* needs on *device*, at the moment when it needs most.
 
-    A GPU holds the driver's context besides.
+    A GPU holds the driver's context besides.  Of all parameters the device keeps and updates a *shard*, and at most
+    the share *gathered* is there at once, with its gradients.
     """
     n = network.parameter_count
     element = ELEMENT_BYTES[storage_of(options.precision)]
@@ -68,20 +71,22 @@ def memory_need(network: Network, options: StepOptions, device: Device) -> Memor
     parameters = n * (kept + (element if twice else 0))
     context = CONTEXT_BYTES if isinstance(device, Gpu) else 0.0
     if not options.trains:
-        working = peak_forward_bytes(network, storage_of(options.precision))
-        return MemoryNeed(parameters, 0, 0, 0, working, context, device.memory_bytes)
+        most = peak_forward_bytes(network, storage_of(options.precision))
+        return MemoryNeed(parameters * gathered, 0, 0, 0, most, context, device.memory_bytes)
     optimizer = n * kept * _OPTIMIZER_COPIES[options.optimizer] if options.mode == "train" else 0
     gradient = element if has_master(options.precision) else kept
-    moments = _backward_moments(network, options, element, gradient)
+    backward = _backward_moments(network, options, element, gradient)
+    moments = [(float(saved), gradients * gathered, float(working)) for saved, gradients, working in backward]
     if options.mode == "train":
         # At the update the activations are gone, and so are casts; a pass over all parameters writes one copy more.
         copy = n * kept if options.optimizer == "adam" and not options.fused_optimizer else 0
         if has_master(options.precision):  # gradients are there in both formats
-            moments.append((0, n * (kept + gradient), copy))
+            moments.append((0.0, n * (kept + gradient) * shard, copy * shard))
         else:
-            moments.append((0, n * kept, max(0, copy - (parameters - n * kept))))
+            moments.append((0.0, n * kept * shard, max(0.0, copy - (parameters - n * kept)) * shard))
     activations, gradients, working = max(moments, key=sum)
-    return MemoryNeed(parameters, gradients, optimizer, activations, working, context, device.memory_bytes)
+    held = parameters * gathered, gradients, optimizer * shard
+    return MemoryNeed(*held, activations, working, context, device.memory_bytes)
 
 
 def _backward_moments(network: Network, options: StepOptions, element: int, kept: int) -> list[tuple[int, int, int]]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.request import Strategy
+from simulator.devices.predict import Device
 from simulator.network.machine import Machine
 from simulator.plan.plan import Plan, PlanBuilder
 from simulator.questions.step import StepQuestion
@@ -39,7 +41,10 @@ def plan_step(
     builder = PlanBuilder()
     options = question.options
     batches = batches or Batches(question.micro_batches)
-    contends = question.contention and group is not None
+    contends = question.contention and group is not None and (options.trains or question.parallel == "fsdp")
+    alike = Counter[Device]()  # ranks on devices of a part
+    for role in roles:
+        alike[role.place.device] += role.count
     workers = [
         (
             role,
@@ -49,7 +54,7 @@ def plan_step(
                 role.place,
                 captured=options.cuda_graph,
                 loads=contends,
-                pace=slowest_of(group.n_ranks, role.place.device.constants) if group is not None and contends else 1.0,
+                pace=slowest_of(alike[role.place.device], role.place.device.constants) if contends else 1.0,
                 prefix=f"{role.place.name}/" if len(roles) > 1 else "",
             ),
         )
@@ -73,6 +78,7 @@ def plan_step(
             batches,
             n_ranks=group.n_ranks,
             sums_in_fp32=question.sums_in_fp32,
+            prefetches=question.prefetches,
         )
     else:
         write_data_parallel(
@@ -82,6 +88,6 @@ def plan_step(
             exchange,
             batches,
             bucket_bytes=question.bucket_bytes,
-            copies=contends,
+            copies=contends and question.bucket_bytes > 0,
         )
     return builder.build()

@@ -42,8 +42,13 @@ def write_sharded(
     *,
     n_ranks: int,
     sums_in_fp32: bool,
+    prefetches: bool,
 ) -> None:
-    """Write a step of all *workers*, each with its own role; *sums_in_fp32*: of gradients in 16 bits."""
+    """Write a step of all *workers*, each with its own role.
+
+    *sums_in_fp32*: of gradients in 16 bits; *prefetches*: a unit is gathered while the one before it computes its
+    backward pass (BACKWARD_PRE), else after that, before its gradients are scattered (BACKWARD_POST).
+    """
     pairs = list(workers)
     element = ELEMENT_BYTES[storage_of(options.precision)]
     summed = ELEMENT_BYTES["fp32"] if sums_in_fp32 else element
@@ -53,24 +58,31 @@ def write_sharded(
         skipped = batches.skip(exchange.builder, number)
         for _, worker in pairs:
             worker.go_on(skipped)
-        ends = [[end for _, worker in pairs for end in worker.last]]  # of the units, one after the other
-        for same in zip(*units, strict=True):
-            unit = same[0]
-            after: list[int] = []
-            if unit.gathered:  # no more than two units are there at once: it waits for the one before the last
-                after = [
-                    exchange("all-gather", unit.gathered * element, ends[-2] if len(ends) > 1 else ends[-1], number)
-                ]
+        end = [last for _, worker in pairs for last in worker.last]  # of the unit before
+        gathered = _gather(units[0][:1], exchange, element, end, number)
+        for place, same in enumerate(zip(*units, strict=True)):
+            following = units[0][place + 1 : place + 2]
+            is_ahead = prefetches or same[0].issues[0].part == "forward"
+            if is_ahead:  # while this unit computes: no more than two are there at once
+                ahead = _gather(following, exchange, element, end, number)
             for (_, worker), own in zip(pairs, same, strict=True):
                 for issue in own.issues:
-                    worker.issue(issue, after=after, micro_batch=number)
-            ends.append([end for _, worker in pairs for end in worker.last])
-            if unit.scattered:
-                exchanged = [exchange("reduce-scatter", unit.scattered * summed, ends[-1], number)]
+                    worker.issue(issue, after=gathered, micro_batch=number)
+            end = [last for _, worker in pairs for last in worker.last]
+            if not is_ahead:
+                ahead = _gather(following, exchange, element, end, number)
+            if same[0].scattered:
+                exchanged = [exchange("reduce-scatter", same[0].scattered * summed, end, number)]
+            gathered = ahead
     for role, worker in pairs:
         for issue in role.issues:
             if issue.part == "update":
                 worker.issue(issue, after=exchanged, micro_batch=batches.last, share=1.0 / n_ranks)
+
+
+def _gather(units: Sequence[_Unit], exchange: Exchange, element: int, after: Sequence[int], number: int) -> list[int]:
+    """Add the all-gather of the first of *units*; return it, nothing where there is none."""
+    return [exchange("all-gather", unit.gathered * element, after, number) for unit in units if unit.gathered]
 
 
 def unit_elements(network: Network) -> dict[str, int]:
@@ -99,5 +111,7 @@ def _units(network: Network, passes: Sequence[Issue]) -> list[_Unit]:
         found.append(_Unit(tuple(issues), size, size if part == "backward" else 0))
     if outside:
         found[outside[0]] = replace(found[outside[0]], gathered=elements.get("", 0))
-        found[outside[-1]] = replace(found[outside[-1]], scattered=elements.get("", 0))
+        last = outside[-1]
+        if found[last].issues[0].part == "backward":
+            found[last] = replace(found[last], scattered=elements.get("", 0))
     return found

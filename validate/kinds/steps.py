@@ -29,7 +29,7 @@ _COLUMNS_ASKED = (
     *("machine", "n_nodes", "n_gpus", "framework", "software", "model", "phase", "dtype", "policy", "batch_per_gpu"),
     *("global_batch", "micro_batch", "grad_accum", "seq_len", "hidden", "heads", "layers", "vocab", "image"),
     *("recompute", "optimizer", "fused_optimizer", "loss", "attention", "predicted", "channels_last", "compiled"),
-    *("schedule", "issue", "era", "unclear", "tp", "pp", "cp", "ep", "fsdp", "sync"),
+    *("schedule", "issue", "era", "unclear", "tp", "pp", "cp", "ep", "fsdp", "fsdp_prefetch", "sync"),
 )
 _MAX_SIZE = 1e7
 _PHASES: Mapping[str, Mode] = {"": "train", "fwd": "forward", "bwd": "backward", **{m: m for m in MODES}}
@@ -88,6 +88,7 @@ def read_step(cell: Cell, names: Names) -> Asked:
         gpus=gpus,
         parallel=parallel,
         sums_in_fp32="fp32" in cell("sync"),
+        prefetches=cell("fsdp_prefetch") != "0",
         threads=int(threads[1]) if threads and not machine.gpus else None,
         software=Software(
             nccl=nccl_of(cell("software"), names.capability(where)),
