@@ -85,7 +85,7 @@ def _step(question: StepQuestion) -> dict[str, Any]:
         return said
     said |= {"parallel": question.parallel, "strategy": question.strategy if question.strategy != "nccl" else None}
     if question.parallel == "fsdp":
-        return said | {"reduce_fp32": question.sums_in_fp32}
+        return said | {"reduce_fp32": question.sums_in_fp32, "prefetch": question.prefetches}
     bucket = f"bucket:{question.bucket_bytes:.17g}B" if question.bucket_bytes else "none"
     return said | {"overlap": bucket if question.bucket_bytes != BUCKET_BYTES else None}
 

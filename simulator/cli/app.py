@@ -112,6 +112,13 @@ def simulate(
     reduce_fp32: Annotated[
         bool, typer.Option("--reduce-fp32", help="Of fsdp: gradients of 16 bits are summed in fp32.")
     ] = False,
+    prefetch: Annotated[
+        bool,
+        typer.Option(
+            "--prefetch/--no-prefetch",
+            help="Of fsdp, backward: the next unit is gathered while one computes (BACKWARD_PRE), or after it (POST).",
+        ),
+    ] = True,
     contention: Annotated[
         bool,
         typer.Option("--contention/--no-contention", help="What computes and what exchanges at once slow each other."),

@@ -106,7 +106,8 @@ def _ways(written: Written) -> list[StepQuestion]:
     if "dp" not in parallelisms:
         refuse({"--overlap": written.overlap != OVERLAP}, "is for --parallel dp; shards are gathered one unit ahead")
     if "fsdp" not in parallelisms:
-        refuse({"--reduce-fp32": written.reduce_fp32}, "is for --parallel fsdp")
+        of_shards = {"--reduce-fp32": written.reduce_fp32, "--no-prefetch": not written.prefetch}
+        refuse(of_shards, "is for --parallel fsdp")
     base = StepQuestion(
         where=Where(""),
         workload=written.workload,
@@ -116,6 +117,7 @@ def _ways(written: Written) -> list[StepQuestion]:
         micro_batches=micro_batches,
         device=written.device,
         sums_in_fp32=written.reduce_fp32,
+        prefetches=written.prefetch,
         contention=written.contention,
         threads=threads,
         software=software,

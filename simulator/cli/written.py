@@ -38,6 +38,7 @@ class Written:
     parallel: str = "dp"
     overlap: str = OVERLAP
     reduce_fp32: bool = False
+    prefetch: bool = True
     contention: bool = True
     mode: str = "train"
     precision: str = "torch"
@@ -68,10 +69,24 @@ class Written:
         return _STEP if self.batch is not None or self.global_batch is not None else _EXCHANGE
 
 
-_SPELT = {"sizes": "--set", "fold": "--no-fold", "contention": "--no-contention", "compiled": "--compile"}
+_SPELT = {
+    "sizes": "--set",
+    "compiled": "--compile",
+    **{name: f"--no-{name}" for name in ("fold", "contention", "prefetch")},
+}
 _OF_AN_EXCHANGE = ("collective", "root", "pairs", "group_size", "gpus_per_process", "algorithm", "dtype", "fold")
 _OF_A_STEP = (
-    *("micro_batches", "parallel", "overlap", "reduce_fp32", "contention", "mode", "precision", "optimizer"),
+    *(
+        "micro_batches",
+        "parallel",
+        "overlap",
+        "reduce_fp32",
+        "prefetch",
+        "contention",
+        "mode",
+        "precision",
+        "optimizer",
+    ),
     *("seq_len", "image", "sizes", "compiled", "cuda_graph", "recompute", "channels_last", "fused_optimizer"),
     "cpu_library",
 )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from simulator.engine.executor import alone, execute
 from simulator.engine.timeline import Timeline
 from simulator.network.routing import Router
-from simulator.plan.plan import Flow, Fragment, Perturbation, Plan, PlanBuilder, Resource
+from simulator.plan.plan import Flow, Fragment, Perturbation, Plan, PlanBuilder, Resource, Work
 from tests.machines import crossbar
 
 MACHINE = crossbar(4, bandwidth="10 GB/s")
@@ -189,3 +189,19 @@ def test_a_fragment_can_be_cancelled_and_what_shared_with_it_goes_on_alone() -> 
     builder.work("kernel", "gpu0", 3.0, stream="compute", loads=((CORES, 1.0),))
     builder.perturbations.append(Perturbation(1.5, cancels=0))
     assert ends(builder) == pytest.approx([1.5, 1.5 + (3.0 - 1.0)])
+
+
+def test_what_is_cancelled_while_its_last_bytes_are_under_way_ends_once() -> None:
+    builder = PlanBuilder()
+    route = ROUTER.route(MACHINE.gpus[0], MACHINE.gpus[1])
+    sent = builder.transfer("move", [Flow(route, 10e9, latency_s=5.0)], stream="a")
+    other = builder.work("other", "gpu1", 20.0, stream="b")
+    builder.work("both", "gpu1", 1.0, stream="c", after=[sent, other])
+    builder.perturbations.append(Perturbation(3.0, cancels=sent))
+    assert ends(builder) == pytest.approx([3.0, 20.0, 21.0])
+
+
+def test_parts_of_one_activity_share_too() -> None:
+    builder = PlanBuilder()
+    builder.add("two", [Work(1.0, ((CORES, 1.0),)), Work(1.0, ((CORES, 1.0),))], stream="a")
+    assert ends(builder) == pytest.approx([2.0])

@@ -142,3 +142,53 @@ def test_a_step_on_one_gpu_is_what_it_was() -> None:
     assert session.time_s(question) == session.time_s(replace(question, contention=False))
     step_s = simulate_step(load_machine("p3.2xlarge"), session.network(question)).step_time_s
     assert session.time_s(question) == step_s
+
+
+# -- shards ----------------------------------------------------------------------------
+
+GPT_SMALL = build_network("gpt2", batch=1, sequence_length=64).parameter_count
+GPT = build_network("gpt2", batch=4, sequence_length=256, layers=6)
+SHARDS = StepOptions(precision="master-fp16", optimizer="adam")
+
+
+def sharded(**asked: Any) -> TrainingResult:
+    return simulate_training(MACHINE, GPT, SHARDS, parallel="fsdp", **asked)
+
+
+def test_a_unit_is_gathered_while_the_one_before_computes_its_backward_pass() -> None:
+    ahead, behind = sharded(), sharded(prefetches=False)
+    assert ahead.exchanging_s == pytest.approx(behind.exchanging_s, rel=0.2)
+    assert ahead.exposed_s < behind.exposed_s
+    assert ahead.step_time_s < behind.step_time_s
+
+
+def test_where_nothing_goes_backward_nothing_is_scattered() -> None:
+    options = replace(SHARDS, mode="forward")
+    result = simulate_training(MACHINE, GPT, options, parallel="fsdp")
+    assert {task.label for task in result.timeline.plan.tasks if task.stream == "communication"} == {"all-gather"}
+
+
+def test_micro_batches_that_passed_at_once_are_in_every_figure() -> None:
+    folded, whole = (sharded(micro_batches=12, fold=fold) for fold in (True, False))
+    for name in ("step_time_s", "exposed_s", "exchanging_s"):
+        assert getattr(folded, name) == pytest.approx(getattr(whole, name), rel=1e-6), name
+    assert folded.bottleneck is not None
+    assert whole.bottleneck is not None
+    assert folded.bottleneck.bytes == pytest.approx(whole.bottleneck.bytes, rel=1e-6)
+
+
+def test_each_device_holds_activations_whole_and_all_else_in_shards() -> None:
+    """At any batch the fullest moment is that of what a device holds, not of what all hold."""
+    needs = []
+    for batch in (1, 2, 4, 8):
+        network = build_network("gpt2", batch=batch, sequence_length=1024)
+        needs.append(simulate_training(MACHINE, network, SHARDS, parallel="fsdp").tightest.need)
+    each = [need.activations_bytes / batch for need, batch in zip(needs, (1, 2, 4, 8), strict=True)]
+    assert each == pytest.approx([each[0]] * 4, rel=1e-4)
+    assert needs[0].optimizer_bytes == pytest.approx(2 * 4 * GPT_SMALL / 8, rel=1e-9)
+
+
+def test_who_infers_waits_for_nobody() -> None:
+    alone_s = simulate_step(MACHINE, RESNET, StepOptions(mode="inference")).step_time_s
+    result = simulate_training(MACHINE, RESNET, StepOptions(mode="inference"), strategy=Instant())
+    assert result.step_time_s == pytest.approx(alone_s, rel=1e-9)
