@@ -37,7 +37,7 @@ def printed(file: Path) -> str:
         env=environment,
         cwd=FOLDER.parent.parent,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     status = f"[exit {done.returncode}]\n" if done.returncode else ""

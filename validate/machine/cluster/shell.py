@@ -40,4 +40,10 @@ def list_namespaces() -> list[str]:
 
 def processes_in(namespace: str) -> list[int]:
     """Return the processes in the network namespace *namespace*."""
-    return [int(word) for word in run(("ip", "netns", "pids", namespace)).split() if word.isdigit()]
+    try:
+        said = run(("ip", "netns", "pids", namespace))
+    except CommandFailed as error:
+        if "No such file" in str(error):  # it has just been removed
+            return []
+        raise
+    return [int(word) for word in said.split() if word.isdigit()]
