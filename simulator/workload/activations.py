@@ -75,6 +75,8 @@ def _kept(layer: Layer, needed: Sequence[bool]) -> Iterator[int]:
     """Yield the tensors of the network that *layer* keeps."""
     operator, inputs = layer.operator, layer.inputs
     match operator:
+        case ops.Linear() | ops.Conv2d() if not layer.trained:
+            pass  # the gradient of what comes in needs the weight alone
         case ops.Linear() | ops.Conv2d() | ops.BatchNorm() | ops.LayerNorm() | ops.Embedding():
             yield inputs[0]
         case ops.MatMul():  # each is needed for the gradient of the other

@@ -41,10 +41,10 @@ class BackwardStep:
 
 @once
 def needs_gradient(network: Network) -> Sequence[bool]:
-    """Return of each tensor whether a gradient flows to it: whether a parameter stands before it."""
-    needed = [False] * len(network.elements)
+    """Return of each tensor whether a gradient flows to it: a trained parameter stands before it, here or elsewhere."""
+    needed = [number in network.trained_inputs for number in range(len(network.elements))]
     for layer in network.layers:
-        needed[layer.output] = bool(layer.parameters) or any(needed[i] for i in layer.inputs)
+        needed[layer.output] = bool(layer.trained) or any(needed[i] for i in layer.inputs)
     return needed
 
 
@@ -70,7 +70,8 @@ def read_elements(network: Network, layer: Layer, position: int) -> int:
         case Attention():
             heads = (operator.kv_heads or operator.heads) if position else operator.heads
             length = operator.key_length if position else operator.query_length
-            shown = operator.batch * heads * length * operator.head_size
+            size = operator.value_size or operator.head_size if position == 2 else operator.head_size
+            shown = operator.batch * heads * length * size
         case Elementwise():
             shown = operator.elements
         case Copy() if len(layer.inputs) == 1:
@@ -84,8 +85,8 @@ def backward_phase(layer: Layer, needed: Sequence[bool]) -> Phase | None:
     """Return what of the backward pass of *layer* runs: that of its data, of its parameters, both or neither."""
     data = any(needed[i] for i in layer.inputs)
     if data:
-        return "bwd" if layer.parameters else "bwd_data"
-    return "bwd_weight" if layer.parameters else None
+        return "bwd" if layer.trained else "bwd_data"
+    return "bwd_weight" if layer.trained else None
 
 
 @once
@@ -94,7 +95,7 @@ def backward_steps(network: Network) -> tuple[BackwardStep, ...]:
     needed = needs_gradient(network)
     first: dict[str, int] = {}
     for i, layer in enumerate(network.layers):
-        for parameter in layer.parameters:
+        for parameter in layer.trained:
             first.setdefault(parameter.name, i)
     there: set[int] = set()
     parameters_there: set[str] = set()
@@ -110,11 +111,11 @@ def backward_steps(network: Network) -> tuple[BackwardStep, ...]:
                 if tensor in there:
                     added.append(read_elements(network, layer, position))
                 there.add(tensor)
-        for parameter in layer.parameters:
+        for parameter in layer.trained:
             if parameter.name in parameters_there:
                 added.append(parameter.elements)
             parameters_there.add(parameter.name)
-        ready = tuple(p for p in layer.parameters if first[p.name] == i)
+        ready = tuple(p for p in layer.trained if first[p.name] == i)
         found.append(BackwardStep(i, layer, phase, tuple(added), ready))
     return tuple(found)
 
@@ -140,11 +141,11 @@ def training_flop(network: Network) -> int:
             case MatMul():
                 total += flop * sum(needed[i] for i in layer.inputs)
             case Attention():
-                total += flop * 5 // 2 if any(needed[i] for i in layer.inputs) else 0
+                total += operator.backward_flop if any(needed[i] for i in layer.inputs) else 0
             case Recurrent():
                 first = 2 * operator.batch * operator.gates * operator.hidden
                 total += 2 * flop - first * operator.hidden
                 total -= 0 if needed[layer.inputs[0]] else operator.timesteps * first * operator.inputs
             case _ if flop:  # others may read nothing
-                total += flop * (bool(layer.parameters) + needed[layer.inputs[0]])
+                total += flop * (bool(layer.trained) + needed[layer.inputs[0]])
     return total

@@ -1,4 +1,4 @@
-"""Networks by what the command line writes: a name of the zoo, a YAML file of layers, a torch module."""
+"""Networks by what the command line writes: a name of the zoo, a YAML file of layers, a torch module, a config.json."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from typing import TYPE_CHECKING
 
 from simulator.errors import InputError
 from simulator.workload.network import Network
+
+if TYPE_CHECKING:
+    from simulator.workload.zoo.entry import Entry
 
 __all__ = ["NetworkSource", "find_network"]
 
@@ -18,11 +22,16 @@ class NetworkSource:
     """What ``--workload`` named: ``build`` returns the network for a batch size, the same one each time.
 
     ``variants`` are other ways to compute the same: the words that ask for each, and the size that it sets.
+    ``in_half``: it is trained in half precision where nothing is said, and with attention of the kind ``attention``.
+    ``notes``: what its file says and is not simulated, a line each.
     """
 
     text: str
     build: Callable[[int], Network]
     variants: tuple[tuple[str, tuple[str, str]], ...] = ()
+    in_half: bool = False
+    attention: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def find_network(
@@ -66,28 +75,46 @@ def find_network(
             return load_network(text, batch=batch, training=training, loss=training)
 
         return NetworkSource(text, cache(read))
+    from simulator.workload.hugging_face import is_config, read_config
+    from simulator.workload.zoo.attention import FUSED
     from simulator.workload.zoo.registry import find_entry
 
     sizes = {"sequence_length": sequence_length, "image": image, **(settings or {})}
-    built = partial(_from_zoo, text, training, sizes)
-    variants = []
+    model = read_config(text, sequence_length=sequence_length) if is_config(text) else None
+    find: Callable[[], Entry] = partial(find_entry, text)
+    if model is not None:
+        find = partial(_same, model.entry)
+    built = partial(_from_entry, text, find, training, sizes)
+    source = NetworkSource(text, cache(built), notes=tuple(map(str, model.notes)) if model is not None else ())
     with suppress(InputError):
-        own = find_entry(text).defaults.get("attention", "fused")
-        if (settings or {}).get("attention", own) not in ("fused", "fused-first", "fused-native"):
-            variants.append(("--set attention=fused", ("attention", "fused")))
-    return NetworkSource(text, cache(built), tuple(variants))
+        entry = find()
+        own = entry.defaults.get("attention", FUSED[0])
+        is_fused = (settings or {}).get("attention", own) in FUSED
+        source = replace(
+            source,
+            variants=() if is_fused else ((f"--set attention={FUSED[0]}", ("attention", FUSED[0])),),
+            in_half=entry.in_half,
+            attention=own if own in FUSED else FUSED[0],
+        )
+    return source
 
 
-def _from_zoo(text: str, training: bool, sizes: Mapping[str, int | str | None], batch: int) -> Network:
-    from simulator.workload.zoo.registry import build_network, find_entry
+def _same(entry: Entry) -> Entry:
+    return entry
+
+
+def _from_entry(
+    text: str, find: Callable[[], Entry], training: bool, sizes: Mapping[str, int | str | None], batch: int
+) -> Network:
+    from simulator.workload.zoo.registry import build_entry
 
     try:
-        find_entry(text)
+        entry = find()
     except InputError as error:
         raise InputError(f"--workload: {error} (--list-networks)") from None
     sizes = dict(sizes)
     loss = bool(sizes.pop("loss", training))
     try:
-        return build_network(text, batch=batch, training=training, loss=loss, **sizes)
+        return build_entry(text, entry, batch=batch, training=training, loss=loss, **sizes)
     except InputError as error:
         raise InputError([replace(fault, message=f"--workload: {fault.message}") for fault in error.faults]) from None

@@ -6,11 +6,14 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import ParamSpec, TypeVar
+from typing import Literal, ParamSpec, TypeVar
 
-from simulator.workload.operators import Embedding, Operator
+from simulator.workload.operators import Embedding, Linear, Operator
 
-__all__ = ["Layer", "Network", "Parameter", "block_name", "once"]
+__all__ = ["Layer", "Network", "Parameter", "Part", "Split", "block_name", "once"]
+
+Part = Literal["attention", "feed-forward", "experts"]
+Split = Literal["columns", "rows"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -20,10 +23,11 @@ _BLOCK = re.compile(r"(?:[^.]+\.)*?\d+(?=\.)")
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A trained tensor.  Layers that name the same parameter share it."""
+    """A weight or a bias, trained or frozen.  Layers that name the same parameter share it."""
 
     name: str
     elements: int
+    trained: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,14 @@ class Layer:
 
     ``inputs`` and ``output`` number the tensors it reads and the one it writes; a view
     (reshape, transposition that moves nothing) has the number of what it views.
+
+    Of transformers, ``part`` says where in its block a layer stands: in attention from the projections of queries,
+    keys and values to that of the output; in the feed-forward layer; or among the experts, from where tokens are
+    copied to theirs to where the results are added up again (what lies between works on ``rows`` of tokens and
+    choices).  ``split`` says how the weight of a linear layer can be divided over ranks (Megatron-LM, arXiv 1909.08053,
+    section 3): by ``columns``, each rank computes some of the outputs (whole heads in attention), or by ``rows``,
+    each has some of the inputs, and the results of all are summed.  What stands between a layer of columns and the
+    next of rows is divided likewise; None is computed whole by each.
     """
 
     name: str
@@ -40,14 +52,22 @@ class Layer:
     output: int
     parameters: tuple[Parameter, ...] = ()
     in_place: bool = False  # the output lies where the first input lay
+    part: Part | None = None
+    split: Split | None = None
+
+    @property
+    def trained(self) -> tuple[Parameter, ...]:
+        """Those of its parameters that are trained."""
+        return tuple(p for p in self.parameters if p.trained)
 
 
 @dataclass(frozen=True, eq=False)
 class Network:
     """``elements[i]`` is the size of tensor ``i``; those that no layer writes are fed in.
 
-    ``samples`` is what throughput counts: images, or sequences (``sample`` names it).  Two networks are the same only
-    where they are one object, so that what is found of one is found once (:func:`once`).
+    ``samples`` is what throughput counts: images, or sequences (``sample`` names it).  ``trained_inputs`` are tensors
+    that are fed in by layers before, on another device, and need gradients.  Two networks are the same only where they
+    are one object, so that what is found of one is found once (:func:`once`).
     """
 
     name: str
@@ -55,6 +75,7 @@ class Network:
     elements: tuple[int, ...]
     samples: int
     sample: str = "images"
+    trained_inputs: frozenset[int] = frozenset()
 
     @cached_property
     def tokens(self) -> int:
@@ -69,8 +90,24 @@ class Network:
 
     @cached_property
     def parameter_count(self) -> int:
-        """Trained elements."""
+        """Elements of all parameters."""
         return sum(p.elements for p in self.parameters)
+
+    @cached_property
+    def trained_count(self) -> int:
+        """Elements of those that are trained; of the others there are no gradients."""
+        return sum(p.elements for p in self.parameters if p.trained)
+
+    @cached_property
+    def active_parameter_count(self) -> int:
+        """Elements of the parameters that a token meets: of experts, those that it goes to."""
+        idle = 0
+        for layer in self.layers:
+            operator = layer.operator
+            if isinstance(operator, Linear) and operator.experts > 1:
+                weights = operator.experts * operator.inputs * operator.outputs
+                idle += weights - weights * operator.rows // (operator.experts * self.tokens)
+        return self.parameter_count - idle
 
     @cached_property
     def flop(self) -> int:

@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from simulator.workload.collective import Collective
+
 __all__ = [
     "Attention",
     "AttentionLibrary",
@@ -21,6 +23,7 @@ __all__ = [
     "CrossEntropy",
     "Elementwise",
     "Embedding",
+    "Exchange",
     "LayerNorm",
     "Linear",
     "MatMul",
@@ -63,17 +66,32 @@ class Rows(WithoutProducts):
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """``y[rows, outputs] = x[rows, inputs] W^T``, and a bias."""
+    """``y[rows, outputs] = x[rows, inputs] W^T``, and a bias.
+
+    With ``experts``, that many matrices, each with its own bias: every row is multiplied by one of them, and all of
+    them get as many rows (balanced routing; a grouped product).
+    """
 
     rows: int
     inputs: int
     outputs: int
     bias: bool = True
+    experts: int = 1
 
     @property
     def flop(self) -> int:
         """FLOPs of the forward pass."""
         return 2 * self.rows * self.inputs * self.outputs
+
+    @property
+    def busy_experts(self) -> int:
+        """Experts that get a row: all, unless there are fewer rows."""
+        return min(self.experts, self.rows)
+
+    @property
+    def rows_each(self) -> int:
+        """Rows of an expert that gets any, of the one with most."""
+        return -(-self.rows // self.busy_experts)
 
     @property
     def output_elements(self) -> int:
@@ -287,7 +305,7 @@ class Attention:
     ``scaled_dot_product_attention`` takes up to 2.10; ``native`` is written for the GPU's own generation
     (FlashAttention 3, cuDNN 9): Transformer Engine and so Megatron-LM, vLLM, SGLang, TensorRT-LLM, and on Hopper and
     Blackwell of data centres PyTorch since 2.11, which comes with the cuDNN that it prefers there
-    (huggingface/transformers pull request 48163).
+    (huggingface/transformers pull request 48163).  ``value_size`` is the size of a head of values (DeepSeek's differ).
     """
 
     batch: int
@@ -298,16 +316,27 @@ class Attention:
     kv_heads: int = 0  # 0: as many as heads
     causal: bool = False
     library: AttentionLibrary = "flash2"
+    value_size: int = 0  # 0: head_size
+
+    @property
+    def _scores_flop(self) -> int:
+        """FLOPs for each number of a head, of all scores."""
+        return 2 * self.batch * self.heads * self.query_length * self.key_length
 
     @property
     def flop(self) -> int:
         """FLOPs of both products, of the whole square also where half of it is masked (as torch counts)."""
-        return 4 * self.batch * self.heads * self.query_length * self.key_length * self.head_size
+        return self._scores_flop * (self.head_size + (self.value_size or self.head_size))
+
+    @property
+    def backward_flop(self) -> int:
+        """FLOPs of the backward pass: the scores anew, and gradients of scores, queries, keys and values."""
+        return self._scores_flop * (3 * self.head_size + 2 * (self.value_size or self.head_size))
 
     @property
     def output_elements(self) -> int:
         """Elements of the result."""
-        return self.batch * self.heads * self.query_length * self.head_size
+        return self.batch * self.heads * self.query_length * (self.value_size or self.head_size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +362,21 @@ class Copy(WithoutProducts):
         return self.elements
 
 
+@dataclass(frozen=True, slots=True)
+class Exchange(WithoutProducts):
+    """A collective among the ranks that divide a layer, ``axis`` says along which degree (``tp``, ``cp``, ``ep``).
+
+    ``forward`` and ``backward`` are the collectives of either pass, None where it exchanges nothing; ``elements`` are
+    counted as nccl-tests counts bytes (:mod:`simulator.workload.collective`), ``output_elements`` those of its result.
+    """
+
+    axis: Literal["tp", "cp", "ep"]
+    forward: Collective | None
+    backward: Collective | None
+    elements: int
+    output_elements: int
+
+
 Operator = (
     Linear
     | MatMul
@@ -348,4 +392,5 @@ Operator = (
     | Attention
     | CrossEntropy
     | Copy
+    | Exchange
 )

@@ -33,13 +33,14 @@ class Payload:
     """The sizes of the collectives to simulate, in whole bytes, one after the other.
 
     ``text`` is what the user wrote, ``description`` says more, or nothing.  A sweep is a
-    table over sizes, of one size too.
+    table over sizes, of one size too.  ``notes``: what a network's file says and is not simulated.
     """
 
     text: str
     sizes: tuple[int, ...]
     description: str = ""
     is_sweep: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def parse_workload(text: str) -> Payload:
@@ -50,14 +51,17 @@ def parse_workload(text: str) -> Payload:
             return _SCHEMES[scheme](text, rest)
         except ValueError as error:
             raise InputError(f"--workload {one_line(text, 60)}: {error}") from None
-    if (colon and scheme == "torch") or (not colon and text.endswith((".yaml", ".yml"))):
+    notes: tuple[str, ...] = ()
+    if (colon and scheme == "torch") or (not colon and (text.endswith((".yaml", ".yml")) or _is_config(text))):
         from simulator.workload.find import find_network
 
-        count: int | None = find_network(text).build(_ANY_BATCH).parameter_count
+        source = find_network(text)
+        count: int | None = source.build(_ANY_BATCH).trained_count
+        notes = source.notes
     else:
         count = None if colon else gradient_count(text)
     if count is not None:
-        return Payload(text, (count * ELEMENT_BYTES["fp32"],), f"{count:,} gradients in fp32")
+        return Payload(text, (count * ELEMENT_BYTES["fp32"],), f"{count:,} gradients in fp32", notes=notes)
     from simulator.workload.zoo.registry import network_names
 
     allowed = [f"{name}:" for name in _SCHEMES] if colon else network_names()
@@ -78,14 +82,22 @@ def gradient_count(name: str) -> int | None:
     if name.endswith((".yaml", ".yml")):
         from simulator.workload.layers_yaml import load_network
 
-        return load_network(name, batch=1).parameter_count
+        return load_network(name, batch=1).trained_count
     from simulator.workload.zoo.registry import build_network, find_entry
 
     try:
         find_entry(name)
     except InputError:
         return None
-    return build_network(name, batch=1).parameter_count
+    return build_network(name, batch=1).trained_count
+
+
+def _is_config(text: str) -> bool:
+    if text in _KEPT:
+        return False
+    from simulator.workload.hugging_face import is_config
+
+    return is_config(text)
 
 
 def _whole(text: str) -> int:

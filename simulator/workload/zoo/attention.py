@@ -15,14 +15,15 @@ from typing import Literal, get_args
 from simulator.workload.operators import AttentionLibrary, Copy, Elementwise
 from simulator.workload.zoo.builder import NetworkBuilder, Tensor
 
-__all__ = ["ATTENTIONS", "AttentionKind", "Mask", "rotate", "self_attention"]
+__all__ = ["ATTENTIONS", "FUSED", "AttentionKind", "Mask", "rotate", "self_attention"]
 
 AttentionKind = Literal["eager", "fused-softmax", "fused", "fused-first", "fused-native"]
 ATTENTIONS: tuple[AttentionKind, ...] = get_args(AttentionKind)
 _LIBRARIES: dict[str, AttentionLibrary] = {"fused": "flash2", "fused-first": "flash1", "fused-native": "native"}
+FUSED = tuple(_LIBRARIES)
 # How the mask reaches the scores: added (of padding, or causal), chosen by (causal), or
-# added and then bounded below (causal; OPT).
-Mask = Literal["add-padding", "add-causal", "where-causal", "bounded-causal"]
+# added and then bounded below (causal; OPT); or there is none.
+Mask = Literal["none", "add-padding", "add-causal", "where-causal", "bounded-causal"]
 
 
 def self_attention(
@@ -36,36 +37,41 @@ def self_attention(
     kv_heads: int = 0,
     dropout: bool = True,
 ) -> Tensor:
-    """Return the attended values of ``(batch, length, heads * size)`` queries, keys and values.
+    """Return the attended values of ``(batch, length, heads * size)`` queries and keys; of values, of any size.
 
     Eager products copy what is a permuted view of more than one sequence; OPT's always do.
     """
     query, key, value = qkv
     batch, length, hidden = query.shape
     size, kv_heads = hidden // heads, kv_heads or heads
-    split = batch, heads, length, size
-    kv_split = batch, kv_heads, length, size
+    of_values = value.shape[-1] // kv_heads
+    split, value_split = (batch, heads, length, size), (batch, heads, length, of_values)
     if kind in _LIBRARIES:
-        query, key, value = b.view(query, *split), b.view(key, *kv_split), b.view(value, *kv_split)
-        is_causal = mask != "add-padding"
+        query, key = b.view(query, *split), b.view(key, batch, kv_heads, length, size)
+        value = b.view(value, batch, kv_heads, length, of_values)
+        is_causal = mask not in ("none", "add-padding")
         return b.attention(query, key, value, f"{name}.attention", causal=is_causal, library=_LIBRARIES[kind])
     if kv_heads != heads:  # each head of keys and values is repeated for its group of queries
-        key, value = b.copy(key, f"{name}.repeat_k", split), b.copy(value, f"{name}.repeat_v", split)
-        kv_split = split
+        key, value = b.copy(key, f"{name}.repeat_k", split), b.copy(value, f"{name}.repeat_v", value_split)
     if kind == "fused-softmax":
         scores = b.matmul(b.view(query, *split), b.view(key, *split), f"{name}.scores", "NT")
         weights = b.softmax(scores, f"{name}.softmax")
-        value = b.view(value, *split)
+        value = b.view(value, *value_split)
     else:
-        weights, value = _eager(b, (query, key, value), name, split, mask)
+        weights, value = _eager(b, (query, key, value), name, split, value_split, mask)
     if dropout:
         weights = b.dropout(weights, f"{name}.dropout")
     context = b.matmul(weights, value, f"{name}.context")
-    return b.copy(context, f"{name}.merge", (batch, length, hidden))
+    return b.copy(context, f"{name}.merge", (batch, length, heads * of_values))
 
 
 def _eager(
-    b: NetworkBuilder, qkv: tuple[Tensor, Tensor, Tensor], name: str, split: tuple[int, ...], mask: Mask
+    b: NetworkBuilder,
+    qkv: tuple[Tensor, Tensor, Tensor],
+    name: str,
+    split: tuple[int, ...],
+    value_split: tuple[int, ...],
+    mask: Mask,
 ) -> tuple[Tensor, Tensor]:
     """Return the weights (not yet dropped), and the values split into heads."""
     query, key, value = qkv
@@ -77,16 +83,16 @@ def _eager(
     elif batch > 1:
         query = b.copy(query, f"{name}.split_q", split)
         key = b.copy(key, f"{name}.split_k", (batch, heads, size, length), transposed=True)
-        value = b.copy(value, f"{name}.split_v", split)
+        value = b.copy(value, f"{name}.split_v", value_split)
         scores = b.matmul(query, key, f"{name}.scores")
     else:
-        value = b.view(value, *split)
+        value = b.view(value, *value_split)
         scores = b.matmul(b.view(query, *split), b.view(key, *split), f"{name}.scores", "NT")
     if not bounded:  # OPT scales the queries
         scores = b.elementwise(f"{name}.scale", "div_scalar", scores)
     if mask == "where-causal":
         scores = b.elementwise(f"{name}.mask", "where", scores)
-    else:
+    elif mask != "none":
         scores = b.elementwise(f"{name}.mask", "add", scores)  # the mask is read from the cache
     if bounded:
         scores = b.elementwise(f"{name}.bound", "maximum", scores)

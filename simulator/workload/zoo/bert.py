@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from simulator.workload.network import Parameter
 from simulator.workload.zoo.attention import AttentionKind, self_attention
-from simulator.workload.zoo.builder import NetworkBuilder, Tensor
+from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
 from simulator.workload.zoo.transformer import embed_positions
 
 __all__ = ["HEADS", "Encoder", "HeadKind", "encoder"]
@@ -32,6 +32,15 @@ class Encoder:
     attention: AttentionKind = "eager"
     head: HeadKind = "auto"
     predicted: int = 0
+
+    def check(self, length: int) -> None:
+        """Raise SizeError where the sizes do not suit each other, or sequences of *length*."""
+        if self.hidden % self.heads:
+            raise SizeError(f"{self.heads} heads do not divide a hidden size of {self.hidden}")
+        if 0 < self.positions < length:
+            raise SizeError(f"it has {self.positions} positions; a sequence of {length} is longer")
+        if self.predicted > length:
+            raise SizeError(f"{self.predicted} tokens cannot be predicted of a sequence of {length}")
 
 
 def encoder(b: NetworkBuilder, tokens: Tensor, e: Encoder) -> tuple[Tensor, ...]:
@@ -61,10 +70,14 @@ def encoder(b: NetworkBuilder, tokens: Tensor, e: Encoder) -> tuple[Tensor, ...]
 
 def _block(b: NetworkBuilder, x: Tensor, name: str, e: Encoder) -> Tensor:
     hidden = x.shape[-1]
-    qkv = b.linear(x, f"{name}.q", hidden), b.linear(x, f"{name}.k", hidden), b.linear(x, f"{name}.v", hidden)
-    y = self_attention(b, qkv, name, heads=e.heads, kind=e.attention, mask="add-padding")
-    y = b.dropout(b.linear(y, f"{name}.out", hidden), f"{name}.out_dropout")
+    with b.part("attention"):
+        query, key, value = (b.linear(x, f"{name}.{c}", hidden, split="columns") for c in "qkv")
+        y = self_attention(b, (query, key, value), name, heads=e.heads, kind=e.attention, mask="add-padding")
+        y = b.linear(y, f"{name}.out", hidden, split="rows")
+    y = b.dropout(y, f"{name}.out_dropout")
     x = b.layer_norm(b.add(y, x, f"{name}.add1"), f"{name}.norm1")
-    y = b.elementwise(f"{name}.gelu", "gelu", b.linear(x, f"{name}.up", 4 * hidden))
-    y = b.dropout(b.linear(y, f"{name}.down", hidden), f"{name}.down_dropout")
+    with b.part("feed-forward"):
+        y = b.elementwise(f"{name}.gelu", "gelu", b.linear(x, f"{name}.up", 4 * hidden, split="columns"))
+        y = b.linear(y, f"{name}.down", hidden, split="rows")
+    y = b.dropout(y, f"{name}.down_dropout")
     return b.layer_norm(b.add(y, x, f"{name}.add2"), f"{name}.norm2")

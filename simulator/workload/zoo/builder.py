@@ -6,12 +6,14 @@ The calls are named as the framework names them, and sizes follow from sizes.  I
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
 from simulator.workload import operators as ops
-from simulator.workload.network import Layer, Network, Parameter
+from simulator.workload.network import Layer, Network, Parameter, Part, Split
 
 __all__ = ["NetworkBuilder", "SizeError", "Tensor", "pair"]
 
@@ -43,7 +45,8 @@ def pair(value: Pair) -> tuple[int, int]:
 class NetworkBuilder:
     """Collect layers in the order of the forward pass; :meth:`build` returns the network.
 
-    ``training``: dropout is there in training alone.
+    ``training``: dropout is there in training alone.  While ``frozen`` is set, parameters are not trained; while
+    ``constant_norms`` is, batch normalisation multiplies and adds constants (torchvision's FrozenBatchNorm2d).
     """
 
     def __init__(self, name: str, *, training: bool = True) -> None:
@@ -51,6 +54,16 @@ class NetworkBuilder:
         self.training = training
         self._layers: list[Layer] = []
         self._elements: list[int] = []
+        self._part: Part | None = None
+        self.frozen = False
+        self.constant_norms = False
+
+    @contextmanager
+    def part(self, part: Part) -> Iterator[None]:
+        """Let the layers that are written meanwhile be of that *part* of a block."""
+        self._part, before = part, self._part
+        yield
+        self._part = before
 
     def build(self, samples: int, sample: str = "images") -> Network:
         """Return what was written so far as a network that works on *samples* at once."""
@@ -69,11 +82,15 @@ class NetworkBuilder:
         shape: tuple[int, ...],
         parameters: tuple[Parameter, ...] = (),
         in_place: bool = False,
+        split: Split | None = None,
     ) -> Tensor:
         """Append *operator*; return its result of *shape*."""
         number = len(self._elements)
         self._elements.append(prod(shape))
-        self._layers.append(Layer(name, operator, tuple(t.number for t in inputs), number, parameters, in_place))
+        read = tuple(t.number for t in inputs)
+        if self.frozen:
+            parameters = tuple(replace(p, trained=False) for p in parameters)
+        self._layers.append(Layer(name, operator, read, number, parameters, in_place, self._part, split))
         return Tensor(number, shape)
 
     def embedding_of(self, x: Tensor) -> tuple[Parameter, int]:
@@ -95,13 +112,22 @@ class NetworkBuilder:
 
     # -- layers with parameters --------------------------------------------------------
 
-    def linear(self, x: Tensor, name: str, outputs: int, *, bias: bool = True, tied: Parameter | None = None) -> Tensor:
+    def linear(
+        self,
+        x: Tensor,
+        name: str,
+        outputs: int,
+        *,
+        bias: bool = True,
+        tied: Parameter | None = None,
+        split: Split | None = None,
+    ) -> Tensor:
         """Return a linear layer of the last dimension; *tied* is a weight that another layer has too."""
         inputs = x.shape[-1]
         weight = tied or Parameter(f"{name}.weight", inputs * outputs)
         parameters = (weight, Parameter(f"{name}.bias", outputs)) if bias else (weight,)
         operator = ops.Linear(prod(x.shape[:-1]), inputs, outputs, bias)
-        return self.add_layer(name, operator, (x,), (*x.shape[:-1], outputs), parameters)
+        return self.add_layer(name, operator, (x,), (*x.shape[:-1], outputs), parameters, split=split)
 
     def conv(
         self,
@@ -132,6 +158,8 @@ class NetworkBuilder:
 
     def batch_norm(self, x: Tensor, name: str) -> Tensor:
         """Return the normalisation of each channel."""
+        if self.constant_norms:
+            return self.elementwise(f"{name}.add", "add_scalar", self.elementwise(f"{name}.mul", "mul_scalar", x))
         batch, channels, height, width = x.shape
         parameters = Parameter(f"{name}.weight", channels), Parameter(f"{name}.bias", channels)
         return self.add_layer(name, ops.BatchNorm(batch, channels, height, width), (x,), x.shape, parameters)
@@ -235,8 +263,10 @@ class NetworkBuilder:
     ) -> Tensor:
         """Return fused attention of ``(batch, heads, length, size)``, as ``(batch, length, heads * size)``."""
         batch, heads, q_length, size = query.shape
-        operator = ops.Attention(batch, heads, q_length, key.shape[2], size, key.shape[1], causal, library)
-        return self.add_layer(name, operator, (query, key, value), (batch, q_length, heads * size))
+        of_values = value.shape[3]
+        other = 0 if of_values == size else of_values
+        operator = ops.Attention(batch, heads, q_length, key.shape[2], size, key.shape[1], causal, library, other)
+        return self.add_layer(name, operator, (query, key, value), (batch, q_length, heads * of_values))
 
     def cross_entropy(self, logits: Tensor, name: str = "loss") -> Tensor:
         """Return the mean loss of the last dimension against labels that are fed in."""

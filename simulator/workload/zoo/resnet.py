@@ -12,7 +12,7 @@ from functools import partial
 
 from simulator.workload.zoo.builder import NetworkBuilder, Tensor
 
-__all__ = ["RESNET_BLOCKS", "resnet", "resnet_cifar", "resnet_small_image"]
+__all__ = ["RESNET_BLOCKS", "resnet", "resnet_cifar", "resnet_small_image", "resnet_stages"]
 
 RESNET_BLOCKS = {
     18: (2, 2, 2, 2),
@@ -23,10 +23,30 @@ RESNET_BLOCKS = {
     200: (3, 24, 36, 3),
 }
 _FIRST_BOTTLENECK = 50
+_STRIDES = (1, 2, 2, 2)
 
 
 def resnet(b: NetworkBuilder, x: Tensor, classes: int, depth: int, *, groups: int = 1, group_width: int = 64) -> Tensor:
     """Return the logits of ResNet or, with *groups*, ResNeXt."""
+    stages = resnet_stages(b, x, depth, groups=groups, group_width=group_width)
+    return _head(b, stages[-1], classes)
+
+
+def resnet_stages(
+    b: NetworkBuilder,
+    x: Tensor,
+    depth: int,
+    *,
+    strides: Sequence[int] = _STRIDES,
+    groups: int = 1,
+    group_width: int = 64,
+    frozen: int = 0,
+) -> list[Tensor]:
+    """Return the result of each stage, of which there are as many as *strides*.
+
+    *frozen*: in so many of them, and then before them, nothing is trained.
+    """
+    b.frozen = frozen > 0
     x = b.conv(x, "conv1", 64, 7, stride=2, pad=3)
     x = b.relu(b.batch_norm(x, "bn1"), "relu")
     x = b.pool(x, "maxpool", 3, stride=2, pad=1)
@@ -34,13 +54,14 @@ def resnet(b: NetworkBuilder, x: Tensor, classes: int, depth: int, *, groups: in
     def bottleneck(b: NetworkBuilder, x: Tensor, name: str, planes: int, stride: int) -> Tensor:
         return _bottleneck(b, x, name, planes, stride, planes * group_width // 64 * groups, groups)
 
-    return _stages(b, x, classes, 64, RESNET_BLOCKS[depth], _basic if depth < _FIRST_BOTTLENECK else bottleneck)
+    block = _basic if depth < _FIRST_BOTTLENECK else bottleneck
+    return _stages(b, x, 64, RESNET_BLOCKS[depth][: len(strides)], block, strides, frozen)
 
 
 def resnet_small_image(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
     """Return the logits of ResNet-18 for small images: a 3x3 stem that keeps the size, no max-pool."""
     x = b.relu(b.batch_norm(b.conv(x, "conv1", 64, 3, pad=1), "bn1"), "relu")
-    return _stages(b, x, classes, 64, RESNET_BLOCKS[18], _basic)
+    return _head(b, _stages(b, x, 64, RESNET_BLOCKS[18], _basic)[-1], classes)
 
 
 def resnet_cifar(b: NetworkBuilder, x: Tensor, classes: int, depth: int) -> Tensor:
@@ -50,16 +71,30 @@ def resnet_cifar(b: NetworkBuilder, x: Tensor, classes: int, depth: int) -> Tens
     zeros (the paper's option A).
     """
     x = b.relu(b.batch_norm(b.conv(x, "conv1", 16, 3, pad=1), "bn1"), "relu")
-    return _stages(b, x, classes, 16, 3 * ((depth - 2) // 6,), partial(_basic, padded=True))
+    return _head(b, _stages(b, x, 16, 3 * ((depth - 2) // 6,), partial(_basic, padded=True))[-1], classes)
 
 
 def _stages(
-    b: NetworkBuilder, x: Tensor, classes: int, planes: int, blocks: Sequence[int], block: Callable[..., Tensor]
-) -> Tensor:
-    """Return the logits after stages of so many *blocks*, each with twice the planes of the one before."""
+    b: NetworkBuilder,
+    x: Tensor,
+    planes: int,
+    blocks: Sequence[int],
+    block: Callable[..., Tensor],
+    strides: Sequence[int] = _STRIDES,
+    frozen: int = 0,
+) -> list[Tensor]:
+    """Return the results of stages of so many *blocks*, each with twice the planes of the one before."""
+    found = []
     for stage, n_blocks in enumerate(blocks):
+        b.frozen = stage < frozen
         for i in range(n_blocks):
-            x = block(b, x, f"layer{stage + 1}.{i}", planes << stage, 2 if stage and not i else 1)
+            x = block(b, x, f"layer{stage + 1}.{i}", planes << stage, 1 if i else strides[stage])
+        found.append(x)
+    b.frozen = False
+    return found
+
+
+def _head(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
     return b.linear(b.flatten(b.adaptive_avg_pool(x, "avgpool")), "fc", classes)
 
 

@@ -33,9 +33,26 @@ _WORDS: tuple[tuple[str, str], ...] = (
     (r"gpt3-(.+)", "GPT-3 {0}, GPT-2's code"),
     ("gpt2", "GPT-2, Hugging Face"),
     ("gpt$", "GPT of Megatron-LM; sizes as wanted"),
+    (r"megatron-(.+)", "GPT of Megatron-LM's papers, {0}"),
     (r"opt-(.+)", "OPT {0}, Hugging Face"),
     (r"mpt-(.+)", "MPT {0}, llm-foundry"),
+    (r"bloom-(.+)", "BLOOM {0}, Hugging Face"),
     (r"llama(\d?)-(.+)", "Llama {0} {1}"),
+    (r"t5-(.+)", "T5 {0}, Hugging Face"),
+    (r"vit-(.)(\d+)", "vision transformer {0}, patches of {1}"),
+    ("mask-rcnn", "Mask R-CNN on a pyramid of ResNet-50, torchvision"),
+    ("waveglow", "speech by flows, NVIDIA's DeepLearningExamples"),
+    ("gnmt", "translation by LSTMs, NVIDIA's DeepLearningExamples"),
+    ("ncf", "NeuMF for MovieLens 20M, NVIDIA's DeepLearningExamples"),
+    ("unet3d", "U-Net of volumes, MLPerf"),
+    ("unet", "U-Net of images, NVIDIA's DeepLearningExamples"),
+    (r"ssd-resnet(.+)", "SSD300 on ResNet-{0}, NVIDIA's DeepLearningExamples"),
+    (r"internlm-(.+)", "InternLM {0}"),
+    (r"qwen([\d.]*)-(.+)", "Qwen {0} {1}"),
+    (r"mixtral-(.+)", "Mixtral {0}, experts"),
+    (r"deepseek-(v\d)(.*)", "DeepSeek {0}{1}, experts and latent attention"),
+    ("kimi-k2", "Kimi K2, experts and latent attention"),
+    (r"nemotron3-(.+)", "Nemotron-3 {0}"),
     (r"nemotron4-(.+)", "Nemotron-4 {0}"),
 )
 
@@ -45,6 +62,6 @@ def described(name: str) -> str:
     for pattern, words in _WORDS:
         match = re.match(pattern, name)
         if match is not None:
-            sizes = [size.upper() if re.search(r"\d[bm]$|^xl$", size) else size for size in match.groups()]
+            sizes = [size.upper() if re.search(r"\d[bmt]$|^xl$", size) else size for size in match.groups()]
             return " ".join(words.format(*sizes).split())
     return ""

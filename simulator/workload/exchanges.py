@@ -1,0 +1,43 @@
+"""Which layers of a divided network wait for which exchanges.
+
+Layers run one after the other on a device, exchanges beside them: so a layer waits for those that bring what it reads.
+"""
+
+from __future__ import annotations
+
+from simulator.workload.network import Network, once
+from simulator.workload.operators import Exchange
+
+__all__ = ["backward_needs", "forward_needs"]
+
+
+@once
+def forward_needs(network: Network) -> dict[str, tuple[str, ...]]:
+    """Return for each layer the exchanges of the forward pass that bring what it reads."""
+    brought: dict[int, tuple[str, ...]] = {}  # by tensor
+    found: dict[str, tuple[str, ...]] = {}
+    for layer in network.layers:
+        needs = tuple(dict.fromkeys(name for tensor in layer.inputs for name in brought.get(tensor, ())))
+        if needs:
+            found[layer.name] = needs
+        if isinstance(layer.operator, Exchange):
+            brought[layer.output] = (layer.name,) if layer.operator.forward is not None else needs
+        else:
+            brought.pop(layer.output, None)
+    return found
+
+
+@once
+def backward_needs(network: Network) -> dict[str, tuple[str, ...]]:
+    """Return for each layer the exchanges of the backward pass that bring the gradient of its result."""
+    brought: dict[int, dict[str, None]] = {}
+    found: dict[str, tuple[str, ...]] = {}
+    for layer in reversed(network.layers):
+        needs = tuple(brought.pop(layer.output, ()))
+        if needs:
+            found[layer.name] = needs
+        if isinstance(layer.operator, Exchange):
+            names = (layer.name,) if layer.operator.backward is not None else needs
+            for tensor in layer.inputs:
+                brought.setdefault(tensor, {}).update(dict.fromkeys(names))
+    return found

@@ -1,0 +1,148 @@
+"""The keys of a ``config.json``, read one by one: :class:`Config`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.topology.yaml_source import YamlSource
+
+__all__ = ["Config"]
+
+_LONGEST = 8192  # tokens of a sequence where nothing is said: models are trained on fewer than they can read
+_MOST = 10**9
+# What a step's time does not depend on.
+_TIMELESS = """
+_name_or_path activation_dropout architectures attention_softmax_in_fp32 auto_map aux_loss_alpha bias_dropout_fusion
+bos_token_id chunk_size_feed_forward classifier_dropout decoder_start_token_id dense_act_fn dtype encoder_stride
+eos_token_id ep_size finetuning_task gradient_checkpointing hidden_dropout_prob id2label image_processor_type
+init_config init_device init_std initializer_factor initializer_range is_decoder is_encoder_decoder is_gated_act
+keys_to_ignore_at_inference label2id layer_norm_eps layer_norm_epsilon layer_types layerdrop logit_scale mask_token_id
+masked_softmax_fusion max_window_layers model_type n_group name_or_path norm_eps norm_topk_prob offset_alibi
+output_attentions output_hidden_states output_past output_router_logits pad_token_id pooler_act pooler_output_size
+position_embedding_type prefix pretraining_tp problem_type relative_attention_max_distance return_dict rms_norm_eps
+rope_interleave rope_parameters rope_scaling rope_theta rotary_emb_base routed_scaling_factor router_aux_loss_coef
+router_jitter_noise scale_attn_weights scoring_func sep_token_id seq_aux seq_length skip_bias_add skip_bias_add_qkv
+slow_but_exact summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
+task_specific_params tokenizer_class tokenizer_name topk_group topk_method torch_dtype torchscript
+transformers_version unk_token unk_token_id use_bfloat16 use_cache verbose
+"""
+# A key that is not known asks for nothing where it is one of these.
+_OFF: tuple[Any, ...] = (
+    None,
+    False,
+    0,
+    0.0,
+    [],
+    {},
+    "",
+)
+
+
+class Config:
+    """The keys of a file: what is read, what is wrong with it, and remarks.
+
+    ``length``: tokens of a sequence where they are said.
+    """
+
+    def __init__(self, source: YamlSource, length: int | None) -> None:
+        self._source = source
+        self._data: Mapping[str, Any] = source.data
+        self._read: set[str] = set()
+        self._faults: list[Fault] = []
+        self.length = length
+        self.notes: list[Fault] = []
+
+    def size(self, *names: str, default: int | None = None, least: int = 1) -> int:
+        """Return the whole number under the first of *names* that is there; *default* where none is, or null."""
+        name = self._name(names)
+        value = self._data.get(name)
+        if value is None and default is not None:
+            return default
+        if value is None:
+            self._faults.append(self._source.fault((), f"{self._data['model_type']} needs the key '{name}'"))
+        elif not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MOST:
+            self.refuse(name, f"must be a whole number, {least} to {_MOST}; got {one_line(value, 40)}")
+        else:
+            return value
+        return 1
+
+    def flag(self, name: str, default: bool) -> bool:
+        """Return whether *name* is true."""
+        value = self.value(name, default)
+        if not isinstance(value, bool):
+            self.refuse(name, f"must be true or false; got {one_line(value, 40)}")
+        return bool(value)
+
+    def value(self, name: str, default: Any = None) -> Any:
+        """Return what stands under *name*; *default* where it is not there, or null."""
+        self._read.add(name)
+        value = self._data.get(name)
+        return default if value is None else value
+
+    def only(self, name: str, allowed: Any, default: Any = None) -> None:
+        """Refuse what stands under *name* where it is none of *allowed*: another network."""
+        allowed = allowed if isinstance(allowed, tuple) else (allowed,)
+        value = self.value(name, allowed[0] if default is None else default)
+        if value not in allowed:
+            words = " or ".join(map(_shown, allowed))
+            self.refuse(name, f"{_shown(value)} is not modelled; {words} is")
+
+    def usual(self, name: str, allowed: Any, default: Any = None) -> None:
+        """Remark where what stands under *name* is none of *allowed*, the first of which is simulated."""
+        allowed = allowed if isinstance(allowed, tuple) else (allowed,)
+        value = self.value(name, allowed[0] if default is None else default)
+        if value not in allowed:
+            self.note(name, f"{_shown(value)} is not modelled; simulated as {_shown(allowed[0])}")
+
+    def refuse(self, name: str, message: str) -> None:
+        """Tell a fault of the key *name*."""
+        self._faults.append(self._source.fault((name,), f"{name}: {message}"))
+
+    def note(self, name: str, message: str) -> None:
+        """Remark on the key *name*."""
+        self.notes.append(self._source.fault((name,), f"{name}: {message}"))
+
+    def tokens(self, positions: int, name: str) -> int:
+        """Return how long sequences are where nothing is said: *positions* (under *name*), at most 8,192."""
+        if positions > _LONGEST and self.length is None:
+            self.note(name, f"sequences of {_LONGEST:,} tokens are simulated; --seq-len says another length")
+        return min(positions, _LONGEST)
+
+    def window(self, length: int) -> None:
+        """Remark where queries see fewer tokens than a sequence has."""
+        uses = self.flag(
+            "use_sliding_window", self._data["model_type"] not in ("qwen2", "qwen3", "qwen2_moe", "qwen3_moe")
+        )
+        window = self.size("sliding_window", default=_MOST)
+        if uses and window < (self.length or length):
+            self.note("sliding_window", f"{window:,} is not modelled; attention reads all tokens")
+
+    def finish(self) -> None:
+        """Remark on keys that nobody has read; raises InputError with all faults."""
+        for name, value in self._data.items():
+            self._unread(name, value)
+        if self._faults:
+            raise InputError(sorted(set(self._faults), key=lambda fault: (fault.line, fault.column, fault.message)))
+
+    def _unread(self, name: str, value: Any) -> None:
+        if name in self._read or name in _TIMELESS.split() or any(value is each or value == each for each in _OFF):
+            return
+        if name == "quantization_config":
+            self.note(name, "is not modelled; parameters are in the format of --precision")
+            return
+        hint = nearest(name, self._read, listed=0)
+        near = f"; {hint}" if hint.startswith("did") else ""
+        message = f"{one_line(name, 60)}: is not known and has no effect{near}"
+        self.notes.append(self._source.fault((name,), message, key=True))
+
+    def _name(self, names: tuple[str, ...]) -> str:
+        self._read.update(names)
+        return next((name for name in names if self._data.get(name) is not None), names[0])
+
+
+def _shown(value: Any) -> str:
+    """Return *value* as the file writes it."""
+    return one_line(json.dumps(value), 60)

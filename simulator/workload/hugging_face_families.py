@@ -1,0 +1,357 @@
+"""The families of models that a ``config.json`` of Hugging Face may name, each with the keys it reads.
+
+Keys and their defaults are those of transformers' configuration classes (``GPT2Config``, ``LlamaConfig``, ...).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from simulator.errors import one_line
+from simulator.workload.hugging_face_config import Config
+from simulator.workload.zoo.bert import Encoder, encoder
+from simulator.workload.zoo.entry import Entry
+from simulator.workload.zoo.language import tokens_entry
+from simulator.workload.zoo.registry import vit_entry
+from simulator.workload.zoo.sizes import Decoder, Latent, Mixture
+from simulator.workload.zoo.t5 import T5, t5
+from simulator.workload.zoo.transformer import decoder
+
+__all__ = ["FAMILIES"]
+
+
+def _drops(c: Config, *names: str) -> int:
+    """Return 1 where what parts add is dropped in training; remarks where some of *names* are 0 and others not."""
+    rates = {name: c.value(name, 0.1) for name in names}
+    if len({bool(rate) for rate in rates.values()}) > 1:
+        name = next(name for name, rate in rates.items() if not rate)
+        c.note(name, "0 is not modelled beside others that are not; simulated with dropout")
+    return int(any(rates.values()))
+
+
+def _gpt2(c: Config) -> Entry:
+    positions = c.size("n_positions", "n_ctx", default=1024)
+    sizes = Decoder(
+        "gpt2",
+        c.size("n_embd", default=768),
+        c.size("n_head", default=12),
+        c.size("n_layer", default=12),
+        c.size("vocab_size", default=50257),
+        positions,
+        inner=c.size("n_inner", default=0),
+        tied=int(c.flag("tie_word_embeddings", True)),
+        dropout=_drops(c, "resid_pdrop", "embd_pdrop"),
+    )
+    c.value("attn_pdrop")  # of the weights, which fused attention drops at no cost
+    c.usual("activation_function", ("gelu_new", "gelu_pytorch_tanh"))
+    for name in ("add_cross_attention", "scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn"):
+        c.only(name, False)
+    return tokens_entry(decoder, c.tokens(positions, "n_positions"), sizes)
+
+
+def _opt(c: Config) -> Entry:
+    hidden = c.size("hidden_size", default=768)
+    positions = c.size("max_position_embeddings", default=2048)
+    words = c.size("word_embed_proj_dim", default=hidden)
+    first = c.flag("do_layer_norm_before", True)
+    sizes = Decoder(
+        "opt",
+        hidden,
+        c.size("num_attention_heads", default=12),
+        c.size("num_hidden_layers", default=12),
+        c.size("vocab_size", default=50272),
+        positions,
+        inner=c.size("ffn_dim", default=3072),
+        spare_positions=2,
+        word_size=words if words != hidden else 0,
+        norm_last=not first,
+        tied=int(c.flag("tie_word_embeddings", True)),
+        dropout=_drops(c, "dropout"),
+    )
+    c.value("attention_dropout")
+    c.usual("activation_function", "relu")
+    c.only("enable_bias", True)
+    c.only("layer_norm_elementwise_affine", True)
+    if first:
+        c.only("_remove_final_layer_norm", False)
+    return tokens_entry(decoder, c.tokens(positions, "max_position_embeddings"), sizes)
+
+
+def _mpt(c: Config) -> Entry:
+    length = c.size("max_seq_len", default=2048)
+    attention = c.value("attn_config", {})
+    if not isinstance(attention, dict):
+        c.refuse("attn_config", f"must be a mapping; got {one_line(attention, 40)}")
+        attention = {}
+    if not attention.get("alibi", True):
+        c.refuse("attn_config", "alibi: false is not modelled by transformers either; true is")
+    for name in ("qk_ln", "clip_qkv", "prefix_lm"):
+        if attention.get(name):
+            c.note("attn_config", f"{name} is not modelled")
+    hidden = c.size("d_model", default=2048)
+    ratio = c.size("expansion_ratio", default=4)
+    sizes = Decoder(
+        "mpt",
+        hidden,
+        c.size("n_heads", default=16),
+        c.size("n_layers", default=24),
+        c.size("vocab_size", default=50368),
+        inner=ratio * hidden,
+        attention="fused",
+        tied=int(c.flag("tie_word_embeddings", True)),
+        biases=not c.flag("no_bias", True),
+        alibi=True,
+    )
+    c.only("no_bias", True)
+    c.only("norm_type", "low_precision_layernorm")
+    for name in ("learned_pos_emb", "resid_pdrop", "emb_pdrop", "embedding_fraction", "fc_type", "ffn_config"):
+        c.value(name)  # what transformers reads of none of them
+    return tokens_entry(decoder, c.tokens(length, "max_seq_len"), sizes)
+
+
+def _bloom(c: Config) -> Entry:
+    sizes = Decoder(
+        "bloom",
+        c.size("hidden_size", "n_embed", default=64),
+        c.size("n_head", "num_attention_heads", default=8),
+        c.size("n_layer", "num_hidden_layers", default=2),
+        c.size("vocab_size", default=250880),
+        tied=int(c.flag("tie_word_embeddings", True)),
+    )
+    c.usual("apply_residual_connection_post_layernorm", False)
+    c.value("hidden_dropout")
+    c.value("attention_dropout")
+    return tokens_entry(decoder, 2048, sizes)
+
+
+def _llama_sizes(c: Config, *, head_size: int | None = None, kv_heads: int | None = None) -> dict[str, Any]:
+    """Return what all of Llama's kind have; *head_size* and *kv_heads*: where no key says them."""
+    hidden, heads = c.size("hidden_size"), c.size("num_attention_heads")
+    own = hidden // heads
+    size = c.size("head_dim", default=head_size or own)
+    c.usual("hidden_act", ("silu", "swish"))
+    c.usual("attention_dropout", 0.0)
+    for name in ("partial_rotary_factor", "rotary_pct"):
+        c.usual(name, 1.0)
+    c.only("mlp_bias", False)
+    return {
+        "family": "llama",
+        "hidden": hidden,
+        "heads": heads,
+        "layers": c.size("num_hidden_layers"),
+        "vocabulary": c.size("vocab_size"),
+        "kv_heads": c.size("num_key_value_heads", default=kv_heads or heads),
+        "head_size": 0 if size == own and not hidden % heads else size,
+        "attention": "fused",
+        "tied": int(c.flag("tie_word_embeddings", False)),
+    }
+
+
+def _of_llama(c: Config, sizes: Decoder) -> Entry:
+    length = c.tokens(c.size("max_position_embeddings", default=2048), "max_position_embeddings")
+    c.window(length)
+    return tokens_entry(decoder, length, sizes)
+
+
+def _llama(c: Config) -> Entry:
+    bias = c.flag("attention_bias", False)
+    inner = c.size("intermediate_size")
+    return _of_llama(c, Decoder(**_llama_sizes(c), inner=inner, qkv_bias=bias, out_bias=bias))
+
+
+def _mistral(c: Config) -> Entry:
+    c.only("attention_bias", False)
+    return _of_llama(c, Decoder(**_llama_sizes(c, kv_heads=8), inner=c.size("intermediate_size")))
+
+
+def _qwen2(c: Config) -> Entry:
+    return _of_llama(c, Decoder(**_llama_sizes(c), inner=c.size("intermediate_size"), qkv_bias=True))
+
+
+def _qwen3(c: Config) -> Entry:
+    bias = c.flag("attention_bias", False)
+    sizes = _llama_sizes(c, head_size=128)
+    inner = c.size("intermediate_size")
+    return _of_llama(c, Decoder(**sizes, inner=inner, qkv_bias=bias, out_bias=bias, qk_norm=True))
+
+
+def _mixtral(c: Config) -> Entry:
+    sizes = Mixture(
+        **_llama_sizes(c, kv_heads=8),
+        experts=c.size("num_local_experts", default=8),
+        chosen=c.size("num_experts_per_tok", default=2),
+        expert_inner=c.size("intermediate_size"),
+    )
+    return _of_llama(c, sizes)
+
+
+def _dense_layers(c: Config) -> int:
+    """Return how many blocks have no experts, those that come first; refuses any others."""
+    c.only("decoder_sparse_step", 1)
+    dense = c.value("mlp_only_layers", [])
+    if dense != list(range(len(dense) if isinstance(dense, list) else 0)):
+        c.refuse("mlp_only_layers", f"{one_line(dense, 40)} is not modelled; the first layers (0, 1, ...) or none are")
+        return 0
+    return len(dense)
+
+
+def _qwen2_moe(c: Config) -> Entry:
+    sizes = Mixture(
+        **_llama_sizes(c),
+        inner=c.size("intermediate_size", default=5632),
+        qkv_bias=c.flag("qkv_bias", True),
+        experts=c.size("num_experts", default=60),
+        chosen=c.size("num_experts_per_tok", default=4),
+        expert_inner=c.size("moe_intermediate_size", default=1408),
+        shared_inner=c.size("shared_expert_intermediate_size", default=5632),
+        shared_gate=True,
+        dense_layers=_dense_layers(c),
+    )
+    return _of_llama(c, sizes)
+
+
+def _qwen3_moe(c: Config) -> Entry:
+    bias = c.flag("attention_bias", False)
+    sizes = Mixture(
+        **_llama_sizes(c),
+        inner=c.size("intermediate_size", default=6144),
+        qkv_bias=bias,
+        out_bias=bias,
+        qk_norm=True,
+        experts=c.size("num_experts", default=128),
+        chosen=c.size("num_experts_per_tok", default=8),
+        expert_inner=c.size("moe_intermediate_size", default=768),
+        dense_layers=_dense_layers(c),
+    )
+    return _of_llama(c, sizes)
+
+
+def _deepseek(c: Config) -> Entry:
+    of_v3 = c.value("model_type") != "deepseek_v2"
+    c.value("num_key_value_heads")  # latent attention has as many as heads
+    c.value("head_dim")
+    c.value("qk_head_dim")
+    c.only("attention_bias", False)
+    c.only("moe_layer_freq", 1)
+    c.only("mlp_bias", False)
+    c.usual("hidden_act", ("silu", "swish"))
+    c.usual("attention_dropout", 0.0)
+    if c.value("num_nextn_predict_layers"):
+        c.note("num_nextn_predict_layers", "layers that predict a second token are not modelled")
+    expert_inner = c.size("moe_intermediate_size", default=2048 if of_v3 else 1407)
+    sizes = Latent(
+        "llama",
+        c.size("hidden_size"),
+        c.size("num_attention_heads"),
+        c.size("num_hidden_layers"),
+        c.size("vocab_size"),
+        inner=c.size("intermediate_size"),
+        attention="fused",
+        tied=int(c.flag("tie_word_embeddings", False)),
+        experts=c.size("n_routed_experts", "num_local_experts", default=256 if of_v3 else 64),
+        chosen=c.size("num_experts_per_tok", default=8 if of_v3 else 6),
+        expert_inner=expert_inner,
+        shared_inner=expert_inner * c.size("n_shared_experts", default=1 if of_v3 else 2, least=0),
+        dense_layers=c.size("first_k_dense_replace", default=3 if of_v3 else 0, least=0),
+        query_rank=c.size("q_lora_rank", default=0),
+        kv_rank=c.size("kv_lora_rank", default=512),
+        plain_size=c.size("qk_nope_head_dim", default=128),
+        rotary_size=c.size("qk_rope_head_dim", default=64),
+        value_size=c.size("v_head_dim", default=128),
+    )
+    return _of_llama(c, sizes)
+
+
+def _t5(c: Config) -> Entry:
+    layers = c.size("num_layers", default=6)
+    sizes = T5(
+        c.size("d_model", default=512),
+        c.size("num_heads", default=8),
+        layers,
+        c.size("d_ff", default=2048),
+        c.size("d_kv", default=64),
+        c.size("vocab_size", default=32128),
+    )
+    c.only("num_decoder_layers", layers)
+    c.only("relative_attention_num_buckets", 32)
+    c.only("feed_forward_proj", "relu")
+    c.only("tie_word_embeddings", True)
+    if not c.value("dropout_rate", 0.1):
+        c.note("dropout_rate", "0 is not modelled; simulated with dropout")
+    return tokens_entry(t5, c.size("n_positions", default=512), sizes)
+
+
+_BERT_HEADS = {
+    "BertForPreTraining": "pretraining",
+    "BertForQuestionAnswering": "question-answering",
+    "BertForSequenceClassification": "classification",
+    "BertModel": "none",
+}
+
+
+def _bert(c: Config) -> Entry:
+    hidden = c.size("hidden_size", default=768)
+    positions = c.size("max_position_embeddings", default=512)
+    named = c.value("architectures", [])
+    head = _BERT_HEADS.get(named[0] if isinstance(named, list) and named else "", "auto")
+    if head == "auto" and named:
+        c.note("architectures", f"{one_line(named[0], 40)} is simulated with the head of BertForPreTraining")
+    sizes = Encoder(
+        hidden,
+        c.size("num_attention_heads", default=12),
+        c.size("num_hidden_layers", default=12),
+        c.size("vocab_size", default=30522),
+        positions,
+        head=head,  # type: ignore[arg-type]
+    )
+    c.only("intermediate_size", 4 * hidden, 3072)
+    c.only("type_vocab_size", 2)
+    c.only("position_embedding_type", "absolute")
+    c.usual("hidden_act", "gelu")
+    c.only("tie_word_embeddings", True)
+    c.only("is_decoder", False)
+    if not c.value("hidden_dropout_prob", 0.1):
+        c.note("hidden_dropout_prob", "0 is not modelled; simulated with dropout")
+    c.value("attention_probs_dropout_prob")
+    return tokens_entry(encoder, positions, sizes)
+
+
+def _vit(c: Config) -> Entry:
+    hidden = c.size("hidden_size", default=768)
+    sizes = (
+        c.size("patch_size", default=16),
+        hidden,
+        c.size("num_attention_heads", default=12),
+        c.size("num_hidden_layers", default=12),
+    )
+    c.only("intermediate_size", 4 * hidden, 3072)
+    c.only("qkv_bias", True)
+    c.usual("hidden_act", "gelu")
+    c.value("attention_probs_dropout_prob")
+    c.value("hidden_dropout_prob")
+    labels = c.value("id2label", {"0": "", "1": ""})
+    classes = c.size("num_labels", default=len(labels) if isinstance(labels, dict) and labels else 2)
+    image = c.size("image_size", default=224)
+    return vit_entry(sizes, image, c.size("num_channels", default=3), classes)
+
+
+FAMILIES: dict[str, Callable[[Config], Entry]] = {
+    "gpt2": _gpt2,
+    "opt": _opt,
+    "mpt": _mpt,
+    "bloom": _bloom,
+    "llama": _llama,
+    "mistral": _mistral,
+    "qwen2": _qwen2,
+    "qwen3": _qwen3,
+    "mixtral": _mixtral,
+    "qwen2_moe": _qwen2_moe,
+    "qwen3_moe": _qwen3_moe,
+    "deepseek_v2": _deepseek,
+    "deepseek_v3": _deepseek,
+    "kimi_k2": _deepseek,
+    "t5": _t5,
+    "bert": _bert,
+    "vit": _vit,
+}

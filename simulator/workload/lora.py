@@ -1,0 +1,58 @@
+"""Low-rank adapters: a network whose weights are frozen, with small trained layers beside its linear ones.
+
+Hu et al., "LoRA", arXiv 2106.09685, section 4.1, as Hugging Face's PEFT runs it: ``W x + s B (A x)``, each operation a
+kernel.  Only A and B are trained; frozen weights have no gradients, no state of the optimiser, and no copy in fp32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal, get_args
+
+from simulator.workload.network import Layer, Network, Parameter, Part
+from simulator.workload.operators import Elementwise, Linear
+
+__all__ = ["LORA_LAYERS", "LoraLayers", "with_lora"]
+
+LoraLayers = Literal["attention", "all"]
+LORA_LAYERS: tuple[LoraLayers, ...] = get_args(LoraLayers)
+_PARTS: dict[LoraLayers, tuple[Part, ...]] = {"attention": ("attention",), "all": ("attention", "feed-forward")}
+
+
+def with_lora(network: Network, rank: int, layers: LoraLayers = "attention") -> Network:
+    """Return *network* with adapters of *rank* beside the linear layers of its blocks.
+
+    *layers*: those of attention alone (MLPerf's fine-tuning of Llama 2 70B), or of feed-forward layers too (Dettmers et
+    al., arXiv 2305.14314, section 4), of which experts have none.
+    """
+    elements = list(network.elements)
+    found: list[Layer] = []
+    for layer in network.layers:
+        frozen = replace(layer, parameters=tuple(replace(p, trained=False) for p in layer.parameters))
+        adapted = isinstance(layer.operator, Linear) and layer.split is not None and layer.part in _PARTS[layers]
+        found += _adapted(frozen, rank, elements) if adapted else [frozen]
+    return replace(network, layers=tuple(found), elements=tuple(elements))
+
+
+def _adapted(layer: Layer, rank: int, elements: list[int]) -> list[Layer]:
+    """Return *layer*, its adapter, and their sum; adds the tensors between them to *elements*."""
+    operator = layer.operator
+    assert isinstance(operator, Linear)
+    rows, inputs, outputs, size = operator.rows, operator.inputs, operator.outputs, operator.output_elements
+    base, inner, beside, scaled = range(len(elements), len(elements) + 4)
+    elements += [size, rows * rank, size, size]
+
+    def linear(letter: str, read: int, sizes: tuple[int, int], written: int, divided: bool) -> Layer:
+        name = f"{layer.name}.lora_{letter}"
+        weight = Parameter(f"{name}.weight", sizes[0] * sizes[1])
+        split = layer.split if divided else None
+        return Layer(name, Linear(rows, *sizes, bias=False), (read,), written, (weight,), part=layer.part, split=split)
+
+    scale, add = Elementwise("mul_scalar", size), Elementwise("add", size, 2)
+    return [
+        replace(layer, output=base),
+        linear("a", layer.inputs[0], (inputs, rank), inner, layer.split == "rows"),
+        linear("b", inner, (rank, outputs), beside, layer.split == "columns"),
+        Layer(f"{layer.name}.lora_scale", scale, (beside,), scaled, part=layer.part),
+        Layer(f"{layer.name}.lora_add", add, (base, scaled), layer.output, part=layer.part),
+    ]

@@ -1,0 +1,111 @@
+"""Context parallelism: each sequence divided among ranks; keys and values go round (ring attention).
+
+Each rank has two chunks of the sequence, one from either end, so that causal attention is the same work for all.  It
+attends to its own keys and values, then to those that it gets from its neighbour, while the next are under way (Liu et
+al., "Ring Attention", arXiv 2310.01889; the division of causal work is that of Transformer Engine).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from simulator.errors import InputError
+from simulator.workload.network import Layer, Network, once
+from simulator.workload.operators import (
+    Attention,
+    Copy,
+    CrossEntropy,
+    Elementwise,
+    Embedding,
+    Exchange,
+    LayerNorm,
+    Linear,
+    MatMul,
+    Operator,
+    Reduction,
+    Softmax,
+)
+
+__all__ = ["context_split"]
+
+
+@once
+def context_split(network: Network, ranks: int) -> Network:
+    """Return what one of *ranks* computes of *network*; raises InputError where its sequences cannot be divided."""
+    if ranks == 1:
+        return network
+    if not any(isinstance(layer.operator, Attention) for layer in network.layers):
+        why = "compute attention in one kernel: --set attention=fused" if network.tokens else "it reads no sequences"
+        raise InputError(f"--parallel: cp={ranks} does not divide {network.name}: {why}")
+    return _Ring(network, ranks).run()
+
+
+class _Ring:
+    def __init__(self, network: Network, ranks: int) -> None:
+        self._network = network
+        self._ranks = ranks
+        self._layers: list[Layer] = []
+        self._elements = [self._part(n) for n in network.elements]
+
+    def run(self) -> Network:
+        for layer in self._network.layers:
+            if isinstance(layer.operator, Attention):
+                self._attend(layer, layer.operator)
+            else:
+                self._layers.append(replace(layer, operator=self._rows_of(layer.operator, layer.name)))
+        return replace(self._network, layers=tuple(self._layers), elements=tuple(self._elements))
+
+    def _part(self, count: int) -> int:
+        return count // self._ranks if count % self._ranks == 0 else count
+
+    def _rows_of(self, operator: Operator, name: str) -> Operator:
+        match operator:
+            case Linear() | LayerNorm() | Softmax() | Embedding() | CrossEntropy() | Reduction():
+                return replace(operator, rows=self._part(operator.rows))
+            case Elementwise() | Copy():
+                return replace(operator, elements=self._part(operator.elements))
+            case Exchange():
+                elements, output = self._part(operator.elements), self._part(operator.output_elements)
+                return replace(operator, elements=elements, output_elements=output)
+            case MatMul():
+                raise InputError(f"--parallel: cp={self._ranks} cannot divide {name}, a product of whole sequences")
+        return operator
+
+    def _attend(self, layer: Layer, operator: Attention) -> None:
+        """Add the attention to a rank's own keys and values, and to those of each other as they come round."""
+        n, length = self._ranks, operator.key_length
+        pieces = 2 * n if operator.causal else n
+        if operator.query_length != length or length % pieces:
+            raise InputError(
+                f"--parallel: cp={n} does not divide {layer.name}, {length} long; a multiple of {pieces} does"
+            )
+        own = replace(operator, query_length=length // n, key_length=length // n)
+        other = replace(own, key_length=length // pieces, causal=False)  # of what is masked only the half is computed
+        query, keys, _ = layer.inputs
+        sent = 2 * operator.batch * (operator.kv_heads or operator.heads) * (length // n) * operator.head_size
+        exchange = Exchange("cp", "send-recv", "send-recv", sent, sent)
+        out = self._new(own.output_elements)
+        arriving = self._receive(layer, 1, keys, exchange)
+        self._layers.append(replace(layer, operator=own, output=out))
+        for number in range(1, n):
+            here = arriving
+            if number + 1 < n:  # the next are under way while these are attended to
+                arriving = self._receive(layer, number + 1, here, exchange)
+            part = self._new(own.output_elements)
+            name = f"{layer.name}.other{number}"
+            self._layers.append(Layer(name, other, (query, here, here), part))
+            total = layer.output if number + 1 == n else self._new(own.output_elements)
+            add = Elementwise("add", own.output_elements, 2)
+            self._layers.append(Layer(f"{name}.add", add, (out, part), total))
+            out = total
+
+    def _receive(self, layer: Layer, number: int, sent: int, exchange: Exchange) -> int:
+        arrived = self._new(exchange.output_elements)
+        # In place: only a rank's own are kept for the backward pass, in which the others come round again.
+        name = f"{layer.name}.receive{number}"
+        self._layers.append(Layer(name, exchange, (sent,), arrived, in_place=True))
+        return arrived
+
+    def _new(self, elements: int) -> int:
+        self._elements.append(elements)
+        return len(self._elements) - 1

@@ -1,0 +1,263 @@
+"""Tensor parallelism: each layer divided among ranks, after Shoeybi et al., "Megatron-LM" (arXiv 1909.08053).
+
+A tensor is whole on each rank, or split: by channels, heads or columns, of which each rank has some.  A product with
+something whole gives something split (its weight is split by columns), one with something split gives a sum that an
+all-reduce makes whole (by rows).  What lies between, and works on each channel or head alone, stays split; anything
+else gets its tensors gathered, as do products that a network says are not divided (routers).  So a transformer's block
+exchanges twice forward and twice backward, and so does any pair of convolutions: the rule knows no network by name.
+
+With sequence parallelism what would be whole is split by rows of the sequence, and all-reduces become a reduce-scatter
+and an all-gather (Korthikanti et al., "Reducing Activation Recomputation", arXiv 2205.05198, section 4.2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from simulator.errors import InputError
+from simulator.workload.network import Layer, Network, Parameter, block_name, once
+from simulator.workload.operators import (
+    Attention,
+    BatchNorm,
+    Conv2d,
+    Copy,
+    CrossEntropy,
+    Elementwise,
+    Embedding,
+    Exchange,
+    LayerNorm,
+    Linear,
+    MatMul,
+    Operator,
+    Pool,
+    Reduction,
+    Softmax,
+)
+
+__all__ = ["tensor_split"]
+
+# Whole on each rank; split by channels; by rows of the sequence.
+State = Literal["whole", "split", "rows"]
+_LEAST = 64  # columns a rank that are worth padding for; fewer are computed whole by all
+_BY_CHANNEL = (MatMul, Attention, Elementwise, Softmax, Copy, Pool, BatchNorm)
+
+
+@once
+def tensor_split(network: Network, ranks: int, by_rows: bool = False) -> Network:
+    """Return what one of *ranks* computes of *network*; *by_rows*: with sequence parallelism.
+
+    Raises InputError where heads or channels do not share out evenly.
+    """
+    return network if ranks == 1 else _Splitter(network, ranks, by_rows).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    state: State
+    number: int
+
+
+class _Splitter:
+    def __init__(self, network: Network, ranks: int, by_rows: bool) -> None:
+        self._network = network
+        self._ranks = ranks
+        self._rest: State = "rows" if by_rows and network.tokens else "whole"
+        self._layers: list[Layer] = []
+        self._elements = list(network.elements)
+        self._state: dict[int, State] = {}
+        self._entered: dict[int, int] = {}  # what products by columns read, by what it was made from
+        self._gathered: dict[int, int] = {}
+        self._tables = {layer.operator.vocabulary for layer in network.layers if isinstance(layer.operator, Embedding)}
+        self._says = any(layer.split is not None for layer in network.layers)
+        self._share: dict[str, int] = {}  # elements of parameters that are split, by name
+
+    def run(self) -> Network:
+        for layer in self._network.layers:
+            self._add(layer)
+        layers = [self._with_shares(layer) for layer in self._layers]
+        return replace(self._network, layers=tuple(layers), elements=tuple(self._elements))
+
+    # -- layers --------------------------------------------------------------------
+
+    def _add(self, layer: Layer) -> None:
+        operator = layer.operator
+        states = [self._of(tensor) for tensor in layer.inputs]
+        is_split = "split" in states
+        match operator:
+            case Linear() if self._is_kept_whole(layer):
+                self._as_rest(layer, states)
+            case Linear() if is_split:
+                self._by_rows(layer, replace(operator, inputs=self._part(operator.inputs, layer)))
+            case Conv2d(groups=1, transposed=False) if is_split:
+                self._by_rows(layer, replace(operator, c_in=self._part(operator.c_in, layer)))
+            case Linear() if operator.outputs % self._ranks == 0 or operator.outputs > _LEAST * self._ranks:
+                self._by_columns(layer, replace(operator, outputs=self._padded(operator.outputs)))
+            case Conv2d(groups=1, transposed=False) if operator.c_out % self._ranks == 0:
+                self._by_columns(layer, replace(operator, c_out=operator.c_out // self._ranks))
+            case Embedding() if operator.vocabulary == max(self._tables):
+                self._by_rows(layer, replace(operator, vocabulary=self._padded(operator.vocabulary)))
+            case CrossEntropy() if is_split:
+                self._loss(layer, operator)
+            case _ if is_split and isinstance(operator, _BY_CHANNEL) and self._alike(layer, states):
+                self._as_split(layer, self._divided(operator, layer))
+            case Conv2d() if is_split and operator.groups % self._ranks == 0:
+                n = self._ranks
+                groups, c_in, c_out = operator.groups // n, operator.c_in // n, operator.c_out // n
+                self._as_split(layer, replace(operator, groups=groups, c_in=c_in, c_out=c_out))
+            case LayerNorm() if is_split and self._is_by_head(operator):
+                self._as_split(layer, replace(operator, rows=operator.rows // self._ranks))
+            case _:
+                self._as_rest(layer, states)
+
+    def _is_kept_whole(self, layer: Layer) -> bool:
+        """Return whether *layer* is computed whole by all, where a network says which of its products are divided."""
+        return self._says and layer.split is None and bool(block_name(layer.name))
+
+    def _by_columns(self, layer: Layer, operator: Operator) -> None:
+        """Add a product of something whole, which gives something split."""
+        inputs = (self._enter(layer.inputs[0], layer), *layer.inputs[1:])
+        self._split_parameters(layer.parameters)
+        self._put(replace(layer, operator=operator, inputs=inputs), "split")
+
+    def _by_rows(self, layer: Layer, operator: Operator) -> None:
+        """Add a product of something split, and the sum over all ranks; a bias is added to the sum."""
+        self._split_parameters(layer.parameters[:1])
+        partial = len(self._elements)
+        self._elements.append(self._network.elements[layer.output])
+        self._layers.append(replace(layer, operator=operator, output=partial))
+        self._sum(layer, partial)
+
+    def _sum(self, layer: Layer, partial: int) -> None:
+        n = self._network.elements[layer.output]
+        if self._rest == "rows":
+            exchange = Exchange("tp", "reduce-scatter", "all-gather", n, n // self._ranks)
+        else:
+            exchange = Exchange("tp", "all-reduce", None, n, n)
+        summed = Layer(f"{layer.name}.sum", exchange, (partial,), layer.output, in_place=self._rest == "whole")
+        self._put(summed, self._rest)
+
+    def _loss(self, layer: Layer, operator: CrossEntropy) -> None:
+        """Add a loss of split columns: each rank's greatest, sum and label's entry of a row are exchanged."""
+        part = replace(operator, cols=self._padded(operator.cols))
+        self._layers.append(replace(layer, operator=part))
+        self._state[layer.output] = "whole"
+        rows = Exchange("tp", "all-reduce", None, 3 * operator.rows, 1)
+        self._put(Layer(f"{layer.name}.sum", rows, (layer.output,), layer.output, in_place=True), "whole")
+
+    def _as_split(self, layer: Layer, operator: Operator) -> None:
+        self._split_parameters(layer.parameters)
+        self._put(replace(layer, operator=operator), "split")
+
+    def _as_rest(self, layer: Layer, states: list[State]) -> None:
+        """Add what works on whole tensors, or on rows of the sequence where all that it reads can be."""
+        state, operator = self._rest, layer.operator
+        if state == "rows":
+            rowwise = isinstance(operator, Elementwise | Copy | LayerNorm | Softmax | Reduction | Linear)
+            of_sequence = isinstance(operator, Embedding) or any(s == "rows" for s in states)
+            if rowwise and of_sequence and self._network.elements[layer.output] % self._ranks == 0:
+                inputs = tuple(self._gather(t) if self._of(t) == "split" else t for t in layer.inputs)
+                self._put(replace(layer, operator=self._rows_of(operator), inputs=inputs), "rows")
+                return
+        inputs = tuple(self._gather(tensor) for tensor in layer.inputs)
+        self._put(replace(layer, inputs=inputs), "whole")
+
+    def _put(self, layer: Layer, state: State) -> None:
+        self._layers.append(layer)
+        self._state[layer.output] = state
+        whole = self._network.elements[layer.output] if layer.output < len(self._network.elements) else None
+        if whole is not None:
+            self._elements[layer.output] = whole if state == "whole" else self._padded(whole)
+
+    # -- tensors -------------------------------------------------------------------
+
+    def _of(self, tensor: int) -> State:
+        return self._state.get(tensor, "whole")
+
+    def _enter(self, tensor: int, layer: Layer) -> int:
+        """Return *tensor* as products by columns read it: whole, its gradient summed over all ranks."""
+        if tensor not in self._entered:
+            whole = self._network.elements[tensor]
+            number = len(self._elements)
+            self._elements.append(whole)
+            if self._of(tensor) == "rows":
+                exchange = Exchange("tp", "all-gather", "reduce-scatter", whole, whole)
+            else:
+                exchange = Exchange("tp", None, "all-reduce", whole, whole)
+            # In place: a rank keeps its part alone for the backward pass, and gathers it anew.
+            self._layers.append(Layer(f"{layer.name}.enter", exchange, (tensor,), number, in_place=True))
+            self._state[number] = "whole"
+            self._entered[tensor] = number
+        return self._entered[tensor]
+
+    def _gather(self, tensor: int) -> int:
+        """Return *tensor* whole."""
+        if self._of(tensor) == "whole":
+            return tensor
+        if tensor not in self._gathered:
+            whole = self._network.elements[tensor]
+            number = len(self._elements)
+            self._elements.append(whole)
+            backward: Literal["reduce-scatter"] | None = "reduce-scatter" if self._of(tensor) == "rows" else None
+            exchange = Exchange("tp", "all-gather", backward, whole, whole)
+            self._layers.append(Layer(f"tensor {tensor}.gather", exchange, (tensor,), number))
+            self._gathered[tensor] = number
+        return self._gathered[tensor]
+
+    # -- operators -----------------------------------------------------------------
+
+    def _alike(self, layer: Layer, states: list[State]) -> bool:
+        """Return whether all that *layer* reads is split, and in the same way."""
+        if isinstance(layer.operator, Softmax) and self._network.elements[layer.inputs[0]] % self._ranks:
+            return False
+        written = [s for tensor, s in zip(layer.inputs, states, strict=True) if tensor in self._state]
+        return all(s == "split" for s in written)
+
+    def _divided(self, operator: Operator, layer: Layer) -> Operator:
+        """Return the part of *operator* on tensors that are split by heads or channels."""
+        match operator:
+            case MatMul():
+                return replace(operator, batch=self._part(operator.batch, layer))
+            case Attention():
+                heads = self._part(operator.heads, layer)
+                return replace(operator, heads=heads, kv_heads=self._part(operator.kv_heads or operator.heads, layer))
+            case Elementwise() | Copy():
+                return replace(operator, elements=operator.elements // self._ranks)
+            case Softmax():
+                return replace(operator, rows=operator.rows // self._ranks)
+            case Pool() | BatchNorm():
+                return replace(operator, channels=operator.channels // self._ranks)
+        return operator
+
+    def _rows_of(self, operator: Operator) -> Operator:
+        match operator:
+            case Elementwise() | Copy():
+                return replace(operator, elements=operator.elements // self._ranks)
+            case LayerNorm() | Softmax() | Reduction() | Linear():
+                return replace(operator, rows=operator.rows // self._ranks)
+        return operator
+
+    def _is_by_head(self, operator: LayerNorm) -> bool:
+        tokens = self._network.tokens
+        return bool(tokens) and operator.rows > tokens and operator.rows % (tokens * self._ranks) == 0
+
+    def _part(self, count: int, layer: Layer) -> int:
+        if count % self._ranks:
+            fits = ", ".join(str(d) for d in range(1, count + 1) if count % d == 0)
+            what = "heads of keys and values" if isinstance(layer.operator, Attention) else "parts"
+            raise InputError(f"--parallel: tp={self._ranks} does not divide the {count} {what} of {layer.name}; {fits}")
+        return count // self._ranks
+
+    def _padded(self, count: int) -> int:
+        """Return a rank's part of rows or columns that are padded to share out evenly, as vocabularies are."""
+        return -(-count // self._ranks)
+
+    # -- parameters ----------------------------------------------------------------
+
+    def _split_parameters(self, parameters: tuple[Parameter, ...]) -> None:
+        for parameter in parameters:
+            self._share[parameter.name] = self._padded(parameter.elements)
+
+    def _with_shares(self, layer: Layer) -> Layer:
+        parameters = tuple(replace(p, elements=self._share.get(p.name, p.elements)) for p in layer.parameters)
+        return replace(layer, parameters=parameters) if parameters else layer

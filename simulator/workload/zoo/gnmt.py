@@ -1,0 +1,66 @@
+"""GNMT (Wu et al., arXiv 1609.08144) as NVIDIA's DeepLearningExamples (PyTorch/Translation) train it."""
+
+from __future__ import annotations
+
+from simulator.workload.network import Parameter
+from simulator.workload.operators import Copy, Elementwise, Embedding, Reduction
+from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
+
+__all__ = ["gnmt"]
+
+
+def gnmt(b: NetworkBuilder, tokens: Tensor, hidden: int, layers: int, vocabulary: int) -> Tensor:
+    """Return the logits of each word of a translation as long as its source.
+
+    The first layer of the encoder reads both ways.  What the first layer of the decoder attends to, by Bahdanau's sums
+    (arXiv 1409.0473, normalised), goes into each further one.
+    """
+    if layers < 2:
+        raise SizeError(f"an encoder and a decoder have two layers at least; got {layers}")
+    memory = _encoder(b, _embed(b, tokens, "encoder", vocabulary, hidden), hidden, layers)
+    words = _embed(b, b.input(*tokens.shape), "decoder", vocabulary, hidden)
+    x = b.recurrent(b.dropout(words, "decoder.0.dropout"), "decoder.0", hidden)
+    context = _attend(b, x, memory)
+    for i in range(1, layers):
+        y = _join(b, b.dropout(x, f"decoder.{i}.dropout"), context, f"decoder.{i}.join")
+        y = b.recurrent(y, f"decoder.{i}", hidden)
+        x = b.add(y, x, f"decoder.{i}.add") if i > 1 else y
+    return b.linear(x, "classifier", vocabulary)
+
+
+def _embed(b: NetworkBuilder, tokens: Tensor, name: str, vocabulary: int, hidden: int) -> Tensor:
+    weight = Parameter("embed.weight", vocabulary * hidden)  # one table for both languages
+    operator = Embedding(tokens.elements, hidden, vocabulary)
+    return b.add_layer(f"{name}.embed", operator, (tokens,), (*tokens.shape, hidden), (weight,))
+
+
+def _encoder(b: NetworkBuilder, x: Tensor, hidden: int, layers: int) -> Tensor:
+    x = b.dropout(x, "encoder.0.dropout")
+    x = _join(
+        b, b.recurrent(x, "encoder.0.forward", hidden), b.recurrent(x, "encoder.0.back", hidden), "encoder.0.join"
+    )
+    for i in range(1, layers):
+        y = b.recurrent(b.dropout(x, f"encoder.{i}.dropout"), f"encoder.{i}", hidden)
+        x = b.add(y, x, f"encoder.{i}.add") if i > 1 else y
+    return x
+
+
+def _join(b: NetworkBuilder, first: Tensor, second: Tensor, name: str) -> Tensor:
+    shape = *first.shape[:-1], first.shape[-1] + second.shape[-1]
+    return b.add_layer(name, Copy(first.elements + second.elements), (first, second), shape)
+
+
+def _attend(b: NetworkBuilder, x: Tensor, memory: Tensor) -> Tensor:
+    batch, length, hidden = x.shape
+    query = b.linear(x, "attention.query", hidden, bias=False)
+    key = b.linear(memory, "attention.key", hidden, bias=False)
+    pairs = batch, length, memory.shape[1], hidden
+    # A sum for each pair of words, of which both terms are small and are read from the cache.
+    bias = Parameter("attention.normalize_bias", hidden)
+    n = batch * length * memory.shape[1] * hidden
+    y = b.add_layer("attention.sum", Elementwise("add", n), (query, key), pairs)
+    y = b.add_layer("attention.bias", Elementwise("add", n), (y,), pairs, (bias,))
+    y = b.elementwise("attention.tanh", "tanh", y)
+    weights = Parameter("attention.linear", hidden), Parameter("attention.normalize_scalar", 1)
+    scores = b.add_layer("attention.score", Reduction(n // hidden, hidden), (y,), pairs[:3], weights)
+    return b.matmul(b.softmax(scores, "attention.softmax"), memory, "attention.context")

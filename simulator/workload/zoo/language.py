@@ -1,0 +1,252 @@
+"""Language models by name, each family by its sizes.
+
+GPT-3: arXiv 2005.14165, table 2.1.  Megatron: arXiv 1909.08053, 2104.04473 (table 1) and 2205.05198 (table 3).
+BLOOM: arXiv 2211.05100.  Mixtral: arXiv 2401.04088.  Qwen, DeepSeek, Kimi, InternLM: the ``config.json`` that each is
+published with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from simulator.workload.zoo.bert import Encoder, encoder
+from simulator.workload.zoo.builder import NetworkBuilder
+from simulator.workload.zoo.entry import Entry, Outputs
+from simulator.workload.zoo.sizes import Decoder, Latent, Mixture
+from simulator.workload.zoo.t5 import T5, t5
+from simulator.workload.zoo.transformer import decoder
+
+__all__ = ["LANGUAGE", "LANGUAGE_ALIASES", "tokens_entry"]
+
+_OPTIONS = (
+    *("hidden", "heads", "kv_heads", "layers", "inner", "vocabulary", "positions", "attention", "head", "tied"),
+    *("target_length", "predicted", "experts", "chosen", "expert_inner", "shared_inner", "dense_layers", "head_size"),
+    "dropout",
+)
+
+
+def tokens_entry(model: Callable[..., Outputs], length: int, sizes: Decoder | Encoder | T5) -> Entry:
+    """Return the network of *sizes* that *model* writes, of sequences of *length* tokens where nothing is said."""
+    fields = type(sizes).__dataclass_fields__
+    own = {key: getattr(sizes, key) for key in _OPTIONS if key in fields}
+    defaults = {"sequence_length": length, **own}
+    decodes = isinstance(sizes, Decoder)
+    if not isinstance(sizes, Encoder):
+        defaults |= {"lora": 0, "lora_layers": "attention"}
+
+    def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
+        chosen = replace(sizes, **{key: options[key] for key in own})
+        if not isinstance(chosen, T5):
+            chosen.check(options["sequence_length"])
+        return model(b, b.input(batch, options["sequence_length"]), chosen)
+
+    known = isinstance(sizes, Encoder) and sizes.head == "question-answering"
+    return Entry("sequences", defaults, make, length_known=known, in_half=decodes)
+
+
+_decoder = partial(tokens_entry, decoder)
+_encoder = partial(tokens_entry, encoder)
+
+
+def _gpt3(hidden: int, heads: int, layers: int) -> Entry:
+    return _decoder(2048, Decoder("gpt2", hidden, heads, layers, 50257, 2048))
+
+
+def _megatron(hidden: int, heads: int, layers: int, length: int = 2048) -> Entry:
+    return _decoder(length, Decoder("gpt", hidden, heads, layers, 51200, attention="fused-softmax"))
+
+
+def _opt(hidden: int, heads: int, layers: int, **odd: Any) -> Entry:
+    # Its table of positions has two rows more than it has positions.
+    return _decoder(2048, Decoder("opt", hidden, heads, layers, 50272, 2048, spare_positions=2, **odd))
+
+
+def _mpt(hidden: int, heads: int, layers: int) -> Entry:
+    return _decoder(2048, Decoder("mpt", hidden, heads, layers, 50368, attention="fused"))
+
+
+def _bloom(hidden: int, heads: int, layers: int) -> Entry:
+    return _decoder(2048, Decoder("bloom", hidden, heads, layers, 250880))
+
+
+def _llama(*shape: int, kv_heads: int = 0, words: int = 32000, length: int = 4096, tied: int = 0, **odd: Any) -> Entry:
+    """Return one of Llama's kind; *shape* is its hidden size, heads, layers and width of the feed-forward layer."""
+    hidden, heads, layers, inner = shape
+    sizes = Decoder(
+        "llama", hidden, heads, layers, words, inner=inner, kv_heads=kv_heads, attention="fused", tied=tied, **odd
+    )
+    return _decoder(length, sizes)
+
+
+def _qwen2(*shape: int, kv_heads: int, words: int = 152064, tied: int = 0) -> Entry:
+    return _llama(*shape, kv_heads=kv_heads, words=words, length=4096, tied=tied, qkv_bias=True)
+
+
+def _qwen3(*shape: int, kv_heads: int = 8, tied: int = 0) -> Entry:
+    return _llama(*shape, kv_heads=kv_heads, words=151936, tied=tied, head_size=128, qk_norm=True)
+
+
+def _mixture(hidden: int, heads: int, layers: int, **sizes: Any) -> Entry:
+    return _decoder(4096, Mixture("llama", hidden, heads, layers, attention="fused", tied=0, **sizes))
+
+
+def _mixtral(hidden: int, heads: int, layers: int, inner: int, words: int) -> Entry:
+    return _mixture(hidden, heads, layers, vocabulary=words, kv_heads=8, experts=8, chosen=2, expert_inner=inner)
+
+
+def _qwen3_mixture(hidden: int, heads: int, layers: int, inner: int) -> Entry:
+    odd = {"head_size": 128, "qk_norm": True}
+    return _mixture(
+        *(hidden, heads, layers), vocabulary=151936, kv_heads=4, experts=128, chosen=8, expert_inner=inner, **odd
+    )
+
+
+def _deepseek(hidden: int, heads: int, layers: int, inner: int, words: int, **sizes: Any) -> Entry:
+    return _decoder(
+        4096, Latent("llama", hidden, heads, layers, words, inner=inner, attention="fused", tied=0, **sizes)
+    )
+
+
+def _nemotron(hidden: int, heads: int, layers: int, kv_heads: int = 8) -> Entry:
+    sizes = Decoder(
+        "nemotron", hidden, heads, layers, 256000, inner=4 * hidden, kv_heads=kv_heads, attention="fused", tied=0
+    )
+    return _decoder(4096, sizes)
+
+
+def _t5(hidden: int, heads: int, layers: int, inner: int, head_size: int = 64) -> Entry:
+    return tokens_entry(t5, 512, T5(hidden, heads, layers, inner, head_size))
+
+
+_LLAMA3 = {"kv_heads": 8, "words": 128256, "length": 8192}
+_DEEPSEEK3 = {"chosen": 8, "expert_inner": 2048, "shared_inner": 2048, "query_rank": 1536}
+LANGUAGE: dict[str, Entry] = {
+    "bert-base": _encoder(512, Encoder(768, 12, 12, 30522)),
+    "bert-large": _encoder(512, Encoder(1024, 16, 24, 30522)),
+    "bert-base-squad": _encoder(384, Encoder(768, 12, 12, 30522, head="question-answering")),
+    "bert-large-squad": _encoder(384, Encoder(1024, 16, 24, 30522, head="question-answering")),
+    "gpt2": _decoder(1024, Decoder("gpt2", 768, 12, 12, 50257, 1024)),
+    "gpt2-medium": _decoder(1024, Decoder("gpt2", 1024, 16, 24, 50257, 1024)),
+    "gpt2-large": _decoder(1024, Decoder("gpt2", 1280, 20, 36, 50257, 1024)),
+    "gpt2-xl": _decoder(1024, Decoder("gpt2", 1600, 25, 48, 50257, 1024)),
+    "gpt": _megatron(1024, 16, 24, 1024),
+    "gpt3-125m": _gpt3(768, 12, 12),
+    "gpt3-350m": _gpt3(1024, 16, 24),
+    "gpt3-760m": _gpt3(1536, 16, 24),
+    "gpt3-xl": _gpt3(3072, 24, 24),
+    "gpt3-1.3b": _gpt3(2048, 16, 24),
+    "gpt3-2.7b": _gpt3(2560, 32, 32),
+    "gpt3-6.7b": _gpt3(4096, 32, 32),
+    "gpt3-13b": _gpt3(5120, 40, 40),
+    "gpt3-175b": _gpt3(12288, 96, 96),
+    "megatron-1.2b": _megatron(1536, 16, 40, 1024),
+    "megatron-2.5b": _megatron(1920, 20, 54, 1024),
+    "megatron-4.2b": _megatron(2304, 24, 64, 1024),
+    "megatron-8.3b": _megatron(3072, 32, 72, 1024),
+    "megatron-1.7b": _megatron(2304, 24, 24),
+    "megatron-3.6b": _megatron(3072, 32, 30),
+    "megatron-7.5b": _megatron(4096, 32, 36),
+    "megatron-18b": _megatron(6144, 48, 40),
+    "megatron-22b": _megatron(6144, 64, 48),
+    "megatron-39b": _megatron(8192, 64, 48),
+    "megatron-76b": _megatron(10240, 80, 60),
+    "megatron-145b": _megatron(12288, 96, 80),
+    "megatron-175b": _megatron(12288, 96, 96),
+    "megatron-310b": _megatron(16384, 128, 96),
+    "megatron-530b": _megatron(20480, 128, 105),
+    "megatron-1t": _megatron(25600, 160, 128),
+    "opt-125m": _opt(768, 12, 12),
+    "opt-350m": _opt(1024, 16, 24, word_size=512, norm_last=True),
+    "opt-1.3b": _opt(2048, 32, 24),
+    "opt-2.7b": _opt(2560, 32, 32),
+    "opt-6.7b": _opt(4096, 32, 32),
+    "opt-13b": _opt(5120, 40, 40),
+    "opt-30b": _opt(7168, 56, 48),
+    "opt-66b": _opt(9216, 72, 64),
+    "opt-175b": _opt(12288, 96, 96),
+    "mpt-125m": _mpt(768, 12, 12),
+    "mpt-350m": _mpt(1024, 16, 24),
+    "mpt-760m": _mpt(1536, 12, 24),
+    "mpt-1b": _mpt(2048, 16, 24),
+    "mpt-3b": _mpt(2560, 20, 32),
+    "mpt-7b": _mpt(4096, 32, 32),
+    "mpt-13b": _mpt(5120, 40, 40),
+    "mpt-30b": _mpt(7168, 56, 48),
+    "mpt-70b": _mpt(8192, 64, 80),
+    "bloom-560m": _bloom(1024, 16, 24),
+    "bloom-1.1b": _bloom(1536, 16, 24),
+    "bloom-1.7b": _bloom(2048, 16, 24),
+    "bloom-3b": _bloom(2560, 32, 30),
+    "bloom-7.1b": _bloom(4096, 32, 30),
+    "bloom-176b": _bloom(14336, 112, 70),
+    "llama-7b": _llama(4096, 32, 32, 11008, length=2048),
+    "llama-13b": _llama(5120, 40, 40, 13824, length=2048),
+    "llama-33b": _llama(6656, 52, 60, 17920, length=2048),
+    "llama-65b": _llama(8192, 64, 80, 22016, length=2048),
+    "llama2-7b": _llama(4096, 32, 32, 11008),
+    "llama2-13b": _llama(5120, 40, 40, 13824),
+    "llama2-70b": _llama(8192, 64, 80, 28672, kv_heads=8),
+    "llama3-8b": _llama(4096, 32, 32, 14336, **_LLAMA3),
+    "llama3-70b": _llama(8192, 64, 80, 28672, **_LLAMA3),
+    "llama3-405b": _llama(16384, 128, 126, 53248, **_LLAMA3),
+    "internlm-7b": _llama(4096, 32, 32, 11008, words=103168, length=2048, qkv_bias=True, out_bias=True),
+    "qwen-7b": _qwen2(4096, 32, 32, 11008, kv_heads=32, words=151936),
+    "qwen2-7b": _qwen2(3584, 28, 28, 18944, kv_heads=4),
+    "qwen2.5-32b": _qwen2(5120, 40, 64, 27648, kv_heads=8),
+    "qwen2-72b": _qwen2(8192, 64, 80, 29568, kv_heads=8),
+    "qwen3-8b": _qwen3(4096, 32, 36, 12288),
+    "qwen3-32b": _qwen3(5120, 64, 64, 25600),
+    "qwen3-30b-a3b": _qwen3_mixture(2048, 32, 48, 768),
+    "qwen3-235b-a22b": _qwen3_mixture(4096, 64, 94, 1536),
+    "mixtral-8x7b": _mixtral(4096, 32, 32, 14336, 32000),
+    "mixtral-8x22b": _mixtral(6144, 48, 56, 16384, 32768),
+    "deepseek-v2-lite": _deepseek(
+        *(2048, 16, 27, 10944, 102400), experts=64, chosen=6, expert_inner=1408, shared_inner=2816, dense_layers=1
+    ),
+    "deepseek-v2": _deepseek(
+        *(5120, 128, 60, 12288, 102400),
+        experts=160,
+        chosen=6,
+        expert_inner=1536,
+        shared_inner=3072,
+        dense_layers=1,
+        query_rank=1536,
+    ),
+    "deepseek-v3": _deepseek(7168, 128, 61, 18432, 129280, experts=256, dense_layers=3, **_DEEPSEEK3),
+    "kimi-k2": _deepseek(7168, 64, 61, 18432, 163840, experts=384, dense_layers=1, **_DEEPSEEK3),
+    "t5-small": _t5(512, 8, 6, 2048),
+    "t5-base": _t5(768, 12, 12, 3072),
+    "t5-large": _t5(1024, 16, 24, 4096),
+    "t5-3b": _t5(1024, 32, 24, 16384, 128),
+    "t5-11b": _t5(1024, 128, 24, 65536, 128),
+    "nemotron3-8b": _nemotron(4096, 32, 32, 32),
+    "nemotron4-15b": _nemotron(6144, 48, 32),
+    "nemotron4-340b": _nemotron(18432, 96, 96),
+}
+LANGUAGE_ALIASES = {
+    "bert": "bert-base",
+    "gpt2-small": "gpt2",
+    "gpt3": "gpt3-175b",
+    **{f"gpt3-{size}b": f"megatron-{size}b" for size in ("1.7", "3.6", "7.5", "18", "22", "39", "76", "145", "310")},
+    "gpt3-530b": "megatron-530b",
+    "gpt3-1t": "megatron-1t",
+    "gpt-1.3b": "gpt3-1.3b",
+    "mt-nlg-530b": "megatron-530b",
+    "bloom": "bloom-176b",
+    "bloom-7b1": "bloom-7.1b",
+    "llama-30b": "llama-33b",
+    "maxtext-llama2-70b": "llama2-70b",
+    "maxtext-llama3-70b": "llama3-70b",
+    "llama-3.1-8b": "llama3-8b",
+    **{f"llama3.1-{size}": f"llama3-{size}" for size in ("8b", "70b", "405b")},
+    "llama31-405b": "llama3-405b",
+    "qwen2.5-7b": "qwen2-7b",
+    "qwen2.5-72b": "qwen2-72b",
+    "deepseekv3": "deepseek-v3",
+    "deepseek-r1": "deepseek-v3",
+    "nemotron-8b": "nemotron3-8b",
+    "nemotron-340b": "nemotron4-340b",
+}

@@ -1,0 +1,79 @@
+"""Blocks of Llama's kind: Llama, Qwen, InternLM, Nemotron-4, and with experts Mixtral and Qwen's; DeepSeek's.
+
+Grouped queries, rotary positions as elementwise kernels, RMSNorm before each part, a gated feed-forward layer; as
+Hugging Face's ``llama``, ``qwen2``, ``qwen3``, ``mixtral``, ``deepseek_v3`` run them.  Nemotron-4 (``nemotron``) has
+LayerNorm, a squared ReLU in place of a gate, and turns half of each head.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from simulator.workload.operators import Elementwise
+from simulator.workload.zoo.attention import rotate, self_attention
+from simulator.workload.zoo.builder import NetworkBuilder, Tensor
+from simulator.workload.zoo.experts import experts
+from simulator.workload.zoo.latent import latent_attention
+from simulator.workload.zoo.sizes import Decoder, Latent, Mixture
+
+__all__ = ["gated", "llama_block"]
+
+
+def llama_block(b: NetworkBuilder, x: Tensor, name: str, d: Decoder, number: int) -> Tensor:
+    """Return the result of block *number*, from 0."""
+    norm: Literal["rms_norm", "layer_norm"] = "layer_norm" if d.family == "nemotron" else "rms_norm"
+    y = b.layer_norm(x, f"{name}.norm1", kind=norm)
+    with b.part("attention"):
+        y = latent_attention(b, y, name, d) if isinstance(d, Latent) else _attention(b, y, name, d)
+    x = b.add(x, y, f"{name}.add1")
+    y = b.layer_norm(x, f"{name}.norm2", kind=norm)
+    if isinstance(d, Mixture) and number >= d.dense_layers:
+        chosen = experts(b, y, name, d)
+        if d.shared_inner:
+            with b.part("feed-forward"):
+                shared = gated(b, y, f"{name}.shared", d.shared_inner)
+                if d.shared_gate:
+                    weight = b.linear(y, f"{name}.shared_gate", 1, bias=False)
+                    weight = b.elementwise(f"{name}.shared_sigmoid", "sigmoid", weight)
+                    weighed = Elementwise("mul", shared.elements)  # a number a row, the rest of what is read is shared
+                    shared = b.add_layer(f"{name}.shared_mul", weighed, (shared, weight), shared.shape)
+            y = b.add(chosen, shared, f"{name}.shared_add")
+        else:
+            y = chosen
+    else:
+        with b.part("feed-forward"):
+            y = _squared(b, y, name, d.inner) if d.family == "nemotron" else gated(b, y, name, d.inner)
+    return b.add(x, y, f"{name}.add2")
+
+
+def _attention(b: NetworkBuilder, x: Tensor, name: str, d: Decoder) -> Tensor:
+    kv_heads = d.kv_heads or d.heads
+    query = b.linear(x, f"{name}.q", d.head * d.heads, bias=d.qkv_bias, split="columns")
+    key = b.linear(x, f"{name}.k", d.head * kv_heads, bias=d.qkv_bias, split="columns")
+    value = b.linear(x, f"{name}.v", d.head * kv_heads, bias=d.qkv_bias, split="columns")
+    if d.qk_norm:
+        query, key = _norm_heads(b, query, f"{name}.norm_q", d.head), _norm_heads(b, key, f"{name}.norm_k", d.head)
+    share = 2 if d.family == "nemotron" else 1
+    qkv = rotate(b, query, f"{name}.rotate_q", share), rotate(b, key, f"{name}.rotate_k", share), value
+    y = self_attention(
+        b, qkv, name, heads=d.heads, kv_heads=kv_heads, kind=d.attention, mask="add-causal", dropout=False
+    )
+    return b.linear(y, f"{name}.out", d.hidden, bias=d.out_bias, split="rows")
+
+
+def _norm_heads(b: NetworkBuilder, x: Tensor, name: str, size: int) -> Tensor:
+    heads = b.view(x, x.elements // size, size)
+    return b.view(b.layer_norm(heads, name, kind="rms_norm"), *x.shape)
+
+
+def gated(b: NetworkBuilder, x: Tensor, name: str, inner: int) -> Tensor:
+    """Return the result of a feed-forward layer *inner* wide with a gate (SwiGLU)."""
+    gate = b.elementwise(f"{name}.silu", "silu", b.linear(x, f"{name}.gate", inner, bias=False, split="columns"))
+    y = b.elementwise(f"{name}.mul", "mul", gate, b.linear(x, f"{name}.up", inner, bias=False, split="columns"))
+    return b.linear(y, f"{name}.down", x.shape[-1], bias=False, split="rows")
+
+
+def _squared(b: NetworkBuilder, x: Tensor, name: str, inner: int) -> Tensor:
+    y = b.elementwise(f"{name}.relu", "relu", b.linear(x, f"{name}.up", inner, bias=False, split="columns"))
+    y = b.elementwise(f"{name}.square", "pow_scalar", y)
+    return b.linear(y, f"{name}.down", x.shape[-1], bias=False, split="rows")

@@ -1,0 +1,87 @@
+"""Mask R-CNN (He et al., arXiv 1703.06870) on a feature pyramid of ResNet-50, as torchvision trains it.
+
+The stem and the first stage are frozen, and batch normalisation is a product and a sum with constants.  As many regions
+are trained on as are sampled of an image at most: 512 by the head of boxes, a quarter of them by that of masks.  What
+chooses regions (sorting, suppression, matching with what is known) is left out, and what is cut out of the pyramid
+counts by what it writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simulator.workload.network import Parameter
+from simulator.workload.operators import Conv2d, Copy
+from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
+from simulator.workload.zoo.resnet import resnet_stages
+
+__all__ = ["mask_rcnn"]
+
+_WIDTH, _ANCHORS, _REGIONS, _MASKS = 256, 3, 512, 128
+
+
+def mask_rcnn(b: NetworkBuilder, x: Tensor, classes: int) -> tuple[Tensor, ...]:
+    """Return logits of the objects of each anchor and its offsets; of each region's class, offsets, and mask."""
+    if x.shape[2] % 32 or x.shape[3] % 32:
+        raise SizeError(f"sides must be multiples of 32 pixels; got {x.shape[2]} x {x.shape[3]}")
+    b.constant_norms = True
+    stages = resnet_stages(b, x, 50, frozen=1)
+    b.constant_norms = False
+    levels = _pyramid(b, stages)
+    objects, offsets = _anchors(b, [*levels, b.pool(levels[-1], "fpn.last", 1, stride=2)])
+    batch = x.shape[0]
+    regions = _cut(b, levels, "roi_boxes", batch * _REGIONS, 7)
+    y = b.relu(b.linear(b.flatten(regions), "box.fc6", 1024), "box.relu6")
+    y = b.relu(b.linear(y, "box.fc7", 1024), "box.relu7")
+    found, moved = b.linear(y, "box.classes", classes), b.linear(y, "box.offsets", 4 * classes)
+    y = _cut(b, levels, "roi_masks", batch * _MASKS, 14)
+    for i in range(4):
+        y = b.relu(b.conv(y, f"mask.{i}", _WIDTH, 3, pad=1, bias=True), f"mask.relu{i}")
+    count, channels, height, width = y.shape
+    up = Conv2d(count, _WIDTH, channels, 2 * height, 2 * width, 2, 2, 2, 2, bias=True, transposed=True)
+    weights = Parameter("mask.up.weight", up.weight_elements), Parameter("mask.up.bias", _WIDTH)
+    y = b.relu(b.add_layer("mask.up", up, (y,), (count, _WIDTH, 2 * height, 2 * width), weights), "mask.relu_up")
+    return objects, offsets, found, moved, b.conv(y, "mask.classes", classes, 1, bias=True)
+
+
+def _pyramid(b: NetworkBuilder, stages: Sequence[Tensor]) -> list[Tensor]:
+    """Return a level for each stage, the largest first; each but the last has the one after it added."""
+    found: list[Tensor] = []
+    above: Tensor | None = None
+    for i in reversed(range(len(stages))):
+        x = b.conv(stages[i], f"fpn.inner{i}", _WIDTH, 1, bias=True)
+        if above is not None:
+            larger = b.add_layer(f"fpn.larger{i}", Copy(x.elements), (above,), x.shape)
+            x = b.add(x, larger, f"fpn.add{i}")
+        above = x
+        found.insert(0, b.conv(x, f"fpn.level{i}", _WIDTH, 3, pad=1, bias=True))
+    return found
+
+
+def _anchors(b: NetworkBuilder, levels: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return one logit and four offsets of each anchor of all levels, by the same filters."""
+    found: list[list[Tensor]] = [[], []]
+    for i, level in enumerate(levels):
+        x = b.relu(_shared(b, level, "rpn.conv", i, _WIDTH, 3), f"rpn.relu.{i}")
+        found[0].append(_shared(b, x, "rpn.objects", i, _ANCHORS, 1))
+        found[1].append(_shared(b, x, "rpn.offsets", i, 4 * _ANCHORS, 1))
+    joined = []
+    for name, tensors, numbers in (("objects", found[0], 1), ("offsets", found[1], 4)):
+        elements = sum(tensor.elements for tensor in tensors)
+        shape = elements // numbers, numbers
+        joined.append(b.add_layer(f"rpn.{name}.join", Copy(elements), tuple(tensors), shape))
+    return joined[0], joined[1]
+
+
+def _shared(b: NetworkBuilder, x: Tensor, name: str, number: int, width: int, kernel: int) -> Tensor:
+    batch, channels, height, side = x.shape
+    pad = kernel // 2
+    operator = Conv2d(batch, channels, width, height, side, kernel, kernel, pad_h=pad, pad_w=pad, bias=True)
+    weights = Parameter(f"{name}.weight", operator.weight_elements), Parameter(f"{name}.bias", width)
+    return b.add_layer(f"{name}.{number}", operator, (x,), (batch, width, height, side), weights)
+
+
+def _cut(b: NetworkBuilder, levels: Sequence[Tensor], name: str, count: int, side: int) -> Tensor:
+    """Return *count* regions of *side* pixels, each of one of the *levels* (RoIAlign)."""
+    shape = count, _WIDTH, side, side
+    return b.add_layer(name, Copy(count * _WIDTH * side * side), tuple(levels), shape)

@@ -1,0 +1,31 @@
+"""Neural collaborative filtering (He et al., arXiv 1708.05031, section 3.4): NeuMF of NVIDIA's DeepLearningExamples."""
+
+from __future__ import annotations
+
+from simulator.workload.operators import Copy
+from simulator.workload.zoo.builder import NetworkBuilder, Tensor
+
+__all__ = ["neumf"]
+
+
+def neumf(b: NetworkBuilder, batch: int, users: int, items: int, factors: int, widths: tuple[int, ...]) -> Tensor:
+    """Return a score for each of *batch* pairs of a user and an item.
+
+    Beside the product of two rows of *factors* numbers stands a perceptron, *widths* wide from what goes in; half of
+    that is of the user, half of the item.
+    """
+    user, item = b.input(batch), b.input(batch)
+    half = widths[0] // 2
+    product = b.elementwise(
+        "mf", "mul", b.embedding(user, "mf_user", users, factors), b.embedding(item, "mf_item", items, factors)
+    )
+    x = _join(b, b.embedding(user, "mlp_user", users, half), b.embedding(item, "mlp_item", items, half), "mlp.join")
+    for i, width in enumerate(widths[1:]):
+        x = b.elementwise(f"mlp.{i}.relu", "relu", b.linear(x, f"mlp.{i}", width))
+        x = b.dropout(x, f"mlp.{i}.dropout")
+    return b.linear(_join(b, product, x, "join"), "final", 1)
+
+
+def _join(b: NetworkBuilder, first: Tensor, second: Tensor, name: str) -> Tensor:
+    shape = first.shape[0], first.shape[1] + second.shape[1]
+    return b.add_layer(name, Copy(first.elements + second.elements), (first, second), shape)

@@ -1,0 +1,95 @@
+"""U-Nets: of images (Ronneberger et al., arXiv 1505.04597), and of volumes as MLPerf trains it.
+
+The first is as NVIDIA's DeepLearningExamples have it for medical images: no padding, so what the decoder reads of the
+encoder is cropped.  The second: mlcommons/training, ``image_segmentation/pytorch/model/unet3d.py``, with normalisation
+of each image.  A convolution of a volume is one of images, each depth of the result an image of its own whose channels
+are those of all depths that it sees.
+"""
+
+from __future__ import annotations
+
+from simulator.workload.network import Parameter
+from simulator.workload.operators import BatchNorm, Conv2d, Copy
+from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
+
+__all__ = ["unet", "unet3d"]
+
+_WIDTHS = (64, 128, 256, 512, 1024)
+_WIDTHS_3D = (32, 64, 128, 256, 320)
+
+
+def unet(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
+    """Return the logits of each pixel that no border has cost, as ``(pixels, classes)``."""
+    seen: list[Tensor] = []
+    for i, width in enumerate(_WIDTHS):
+        x = _pair(b, b.pool(x, f"down{i}.pool", 2) if i else x, f"down{i}", width)
+        seen.append(x)
+    for i, width in zip((3, 2, 1, 0), _WIDTHS[-2::-1], strict=True):
+        batch, channels, height, width_in = x.shape
+        up = Conv2d(batch, width, channels, 2 * height, 2 * width_in, 2, 2, 2, 2, bias=True, transposed=True)
+        weights = Parameter(f"up{i}.weight", up.weight_elements), Parameter(f"up{i}.bias", width)
+        shape = batch, width, 2 * height, 2 * width_in
+        x = b.add_layer(f"up{i}", up, (x,), shape, weights)
+        if seen[i].shape[2] < shape[2] or seen[i].shape[3] < shape[3]:
+            raise SizeError(f"an image of {seen[0].shape[2] + 4} x {seen[0].shape[3] + 4} cannot be halved four times")
+        joined = batch, 2 * width, *shape[2:]
+        x = b.add_layer(f"up{i}.join", Copy(2 * x.elements), (seen[i], x), joined)
+        x = _pair(b, x, f"up{i}.conv", width)
+    x = b.conv(x, "head", classes, 1, bias=True)
+    return b.view(x, x.elements // classes, classes)
+
+
+def _pair(b: NetworkBuilder, x: Tensor, name: str, width: int) -> Tensor:
+    for i in (1, 2):
+        x = b.relu(b.conv(x, f"{name}.{i}", width, 3, bias=True), f"{name}.relu{i}")
+    return x
+
+
+def unet3d(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
+    """Return the logits of each voxel, as ``(voxels, classes)``; *x* is ``(batch, channels, depth, height, width)``."""
+    if any(side % 2 ** len(_WIDTHS_3D) for side in x.shape[2:]):
+        raise SizeError(f"sides must be multiples of {2 ** len(_WIDTHS_3D)} voxels; got {x.shape[2:]}")
+    x = _voxels(b, _voxels(b, x, "input.1", _WIDTHS_3D[0]), "input.2", _WIDTHS_3D[0])
+    seen = [x]
+    for i, width in enumerate((*_WIDTHS_3D[1:], _WIDTHS_3D[-1])):
+        x = _voxels(b, _voxels(b, x, f"down{i}.1", width, stride=2), f"down{i}.2", width)
+        seen.append(x)
+    for i, width in enumerate((_WIDTHS_3D[-1], *_WIDTHS_3D[-2::-1])):
+        x = _up(b, x, f"up{i}", width)
+        beside = seen[-2 - i]
+        x = b.add_layer(f"up{i}.join", Copy(2 * x.elements), (x, beside), (x.shape[0], 2 * width, *x.shape[2:]))
+        x = _voxels(b, _voxels(b, x, f"up{i}.1", width), f"up{i}.2", width)
+    x = _conv3d(b, x, "head", classes, 1, 1, bias=True)
+    return b.view(x, x.elements // classes, classes)
+
+
+def _voxels(b: NetworkBuilder, x: Tensor, name: str, width: int, stride: int = 1) -> Tensor:
+    """Return convolution, normalisation of each channel of each volume, and ReLU."""
+    x = _conv3d(b, x, name, width, 3, stride, bias=False)
+    batch, _, depth, height, side = x.shape
+    weights = Parameter(f"{name}.norm.weight", width), Parameter(f"{name}.norm.bias", width)
+    x = b.add_layer(f"{name}.norm", BatchNorm(1, batch * width, depth * height, side), (x,), x.shape, weights)
+    return b.relu(x, f"{name}.relu")
+
+
+def _conv3d(b: NetworkBuilder, x: Tensor, name: str, width: int, kernel: int, stride: int, *, bias: bool) -> Tensor:
+    batch, channels, depth, height, side = x.shape
+    pad, depth_out = kernel // 2, depth // stride
+    operator = Conv2d(
+        *(batch * depth_out, channels * kernel, width, height, side, kernel, kernel, stride, stride, pad, pad),
+        bias=bias,
+    )
+    weights = [Parameter(f"{name}.weight", operator.weight_elements)]
+    weights += [Parameter(f"{name}.bias", width)] if bias else []
+    shape = batch, width, depth_out, operator.h_out, operator.w_out
+    return b.add_layer(name, operator, (x,), shape, tuple(weights))
+
+
+def _up(b: NetworkBuilder, x: Tensor, name: str, width: int) -> Tensor:
+    """Return a transposed convolution that doubles each side."""
+    batch, channels, depth, height, side = x.shape
+    operator = Conv2d(
+        *(batch * depth, 2 * width, channels, 2 * height, 2 * side, 2, 2, 2, 2), bias=True, transposed=True
+    )
+    weights = Parameter(f"{name}.weight", operator.weight_elements), Parameter(f"{name}.bias", width)
+    return b.add_layer(name, operator, (x,), (batch, width, 2 * depth, 2 * height, 2 * side), weights)

@@ -1,0 +1,56 @@
+"""Vision transformers (Dosovitskiy et al., arXiv 2010.11929, table 1), as torchvision's and Hugging Face's models."""
+
+from __future__ import annotations
+
+from simulator.workload.network import Parameter
+from simulator.workload.operators import Copy, Elementwise
+from simulator.workload.zoo.attention import AttentionKind, self_attention
+from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
+
+__all__ = ["VIT_SIZES", "Sizes", "vit"]
+
+Sizes = tuple[int, int, int, int]
+# Side of a patch, hidden size, heads, layers; the feed-forward layer is 4 x hidden wide.
+VIT_SIZES: dict[str, Sizes] = {
+    "vit-b16": (16, 768, 12, 12),
+    "vit-b32": (32, 768, 12, 12),
+    "vit-l16": (16, 1024, 16, 24),
+    "vit-l32": (32, 1024, 16, 24),
+    "vit-h14": (14, 1280, 16, 32),
+}
+
+
+def vit(b: NetworkBuilder, images: Tensor, classes: int, *, sizes: Sizes, attention: AttentionKind) -> Tensor:
+    """Return the logits of *images*, of which each patch is a token, and one more gathers what is told of the class."""
+    patch, hidden, heads, layers = sizes
+    batch, _, height, width = images.shape
+    if height % patch or width % patch:
+        raise SizeError(f"patches of {patch} do not divide an image of {height} x {width}")
+    x = b.conv(images, "patches", hidden, patch, stride=patch, bias=True)
+    length = x.shape[2] * x.shape[3] + 1
+    shape = batch, length, hidden
+    joined = Copy(batch * length * hidden, transposed=True)
+    x = b.add_layer("class_token", joined, (x,), shape, (Parameter("class_token", hidden),))
+    positions = Parameter("positions", length * hidden)
+    x = b.add_layer("positions", Elementwise("add", x.elements), (x,), shape, (positions,))
+    x = b.dropout(x, "dropout")
+    for i in range(layers):
+        x = _block(b, x, f"layers.{i}", heads, attention)
+    first = b.view(b.layer_norm(x, "norm"), batch, hidden)
+    return b.linear(first, "head", classes)
+
+
+def _block(b: NetworkBuilder, x: Tensor, name: str, heads: int, attention: AttentionKind) -> Tensor:
+    hidden = x.shape[-1]
+    y = b.layer_norm(x, f"{name}.norm1")
+    with b.part("attention"):
+        query, key, value = (b.linear(y, f"{name}.{c}", hidden, split="columns") for c in "qkv")
+        qkv = query, key, value
+        y = self_attention(b, qkv, name, heads=heads, kind=attention, mask="none", dropout=False)
+        y = b.linear(y, f"{name}.out", hidden, split="rows")
+    x = b.add(b.dropout(y, f"{name}.out_dropout"), x, f"{name}.add1")
+    y = b.layer_norm(x, f"{name}.norm2")
+    with b.part("feed-forward"):
+        y = b.elementwise(f"{name}.gelu", "gelu", b.linear(y, f"{name}.up", 4 * hidden, split="columns"))
+        y = b.linear(b.dropout(y, f"{name}.gelu_dropout"), f"{name}.down", hidden, split="rows")
+    return b.add(b.dropout(y, f"{name}.down_dropout"), x, f"{name}.add2")

@@ -1,0 +1,81 @@
+"""WaveGlow (Prenger et al., arXiv 1811.00002), as NVIDIA's DeepLearningExamples train it.
+
+A signal is ``(batch, channels, 1, length)``.  The norm of each filter is a parameter of its own (weight normalisation);
+the kernels that apply it, and the determinants of the small matrices, are left out: they see no sample.
+"""
+
+from __future__ import annotations
+
+from simulator.workload.network import Parameter
+from simulator.workload.operators import Conv2d, Copy, Elementwise
+from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
+
+__all__ = ["waveglow"]
+
+_FLOWS, _LAYERS, _GROUP, _BANDS, _HOP, _WINDOW = 12, 8, 8, 80, 256, 1024
+_EVERY, _EARLY = 4, 2  # after so many flows so many channels are done
+
+
+def waveglow(b: NetworkBuilder, batch: int, samples: int, channels: int) -> Tensor:
+    """Return the noise that each of *batch* pieces of *samples* becomes, ``(batch * samples / 8, 8)``."""
+    if samples % _GROUP:
+        raise SizeError(f"samples go by {_GROUP}; got {samples}")
+    length, frames = samples // _GROUP, samples // _HOP + 1
+    heard = _spectrum(b, b.input(batch, _BANDS, 1, frames), samples)
+    x = b.input(batch, _GROUP, 1, length)
+    done: list[Tensor] = []
+    for flow in range(_FLOWS):
+        if flow and flow % _EVERY == 0:
+            done.append(b.view(x, batch, _EARLY, 1, length))
+            x = b.view(x, batch, x.shape[1] - _EARLY, 1, length)
+        x = b.conv(x, f"flows.{flow}.mix", x.shape[1], 1)
+        half = b.view(x, batch, x.shape[1] // 2, 1, length)
+        y = _network(b, half, heard, f"flows.{flow}", channels)
+        part = b.view(y, *half.shape)
+        scale = b.elementwise(f"flows.{flow}.exp", "exp", part)
+        moved = b.add(b.elementwise(f"flows.{flow}.scale", "mul", scale, half), part, f"flows.{flow}.shift")
+        x = b.add_layer(f"flows.{flow}.join", Copy(x.elements), (half, moved), x.shape)
+    elements = batch * samples
+    return b.add_layer("join", Copy(elements), (*done, x), (elements // _GROUP, _GROUP))
+
+
+def _spectrum(b: NetworkBuilder, x: Tensor, samples: int) -> Tensor:
+    """Return the spectrum as often as there are samples, those of a group side by side."""
+    batch, bands, _, frames = x.shape
+    long = (frames - 1) * _HOP + _WINDOW
+    up = Conv2d(batch, bands, bands, 1, long, 1, _WINDOW, 1, _HOP, bias=True, transposed=True)
+    weights = Parameter("upsample.weight", up.weight_elements), Parameter("upsample.bias", bands)
+    x = b.add_layer("upsample", up, (x,), (batch, bands, 1, long), weights)
+    shape = batch, bands * _GROUP, 1, samples // _GROUP
+    return b.add_layer("upsample.groups", Copy(batch * bands * samples, transposed=True), (x,), shape)
+
+
+def _network(b: NetworkBuilder, x: Tensor, heard: Tensor, name: str, channels: int) -> Tensor:
+    """Return what one flow scales and shifts by, twice as many channels as *x*."""
+    half = x.shape[1]
+    x = _conv(b, x, f"{name}.start", channels)
+    wide = x.shape[0], channels, 1, x.shape[3]
+    total: Tensor | None = None
+    for i in range(_LAYERS):
+        layer, is_last = f"{name}.{i}", i == _LAYERS - 1
+        y = _conv(b, x, f"{layer}.in", 2 * channels, 3, 2**i)
+        y = b.add(y, _conv(b, heard, f"{layer}.condition", 2 * channels), f"{layer}.add")
+        part = b.view(y, *wide)
+        tanh, gate = b.elementwise(f"{layer}.tanh", "tanh", part), b.elementwise(f"{layer}.sigmoid", "sigmoid", part)
+        y = b.elementwise(f"{layer}.mul", "mul", tanh, gate)
+        y = _conv(b, y, f"{layer}.out", channels if is_last else 2 * channels)
+        part = b.view(y, *wide)
+        if not is_last:
+            x = b.add_layer(f"{layer}.residual", Elementwise("add", x.elements, 2), (x, part), x.shape)
+        total = part if total is None else b.add(total, part, f"{layer}.skip")
+    assert total is not None
+    return b.conv(total, f"{name}.end", 2 * half, 1, bias=True)
+
+
+def _conv(b: NetworkBuilder, x: Tensor, name: str, width: int, kernel: int = 1, dilation: int = 1) -> Tensor:
+    batch, channels, _, length = x.shape
+    pad = (kernel - 1) // 2 * dilation
+    operator = Conv2d(batch, channels, width, 1, length, 1, kernel, pad_w=pad, bias=True, dilation_w=dilation)
+    sizes = {"weight": operator.weight_elements, "norm": width, "bias": width}
+    weights = tuple(Parameter(f"{name}.{key}", size) for key, size in sizes.items())
+    return b.add_layer(name, operator, (x,), (batch, width, 1, length), weights)
