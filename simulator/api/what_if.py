@@ -1,0 +1,142 @@
+"""What a step would gain if one thing were otherwise: a link or a device twice as fast, or a switch of software.
+
+Each is a whole simulation of its own: of a machine whose parts were copied with other figures, or of another question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from simulator.collectives.request import Unsuitable
+from simulator.errors import InputError
+from simulator.network.machine import compile_machine
+from simulator.questions.calibration import Calibration
+from simulator.questions.step import BUCKET_BYTES, StepQuestion
+from simulator.results.alternatives import Alternative
+from simulator.step.changes import changes_of
+from simulator.topology.load import load_topology
+from simulator.topology.parts import LinkPart, NicPart, Part, SwitchPart
+from simulator.topology.topology import Topology
+
+if TYPE_CHECKING:
+    from simulator.api.session import Session
+
+__all__ = ["faster_links", "shorter_latencies", "what_if"]
+
+_TIMES = 2.0
+_LEAST = 1e-3  # of the step's time: a smaller gain is none
+_NAMES = {"nvlink": "NVLink", "xgmi": "xGMI", "pcie": "PCIe", "infiniband": "InfiniBand", "ethernet": "Ethernet"}
+
+
+def what_if(session: Session, question: StepQuestion, step_time_s: float) -> tuple[Alternative, ...]:
+    """Return what would make the step of *question* faster than *step_time_s*, the most first.
+
+    A change that does not go with the step, or that the device has no figures for, is left out.
+    """
+    found = []
+    for words, other, asked in _changes(session, question):
+        try:
+            result = other.step(asked)
+        except (InputError, Unsuitable):
+            continue
+        if result.step_time_s < step_time_s * (1.0 - _LEAST):
+            found.append(Alternative(words, result.step_time_s, result.fits, question.batch))
+    return tuple(sorted(found, key=lambda each: (round(each.step_time_s, 12), each.change)))
+
+
+def _changes(session: Session, question: StepQuestion) -> Iterator[tuple[str, Session, StepQuestion]]:
+    """Yield each change in words, the session that knows of it, and what to ask it."""
+    where, several = question.where, question.gpus is not None and len(question.gpus) > 1
+    if several and where.topology != "-":
+        topology = load_topology(where.topology, n_nodes=where.nodes, fabric=where.fabric)
+        kinds = sorted({wire.part.of for wire in topology.wires if wire.part.of != "storage"})
+        machines = [(f"{_NAMES.get(kind, kind)} links twice as fast", faster_links(topology, kind)) for kind in kinds]
+        machines.append(("latencies of links, adapters and switches halved", shorter_latencies(topology)))
+        for words, changed in machines:
+            there = replace(where, topology=f"{where.topology} with {words}")
+            session.know(there, compile_machine(changed))
+            yield words, session, replace(question, where=there)
+    parts = {node.part_name for node in session.machine(where).nodes_of(0)}
+    known = {name: session.calibrations.get(name, Calibration()) for name in parts}
+    hosts = {
+        name: replace(c, dispatch=c.dispatch / _TIMES, host={key: s / _TIMES for key, s in c.host.items()})
+        for name, c in known.items()
+    }
+    faster = {
+        "arithmetic of devices twice as fast": {n: replace(c, compute=_TIMES * c.compute) for n, c in known.items()},
+        "memory of devices twice as fast": {n: replace(c, bandwidth=_TIMES * c.bandwidth) for n, c in known.items()},
+        "host twice as fast": hosts,
+    }
+    for words, calibrations in faster.items():
+        yield words, session.calibrated({**session.calibrations, **calibrations}), question
+    yield from ((words, session, asked) for words, asked in _switches(session, question, several=several))
+
+
+def _switches(session: Session, question: StepQuestion, *, several: bool) -> Iterator[tuple[str, StepQuestion]]:
+    """Yield other ways to run the step with the same software, in the words of the command line."""
+    options, layout = question.options, question.layout
+    device = session.places(question.where).find(question.device, threads=question.threads).device
+    for change in changes_of(options, device):
+        if change.time:
+            yield change.words, replace(question, options=change.applied(options))
+    if options.recompute:
+        yield "no --recompute", replace(question, options=replace(options, recompute=False))
+    if not several:
+        return
+    if layout.zero < 3 and not question.bucket_bytes:
+        yield "--overlap bucket:25MiB", replace(question, bucket_bytes=BUCKET_BYTES)
+    others = []
+    if layout.tp > 1 and not layout.sp:
+        others.append(replace(layout, sp=True))
+    if not layout.zero:
+        others.append(replace(layout, zero=1))
+    if layout.pp > 1 and layout.vp == 1 and layout.schedule == "1f1b":
+        others += [replace(layout, vp=2), replace(layout, schedule="zero-bubble")]
+    for other in others:
+        yield f"--parallel {other.words}", replace(question, layout=other)
+
+
+def faster_links(topology: Topology, kind: str, times: float = _TIMES) -> Topology:
+    """Return *topology* whose links of *kind* (``nvlink``, ``pcie``, ...), and adapters to them, are so much faster.
+
+    A switch of such links passes so much more.
+    """
+
+    def changed(part: Part) -> Part:
+        match part:
+            case LinkPart() if part.of == kind:
+                return part.model_copy(update={"bandwidth": times * part.bandwidth})
+            case NicPart() if part.network == kind:
+                return part.model_copy(update={"bandwidth": times * part.bandwidth})
+            case SwitchPart() if part.fabric_bandwidth and (part.of == kind or (part.of == "network" and is_network)):
+                return part.model_copy(update={"fabric_bandwidth": times * part.fabric_bandwidth})
+        return part
+
+    is_network = any(isinstance(d.part, NicPart) and d.part.network == kind for d in topology.devices)
+    return _with_parts(topology, changed)
+
+
+def shorter_latencies(topology: Topology, times: float = 1.0 / _TIMES) -> Topology:
+    """Return *topology* whose links, adapters and switches have so many times their latencies."""
+
+    def changed(part: Part) -> Part:
+        if isinstance(part, LinkPart | SwitchPart):
+            return part.model_copy(update={"latency": times * part.latency})
+        if isinstance(part, NicPart):
+            update = {"latency": times * part.latency, "plugin_latency": times * part.plugin_latency}
+            return part.model_copy(update=update)
+        return part
+
+    return _with_parts(topology, changed)
+
+
+def _with_parts(topology: Topology, changed: Callable[[Part], Part]) -> Topology:
+    devices = tuple(replace(device, part=changed(device.part)) for device in topology.devices)
+    wires = []
+    for wire in topology.wires:
+        part = changed(wire.part)
+        assert isinstance(part, LinkPart)
+        wires.append(replace(wire, part=part))
+    return replace(topology, devices=devices, wires=tuple(wires))

@@ -1,0 +1,52 @@
+"""What a search found as text for a reader."""
+
+from __future__ import annotations
+
+from simulator.console.style import Style
+from simulator.results.columns import duration_column, lay_out
+from simulator.results.words import MODE_WORDS
+from simulator.search.document import reason_of
+from simulator.search.run import Best
+from simulator.search.space import Space
+from simulator.units import format_size
+from simulator.workload.network import Network
+
+__all__ = ["best_lines"]
+
+
+def best_lines(space: Space, machine: str, network: Network, best: Best, style: Style) -> list[str]:
+    """Return the ways in order, what each loses time to, and what was not feasible."""
+    options = space.question.options
+    title = f"{machine}, {space.device_count} GPUs: {MODE_WORDS[options.mode]} of {network.name}, "
+    title += f"{space.global_batch:,} {network.sample}, {options.precision}, {options.optimizer}"
+    ways = [entry.candidate for entry in best.ranking]
+    columns: dict[str, list[str]] = {
+        "layout": [way.layout.words for way in ways],
+        "micro-batch": [f"{way.micro_batch} x {way.micro_batches}" for way in ways],
+        "recompute": [way.recompute for way in ways],
+        "step": duration_column([entry.step_time_s for entry in best.ranking]),
+        f"{network.sample}/s": [f"{space.global_batch / entry.step_time_s:,.4g}" for entry in best.ranking],
+        "memory": [format_size(entry.memory_bytes, 3) for entry in best.ranking],
+        "time lost to": [reason_of(entry.shares) for entry in best.ranking],
+    }
+    if len(set(columns["recompute"])) == 1 and columns["recompute"][0] == "none":
+        del columns["recompute"]
+    right = [name not in ("layout", "recompute", "time lost to") for name in columns]
+    table = lay_out([list(columns), *map(list, zip(*columns.values(), strict=True))], right)
+    lines = [*style.wrap(title, "bold"), ""]
+    if style.width is not None and max(map(len, table)) > style.width:
+        names = list(columns)[1:]
+        for row in zip(*columns.values(), strict=True):
+            lines.append(style.mark(row[0], "bold"))
+            lines += [f"  {name.ljust(12)} {text}" for name, text in zip(names, row[1:], strict=True)]
+    else:
+        table[0] = style.mark(table[0], "bold")
+        lines += table
+    count = f"{best.feasible_count:,} ways fit; the best of them were simulated ({best.simulated_count})"
+    lines += ["", *style.wrap(f"{count}, the others priced from the costs of their parts", hang=2)]
+    if best.infeasible:
+        why = ", ".join(
+            f"{n:,} ({reason})" for reason, n in sorted(best.infeasible.items(), key=lambda i: (-i[1], i[0]))
+        )
+        lines += style.wrap(f"not feasible: {why}", "dim", hang=2)
+    return lines

@@ -1,0 +1,51 @@
+"""Where a search does its work: processes of this machine, or a Dask cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from multiprocessing import get_context
+from typing import Any
+
+from simulator.errors import InputError, MissingDependency, one_line
+from simulator.search.run import Runner, here
+
+__all__ = ["dask_runner", "process_runner"]
+
+_CONNECT_S = 10
+
+
+def process_runner(count: int, stack: ExitStack) -> Runner:
+    """Return what runs jobs in *count* processes until *stack* is left; in this one where it is one."""
+    if count == 1:
+        return here
+    pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"))
+    stack.callback(pool.shutdown, wait=True, cancel_futures=True)
+
+    def run(function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+        futures = [pool.submit(function, *job) for job in jobs]
+        return (future.result() for future in futures)
+
+    return run
+
+
+def dask_runner(address: str, stack: ExitStack) -> Runner:
+    """Return what runs jobs on the Dask cluster at *address* until *stack* is left.
+
+    Raises MissingDependency where Dask is not installed, InputError where no cluster answers.
+    """
+    try:
+        from distributed import Client
+    except ImportError:
+        raise MissingDependency("--dask needs Dask; pip install 'toposim[dask]'") from None
+    try:
+        client = stack.enter_context(Client(address, timeout=_CONNECT_S, set_as_default=False))
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"--dask {one_line(address, 60)}: no cluster answers: {one_line(error, 120)}") from None
+
+    def run(function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+        futures = [client.submit(function, *job, pure=False) for job in jobs]
+        return (future.result() for future in futures)
+
+    return run

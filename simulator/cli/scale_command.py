@@ -1,0 +1,136 @@
+"""What ``simulate scale`` does: the same step on more and more devices."""
+
+from __future__ import annotations
+
+import re
+import sys
+from contextlib import ExitStack
+from dataclasses import replace
+
+from simulator.cli.options import check_outputs, parse_count
+from simulator.cli.output import Files, show
+from simulator.cli.step_questions import ask_steps
+from simulator.cli.step_text import table_lines
+from simulator.cli.written import Written, check_read
+from simulator.collectives.request import Unsuitable
+from simulator.console.progress import Progress
+from simulator.console.style import Style, choose_style
+from simulator.errors import Fault, InputError, one_line
+from simulator.results.columns import duration_column, percent
+from simulator.results.document import to_json
+from simulator.results.reason import bound_of
+from simulator.results.shares import shares_of
+from simulator.results.training import TrainingResult
+from simulator.results.words import BOUND_WORDS, MODE_WORDS, precision_words
+from simulator.search.document import reason_of
+from simulator.search.scaling import Curve, curve_document, curve_of
+
+__all__ = ["parse_counts", "run_scale"]
+
+_MOST_POINTS = 1000
+
+
+def run_scale(written: Written, nodes: str | None, gpus: str | None) -> None:
+    """Simulate each number of devices and print the curve; raises ToposimError."""
+    if (nodes is None) == (gpus is None):
+        why = "give one of the two" if nodes else "for example --nodes 1,2,4..64, or --gpus 1,2,4,8"
+        raise InputError(f"scale needs --nodes or --gpus: {why}")
+    if written.batch is None and written.global_batch is None:
+        raise InputError("scale needs --batch (samples a GPU) or --global-batch (of all), for example --batch 32")
+    if written.topology == "-":
+        raise InputError("--topology -: is read for each point; write it to a file")
+    option, counts = ("--nodes", parse_counts("--nodes", nodes)) if nodes else ("--gpus", parse_counts("--gpus", gpus))
+    check_read(written)
+    check_outputs({"--topology": written.topology, "--plot": written.plot})
+    with ExitStack() as stack:
+        files = Files(written, stack)
+        results = []
+        with Progress(len(counts), "simulating", quiet=written.quiet) as progress:
+            for count in counts:
+                results.append(_result(written, option, count))
+                progress.advance(f"{option} {count}")
+        curve = curve_of(results)
+        if files.plot_kind:
+            from reports.scale import draw_curve
+
+            files.plot(draw_curve(curve, files.plot_kind))
+        if written.json:
+            sys.stdout.write(to_json(curve_document(curve)))
+        else:
+            show(_lines(curve, choose_style(sys.stdout)))
+
+
+def _result(written: Written, option: str, count: int) -> TrainingResult:
+    """Return the step on so many machines, or GPUs; raises InputError that says which point cannot be simulated."""
+    point = replace(written, nodes=str(count)) if option == "--nodes" else replace(written, gpus=str(count))
+    try:
+        session, questions = ask_steps(replace(point, parallel=()) if option == "--gpus" and count == 1 else point)
+        if len(questions) > 1:
+            raise InputError("scale draws one curve; name one machine, layout, strategy and overlap")
+        return session.step(questions[0])
+    except InputError as error:
+        raise InputError([Fault(f"{option} {count}: {fault}") for fault in error.faults]) from None
+    except Unsuitable as error:
+        raise InputError(f"{option} {count}: --strategy {written.strategy or 'nccl'} does not fit: {error}") from None
+
+
+def parse_counts(option: str, text: str | None) -> list[int]:
+    """Return the numbers in *text*, ascending: ``1,2,4..64`` doubles from 4 to 64, ``8..64+8`` adds 8 each time.
+
+    Raises InputError where it cannot be read.
+    """
+    found: set[int] = set()
+    for word in (text or "").split(","):
+        shown = f"{option} {one_line(text, 60)}"
+        match = re.fullmatch(r"\s*(\d{1,7})(?:\.\.(\d{1,7})(?:\+(\d{1,7}))?)?\s*", word, re.ASCII)
+        if match is None:
+            raise InputError(f"{shown}: write numbers and ranges, for example 1,2,4..64 (doubles) or 8..64+8 (adds 8)")
+        first = parse_count(option, match[1])
+        last, step = int(match[2] or first), int(match[3] or 0)
+        if first < 1 or last < first or (match[3] is not None and step < 1):
+            raise InputError(f"{shown}: '{one_line(word)}' goes nowhere; counts are from 1 up, the smaller one first")
+        while first <= last and len(found) <= _MOST_POINTS:
+            found.add(first)
+            first = first + step if step else 2 * first
+        if len(found) > _MOST_POINTS:
+            raise InputError(f"{shown}: more than {_MOST_POINTS} points")
+    return sorted(found)
+
+
+def _lines(curve: Curve, style: Style) -> list[str]:
+    first = curve.results[0]
+    step = first.step
+    which = "weak scaling" if curve.is_weak else "strong scaling"
+    each = (
+        f"{first.samples // first.device_count} {step.sample} a device"
+        if curve.is_weak
+        else f"{first.samples} {step.sample}"
+    )
+    machine = re.sub(r"^\d+ x ", "", first.machine)
+    how = f"{which}, {each}, {precision_words(step)}, {curve.results[-1].way}"
+    lines = style.wrap(f"{machine}: {MODE_WORDS[step.options.mode]} of {step.workload}, {how}", "bold")
+    columns = {
+        "GPUs": [f"{result.device_count:,}" for result in curve.results],
+        "step": duration_column([result.step_time_s for result in curve.results]),
+        f"{step.sample}/s": [f"{result.throughput:,.4g}" for result in curve.results],
+        "efficiency": [percent(value) for value in curve.efficiency],
+        "of a doubling": ["-", *(percent(gain) for gain in curve.gains)],
+        "bound by": [BOUND_WORDS[bound_of(result)].partition(":")[0] for result in curve.results],
+        "time lost to": [
+            reason_of(shares_of(result)) + ("" if result.fits else "; does not fit in memory")
+            for result in curve.results
+        ],
+    }
+    right = [name not in ("bound by", "time lost to") for name in columns]
+    lines += ["", *table_lines(list(columns), list(columns.values()), right, style, (6, 5))]
+    lines.append("")
+    knee = curve.knee
+    if knee is None:
+        lines += style.wrap("it does not bend: each doubling is worth about what the one before it was")
+    else:
+        text = f"bends from {knee.before:,} to {knee.after:,} GPUs, where a doubling is worth"
+        lines += style.wrap(f"{text} {percent(knee.drop)} less than before: {knee.cause}")
+    trust = curve.results[-1].trust
+    if trust is not None:
+        lines += style.wrap(f"trust: half of {trust.rows} such measured steps within {100 * trust.median:.0f} %", "dim")
+    return lines

@@ -1,0 +1,158 @@
+"""The options of ``simulate best`` and ``simulate scale``.  What they ask for is imported when it is asked for."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from simulator.cli.written import Written
+
+__all__ = ["app"]
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
+
+_EPILOG = (
+    "Results go to standard output, everything else to standard error. "
+    "Exit codes: 0 ok, 1 the run failed, 2 usage or input, 4 an optional dependency is missing."
+)
+
+Topology = Annotated[
+    str | None, typer.Option(metavar="FILE", help="A machine: a YAML file or a built-in name (--list-topologies).")
+]
+Workload = Annotated[str, typer.Option(metavar="NETWORK", help="A network: gpt3-18b, layers.yaml, torch:...")]
+Fabric = Annotated[str | None, typer.Option(metavar="PART", help="The link part between machines.")]
+Precision = Annotated[str | None, typer.Option(metavar="NAME", help="As simulate's; else as networks are trained.")]
+Optimizer = Annotated[str | None, typer.Option(metavar="NAME", help="momentum, adam, sgd, none.")]
+SeqLen = Annotated[str | None, typer.Option(metavar="COUNT", help="Tokens of a sequence.")]
+Image = Annotated[str | None, typer.Option(metavar="COUNT", help="Pixels of an image's side.")]
+Sizes = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A size of the network.")]
+Compiled = Annotated[bool, typer.Option("--compile", help="Fuse pointwise operators, as compilers do.")]
+Fused = Annotated[bool, typer.Option("--fused-optimizer", help="Update all parameters by one kernel.")]
+Nccl = Annotated[str | None, typer.Option(metavar="VERSION", help="Whose costs NCCL has; else today's.")]
+Calibration = Annotated[str | None, typer.Option(metavar="FILE", help="Constants of single devices.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on standard error but errors.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
+
+
+@app.callback()
+def searches() -> None:
+    """Search for the best layout of a step, or simulate it on more and more devices."""
+
+
+@app.command(epilog=_EPILOG)
+def best(
+    topology: Topology = None,
+    workload: Workload = "resnet50",
+    nodes: Annotated[str | None, typer.Option(metavar="COUNT", help="So many of the machine.")] = None,
+    gpus: Annotated[str | None, typer.Option(metavar="WHICH", help="The first so many (4), a range or a list.")] = None,
+    fabric: Fabric = None,
+    global_batch: Annotated[
+        str | None, typer.Option(metavar="COUNT", help="Samples of a step on all GPUs together; needed.")
+    ] = None,
+    micro_batch: Annotated[
+        str | None, typer.Option(metavar="SAMPLES", help="Of a replica at a time; else powers of two are tried.")
+    ] = None,
+    parallel: Annotated[
+        str | None, typer.Option(metavar="LAYOUT", help="What is fixed: tp=8,zero=1; the rest is searched.")
+    ] = None,
+    recompute: Annotated[
+        str | None, typer.Option(metavar="HOW", help="none, selective (attention) or full (blocks); else each.")
+    ] = None,
+    top: Annotated[str, typer.Option(metavar="COUNT", help="How many are shown.")] = "10",
+    jobs: Annotated[str | None, typer.Option(metavar="COUNT", help="Processes; one for each core otherwise.")] = None,
+    dask: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Work on this Dask cluster, for example tcp://host:8786.")
+    ] = None,
+    resume: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Keep what is found here, and do not find it again.")
+    ] = None,
+    precision: Precision = None,
+    optimizer: Optimizer = None,
+    seq_len: SeqLen = None,
+    image: Image = None,
+    sizes: Sizes = None,
+    compiled: Compiled = False,
+    fused_optimizer: Fused = False,
+    nccl: Nccl = None,
+    calibration: Calibration = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Find the fastest layout of a training step that fits into memory.
+
+    Every degree of parallelism, micro-batch, sharding and recomputation is priced, and the cheapest are simulated.
+
+    simulate best --topology dgx-a100-80gb --nodes 8 --workload gpt3-18b --global-batch 1024
+    """
+    given = locals()
+    from simulator.cli.best_command import Wanted, run_best
+
+    wanted = {
+        name: given.pop(name) for name in ("parallel", "micro_batch", "recompute", "top", "jobs", "dask", "resume")
+    }
+    run_best(_written(given), Wanted(**wanted))
+
+
+@app.command(epilog=_EPILOG)
+def scale(
+    topology: Topology = None,
+    workload: Workload = "resnet50",
+    nodes: Annotated[
+        str | None, typer.Option(metavar="COUNTS", help="Machines: 1,2,4..512 doubles, 8..64+8 goes in steps of 8.")
+    ] = None,
+    gpus: Annotated[
+        str | None, typer.Option(metavar="COUNTS", help="GPUs of one machine instead: 1,2,4,8 or 1..8.")
+    ] = None,
+    fabric: Fabric = None,
+    batch: Annotated[
+        str | None, typer.Option(metavar="COUNT", help="Samples a GPU, whatever their number (weak scaling).")
+    ] = None,
+    global_batch: Annotated[
+        str | None, typer.Option(metavar="COUNT", help="Samples of all GPUs together (strong scaling).")
+    ] = None,
+    micro_batches: Annotated[str, typer.Option(metavar="COUNT", help="Of --batch samples each, a step.")] = "1",
+    micro_batch: Annotated[
+        str | None, typer.Option(metavar="SAMPLES", help="Of a replica; with --global-batch.")
+    ] = None,
+    parallel: Annotated[
+        str | None, typer.Option(metavar="LAYOUT", help="dp, fsdp, or tp=8,pp=4; as simulate's.")
+    ] = None,
+    strategy: Annotated[
+        str | None, typer.Option(metavar="NAME", help="How gradients are exchanged; else nccl.")
+    ] = None,
+    overlap: Annotated[str, typer.Option(metavar="HOW", help="bucket:25MiB, or none.")] = "bucket:25MiB",
+    precision: Precision = None,
+    optimizer: Optimizer = None,
+    seq_len: SeqLen = None,
+    image: Image = None,
+    sizes: Sizes = None,
+    compiled: Compiled = False,
+    fused_optimizer: Fused = False,
+    recompute: Annotated[bool, typer.Option("--recompute", help="Run repeated blocks forward again.")] = False,
+    nccl: Nccl = None,
+    calibration: Calibration = None,
+    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw the curve: .svg, .png or .pdf.")] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Simulate a training step on more and more devices: a curve, where it bends, and what bends it.
+
+    simulate scale --topology dgx-h100 --nodes 1,2,4..512 --workload llama3-8b --batch 2 --parallel fsdp
+    """
+    given = locals()
+    from simulator.cli.scale_command import run_scale
+
+    given["parallel"] = () if parallel is None else (parallel,)
+    nodes, gpus = given.pop("nodes"), given.pop("gpus")
+    run_scale(_written(given), nodes, gpus)
+
+
+def _written(given: dict[str, object]) -> Written:
+    """Return the options as the single command has them."""
+    del given["debug"]  # read from the arguments where errors are shown
+    given["sizes"] = tuple(given["sizes"] or ())  # type: ignore[arg-type]
+    return Written(**given)  # type: ignore[arg-type]

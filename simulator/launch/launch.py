@@ -1,0 +1,223 @@
+"""From a launch line, or the script that holds it, to options of ``simulate``: :func:`read_launch`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.launch.arguments import Arguments
+from simulator.launch.deepspeed import DeepSpeed, read_deepspeed
+from simulator.launch.layout import read_layout, read_overlap
+from simulator.launch.model import read_model
+from simulator.launch.ranks import Ranks, read_ranks
+from simulator.launch.shell import Script, Word, commands_of
+from simulator.launch.timeless import NOT_MODELLED, is_timeless
+
+__all__ = ["Launch", "read_launch"]
+
+_MOST_BYTES = 1_000_000
+_LISTED = 12
+_OTHER_MODELS = re.compile("bert|t5|mamba|vision|vlm|retro|ict|multimodal|biencoder")
+_OTHERS = ("echo", "printf", "mkdir", "rm", "cp", "pip", "git", "tee", "cat", "docker", "set")
+
+
+@dataclass(slots=True)
+class Launch:
+    """``options`` are those of ``simulate`` by their fields, as text; ``sizes`` what ``--set`` sets.
+
+    ``notes``: what the line says and is not simulated.
+    """
+
+    options: dict[str, str | bool] = field(default_factory=dict)
+    sizes: dict[str, int | str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def read_launch(text: str) -> Launch:
+    """Return what the line *text* says, or the script that ``@script.sh`` names.  Nothing of it is run.
+
+    Raises InputError with every fault, each with its place in a script.
+    """
+    file = text[1:] if text.startswith("@") else "--launch"
+    script = commands_of(_content(file) if file != "--launch" else text, file)
+    command = _command(script, file)
+    at = next((i for i, word in enumerate(command) if word.text.endswith(".py")), None)
+    if at is None and any(word.text.startswith("-") for word in command[:1]):
+        at = -1  # arguments alone
+    args = Arguments(command if at is None else command[at + 1 :], file)
+    launcher = args if at is None else Arguments(command[: max(at, 0)], file)  # a program without .py: all is one
+    other = _OTHER_MODELS.search(Path(command[at].text).name) if at is not None and at >= 0 else None
+    if other is not None and "num-layers" in args:
+        args.fault("num-layers", f"{command[at or 0].text} trains no GPT; name the network by --workload without them")
+    ranks = read_ranks(launcher, script.comments, file)
+    args.faults += [] if launcher is args else launcher.faults
+    found = Launch(notes=[f"{file}: ${name} is set more than once; the last value counts" for name in script.twice])
+    deepspeed = DeepSpeed()
+    path = args.text("deepspeed-config") or args.value("deepspeed")
+    if path is not None:
+        try:
+            deepspeed = read_deepspeed(path)
+        except InputError as error:
+            args.faults += error.faults
+    found.notes += deepspeed.notes
+    _read(args, ranks, deepspeed, found)
+    args.finish()
+    found.notes += _unread(args)
+    return found
+
+
+def _content(file: str) -> str:
+    try:
+        with Path(file).open("rb") as stream:
+            raw = stream.read(_MOST_BYTES + 1)
+        if len(raw) > _MOST_BYTES:
+            raise InputError(Fault(f"is larger than {_MOST_BYTES // 10**6} MB; a script is a few kB", file, 1, 1))
+        return raw.decode("utf-8")
+    except OSError as error:
+        raise InputError(Fault(f"cannot be read: {error.strerror or error}", file)) from None
+    except UnicodeDecodeError:
+        raise InputError(Fault("is no text (UTF-8); a shell script is needed", file, 1, 1)) from None
+
+
+def _command(script: Script, file: str) -> Sequence[Word]:
+    """Return the command that launches the training: the last that runs a Python file with options."""
+    found: list[Sequence[Word]] = []
+    for outer in script.commands:
+        words = _unquoted(outer, file)
+        if any(word.text.startswith("--") for word in words) and words[0].text not in _OTHERS:
+            found.append(words)
+    if not found:
+        raise InputError(
+            Fault("no command with arguments is there; for example torchrun pretrain_gpt.py --num-layers 24 ...", file)
+        )
+    with_program = [words for words in found if any(word.text.endswith(".py") for word in words)]
+    return (with_program or found)[-1]
+
+
+def _unquoted(words: tuple[Word, ...], file: str) -> tuple[Word, ...]:
+    """Return *words*, where one is a command in quotes (``bash -c "..."``) with the words of that in its place."""
+    inner = next((word for word in words if " " in word.text and ".py " in word.text and "--" in word.text), None)
+    if inner is None:
+        return words
+    deeper = (word for command in commands_of(inner.text, file).commands for word in command)
+    before = words[: words.index(inner)]
+    return (*before, *(Word(word.text, inner.line, inner.column) for word in deeper))
+
+
+def _read(args: Arguments, ranks: Ranks, deepspeed: DeepSpeed, found: Launch) -> None:
+    options = found.options
+    precision = _precision(args) or deepspeed.precision
+    layout = read_layout(args, ranks, deepspeed)
+    model = read_model(args, layout.tp, _attention(args, found.notes))
+    found.notes += model.notes
+    layout.with_stages(args, model.layers)
+    if model.workload:
+        options["workload"] = model.workload
+        options["framework"] = "megatron"
+        found.sizes = model.sizes
+        _update(args, options)
+    if model.length is not None:
+        options["seq_len"] = str(model.length)
+    if precision is not None or model.workload:
+        options["precision"] = precision or "fp32"
+    if ranks.nodes is not None and ranks.nodes > 1:
+        options["nodes"] = str(ranks.nodes)
+    elif ranks.nodes == 1 and ranks.each is not None:
+        options["gpus"] = str(ranks.each)
+    exchange = read_overlap(args, layout, precision, found.notes)
+    if ranks.whole != 1:
+        options |= {"parallel": layout.words, **exchange}
+    _batch(args, layout.dp, deepspeed, options)
+    _recompute(args, options, found.notes)
+
+
+def _precision(args: Arguments) -> str | None:
+    eight = args.has("fp8-format", "fp8-hybrid", "fp8-e4m3")
+    half = "bf16" if args.has("bf16") else "fp16" if args.has("fp16") else None
+    if eight and half is None:
+        args.fault("fp8-format", "goes with --bf16 or --fp16")
+    return "master-fp8" if eight else f"master-{half}" if half else None
+
+
+def _attention(args: Arguments, notes: list[str]) -> str:
+    """Return how attention runs: as the line says, or as Megatron-LM of that time does it."""
+    backend = args.choice(("auto", "flash", "fused", "unfused", "local"), "attention-backend")
+    implementation = args.choice(("local", "transformer_engine", "inference_optimized"), "transformer-impl")
+    if backend is not None:
+        return {"auto": "fused-native", "fused": "fused-native", "flash": "fused"}.get(backend, "fused-softmax")
+    if args.has("use-flash-attn"):
+        return "fused"
+    if implementation is not None:
+        return "fused-softmax" if implementation == "local" else "fused-native"
+    if args.has("use-mcore-models", "fp8-format", "fp8-hybrid", "fp8-e4m3"):
+        return "fused-native"
+    if "num-layers" in args:
+        notes.append(
+            "--attention-backend: is not there, nor --use-flash-attn or --transformer-impl; simulated as Megatron-LM's "
+            "own fused softmax"
+        )
+    return "fused-softmax"
+
+
+def _update(args: Arguments, options: dict[str, str | bool]) -> None:
+    optimizer = args.choice(("adam", "sgd"), "optimizer") or "adam"
+    options["optimizer"] = "momentum" if optimizer == "sgd" else "adam"
+    options["fused_optimizer"] = True
+
+
+def _batch(args: Arguments, dp: int | None, deepspeed: DeepSpeed, options: dict[str, str | bool]) -> None:
+    micro = args.number("micro-batch-size", "batch-size") or deepspeed.micro_batch
+    whole = args.number("global-batch-size") or deepspeed.batch
+    if micro is not None and deepspeed.micro_batch not in (None, micro):
+        args.fault("micro-batch-size", f"{micro}, and DeepSpeed's configuration says {deepspeed.micro_batch}")
+    if micro is None and whole is not None and dp is not None and deepspeed.micro_batches is not None:
+        micro = max(1, whole // (dp * deepspeed.micro_batches))
+    if micro is None:
+        return
+    if whole is None and dp is not None:
+        whole = micro * dp * (deepspeed.micro_batches or 1)
+    if whole is None:
+        args.fault("global-batch-size", "is missing, and nothing says how many replicas there are (--nproc-per-node)")
+        return
+    options["global_batch"], options["micro_batch"] = str(whole), str(micro)
+
+
+def _recompute(args: Arguments, options: dict[str, str | bool], notes: list[str]) -> None:
+    how = args.choice(("full", "selective"), "recompute-granularity", "activations-checkpoint-granularity")
+    method = args.choice(("uniform", "block"), "recompute-method", "activations-checkpoint-method")
+    count = args.number("recompute-num-layers", "activations-checkpoint-num-layers", "checkpoint-num-layers")
+    if how is None and args.has("recompute-activations"):
+        how = "selective"
+    if how is None and (args.has("checkpoint-activations") or method is not None):
+        how = "full"
+    modules = args.text("recompute-modules")
+    if how == "selective" and modules not in (None, "core_attn"):
+        notes.append(f"--recompute-modules {one_line(modules, 60)}: is not modelled; simulated as core_attn")
+    if how == "full" and method == "block":
+        notes.append("--recompute-method block: is not modelled; all layers are recomputed")
+    elif how == "full" and (count or 1) > 1:
+        notes.append("--recompute-num-layers: is not modelled; the input of each layer is kept")
+    if how is not None:
+        options["recompute" if how == "full" else "recompute_attention"] = True
+
+
+def _unread(args: Arguments) -> list[str]:
+    """Return a note for each argument that matters and is not modelled, and one that lists the unknown ones."""
+    notes, unknown = [], []
+    for name in args.names:
+        if name in args.read:
+            continue
+        if name in NOT_MODELLED:
+            notes.append(f"--{name}: is not modelled; {NOT_MODELLED[name]}")
+        elif not is_timeless(name):
+            unknown.append(name)
+    if unknown:
+        listed = ", ".join(f"--{one_line(name, 40)}" for name in unknown[:_LISTED])
+        more = f", ... ({len(unknown)} in all)" if len(unknown) > _LISTED else ""
+        near = nearest(unknown[0], args.read, listed=0)
+        hint = f"; {near}" if len(unknown) == 1 and near.startswith("did") else ""
+        notes.append(f"not known, and without effect: {listed}{more}{hint}")
+    return notes

@@ -1,0 +1,109 @@
+"""How a launch line divides a step over its ranks, as the words of ``--parallel`` and ``--overlap``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from simulator.launch.arguments import Arguments
+from simulator.launch.deepspeed import DeepSpeed
+from simulator.launch.ranks import Ranks
+
+__all__ = ["Division", "read_layout", "read_overlap"]
+
+_SHARDED = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+_BUCKET_ELEMENTS = 40_000_000  # DistributedDataParallelConfig of Megatron-LM: the larger of this
+_BUCKET_EACH = 1_000_000  # and so many for each rank of data parallelism
+
+
+@dataclass(slots=True)
+class Division:
+    """Degrees of parallelism; ``dp`` None where nobody says how many ranks there are."""
+
+    tp: int = 1
+    pp: int = 1
+    cp: int = 1
+    dp: int | None = None
+    more: list[str] = field(default_factory=list)
+    zero: int = 0
+
+    @property
+    def words(self) -> str:
+        """The division as ``--parallel`` takes it."""
+        degrees = {"tp": self.tp, "pp": self.pp, "cp": self.cp}
+        said = [f"{name}={n}" for name, n in degrees.items() if n > 1]
+        said += [f"dp={self.dp}"] if self.dp is not None else []
+        said += self.more + (["fsdp"] if self.zero == 3 else [f"zero={self.zero}"] if self.zero else [])
+        return ",".join(said) or "dp"
+
+    def with_stages(self, args: Arguments, layers: int) -> None:
+        """Add how many parts of the network each pipeline stage has."""
+        each = args.number("num-layers-per-virtual-pipeline-stage")
+        parts = args.number("num-virtual-stages-per-pipeline-rank")
+        if each is not None and layers:
+            if layers % (self.pp * each):
+                args.fault(
+                    "num-layers-per-virtual-pipeline-stage",
+                    f"{each} x {self.pp} stages do not divide {layers} layers",
+                )
+                return
+            parts = layers // (self.pp * each)
+        if parts is not None and parts > 1 and self.pp > 1:
+            self.more.append(f"vp={parts}")
+
+
+def read_layout(args: Arguments, ranks: Ranks, deepspeed: DeepSpeed) -> Division:
+    """Return the division that *args* say, over *ranks*; interleaved stages are added when layers are known."""
+    found = Division(
+        tp=args.number("tensor-model-parallel-size", "model-parallel-size", "tensor-parallel-size") or 1,
+        pp=args.number("pipeline-model-parallel-size", "pipeline-parallel-size") or 1,
+        cp=args.number("context-parallel-size") or 1,
+    )
+    model = found.tp * found.pp * found.cp
+    if ranks.whole is not None:
+        if ranks.whole % model:
+            name = next((n for n in args.names if n.endswith("model-parallel-size")), "tensor-model-parallel-size")
+            degrees = f"tp={found.tp} x pp={found.pp} x cp={found.cp}"
+            args.fault(name, f"{degrees} is {model} ranks, and the launcher starts {ranks.whole}, no multiple of them")
+        else:
+            found.dp = ranks.whole // model
+    experts = args.number("expert-model-parallel-size") or 1
+    if experts > 1:
+        found.more.append(f"ep={experts}")
+    if args.has("sequence-parallel") and found.tp > 1:
+        found.more.append("sp")
+    if args.has("use-tp-pp-dp-mapping"):
+        found.more.append("order=tp-cp-pp-dp")
+    zero = int(args.has("use-distributed-optimizer"))
+    stage = args.number("zero-stage", least=0)
+    if args.has("use-torch-fsdp2"):
+        zero = 3
+    if args.has("use-megatron-fsdp", "use-custom-fsdp") or "data-parallel-sharding-strategy" in args:
+        zero = _SHARDED[args.choice(tuple(_SHARDED), "data-parallel-sharding-strategy") or "no_shard"]
+    if stage is not None:
+        zero = min(stage, 3)
+    if deepspeed.zero is not None:
+        zero = deepspeed.zero
+    found.zero = zero
+    return found
+
+
+def read_overlap(args: Arguments, layout: Division, precision: str | None, notes: list[str]) -> dict[str, str | bool]:
+    """Return in which format gradients are exchanged, and whether while the backward pass goes on, as options."""
+    overlaps, gathers = args.has("overlap-grad-reduce"), args.has("overlap-param-gather")
+    said = args.number("ddp-bucket-size")
+    narrow, wide = args.has("grad-reduce-in-bf16"), args.has("accumulate-allreduce-grads-in-fp32")
+    of_megatron = "num-layers" in args
+    wide = not narrow and (wide or (of_megatron and args.has("bf16")))  # which Megatron-LM sets with --bf16
+    options: dict[str, str | bool] = {}
+    if wide and precision not in (None, "fp32"):
+        options["reduce_fp32"] = True
+    if not of_megatron or layout.zero == 3 or layout.dp == layout.cp == 1:
+        return options
+    if layout.zero and overlaps != gathers:
+        which, how = ("--overlap-param-gather", "both") if overlaps else ("--overlap-grad-reduce", "neither")
+        notes.append(f"{which}: is not there; of gradients and parameters {how} are exchanged while a step computes")
+    if not overlaps:
+        return options | {"overlap": "none"}
+    elements = said or max(_BUCKET_ELEMENTS, _BUCKET_EACH * (layout.dp or 1) * layout.cp)
+    n_bytes = elements * (4 if wide or precision in (None, "fp32") else 2)
+    return options | {"overlap": f"bucket:{n_bytes // 10**6}MB" if n_bytes % 10**6 == 0 else f"bucket:{n_bytes}B"}

@@ -1,0 +1,187 @@
+"""The network that arguments of Megatron-LM describe, as a network of the zoo with its sizes set."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from simulator.launch.arguments import Arguments
+
+__all__ = ["Model", "read_model"]
+
+_TOKENIZERS = {
+    "gpt2bpetokenizer": 50257,
+    "llama2tokenizer": 32000,
+    "bertwordpiecelowercase": 30522,
+    "bertwordpiececase": 28996,
+}
+_LATENT = {"kv-lora-rank": 512, "qk-head-dim": 128, "qk-pos-emb-head-dim": 64, "v-head-dim": 128}
+_POSITIONS = ("learned_absolute", "rope", "none", "relative", "yarn", "mrope", "alibi")
+
+
+@dataclass(slots=True)
+class Model:
+    """A network of the zoo, and what is set of it; empty where no argument says how large it is."""
+
+    workload: str = ""
+    sizes: dict[str, int | str] = field(default_factory=dict)
+    length: int | None = None
+    layers: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+def read_model(args: Arguments, tp: int, attention: str) -> Model:
+    """Return the network of *args*; its vocabulary is padded for *tp* ranks, as Megatron-LM does it."""
+    length = args.number("seq-length", "encoder-seq-length")
+    layers = args.number("num-layers", "encoder-num-layers")
+    hidden = args.number("hidden-size")
+    heads = args.number("num-attention-heads")
+    found = Model(length=length, layers=layers or 0)
+    if layers is hidden is heads is None:
+        return found
+    for name, value in {"num-layers": layers, "hidden-size": hidden, "num-attention-heads": heads}.items():
+        if value is None and name not in args and not args.faults:
+            args.fault(name, "is missing; Megatron-LM needs it, and so does a simulation")
+    if layers is None or hidden is None or heads is None:
+        return found
+    experts = args.number("num-experts")
+    gated = args.has("swiglu")
+    inner = args.number("ffn-hidden-size") or (int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden)
+    sizes: dict[str, int | str] = {"layers": layers, "hidden": hidden, "heads": heads}
+    found.workload = _family(args, found, gated=gated, experts=experts is not None)
+    if experts is None:
+        sizes["inner"] = inner
+    groups = args.number("num-query-groups")
+    own_head = args.number("kv-channels")
+    if found.workload not in ("gpt", "deepseek-v2-lite", "deepseek-v3"):
+        sizes["kv_heads"] = groups if groups and args.has("group-query-attention") else heads
+    if (own_head and own_head * heads != hidden) or found.workload.startswith("qwen3"):
+        sizes["head_size"] = own_head or hidden // heads
+    if experts is not None:
+        sizes |= _experts(args, found, experts, inner)
+        if sizes["dense_layers"]:
+            sizes["inner"] = inner
+    sizes |= _ends(args, found, tp)
+    rates = {name: _rate(args, name) for name in ("hidden-dropout", "attention-dropout")}
+    positions = args.number("max-position-embeddings")
+    if found.workload == "gpt":
+        sizes |= _of_gpt(found, rates)
+        if positions is not None and positions != length:
+            sizes["positions"] = positions
+    elif rates["hidden-dropout"]:
+        found.notes.append("--hidden-dropout: is not modelled here; simulated without (Megatron-LM's own is 0.1)")
+    sizes["attention"] = attention
+    found.sizes = sizes
+    return found
+
+
+def _family(args: Arguments, found: Model, *, gated: bool, experts: bool) -> str:
+    """Return the network of the zoo that is of the same kind; what differs is noted, or a fault."""
+    norm = args.choice(("layernorm", "rmsnorm"), "normalization") or "layernorm"
+    positions = args.choice(_POSITIONS, "position-embedding-type") or "learned_absolute"
+    rotary = positions in ("rope", "yarn", "mrope") or args.has("use-rotary-position-embeddings")
+    grouped = args.has("group-query-attention")
+    squared = args.has("squared-relu")
+    plain = args.has("disable-bias-linear")
+    qkv_bias, normalised = args.has("add-qkv-bias"), args.has("qk-layernorm")
+    latent = args.has("multi-latent-attention")
+
+    def unless(holds: bool, name: str, instead: str) -> None:
+        if not holds:
+            found.notes.append(f"--{name}: is not modelled here; simulated {instead}")
+
+    part = args.text("rotary-percent")
+    if latent:
+        rank = args.number("q-lora-rank")
+        for name, value in _LATENT.items():
+            said = args.number(name)
+            if said is not None and said != value:
+                args.fault(name, f"{said} is not modelled; {value} is")
+        if rank not in (None, 1536):
+            args.fault("q-lora-rank", f"{rank} is not modelled; 1536, or none, is")
+        if not (experts and gated):
+            args.fault("multi-latent-attention", "is modelled with --num-experts and --swiglu, as DeepSeek has it")
+        return "deepseek-v2-lite" if rank is None else "deepseek-v3"
+    if not gated and squared and not experts:
+        unless(norm == "layernorm", "normalization", "as LayerNorm")
+        unless(rotary and part in ("0.5", ".5"), "rotary-percent", "with half of each head rotary")
+        unless(not normalised, "qk-layernorm", "without")
+        return "nemotron4-15b"
+    if not gated:
+        if experts:
+            args.fault("num-experts", "experts are modelled with a gate; --swiglu says that they have one")
+        if grouped:
+            args.fault("group-query-attention", "is modelled for blocks of Llama's kind (--swiglu)")
+        unless(norm == "layernorm", "normalization", "as LayerNorm")
+        unless(not rotary, "position-embedding-type", "with a table of positions")
+        unless(not normalised, "qk-layernorm", "without")
+        unless(not plain, "disable-bias-linear", "with biases")
+        unless(not squared, "squared-relu", "as GELU")
+        return "gpt"
+    unless(norm == "rmsnorm", "swiglu with LayerNorm", "as RMSNorm")
+    unless(rotary, "position-embedding-type", "with rotary positions")
+    unless(part in (None, "1", "1.0"), "rotary-percent", "with all of each head rotary")
+    unless(plain, "add-bias-linear", "without biases; --disable-bias-linear is not there")
+    unless(not (qkv_bias and (normalised or experts)), "add-qkv-bias", "without")
+    if experts:
+        return "qwen3-30b-a3b" if normalised else "mixtral-8x7b"
+    return "qwen3-8b" if normalised else "qwen2-7b" if qkv_bias else "llama2-7b"
+
+
+def _experts(args: Arguments, model: Model, experts: int, inner: int) -> dict[str, int | str]:
+    layers = model.layers
+    if not args.has("moe-grouped-gemm"):
+        model.notes.append("--moe-grouped-gemm: is not there; simulated with, all experts of a layer as one product")
+    if args.choice(("allgather", "alltoall", "flex", "alltoall_seq"), "moe-token-dispatcher-type") == "allgather":
+        model.notes.append("--moe-token-dispatcher-type allgather: is not modelled; tokens go by an all-to-all")
+    found: dict[str, int | str] = {
+        "experts": experts,
+        "chosen": args.number("moe-router-topk") or 2,
+        "expert_inner": args.number("moe-ffn-hidden-size") or inner,
+        "shared_inner": args.number("moe-shared-expert-intermediate-size") or 0,
+    }
+    frequency = args.text("moe-layer-freq") or "1"
+    if frequency == "1":
+        return found | {"dense_layers": 0}
+    pattern = re.fullmatch(r"\(?\[0\]\*(\d+)\+\[1\]\*(\d+)\)?", frequency.replace(" ", ""))
+    if pattern is None or int(pattern[1]) + int(pattern[2]) != layers:
+        args.fault("moe-layer-freq", f"'{frequency}' is not modelled; 1 is, or [0]*1+[1]*{layers - 1}")
+        return found | {"dense_layers": 0}
+    return found | {"dense_layers": int(pattern[1])}
+
+
+def _ends(args: Arguments, found: Model, tp: int) -> dict[str, int | str]:
+    """Return the vocabulary, padded, and whether the last layer has the weight of the first embedding."""
+    tokenizer = (args.text("tokenizer-type") or "").lower()
+    words = args.number("padded-vocab-size")
+    if words is None:
+        words = args.number("vocab-size")
+        if words is not None and tokenizer == "nulltokenizer":
+            words += 1  # the end of a document
+        if words is None:
+            words = _TOKENIZERS.get(tokenizer)
+        of_old = found.workload == "gpt" and "vocab-file" in args and "merge-file" in args
+        if words is None and of_old:
+            words = _TOKENIZERS["gpt2bpetokenizer"]
+        multiple = (args.number("make-vocab-size-divisible-by") or 128) * tp
+        words = None if words is None else -(-words // multiple) * multiple
+    if words is None:
+        args.fault("vocab-size", "is missing, and the tokenizer's files are not read; add it to the launch line")
+    tied = not args.has("untie-embeddings-and-output-weights")
+    sizes: dict[str, int | str] = {"tied": int(tied)}
+    return sizes if words is None else {"vocabulary": words, **sizes}
+
+
+def _of_gpt(found: Model, rates: dict[str, float]) -> dict[str, int | str]:
+    if len({bool(rate) for rate in rates.values()}) > 1:
+        found.notes.append("--attention-dropout: is simulated as --hidden-dropout is, there or not")
+    return {} if rates["hidden-dropout"] else {"dropout": 0}
+
+
+def _rate(args: Arguments, name: str) -> float:
+    text = args.text(name)
+    try:
+        return 0.1 if text is None else float(text)
+    except ValueError:
+        args.fault(name, f"'{text}' is no number")
+        return 0.0

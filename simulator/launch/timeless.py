@@ -1,0 +1,104 @@
+"""Arguments that a step's time does not depend on, and those that it depends on and that are not modelled.
+
+Names without dashes; one that ends with ``*`` stands for all that begin so.
+"""
+
+from __future__ import annotations
+
+__all__ = ["NOT_MODELLED", "is_timeless"]
+
+_TIMELESS = """
+accumulate-allreduce-grads-in-fp32 adam-beta1 adam-beta2 adam-eps adlr-autoresume* append-eod apply-layernorm-1p
+apply-query-key-layer-scaling apply-residual-connection-post-layernorm async-save
+async-tensor-model-parallel-allreduce attention-softmax-in-fp32 auto-detect-ckpt-format bias-* blendable-index-path
+cache-dir calculate-per-token-loss check-for-nan-in-loss* check-weight-hash* checkpoint-dir ckpt-* clip-grad
+config-dir consumed-* data-args-path data-cache-path data-impl data-parallel-random-init data-path data-sharding
+dataloader-type dataset* ddp-average-in-collective ddp-impl ddp-timeout deepspeed deepspeed-mpi dist-ckpt-* dist-url
+distributed-backend distributed-timeout-minutes do-eval do-train doc* e2e-* enable-experimental enable-one-logger
+end-of-document end-weight-decay eod-mask-loss error-injection* eval-* eval-interval eval-iters eval-micro-batch*
+evaluation-strategy exit-* extra-vocab-size fim-* finetune fp16-lm-cross-entropy fp8-amax* fp8-format fp8-interval
+fp8-margin fp8-recipe fp8-wgrad full-validation head-lr-mult hysteresis inference-* init-method* initial-loss-scale
+iteration* label-smoothing* lazy-mpu-init learning-rate load load-* local-rank log-* log-dir logdir logging-*
+loss-scale loss-scale-window lr lr-* make-vocab-size-divisible-by manual-gc* mask-prob master-addr master-port max-lr
+max-restarts max-tokens-to-oom megatron-fsdp-* merge-file merges-file min-loss-scale min-lr mmap-* mock-data module
+moe-aux-loss-coeff moe-input-jitter* moe-per-layer-logging moe-permute-fusion moe-router-bias* moe-router-dtype
+moe-router-enable* moe-router-group* moe-router-load-balancing-type moe-router-num-groups moe-router-pre-softmax
+moe-router-score-function moe-router-topk-scaling-factor moe-use-legacy-grouped-gemm moe-z-loss-coeff monitor-interval
+mscale* nccl-communicator-config-path no-async-tensor-model-parallel-allreduce no-bias-* no-check-for-nan* no-ckpt-*
+no-create-attention-mask-in-dataloader no-data-sharding no-decoupled-lr* no-initialization no-load-optim no-load-rng
+no-local-rank no-log-* no-mmap-bin-files no-one-logger no-persist-layer-norm no-pipeline-parallel no-python
+no-query-key* no-query-key-layer-scaling no-rope-fusion no-save-optim no-save-rng
+no-scatter-gather-tensors-in-pipeline node-rank non-persistent-* norm-epsilon num-dataset-builder-threads num-workers
+one-logger-* onnx-safe openai-gelu output-bert-embeddings output-dir override-lr* override-opt* overwrite-output-dir
+perform-initialization persist-layer-norm precision-config* pretrained-checkpoint profile profile-* rank rdzv-*
+record-memory* redirects rerun-* reset-attention-mask reset-position-ids result-* role rope-scaling-factor rotary-base
+rotary-scaling-factor rotary-seq-len* run-* sample-rate save save-* seed sft sgd-momentum short-seq-prob skip-iters
+skip-train split standalone start-method start-weight-decay straggler* strict-fsdp* synthetic* te-* te-rng-tracker tee
+tensorboard-* test-data-path test-mode tiktoken-* timing-log-* tokenizer-* train-data-path train-iters train-samples
+train-tokens transformer-engine* use-checkpoint-opt-param-scheduler use-cpu-initialization use-dist-ckpt use-env
+use-legacy-models use-mcore-models use-one-sent-docs use-pytorch-profiler use-ring-exchange-p2p
+use-rotary-position-embeddings use-tokenizer-model-from-checkpoint-args valid-data-path validate-every verbose
+vocab-file wandb-* warmup warmup-* weight-decay weight-decay* world-size zloss*
+"""
+_EXACT = frozenset(name for name in _TIMELESS.split() if not name.endswith("*"))
+_BEGIN = tuple(name[:-1] for name in _TIMELESS.split() if name.endswith("*"))
+
+# What each does to a step that is not simulated.
+NOT_MODELLED: dict[str, str] = {
+    "account-for-embedding-in-pipeline-split": "layers are shared out evenly among stages",
+    "account-for-loss-in-pipeline-split": "layers are shared out evenly among stages",
+    "cpu-offloading": "nothing is kept in the host's memory",
+    "cpu-offloading-num-layers": "nothing is kept in the host's memory",
+    "cross-entropy-loss-fusion": "the loss is a kernel of its own",
+    "deterministic-mode": "kernels are those of the usual mode",
+    "decoder-first-pipeline-num-layers": "layers are shared out evenly among stages",
+    "decoder-last-pipeline-num-layers": "layers are shared out evenly among stages",
+    "defer-embedding-wgrad-compute": "gradients of the embedding are computed with the others",
+    "delay-wgrad-compute": "gradients of weights are computed with the others",
+    "enable-cuda-graph": "kernels are issued one by one",
+    "external-cuda-graph": "kernels are issued one by one",
+    "distribute-saved-activations": "each rank keeps the inputs of its layers whole",
+    "empty-unused-memory-level": "the allocator keeps what it has",
+    "expert-tensor-parallel-size": "experts are divided by --expert-model-parallel-size alone",
+    "fp8-param-gather": "parameters are gathered in 16 bits",
+    "hierarchical-context-parallel-sizes": "a sequence is split in one ring",
+    "hybrid-override-pattern": "all layers are attention and a feed-forward layer",
+    "high-priority-stream-groups": "streams have equal priority",
+    "microbatch-group-size-per-vp-stage": "micro-batches take turns in groups as large as the pipeline is long",
+    "moe-enable-deepep": "tokens go to experts by an all-to-all",
+    "moe-expert-capacity-factor": "experts get equal numbers of tokens, and drop none",
+    "moe-layer-recompute": "experts are not run again",
+    "moe-pad-expert-input-to-capacity": "experts get equal numbers of tokens, and drop none",
+    "moe-shared-expert-overlap": "the shared expert runs after the others",
+    "mtp-num-layers": "layers that predict a further token are not there",
+    "no-gradient-accumulation-fusion": "gradients are added by the product that makes them",
+    "no-masked-softmax-fusion": "attention runs as --attention-backend, or its default, has it",
+    "partition-activations": "each rank keeps the inputs of its layers whole",
+    "num-distributed-optimizer-instances": "shards of the optimiser's state go over all ranks with the same parameters",
+    "optimizer-cpu-offload": "the update runs on the GPU",
+    "optimizer-offload-fraction": "the update runs on the GPU",
+    "overlap-moe-expert-parallel-comm": "computing waits for the all-to-all of experts",
+    "overlap-p2p-communication-warmup-flush": "sends between stages are as 1F1B has them",
+    "no-overlap-p2p-communication": "sends of interleaved stages overlap with computing",
+    "pipeline-model-parallel-layout": "layers are shared out evenly among stages",
+    "pipeline-model-parallel-split-rank": "layers are shared out evenly among stages",
+    "rampup-batch-size": "the step is one of the full batch",
+    "context-parallel-ulysses-degree": "a sequence is split in one ring",
+    "tp-comm-overlap": "computing waits for tensor parallelism's collectives",
+    "use-checkpoint-args": "sizes are those of the line; no checkpoint is read",
+    "use-precision-aware-optimizer": "the optimiser's state is in fp32",
+    "yaml-cfg": "the file is not read",
+    "window-size": "attention reads all tokens",
+    "window-attn-skip-freq": "attention reads all tokens",
+    "decrease-batch-size-if-needed": "the global batch is as it is written",
+    "cp-comm-type": "a sequence is split in one ring",
+    "no-contiguous-buffers-in-local-ddp": "gradients lie in one buffer",
+    "freeze-lm": "all parameters are trained",
+    "freeze-vit": "all parameters are trained",
+    "no-gradient-reduce-div-fusion": "gradients are divided in the exchange",
+}
+
+
+def is_timeless(name: str) -> bool:
+    """Return whether the time of a step does not depend on the argument *name*."""
+    return name in _EXACT or name.startswith(_BEGIN)

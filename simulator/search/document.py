@@ -1,0 +1,56 @@
+"""What a search found, as the ``--json`` document."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from simulator.results.document import SCHEMA_VERSION
+from simulator.results.shares import SHARE_WORDS, Share
+from simulator.search.run import Best
+from simulator.search.space import Space
+
+__all__ = ["best_document", "reason_of"]
+
+_WORTH_SAYING = 0.01
+
+
+def best_document(space: Space, machine: str, best: Best) -> dict[str, Any]:
+    """Return *best* of *space* as plain data, SI units in the names of the keys."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "topology": machine,
+        "workload": space.question.workload,
+        "device_count": space.device_count,
+        "global_batch": space.global_batch,
+        "options": asdict(space.question.options),
+        "feasible_count": best.feasible_count,
+        "infeasible": best.infeasible,
+        "simulated_count": best.simulated_count,
+        "ranking": [
+            {
+                "parallel": {
+                    name: list(value) if isinstance(value, tuple) else value
+                    for name, value in asdict(entry.candidate.layout).items()
+                },
+                "words": entry.candidate.layout.words,
+                "micro_batch": entry.candidate.micro_batch,
+                "micro_batches": entry.candidate.micro_batches,
+                "recompute": entry.candidate.recompute,
+                "step_time_s": entry.step_time_s,
+                "memory_bytes": entry.memory_bytes,
+                "reason": reason_of(entry.shares),
+                "account_s": {share.name: share.seconds for share in entry.shares},
+            }
+            for entry in best.ranking
+        ],
+    }
+
+
+def reason_of(shares: tuple[Share, ...], most: int = 3) -> str:
+    """Return what keeps a step from computing all the time, the largest parts first."""
+    whole_s = sum(share.seconds for share in shares) or 1.0
+    lost = [s for s in shares if s.name not in ("computing", "slowest") and s.seconds >= _WORTH_SAYING * whole_s]
+    said = [f"{SHARE_WORDS[share.name]} {100 * share.seconds / whole_s:.0f} %" for share in lost[:most]]
+    computing = sum(share.seconds for share in shares if share.name in ("computing", "slowest"))
+    return ", ".join(said) or f"computing {100 * computing / whole_s:.0f} %"

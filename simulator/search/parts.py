@@ -1,0 +1,204 @@
+"""What the parts of a step cost by themselves: units of a network, pieces of it in memory, exchanges."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from simulator.api.session import Session
+from simulator.collectives.bundle import Bundle
+from simulator.collectives.communicator import Communicator
+from simulator.collectives.registry import strategy_of
+from simulator.engine.executor import alone, execute
+from simulator.network.machine import Machine
+from simulator.questions.step import StepQuestion
+from simulator.results.streams import StreamUse, stream_uses
+from simulator.search.repeats import KEPT, Shortened, part_of, shortened
+from simulator.step.issue import Part, issues_of
+from simulator.step.memory import Held, held_in
+from simulator.training.divide import divided
+from simulator.training.memory import gathered_elements
+from simulator.training.pipeline import plan_chunk
+from simulator.training.placement import Placement
+from simulator.training.roles import Role
+from simulator.workload.collective import Collective
+from simulator.workload.network import Network
+from simulator.workload.split.experts import expert_parameters
+from simulator.workload.split.stages import Stage, stages_of, units_of
+
+__all__ = ["Divided", "Exchanges", "UnitCost", "units_apart"]
+
+_GRID = 8.0  # exchanges are simulated at powers of it, and lie on a straight line between two
+
+
+class UnitCost(NamedTuple):
+    """Seconds of a unit in each part of a step, and for how long it waits within them for exchanges, by axis."""
+
+    forward_s: float
+    backward_s: float
+    update_s: float
+    exposed_s: tuple[tuple[str, float], ...]
+    elements: int
+    trained: int
+    of_experts: int
+
+
+class Exchanges:
+    """What collectives take by themselves, from those of some sizes."""
+
+    def __init__(self, session: Session, question: StepQuestion, machine: Machine) -> None:
+        self._machine = machine
+        self._strategy = strategy_of(question.strategy, question.software, constants=session.constants)
+        self._found: dict[Hashable, float] = {}
+
+    def seconds(self, bundles: Sequence[Bundle], op: Collective, size_bytes: float) -> float:
+        """Return what *op* of *size_bytes* takes in all of *bundles* at once; raises Unsuitable."""
+        if size_bytes <= 0 or bundles[0].n_ranks == 1:
+            return 0.0
+        below = _GRID ** max(3, math.floor(math.log(size_bytes, _GRID)))
+        low_s, high_s = (self._at(bundles, op, size) for size in (below, below * _GRID))
+        share = max(0.0, (size_bytes - below) / (below * (_GRID - 1)))
+        return low_s + share * (high_s - low_s)
+
+    def _at(self, bundles: Sequence[Bundle], op: Collective, size_bytes: float) -> float:
+        key = tuple(bundle.lie for bundle in bundles), op, size_bytes
+        if key not in self._found:
+            fragments = (bundle.collective(op, size_bytes, self._strategy) for bundle in bundles)
+            self._found[key] = max(alone(self._machine, fragment).end_s for fragment in fragments)
+        return self._found[key]
+
+
+@dataclass(frozen=True)
+class Divided:
+    """What a rank computes of a network, in units, of which equal ones are computed once.
+
+    *question* has a layout of which ``tp``, ``cp``, ``ep`` and ``sp`` alone count, its options and its micro-batch.
+    """
+
+    session: Session
+    question: StepQuestion
+    group: Communicator
+
+    @cached_property
+    def short(self) -> Shortened:
+        """The network undivided, with fewer equal blocks."""
+        return shortened(self.session.network(self.question))
+
+    @cached_property
+    def network(self) -> Network:
+        """What a rank computes of it; raises InputError where it cannot be divided so."""
+        return divided(self.short.network, self.question.layout)
+
+    @cached_property
+    def _units(self) -> tuple[Stage, ...]:
+        return stages_of(self.network, len(units_of(self.network)))
+
+    def received_elements(self, unit: int) -> int:
+        """Return the elements that *unit* of the whole network reads of those before it."""
+        return self._units[self.short.like(unit)].received_elements
+
+    # -- time ----------------------------------------------------------------------
+
+    @cached_property
+    def costs(self) -> tuple[UnitCost, ...]:
+        """Of each unit of the whole network; raises InputError or Unsuitable."""
+        found: dict[Hashable, UnitCost] = {}
+        of: dict[int, UnitCost] = {}
+        for unit in {self.short.like(unit) for unit in range(self.short.unit_count)}:
+            network = self._units[unit].network
+            shape = tuple((layer.operator, len(layer.parameters)) for layer in network.layers)
+            if shape not in found:
+                found[shape] = self._cost(network)
+            of[unit] = found[shape]
+        return tuple(of[self.short.like(unit)] for unit in range(self.short.unit_count))
+
+    def _cost(self, network: Network) -> UnitCost:
+        places = self.session.places(self.question.where)
+        node = self.group.ranks[0]
+        place = places.place(node)
+        issues = issues_of(place.device, network, self.question.options)
+        role = Role(place, node, self.group.n_ranks, issues)
+        layout = self.question.layout
+        placement = Placement(self.group, replace(layout, dp=None, pp=1, vp=1, zero=0, shards=None).on(role.count))
+        seconds: dict[Part, float] = {}
+        exposed_s: dict[str, float] = {}
+        parts: tuple[Part, ...] = ("forward", "backward", "update")
+        for part in parts:
+            timeline = execute(places.machine, plan_chunk(places.machine, role, self.question, placement, "nccl", part))
+            seconds[part] = timeline.end_s
+            for stream, waited_s in stream_uses(timeline).get("compute", StreamUse()).waits_s.items():
+                if stream.endswith(" communication"):
+                    axis = stream.removesuffix(" communication")
+                    exposed_s[axis] = exposed_s.get(axis, 0.0) + waited_s
+        experts = expert_parameters(network) if layout.ep > 1 else frozenset()
+        return UnitCost(
+            seconds["forward"],
+            seconds["backward"],
+            seconds["update"],
+            tuple(sorted(exposed_s.items())),
+            network.parameter_count,
+            network.trained_count,
+            sum(p.elements for p in network.parameters if p.trained and p.name in experts),
+        )
+
+    # -- memory --------------------------------------------------------------------
+
+    @cached_property
+    def _kept(self) -> dict[Hashable, Held]:
+        return {}
+
+    @cached_property
+    def gathered(self) -> int:
+        """Parameters that are there in full at once where each rank has a shard."""
+        return gathered_elements(self.network)
+
+    def held(self, units: Iterable[int]) -> Held:
+        """Return what a rank holds that computes *units* of the whole network, by their numbers in order."""
+        mine = tuple(units)
+        if not self.short.left_out:
+            return self._held(mine)
+        first, last = mine[0] == 0, mine[-1] == self.short.unit_count - 1
+        sample = (*((0,) if first else ()), *range(1, 1 + KEPT), *((KEPT + 1,) if last else ()))
+        more = len(mine) - len(sample)
+        return self._held(sample) if not more else self._longer(sample, more)
+
+    def _longer(self, sample: tuple[int, ...], more: int) -> Held:
+        """Return :meth:`_held` with *more* of the equal blocks: those before it keep more, those after it have more.
+
+        Each moment of the backward pass is one of the last block, which all others come after, or of the first.
+        """
+        key = sample, more
+        if key in self._kept:
+            return self._kept[key]
+        held, three, two = self._held(sample), self._held((1, 2, 3)), self._held((1, 2))
+        saved = (three.moments[0][0] - two.moments[0][0]) * more if three.moments else 0
+        graded = (three.moments[-1][1] - two.moments[-1][1]) * more if three.moments else 0
+        stays = saved if self.question.options.recompute else 0  # what blocks keep is there until the end
+        half = len(held.moments) // 2
+        early = [(s + saved, g, w) for s, g, w in held.moments[:half]]
+        late = [(s + stays, g + graded, w) for s, g, w in held.moments[half:]]
+        self._kept[key] = Held(
+            held.parameter_count + more * (three.parameter_count - two.parameter_count),
+            held.trained_count + more * (three.trained_count - two.trained_count),
+            (*early, *late),
+        )
+        return self._kept[key]
+
+    def _held(self, units: tuple[int, ...]) -> Held:
+        if units not in self._kept:
+            layers = [layer for unit in units for layer in self._units[unit].network.layers]
+            self._kept[units] = held_in(part_of(self.network, layers), self.question.options)
+        return self._kept[units]
+
+
+def units_apart(network: Network, count: int) -> tuple[range, ...]:
+    """Return which units of *network* each of *count* parts has; raises InputError where there are fewer."""
+    found, start = [], 0
+    for stage in stages_of(network, count):
+        end = start + len(units_of(stage.network))
+        found.append(range(start, end))
+        start = end
+    return tuple(found)

@@ -1,0 +1,275 @@
+"""What ways to do a step cost, in closed form from the costs of their parts: :class:`Pricer`.
+
+A pipeline takes ``m`` times its slowest stage, and the others once more to fill and drain, divided by the chunks of a
+stage (Narayanan et al., SC 2021, section 2.2); then what is left of the sums of gradients when the last backward pass
+ends, and the update.  Memory is counted as for a simulated step.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from simulator.api.session import Session
+from simulator.collectives.request import Unsuitable
+from simulator.errors import InputError
+from simulator.questions.layout import Layout
+from simulator.questions.step import StepQuestion
+from simulator.search.parts import Divided, Exchanges, UnitCost, units_apart
+from simulator.search.space import Candidate, Division, Space
+from simulator.step.precision import storage_of
+from simulator.training.data_parallel import gradient_bytes
+from simulator.training.memory import held_memory
+from simulator.training.placement import Placement
+from simulator.training.schedules import in_flight
+from simulator.training.slowest import slowest_of
+from simulator.workload.precision import ELEMENT_BYTES
+
+__all__ = ["MEMORY", "Outcome", "Pricer"]
+
+MEMORY = "memory"
+_UNEVEN = "samples do not share out evenly"
+_TURNS = "virtual stages do not share the micro-batches"
+_PIECES = 8  # into which a pipeline's gradients are cut while its last backward pass goes on
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Ways that fit, each with its seconds and the bytes that a device needs; and how many do not, by the reason."""
+
+    priced: tuple[tuple[Candidate, float, float], ...] = ()
+    infeasible: Counter[str] = field(default_factory=Counter)
+
+
+class Pricer:
+    """Prices the ways of *space*; what they share is found once."""
+
+    def __init__(self, space: Space, session: Session) -> None:
+        self.space = space
+        self.session = session
+        question = space.question
+        machine = session.machine(question.where)
+        self.group = session.group(question.where, question.gpus)
+        self.device = session.places(question.where).place(self.group.ranks[0]).device
+        self.exchanges = Exchanges(session, question, machine)
+        self.network = session.network(replace(question, batch=1))
+        self._placements: dict[Layout, Placement] = {}
+        self._apart: dict[int, tuple[range, ...]] = {}
+        self._seconds: dict[object, float] = {}
+
+    @cached_property
+    def unit_count(self) -> int:
+        """Blocks of the network, or layers where none repeat."""
+        return Divided(self.session, replace(self.space.question, batch=1), self.group).short.unit_count
+
+    def outcome(self, division: Division) -> Outcome:
+        """Return all ways with *division*."""
+        found: list[tuple[Candidate, float, float]] = []
+        infeasible: Counter[str] = Counter()
+        layouts = list(self.space.layouts(division, self.unit_count))
+        for recompute in self.space.recomputes(self.network):
+            full = False  # with smaller micro-batches nothing fits
+            for size in self.space.micro_sizes():
+                ways: list[Candidate] = []
+                for layout in layouts:
+                    count, rest = divmod(self.space.global_batch, (layout.dp or 1) * size)
+                    if count and rest:
+                        infeasible[_UNEVEN] += 1
+                    elif count and layout.vp > 1 and count % layout.pp:
+                        infeasible[_TURNS] += 1
+                    elif count:
+                        ways.append(Candidate(layout, size, count, recompute))
+                if not ways or full:
+                    infeasible[MEMORY] += len(ways)
+                    continue
+                tp, sp, cp, ep = division
+                asked = replace(
+                    self.space.question,
+                    batch=size,
+                    options=self.space.options(recompute),
+                    layout=Layout(tp=tp, sp=sp, cp=cp, ep=ep),
+                )
+                try:
+                    fitting = self._priced(Divided(self.session, asked, self.group), ways, infeasible)
+                except (InputError, Unsuitable) as error:
+                    infeasible[_reason(error)] += len(ways)
+                    continue
+                found += fitting
+                full = not fitting
+        return Outcome(tuple(found), +infeasible)
+
+    def _priced(
+        self, part: Divided, ways: list[Candidate], infeasible: Counter[str]
+    ) -> list[tuple[Candidate, float, float]]:
+        part.network  # noqa: B018  raises where it cannot be divided
+        found = []
+        for way in ways:
+            try:
+                n_bytes = self._memory_bytes(part, way)
+                if n_bytes > self.device.memory_bytes:
+                    infeasible[MEMORY] += 1
+                    continue
+                found.append((way, self._step_s(part, way), n_bytes))
+            except (InputError, Unsuitable) as error:
+                infeasible[_reason(error)] += 1
+        return found
+
+    # -- memory --------------------------------------------------------------------
+
+    def _memory_bytes(self, part: Divided, way: Candidate) -> float:
+        """Return what the device needs that needs most."""
+        layout = way.layout
+        most = 0.0
+        for stage in sorted({0, min(1, layout.pp - 1), layout.pp - 1}):
+            units = [unit for chunk in self._chunks(layout)[stage :: layout.pp] for unit in chunk]
+            flying = in_flight(layout, stage, way.micro_batches) if layout.pp > 1 else 1.0
+            held = part.held(units)
+            need = held_memory(held, part.gathered, part.question, self.device, layout, flying)
+            most = max(most, need.total_bytes)
+        return most
+
+    def _chunks(self, layout: Layout) -> tuple[range, ...]:
+        count = layout.pp * layout.vp
+        if count not in self._apart:
+            self._apart[count] = units_apart(self.network, count)
+        return self._apart[count]
+
+    # -- time ----------------------------------------------------------------------
+
+    def _step_s(self, part: Divided, way: Candidate) -> float:
+        layout, count = way.layout, way.micro_batches
+        costs = part.costs
+        question, known = part.question, self.device.constants
+        wide = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
+        narrow = ELEMENT_BYTES[storage_of(question.options.precision)]
+        if layout.zero == 3:
+            return self._sharded_s(costs, way, question, narrow)
+        stages = [_Stage.of(costs, self._chunks(layout)[stage :: layout.pp]) for stage in range(layout.pp)]
+        pace = 1.0
+        if layout.pp > 1 and question.contention:  # the stage that is slowest is so among fewer
+            pace = slowest_of(self.group.n_ranks // layout.pp, known) / slowest_of(self.group.n_ranks, known)
+        passes_s = [pace * (stage.forward_s + stage.backward_s) for stage in stages]
+        if layout.pp > 1:
+            elements = part.received_elements(self._chunks(layout)[1].start)
+            sent_s = 2 * self._received_s(layout, elements * narrow)
+            waited_s = sent_s if layout.vp == 1 else 0.0  # else it is sent while the stage goes on
+            passes_s = [pass_s + waited_s for pass_s in passes_s]
+        slowest = max(range(layout.pp), key=lambda stage: passes_s[stage])
+        fill_s = (sum(passes_s) - passes_s[slowest]) / layout.vp
+        time_s = count * passes_s[slowest] + fill_s
+        first = stages[0]
+        time_s += self._exposed_s(layout, first, question, wide)
+        if layout.zero:
+            time_s += self._gathered_s(layout, first, question, narrow)
+        share = 1.0 / (layout.shards or 1)
+        return time_s + share * max(stage.update_s for stage in stages)
+
+    def _pieces(self, layout: Layout, n_bytes: float, question: StepQuestion) -> int:
+        if not question.bucket_bytes:
+            return 1
+        pieces = max(1, int(n_bytes // question.bucket_bytes))
+        return min(_PIECES, pieces) if layout.pp > 1 else pieces
+
+    def _exposed_s(self, layout: Layout, stage: _Stage, question: StepQuestion, element: int) -> float:
+        """Return for how long sums of gradients go on after the last backward pass."""
+        n_bytes = (stage.trained - stage.of_experts) * element
+        pieces = self._pieces(layout, n_bytes, question)
+        each = n_bytes / pieces
+        if layout.zero:
+            sum_s = self._exchange_s(layout, "shards", "reduce-scatter", each)
+            sum_s += self._exchange_s(layout, "replicas", "all-reduce", each / (layout.shards or 1))
+        else:
+            sum_s = self._exchange_s(layout, "data", "all-reduce", each)
+        if stage.of_experts:
+            sum_s += self._exchange_s(layout, "experts", "all-reduce", stage.of_experts * element / pieces)
+        return max(sum_s, pieces * sum_s - stage.backward_s * (pieces - 1) / pieces)
+
+    def _gathered_s(self, layout: Layout, stage: _Stage, question: StepQuestion, element: int) -> float:
+        """Return for how long parameters that were updated in shards are gathered before anything can go on."""
+        n_bytes = stage.elements * element
+        pieces = self._pieces(layout, n_bytes, question)
+        gather_s = self._exchange_s(layout, "shards", "all-gather", n_bytes / pieces)
+        return max(gather_s, pieces * gather_s - stage.forward_s * (pieces - 1) / pieces)
+
+    def _sharded_s(self, costs: tuple[UnitCost, ...], way: Candidate, question: StepQuestion, element: int) -> float:
+        """Return what a step takes whose parameters are gathered unit by unit, one ahead."""
+        layout = way.layout
+        summed = ELEMENT_BYTES["fp32"] if question.sums_in_fp32 else element
+        time_s = last_s = update_s = 0.0
+        for cost, times in Counter(costs).items():
+            gather_s = self._exchange_s(layout, "shards", "all-gather", cost.elements * element)
+            scatter_s = self._exchange_s(layout, "shards", "reduce-scatter", cost.trained * summed)
+            share = cost.trained * summed / (layout.shards or 1)
+            more_s = self._exchange_s(layout, "replicas", "all-reduce", share)
+            backward_s = max(cost.backward_s, gather_s + scatter_s)
+            time_s += times * way.micro_batches * (max(cost.forward_s, gather_s) + backward_s)
+            time_s += times * (max(cost.backward_s, gather_s + scatter_s + more_s) - backward_s)
+            last_s = max(last_s, gather_s + scatter_s)
+            update_s += times * cost.update_s
+        return time_s + last_s + update_s / (layout.shards or 1)
+
+    # -- exchanges -----------------------------------------------------------------
+
+    def _exchange_s(self, layout: Layout, which: str, op: str, size_bytes: float) -> float:
+        """Return what the first stage's groups of a sort take together."""
+        key = replace(layout, sp=False, vp=1, zero=min(1, layout.zero)), which, op, size_bytes
+        if key not in self._seconds:
+            placement = self._placement(key[0])
+            find = {
+                "data": placement.data_groups,
+                "experts": lambda stage: placement.data_groups(stage, experts=True),
+                "shards": placement.shard_groups,
+                "replicas": placement.replica_groups,
+            }[which]
+            self._seconds[key] = self.exchanges.seconds(find(0), op, size_bytes)  # type: ignore[arg-type]
+        return self._seconds[key]
+
+    def _received_s(self, layout: Layout, size_bytes: float) -> float:
+        """Return how long it takes until a stage has what the one before it sends."""
+        key = replace(layout, vp=1, zero=0, shards=None), "next", size_bytes
+        if key not in self._seconds:
+            placement = self._placement(key[0])
+            tp = 1 if layout.sp else layout.tp
+            seconds = self.exchanges.seconds(placement.next_stage_pairs(0), "send-recv", size_bytes / tp)
+            if tp > 1:
+                seconds += self.exchanges.seconds(placement.layer_groups("tp", 0), "all-gather", size_bytes)
+            self._seconds[key] = seconds
+        return self._seconds[key]
+
+    def _placement(self, layout: Layout) -> Placement:
+        if layout not in self._placements:
+            self._placements[layout] = Placement(self.group, layout)
+        return self._placements[layout]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """What the units of a stage cost together."""
+
+    forward_s: float
+    backward_s: float
+    update_s: float
+    elements: int
+    trained: int
+    of_experts: int
+
+    @staticmethod
+    def of(costs: tuple[UnitCost, ...], chunks: tuple[range, ...]) -> _Stage:
+        mine = [costs[unit] for chunk in chunks for unit in chunk]
+        sums = (
+            sum(values)
+            for values in zip(
+                *((c.forward_s, c.backward_s, c.update_s, c.elements, c.trained, c.of_experts) for c in mine),
+                strict=True,
+            )
+        )
+        return _Stage(*sums)
+
+
+def _reason(error: Exception) -> str:
+    """Return *error* without the names of layers and networks, so that equal reasons are counted together."""
+    text = str(error)
+    axis = re.match(r"--parallel: (\w+)=", text)
+    return f"{axis[1]} does not divide the network" if axis else text

@@ -1,0 +1,59 @@
+"""A network with fewer of its equal blocks: enough to find what one costs, and what it keeps (:func:`shortened`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from simulator.workload.network import Layer, Network, block_name, once
+from simulator.workload.split.stages import units_of
+
+__all__ = ["KEPT", "Shortened", "part_of", "shortened"]
+
+KEPT = 3  # of the equal blocks: one in the middle has one like it on either side
+
+
+@dataclass(frozen=True, eq=False)
+class Shortened:
+    """``network`` without the ``left_out`` blocks that are like those before them; ``unit_count`` are those of all.
+
+    Units are blocks with what follows them outside of any, or layers where nothing repeats.
+    """
+
+    network: Network
+    unit_count: int
+    left_out: int
+
+    def like(self, unit: int) -> int:
+        """Return which unit of ``network`` is like *unit* of the whole: of those that repeat the one in the middle."""
+        if not self.left_out or unit == 0:
+            return unit
+        return KEPT + 1 if unit == self.unit_count - 1 else 2
+
+
+@once
+def shortened(network: Network) -> Shortened:
+    """Return *network* with three of its blocks between the first and the last, where all between them are alike."""
+    units = units_of(network)
+    middle = units[1:-1]
+    if len(middle) <= KEPT or any(_shape(unit) != _shape(middle[0]) for unit in middle):
+        return Shortened(network, len(units), 0)
+    stands_for: dict[int, int] = {}  # a tensor of a block that is left out, by that which stands for it
+    for unit in middle[KEPT:]:
+        for layer, other in zip(unit, middle[KEPT - 1], strict=True):
+            stands_for[layer.output] = other.output
+    last = [replace(layer, inputs=tuple(stands_for.get(t, t) for t in layer.inputs)) for layer in units[-1]]
+    layers = [layer for unit in (units[0], *middle[:KEPT], last) for layer in unit]
+    return Shortened(replace(network, layers=tuple(layers)), len(units), len(middle) - KEPT)
+
+
+def _shape(unit: Sequence[Layer]) -> object:
+    return [(layer.operator, [p.elements for p in layer.parameters], bool(block_name(layer.name))) for layer in unit]
+
+
+def part_of(network: Network, layers: Sequence[Layer]) -> Network:
+    """Return some *layers* of *network* as one of its own, which gets from others what it does not write."""
+    written = {layer.output for layer in layers}
+    before = {layer.output for layer in network.layers} - written
+    read = {tensor for layer in layers for tensor in layer.inputs}
+    return replace(network, layers=tuple(layers), trained_inputs=frozenset(read & before))

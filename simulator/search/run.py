@@ -1,0 +1,193 @@
+"""The search: every division priced, the cheapest ways simulated in full, all cores (:func:`find_best`).
+
+What a process does is a function of its arguments alone, so that the result is the same however many there are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import zip_longest
+from typing import Any, NamedTuple, Protocol
+
+from simulator.api.session import Session
+from simulator.collectives.request import Unsuitable
+from simulator.errors import InputError
+from simulator.questions.layout import parse_layout
+from simulator.results.shares import Share, shares_of
+from simulator.search.price import MEMORY, Outcome, Pricer
+from simulator.search.space import Candidate, Division, Space
+
+__all__ = ["Best", "Kept", "Ranked", "Runner", "find_best", "here"]
+
+_LEAST_SIMULATED = 16
+
+
+class Ranked(NamedTuple):
+    """One way that was simulated: its seconds, what a device needs and has, and where the time goes."""
+
+    candidate: Candidate
+    step_time_s: float
+    memory_bytes: float
+    shares: tuple[Share, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """Ways that fit, the best first; how many were priced, and how many are not feasible, by the reason."""
+
+    ranking: tuple[Ranked, ...]
+    feasible_count: int
+    infeasible: dict[str, int]
+    simulated_count: int
+
+
+class Runner(Protocol):
+    """Yields what a function returns for each of some arguments, in their order."""
+
+    def __call__(self, function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+        """Run *function* with each of *jobs*, from one process or from many."""
+
+
+def here(function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+    """Run *jobs* one after the other in this process."""
+    return (function(*job) for job in jobs)
+
+
+@dataclass
+class Kept:
+    """What was found before, by what it is of, as JSON; *write* keeps what is found now."""
+
+    found: dict[str, Any] = field(default_factory=dict)
+    write: Callable[[str, Any], None] | None = None
+
+    def put(self, key: str, found: Any) -> None:
+        """Keep what was *found* of *key*."""
+        self.found[key] = found
+        if self.write is not None:
+            self.write(key, found)
+
+
+def find_best(
+    space: Space,
+    session: Session,
+    top: int,
+    runner: Runner = here,
+    kept: Kept | None = None,
+    progress: Callable[[int, str], None] | None = None,
+) -> Best:
+    """Return the best *top* ways of *space*.
+
+    *runner* says where work is done, *kept* what has been done before; *progress* is told of how many parts in all one
+    is done, and which.
+
+    Raises InputError where nothing is feasible; says why.
+    """
+    kept = kept or Kept()
+    network = session.network(replace(space.question, batch=1))
+    divisions = space.divisions(network)
+    simulated = max(_LEAST_SIMULATED, 2 * top)
+    total = len(divisions) + simulated
+
+    def tell(total: int, name: str) -> None:
+        if progress is not None:
+            progress(total, name)
+
+    def done(key: str, function: Callable[..., Any], jobs: dict[str, tuple[Any, ...]]) -> list[Any]:
+        missing = {name: job for name, job in jobs.items() if f"{key} {name}" not in kept.found}
+        for name in jobs:
+            if name not in missing:
+                tell(total, name)
+        for name, found in zip(missing, runner(function, list(missing.values())), strict=True):
+            kept.put(f"{key} {name}", found)
+            tell(total, name)
+        return [kept.found[f"{key} {name}"] for name in jobs]
+
+    outcomes = done("priced", price, {_words(each): (space, each) for each in divisions})
+    infeasible: Counter[str] = Counter()
+    for outcome in outcomes:
+        infeasible.update(outcome["infeasible"])
+    priced = [entry for outcome in outcomes for entry in outcome["priced"]]
+    priced.sort(key=lambda entry: (float(f"{entry[1]:.9e}"), entry[0]))
+    if not priced:
+        said = "; ".join(f"{n:,} of them: {why}" for why, n in sorted(infeasible.items(), key=lambda item: -item[1]))
+        raise InputError(f"no way to do the step is feasible: {said or 'no degrees fit the devices'}")
+    chosen = [_candidate(space, entry[0]) for entry in _chosen(priced, simulated)]
+    answers = done("simulated", simulate_way, {way.words: (space, way) for way in chosen})
+    ranking = []
+    for way, answer in zip(chosen, answers, strict=True):
+        if answer["step_time_s"] is None:
+            infeasible[answer["reason"]] += 1
+            continue
+        shares = tuple(Share(*share) for share in answer["shares"])
+        ranking.append(Ranked(way, answer["step_time_s"], answer["memory_bytes"], shares))
+    ranking.sort(key=lambda entry: (float(f"{entry.step_time_s:.9e}"), entry.candidate.words))
+    if not ranking:
+        raise InputError("no way that looked feasible is: " + "; ".join(dict.fromkeys(a["reason"] for a in answers)))
+    unfit = len(chosen) - len(ranking)
+    return Best(tuple(ranking[:top]), len(priced) - unfit, dict(sorted(infeasible.items())), len(chosen))
+
+
+def _chosen(priced: Sequence[list[Any]], count: int) -> list[list[Any]]:
+    """Return *count* of *priced* to simulate: half of them the cheapest, half the cheapest of each sort in turn.
+
+    Sorts are pipelines, shards of parameters, and replicas: a price may be farther off for one than for another.  Of
+    ways that cost the same (an order of ranks that changes nothing) there is one.
+    """
+    priced = list({f"{entry[1]:.9e}": entry for entry in reversed(priced)}.values())[::-1]
+    found = list(priced[: count // 2])
+    sorts: dict[str, list[list[Any]]] = {}
+    for entry in priced[count // 2 :]:
+        layout = entry[0].split(" ")[0].split(",")
+        sort = "pipeline" if any(word.startswith("pp=") for word in layout) else ""
+        sort = sort or ("shards" if any(word.startswith("fsdp") for word in layout) else "replicas")
+        sorts.setdefault(sort, []).append(entry)
+    in_turn = [entry for row in zip_longest(*(sorts[name] for name in sorted(sorts))) for entry in row if entry]
+    return found + in_turn[: count - len(found)]
+
+
+def _words(division: Division) -> str:
+    return f"tp={division.tp} sp={int(division.sp)} cp={division.cp} ep={division.ep}"
+
+
+def _candidate(space: Space, words: str) -> Candidate:
+    """Return the candidate of these *words* (:attr:`Candidate.words`)."""
+    layout, micro_batch, recompute = words.split(" ")
+    size = int(micro_batch.partition("=")[2])
+    found = parse_layout(layout).on(space.device_count)
+    count = space.global_batch // ((found.dp or 1) * size)
+    return Candidate(found, size, count, recompute.partition("=")[2])  # type: ignore[arg-type]
+
+
+# -- what a process does -----------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def _pricer(space: Space) -> Pricer:
+    return Pricer(space, Session(dict(space.calibrations)))
+
+
+def price(space: Space, division: Division) -> dict[str, Any]:
+    """Return the outcome of *division* as plain data."""
+    outcome: Outcome = _pricer(space).outcome(division)
+    return {
+        "priced": [[way.words, time_s, n_bytes] for way, time_s, n_bytes in outcome.priced],
+        "infeasible": dict(sorted(outcome.infeasible.items())),
+    }
+
+
+def simulate_way(space: Space, way: Candidate) -> dict[str, Any]:
+    """Return what the full simulation of *way* says, as plain data."""
+    try:
+        result = _pricer(space).session.step(space.asked(way))
+    except (InputError, Unsuitable) as error:
+        return {"step_time_s": None, "reason": str(error)}
+    if not result.fits:
+        return {"step_time_s": None, "reason": MEMORY}
+    return {
+        "step_time_s": result.step_time_s,
+        "memory_bytes": result.tightest.need.total_bytes,
+        "shares": [list(share) for share in shares_of(result)],
+    }

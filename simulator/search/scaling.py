@@ -1,0 +1,115 @@
+"""A step on more and more devices: what each more is worth, where that falls most, and why (:class:`Curve`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from simulator.results.document import SCHEMA_VERSION
+from simulator.results.reason import bound_of
+from simulator.results.shares import SHARE_WORDS, shares_of
+from simulator.results.training import TrainingResult
+
+__all__ = ["Curve", "Knee", "curve_document", "curve_of"]
+
+_WORTH_SAYING = 0.02  # of the throughput that twice the devices would have
+
+
+@dataclass(frozen=True, slots=True)
+class Knee:
+    """From ``before`` to ``after`` devices twice as many give less than from step to step before: by ``drop`` of two.
+
+    ``cause`` is what each sample takes more of then than before.
+    """
+
+    before: int
+    after: int
+    drop: float
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Results by the number of devices; ``efficiency``: samples a second and device, against those of the first.
+
+    ``gains`` are by what share of it a doubling of devices doubles the samples a second, from each to the next.
+    """
+
+    results: tuple[TrainingResult, ...]
+    efficiency: tuple[float, ...]
+    gains: tuple[float, ...]
+    knee: Knee | None
+
+    @property
+    def is_weak(self) -> bool:
+        """Whether each device has as many samples, whatever their number."""
+        each = {result.samples / result.device_count for result in self.results}
+        return max(each) - min(each) < 1e-9 * max(each)
+
+
+def curve_of(results: Sequence[TrainingResult]) -> Curve:
+    """Return the curve of *results*, in the order of their devices; two at least for a knee."""
+    each = [result.throughput / result.device_count for result in results]
+    gains = []
+    for i in range(1, len(results)):
+        doublings = math.log2(results[i].device_count / results[i - 1].device_count)
+        gains.append((each[i] / each[i - 1]) ** (1.0 / doublings))
+    drops = [before - after for before, after in zip([1.0, *gains], gains, strict=False)]
+    worst = max(range(len(drops)), key=lambda i: round(drops[i], 9), default=None)
+    knee = None
+    if worst is not None and drops[worst] >= _WORTH_SAYING:
+        before, after = results[worst], results[worst + 1]
+        knee = Knee(before.device_count, after.device_count, drops[worst], _cause(before, after))
+    return Curve(tuple(results), tuple(rate / each[0] for rate in each), tuple(gains), knee)
+
+
+def _cause(before: TrainingResult, after: TrainingResult) -> str:
+    """Return what takes most more time of a device for each sample than before."""
+
+    def spent(result: TrainingResult) -> dict[str, float]:
+        scale = result.device_count / result.samples
+        return {share.name: scale * share.seconds for share in shares_of(result)}
+
+    then, now = spent(before), spent(after)
+    name = max(now, key=lambda part: (round(now[part] - then.get(part, 0.0), 12), part))
+    link = f" over {after.bottleneck.name}" if name == "data" and after.bottleneck is not None else ""
+    words = {
+        "computing": "too few samples a device: kernels use it less well",
+        "host": "too few samples a device: it waits for the host",
+        "update": "the update, which takes as long for fewer samples",
+        "slowest": "the slowest of more devices, for which all wait",
+    }
+    return words.get(name, f"{SHARE_WORDS[name]}{link}")
+
+
+def curve_document(curve: Curve) -> dict[str, Any]:
+    """Return *curve* as plain data, SI units in the names of the keys."""
+    first = curve.results[0]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "workload": first.step.workload,
+        "scaling": "weak" if curve.is_weak else "strong",
+        "options": asdict(first.step.options),
+        "points": [
+            {
+                "topology": result.machine,
+                "device_count": result.device_count,
+                "parallel": result.parallel or None,
+                "samples": result.samples,
+                "step_time_s": result.step_time_s,
+                "throughput_per_s": result.throughput,
+                "scaling_efficiency": efficiency,
+                "doubling_efficiency": gain,
+                "bound": bound_of(result),
+                "fits": result.fits,
+                "memory_bytes": result.tightest.need.total_bytes,
+                "bottleneck": None if result.bottleneck is None else result.bottleneck.name,
+                "account_s": {share.name: share.seconds for share in shares_of(result)},
+            }
+            for result, efficiency, gain in zip(curve.results, curve.efficiency, (None, *curve.gains), strict=True)
+        ],
+        "knee": None if curve.knee is None else asdict(curve.knee),
+        "trust": None if curve.results[-1].trust is None else asdict(curve.results[-1].trust),
+    }

@@ -1,0 +1,185 @@
+"""What is searched: layouts, micro-batches and recomputation of a step of so many samples (:class:`Space`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, NamedTuple, get_args
+
+from simulator.errors import InputError, one_line
+from simulator.questions.calibration import Calibration
+from simulator.questions.layout import ORDER, Axis, Layout, parse_layout
+from simulator.questions.options import StepOptions
+from simulator.questions.step import StepQuestion
+from simulator.step.recompute import attention_tensors
+from simulator.workload.network import Network, block_name
+from simulator.workload.operators import Attention, Linear
+
+__all__ = ["RECOMPUTES", "Candidate", "Division", "Recompute", "Space", "parse_fixed"]
+
+Recompute = Literal["none", "selective", "full"]
+RECOMPUTES: tuple[Recompute, ...] = get_args(Recompute)
+_LEAST_TOKENS = 1024  # of a sequence on each rank: what is shorter does not fill a device
+_MOST_CHUNKS = 8  # of a pipeline stage
+_FAR: tuple[Axis, ...] = ("tp", "cp", "pp", "dp")  # stages beside each other, replicas far apart
+
+
+class Division(NamedTuple):
+    """How each layer is divided, which says what a rank computes of it."""
+
+    tp: int
+    sp: bool
+    cp: int
+    ep: int
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to do the step; all degrees of ``layout`` are known."""
+
+    layout: Layout
+    micro_batch: int
+    micro_batches: int
+    recompute: Recompute
+
+    @property
+    def words(self) -> str:
+        """All of it on a line, by which it is known again."""
+        return f"{self.layout.words} micro-batch={self.micro_batch} recompute={self.recompute}"
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """All ways to do a step of ``global_batch`` samples on ``device_count`` devices.
+
+    ``question`` is the step but for what is searched.  ``fixed`` are fields of the layout that are not searched, nor
+    are ``micro_batch`` and ``recompute`` where they are said.  ``node_size``: devices of a machine.
+    """
+
+    question: StepQuestion
+    global_batch: int
+    device_count: int
+    node_size: int
+    fixed: tuple[tuple[str, Any], ...] = ()
+    micro_batch: int | None = None
+    recompute: Recompute | None = None
+    calibrations: tuple[tuple[str, Calibration], ...] = ()
+
+    def asked(self, candidate: Candidate) -> StepQuestion:
+        """Return the step done in the way of *candidate*."""
+        return replace(
+            self.question,
+            layout=candidate.layout,
+            batch=candidate.micro_batch,
+            micro_batches=candidate.micro_batches,
+            options=self.options(candidate.recompute),
+        )
+
+    def options(self, recompute: Recompute) -> StepOptions:
+        """Return the options of the step with *recompute*."""
+        return replace(
+            self.question.options, recompute=recompute == "full", recompute_attention=recompute == "selective"
+        )
+
+    # -- what is tried -------------------------------------------------------------
+
+    def divisions(self, network: Network) -> list[Division]:
+        """Return how layers can be divided: within a machine, in pieces that fill a device, unless degrees are fixed.
+
+        *network* is of one sample.
+        """
+        experts = max((o.experts for layer in network.layers if isinstance(o := layer.operator, Linear)), default=1)
+        attends = any(isinstance(layer.operator, Attention) for layer in network.layers)
+        most_cp = network.tokens // _LEAST_TOKENS if attends else 1
+        return [
+            Division(tp, sp, cp, ep)
+            for tp in self._degrees("tp", self.node_size)
+            for cp in self._degrees("cp", most_cp)
+            if self.device_count % (tp * cp) == 0
+            for ep in self._degrees("ep", experts)
+            for sp in self._choices("sp", (False, True) if tp > 1 and network.tokens else (False,))
+        ]
+
+    def recomputes(self, network: Network) -> tuple[Recompute, ...]:
+        """Return what can be computed again of *network*: blocks where there are any, attention where there is."""
+        if self.recompute is not None:
+            return (self.recompute,)
+        blocks = any(block_name(layer.name) for layer in network.layers)
+        keeps = bool(attention_tensors(network)[0])  # a fused kernel keeps no weights of attention
+        return tuple(r for r in RECOMPUTES if r == "none" or (blocks if r == "full" else keeps))
+
+    def layouts(self, division: Division, unit_count: int) -> Iterator[Layout]:
+        """Yield every layout with *division* of a network of *unit_count* blocks; degrees that fit the devices."""
+        tp, sp, cp, ep = division
+        left = self.device_count // (tp * cp)
+        for pp in self._degrees("pp", unit_count):
+            if left % pp:
+                continue
+            dp = left // pp
+            if dp != dict(self.fixed).get("dp", dp) or cp * dp % ep:
+                continue
+            for vp in self._choices("vp", range(1, min(_MOST_CHUNKS, unit_count // pp) + 1) if pp > 1 else (1,)):
+                for zero, shards in self._shardings(pp, cp * dp):
+                    for order in self._orders(pp, dp, ep):
+                        usual = Layout(tp=tp, sp=sp, cp=cp, ep=ep, pp=pp, dp=dp, vp=vp, zero=zero, shards=shards)
+                        rest = {key: value for key, value in self.fixed if key in ("schedule",)}
+                        yield replace(usual, order=order, **rest)
+
+    def micro_sizes(self) -> list[int]:
+        """Return samples of a micro-batch, the smallest first."""
+        if self.micro_batch is not None:
+            return [self.micro_batch]
+        sizes = [1]
+        while 2 * sizes[-1] <= self.global_batch:
+            sizes.append(2 * sizes[-1])
+        return sizes
+
+    def _degrees(self, axis: str, most: int) -> list[int]:
+        """Return the degrees of *axis* up to *most* that divide the devices, or the one that is fixed."""
+        known = dict(self.fixed)
+        if axis in known:
+            return [known[axis]]
+        return [n for n in range(1, max(1, most) + 1) if self.device_count % n == 0]
+
+    def _choices(self, name: str, usual: Any) -> tuple[Any, ...]:
+        known = dict(self.fixed)
+        return (known[name],) if name in known else tuple(usual)
+
+    def _shardings(self, pp: int, group: int) -> Iterator[tuple[int, int | None]]:
+        known = dict(self.fixed)
+        for zero in self._choices("zero", (0, 1, 2, 3) if group > 1 else (0,)):
+            if zero == 0:
+                yield 0, None
+                continue
+            if zero == 3 and pp > 1 and "zero" not in known:
+                continue
+            if "shards" in known:
+                yield zero, known["shards"]
+                continue
+            yield zero, group
+            if zero == 3 and group > self.node_size > 1 and group % self.node_size == 0:
+                yield zero, self.node_size
+
+    def _orders(self, pp: int, dp: int, ep: int) -> tuple[tuple[Axis, ...], ...]:
+        both = pp > 1 and dp > 1 and ep == 1 and self.device_count > self.node_size
+        return self._choices("order", (ORDER, _FAR) if both else (ORDER,))
+
+
+def parse_fixed(text: str | None) -> tuple[tuple[str, Any], ...]:
+    """Return the fields of a layout that *text* fixes (``tp=8,zero=1``); raises InputError."""
+    found: dict[str, Any] = {}
+    for item in (text or "").split(",") if text else ():
+        word = item.strip()
+        name = word.partition("=")[0].strip()
+        beside = {"sp": "tp=2,", "vp": "pp=2,", "schedule": "pp=2,", "shards": "zero=1,"}.get(name, "")
+        layout = parse_layout(beside + word)
+        if word == "dp":
+            raise InputError(f"--parallel {one_line(text, 60)}: dp needs a degree here, for example dp=8")
+        said = {"zero", "shards"} if name == "fsdp" else {name}
+        for field in fields(Layout):
+            if field.name not in said or (name == "fsdp" and field.name == "shards" and layout.shards is None):
+                continue
+            if field.name in found:
+                raise InputError(f"--parallel {one_line(text, 60)}: {field.name} is said twice")
+            found[field.name] = getattr(layout, field.name)
+    return tuple(found.items())
