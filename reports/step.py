@@ -11,11 +11,12 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reports.file import figure_file
 from reports.machine import BEST, INK
+from reports.pipeline import draw_passes
 from simulator.results.columns import percent
 from simulator.results.reason import bound_of, steps_verdict
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
-from simulator.results.words import BOUND_WORDS, KIND_WORDS, MODE_WORDS, change_words, precision_words
+from simulator.results.words import BOUND_WORDS, KIND_WORDS, MODE_WORDS, change_words, divided_words, precision_words
 from simulator.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -40,14 +41,16 @@ def draw_steps(results: Sequence[TrainingResult], kind: str) -> bytes:
 
 def _figure(result: TrainingResult) -> Figure:
     step, several = result.step, result.device_count > 1
-    height = _HEIGHT + (1.5 if several else 0.0)
+    rows = min(16, result.question.layout.pp) if several else 1
+    more = max(0.0, 0.2 * rows - 0.65)  # inches that a pipeline's stages need above those of streams
+    height = _HEIGHT + (1.5 + more if several else 0.0)
     figure = Figure(figsize=(_WIDTH, height))
     options = step.options
     how = f"batch {step.samples}, {precision_words(step)}"
     where = f"{result.device_count} x {step.part}" if several else f"{step.device} ({step.part})"
     head = f"{MODE_WORDS[options.mode]} of {step.workload}, {how}, on {result.machine} {where}"
     if result.strategy:
-        head += f", {'FSDP' if result.parallel == 'fsdp' else 'DDP'}, {result.strategy}"
+        head += f", {divided_words(result)}"
     figure.text(0.02, 1 - 0.22 / height, head[0].upper() + head[1:], fontsize=12, fontweight="bold", va="top")
     rate = f"{format_duration(result.step_time_s)}, {result.throughput:,.4g} {step.sample}/s"
     rate += f"; bound by {BOUND_WORDS[bound_of(result)]}"
@@ -59,7 +62,7 @@ def _figure(result: TrainingResult) -> Figure:
         return figure.add_axes((left, bottom_inch / height, width, height_inch / height))
 
     if several:
-        _draw_streams(place(0.11, 5.42, 0.86, 1.05), result)
+        _draw_streams(place(0.11, 5.42, 0.86, 1.05 + more), result)
     _draw_parts(
         place(0.11, 3.2, 0.86, 1.2 if several else 1.75), step, "waiting" if several else "waiting for the host"
     )
@@ -69,7 +72,11 @@ def _figure(result: TrainingResult) -> Figure:
 
 
 def _draw_streams(axes: Axes, result: TrainingResult) -> None:
-    """Draw when each stream of a device is at work."""
+    """Draw when each stream of a device is at work, or each stage of a pipeline."""
+    if result.question.layout.pp > 1:
+        draw_passes(axes, result)
+        _on_time_axis(axes, result.step_time_s)
+        return
     prefix = f"{result.step.device}/"
     names = [name for name in result.streams if "/" not in name or name.startswith(prefix)]
     colours = dict(zip(names, _COLOURS, strict=False))
@@ -87,8 +94,12 @@ def _draw_streams(axes: Axes, result: TrainingResult) -> None:
         axes.broken_barh(bars, (row - 0.31, 0.62), facecolors=colours[name])
     axes.set_yticks(range(len(names)), [name.removeprefix(prefix) for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.set_xlim(0, result.step_time_s * 1.01 or 1.0)
     axes.set_title(f"what the streams of {result.step.device} do", fontsize=10, loc="left")
+    _on_time_axis(axes, result.step_time_s)
+
+
+def _on_time_axis(axes: Axes, step_time_s: float) -> None:
+    axes.set_xlim(0, step_time_s * 1.01 or 1.0)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value, 3)))
     _plain(axes)
 
@@ -113,12 +124,14 @@ def _compared(results: Sequence[TrainingResult]) -> Figure:
     axes = figure.add_axes((0.26, 0.5 / height, 0.6, (height - 1.5) / height))
     alone = [min(r.alone_s, r.step_time_s) for r in shown]
     exposed = [min(r.exposed_s, max(0.0, r.step_time_s - a)) for r, a in zip(shown, alone, strict=True)]
-    slowed = [max(0.0, r.step_time_s - a - e) for r, a, e in zip(shown, alone, exposed, strict=True)]
+    filling = [min(r.bubble_s, max(0.0, r.step_time_s - a - e)) for r, a, e in zip(shown, alone, exposed, strict=True)]
+    slowed = [max(0.0, r.step_time_s - a - e - f) for r, a, e, f in zip(shown, alone, exposed, filling, strict=True)]
     rows = list(range(len(shown)))
     lefts = [0.0] * len(shown)
     for lengths, colour, label in (
         (alone, _COLOURS[0], "one device alone"),
         (exposed, _COLOURS[1], "waiting for an exchange"),
+        *([(filling, _COLOURS[4], "waiting for other stages")] if any(filling) else []),
         (slowed, _COLOURS[3], "slowed: the slowest rank, copies, contention"),
     ):
         axes.barh(rows, lengths, left=lefts, color=colour, height=0.62, label=label)
@@ -131,7 +144,8 @@ def _compared(results: Sequence[TrainingResult]) -> Figure:
     axes.set_yticks(rows, names)
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.set_xlim(0, max(r.step_time_s for r in shown) * 1.02 or 1.0)
-    axes.legend(fontsize=8, ncols=3, loc="lower left", bbox_to_anchor=(-0.005, 0.99), frameon=False, handlelength=1.0)
+    left = -0.35 if any(filling) else -0.005  # four entries need more room
+    axes.legend(fontsize=8, ncols=4, loc="lower left", bbox_to_anchor=(left, 0.99), frameon=False, handlelength=1.0)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value, 3)))
     _plain(axes)
     return figure

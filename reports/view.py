@@ -82,7 +82,7 @@ def _devices_of(name: str, machine: Machine) -> list[int]:
     """Return the devices at the ends of the link, or the one that holds the resource, called *name*."""
     words = re.split(r"<?->", name.partition("#")[0])
     words += [name.rpartition(":")[0]]
-    return [machine.index_of[word] for word in words if word in machine.index_of]
+    return [node.index for word in words if (node := machine.find(word)) is not None]
 
 
 def _hosts(result: Result, machine: Machine, focus: Sequence[int]) -> list[int]:

@@ -83,7 +83,7 @@ class Places:
 
     def host_of(self, index: int | None, threads: int | None = None, sockets: int = 0) -> Cpu:
         """Return the CPU that is node *index*, else all sockets of the first machine or so many; raises InputError."""
-        cpus = [node for node in self.machine.nodes if isinstance(node.part, CpuPart) and node.host == 0]
+        cpus = [node for node in self.machine.nodes_of(0) if isinstance(node.part, CpuPart)]
         if index is not None:
             return self._cpu(self.machine.nodes[index], 1, threads, "onednn")
         if not cpus:
@@ -119,11 +119,13 @@ class Places:
 
 def _nodes(machine: Machine, name: str | None) -> list[Node]:
     """Return the GPU, or the sockets, that *name* stands for."""
+    if machine.gpus:  # at once, however many nodes there are
+        gpu = machine.nodes[machine.gpus[0]] if name is None else machine.find(name)
+        if gpu is not None and isinstance(gpu.part, GpuPart):
+            return [gpu]
     computing = [node for node in machine.nodes if isinstance(node.part, GpuPart | CpuPart)]
     if not computing:
         raise InputError(f"{machine.name} has no GPU and no CPU that could compute")
-    if name is None and machine.gpus:
-        return [machine.nodes[machine.gpus[0]]]
     named = [node for node in computing if name in (node.name, node.part_name)]
     if named:
         if isinstance(named[0].part, GpuPart) or named[0].name == name:
@@ -139,8 +141,5 @@ def _nodes(machine: Machine, name: str | None) -> list[Node]:
 def _host(machine: Machine, gpu: Node) -> str:
     """Return the CPU that issues to *gpu*: the first that stands beside it, else any of its machine."""
     beside = [machine.nodes[link.dst] for link in machine.outgoing[gpu.index]]
-    same = [node for node in machine.nodes if node.host == gpu.host]
-    for node in (*beside, *same):
-        if isinstance(node.part, CpuPart):
-            return node.name
-    return "host"
+    found = next((node for node in (*beside, *machine.nodes_of(gpu.host)) if isinstance(node.part, CpuPart)), None)
+    return found.name if found else "host"

@@ -7,12 +7,14 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from simulator.questions.layout import FSDP, REPLICAS
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.results.alternatives import Way, faster
 from simulator.results.training import TrainingResult
 from simulator.step.changes import changes_of
 from simulator.step.fitting import larger_device, what_would_fit
 from simulator.step.memory import MemoryNeed, memory_need
+from simulator.training.divide import divided
 from simulator.training.memory import device_memory
 from simulator.workload.network import Network
 
@@ -52,12 +54,14 @@ def _ways(session: Session, question: StepQuestion, device: Device, *, several: 
 
         return Way(words, changed.batch, run)
 
+    if question.layout.pp > 1:  # each would be a simulation of all stages
+        return
     for words, sizes in _variants(session, question):
         yield way(words, replace(question, sizes=sizes))
     for change in changes_of(question.options, device):
         if change.time:
             yield way(change.words, replace(question, options=change.applied(question.options)))
-    if several and question.parallel == "dp" and not question.bucket_bytes:
+    if several and question.layout.zero < 3 and not question.bucket_bytes:
         yield way("--overlap bucket:25MiB", replace(question, bucket_bytes=BUCKET_BYTES))
     yield way(f"--batch {2 * question.batch}", replace(question, batch=2 * question.batch))
 
@@ -77,10 +81,11 @@ def _remedies(session: Session, question: StepQuestion, device: Device, count: i
     def need(of: StepQuestion, network: Network, options: StepOptions) -> MemoryNeed:
         if count == 1:
             return memory_need(network, options, device)
-        return device_memory(network, replace(of, options=options), device, count)
+        layout = of.layout.on(count)
+        return device_memory(divided(network, layout), replace(of, options=options), device, layout)
 
-    if count > 1 and question.parallel == "dp" and question.options.trains:
-        sharded = replace(question, parallel="fsdp")
+    if count > 1 and question.layout == REPLICAS and question.options.trains:
+        sharded = replace(question, layout=FSDP)
         if need(sharded, session.network(sharded), sharded.options).fits:
             yield "--parallel fsdp"
     variants = [(words, builder(replace(question, sizes=sizes))) for words, sizes in _variants(session, question)]

@@ -80,7 +80,8 @@ class Session:
 
     def machine(self, where: Where) -> Machine:
         """Return the machine *where*; raises InputError."""
-        return self._once(where, lambda: load_machine(where.topology, n_nodes=where.nodes, fabric=where.fabric))
+        asked = {"n_nodes": where.nodes, "slow_links": where.slow_links, "neighbours": where.neighbours}
+        return self._once(where, lambda: load_machine(where.topology, fabric=where.fabric, **asked))  # type: ignore[arg-type]
 
     def group(self, where: Where, gpus: tuple[int, ...] | None) -> Communicator:
         """Return the *gpus* of the machine *where* as ranks; raises InputError."""
@@ -192,6 +193,7 @@ class Session:
             question.software,
             algorithm=question.algorithm,
             in_switch=question.in_switch,
+            servers=question.servers,
             constants=self.constants,
         )
         requests = [
@@ -210,6 +212,11 @@ class Session:
 
     def step(self, question: StepQuestion) -> TrainingResult:
         """Return the result of a step, on one device or over several; raises InputError, or Unsuitable."""
+        from simulator.api.checkpoints import with_checkpoints
+
+        return with_checkpoints(self, self._step(question))
+
+    def _step(self, question: StepQuestion) -> TrainingResult:
         from simulator.api.steps import run_alone, run_together
         from simulator.results.training import alone_result
 
@@ -218,7 +225,11 @@ class Session:
         if place is not None:
             return alone_result(question, run_alone(places.machine, place, network, question))
         group = self.group(question.where, question.gpus)
-        return run_together(places, network, question, group, self._strategy(question))
+        if question.divided:
+            from simulator.api.division import run_divided
+
+            return run_divided(places, self.source(question).build, question, group, self._strategies(question)[0])
+        return run_together(places, network, question, group, *self._strategies(question))
 
     def advised(self, question: StepQuestion) -> TrainingResult:
         """Return :meth:`step` with what would be faster, and what would make it fit; raises as that."""
@@ -258,15 +269,23 @@ class Session:
         place = self._single(question, places)
         if place is not None:
             return alone_timeline(places.machine, place, network, question)
-        group, strategy = self.group(question.where, question.gpus), self._strategy(question)
-        return together_timeline(places, network, question, group, strategy)[1]
+        if question.has_servers or question.divided:
+            return self._step(question).timeline
+        group = self.group(question.where, question.gpus)
+        return together_timeline(places, network, question, group, *self._strategies(question))[1]
 
-    def _strategy(self, question: StepQuestion) -> Strategy:
-        return strategy_of(question.strategy, question.software, constants=self.constants)
+    def _strategies(self, question: StepQuestion) -> tuple[Strategy, Strategy]:
+        """Return how gradients are exchanged, and how what is divided within layers is."""
+        chosen = strategy_of(question.strategy, question.software, servers=question.servers, constants=self.constants)
+        if question.strategy == "nccl" or not question.layout.divides_network:
+            return chosen, chosen
+        return chosen, strategy_of("nccl", question.software, constants=self.constants)
 
     def _single(self, question: StepQuestion, places: Places) -> Place | None:
         """Return the place where only one device takes part, None where several do."""
         gpus = places.machine.gpus
+        if question.device is None and question.helpers and gpus:
+            return None
         if question.device is None and len(gpus) > 1 and (question.gpus is None or len(question.gpus) > 1):
             return None
         name = question.device
@@ -284,6 +303,8 @@ def _collective_bound_s(session: Session, question: CollectiveQuestion) -> float
 
 
 def _step_s(session: Session, question: StepQuestion) -> float:
+    if question.has_servers or question.divided:  # of several steps, or of shares that are to be found
+        return session.step(question).step_time_s
     return session.step_timeline(question).end_s
 
 
@@ -291,7 +312,8 @@ def _step_bound_s(session: Session, question: StepQuestion) -> float:
     from simulator.step.operator import network_roofline_s
 
     device = session.device(question.where, question.device)
-    return question.micro_batches * network_roofline_s(session.network(question), question.options, device)
+    whole_s = network_roofline_s(session.network(question), question.options, device)
+    return question.micro_batches * whole_s / question.layout.model_ranks
 
 
 def _operator_s(session: Session, question: OperatorQuestion) -> float:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from simulator.collectives.communicator import Communicator
+from simulator.collectives.request import Unsuitable
 from simulator.errors import InputError
 from simulator.network.machine import Machine
 from simulator.questions.options import StepOptions
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from simulator.places import Place, Places
     from simulator.plan.plan import Plan
     from simulator.questions.calibration import Calibration
+    from simulator.questions.layout import Layout
     from simulator.results.step import StepResult
     from simulator.results.training import TrainingResult
     from simulator.training.roles import Role
@@ -85,13 +87,12 @@ def simulate_training(
 ) -> TrainingResult:
     """Simulate one step of *network* on each of *gpus* of *machine* (all of them where None is said).
 
-    *asked* are other fields of :class:`~simulator.questions.step.StepQuestion`: ``parallel``, ``bucket_bytes``, ...
+    *asked* are other fields of :class:`~simulator.questions.step.StepQuestion`: ``layout``, ``bucket_bytes``, ...
     *fold*: ranks that do the same are simulated once; the result is the same without.
 
     Raises InputError as :func:`simulate_step`; or where *strategy* does not fit, saying why.
     """
     from simulator.api.collectives import chosen_gpus
-    from simulator.collectives.request import Unsuitable
     from simulator.places import Places
 
     name = strategy if isinstance(strategy, str) else strategy.name
@@ -119,13 +120,17 @@ def alone_timeline(
     from simulator.step.issue import issues_of
     from simulator.training.plan import plan_step
     from simulator.training.roles import Role
+    from simulator.training.stragglers import check_stragglers, pace_of
 
     if question.options.cuda_graph and place.name == place.host:
         raise InputError(f"{place.name} is a CPU; a CUDA graph is for GPUs")
     issues = issues_of(place.device, network, question.options)
+    node = machine.find(place.name)
+    check_stragglers(machine, () if node is None else (node.index,), question.stragglers)
+    pace = 1.0 if node is None else pace_of(machine, node.index, question.stragglers)
     if host_scale != 1.0:
         issues = tuple(replace(issue, host_s=host_scale * issue.host_s) for issue in issues)
-    role = Role(place, -1, 1, issues)
+    role = Role(place, -1, 1, issues, pace)
     return _timeline(partial(plan_step, machine, [role], network, question), machine, question.micro_batches)
 
 
@@ -151,16 +156,32 @@ def together_timeline(
     question: StepQuestion,
     group: Communicator,
     strategy: str | Strategy,
+    layer_strategy: str | Strategy = "nccl",
     *,
     fold: bool = True,
+    roles: list[Role] | None = None,
 ) -> tuple[list[Role], Timeline]:
     """Return the roles that the ranks of *group* play in a step, and when it happens; raises Unsuitable, InputError."""
+    from simulator.training.divide import divided
+    from simulator.training.placement import Placement
     from simulator.training.plan import plan_step
     from simulator.training.roles import roles_of
+    from simulator.training.stragglers import check_stragglers
 
     machine = places.machine
-    roles = roles_of(places, group.ranks, network, question.options, fold=fold)
-    write = partial(plan_step, machine, roles, network, question, group, strategy)
+    check_stragglers(machine, group.ranks, question.stragglers)
+    placement = Placement(group, question.layout.on(group.n_ranks))
+    part = divided(network, placement.layout)
+    if placement.layout.pp > 1:
+        from simulator.api.pipeline import run_pipeline
+
+        run = run_pipeline(places, part, question, placement, strategy, layer_strategy, fold=fold)
+        return [stage.role for stage in run.stages], run.timeline
+    fold_roles = fold and not question.one_process  # which issues to one after the other
+    roles = roles or roles_of(
+        places, group.ranks, part, question.options, stragglers=question.stragglers, fold=fold_roles
+    )
+    write = partial(plan_step, machine, roles, part, question, placement, strategy, layer_strategy)
     return roles, _timeline(write, machine, question.micro_batches, fold=fold)
 
 
@@ -170,25 +191,44 @@ def run_together(
     question: StepQuestion,
     group: Communicator,
     strategy: str | Strategy,
+    layer_strategy: str | Strategy = "nccl",
     *,
     fold: bool = True,
+    roles: list[Role] | None = None,
 ) -> TrainingResult:
-    """Return the step of *network* that the ranks of *group* do together; raises Unsuitable or InputError."""
+    """Return the step of *network* that the ranks of *group* do together, in *roles* or those that their parts give.
+
+    Raises Unsuitable or InputError.
+    """
+    if question.has_servers:
+        from simulator.api.servers import run_servers
+
+        return run_servers(places, network, question, group, fold=fold)
+    if question.strategy.startswith("parameter-server") and not question.layout.has_replicas:
+        raise Unsuitable(f"servers keep the parameters of whole replicas, and {question.layout.words} has none such")
     from simulator.results.step import make_step_result
     from simulator.results.training import together_result
+    from simulator.training.divide import divided
     from simulator.training.memory import device_memory
 
     machine, options, count = places.machine, question.options, question.micro_batches
-    roles, timeline = together_timeline(places, network, question, group, strategy, fold=fold)
+    if question.layout.pp > 1:
+        return _run_stages(places, network, question, group, strategy, layer_strategy, fold=fold)
+    roles, timeline = together_timeline(
+        places, network, question, group, strategy, layer_strategy, fold=fold, roles=roles
+    )
+    layout = question.layout.on(group.n_ranks)
+    part = divided(network, layout)
     steps, memory, alone_s = [], [], []
     for role in roles:
-        need = device_memory(network, question, role.place.device, group.n_ranks)
+        own = role.network or part
+        need = device_memory(own, question, role.place.device, layout)
         memory.append(need)
         steps.append(
             make_step_result(
                 machine=machine.name,
                 place=role.place,
-                network=network,
+                network=own,
                 options=options,
                 memory=need,
                 timeline=timeline,
@@ -196,14 +236,106 @@ def run_together(
                 micro_batches=count,
             )
         )
-        alone_s.append(_alone_s(machine, role.place, network, options, count))
+        if layout.divides_network or layout.zero:
+            alone_s.append(_ideal_s(role, network, own, question, layout))
+        else:
+            alone_s.append(alone_s_of(machine, role, own, options, count))
+    if not any(role.network for role in roles):
+        steps = [_of_whole(step, network, count) for step in steps]
     return together_result(question, group, roles, steps, memory, alone_s, timeline)
 
 
+def _of_whole(step: StepResult, network: Network, micro_batches: int) -> StepResult:
+    """Return *step*, what a rank does, with the tokens and parameters of all ranks that divide *network*."""
+    return replace(
+        step,
+        tokens=network.tokens * micro_batches,
+        parameter_count=network.parameter_count,
+        trained_count=network.trained_count,
+    )
+
+
+def _run_stages(
+    places: Places,
+    network: Network,
+    question: StepQuestion,
+    group: Communicator,
+    strategy: str | Strategy,
+    layer_strategy: str | Strategy,
+    *,
+    fold: bool,
+) -> TrainingResult:
+    """Return the step of *network* whose layers are divided among pipeline stages; raises Unsuitable or InputError."""
+    from simulator.api.pipeline import run_pipeline
+    from simulator.results.step import make_step_result
+    from simulator.results.training import Seen, pipeline_result
+    from simulator.training.divide import divided
+    from simulator.training.memory import device_memory
+    from simulator.training.placement import Placement
+    from simulator.training.schedules import in_flight
+
+    count = question.micro_batches
+    placement = Placement(group, question.layout.on(group.n_ranks))
+    layout = placement.layout
+    part = divided(network, layout)
+    run = run_pipeline(places, part, question, placement, strategy, layer_strategy, fold=fold)
+    memory = [
+        device_memory(stage.network, question, stage.role.place.device, layout, in_flight(layout, number, count))
+        for number, stage in enumerate(run.stages)
+    ]
+    busiest = max(range(layout.pp), key=lambda number: (round(run.stages[number].busy_s(count), 12), -number))
+    step = make_step_result(
+        machine=places.machine.name,
+        place=run.stages[busiest].role.place,
+        network=run.stages[busiest].network,
+        options=question.options,
+        memory=memory[busiest],
+        timeline=run.timeline,
+        prefix=f"stage {busiest}/",
+        micro_batches=count,
+    )
+    step = _of_whole(step, network, count)
+    roles = [stage.role for stage in run.stages]
+    alone_s = _ideal_s(roles[0], network, run.stages[0].network, question, layout)
+    chunks = run.stages[busiest].chunks
+    sent = [issue.sent for chunk in chunks for issue in chunk.issues if issue.sent is not None]
+    seen = Seen(busiest, run.within[busiest], sent)
+    return pipeline_result(question, group, roles, step, memory, alone_s, run.timeline, seen, run.largest)
+
+
 @once
-def _alone_s(machine: Machine, place: Place, network: Network, options: StepOptions, micro_batches: int) -> float:
-    """Return how long a step takes at *place* by itself."""
-    question = _asked(machine, network, options, micro_batches=micro_batches)
+def _computing_s(place: Place, pace: float, network: Network, options: StepOptions) -> tuple[float, float]:
+    """Return how long a micro-batch and an update take at *place* by themselves where nothing waits."""
+    from simulator.step.issue import issues_of
+
+    host_s, device_s = [0.0, 0.0], [0.0, 0.0]
+    for issue in issues_of(place.device, network, options):
+        host_s[issue.part == "update"] += issue.host_s
+        device_s[issue.part == "update"] += pace * issue.device_s
+    return max(host_s[0], device_s[0]), max(host_s[1], device_s[1])
+
+
+def _ideal_s(role: Role, network: Network, own: Network, question: StepQuestion, layout: Layout) -> float:
+    """Return what a rank takes that has *role*'s part of a step, of which *own* is its network, and waits for nothing.
+
+    Of *network* it computes its share of the samples, and updates its share of its own parameters.
+    """
+    batch_s, _ = _computing_s(role.place, role.pace, network, question.options)
+    _, update_s = _computing_s(role.place, role.pace, own, question.options)
+    return question.micro_batches * batch_s / layout.model_ranks + update_s / (layout.shards or 1)
+
+
+def alone_s_of(machine: Machine, role: Role, network: Network, options: StepOptions, micro_batches: int) -> float:
+    """Return how long a step takes one device of *role* by itself."""
+    return _alone_s(machine, role.place, role.pace, network, options, micro_batches)
+
+
+@once
+def _alone_s(
+    machine: Machine, place: Place, pace: float, network: Network, options: StepOptions, micro_batches: int
+) -> float:
+    slow = ((place.name, pace),) if pace != 1.0 else ()
+    question = _asked(machine, network, options, micro_batches=micro_batches, stragglers=slow)
     return alone_timeline(machine, place, network, question).end_s
 
 

@@ -30,11 +30,11 @@ def simulate(
         str,
         typer.Option(
             metavar="WHAT",
-            help="A network: its gradients are exchanged, or with --batch a step of it is run (resnet50, layers.yaml, "
-            "torch:package.module:factory). A size (bytes:160MB), or a sweep over sizes (sweep:8B-8GB, with a "
-            "factor sweep:8B-8GB:4). Or a single operation: op:linear,rows=512,inputs=1024,outputs=4096, "
-            "copy:h2d,160MB, access:stream,64MiB, launch:stream,op=elementwise,function=relu,elements=64, "
-            "disk:read_random,4KiB.",
+            help="A network: its gradients are exchanged, or with --batch a step of it is run (resnet50, a config.json "
+            "of Hugging Face or its folder, layers.yaml, torch:package.module:factory). A size (bytes:160MB), or a "
+            "sweep over sizes (sweep:8B-8GB, with a factor sweep:8B-8GB:4). Or a single operation: "
+            "op:linear,rows=512,inputs=1024,outputs=4096, copy:h2d,160MB, access:stream,64MiB, "
+            "launch:stream,op=elementwise,function=relu,elements=64, disk:read_random,4KiB.",
         ),
     ] = "resnet50",
     strategy: Annotated[
@@ -58,6 +58,22 @@ def simulate(
     ] = None,
     nccl: Annotated[
         str | None, typer.Option(metavar="VERSION", help="Whose costs NCCL has, for example 2.18; else today's.")
+    ] = None,
+    servers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHERE",
+            help="Where parameter servers stand: own (machines without GPUs), workers, or CPUs (node4.cpu0,...); else "
+            "own where there are any.",
+        ),
+    ] = None,
+    slow_link: Annotated[
+        str | None,
+        typer.Option(metavar="A-B:0.5x,...", help="The links between two devices give so much less; 0x: they failed."),
+    ] = None,
+    neighbour: Annotated[
+        str | None,
+        typer.Option(metavar="A-B:5GB/s,...", help="Another job moves so much from one device to another."),
     ] = None,
     # -- of an exchange
     collective: Annotated[str, typer.Option(metavar="NAME", help="all-reduce, all-gather, ...")] = "all-reduce",
@@ -92,15 +108,25 @@ def simulate(
     global_batch: Annotated[
         str | None, typer.Option(metavar="COUNT", help="As --batch, with so many samples on all GPUs together.")
     ] = None,
+    epoch: Annotated[
+        str | None, typer.Option(metavar="COUNT", help="Say how long so many samples take, step by step.")
+    ] = None,
     micro_batches: Annotated[
         str, typer.Option(metavar="COUNT", help="Gradients of so many batches are summed before the update.")
     ] = "1",
+    micro_batch: Annotated[
+        str | None,
+        typer.Option(metavar="SAMPLES", help="Of a replica; with --global-batch, which says how many there are."),
+    ] = None,
     parallel: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
-            metavar="NAMES", help="dp: each GPU has a replica (DDP); fsdp: a shard of the parameters (FSDP, ZeRO-3)."
+            metavar="LAYOUT",
+            help="dp: each GPU has a replica (DDP); fsdp: a shard of the parameters (FSDP, ZeRO-3); dataparallel: "
+            "nn.DataParallel; loop: one Python loop feeds all GPUs and sums gradient by gradient; or degrees: "
+            "tp=8,pp=4,dp=2, with sp, cp, ep, vp, zero, schedule, order. Again for another layout.",
         ),
-    ] = "dp",
+    ] = None,
     overlap: Annotated[
         str,
         typer.Option(
@@ -109,6 +135,41 @@ def simulate(
             "it (none).",
         ),
     ] = "bucket:25MiB",
+    staleness: Annotated[
+        str,
+        typer.Option(
+            metavar="STEPS",
+            help="Of parameter servers: how many steps a node may be ahead of the slowest; 0: all wait for all; async.",
+        ),
+    ] = "0",
+    straggler: Annotated[
+        str | None,
+        typer.Option(metavar="NAME:1.5x,...", help="A GPU or a node that computes so many times as long."),
+    ] = None,
+    divide: Annotated[
+        str,
+        typer.Option(
+            metavar="HOW",
+            help="Of dp: the batch over unlike devices: even, or best: all finish together; with a CPU: best,cpu0.",
+        ),
+    ] = "even",
+    lose: Annotated[
+        str | None,
+        typer.Option(metavar="CPU@TIME", help="Of parameter servers: one is gone so long after the start of a step."),
+    ] = None,
+    mtbf: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="A run fails once in so long on average, and goes on from a checkpoint."),
+    ] = None,
+    checkpoint_every: Annotated[
+        str | None, typer.Option(metavar="STEPS", help="With --mtbf; else as often as is best.")
+    ] = None,
+    checkpoint_time: Annotated[
+        str | None, typer.Option(metavar="TIME", help="What writing one takes; else what the first disk takes.")
+    ] = None,
+    restart_time: Annotated[
+        str | None, typer.Option(metavar="TIME", help="From a failure to the first step again; else none.")
+    ] = None,
     reduce_fp32: Annotated[
         bool, typer.Option("--reduce-fp32", help="Of fsdp: gradients of 16 bits are summed in fp32.")
     ] = False,
@@ -121,17 +182,21 @@ def simulate(
     ] = True,
     contention: Annotated[
         bool,
-        typer.Option("--contention/--no-contention", help="What computes and what exchanges at once slow each other."),
+        typer.Option(
+            "--contention/--no-contention",
+            help="What computes and exchanges at once slow each other; copies into buckets; the slowest rank.",
+        ),
     ] = True,
     mode: Annotated[str, typer.Option(metavar="NAME", help="train, inference, forward, backward.")] = "train",
     precision: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="NAME",
             help="torch (fp32, convolutions in TF32 where the GPU has it), fp32, tf32, fp16, bf16, "
-            "amp-fp16, amp-bf16, graph-fp16, graph-bf16, master-fp16, master-bf16, fp64.",
+            "amp-fp16, amp-bf16, graph-fp16, graph-bf16, master-fp16, master-bf16, fp64; else amp-bf16 and fused "
+            "attention for GPT, Llama and the like, as far as the device has it, or torch.",
         ),
-    ] = "torch",
+    ] = None,
     optimizer: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="momentum, adam, sgd, none; else adam for sequences, or momentum."),
@@ -149,12 +214,18 @@ def simulate(
     recompute: Annotated[
         bool, typer.Option("--recompute", help="Keep the inputs of repeated blocks only; run them forward again.")
     ] = False,
+    recompute_attention: Annotated[
+        bool, typer.Option("--recompute-attention", help="Run attention forward again, from its inputs (selective).")
+    ] = False,
     channels_last: Annotated[
         bool, typer.Option("--channels-last", help="Images pixel by pixel in memory, as tensor cores read them.")
     ] = False,
     fused_optimizer: Annotated[
         bool, typer.Option("--fused-optimizer", help="Update all parameters by one kernel (fused=True).")
     ] = False,
+    framework: Annotated[
+        str, typer.Option(metavar="NAME", help="What issues operators: pytorch, or megatron (Megatron-LM's modules).")
+    ] = "pytorch",
     cpu_library: Annotated[
         str, typer.Option(metavar="NAME", help="Kernels of CPUs: onednn, or blas as frameworks of 2016 used it.")
     ] = "onednn",
@@ -168,6 +239,23 @@ def simulate(
     calibration: Annotated[
         str | None, typer.Option(metavar="FILE", help="Constants of single devices, as validate calibrate writes them.")
     ] = None,
+    launch: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LINE",
+            help="A launch line of Megatron-LM, torchrun or DeepSpeed in place of these options, or @script.sh; it is "
+            "read, not run.",
+        ),
+    ] = None,
+    show_options: Annotated[
+        bool, typer.Option("--show-options", help="Print the command with all that --launch says as options.")
+    ] = False,
+    what_if: Annotated[
+        bool,
+        typer.Option(
+            "--what-if", help="Of a step: what links, devices or a host twice as fast would gain, and switches."
+        ),
+    ] = False,
     # -- of all
     json: Annotated[bool, typer.Option("--json", help="One JSON document in place of tables.")] = False,
     trace: Annotated[
@@ -215,5 +303,5 @@ def simulate(
     from simulator.cli.ask import run
     from simulator.cli.written import Written
 
-    given["sizes"] = tuple(sizes or ())
+    given["sizes"], given["parallel"] = tuple(sizes or ()), tuple(parallel or ())
     run(Written(**{field.name: given[field.name] for field in fields(Written)}))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from simulator.cli.written import Written, check_read
+from simulator.cli.output import show, warn
+from simulator.cli.written import Written, check_read, command
 
 __all__ = ["run"]
 
@@ -13,7 +14,15 @@ def run(written: Written) -> None:
     Raises ToposimError where the input cannot be used or the run failed; nothing has been printed or left
     half-written then, but where a step does not fit into memory, which is said last.
     """
+    if written.launch is not None:
+        from simulator.cli.launch_line import with_launch
+
+        written, notes = with_launch(written)
+        warn(written, notes)
     check_read(written)
+    if written.show_options:
+        show([command(written)])
+        return
     if written.kind == "single":
         from simulator.cli.single_command import run_single
 

@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 
 from simulator.api.session import Session
 from simulator.cli import exchange_text as text
+from simulator.cli.circumstances import parse_servers
 from simulator.cli.machines import find_machines
 from simulator.cli.options import (
+    WITHOUT_NCCL,
     look_here,
     parse_algorithm,
     parse_choice,
@@ -21,8 +23,9 @@ from simulator.cli.options import (
     parse_software,
     parse_strategies,
     read_all,
+    refuse,
 )
-from simulator.cli.output import Files, show, tell
+from simulator.cli.output import Files, show, tell, warn
 from simulator.cli.written import Written
 from simulator.collectives.request import Unsuitable
 from simulator.console.progress import Progress
@@ -53,6 +56,7 @@ def run_exchange(written: Written) -> None:
     payload, (questions, names) = read_all(
         lambda: parse_workload(written.workload), lambda: _questions(written, session)
     )
+    warn(written, payload.notes)
     if written.trace is not None and payload.is_sweep:
         raise InputError(f"--trace shows one size; {one_line(payload.text, 60)} has {len(payload.sizes)}")
     with ExitStack() as stack:
@@ -83,8 +87,9 @@ def _questions(written: Written, session: Session) -> tuple[list[CollectiveQuest
         lambda: parse_count("--root", written.root),
         lambda: parse_count("--gpus-per-process", written.gpus_per_process),
     )
-    if algorithm is not None and "nccl" not in strategies:
-        raise InputError("--algorithm: is NCCL's choice; --strategy nccl reads it")
+    if "nccl" not in strategies:
+        refuse({"--algorithm": algorithm is not None, "--nccl": written.nccl is not None}, WITHOUT_NCCL)
+    servers = parse_servers(written.servers, strategies)
     questions, names = [], []
     for where in machines:
         machine = session.machine(where)
@@ -110,6 +115,7 @@ def _questions(written: Written, session: Session) -> tuple[list[CollectiveQuest
                     gpus_per_process=driven,
                     algorithm=algorithm if name == "nccl" else None,
                     dtype=dtype,
+                    servers=servers,
                     software=software,
                 )
             )

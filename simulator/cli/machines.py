@@ -7,10 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from simulator.api.session import Session
+from simulator.cli.circumstances import parse_neighbours, parse_slow_links
 from simulator.cli.options import parse_count
 from simulator.cli.written import Written
 from simulator.errors import Fault, InputError, one_line
-from simulator.network.machine import Machine, compile_machine
+from simulator.network.circumstances import machine_of
+from simulator.network.machine import Machine
 from simulator.questions.where import Where
 from simulator.topology.load import topology_from_text
 
@@ -24,14 +26,15 @@ def find_machines(written: Written, session: Session) -> list[Where]:
     """
     if not written.topology:
         raise InputError("--topology is needed, for example --topology p3.16xlarge.yaml (--list-topologies)")
+    slow, others = parse_slow_links(written.slow_link), parse_neighbours(written.neighbour)
     nodes = None if written.nodes is None else parse_count("--nodes", written.nodes)
     found: list[Where] = []
     faults: list[Fault] = []
     for name in _names(written.topology):
-        where = Where(name, nodes, written.fabric)
+        where = Where(name, nodes, written.fabric, slow, others)
         try:
             if name == "-":
-                session.know(where, _from_input(nodes, written.fabric))
+                session.know(where, _from_input(where))
             session.machine(where)
         except InputError as error:
             faults += error.faults
@@ -52,12 +55,13 @@ def _names(text: str) -> list[str]:
     return names
 
 
-def _from_input(nodes: int | None, fabric: str | None) -> Machine:
+def _from_input(where: Where) -> Machine:
     if sys.stdin is None:
         raise InputError("--topology -: standard input is closed")
     try:
         written = sys.stdin.buffer.read().decode("utf-8")
-        return compile_machine(topology_from_text(written, n_nodes=nodes, fabric=fabric))
+        topology = topology_from_text(written, n_nodes=where.nodes, fabric=where.fabric)
+        return machine_of(topology, where.slow_links, where.neighbours)
     except UnicodeDecodeError as error:
         raise InputError(f"--topology -: standard input is no UTF-8 text at byte {error.start}") from None
     except InputError as error:

@@ -18,6 +18,7 @@ from simulator.questions.where import CpuLibrary, Software
 from simulator.workload.collective import COLLECTIVES, Collective
 
 __all__ = [
+    "WITHOUT_NCCL",
     "check_outputs",
     "look_here",
     "parse_algorithm",
@@ -36,6 +37,9 @@ _MAX_DIGITS = 18
 _SYNONYMS = {"adamw": "adam", "float32": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16"}
 T = TypeVar("T", bound=str)
 PLOT_SUFFIXES = (".svg", ".png", ".pdf")
+
+
+WITHOUT_NCCL = "is NCCL's; --strategy nccl reads it"
 
 
 def refuse(given: Mapping[str, bool], why: str) -> None:

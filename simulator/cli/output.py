@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 
 from simulator.cli.options import check_outputs
 from simulator.cli.written import Written
 from simulator.console.files import OutputFile
 
-__all__ = ["Files", "show", "tell"]
+__all__ = ["Files", "show", "tell", "warn"]
 
 
 class Files:
@@ -56,3 +56,9 @@ def tell(written: Written, line: str) -> None:
     """Print a remark."""
     if not written.quiet and sys.stderr is not None:
         sys.stderr.write(line + "\n")
+
+
+def warn(written: Written, notes: Iterable[str]) -> None:
+    """Print what was written and is not simulated, a line each, once."""
+    for note in dict.fromkeys(notes):
+        tell(written, f"warning: {note}")

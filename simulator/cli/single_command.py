@@ -12,7 +12,7 @@ from simulator.api.session import Session
 from simulator.cli.machines import find_machines
 from simulator.cli.options import parse_count
 from simulator.cli.output import show
-from simulator.cli.step_command import read_calibrations
+from simulator.cli.step_questions import read_calibrations
 from simulator.cli.written import Written
 from simulator.console.style import Style, choose_style
 from simulator.errors import InputError

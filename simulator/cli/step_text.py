@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from math import isfinite
 
+from simulator.cli.server_text import checkpoint_lines, server_lines, share_lines
 from simulator.console.style import Style
+from simulator.results.alternatives import Alternative
 from simulator.results.columns import duration_column, lay_out, percent
 from simulator.results.reason import BOUNDS, bound_of, steps_verdict
+from simulator.results.shares import SHARE_WORDS, shares_of
 from simulator.results.step import KindTime, LayerTime, StepResult
 from simulator.results.training import DeviceMemory, TrainingResult
-from simulator.results.words import BOUND_WORDS, FORMAT_WORDS, KIND_WORDS, MODE_WORDS, change_words, precision_words
+from simulator.results.words import (
+    BOUND_WORDS,
+    FORMAT_WORDS,
+    KIND_WORDS,
+    MODE_WORDS,
+    change_words,
+    divided_words,
+    precision_words,
+)
 from simulator.units import format_duration, format_size
 
-__all__ = ["step_lines", "ways_lines"]
+__all__ = ["step_lines", "table_lines", "ways_lines"]
 
 _SHOWN_LAYERS = 8
+_OVER = {False: "over several devices", True: "whose network is divided among devices"}
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # of a block that repeats
 
 
@@ -26,13 +40,24 @@ def step_lines(result: TrainingResult, style: Style) -> list[str]:
     lines = style.wrap(_title(result), "bold")
     lines += ["", *_times(result, style)]
     if result.device_count > 1:
+        lines += ["", *_account(result, style)]
         lines += ["", *_streams(result, style)]
+    if result.servers is not None:
+        lines += ["", *server_lines(result.servers, style)]
+    if result.shares:
+        lines += ["", *share_lines(result.shares, style)]
+    if result.checkpoints is not None:
+        lines += ["", *checkpoint_lines(result.checkpoints, style)]
     lines += ["", *_kinds(step, style)]
     lines += ["", *_layers(step, style)]
-    for device in result.memory:
-        lines += ["", *_memory(device, len(result.memory) > 1, style)]
+    for part in dict.fromkeys(device.part for device in result.memory):
+        of_part = [device for device in result.memory if device.part == part]
+        tightest = max(of_part, key=lambda device: device.need.total_bytes)
+        lines += ["", *_memory(tightest, of_part, len(of_part) < len(result.memory), style)]
     if result.alternatives:
-        lines += ["", *_alternatives(result, style)]
+        lines += ["", *_alternatives("what would be faster", result.alternatives, result, style)]
+    if result.what_if:
+        lines += ["", *_alternatives("what if", result.what_if, result, style)]
     return lines
 
 
@@ -44,11 +69,11 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     step = ordered[0].step
     machines = dict.fromkeys(result.machine for result in ordered)
     batches = dict.fromkeys(result.step.samples for result in ordered)
-    what = f"{step.workload} ({_count(step.parameter_count)} parameters)"
+    what = f"{step.workload} ({_parameters(step)})"
     found = list(dict.fromkeys(precision_words(result.step) for result in results))
     formats = found[0] if len(found) == 1 else "fp32, convolutions in TF32 where there is such"
     how = ", ".join(
-        [f"batch {next(iter(batches))} a device" if len(batches) == 1 else "the same step", *_how(step, formats)]
+        [f"batch {next(iter(batches))} a device" if len(batches) == 1 else "the same step", *_how(ordered[0], formats)]
     )
     where = f"{ordered[0].machine}, {_devices(ordered[0])}: " if len(machines) == 1 else ""
     lines = style.wrap(f"{where}{MODE_WORDS[step.options.mode]} of {what}, {how}", "bold")
@@ -71,11 +96,17 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     names = list(columns)
     spare = [names.index(name) for name in ("bottleneck", "memory", "efficiency") if name in columns]
     marks = {len(software): BOUNDS} if software and bounds else {}
-    lines += ["", *_table(names, list(columns.values()), right, style, spare, marks)]
+    lines += ["", *table_lines(names, list(columns.values()), right, style, spare, marks)]
     lines += ["", *style.wrap(steps_verdict(ordered))]
     if not software:
         lines += style.wrap(f"these are {BOUNDS}", "dim")
     lines += style.wrap(f"trust: {_trust(ordered[0])}", "dim", hang=2)
+    lines += [
+        line
+        for result in ordered
+        if result.what_if
+        for line in ["", *_alternatives(f"what if, of {result.way}", result.what_if, result, style)]
+    ]
     for name, reason in unfit.items():
         lines += style.wrap(f"{name} does not fit: {reason}", "dim", hang=2)
     return lines
@@ -88,22 +119,26 @@ def _title(result: TrainingResult) -> str:
     batch = f"batch {each}"
     if step.micro_batches > 1:
         batch += f" x {step.micro_batches} micro-batches"
-    if result.device_count > 1:
-        batch += f" x {result.device_count} devices"
+    if result.shares:
+        batch = f"{result.samples} samples divided over {result.device_count} devices"
+    elif result.device_count > 1:
+        several = "replicas" if result.question.layout.model_ranks > 1 else "devices"
+        batch += f" x {result.replicas} {several}" if result.replicas > 1 else ""
     if step.tokens:
         batch += f" x {step.tokens // step.samples:,} tokens"
-    how = [batch, *_how(step, precision_words(step))]
+    how = [batch, *_how(result, precision_words(step))]
     if result.strategy:
-        how += ["FSDP", result.strategy] if result.parallel == "fsdp" else ["DDP", result.way]
+        how.append(divided_words(result))
     where = f"{result.machine}, {step.device} ({step.part})" if result.device_count == 1 else ""
     where = where or f"{result.machine}, {_devices(result)}"
-    what = f"{step.workload} ({_count(step.parameter_count)} parameters)"
+    what = f"{step.workload} ({_parameters(step)})"
     return f"{where}: {MODE_WORDS[options.mode]} of {what}, {', '.join(how)}"
 
 
-def _how(step: StepResult, precision: str) -> list[str]:
+def _how(result: TrainingResult, precision: str) -> list[str]:
+    step = result.step
     options = step.options
-    how = [precision]
+    how = [precision, *(f"{kind} attention" for name, kind in result.question.sizes if name == "attention")]
     if options.mode == "train":
         fused = "fused " if options.fused_optimizer and options.optimizer != "none" else ""
         how.append(fused + options.optimizer if options.optimizer != "none" else "no optimiser")
@@ -113,15 +148,17 @@ def _how(step: StepResult, precision: str) -> list[str]:
 
 
 def _devices(result: TrainingResult) -> str:
-    return " and ".join(
-        f"{device.count} x {device.part}" if device.count > 1 else device.part for device in result.memory
-    )
+    counts: Counter[str] = Counter()
+    for device in result.memory:
+        counts[device.part] += device.count
+    return " and ".join(f"{count} x {part}" if count > 1 else part for part, count in counts.items())
 
 
 def _fit_words(result: TrainingResult) -> str:
     need = result.tightest.need
     if need.fits:
-        return f"{format_size(need.total_bytes, 3)} of {format_size(need.available_bytes, 3)}"
+        has = f" of {format_size(need.available_bytes, 3)}" if isfinite(need.available_bytes) else ""
+        return f"{format_size(need.total_bytes, 3)}{has}"
     return f"{format_size(need.missing_bytes, 3)} too little"
 
 
@@ -129,6 +166,12 @@ def _count(number: float) -> str:
     """Return *number* with a letter for thousands, millions, milliards: 25.6 M."""
     scale, letter = next(((s, x) for s, x in ((1e9, " G"), (1e6, " M"), (1e3, " k")) if number >= s), (1.0, ""))
     return f"{number / scale:.{3 if scale > 1 else 9}g}{letter}"
+
+
+def _parameters(step: StepResult) -> str:
+    frozen = step.trained_count < step.parameter_count
+    trained = f", {_count(step.trained_count)} trained" if frozen else ""
+    return f"{_count(step.parameter_count)} parameters{trained}"
 
 
 def _rate(number: float) -> str:
@@ -151,12 +194,16 @@ def _throughput(result: TrainingResult) -> str:
 def _times(result: TrainingResult, style: Style) -> list[str]:
     step = result.step
     rows = [["step", format_duration(result.step_time_s), _throughput(result)]]
+    if result.epoch_steps:
+        rows.append(["epoch", format_duration(result.epoch_s), f"{result.epoch_steps:,} steps"])
     if result.device_count > 1:
         words = f"efficiency {percent(result.scaling_efficiency)}"
         rows.append(["one alone", format_duration(result.alone_s), words])
     if result.strategy:
         of = f"of {format_duration(result.exchanging_s)} exchanging"
         rows.append(["exposed", format_duration(result.exposed_s), of])
+    if result.bubble_s:
+        rows.append(["bubble", format_duration(result.bubble_s), "for other pipeline stages"])
     if len(step.parts_s) > 1:
         rows += [[part, format_duration(seconds), ""] for part, seconds in step.parts_s.items()]
     if step.on_host:
@@ -193,13 +240,24 @@ def _trust(result: TrainingResult) -> str:
         over = " over several devices" if result.device_count > 1 else ""
         return f"no such step{over} has been scored against measurements"
     what = f"{trust.rows} measured steps of {trust.family}s in {FORMAT_WORDS[trust.format]}"
-    what += " on CPUs" if trust.processor == "CPU" else " over several devices" if trust.several else ""
+    what += " on CPUs" if trust.processor == "CPU" else f" {_OVER[trust.divided]}" if trust.several else ""
     if trust.bias < -trust.median / 2:
         way = ", mostly too fast"
     else:
         way = ", mostly too slow" if trust.bias > trust.median / 2 else ""
     early = " (before 2019: of the fastest framework alone)" if trust.early_rows else ""
     return f"half of {what} within {trust.median * 100:.0f} %, nine in ten within {trust.p90 * 100:.0f} %{way}{early}"
+
+
+def _account(result: TrainingResult, style: Style) -> list[str]:
+    """Return what the step's time is made of; its rows add up."""
+    shares = shares_of(result)
+    columns = [
+        [SHARE_WORDS[share.name] for share in shares],
+        [format_duration(share.seconds) for share in shares],
+        [percent(share.seconds / (result.step_time_s or 1.0)) for share in shares],
+    ]
+    return table_lines(["why so long", "time", "share"], columns, [False, True, True], style)
 
 
 def _streams(result: TrainingResult, style: Style) -> list[str]:
@@ -213,7 +271,7 @@ def _streams(result: TrainingResult, style: Style) -> list[str]:
         [percent(use.busy_s / whole_s) for use in uses],
         [", ".join(f"{format_duration(s, 3)} for {other}" for other, s in use.waits_s.items()) or "-" for use in uses],
     ]
-    return _table(["streams", "busy", "share", "waits"], columns, [False, True, True, False], style)
+    return table_lines(["streams", "busy", "share", "waits"], columns, [False, True, True, False], style)
 
 
 def _kinds(result: StepResult, style: Style) -> list[str]:
@@ -227,7 +285,7 @@ def _kinds(result: StepResult, style: Style) -> list[str]:
         [_bound_of(kind) for kind in kinds],
     ]
     header = ["where the time goes", "time", "share", "kernels", "bound by"]
-    return _table(header, columns, [False, True, True, True, False], style, spare=(3, 4))
+    return table_lines(header, columns, [False, True, True, True, False], style, spare=(3, 4))
 
 
 def _bound_of(kind: KindTime) -> str:
@@ -256,14 +314,16 @@ def _layers(result: StepResult, style: Style) -> list[str]:
         [percent(time_s / busy) for time_s, _, _ in rows[:_SHOWN_LAYERS]],
         [detail for _, _, detail in rows[:_SHOWN_LAYERS]],
     ]
-    lines = _table(["slowest layers", "time", "share", "how"], columns, [False, True, True, False], style, spare=(3,))
+    lines = table_lines(
+        ["slowest layers", "time", "share", "how"], columns, [False, True, True, False], style, spare=(3,)
+    )
     rest = len(rows) - _SHOWN_LAYERS
     if rest > 0:
         lines.append(f"and {rest} more (--json lists all)")
     return lines
 
 
-def _table(
+def table_lines(
     header: Sequence[str],
     columns: Sequence[Sequence[str]],
     right: Sequence[bool],
@@ -299,7 +359,8 @@ def _table(
     return lines
 
 
-def _memory(device: DeviceMemory, named: bool, style: Style) -> list[str]:
+def _memory(device: DeviceMemory, of_part: Sequence[DeviceMemory], named: bool, style: Style) -> list[str]:
+    """Return what *device* needs, which needs most of those *of_part*: pipeline stages, where there are several."""
     need = device.need
     rows = {
         "parameters": need.parameters_bytes,
@@ -312,18 +373,21 @@ def _memory(device: DeviceMemory, named: bool, style: Style) -> list[str]:
     held = {name: n_bytes for name, n_bytes in rows.items() if n_bytes}
     verdict = "" if need.fits else f": {format_size(need.missing_bytes, 3)} too much"
     of = f" of each {device.part}" if named else " of each device" if device.count > 1 else ""
-    title = f"memory{of}: {format_size(need.total_bytes, 3)} of {format_size(need.available_bytes, 3)}{verdict}"
+    if device.stage is not None and len(of_part) > 1:
+        least = min(other.need.total_bytes for other in of_part)
+        of += f" of stage {device.stage} (others from {format_size(least, 3)})"
+    has = f" of {format_size(need.available_bytes, 3)}" if isfinite(need.available_bytes) else ""
+    title = f"memory{of}: {format_size(need.total_bytes, 3)}{has}{verdict}"
     columns = [[f"  {name}" for name in held], [format_size(n_bytes, 3) for n_bytes in held.values()]]
     table = lay_out([list(row) for row in zip(*columns, strict=True)], [False, True])
     return [*style.wrap(title, "bold"), *table]
 
 
-def _alternatives(result: TrainingResult, style: Style) -> list[str]:
-    found = result.alternatives
+def _alternatives(title: str, found: Sequence[Alternative], result: TrainingResult, style: Style) -> list[str]:
     columns = [
         [change_words(other, result.step) for other in found],
         [format_duration(other.step_time_s) for other in found],
         [f"{result.step_time_s / other.step_time_s:.2f} x" for other in found],
         ["" if other.fits else "does not fit in memory" for other in found],
     ]
-    return _table(["what would be faster", "time", "gain", ""], columns, [False, True, True, False], style)
+    return table_lines([title, "time", "gain", ""], columns, [False, True, True, False], style)

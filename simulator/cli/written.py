@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, fields
 
 from simulator.errors import Fault, InputError
 from simulator.questions.words import KINDS
 
-__all__ = ["OVERLAP", "Written", "check_read", "spelt"]
+__all__ = ["OVERLAP", "Written", "check_read", "command", "spelt"]
 
 OVERLAP = "bucket:25MiB"
 _EXCHANGE, _STEP, _SINGLE = "exchange", "step", "single"
@@ -24,6 +25,9 @@ class Written:
     strategy: str | None = None
     gpus: str | None = None
     nccl: str | None = None
+    servers: str | None = None
+    slow_link: str | None = None
+    neighbour: str | None = None
     collective: str = "all-reduce"
     root: str = "0"
     pairs: str | None = None
@@ -35,13 +39,23 @@ class Written:
     batch: str | None = None
     global_batch: str | None = None
     micro_batches: str = "1"
-    parallel: str = "dp"
+    micro_batch: str | None = None
+    parallel: tuple[str, ...] = ()
     overlap: str = OVERLAP
+    staleness: str = "0"
+    straggler: str | None = None
+    epoch: str | None = None
+    divide: str = "even"
+    lose: str | None = None
+    mtbf: str | None = None
+    checkpoint_every: str | None = None
+    checkpoint_time: str | None = None
+    restart_time: str | None = None
     reduce_fp32: bool = False
     prefetch: bool = True
     contention: bool = True
     mode: str = "train"
-    precision: str = "torch"
+    precision: str | None = None
     optimizer: str | None = None
     seq_len: str | None = None
     image: str | None = None
@@ -49,16 +63,21 @@ class Written:
     compiled: bool = False
     cuda_graph: bool = False
     recompute: bool = False
+    recompute_attention: bool = False
     channels_last: bool = False
     fused_optimizer: bool = False
+    framework: str = "pytorch"
     cpu_library: str = "onednn"
     device: str | None = None
     threads: str | None = None
     calibration: str | None = None
+    what_if: bool = False
     json: bool = False
     trace: str | None = None
     plot: str | None = None
     quiet: bool = False
+    launch: str | None = None
+    show_options: bool = False
 
     @property
     def kind(self) -> str:
@@ -78,6 +97,7 @@ _OF_AN_EXCHANGE = ("collective", "root", "pairs", "group_size", "gpus_per_proces
 _OF_A_STEP = (
     *(
         "micro_batches",
+        "micro_batch",
         "parallel",
         "overlap",
         "reduce_fp32",
@@ -88,13 +108,15 @@ _OF_A_STEP = (
         "optimizer",
     ),
     *("seq_len", "image", "sizes", "compiled", "cuda_graph", "recompute", "channels_last", "fused_optimizer"),
-    "cpu_library",
+    *("recompute_attention", "framework", "cpu_library", "what_if"),
+    *("staleness", "straggler", "epoch", "divide", "lose"),
+    *("mtbf", "checkpoint_every", "checkpoint_time", "restart_time"),
 )
 _READ_BY: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_OF_AN_EXCHANGE, (_EXCHANGE,)),
     **dict.fromkeys(_OF_A_STEP, (_STEP,)),
     **dict.fromkeys(("batch", "global_batch"), (_STEP,)),
-    **dict.fromkeys(("strategy", "gpus", "nccl", "trace", "plot"), (_EXCHANGE, _STEP)),
+    **dict.fromkeys(("strategy", "gpus", "nccl", "servers", "trace", "plot"), (_EXCHANGE, _STEP)),
     **dict.fromkeys(("device", "threads", "calibration"), (_STEP, _SINGLE)),
 }
 _SAYS_TOO = {"batch": "global_batch", "gpus": "device"}
@@ -123,3 +145,18 @@ def check_read(written: Written) -> None:
             faults.append(Fault(f"{spelt(name)}: {spelt(_SAYS_TOO[name])} says it already; give one of the two"))
     if faults:
         raise InputError(faults)
+
+
+def command(written: Written) -> str:
+    """Return the command that writes what was *written*, for a shell."""
+    words = ["simulate"]
+    for field in fields(Written):
+        value = getattr(written, field.name)
+        if value == field.default or field.name in ("launch", "show_options"):
+            continue
+        if isinstance(value, bool):
+            words.append(spelt(field.name))
+        else:
+            for each in value if isinstance(value, tuple) else (value,):
+                words += [spelt(field.name), each]
+    return shlex.join(words)

@@ -45,8 +45,8 @@ def _ring_bandwidth(machine: Machine, router: Router, ranks: Sequence[int]) -> f
     for rank in ranks:
         hosts.setdefault(machine.nodes[rank].host, []).append(rank)
     local = {gpu: i for host in hosts for i, gpu in enumerate(machine.gpus_of(host))}
-    # Nodes are equal: each choice of GPUs is looked at once.
-    different = {tuple(local[gpu] for gpu in gpus): gpus for gpus in reversed(hosts.values())}
+    # Of equal nodes each choice of GPUs is looked at once.
+    different = {(machine.like(host), *(local[g] for g in gpus)): gpus for host, gpus in reversed(hosts.items())}
     rates = [_widest(machine, router, gpus, closed=len(hosts) == 1) for gpus in different.values() if len(gpus) > 1]
     if len(hosts) > 1:
         first, second = list(hosts.values())[:2]

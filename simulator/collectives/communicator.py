@@ -71,4 +71,4 @@ class Communicator:
         from simulator.collectives.fragment import fragment_of
 
         key = ("collective", op, size_bytes, strategy, tuple(loads_on))
-        return self.once(key, lambda: fragment_of(self, op, size_bytes, strategy, loads_on))
+        return self.once(key, lambda: fragment_of([self], op, size_bytes, strategy, loads_on))

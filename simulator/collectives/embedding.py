@@ -108,15 +108,15 @@ def _improved(
 
 
 def _places(request: Request, host: int, ranks: Sequence[int]) -> tuple[int, ...]:
-    """Return which GPUs of its machine the *ranks* are; machines of a cluster are alike."""
+    """Return which GPUs of its machine the *ranks* are, after the first machine that is like it."""
     first = request.machine.gpus_of(host)[0]
-    return tuple(request.ranks[rank] - first for rank in ranks)
+    return (request.machine.like(host), *(request.ranks[rank] - first for rank in ranks))
 
 
 def rings_by_host(request: Request) -> dict[int, list[FoundRing]]:
     """Return the rings inside each machine (none where it has one rank), ranks counted from 0 in it.
 
-    Machines of a cluster are alike: those in which the same GPUs take part are searched once.
+    Of machines that are alike, those in which the same GPUs take part are searched once.
     """
     return request.group.once("rings by host", lambda: _rings_by_host(request))
 

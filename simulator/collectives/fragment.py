@@ -8,6 +8,7 @@ from simulator.collectives.communicator import Communicator
 from simulator.collectives.registry import find_strategy
 from simulator.collectives.request import Request, Strategy
 from simulator.network.machine import Node
+from simulator.plan.merge import merge
 from simulator.plan.plan import Flow, Fragment, Plan, Resource
 from simulator.topology.parts import GpuPart
 from simulator.workload.collective import Collective
@@ -20,16 +21,26 @@ _MEMORY_PASSES = 1.5
 
 
 def fragment_of(
-    group: Communicator, op: Collective, size_bytes: float, strategy: str | Strategy, loads_on: Sequence[int]
+    groups: Sequence[Communicator],
+    op: Collective,
+    size_bytes: float,
+    strategy: str | Strategy,
+    loads_on: Sequence[int],
 ) -> Fragment:
-    """Return the collective *op* of *size_bytes* by *strategy*, loading the GPUs *loads_on*; see Communicator."""
+    """Return the collective *op* of *size_bytes* by *strategy* in each of *groups* at once; see Communicator."""
     chosen = find_strategy(strategy) if isinstance(strategy, str) else strategy
-    plan = chosen.plan(Request(group, op, size_bytes))
+    machine = groups[0].machine
+    if op == "send-recv" and len(groups) > 1 and groups[0].n_ranks == 2:  # pairs are one exchange of all
+        whole = Communicator(machine, [rank for group in groups for rank in group.ranks], groups[0].router)
+        pairs = tuple((i ^ swap, i ^ 1 ^ swap) for i in range(0, whole.n_ranks, 2) for swap in (0, 1))
+        plan = chosen.plan(Request(whole, op, size_bytes, pairs=pairs))
+    else:
+        plan = merge([chosen.plan(Request(group, op, size_bytes)) for group in groups])
     loads: list[tuple[Resource, float]] = []
     used_s: list[tuple[Resource, float]] = []
     channels = int(plan.facts.get("channels", 0))
     for index in loads_on:
-        node = group.machine.nodes[index]
+        node = machine.nodes[index]
         if isinstance(node.part, GpuPart):
             if channels and node.part.sm_count:  # a channel is a block of threads, on a multiprocessor of its own
                 loads.append((node.multiprocessors, min(1.0, channels / node.part.sm_count)))

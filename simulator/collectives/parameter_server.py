@@ -1,12 +1,13 @@
-"""Parameter servers on the CPUs of nodes: ``parameter-server``, ``-N`` and ``-colocated``.
+"""Parameter servers: ``parameter-server``, ``-N``, ``-sharded`` and ``-colocated``.
 
 The workers are the nodes.  The steps are those of Dive into Deep Learning, section 13.7
 (multi-machine training): aggregate the GPUs' gradients inside the
 node, move them to its CPU, push to the servers, which add, pull, and spread over the GPUs.
 
-The server j stands on the CPU of node j and serves the worker there without the network.  So
-with m nodes, S bytes and B at each NIC, one server needs 2(m-1)S/B for push and pull (2mS/B
-were it a machine of its own), n of them about 2(m/n)S/B, one on each node 2((m-1)/m)S/B.
+With m nodes, S bytes and B at each NIC, n servers on machines of their own need 2(m/n)S/B for push and pull (2S/B at
+least: the workers' own links).  A server on a worker's CPU serves that worker without the network: one needs
+2(m-1)S/B, one on each node 2((m-1)/m)S/B.  Inside a node GPUs add up in rings over the links that
+:mod:`simulator.collectives.search.rings` finds fastest: NVLink where there is one.
 """
 
 from __future__ import annotations
@@ -14,23 +15,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from simulator.collectives.algorithms.direct import direct_all_gather, direct_reduce_scatter
 from simulator.collectives.algorithms.star import push_pull
+from simulator.collectives.embedding import rings_by_host, subset
 from simulator.collectives.lower import lower
-from simulator.collectives.request import Request, Unsuitable
-from simulator.collectives.schedule import Schedule
+from simulator.collectives.request import Request, Strategy, Unsuitable
+from simulator.collectives.rings import add_rings
+from simulator.collectives.search.rings import FoundRing
+from simulator.collectives.servers import WORKERS, place_servers, worker_cpu
 from simulator.plan.plan import Flow, Plan, PlanBuilder
+from simulator.workload.collective import Collective
 
-__all__ = ["ParameterServer", "parameter_server"]
+__all__ = ["ParameterServer", "at_places", "parameter_server"]
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterServer:
-    """Nodes push their sums to servers and pull the total; ``n_servers`` None: one on each node."""
+    """Nodes push their sums to servers and pull the total; ``n_servers`` None: one at each of the ``places``.
+
+    ``places`` are as :func:`simulator.collectives.servers.place_servers` takes them.
+    """
 
     name: str
     n_servers: int | None = 1
-    summary: str = "nodes push to a server and pull (-N: N servers; -colocated: one on each node)"
+    places: tuple[str, ...] = ()
+    summary: str = "nodes push to a server and pull (-N: N servers; -sharded: all there are; -colocated: on each node)"
 
     def plan(self, request: Request) -> Plan:
         """Return the plan; :class:`Unsuitable` for other than all-reduce, or without enough CPUs."""
@@ -39,67 +47,85 @@ class ParameterServer:
         builder = PlanBuilder()
         if request.n_ranks < 2:
             return builder.build()
-        hosts = list(request.by_host().values())
-        n_servers = len(hosts) if self.n_servers is None else self.n_servers
-        if n_servers < 1:
-            raise Unsuitable("there must be a server; name 1 or more")
-        if n_servers > len(hosts):
-            nodes = "one node takes part" if len(hosts) == 1 else f"{len(hosts)} nodes take part"
-            raise Unsuitable(f"{n_servers} servers need a node each, and {nodes}")
-        cpus = [_cpu(request, ranks) for ranks in hosts]
-        nodes_and_cpus = list(enumerate(zip(hosts, cpus, strict=True)))
-        ready = [_collect(builder, request, i, ranks, cpu) for i, (ranks, cpu) in nodes_and_cpus]
-        if len(hosts) > 1:
-            schedule = push_pull(len(hosts), range(n_servers))
+        hosts = request.by_host()
+        cpus = [worker_cpu(request.router, request.ranks[ranks[0]]) for ranks in hosts.values()]
+        servers = place_servers(request.machine, cpus, self.n_servers, self.places)
+        rings = rings_by_host(request)
+        ready = [
+            _collect(builder, request, host, ranks, rings[host], cpu)
+            for (host, ranks), cpu in zip(hosts.items(), cpus, strict=True)
+        ]
+        if len(hosts) > 1 or servers != tuple(cpus):
+            nodes = list(dict.fromkeys((*cpus, *servers)))
+            schedule = push_pull(len(hosts), [nodes.index(server) for server in servers])
             size = request.size_bytes
-            ready = [lower(builder, request, schedule, size_bytes=size, nodes=cpus, stream="servers", after=ready)]
+            ready = [lower(builder, request, schedule, size_bytes=size, nodes=nodes, stream="servers", after=ready)]
         else:
             builder.notes.append("one node: its GPUs' sum goes to the CPU and back, and no network is crossed")
-        for i, (ranks, cpu) in nodes_and_cpus:
-            _spread(builder, request, i, ranks, cpu, ready)
-        builder.facts["server_count"] = n_servers
+        for (host, ranks), cpu in zip(hosts.items(), cpus, strict=True):
+            _spread(builder, request, host, ranks, rings[host], cpu, ready)
+        builder.facts["server_count"] = len(servers)
         return builder.build()
 
 
-def _cpu(request: Request, ranks: Sequence[int]) -> int:
-    cpu = request.router.nearest_cpu(request.ranks[ranks[0]])
-    if cpu is None:
-        raise Unsuitable(f"no CPU is linked to {request.machine.nodes[request.ranks[ranks[0]]].name}")
-    return cpu
-
-
-def _collect(builder: PlanBuilder, request: Request, node: int, ranks: Sequence[int], cpu: int) -> int:
+def _collect(
+    builder: PlanBuilder, request: Request, host: int, ranks: list[int], rings: Sequence[FoundRing], cpu: int
+) -> int:
     """Add up inside the node, a share on each GPU, and move the sum to the CPU."""
     gpus = [request.ranks[r] for r in ranks]
-    stream, size = f"node{node}", request.size_bytes
-    after: list[int] = []
-    if len(gpus) > 1:
-        inside = _labelled(direct_reduce_scatter(len(gpus)), "local aggregation")
-        after = [lower(builder, request, inside, size_bytes=size, nodes=gpus, stream=stream)]
+    stream, size = f"node{host}", request.size_bytes
+    after = _inside(builder, request, "reduce-scatter", "local aggregation", host, ranks, rings, ())
     flows = [Flow(request.router.route(gpu, cpu), size / len(gpus)) for gpu in gpus]
     return builder.transfer("to the CPU", flows, stream=stream, after=after)
 
 
 def _spread(
-    builder: PlanBuilder, request: Request, node: int, ranks: Sequence[int], cpu: int, after: Sequence[int]
+    builder: PlanBuilder,
+    request: Request,
+    host: int,
+    ranks: list[int],
+    rings: Sequence[FoundRing],
+    cpu: int,
+    after: Sequence[int],
 ) -> None:
     """Move the total from the CPU to the GPUs, a share to each, and exchange the shares."""
     gpus = [request.ranks[r] for r in ranks]
-    stream, size = f"node{node}", request.size_bytes
-    flows = [Flow(request.router.route(cpu, gpu), size / len(gpus)) for gpu in gpus]
-    task = builder.transfer("to the GPUs", flows, stream=stream, after=after)
-    if len(gpus) > 1:
-        inside = _labelled(direct_all_gather(len(gpus)), "local all-gather")
-        lower(builder, request, inside, size_bytes=size, nodes=gpus, stream=stream, after=[task])
+    flows = [Flow(request.router.route(cpu, gpu), request.size_bytes / len(gpus)) for gpu in gpus]
+    task = builder.transfer("to the GPUs", flows, stream=f"node{host}", after=after)
+    _inside(builder, request, "all-gather", "local all-gather", host, ranks, rings, [task])
 
 
-def _labelled(schedule: Schedule, label: str) -> Schedule:
-    return replace(schedule, rounds=tuple(replace(step, label=label) for step in schedule.rounds))
+def _inside(
+    builder: PlanBuilder,
+    request: Request,
+    what: Collective,
+    label: str,
+    host: int,
+    ranks: list[int],
+    rings: Sequence[FoundRing],
+    after: Sequence[int],
+) -> list[int]:
+    """Add *what* of the whole buffer inside the node *host*, along its *rings*; return the last activities."""
+    if len(ranks) < 2:
+        return list(after)
+    own = PlanBuilder()
+    add_rings(own, subset(request, ranks, collective=what), rings, size_bytes=request.size_bytes)
+    plan = replace(own.build(), tasks=tuple(task._replace(label=label) for task in own.tasks), rings=())
+    return builder.inline(plan, f"node{host}.", after)
 
 
 def parameter_server(name: str) -> ParameterServer:
-    """Return the strategy called ``parameter-server``, ``parameter-server-N`` or ``parameter-server-colocated``."""
+    """Return the strategy called ``parameter-server``, with ``-N``, ``-sharded`` or ``-colocated``."""
     rest = name.removeprefix("parameter-server").removeprefix("-")
     if rest == "colocated":
+        return ParameterServer(name, None, (WORKERS,))
+    if rest == "sharded":
         return ParameterServer(name, None)
     return ParameterServer(name, int(rest) if rest else 1)
+
+
+def at_places(strategy: Strategy, places: tuple[str, ...]) -> Strategy:
+    """Return *strategy* with its servers at *places*; those that stand on the workers anyhow stay there."""
+    if not isinstance(strategy, ParameterServer) or strategy.places:
+        return strategy
+    return replace(strategy, places=places)

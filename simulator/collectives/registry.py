@@ -40,6 +40,7 @@ _BUILT_IN = {
 # Found by name; not among those that a comparison of all takes.
 _NAMED_ONLY = {"gloo": "simulator.collectives.gloo:GLOO"}
 _NUMBERED = {"gpu": "gpu0", "parameter-server-": "parameter-server"}  # gpu3, parameter-server-4
+_SERVERS = {"parameter-server": ("colocated", "sharded")}
 
 
 def strategy_names(*, named_only: bool = False) -> list[str]:
@@ -51,7 +52,8 @@ def strategy_names(*, named_only: bool = False) -> list[str]:
 def find_strategy(name: str) -> Strategy:
     """Return the strategy called *name*.
 
-    ``gpuN`` gathers on GPU N, ``parameter-server-N`` has N servers (``parameter-server-colocated``: one on each node).
+    ``gpuN`` gathers on GPU N, ``parameter-server-N`` has N servers (``-sharded``: one at each place for them;
+    ``-colocated``: one on each node that works).
     Raises InputError where no strategy has that name; names the nearest.
     """
     for table in (_BUILT_IN, _NAMED_ONLY):
@@ -59,7 +61,9 @@ def find_strategy(name: str) -> Strategy:
             return _load(table[name], name)
     for stem, base in _NUMBERED.items():
         rest = name.removeprefix(stem) if name.startswith(stem) else ""
-        if re.fullmatch(r"\d{1,5}", rest, re.ASCII) or (rest == "colocated" and base == "parameter-server"):
+        if re.fullmatch(r"\d{1,5}", rest, re.ASCII) or (
+            rest in ("colocated", "sharded") and base == "parameter-server"
+        ):
             return _load(_BUILT_IN[base], name)
     plugins = _plugins()
     if name in plugins:
@@ -76,13 +80,18 @@ def strategy_of(
     *,
     algorithm: str | None = None,
     in_switch: bool = True,
+    servers: tuple[str, ...] = (),
     constants: Constants = DEFAULT,
 ) -> Strategy:
     """Return the strategy called *name* as *software* does it; the same one each time.
 
     *algorithm* is NCCL's in place of its own choice; *in_switch* says whether a switch can add up the type of the
-    data.  Raises as :func:`find_strategy`.
+    data; *servers* say where parameter servers stand.  Raises as :func:`find_strategy`.
     """
+    if servers and name.startswith("parameter-server"):
+        from simulator.collectives.parameter_server import at_places
+
+        return at_places(find_strategy(name), servers)
     if name != "nccl":
         if algorithm is not None:
             raise InputError(f"an algorithm is forced on nccl, not on {one_line(name, 60)}")

@@ -18,13 +18,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from simulator.devices.dispatch import DispatchCosts
+from simulator.devices.dispatch import HOST_TIMES
 from simulator.devices.predict import KERNEL_CLASSES
 from simulator.errors import InputError, nearest, one_line
 from simulator.questions.calibration import ISOLATED, Calibration
@@ -121,4 +120,4 @@ def load_calibration(path: str | Path, devices: Collection[str] | None = None) -
 
 
 _FACTORS = ("compute", "bandwidth", "dispatch")
-_HOST = (*(constant.name for constant in fields(DispatchCosts)), *ISOLATED)
+_HOST = (*HOST_TIMES, *ISOLATED)

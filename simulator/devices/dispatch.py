@@ -12,6 +12,7 @@ from simulator.constants import constants
 from simulator.devices.cpu.cpu import Cpu
 from simulator.devices.cpu.predict import cpu_dispatch_time
 from simulator.devices.gpu.gpu import Gpu
+from simulator.questions.options import Framework
 from simulator.workload.operators import (
     BatchNorm,
     Conv2d,
@@ -24,8 +25,10 @@ from simulator.workload.operators import (
 )
 
 __all__ = [
+    "HOST_TIMES",
     "DispatchCosts",
     "dispatch_time",
+    "framework_scale",
     "gradient_time",
     "graph_launch_time",
     "host_costs",
@@ -47,14 +50,23 @@ class DispatchCosts:
     gradient_s: float
     update_s: float
     graph_launch_s: float
+    megatron: float
+
+
+HOST_TIMES = tuple(field.name for field in fields(DispatchCosts) if field.name.endswith("_s"))
+"""Those of them that are seconds: what the calibration of one device's host may know better."""
 
 
 @lru_cache(maxsize=1024)
 def host_costs(device: Gpu | Cpu) -> DispatchCosts:
     """Return the constants, with those of them in place that the calibration of *device* knows of its own host."""
     costs = device.constants(DispatchCosts)
-    known = {field.name for field in fields(costs)}
-    return replace(costs, **{name: value for name, value in device.calibration.host.items() if name in known})
+    return replace(costs, **{name: value for name, value in device.calibration.host.items() if name in HOST_TIMES})
+
+
+def framework_scale(device: Gpu | Cpu, framework: Framework) -> float:
+    """Return how many times as long *framework* takes to issue an operator as plain modules of PyTorch."""
+    return host_costs(device).megatron if framework == "megatron" and isinstance(device, Gpu) else 1.0
 
 
 def graph_launch_time(device: Gpu | Cpu) -> float:

@@ -73,17 +73,18 @@ def _sum(rows: int, cols: int, precision: Precision) -> Rowwise:
 
 @lower_operator.register
 def _(operator: Linear, phase: Phase, precision: Precision) -> Kernels:
-    rows, inputs, outputs = operator.rows, operator.inputs, operator.outputs
+    inputs, outputs = operator.inputs, operator.outputs
+    rows, experts = operator.rows_each, operator.busy_experts  # a grouped product takes as long as one of a batch
     if phase == "fwd":
         bias = outputs if operator.bias else 0
-        return (Gemm(rows, outputs, inputs, precision, layout="NT", epilogue_elements=bias),)
+        return (Gemm(rows, outputs, inputs, precision, experts, "NT", epilogue_elements=bias),)
     kernels: list[Kernel] = []
     if _in(phase, "bwd_data"):
-        kernels.append(Gemm(rows, inputs, outputs, precision, layout="NN"))
+        kernels.append(Gemm(rows, inputs, outputs, precision, experts, "NN"))
     if _in(phase, "bwd_weight"):
-        kernels.append(Gemm(outputs, inputs, rows, precision, layout="TN"))
+        kernels.append(Gemm(outputs, inputs, rows, precision, experts, "TN"))
         if operator.bias:
-            kernels.append(_sum(outputs, rows, precision))
+            kernels.append(_sum(outputs * experts, rows, precision))
     return tuple(kernels)
 
 
@@ -243,7 +244,7 @@ def _(operator: Attention, phase: Phase, precision: Precision) -> Kernels:
             operator.kv_heads or operator.heads,
             operator.query_length,
             operator.key_length,
-            operator.head_size,
+            (operator.head_size + (operator.value_size or operator.head_size)) // 2,  # as many FLOPs, as many bytes
             operator.causal,
             precision,
             operator.library,

@@ -6,6 +6,7 @@ from then on is in :mod:`simulator.engine.rounds`; how it shares with others in 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
@@ -44,14 +45,21 @@ def _alone(machine: Machine, fragment: Fragment, fold: bool) -> Timeline:
     return execute(machine, fragment.plan, fold=fold)
 
 
+_FULL = 1 + 1e-12  # what caps fill to the last bit is not overfull
 _FEW_STREAMS = 4  # of more it is not worth the search who meets nobody
 
 
 class _Capacities(dict[Resource, float]):
-    """Capacities by number or name; what has a name alone exists once."""
+    """Capacities by number or name, looked up when asked for; what has a name alone exists once."""
+
+    def __init__(self, by_number: Sequence[float]) -> None:
+        super().__init__()
+        self._by_number = by_number
 
     def __missing__(self, resource: Resource) -> float:
-        return 1.0
+        found = self._by_number[resource] if isinstance(resource, int) else 1.0
+        self[resource] = found
+        return found
 
 
 class _Executor:
@@ -60,7 +68,7 @@ class _Executor:
         self.plan = plan
         self.fold = fold
         self.kernel = Kernel()
-        self.capacity = _Capacities(enumerate(machine.capacity_Bps))
+        self.capacity = _Capacities(machine.capacity_Bps)
         perturbed = bool(plan.perturbations)
         self.rounds = Rounds(self.kernel, self.capacity, self._end, fold=fold, may_stall=perturbed)
         self.queues: dict[str, Queue] = {name: self.kernel.queue(slots) for name, slots in plan.queues.items()}
@@ -69,6 +77,7 @@ class _Executor:
         self.not_before_s: list[float] = [0.0] * len(plan.tasks)  # for what ends at a time that is known beforehand
         self.followers: list[list[int]] = [[] for _ in plan.tasks]
         self.met, self.undisturbed = _met(machine, plan, fold)
+        self.roomy = _roomy(machine, plan) if fold else set()
         self.pace: dict[str, float] = {p.target: 1.0 for p in plan.perturbations if p.target}
         self.fragments: dict[Fragment, tuple[float, dict[Resource, float]]] = {}
         self.cancelled: set[int] = set()
@@ -160,8 +169,9 @@ class _Executor:
         if isinstance(part, Flow):
             latency_s = part.route.latency_s + part.latency_s
             if self.fold:
-                loads: list[tuple[Resource, float]] = [(r, share * part.count) for r, share in part.route.loads]
-                return (Amount(part.wire_bytes, loads, part.cap_Bps, latency_s),)
+                crossed = part.route.loads
+                loads = [(r, w * part.count) for r, w in crossed if r not in self.roomy]
+                return (Amount(part.wire_bytes, tuple(loads), part.cap_Bps, latency_s),)
             return (Amount(part.wire_bytes, part.route.loads, part.cap_Bps, latency_s),) * part.count
         if isinstance(part, Work):
             duration_s, shares = part.duration_s, dict(part.loads)
@@ -169,8 +179,8 @@ class _Executor:
             duration_s, shares = self._alone(part)
         if task.id in self.undisturbed:
             shares = {}
-        loads = [(r, share * self._whole(r)) for r, share in shares.items() if share > 0.0 and r in self.met]
-        return (Amount(duration_s, loads, self.pace.get(task.place, 1.0), in_seconds=True),)
+        taken = [(r, share * self._whole(r)) for r, share in shares.items() if share > 0.0 and r in self.met]
+        return (Amount(duration_s, tuple(taken), self.pace.get(task.place, 1.0), in_seconds=True),)
 
     def _alone(self, fragment: Fragment) -> tuple[float, dict[Resource, float]]:
         """Return how long *fragment* takes by itself, and which share of each resource it uses then on average."""
@@ -259,25 +269,51 @@ def _met(machine: Machine, plan: Plan, fold: bool) -> tuple[set[Resource], set[i
 
     And the activities that load some of these, and yet meet nobody: all on other streams comes after, or before.
     """
-    met: set[Resource] = {p.target for p in plan.perturbations if p.target}
-    met.update(index for index, name in enumerate(machine.resource_names) if name in met)
     if not any(isinstance(part, Fragment) or (isinstance(part, Work) and part.loads) for part in _parts(plan)):
         return set(), set()
-    first: dict[Resource, tuple[str, int]] = {}
-    seen: set[tuple[int, str, int]] = set()
+    met: set[Resource] = {p.target for p in plan.perturbations if p.target}
+    if met:
+        met.update(index for index, name in enumerate(machine.resource_names) if name in met)
+    loads: dict[tuple[str, int], dict[Part, None]] = {}  # by stream and place, where one follows the other
     loading: dict[str, tuple[int, int]] = {}  # the first and the last activity of each stream that loads anything
     for task in plan.tasks:
         for place, part in enumerate(task.parts):
             if isinstance(part, Work) and not part.loads:
                 continue
             loading[task.stream] = loading.get(task.stream, (task.id,))[0], task.id
-            if (id(part), task.stream, place) in seen:
-                continue
-            seen.add((id(part), task.stream, place))
-            for resource in _loaded(machine, part, fold):
-                if first.setdefault(resource, (task.stream, place)) != (task.stream, place):
-                    met.add(resource)
+            loads.setdefault((task.stream, place), {})[part] = None
+    once: set[Resource] = set()
+    for parts in loads.values():
+        own = set[Resource]().union(*(_loaded(machine, part, fold) for part in parts))
+        met |= once & own
+        once |= own
     return met, set() if plan.perturbations or len(loading) > _FEW_STREAMS else _undisturbed(plan, loading)
+
+
+def _roomy(machine: Machine, plan: Plan) -> set[Resource]:
+    """Return the resources that flows never fill, since all that can be under way at once stay below by their caps.
+
+    There nobody slows anybody.  None where a flow has no cap, or where others than flows load anything.
+    """
+    if plan.perturbations or not all(
+        part.cap_Bps < float("inf") if isinstance(part, Flow) else isinstance(part, Work) and not part.loads
+        for part in _parts(plan)
+    ):
+        return set()
+    most_Bps: dict[str, dict[int, float]] = {}  # by stream, which has one activity under way at a time
+    for task in plan.tasks:
+        own: dict[int, float] = {}
+        for flow in task.flows:
+            rate_Bps = flow.cap_Bps * flow.count
+            for resource, share in flow.route.loads:
+                own[resource] = own.get(resource, 0.0) + rate_Bps * share
+        stream = most_Bps.setdefault(task.stream, own)
+        if stream is not own:
+            stream.update({r: max(rate_Bps, stream.get(r, 0.0)) for r, rate_Bps in own.items()})
+    total_Bps: Counter[int] = Counter()
+    for stream in most_Bps.values():
+        total_Bps.update(stream)  # adds
+    return {r for r, rate_Bps in total_Bps.items() if rate_Bps <= machine.capacity_Bps[r] * _FULL}
 
 
 def _undisturbed(plan: Plan, loading: Mapping[str, tuple[int, int]]) -> set[int]:
@@ -319,12 +355,13 @@ def _parts(plan: Plan) -> Iterator[Part]:
     return (part for task in plan.tasks for part in task.parts)
 
 
-def _loaded(machine: Machine, part: Part, fold: bool) -> Iterator[Resource]:
-    """Yield the resources that *part* loads."""
+@lru_cache(maxsize=4096)
+def _loaded(machine: Machine, part: Part, fold: bool) -> frozenset[Resource]:
+    """Return the resources that *part* loads."""
     if isinstance(part, Flow):
-        yield from (resource for resource, _ in part.route.loads)
-        return
-    yield from (resource for resource, _ in part.loads)
+        return frozenset(resource for resource, _ in part.route.loads)
+    named = [resource for resource, _ in part.loads]
     if isinstance(part, Fragment):
-        yield from (resource for resource, _ in part.used_s)
-        yield from (index for index, n_bytes in enumerate(alone(machine, part, fold=fold).resource_bytes) if n_bytes)
+        named += [resource for resource, _ in part.used_s]
+        named += [index for index, n_bytes in enumerate(alone(machine, part, fold=fold).resource_bytes) if n_bytes]
+    return frozenset(named)

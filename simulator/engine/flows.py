@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from simulator.engine.kernel import Kernel
 from simulator.errors import SimulationError
@@ -236,10 +237,12 @@ class FlowNetwork:
             heapq.heappop(self._ends)
         if self._ends and self._ends[0][0] < self._armed_s:
             self._armed_s = self._ends[0][0]
-            self._kernel.call_at(self._armed_s, self._ring)
+            self._kernel.call_at(self._armed_s, partial(self._ring, self._armed_s))
 
-    def _ring(self) -> None:
-        """Finish all flows that are due."""
+    def _ring(self, armed_s: float) -> None:
+        """Finish all flows that are due; what was armed for a time that no longer counts does nothing."""
+        if armed_s != self._armed_s:
+            return
         self._armed_s = float("inf")
         now = self._kernel.now_s
         due = now + abs(now) * _SAME_INSTANT

@@ -9,8 +9,8 @@ flow; the results are equal.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from simulator.engine.flows import ActiveFlow, Batch, FlowNetwork
 from simulator.engine.kernel import Kernel
@@ -22,8 +22,7 @@ __all__ = ["Amount", "Rounds", "Run"]
 _SAME = 1e-12  # relative: instants that differ by rounding alone
 
 
-@dataclass(frozen=True, slots=True)
-class Amount:
+class Amount(NamedTuple):
     """A part of a round as the engine sees it: bytes on the wire, or seconds, and what each unit of its rate loads."""
 
     amount: float
@@ -34,13 +33,24 @@ class Amount:
 
 
 class Run:
-    """An activity under way: which round, and its parts."""
+    """An activity under way: which round, and its parts; ``stands_for`` says which of these each part passes as."""
 
-    __slots__ = ("amounts", "batch", "first_ends_s", "first_round_s", "group", "rounds_left", "start_s", "task")
+    __slots__ = (
+        "amounts",
+        "batch",
+        "first_ends_s",
+        "first_round_s",
+        "group",
+        "rounds_left",
+        "stands_for",
+        "start_s",
+        "task",
+    )
 
-    def __init__(self, task: Activity, amounts: Sequence[Amount], start_s: float) -> None:
+    def __init__(self, task: Activity, amounts: Sequence[Amount], stands_for: Sequence[int], start_s: float) -> None:
         self.task = task
         self.amounts = amounts
+        self.stands_for = stands_for
         self.rounds_left = task.repeat
         self.start_s = start_s
         self.batch: Batch | None = None
@@ -82,8 +92,11 @@ class Rounds:
         self.asleep: dict[Resource, _Sleepers] = {}
 
     def start(self, task: Activity, amounts: Sequence[Amount]) -> Run:
-        """Start *task*, each round of which is *amounts*."""
-        run = Run(task, amounts, self.kernel.now_s)
+        """Start *task*, each round of which is *amounts*; folded, equal ones that load nothing are one."""
+        keys = [amount if self.fold and not amount.loads else number for number, amount in enumerate(amounts)]
+        distinct = dict(zip(keys, amounts, strict=True))
+        place = {key: i for i, key in enumerate(distinct)}
+        run = Run(task, list(distinct.values()), [place[key] for key in keys], self.kernel.now_s)
         self._round(run)
         return run
 
@@ -138,7 +151,8 @@ class Rounds:
         batch = run.batch
         if run.first_round_s < 0 and batch is not None:
             run.first_round_s = now - run.start_s
-            run.first_ends_s = tuple(f.end_s + f.latency_s - run.start_s for f in batch.flows)
+            ends_s = [f.end_s + f.latency_s - run.start_s for f in batch.flows]
+            run.first_ends_s = tuple([ends_s[i] for i in run.stands_for])
         self._decide_later([run])
 
     def _decide_later(self, runs: list[Run]) -> None:

@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from simulator.errors import InputError, nearest
+from simulator.network.repeated import Repeated
+from simulator.topology.cluster import each
 from simulator.topology.parts import CpuPart, NicPart, Part, SwitchPart
 from simulator.topology.schema import TransportSpec
 from simulator.topology.topology import DeviceKind, Topology, Wire
 
-__all__ = ["Copy", "Link", "Machine", "Node", "compile_machine"]
+__all__ = ["Hosts", "Link", "Machine", "Node", "compile_machine"]
+
+_OF_HOST = re.compile(r"node(0|[1-9][0-9]{0,6})\.(.+)", re.ASCII)
+_STAR = re.compile(r"\*(\d*)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """``count`` equal hosts from ``first`` on, the nodes of the first from ``node`` on, each with ``n_own``."""
+
+    first: int
+    count: int
+    node: int
+    n_own: int
+
+    def node_of(self, host: int) -> int:
+        """Return the first node of *host*, which is one of them."""
+        return self.node + (host - self.first) * self.n_own
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +81,6 @@ class Link:
         return self.bandwidth_Bps / self.count
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """How a machine of a cluster is like the first: each node, link and resource of that, and which it is here."""
-
-    nodes: dict[int, int]
-    links: dict[int, int]
-    resources: dict[int, int]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Machine:
     """The link graph and its capacities.  Two machines are the same only where they are one object.
@@ -77,146 +88,227 @@ class Machine:
     ``capacity_Bps[r]`` belongs to the resource called ``resource_names[r]``: a direction of
     a link, a half-duplex link, a socket's memory bus or a switch's fabric.  ``outgoing[v]``
     lists the links that leave node ``v``.  ``gpus`` are the ranks, in the order of the file.
+
+    Hosts stand in ``runs`` of equal ones, and the network, host -1, comes last; what one of a run has, the next has
+    one stride on (:class:`~simulator.network.repeated.Repeated`).
     """
 
     name: str
-    nodes: tuple[Node, ...]
-    links: tuple[Link, ...]
-    resource_names: tuple[str, ...]
+    nodes: Sequence[Node]
+    links: Sequence[Link]
+    link_names: Sequence[str]
+    alike: Sequence[Link]  # of each link, that of the first equal host, which has its figures: made of none anew
+    resource_names: Sequence[str]
     capacity_Bps: tuple[float, ...]
-    outgoing: tuple[tuple[Link, ...], ...]
+    outgoing: Sequence[tuple[Link, ...]]
     gpus: tuple[int, ...]
     memory_bus: dict[int, int]  # CPU node -> resource
     fabric: dict[int, int]  # switch node -> resource
     half_duplex: frozenset[int]  # resources that both directions of a link share
     transport: TransportSpec
     n_hosts: int
-    index_of: dict[str, int] = field(repr=False)
-    copies: dict[int, Copy] = field(repr=False)  # by host: those that are like host 0
+    runs: tuple[Hosts, ...]
+    link_copies: Repeated[Link, Link] = field(repr=False)
+    resource_copies: Repeated[str, str] = field(repr=False)
+    first: dict[str, int] = field(repr=False)  # nodes of the first host of each run and of the network, as called there
+
+    def find(self, name: str) -> Node | None:
+        """Return the node called *name*, None where there is none."""
+        if "*" in name:
+            return None
+        index = self.first.get(name)
+        match = _OF_HOST.fullmatch(name)
+        if index is None and match is not None and int(match[1]) < self.n_hosts:
+            run = self.run(int(match[1]))
+            index = self.first.get(each(run.first) + match[2])
+            index = None if index is None else index - run.node + run.node_of(int(match[1]))
+        return None if index is None else self.nodes[index]
 
     def node(self, name: str) -> Node:
         """Return the node called *name*.  Raises InputError where there is none; names the nearest."""
-        if name not in self.index_of:
-            raise InputError(f"{self.name} has no device called '{name}'; {nearest(name, self.index_of)}")
-        return self.nodes[self.index_of[name]]
+        found = self.find(name)
+        if found is None:
+            known = [node.name for node in self.nodes]
+            raise InputError(f"{self.name} has no device called '{name}'; {nearest(name, known)}")
+        return found
+
+    def link(self, name: str) -> Link | None:
+        """Return the link called *name*, None where there is none."""
+        source = self.find(name.partition("->")[0])
+        return next((link for link in self.outgoing[source.index] if link.name == name), None) if source else None
 
     def reverse(self, link: Link) -> Link:
         """Return the other direction of *link*; the two directions of a wire stand side by side."""
         return self.links[link.index ^ 1]
 
+    def like(self, host: int) -> int:
+        """Return the first of the equal machines that *host* is one of."""
+        return self.run(host).first
+
+    def locate(self, node: int) -> tuple[Hosts, int, int]:
+        """Return the machine that has *node*, with those equal to it, its number, and which of its nodes that is."""
+        found = self.runs[0]
+        for run in self.runs:
+            if run.node <= node:
+                found = run
+        host, own = divmod(node - found.node, found.n_own)
+        return found, found.first + host, own
+
+    def nodes_of(self, host: int) -> list[Node]:
+        """Return the nodes of machine *host*, in order."""
+        run = self.run(host)
+        first = run.node_of(host)
+        return [self.nodes[i] for i in range(first, first + run.n_own)]
+
+    def run(self, host: int) -> Hosts:
+        """Return the equal machines that *host* is one of."""
+        found = self.runs[0]
+        for run in self.runs:
+            if 0 <= run.first <= host:
+                found = run
+        return found
+
     def gpus_of(self, host: int) -> list[int]:
         """Return the GPUs of machine *host*, in order."""
-        return [gpu for gpu in self.gpus if self.nodes[gpu].host == host]
+        return [node.index for node in self.nodes_of(host) if node.kind == "gpu"]
 
 
 def compile_machine(topology: Topology) -> Machine:
     """Return *topology* as directed links with effective bandwidths and shared capacities."""
-    passages_s = [d.part.latency if isinstance(d.part, SwitchPart | NicPart) else 0.0 for d in topology.devices]
-    nodes = tuple(
-        Node(i, d.name, d.kind, d.part, d.node, passages_s[i], d.part_name) for i, d in enumerate(topology.devices)
-    )
-    index_of = {node.name: node.index for node in nodes}
-    links: list[Link] = []
-    names: list[str] = []
-    capacities: list[float] = []
+    runs = [*topology.runs, (-1, 1)]  # the network comes last
+    of_run = {first: [device for device in topology.devices if device.node == first] for first, _ in runs}
+    at = {device.name: device.node for device in topology.devices}
+
+    def called(name: str, host: int) -> str:
+        return _STAR.sub(lambda star: str(int(star[1] or 0) + host), name) if "*" in name else name
+
+    def node(first: Node, number: int, host: int) -> Node:
+        of = first.host + host
+        return Node(number, called(first.name, host), first.kind, first.part, of, first.latency_s, first.part_name)
+
+    def link(first: Link, number: int, host: int) -> Link:
+        return Link(
+            number,
+            called(first.name, host),
+            first.src + host * nodes.stride(first.src),
+            first.dst + host * nodes.stride(first.dst),
+            first.kind,
+            first.bandwidth_Bps,
+            first.nominal_Bps,
+            first.latency_s,
+            first.count,
+            first.resource + host * names.stride(first.resource),
+        )
+
+    def leaving(first: list[int], number: int, host: int) -> tuple[Link, ...]:
+        if nodes.host(number) >= 0:
+            return tuple([links[index + host * links.stride(index)] for index in first])
+        into = [(h, place, index) for index in first for place, h in enumerate(links.hosts(index))]
+        return tuple([links[index + place * links.stride(index)] for _, place, index in sorted(into)])
+
+    nodes = Repeated[Node, Node](node)
+    links = Repeated[Link, Link](link)
+    outgoing = Repeated[list[int], tuple[Link, ...]](leaving)
+    names = Repeated[str, str](lambda first, _, host: called(first, host))
+    capacities = Repeated[float, float](lambda first, _, __: first)
+    index_of: dict[str, int] = {}
+    leave: dict[str, list[int]] = {d.name: [] for d in topology.devices}
+    hosts = []
+    for first, n in runs:
+        hosts.append(Hosts(first, n, len(nodes), len(of_run[first])))
+        nodes.begin(n, first)
+        outgoing.begin(n, first)
+        for d in of_run[first]:
+            passage_s = d.part.latency if isinstance(d.part, SwitchPart | NicPart) else 0.0
+            index_of[d.name] = nodes.add(Node(0, d.name, d.kind, d.part, first, passage_s, d.part_name))
+            outgoing.add(leave[d.name])
+
+    def begin(n: int, first: int) -> None:
+        names.begin(n, first)
+        capacities.begin(n, first)
 
     def resource(name: str, capacity_Bps: float) -> int:
-        names.append(name)
-        capacities.append(capacity_Bps)
-        return len(names) - 1
+        capacities.add(capacity_Bps)
+        return names.add(name)
 
     seen: dict[str, int] = {}
     half_duplex: list[int] = []
+    parts = {d.name: d.part for d in topology.devices}
+    merged: dict[tuple[bool, int], list[Wire]] = {}  # first those inside machines, then those to the network
     for wire in _merged(topology.wires):
-        part = wire.part
-        nominal = part.bandwidth * wire.count
-        bandwidth = nominal * part.efficiency
-        ends = (index_of[wire.a], index_of[wire.b])
-        shared = resource(f"{wire.a}<->{wire.b}", bandwidth) if part.duplex == "half" else None
-        if shared is not None:
-            half_duplex.append(shared)
-        for src, dst in (ends, ends[::-1]):
-            name = f"{nodes[src].name}->{nodes[dst].name}"
-            seen[name] = seen.get(name, 0) + 1
-            if seen[name] > 1:
-                name += f"#{seen[name]}"
-            own = shared if shared is not None else resource(name, bandwidth)
-            latency = part.latency + _packet_s(nodes[dst], bandwidth)
-            links.append(Link(len(links), name, src, dst, part.of, bandwidth, nominal, latency, wire.count, own))
+        ends = at[wire.a], at[wire.b]
+        merged.setdefault((min(ends) < 0, max(*ends, 0)), []).append(wire)
+    for (_, first), wires in sorted(merged.items(), key=lambda found: found[0]):
+        n = dict(runs)[first]
+        begin(n, first)
+        links.begin(n, first)
+        for wire in wires:
+            part = wire.part
+            nominal = part.bandwidth * wire.count
+            bandwidth = nominal * part.efficiency
+            both = f"{wire.a}<->{wire.b}"
+            both_ways = resource(both, bandwidth) if part.duplex == "half" else None
+            if both_ways is not None:
+                half_duplex.append(both_ways)
+            for src, dst in ((wire.a, wire.b), (wire.b, wire.a)):
+                name = f"{src}->{dst}"
+                seen[name] = seen.get(name, 0) + 1
+                if seen[name] > 1:
+                    name += f"#{seen[name]}"
+                uses = both_ways if both_ways is not None else resource(name, bandwidth)
+                latency = part.latency + _packet_s(parts[dst], bandwidth)
+                joined = index_of[src], index_of[dst]
+                leave[src].append(
+                    links.add(Link(0, name, *joined, part.of, bandwidth, nominal, latency, wire.count, uses))
+                )
     memory_bus: dict[int, int] = {}
     fabric: dict[int, int] = {}
-    for node in nodes:
-        if isinstance(node.part, CpuPart) and node.part.memory_bandwidth:
-            memory_bus[node.index] = resource(f"{node.name}:memory", node.part.memory_bandwidth)
-        if isinstance(node.part, SwitchPart) and node.part.fabric_bandwidth:
-            fabric[node.index] = resource(f"{node.name}:fabric", node.part.fabric_bandwidth)
-    outgoing: list[list[Link]] = [[] for _ in nodes]
-    for link in links:
-        outgoing[link.src].append(link)
+    for first, n in runs:
+        begin(n, first)
+        for d in of_run[first]:
+            if isinstance(d.part, CpuPart) and d.part.memory_bandwidth:
+                memory_bus[index_of[d.name]] = resource(f"{d.name}:memory", d.part.memory_bandwidth)
+            if isinstance(d.part, SwitchPart) and d.part.fabric_bandwidth:
+                fabric[index_of[d.name]] = resource(f"{d.name}:fabric", d.part.fabric_bandwidth)
+
+    def spread(held: dict[int, int]) -> dict[int, int]:
+        """Return what nodes of the first host of each run and of the network hold, of all hosts."""
+        steps = [(node, nodes.stride(node), nodes.hosts(node), at, names.stride(at)) for node, at in held.items()]
+        found = [(host, node + i * a, at + i * b) for node, a, on, at, b in steps for i, host in enumerate(on)]
+        return {node: at for _, node, at in sorted(found)}
+
+    shared = [(at, names.stride(at), len(names.hosts(at))) for at in half_duplex]
+    several = topology.n_nodes > 1
+    gpus = []
+    for run in hosts:
+        own = [i for i, d in enumerate(of_run[run.first]) if d.kind == "gpu"]
+        gpus += [run.node + i + host * run.n_own for host in range(run.count) for i in own]
     return Machine(
         name=topology.name,
-        nodes=nodes,
-        links=tuple(links),
-        resource_names=tuple(names),
-        capacity_Bps=tuple(capacities),
-        outgoing=tuple(tuple(out) for out in outgoing),
-        gpus=tuple(node.index for node in nodes if node.kind == "gpu"),
-        memory_bus=memory_bus,
-        fabric=fabric,
-        half_duplex=frozenset(half_duplex),
+        nodes=nodes if several else tuple(nodes),
+        links=links if several else tuple(links),
+        link_names=links.otherwise(lambda first, _, host: called(first.name, host)),
+        alike=links.firsts(),
+        resource_names=names if several else tuple(names),
+        capacity_Bps=tuple(capacities.firsts()),
+        outgoing=outgoing if several else tuple(outgoing),
+        gpus=tuple(gpus),
+        memory_bus=spread(memory_bus),
+        fabric=spread(fabric),
+        half_duplex=frozenset([at + i * b for at, b, n in shared for i in range(n)]),
         transport=topology.transport,
         n_hosts=topology.n_nodes,
-        index_of=index_of,
-        copies=_copies(nodes, links, memory_bus, fabric, frozenset(half_duplex)),
+        runs=tuple(hosts),
+        link_copies=links,
+        resource_copies=names,
+        first=index_of,
     )
 
 
-def _copies(
-    nodes: Sequence[Node],
-    links: Sequence[Link],
-    memory_bus: dict[int, int],
-    fabric: dict[int, int],
-    half: frozenset[int],
-) -> dict[int, Copy]:
-    """Return the hosts whose nodes and inner links stand in the order of those of host 0 and are equal to them."""
-    inside: dict[int, list[Node]] = {}
-    wired: dict[int, list[Link]] = {}
-    for node in nodes:
-        inside.setdefault(node.host, []).append(node)
-    for link in links:
-        if nodes[link.src].host == nodes[link.dst].host:
-            wired.setdefault(nodes[link.src].host, []).append(link)
-
-    def figures(host: int) -> list[object]:
-        base = inside[host][0].index
-        return [
-            *((node.index - base, node.kind, id(node.part), node.latency_s) for node in inside[host]),
-            *(
-                (k.src - base, k.dst - base, k.kind, k.bandwidth_Bps, k.latency_s, k.count, k.resource in half)
-                for k in wired.get(host, ())
-            ),
-        ]
-
-    found: dict[int, Copy] = {}
-    first = figures(0) if len(inside) > 1 and 0 in inside else []
-    for host, own in inside.items():
-        if host <= 0 or figures(host) != first:
-            continue
-        copy = Copy({a.index: b.index for a, b in zip(inside[0], own, strict=True)}, {}, {})
-        for a, b in zip(wired.get(0, ()), wired.get(host, ()), strict=True):
-            copy.links[a.index] = b.index
-            copy.resources[a.resource] = b.resource
-        for of in (memory_bus, fabric):
-            copy.resources.update({of[a]: of[b] for a, b in copy.nodes.items() if a in of})
-        found[host] = copy
-    return found
-
-
-def _packet_s(receiver: Node, bandwidth_Bps: float) -> float:
+def _packet_s(receiver: Part, bandwidth_Bps: float) -> float:
     """Time that a store-and-forward switch waits for the rest of a packet."""
-    part = receiver.part
-    if isinstance(part, SwitchPart) and part.forwarding == "store-and-forward":
-        return part.packet / bandwidth_Bps
+    if isinstance(receiver, SwitchPart) and receiver.forwarding == "store-and-forward":
+        return receiver.packet / bandwidth_Bps
     return 0.0
 
 

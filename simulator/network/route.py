@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from simulator.network.machine import Copy, Link, Machine
+from simulator.network.machine import Link, Machine
 
-__all__ = ["CLASSES", "Route", "copied", "join", "route_along", "striped"]
+__all__ = ["CLASSES", "Copied", "Route", "join", "route_along", "striped"]
 
 # Best first; the same order as NCCL's path types.
 CLASSES = ("loc", "nvl", "nvb", "pix", "pxb", "phb", "sys", "net", "any")
@@ -60,11 +60,32 @@ def join(machine: Machine, first: Route, second: Route, path_class: str, transpo
     return _made(machine, first.src, second.dst, path_class, transport, links, loads, latency)
 
 
-def copied(route: Route, copy: Copy) -> Route:
-    """Return *route*, which lies in the first machine of a cluster, in the *copy* of that machine."""
-    links = tuple(sorted((copy.links[link], share) for link, share in route.links))
-    loads = tuple(sorted((copy.resources[resource], share) for resource, share in route.loads))
-    return replace(route, src=copy.nodes[route.src], dst=copy.nodes[route.dst], links=links, loads=loads)
+class Copied:
+    """*route*, which lies in a machine of a cluster, or leads from one to another, in machines that are like these."""
+
+    def __init__(self, machine: Machine, route: Route) -> None:
+        links, resources = machine.link_copies, machine.resource_copies
+        self._route = route
+        (src, a, _), (dst, b, _) = machine.locate(route.src), machine.locate(route.dst)
+        self._hosts = hosts = a, b
+        self._n_own = src.n_own, dst.n_own
+        self._links = [(n, int(links.host(n) == hosts[1]), links.stride(n), share) for n, share in route.links]
+        self._loads = [(n, int(resources.host(n) == hosts[1]), resources.stride(n), share) for n, share in route.loads]
+
+    def at(self, *hosts: int) -> Route:
+        """Return the route in the machine *hosts*, or from one to the other of two."""
+        route = self._route
+        by = hosts[0] - self._hosts[0], hosts[-1] - self._hosts[1]
+        return Route(
+            route.src + by[0] * self._n_own[0],
+            route.dst + by[1] * self._n_own[1],
+            route.path_class,
+            route.transport,
+            tuple(sorted([(number + by[end] * stride, share) for number, end, stride, share in self._links])),
+            tuple(sorted([(number + by[end] * stride, share) for number, end, stride, share in self._loads])),
+            route.latency_s,
+            route.bandwidth_Bps,
+        )
 
 
 def striped(machine: Machine, routes: Sequence[Route]) -> Route:

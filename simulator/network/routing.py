@@ -19,7 +19,7 @@ from functools import cache
 
 from simulator.errors import InputError
 from simulator.network.machine import Link, Machine, Node
-from simulator.network.route import CLASSES, Route, copied, join, route_along, striped
+from simulator.network.route import CLASSES, Copied, Route, join, route_along, striped
 from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, NicPart
 
 __all__ = ["Router"]
@@ -37,12 +37,7 @@ class Router:
         self._kept: dict[tuple[int, int], Route] = {}
         self._nics_of = cache(self._find_nics)
         self._cpus: dict[int, int | None] = {}
-        self._into: dict[tuple[int, int], Link] | None = None
-        self._in_host: dict[int, list[Node]] = {}
-        # By host that is like the first: which node of that each of its nodes is.
-        self._firsts = {host: {b: a for a, b in copy.nodes.items()} for host, copy in machine.copies.items()}
-        for node in machine.nodes:
-            self._in_host.setdefault(node.host, []).append(node)
+        self._models = cache(lambda src, dst: Copied(machine, self.route(src, dst)))
 
     def route(self, src: int, dst: int) -> Route:
         """Return the route from node *src* to node *dst*, each a GPU or a CPU.
@@ -52,7 +47,13 @@ class Router:
         key = (src, dst)
         found = self._kept.get(key)
         if found is None:
-            found = self._kept[key] = self._find(self.machine.nodes[src], self.machine.nodes[dst])
+            (here, a, own_src), (there, b, own_dst) = self.machine.locate(src), self.machine.locate(dst)
+            first, second = here.first, there.first + (a != b and here is there)
+            if (a, b) != (first, second):
+                found = self._models(here.node + own_src, there.node_of(second) + own_dst).at(a, b)
+            else:
+                found = self._find(self.machine.nodes[src], self.machine.nodes[dst])
+            self._kept[key] = found
         return found
 
     def relay(self, src: int, via: int, dst: int) -> Route | None:
@@ -75,7 +76,7 @@ class Router:
     def _find_cpu(self, node: Node) -> int | None:
         if node.kind == "cpu":
             return node.index
-        cpus = [n.index for n in self._in_host[node.host] if n.kind == "cpu"]
+        cpus = [n.index for n in self.machine.nodes_of(node.host) if n.kind == "cpu"]
         paths = [(path, cpu) for cpu in cpus if (path := self._host_path(node.index, cpu)) is not None]
         return min(paths, key=lambda item: (len(item[0]), item[1]))[1] if paths else None
 
@@ -88,11 +89,6 @@ class Router:
     def _find(self, src: Node, dst: Node) -> Route:
         if src.index == dst.index:
             return Route(src.index, dst.index, "loc", "local", (), (), 0.0, float("inf"))
-        if src.host == dst.host and src.host in self._firsts:
-            of_first, copy = self._firsts[src.host], self.machine.copies[src.host]
-            model = self.route(of_first[src.index], of_first[dst.index])
-            if all(link in copy.links for link, _ in model.links):  # else it leads out of the machine
-                return copied(model, copy)
         route = self._inside(src, dst) if src.host == dst.host else self._between(src, dst)
         if route is None:
             route = self._any(src.index, dst.index)
@@ -157,12 +153,12 @@ class Router:
 
     def _find_nics(self, node: int) -> list[tuple[int, Route]]:
         """Return the nearest NICs of a GPU or CPU, each with the route that leads to it."""
-        host = self.machine.nodes[node].host
-        if host in self._firsts:
-            copy = self.machine.copies[host]
-            return [(copy.nodes[nic], copied(leg, copy)) for nic, leg in self._nics_of(self._firsts[host][node])]
+        run, host, own = self.machine.locate(node)
+        if host != run.first:
+            known = self._nics_of(run.node + own)
+            return [(leg.dst, leg) for leg in (Copied(self.machine, leg).at(host) for _, leg in known)]
         found: list[tuple[int, int, Route]] = []
-        for nic in self._in_host[host]:
+        for nic in self.machine.nodes_of(host):
             if nic.kind != "nic":
                 continue
             path = self._host_path(node, nic.index)
@@ -192,7 +188,7 @@ class Router:
             shortest = min(len(leg.links) for _, leg in near)
             return [(nic, leg) for nic, leg in near if len(leg.links) == shortest]
         # Through the CPU no NIC is nearer than another: the GPUs share them out in turn.
-        local = [n.index for n in self._in_host[host] if n.kind == "gpu"]
+        local = [n.index for n in self.machine.nodes_of(host) if n.kind == "gpu"]
         turn = local.index(node) if node in local else 0
         return near[turn :: len(local)] or [near[turn % len(near)]]
 
@@ -226,14 +222,11 @@ class Router:
 
     def _network_path(self, src: int, dst: int) -> list[Link] | None:
         nodes, outgoing = self.machine.nodes, self.machine.outgoing
-        if self._into is None:
-            self._into = {
-                (link.src, link.dst): link for link in reversed(self.machine.links) if link.kind in NETWORK_LINKS
-            }
         for link in outgoing[src]:  # one switch between them: no search over its many ports
-            last = self._into.get((link.dst, dst))
-            if link.kind in NETWORK_LINKS and last is not None and nodes[link.dst].kind == "network-switch":
-                return [link, last]
+            if link.kind in NETWORK_LINKS and nodes[link.dst].kind == "network-switch":
+                for back in outgoing[dst]:
+                    if back.kind in NETWORK_LINKS and back.dst == link.dst:
+                        return [link, self.machine.reverse(back)]
         paths = self._shortest(src, dst, NETWORK_LINKS, ("network-switch",))
         return paths[0] if paths else None
 

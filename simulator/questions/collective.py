@@ -33,6 +33,8 @@ class CollectiveQuestion:
         NCCL's in place of its own choice (NCCL_ALGO): ``ring``, ``tree``, ``nvls``, ``nvls_tree``, ``pat``.
     dtype : str
         Type of the elements: a switch adds up no type of 8 bits.
+    servers : tuple of str
+        Where parameter servers stand: ``own`` machines, ``workers``, or names of CPUs; else as the strategy finds best.
     """
 
     where: Where
@@ -46,6 +48,7 @@ class CollectiveQuestion:
     gpus_per_process: int = 1
     algorithm: str | None = None
     dtype: str = "fp32"
+    servers: tuple[str, ...] = ()
     software: Software = TODAY
 
     @property

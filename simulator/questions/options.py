@@ -5,9 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-__all__ = ["MODES", "OPTIMIZERS", "POLICIES", "USUAL", "Mode", "Optimizer", "Policy", "StepOptions"]
+__all__ = [
+    "FRAMEWORKS",
+    "MODES",
+    "OPTIMIZERS",
+    "POLICIES",
+    "USUAL",
+    "Framework",
+    "Mode",
+    "Optimizer",
+    "Policy",
+    "StepOptions",
+]
 
 Mode = Literal["train", "inference", "forward", "backward"]
+Framework = Literal["pytorch", "megatron"]
+FRAMEWORKS: tuple[Framework, ...] = get_args(Framework)
 Optimizer = Literal["none", "sgd", "momentum", "adam"]
 Policy = Literal[
     "fp32",
@@ -21,6 +34,7 @@ Policy = Literal[
     "graph-bf16",
     "master-fp16",
     "master-bf16",
+    "master-fp8",
     "torch",
 ]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -37,11 +51,12 @@ class StepOptions:
     ``precision`` is a policy (:mod:`simulator.step.precision`): ``torch`` is what PyTorch does when nothing is
     set.  ``compiled``: pointwise operators are fused as compilers do.  ``cuda_graph``: all kernels are
     launched by one call.  ``recompute``: of repeated blocks only the inputs are kept, and their forward
-    pass runs again.
+    pass runs again; ``recompute_attention``: of attention alone, from queries, keys and values (selective).
     ``channels_last``: images lie in memory pixel by pixel, as tensor cores read them, and are not copied
     around each convolution (TensorFlow's way in half precision; PyTorch's ``memory_format``).
     ``fused_optimizer``: the update is one kernel over all parameters (PyTorch's ``fused=True``), not one for each
     of its operations; a compiled model leaves it as it is.
+    ``framework``: what issues operators, plain modules of PyTorch, or Megatron-LM's, which do more for each.
     """
 
     mode: Mode = "train"
@@ -50,8 +65,10 @@ class StepOptions:
     compiled: bool = False
     cuda_graph: bool = False
     recompute: bool = False
+    recompute_attention: bool = False
     channels_last: bool = False
     fused_optimizer: bool = False
+    framework: Framework = "pytorch"
 
     @property
     def trains(self) -> bool:

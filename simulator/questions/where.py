@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-__all__ = ["CPU_LIBRARIES", "NCCL_TODAY", "TODAY", "CpuLibrary", "Software", "Where"]
+__all__ = ["CPU_LIBRARIES", "NCCL_TODAY", "TODAY", "CpuLibrary", "Neighbour", "SlowLink", "Software", "Where"]
 
 NCCL_TODAY = (2, 30)
 CpuLibrary = Literal["onednn", "blas"]
@@ -13,15 +13,37 @@ CPU_LIBRARIES: tuple[CpuLibrary, ...] = get_args(CpuLibrary)
 
 
 @dataclass(frozen=True, slots=True)
+class SlowLink:
+    """The links between two devices, both ways, at ``factor`` of what they give; 0: there are none.
+
+    ``ends`` are the names of both with ``-`` between (``gpu0-gpu1``).
+    """
+
+    ends: str
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """Another job that moves ``rate_Bps`` from the first of two devices to the second, all the time."""
+
+    ends: str
+    rate_Bps: float
+
+
+@dataclass(frozen=True, slots=True)
 class Where:
     """A machine: ``topology`` is a path, a built-in name, or a GPU or CPU of the catalogue by itself.
 
-    So many ``nodes`` of it are joined, by links of the part ``fabric`` in place of the adapters' own.
+    So many ``nodes`` of it are joined, by links of the part ``fabric`` in place of the adapters' own.  ``slow_links``
+    are not as the file says, and ``neighbours`` use what the rest then has no more.
     """
 
     topology: str
     nodes: int | None = None
     fabric: str | None = None
+    slow_links: tuple[SlowLink, ...] = ()
+    neighbours: tuple[Neighbour, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

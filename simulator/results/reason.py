@@ -165,10 +165,10 @@ def _directions(result: Result, use: LinkUse) -> str:
     """Return whether both directions of the link *use* carry bytes ``at once`` or ``in turn``, or only ``one`` does."""
     machine = result.timeline.machine
     src, arrow, dst = use.name.partition("->")
-    index = {link.name: link.index for link in machine.links}
-    here, there = index.get(use.name), index.get(f"{dst}->{src}")
-    if not arrow or here is None or there is None:
+    forth, back = machine.link(use.name), machine.link(f"{dst}->{src}")
+    if not arrow or forth is None or back is None:
         return ""
+    here, there = forth.index, back.index
     spans: dict[int, list[tuple[float, float]]] = {here: [], there: []}
     for task, span in zip(result.timeline.plan.tasks, result.timeline.spans, strict=True):
         crossed = {link for flow in task.flows for link, _ in flow.route.links if link in spans and flow.bytes}
@@ -194,9 +194,10 @@ def _overlap(some: list[tuple[float, float]], others: list[tuple[float, float]],
 
 
 def bound_of(result: TrainingResult) -> str:
-    """Return what most of a step's time goes to: compute, memory, latency, host, or the exchange."""
+    """Return what most of a step's time goes to: compute, memory, latency, host, exchange, or a pipeline's fill."""
     step = result.step
-    times = {"exchange": result.exposed_s, "host": max(0.0, step.waiting_s - result.exposed_s)}
+    other_s = step.waiting_s - result.exposed_s - result.bubble_s
+    times = {"exchange": result.exposed_s, "fill": result.bubble_s, "host": max(0.0, other_s)}
     for kind in step.kinds:
         for name in ("compute", "memory", "latency"):
             times[name] = times.get(name, 0.0) + getattr(kind, f"{name}_s")

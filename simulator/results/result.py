@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from simulator.collectives.request import Request
 from simulator.engine.timeline import Timeline
@@ -12,13 +14,18 @@ from simulator.workload.collective import Collective, bus_factor
 __all__ = ["LinkUse", "Result", "make_result"]
 
 
-@dataclass(frozen=True, slots=True)
-class LinkUse:
+class LinkUse(NamedTuple):
     """Bytes over a link (or through a memory bus or a switch's fabric), and the share of its capacity used."""
 
-    name: str
+    names: Sequence[str]
+    number: int
     bytes: float
     utilisation: float
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.names[self.number]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +65,24 @@ def make_result(strategy: str, request: Request, timeline: Timeline) -> Result:
     end_s = timeline.end_s
     ordinal = {node: i for i, node in enumerate(machine.gpus)}
 
-    def use(name: str, n_bytes: float, capacity_Bps: float) -> LinkUse:
-        return LinkUse(name, n_bytes, n_bytes / (capacity_Bps * end_s) if end_s > 0 else 0.0)
+    def use(names: Sequence[str], number: int, n_bytes: float, capacity_Bps: float) -> LinkUse:
+        return LinkUse(names, number, n_bytes, n_bytes / (capacity_Bps * end_s) if end_s > 0 else 0.0)
 
-    links = tuple(use(link.name, timeline.link_bytes[link.index], link.bandwidth_Bps) for link in machine.links)
-    own = {link.resource for link in machine.links}
+    names = machine.link_names
+    moved = zip(timeline.link_bytes, machine.alike, strict=True)
+    links = [use(names, number, n_bytes, like.bandwidth_Bps) for number, (n_bytes, like) in enumerate(moved)]
     shared = [
-        use(machine.resource_names[r], n_bytes, machine.capacity_Bps[r])
-        for r, n_bytes in enumerate(timeline.resource_bytes)
-        if n_bytes > 0 and (r not in own or r in machine.half_duplex)
+        use(machine.resource_names, r, timeline.resource_bytes[r], machine.capacity_Bps[r])
+        for r in sorted({*machine.memory_bus.values(), *machine.fabric.values(), *machine.half_duplex})
+        if timeline.resource_bytes[r] > 0
     ]
     used = [u for u in [*links, *shared] if u.bytes > 0]
     # max takes the first of equals, so that ties are broken by the order of the file.
     busiest = max(used, key=lambda u: round(u.utilisation, 9), default=None)
     # A plan that keeps below a link's bandwidth (NCCL on PCIe) knows which link that is.
     bound = timeline.plan.facts.get("bound_link")
-    busiest = next((u for u in used if u.name == bound), busiest)
+    named = machine.link(str(bound))
+    busiest = busiest if named is None or not links[named.index].bytes else links[named.index]
     algbw = request.size_bytes / end_s if end_s > 0 else 0.0
     return Result(
         strategy=strategy,

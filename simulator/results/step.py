@@ -18,6 +18,7 @@ from simulator.results.trust import Family, Trust, format_of, trust_in
 from simulator.step.issue import Issue, Part
 from simulator.step.memory import MemoryNeed
 from simulator.step.precision import precision_of, product_precision
+from simulator.training.pipeline import ChunkRun
 from simulator.training.worker import Issued, Skipped
 from simulator.workload.backward import gradient_order, training_flop
 from simulator.workload.network import Network
@@ -82,6 +83,7 @@ class StepResult:
     memory: MemoryNeed
     gradient_order: tuple[str, ...]
     parameter_count: int
+    trained_count: int
     simulation_events: int
     timeline: Timeline
     on_host: bool  # a CPU, which computes where it issues
@@ -111,11 +113,14 @@ class StepResult:
             return "CNN"
         return "transformer" if self.tokens and not {"convolution", "recurrence"}.intersection(flop) else None
 
-    def trust_of(self, device_count: int) -> Trust | None:
-        """Return how good predictions of such steps over so many devices were, where others have measured them."""
+    def trust_of(self, device_count: int, *, divided: bool = False) -> Trust | None:
+        """Return how good predictions of such steps over so many devices were, where others have measured them.
+
+        *divided*: the devices divide the network between them.
+        """
         main = max(self.flop_by_format, key=lambda name: self.flop_by_format[name], default=None)
         form = None if main is None else format_of(main)
-        return trust_in("CPU" if self.on_host else "GPU", self.family, form, several=device_count > 1)
+        return trust_in("CPU" if self.on_host else "GPU", self.family, form, several=device_count > 1, divided=divided)
 
     @property
     def bound(self) -> str:
@@ -143,6 +148,7 @@ def make_step_result(
     Samples, tokens and FLOPs are those of one device, all *micro_batches* together.
     """
     ran = _ran(timeline, place, prefix)
+    passes = [] if ran else _passes(timeline, prefix)
     model_flop = float(training_flop(network) if options.mode in ("train", "backward") else network.flop)
     if options.mode == "backward":
         model_flop -= network.flop
@@ -159,17 +165,18 @@ def make_step_result(
         options=options,
         calibrated=place.device.calibration != Calibration(),
         step_time_s=timeline.end_s,
-        parts_s=_parts(ran),
-        busy_s=sum(each.times * each.busy_s for each in ran),
-        host_s=_host(ran, timeline, place, prefix),
+        parts_s=_parts(ran) if ran else _stage_parts(passes),
+        busy_s=sum(each.times * each.busy_s for each in ran) if ran else sum(s for _, s in passes),
+        host_s=_host(ran, timeline, place, prefix) if ran else sum(r.share * _host_s(r) for r, _ in passes),
         model_flop=model_flop * micro_batches,
         peak_flops_per_s=_peak(flop_by_format, options, place),
         flop_by_format=flop_by_format,
-        kinds=_kinds(ran),
-        layers=_layers(ran),
+        kinds=_kinds(ran or _of_passes(passes)),
+        layers=_layers(ran or _of_passes(passes)),
         memory=memory,
         gradient_order=tuple(gradient_order(network)) if trains else (),
         parameter_count=network.parameter_count,
+        trained_count=network.trained_count,
         simulation_events=timeline.simulation_events,
         timeline=timeline,
         on_host=place.name == place.host,
@@ -211,6 +218,45 @@ def _ran(timeline: Timeline, place: Place, prefix: str) -> list[_Ran]:
     return found
 
 
+# -- of a pipeline stage ---------------------------------------------------------------
+
+
+def _passes(timeline: Timeline, prefix: str) -> list[tuple[ChunkRun, float]]:
+    """Return the passes that a stage ran, and how long each took."""
+    return [
+        (task.about, span.end_s - span.start_s)
+        for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True)
+        if task.stream == f"{prefix}compute" and isinstance(task.about, ChunkRun)
+    ]
+
+
+def _stage_parts(passes: Sequence[tuple[ChunkRun, float]]) -> dict[str, float]:
+    lengths: dict[str, float] = {}
+    for run, seconds in passes:
+        lengths[run.part] = lengths.get(run.part, 0.0) + seconds
+    return lengths
+
+
+def _host_s(run: ChunkRun) -> float:
+    return sum(issue.host_s for issue in run.issues if issue.part == run.part)
+
+
+def _of_passes(passes: Sequence[tuple[ChunkRun, float]]) -> list[_Ran]:
+    """Return what a stage's device ran, each issue once with how often it did."""
+    counts: dict[tuple[int, str], float] = {}
+    issues: dict[tuple[int, str], tuple[Issue, ...]] = {}
+    for run, _ in passes:
+        key = id(run.issues), run.part
+        counts[key] = counts.get(key, 0.0) + run.share
+        issues[key] = run.issues
+    return [
+        _Ran(issue, 0.0, issue.device_s, 0, round(counts[key]) or 1)
+        for key, found in issues.items()
+        for issue in found
+        if issue.part == key[1]
+    ]
+
+
 def _loads(task: Activity) -> bool:
     return any(isinstance(part, Work) and part.loads for part in task.parts)
 
@@ -244,7 +290,8 @@ def _host(ran: Sequence[_Ran], timeline: Timeline, place: Place, prefix: str) ->
     if place.name == place.host:
         return sum(each.times * each.issue.host_s for each in ran)
     spans = zip(timeline.plan.tasks, timeline.spans, strict=True)
-    return sum(span.end_s - span.start_s for task, span in spans if task.stream == f"{prefix}host")
+    own = (f"{prefix}host", "host")  # its own, or that of one process for all
+    return sum(span.end_s - span.start_s for task, span in spans if task.stream in own)
 
 
 def _parts(ran: Sequence[_Ran]) -> dict[str, float]:

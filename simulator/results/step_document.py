@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from math import isfinite
 from typing import Any
 
+from simulator.results.checkpoints import Checkpoints
 from simulator.results.document import SCHEMA_VERSION
 from simulator.results.reason import best_of, bound_of
+from simulator.results.servers import ServerRun
+from simulator.results.shares import shares_of
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
 from simulator.step.memory import MemoryNeed
@@ -23,6 +27,7 @@ def steps_document(results: Sequence[TrainingResult], unfit: Mapping[str, str]) 
         "bound": bound_of(best),
         "trust": _trust(best),
         "alternatives": [asdict(other) for other in best.alternatives],
+        "what_if": [{**asdict(other), "gain": best.step_time_s / other.step_time_s} for other in best.what_if],
         "remedies": list(best.remedies),
         "results": [_entry(result) for result in results],
         "unfit": [{"strategy": name, "reason": reason} for name, reason in unfit.items()],
@@ -35,7 +40,7 @@ def _entry(result: TrainingResult) -> dict[str, Any]:
         "topology": result.machine,
         "strategy": result.strategy or None,
         "parallel": result.parallel or None,
-        "bucket_bytes": question.bucket_bytes if result.parallel == "dp" else None,
+        "bucket_bytes": question.bucket_bytes if result.parallel and question.layout.zero < 3 else None,
         "is_bound": not result.counts_software,
         "nccl": ".".join(map(str, question.software.nccl)) if result.strategy == "nccl" else None,
         "device_count": result.device_count,
@@ -43,11 +48,16 @@ def _entry(result: TrainingResult) -> dict[str, Any]:
         "samples": result.samples,
         "tokens": result.tokens,
         "micro_batches": question.micro_batches,
+        "sizes": dict(question.sizes),
         "step_time_s": result.step_time_s,
         "throughput_per_s": result.throughput,
         "alone_s": result.alone_s,
         "exposed_communication_s": result.exposed_s,
+        "pipeline_bubble_s": result.bubble_s,
         "communication_s": result.exchanging_s,
+        "account_s": {share.name: share.seconds for share in shares_of(result)},
+        "communication_bytes": result.exchanged_bytes,
+        "exchanges": result.exchanges,
         "scaling_efficiency": result.scaling_efficiency,
         "bottleneck": None
         if busiest is None
@@ -55,11 +65,37 @@ def _entry(result: TrainingResult) -> dict[str, Any]:
         "bound": bound_of(result),
         "streams": {name: {"busy_s": use.busy_s, "waits_s": use.waits_s} for name, use in result.streams.items()},
         "memory": [
-            {"part": device.part, "device_count": device.count, **_memory(device.need)} for device in result.memory
+            {"part": device.part, "stage": device.stage, "device_count": device.count, **_memory(device.need)}
+            for device in result.memory
         ],
+        **({} if result.servers is None else {"servers": _servers(result.servers)}),
+        **({"epoch_s": result.epoch_s} if result.epoch_steps else {}),
+        **({} if not result.shares else {"shares": [_share(*share) for share in result.shares]}),
+        **({} if result.checkpoints is None else {"checkpoints": _checkpoints(result.checkpoints)}),
         "notes": list(result.notes),
         "trust": _trust(result),
     }
+
+
+def _servers(run: ServerRun) -> dict[str, Any]:
+    return {
+        "places": list(run.servers),
+        "stages_s": run.stages_s,
+        "staleness_mean": run.staleness_mean,
+        "staleness_max": run.staleness_max,
+        "is_steady": run.is_steady,
+        "lost_s": run.lost_s,
+        "nodes": [{**asdict(pace), "slack_s": pace.slack_s} for pace in run.paces],
+    }
+
+
+def _checkpoints(found: Checkpoints) -> dict[str, Any]:
+    names = ("interval_s", "goodput", "written_share", "failed_share", "young_s", "best_steps", "best_goodput")
+    return {**asdict(found), **{name: getattr(found, name) for name in names}}
+
+
+def _share(device: str, part: str, samples: int) -> dict[str, Any]:
+    return {"device": device, "part": part, "samples": samples}
 
 
 def _trust(result: TrainingResult) -> dict[str, Any] | None:
@@ -67,7 +103,8 @@ def _trust(result: TrainingResult) -> dict[str, Any] | None:
 
 
 def _memory(need: MemoryNeed) -> dict[str, Any]:
-    return {**asdict(need), "total_bytes": need.total_bytes, "fits": need.fits}
+    available = need.available_bytes if isfinite(need.available_bytes) else None  # a part without memory_size
+    return {**asdict(need), "available_bytes": available, "total_bytes": need.total_bytes, "fits": need.fits}
 
 
 def _seen(result: StepResult) -> dict[str, Any]:
@@ -93,6 +130,7 @@ def _seen(result: StepResult) -> dict[str, Any]:
         "peak_flops_per_s": result.peak_flops_per_s,
         "model_flop_utilisation": result.utilisation,
         "parameter_count": result.parameter_count,
+        "trained_count": result.trained_count,
         "flop_by_format": dict(result.flop_by_format),
         "memory": _memory(result.memory),
         "kinds": [asdict(kind) for kind in result.kinds],

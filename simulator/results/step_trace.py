@@ -12,6 +12,8 @@ from simulator.plan.plan import Activity, Fragment
 from simulator.results.trace_sheet import Sheet, Slice, nanoseconds, processes, trace_text
 from simulator.step.issue import Issue
 from simulator.training.exchange import STREAM, Exchanged
+from simulator.training.pipeline import ChunkRun
+from simulator.training.servers import ARRIVES
 from simulator.training.worker import Issued, Skipped
 
 __all__ = ["step_trace"]
@@ -31,19 +33,28 @@ def step_trace(timeline: Timeline, name: str, n_ranks: int = 1) -> str:
         pid = pids[at.get(task.stream, -1)]
         if isinstance(task.about, Issued):
             sheet.slices += _issue(pid, track, task, span, task.about)
-        elif span.end_s > span.start_s:
-            category = "kernel" if isinstance(task.about, Exchanged) else "cpu_op"
+        elif span.end_s > span.start_s and task.about != ARRIVES:
+            on_device = isinstance(task.about, Exchanged | ChunkRun)
+            category = "kernel" if on_device else "cpu_op"
             drawn = nanoseconds(span.start_s), nanoseconds(span.end_s)
-            sheet.slices.append(Slice(pid, track, task.label, category, *drawn, _told(task)))
+            number = f" {task.about.micro_batch}" if isinstance(task.about, ChunkRun) else ""
+            sheet.slices.append(Slice(pid, track, f"{task.label}{number}", category, *drawn, _told(task)))
             _add_rates(timeline, task, span, sheet)
     return trace_text(sheet, machine, name=name, n_ranks=n_ranks)
 
 
 def _places(timeline: Timeline, machine: Machine) -> dict[str, int]:
-    """Return the node at which each stream is drawn; collectives, which are on all, at the first GPU."""
-    at = {task.stream: machine.index_of.get(task.place, -1) for task in timeline.plan.tasks if task.place}
-    if machine.gpus:
-        at.setdefault(STREAM, next((node for node in at.values() if node in machine.gpus), machine.gpus[0]))
+    """Return the node at which each stream is drawn.
+
+    What a pipeline stage sends or sums is drawn at its GPU, and collectives, which are on all, at the first GPU.
+    """
+    places = {task.stream: machine.find(task.place) for task in timeline.plan.tasks if task.place}
+    at = {stream: node.index if node else -1 for stream, node in places.items()}
+    first = next((node for node in at.values() if node in machine.gpus), machine.gpus[0] if machine.gpus else -1)
+    for stream in dict.fromkeys(task.stream for task in timeline.plan.tasks):
+        whose = stream.rpartition("/")[0]
+        if whose or stream.endswith(STREAM):
+            at.setdefault(stream, at.get(f"{whose}/compute", first))
     return at
 
 
@@ -55,6 +66,8 @@ def _told(task: Activity) -> dict[str, Any]:
         told |= {
             key: value for part in task.parts if isinstance(part, Fragment) for key, value in part.plan.facts.items()
         }
+    if isinstance(about, ChunkRun):
+        told |= {"micro-batch": about.micro_batch, "share": about.share}
     if isinstance(about, Skipped):
         told |= {"micro-batches": about.count}
     return told

@@ -91,7 +91,8 @@ def _work_slice(task: Activity, span: Span, machine: Machine, pids: dict[int, in
     start_ns, end_ns = nanoseconds(span.start_s), nanoseconds(span.end_s)
     if start_ns == end_ns and task.duration_s == 0:
         return  # joins streams, takes no time
-    node = machine.index_of.get(task.place, -1)
+    found = machine.find(task.place)
+    node = found.index if found else -1
     category = "kernel" if node in machine.gpus else "cpu_op"
     sheet.slices.append(Slice(pids[node], task.stream, task.label, category, start_ns, end_ns, {"task": task.id}))
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from simulator.collectives.communicator import Communicator
 from simulator.engine.executor import alone
@@ -11,34 +12,50 @@ from simulator.engine.timeline import Timeline
 from simulator.plan.plan import Fragment
 from simulator.questions.step import StepQuestion
 from simulator.results.alternatives import Alternative
+from simulator.results.checkpoints import Checkpoints
 from simulator.results.result import LinkUse
+from simulator.results.servers import COMPUTE, ServerRun
 from simulator.results.step import StepResult
 from simulator.results.streams import StreamUse, stream_uses, times_of
 from simulator.results.trust import Trust
+from simulator.step.issue import Sent
 from simulator.step.memory import MemoryNeed
-from simulator.training.exchange import STREAM
+from simulator.training.exchange import STREAM, Exchanged
 from simulator.training.roles import Role
+from simulator.training.servers import Served
+from simulator.training.slowest import slowest_of
 
-__all__ = ["DeviceMemory", "TrainingResult", "alone_result", "together_result"]
+__all__ = [
+    "DeviceMemory",
+    "Seen",
+    "TrainingResult",
+    "alone_result",
+    "pipeline_result",
+    "server_result",
+    "together_result",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """What ``count`` devices of a part need each."""
+    """What ``count`` devices of a part need each, all of one pipeline ``stage`` where there are several."""
 
     part: str
     count: int
     need: MemoryNeed
+    stage: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingResult:
     """What a user asks for of a step.
 
-    ``step`` is the step as the first device of the slowest role sees it.  ``alone_s`` is what that device takes by
-    itself for as many samples of its own.  ``exposed_s`` is for how long it waits for an exchange, ``exchanging_s`` how
-    long exchanges take in all.  ``counts_software``: launches and protocols are in the time of an exchange; without
-    them nobody can select it, and it is a bound.
+    ``step`` is the step as the first device of the slowest role sees it, or of the busiest pipeline stage.  ``alone_s``
+    is what that device takes by itself for its part of the samples.  ``exposed_s`` is for how long it waits for an
+    exchange, ``exchanging_s`` how long exchanges take in all; ``bubble_s`` for how long a stage waits for others.
+    ``exchanges`` are the times that a rank exchanges in a step, of ``exchanged_bytes`` as nccl-tests counts them.
+    ``counts_software``: launches and protocols are in the time of an exchange; without them nobody can select it, and
+    it is a bound.
     """
 
     question: StepQuestion
@@ -53,8 +70,16 @@ class TrainingResult:
     counts_software: bool
     notes: tuple[str, ...]
     timeline: Timeline
+    bubble_s: float = 0.0
+    exchanges: int = 0
+    exchanged_bytes: float = 0.0
+    pace: float = 1.0  # by how much the slowest of the ranks takes longer than the mean
+    servers: ServerRun | None = None
+    checkpoints: Checkpoints | None = None
+    shares: tuple[tuple[str, str, int], ...] = ()
     alternatives: tuple[Alternative, ...] = ()
     remedies: tuple[str, ...] = ()
+    what_if: tuple[Alternative, ...] = ()  # one thing otherwise: what would gain most first
 
     @property
     def machine(self) -> str:
@@ -68,8 +93,8 @@ class TrainingResult:
 
     @property
     def parallel(self) -> str:
-        """How devices divide the work; nothing where each steps alone."""
-        return self.question.parallel if self.exchanging_s else ""
+        """How devices divide the work, as ``--parallel`` says it; nothing where each steps alone."""
+        return self.question.layout.words if self.exchanging_s else ""
 
     @property
     def way(self) -> str:
@@ -80,23 +105,46 @@ class TrainingResult:
 
     @property
     def step_time_s(self) -> float:
-        """Seconds of the step."""
-        return self.timeline.end_s
+        """Seconds of the step; of steps through servers, of the slowest node once they are steady."""
+        return self.timeline.end_s if self.servers is None else self.servers.period_s
+
+    @property
+    def replicas(self) -> int:
+        """Devices, or groups of them that divide the network between them."""
+        return self.device_count // self.question.layout.model_ranks
 
     @property
     def samples(self) -> int:
         """Samples of all devices."""
-        return self.step.samples * self.device_count
+        if self.shares:
+            return sum(samples for _, _, samples in self.shares) * self.step.micro_batches
+        return self.step.samples * self.replicas
 
     @property
     def tokens(self) -> int:
         """Tokens of all devices; 0 where there are none."""
-        return self.step.tokens * self.device_count
+        if self.shares:
+            return self.step.tokens // self.step.samples * self.samples
+        return self.step.tokens * self.replicas
 
     @property
     def throughput(self) -> float:
         """Samples a second, of all devices."""
+        if self.servers is not None:
+            return self.step.samples * self.servers.devices_per_s
         return self.samples / self.step_time_s if self.step_time_s > 0 else 0.0
+
+    @property
+    def epoch_steps(self) -> int:
+        """Steps of an epoch of all devices, the last of them with fewer samples but as long; 0 where nobody asks."""
+        return -(-self.question.epoch_samples // self.samples)
+
+    @property
+    def epoch_s(self) -> float:
+        """Seconds of an epoch: its samples over the throughput where nodes go on at their own pace, else its steps."""
+        if self.servers is not None and self.question.staleness is None:
+            return self.question.epoch_samples / self.throughput
+        return self.epoch_steps * self.step_time_s
 
     @property
     def scaling_efficiency(self) -> float:
@@ -116,7 +164,9 @@ class TrainingResult:
     @property
     def trust(self) -> Trust | None:
         """How good predictions of such steps were, where others have measured them."""
-        return self.step.trust_of(self.device_count)
+        if self.servers is not None or self.question.one_process or self.shares:
+            return None
+        return self.step.trust_of(self.device_count, divided=self.question.layout.divides_network)
 
 
 def alone_result(question: StepQuestion, step: StepResult) -> TrainingResult:
@@ -151,29 +201,183 @@ def together_result(
     *steps*, *memory* and *alone_s* are by role: the step as it sees it, what it needs, how long it takes alone.
     """
     slowest = max(range(len(roles)), key=lambda i: alone_s[i])
-    uses = dict(sorted(stream_uses(timeline).items(), key=lambda use: use[0] == STREAM))  # devices first
+    uses = dict(sorted(stream_uses(timeline).items(), key=lambda use: use[0].endswith(STREAM)))  # devices first
     prefix = f"{roles[slowest].place.name}/" if len(roles) > 1 else ""
+    exchanged = _exchanged(timeline)
     compute = uses.get(f"{prefix}compute", StreamUse())
-    fragments = [part for task in timeline.plan.tasks for part in task.parts if isinstance(part, Fragment)]
-    largest = max(fragments, key=lambda part: alone(timeline.machine, part).end_s, default=None)
+    exposed_s = sum(waited_s for stream, waited_s in compute.waits_s.items() if stream.endswith(STREAM))
+    exchanging_s = sum(use.busy_s for stream, use in uses.items() if stream.endswith(STREAM))
+    fragments = [
+        (part, times)
+        for task, times in zip(timeline.plan.tasks, times_of(timeline), strict=True)
+        for part in task.parts
+        if isinstance(part, Fragment)
+    ]
+    largest = max((part for part, _ in fragments), key=lambda part: alone(timeline.machine, part).end_s, default=None)
     return TrainingResult(
         question=question,
         step=steps[slowest],
         device_count=group.n_ranks,
         alone_s=alone_s[slowest],
-        exposed_s=compute.waits_s.get(STREAM, 0.0),
-        exchanging_s=uses.get(STREAM, StreamUse()).busy_s,
-        bottleneck=None if largest is None else _bottleneck(timeline, largest),
-        memory=tuple(DeviceMemory(role.place.part, role.count, need) for role, need in zip(roles, memory, strict=True)),
+        exposed_s=min(exposed_s, exchanging_s) if question.one_process else exposed_s,
+        exchanging_s=exchanging_s,
+        bottleneck=None if largest is None else _bottleneck(timeline, largest, fragments),
+        memory=_by_part([DeviceMemory(r.place.part, r.count, need) for r, need in zip(roles, memory, strict=True)]),
         streams=uses,
         counts_software=largest is None or "software" in largest.plan.facts,
         notes=() if largest is None else largest.plan.notes,
         timeline=timeline,
+        pace=_pace(question, roles, slowest),
+        exchanges=sum(count for count, _ in exchanged),
+        exchanged_bytes=sum(n_bytes for _, n_bytes in exchanged),
     )
 
 
-def _bottleneck(timeline: Timeline, largest: Fragment) -> LinkUse | None:
-    """Return the link that bounds the *largest* exchange, and how much of the step it is in use."""
+def _pace(question: StepQuestion, roles: Sequence[Role], slowest: int) -> float:
+    """Return by how much the slowest of the ranks takes longer that have the same device as role *slowest*."""
+    device, pace = roles[slowest].place.device, roles[slowest].pace
+    contends = question.contention and (question.options.trains or question.layout.zero == 3)
+    if not contends or question.one_process:
+        return pace
+    of_stages = question.layout.pp > 1
+    alike = [role for i, role in enumerate(roles) if role.place.device is device and (i == slowest or not of_stages)]
+    return pace * slowest_of(sum(role.count for role in alike), device.constants)
+
+
+def server_result(
+    question: StepQuestion,
+    run: ServerRun,
+    step: StepResult,
+    memory: Sequence[DeviceMemory],
+    alone_s: float,
+    one: Timeline,
+    timeline: Timeline,
+    pace: float,
+    exchanged_bytes: float,
+) -> TrainingResult:
+    """Return the result of *timeline*, whose steps come to *run*; *step* is the one step *one* as a GPU sees it.
+
+    *pace*: of that GPU; *exchanged_bytes* are those of all keys.
+    """
+    uses = {name: use for name, use in stream_uses(one).items() if use.busy_s}
+    prefix = f"{step.device}/" if f"{step.device}/compute" in uses else ""
+    waits_s = uses.get(f"{prefix}compute", StreamUse()).waits_s
+    exchanging_s = sum(seconds for stage, seconds in run.stages_s.items() if stage != COMPUTE)
+    keys = {task.about.key for task in one.plan.tasks if isinstance(task.about, Served) and task.about.key >= 0}
+    return TrainingResult(
+        question=question,
+        step=step,
+        device_count=sum(pace.gpu_count for pace in run.paces),
+        alone_s=alone_s,
+        exposed_s=sum(seconds for stream, seconds in waits_s.items() if not stream.endswith("host")),
+        exchanging_s=exchanging_s,
+        bottleneck=run.bottleneck,
+        memory=_by_part(memory),
+        streams=uses,
+        counts_software=False,
+        notes=() if run.is_steady else (f"not steady after {run.step_count} steps",),
+        timeline=timeline,
+        pace=pace,
+        exchanges=len(keys),
+        exchanged_bytes=exchanged_bytes,
+        servers=run,
+    )
+
+
+def _by_part(memory: Sequence[DeviceMemory]) -> tuple[DeviceMemory, ...]:
+    """Return *memory*, devices of one part that need the same together."""
+    counts: dict[tuple[str, MemoryNeed], int] = {}
+    for device in memory:
+        counts[device.part, device.need] = counts.get((device.part, device.need), 0) + device.count
+    return tuple(DeviceMemory(part, count, need) for (part, need), count in counts.items())
+
+
+def _exchanged(timeline: Timeline, prefix: str = "") -> list[tuple[int, float]]:
+    """Return of each exchange on the streams that begin with *prefix* how often it happens, and the bytes of all."""
+    return [
+        (times, times * task.about.size_bytes)
+        for task, times in zip(timeline.plan.tasks, times_of(timeline), strict=True)
+        if isinstance(task.about, Exchanged) and task.stream.startswith(prefix)
+    ]
+
+
+class Seen(NamedTuple):
+    """What the busiest stage of a pipeline, number ``stage``, does within the passes of a micro-batch.
+
+    ``streams`` are their use, ``sent`` what it exchanges within layers.
+    """
+
+    stage: int
+    streams: Mapping[str, StreamUse]
+    sent: Sequence[Sent]
+
+
+def pipeline_result(
+    question: StepQuestion,
+    group: Communicator,
+    roles: Sequence[Role],
+    step: StepResult,
+    memory: Sequence[MemoryNeed],
+    alone_s: float,
+    timeline: Timeline,
+    seen: Seen,
+    largest: Fragment | None,
+) -> TrainingResult:
+    """Return the result of *timeline*, in which stages played *roles*, as the busiest of them sees it: *step*.
+
+    *memory* is by stage.  *largest*: the sum of gradients that takes longest.
+    """
+    mine = f"stage {seen.stage}/"
+    within_layers = [(question.micro_batches, float(question.micro_batches * each.size_bytes)) for each in seen.sent]
+    exchanged = [*_exchanged(timeline, mine), *within_layers]
+    uses = {stream.removeprefix(mine): use for stream, use in stream_uses(timeline).items() if stream.startswith(mine)}
+    compute = uses.get("compute", StreamUse())
+    exposed_s = compute.waits_s.pop(f"{mine}{STREAM}", 0.0)
+    bubble_s = sum(compute.waits_s.values())
+    if exposed_s:
+        compute.waits_s[STREAM] = exposed_s
+    for stream, use in seen.streams.items():
+        if stream == "host":
+            waited_s = question.micro_batches * seen.streams["compute"].waits_s.get(stream, 0.0)
+            compute.busy_s -= waited_s
+            compute.waits_s[stream] = waited_s
+        if stream.endswith(STREAM):
+            busy_s = question.micro_batches * use.busy_s
+            waited_s = question.micro_batches * seen.streams["compute"].waits_s.get(stream, 0.0)
+            uses[stream] = StreamUse(busy_s)
+            compute.busy_s -= waited_s
+            compute.waits_s[stream] = waited_s
+            exposed_s += waited_s
+    return TrainingResult(
+        question=question,
+        step=step,
+        device_count=group.n_ranks,
+        alone_s=alone_s,
+        exposed_s=exposed_s,
+        exchanging_s=sum(use.busy_s for stream, use in uses.items() if stream != "compute"),
+        bottleneck=None if largest is None else _bottleneck(timeline, largest, [(largest, _pieces(timeline, mine))]),
+        memory=tuple(
+            DeviceMemory(role.place.part, role.count, need, stage)
+            for stage, (role, need) in enumerate(zip(roles, memory, strict=True))
+        ),
+        streams=uses,
+        counts_software=largest is None or "software" in largest.plan.facts,
+        notes=() if largest is None else largest.plan.notes,
+        timeline=timeline,
+        bubble_s=bubble_s,
+        pace=_pace(question, roles, seen.stage),
+        exchanges=sum(count for count, _ in exchanged),
+        exchanged_bytes=sum(n_bytes for _, n_bytes in exchanged),
+    )
+
+
+def _pieces(timeline: Timeline, prefix: str) -> int:
+    """Return in how many parts a stage's gradients are summed."""
+    return sum(task.stream == f"{prefix}{STREAM}" and task.label != "all-gather" for task in timeline.plan.tasks)
+
+
+def _bottleneck(timeline: Timeline, largest: Fragment, fragments: Sequence[tuple[Fragment, int]]) -> LinkUse | None:
+    """Return the link that bounds the *largest* of *fragments* (with how often each ran), and its use in the step."""
     machine = timeline.machine
     shares = [
         (round(n_bytes / machine.capacity_Bps[r], 12), -r)
@@ -184,13 +388,8 @@ def _bottleneck(timeline: Timeline, largest: Fragment) -> LinkUse | None:
         return None
     resource = -max(shares)[1]
     bound = largest.plan.facts.get("bound_link")
-    link = next((link for link in machine.links if link.name == bound), None)
+    link = machine.link(str(bound))
     resource = link.resource if link is not None else resource
-    moved = sum(
-        times * alone(machine, part).resource_bytes[resource]
-        for task, times in zip(timeline.plan.tasks, times_of(timeline), strict=True)
-        for part in task.parts
-        if isinstance(part, Fragment)
-    )
+    moved = sum(times * alone(machine, part).resource_bytes[resource] for part, times in fragments)
     capacity = machine.capacity_Bps[resource] * timeline.end_s
-    return LinkUse(machine.resource_names[resource], moved, moved / capacity if capacity else 0.0)
+    return LinkUse(machine.resource_names, resource, moved, moved / capacity if capacity else 0.0)

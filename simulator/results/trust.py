@@ -18,8 +18,8 @@ __all__ = ["Family", "Format", "Processor", "Trust", "format_of", "trust_in"]
 
 Processor = Literal["GPU", "CPU"]
 Family = Literal["CNN", "transformer"]
-Format = Literal["fp32", "tf32", "half"]
-_FORMATS: dict[Precision, Format] = {"fp32": "fp32", "tf32": "tf32", "fp16": "half", "bf16": "half"}
+Format = Literal["fp32", "tf32", "half", "fp8"]
+_FORMATS: dict[Precision, Format] = {"fp32": "fp32", "tf32": "tf32", "fp16": "half", "bf16": "half", "fp8": "fp8"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,8 @@ class Trust:
     """Errors of ``rows`` measured steps: median and 90th percentile of the size, and the mean with its sign.
 
     ``early_rows`` of them ran software of before 2019, of which the fastest framework counts alone: others took
-    several times as long for the same.  ``several``: steps over several devices.
+    several times as long for the same.  ``several``: steps over several devices; ``divided``: that
+    divide the network between them, not its samples alone.
     """
 
     processor: Processor
@@ -36,6 +37,7 @@ class Trust:
     rows: int
     early_rows: int
     several: bool
+    divided: bool
     median: float
     p90: float
     bias: float
@@ -47,12 +49,20 @@ def format_of(precision: Precision) -> Format | None:
 
 
 def trust_in(
-    processor: Processor, family: Family | None, form: Format | None, *, several: bool = False
+    processor: Processor,
+    family: Family | None,
+    form: Format | None,
+    *,
+    several: bool = False,
+    divided: bool = False,
 ) -> Trust | None:
-    """Return the errors of measured steps of that family and format on one *processor*, or over *several*; or None."""
+    """Return the errors of measured steps of that family and format on one *processor*, or over *several*; or None.
+
+    *divided*: of those that divide the network between them.
+    """
     entries = json.loads(files("simulator.results").joinpath("trust.json").read_text(encoding="utf-8"))
     for entry in entries:
-        found = entry["processor"], entry["family"], entry["format"], entry["several"]
-        if found == (processor, family, form, several):
+        found = entry["processor"], entry["family"], entry["format"], entry["several"], entry["divided"]
+        if found == (processor, family, form, several, divided):
             return Trust(**entry)
     return None

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from simulator.results.alternatives import Alternative
 from simulator.results.step import StepResult
+from simulator.results.training import TrainingResult
 
-__all__ = ["BOUND_WORDS", "FORMAT_WORDS", "KIND_WORDS", "MODE_WORDS", "change_words", "precision_words"]
+__all__ = [
+    "BOUND_WORDS",
+    "FORMAT_WORDS",
+    "KIND_WORDS",
+    "MODE_WORDS",
+    "change_words",
+    "divided_words",
+    "precision_words",
+]
 
 KIND_WORDS = {
     "gemm": "matrix products",
@@ -23,6 +32,7 @@ BOUND_WORDS = {
     "latency": "latency of short kernels",
     "host": "the host: it issues slower than the device computes",
     "exchange": "the exchange: devices wait for it",
+    "fill": "pipeline fill: stages wait for each other",
 }
 MODE_WORDS = {
     "train": "training step",
@@ -30,7 +40,7 @@ MODE_WORDS = {
     "forward": "forward pass",
     "backward": "backward pass",
 }
-FORMAT_WORDS = {"fp32": "fp32", "tf32": "TF32", "half": "half precision"}
+FORMAT_WORDS = {"fp32": "fp32", "tf32": "TF32", "half": "half precision", "fp8": "fp8"}
 
 
 def precision_words(result: StepResult) -> str:
@@ -45,3 +55,11 @@ def change_words(other: Alternative, result: StepResult) -> str:
     if other.batch == result.samples:
         return other.change
     return f"{other.change}, for {result.samples} {result.sample if result.samples != 1 else result.sample[:-1]}"
+
+
+def divided_words(result: TrainingResult) -> str:
+    """Return how the devices divide the step, and exchange."""
+    layout = result.question.layout
+    if layout.divides_network or layout.zero in (1, 2) or layout.process != "each" or result.servers is not None:
+        return result.way
+    return f"FSDP, {result.strategy}" if layout.zero else f"DDP, {result.way}"

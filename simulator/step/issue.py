@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from simulator.devices.cost import KernelCost
-from simulator.devices.dispatch import dispatch_time, gradient_time, update_time
+from simulator.devices.dispatch import dispatch_time, framework_scale, gradient_time, update_time
 from simulator.devices.issuing import in_graph
 from simulator.devices.kernels import Streaming
 from simulator.devices.predict import Device, kernel_class
 from simulator.questions.options import StepOptions
 from simulator.step.fusion import Group, groups_of
 from simulator.step.lowering import TO_MASTER, UNSCALE, Lowering, Mix, Run
-from simulator.step.precision import scales
+from simulator.step.precision import scales, storage_of
+from simulator.step.recompute import recomputed_groups
 from simulator.workload.backward import backward_steps
-from simulator.workload.network import Layer, Network, block_name, once
-from simulator.workload.operators import Copy, Elementwise, Operator, Phase
+from simulator.workload.collective import Collective
+from simulator.workload.exchanges import backward_needs, forward_needs
+from simulator.workload.network import Layer, Network, once
+from simulator.workload.operators import Copy, Elementwise, Exchange, Operator, Phase
+from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["DeviceWork", "Issue", "Part", "issues_of"]
+__all__ = ["DeviceWork", "Issue", "Part", "Sent", "issues_of", "weights_s"]
 
 Part = Literal["forward", "backward", "update"]
 # What generated code takes to issue a kernel.  UNVERIFIED: of the order of a bare launch from Python.
@@ -35,12 +39,21 @@ class DeviceWork:
     time_s: float
 
 
+class Sent(NamedTuple):
+    """A collective among the ranks that divide a layer, along one axis of the layout; size as nccl-tests counts it."""
+
+    axis: str
+    op: Collective
+    size_bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class Issue:
     """One operator as the host issues it: ``host_s`` to issue, then ``work`` on the device.
 
     ``layer`` is the layer that it is of, empty in the update.  ``again``: it is forward work that runs a second time,
     in the backward pass.  ``waits``: the host looks at what the device has computed before, and waits for it.
+    ``sent`` is what it exchanges, where that is what it does; ``needs`` are layers whose exchange it waits for.
     """
 
     name: str
@@ -50,11 +63,16 @@ class Issue:
     waits: bool = False
     layer: str = ""
     again: bool = False
+    sent: Sent | None = None
+    needs: tuple[str, ...] = ()
 
     @property
     def device_s(self) -> float:
         """Seconds on the device."""
         return self.work.time_s
+
+
+NOTHING = DeviceWork((), (), 0.0)
 
 
 class _Issuer:
@@ -65,8 +83,16 @@ class _Issuer:
         self.lowering = Lowering(device, network, options)
         self.known: dict[tuple[Operator, Phase, Mix, bool], tuple[float, DeviceWork] | None] = {}  # blocks repeat
         self.passes: dict[tuple[Run, Part], tuple[float, DeviceWork]] = {}
+        exchanges = any(isinstance(layer.operator, Exchange) for layer in network.layers)
+        self.needs: Mapping[Part, Mapping[str, tuple[str, ...]]] = {
+            "forward": forward_needs(network) if exchanges else {},
+            "backward": backward_needs(network) if exchanges else {},
+        }
 
     def layer(self, layer: Layer, phase: Phase, part: Part) -> Iterator[Issue]:
+        if isinstance(layer.operator, Exchange):
+            yield from self.exchanged(layer, layer.operator, part)
+            return
         key = layer.operator, phase, self.lowering.mix(layer), bool(layer.parameters)
         if key not in self.known:
             self.known[key] = self.priced(*key)
@@ -74,10 +100,20 @@ class _Issuer:
         if priced is not None:
             host_s, work = priced
             if part == "backward":
-                host_s += gradient_time(self.device, len(layer.parameters))
-            yield Issue(layer.name, part, host_s, work, layer=layer.name)
+                host_s += gradient_time(self.device, len(layer.trained))
+            yield Issue(layer.name, part, host_s, work, layer=layer.name, needs=self.needs[part].get(layer.name, ()))
         for run in self.lowering.casts(layer, forward=part == "forward"):
             yield self.streamed(f"{layer.name} (cast)", part, run, layer.name)
+
+    def exchanged(self, layer: Layer, operator: Exchange, part: Part) -> Iterator[Issue]:
+        """Yield what *layer* exchanges in *part*, nothing where there is nothing."""
+        op = operator.forward if part == "forward" else operator.backward
+        if op is not None:
+            size_bytes = operator.elements * ELEMENT_BYTES[storage_of(self.options.precision)]
+            host_s = dispatch_time(self.device, Copy(operator.elements), "fwd" if part == "forward" else "bwd_data")
+            needs = self.needs[part].get(layer.name, ())
+            sent = Sent(operator.axis, op, size_bytes)
+            yield Issue(layer.name, part, host_s, NOTHING, layer=layer.name, sent=sent, needs=needs)
 
     def priced(
         self, operator: Operator, phase: Phase, mix: Mix, has_parameters: bool
@@ -90,7 +126,9 @@ class _Issuer:
         layer = group.layers[-1].name
         name = f"{layer} (fused with {len(group.layers) - 1} before)"
         runs = self.lowering.group(group, forward=part == "forward", added_elements=added_elements)
-        return Issue(name, part, len(runs) * COMPILED_DISPATCH_S, self.work(runs), layer=layer)
+        needs = [need for each in group.layers for need in self.needs[part].get(each.name, ())]
+        host_s = len(runs) * COMPILED_DISPATCH_S
+        return Issue(name, part, host_s, self.work(runs), layer=layer, needs=tuple(dict.fromkeys(needs)))
 
     def streamed(self, name: str, part: Part, run: Run, layer: str = "") -> Issue:
         """Return a pass over memory, issued as the framework issues one."""
@@ -126,9 +164,24 @@ def issues_of(device: Device, network: Network, options: StepOptions) -> tuple[I
         issues += _update(issuer, network, options)
     if options.compiled:
         issues = [_by_generated_code(issue) for issue in issues]
+    scale = framework_scale(device, options.framework)
+    if scale != 1.0:
+        issues = [issue if issue.part == "update" else replace(issue, host_s=scale * issue.host_s) for issue in issues]
     if options.cuda_graph:
         issues = [_captured(device, issue) for issue in issues]
     return tuple(issues)
+
+
+@once
+def weights_s(device: Device, network: Network, options: StepOptions) -> float:
+    """Return the seconds on *device* in which the backward pass of *network* computes gradients of parameters."""
+    issuer = _Issuer(device, network, options)
+    found = 0.0
+    for step in backward_steps(network):
+        if step.layer.parameters and not isinstance(step.layer.operator, Exchange):
+            priced = issuer.priced(step.layer.operator, "bwd_weight", issuer.lowering.mix(step.layer), True)
+            found += priced[1].time_s if priced is not None else 0.0
+    return found
 
 
 def _by_generated_code(issue: Issue) -> Issue:
@@ -157,7 +210,7 @@ def _forward(issuer: _Issuer, group: Group) -> Iterator[Issue]:
 def _backward(issuer: _Issuer, groups: Sequence[Group]) -> Iterator[Issue]:
     network = issuer.network
     steps = {id(step.layer): step for step in backward_steps(network)}
-    recomputed = _recomputed(groups) if issuer.options.recompute else {}
+    recomputed = recomputed_groups(groups, issuer.options)
     for place in range(len(groups) - 1, -1, -1):
         for again in recomputed.get(place, ()):
             for issue in _forward(issuer, groups[again]):
@@ -174,21 +227,8 @@ def _backward(issuer: _Issuer, groups: Sequence[Group]) -> Iterator[Issue]:
                 yield issuer.streamed(f"{step.layer.name} (gradients added)", "backward", run, step.layer.name)
 
 
-def _recomputed(groups: Sequence[Group]) -> dict[int, range]:
-    """Return which groups run forward again before the backward pass of which (the last of each block)."""
-    block_of = [block_name(group.layers[0].name) for group in groups]
-    found: dict[int, range] = {}
-    start = 0
-    for place, name in enumerate(block_of):
-        if place + 1 == len(block_of) or block_of[place + 1] != name:
-            if name:
-                found[place] = range(start, place + 1)
-            start = place + 1
-    return found
-
-
 def _update(issuer: _Issuer, network: Network, options: StepOptions) -> Iterator[Issue]:
-    gathering_s = update_time(issuer.device, len(network.parameters))
+    gathering_s = update_time(issuer.device, sum(p.trained for p in network.parameters))
     for name, run in issuer.lowering.update():
         issue = issuer.streamed(name, "update", run)
         if name in (UNSCALE, TO_MASTER):

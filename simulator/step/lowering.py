@@ -24,7 +24,7 @@ from simulator.step.memory import memory_need
 from simulator.step.padding import padded
 from simulator.step.precision import autocasts, casts, has_master, precision_of, scales, storage_of
 from simulator.workload.backward import needs_gradient
-from simulator.workload.network import Layer, Network
+from simulator.workload.network import Layer, Network, block_name
 from simulator.workload.operators import BatchNorm, Conv2d, Elementwise, Operator, Phase
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
@@ -96,6 +96,8 @@ class Lowering:
     def mix(self, layer: Layer) -> Mix:
         """Return the formats that *layer* computes in."""
         precision = precision_of(self._options.precision, layer.operator, self._device)
+        if precision == "fp8" and not block_name(layer.name):
+            precision = storage_of(self._options.precision)  # logits
         if not self._wide[layer.output] or isinstance(layer.operator, PRODUCTS):
             return Mix(precision)
         promotes = isinstance(layer.operator, Elementwise) and not layer.operator.function.startswith("pow")
@@ -122,10 +124,16 @@ class Lowering:
         )
 
     def casts(self, layer: Layer, *, forward: bool) -> Iterator[Run]:
-        """Yield conversions: around what stays in fp32, and autocast's of weights or of their gradients."""
+        """Yield conversions: around what stays in fp32, and autocast's of weights or of their gradients.
+
+        Weights that are frozen lie there in the format that products read.
+        """
         if not casts(self._options.precision) and not has_master(self._options.precision):
             return
         half, elements = self._element_bytes, self._network.elements
+        if layer.inputs and self.mix(layer).precision == "fp8":  # and its transpose, as products read both by rows
+            n = elements[layer.inputs[0] if forward else layer.output]
+            yield Run(Streaming("copy", n, n * half, 2 * n * ELEMENT_BYTES["fp8"]))
         if autocasts(self._options.precision):
             yield from self._autocasts(layer, forward=forward)
         elif precision_of(self._options.precision, layer.operator, self._device) == "fp32":
@@ -135,7 +143,7 @@ class Lowering:
             return
         if has_master(self._options.precision) or not isinstance(layer.operator, PRODUCTS):
             return
-        for n in (parameter.elements for parameter in layer.parameters if parameter.elements > 0):
+        for n in (parameter.elements for parameter in layer.trained if parameter.elements > 0):
             yield self._run(Streaming("copy", n, n * half, n * FP32_BYTES), n * FP32_BYTES if forward else 0.0)
 
     def _autocasts(self, layer: Layer, *, forward: bool) -> Iterator[Run]:
@@ -181,11 +189,11 @@ class Lowering:
         if isinstance(operator, BatchNorm):
             kernels = laid_out(self._device, kernels, channels_last=self._is_by_pixels(operator))
         by_rows = [kernel for kernel in kernels if isinstance(kernel, Rowwise)]
-        return by_rows[0], by_rows[1:] if layer.parameters else ()
+        return by_rows[0], by_rows[1:] if layer.trained else ()
 
     def update(self) -> Iterator[tuple[str, Run]]:
         """Yield the passes over all parameters, as multi-tensor kernels do them, each with its name."""
-        options, n = self._options, self._network.parameter_count
+        options, n = self._options, self._network.trained_count
         if not n or options.optimizer == "none":
             return
         half, master = self._element_bytes, has_master(options.precision)

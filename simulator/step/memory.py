@@ -9,12 +9,13 @@ from simulator.devices.predict import Device
 from simulator.questions.options import StepOptions
 from simulator.step.fusion import groups_of
 from simulator.step.precision import casts, has_master, storage_of
+from simulator.step.recompute import attention_tensors
 from simulator.workload.activations import SavedTensors, peak_forward_bytes, saved_tensors
 from simulator.workload.backward import backward_steps, needs_gradient
 from simulator.workload.network import Network, block_name, once
 from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["CONTEXT_BYTES", "MemoryNeed", "memory_need"]
+__all__ = ["CONTEXT_BYTES", "Held", "MemoryNeed", "Shares", "held_in", "memory_need", "need_of"]
 
 # What the driver, the libraries' code and the framework hold before the first tensor.
 # UNVERIFIED: 300 to 800 MB are commonly seen, by generation and libraries.
@@ -55,38 +56,89 @@ class MemoryNeed:
         return self.missing_bytes == 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """What a device has of all that it computes with: of parameters and gradients at once, and what it updates.
+
+    ``kept_gradients`` is the share of gradients that is there until the update, ``updated`` that of the optimiser's
+    state, and of a copy of the parameters in fp32.  ``in_flight``: of how many micro-batches activations are kept.
+    """
+
+    parameters: float = 1.0
+    gradients: float = 1.0
+    kept_gradients: float = 1.0
+    updated: float = 1.0
+    in_flight: float = 1.0
+
+
+ALL = Shares()
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a network makes a device hold, in whatever shares.
+
+    ``moments`` are bytes of activations, of parameters' gradients and of others at each step of the backward pass;
+    ``most_forward_bytes`` what lives at once where there is none.
+    """
+
+    parameter_count: int
+    trained_count: int
+    moments: tuple[tuple[int, int, int], ...] = ()
+    most_forward_bytes: int = 0
+
+
 @once
-def memory_need(
-    network: Network, options: StepOptions, device: Device, *, shard: float = 1.0, gathered: float = 1.0
-) -> MemoryNeed:
+def memory_need(network: Network, options: StepOptions, device: Device, shares: Shares = ALL) -> MemoryNeed:
     """Return what a step of *network* needs on *device*, at the moment when it needs most.
 
-    A GPU holds the driver's context besides.  Of all parameters the device keeps and updates a *shard*, and at most
-    the share *gathered* is there at once, with its gradients.
+    A GPU holds the driver's context besides.  *shares*: where several have parts of what is kept.
     """
-    n = network.parameter_count
-    element = ELEMENT_BYTES[storage_of(options.precision)]
-    twice = casts(options.precision) or has_master(options.precision)
-    kept = ELEMENT_BYTES["fp32"] if twice else element
-    parameters = n * (kept + (element if twice else 0))
-    context = CONTEXT_BYTES if isinstance(device, Gpu) else 0.0
+    return need_of(held_in(network, options), options, device, shares)
+
+
+def held_in(network: Network, options: StepOptions) -> Held:
+    """Return what a step of *network* makes a device hold."""
     if not options.trains:
         most = peak_forward_bytes(network, storage_of(options.precision))
-        return MemoryNeed(parameters * gathered, 0, 0, 0, most, context, device.memory_bytes)
-    optimizer = n * kept * _OPTIMIZER_COPIES[options.optimizer] if options.mode == "train" else 0
+        return Held(network.parameter_count, network.trained_count, most_forward_bytes=most)
+    element, kept = _element_bytes(options)
     gradient = element if has_master(options.precision) else kept
-    backward = _backward_moments(network, options, element, gradient)
-    moments = [(float(saved), gradients * gathered, float(working)) for saved, gradients, working in backward]
+    moments = _backward_moments(network, options, element, gradient)
+    return Held(network.parameter_count, network.trained_count, tuple(moments))
+
+
+def _element_bytes(options: StepOptions) -> tuple[int, int]:
+    """Return the bytes of an element that is computed with, and of one that is updated."""
+    element = ELEMENT_BYTES[storage_of(options.precision)]
+    twice = casts(options.precision) or has_master(options.precision)
+    return element, ELEMENT_BYTES["fp32"] if twice else element
+
+
+def need_of(held: Held, options: StepOptions, device: Device, shares: Shares = ALL) -> MemoryNeed:
+    """Return what a step needs on *device* that makes it hold what is *held*, as :func:`memory_need`."""
+    n = held.trained_count
+    element, kept = _element_bytes(options)
+    twice = casts(options.precision) or has_master(options.precision)
+    parameters = held.parameter_count * element * shares.parameters + (n * kept * shares.updated if twice else 0)
+    context = CONTEXT_BYTES if isinstance(device, Gpu) else 0.0
+    if not options.trains:
+        return MemoryNeed(parameters, 0, 0, 0, held.most_forward_bytes, context, device.memory_bytes)
+    optimizer = n * kept * _OPTIMIZER_COPIES[options.optimizer] * shares.updated if options.mode == "train" else 0
+    gradient = element if has_master(options.precision) else kept
+    backward = held.moments
+    waiting = backward[0][0] * (shares.in_flight - 1.0)  # activations of micro-batches that come later
+    moments = [(saved + waiting, grads * shares.gradients, float(working)) for saved, grads, working in backward]
     if options.mode == "train":
         # At the update the activations are gone, and so are casts; a pass over all parameters writes one copy more.
-        copy = n * kept if options.optimizer == "adam" and not options.fused_optimizer else 0
+        copy = n * kept * shares.updated if options.optimizer == "adam" and not options.fused_optimizer else 0.0
         if has_master(options.precision):  # gradients are there in both formats
-            moments.append((0.0, n * (kept + gradient) * shard, copy * shard))
+            moments.append((0.0, n * (kept * shares.updated + gradient * shares.kept_gradients), copy))
         else:
-            moments.append((0.0, n * kept * shard, max(0.0, copy - (parameters - n * kept)) * shard))
+            casted = n * element * shares.parameters if twice else 0.0
+            moments.append((0.0, n * kept * shares.kept_gradients, max(0.0, copy - casted)))
     activations, gradients, working = max(moments, key=sum)
-    held = parameters * gathered, gradients, optimizer * shard
-    return MemoryNeed(*held, activations, working, context, device.memory_bytes)
+    return MemoryNeed(parameters, gradients, optimizer, activations, working, context, device.memory_bytes)
 
 
 def _backward_moments(network: Network, options: StepOptions, element: int, kept: int) -> list[tuple[int, int, int]]:
@@ -98,6 +150,10 @@ def _backward_moments(network: Network, options: StepOptions, element: int, kept
     going: dict[int, int] = {}
     for number, index in saved.first_keeper.items():
         going[index] = going.get(index, 0) + saved.by_tensor[number]
+    if options.recompute_attention and not options.recompute:
+        saved = _without_attention(network, saved)
+        activations = saved.total_bytes
+        going = {i: sum(saved.by_tensor[t] for t, first in saved.first_keeper.items() if first == i) for i in going}
     if options.recompute:
         activations, going = _of_blocks(network, saved), {}
     gradients = working = 0
@@ -113,7 +169,7 @@ def _backward_moments(network: Network, options: StepOptions, element: int, kept
         for tensor in {tensor for tensor in layer.inputs if needed[tensor]}.difference(there):
             there[tensor] = network.elements[tensor] * element
             working += there[tensor]
-        for parameter in layer.parameters:
+        for parameter in layer.trained:
             if parameter.name not in parameters_there:
                 parameters_there.add(parameter.name)
                 gradients += parameter.elements * kept
@@ -122,6 +178,16 @@ def _backward_moments(network: Network, options: StepOptions, element: int, kept
         if not options.recompute:
             activations -= going.get(step.index, 0) + saved.by_layer[step.index]
     return moments
+
+
+def _without_attention(network: Network, saved: SavedTensors) -> SavedTensors:
+    """Return what is kept where attention is computed again; of one block at a time it is there nevertheless."""
+    tensors, layers = attention_tensors(network)
+    return SavedTensors(
+        {t: n for t, n in saved.by_tensor.items() if t not in tensors},
+        tuple(0 if place in layers else n for place, n in enumerate(saved.by_layer)),
+        {t: i for t, i in saved.first_keeper.items() if t not in tensors},
+    )
 
 
 def _of_groups(network: Network, saved: SavedTensors) -> SavedTensors:

@@ -8,30 +8,46 @@ over rows, softmax and loss in fp32, all else in what it gets, parameters kept i
 once, and all between is in that.  ``master-fp16`` and ``master-bf16`` keep weights, activations and gradients in half
 precision, and besides a copy of the weights in fp32 that is updated (Micikevicius et al., "Mixed Precision Training",
 arXiv 1710.03740, section 3.1): apex and MindSpore at level O2, Megatron-LM, DeepSpeed.  The loss alone is in fp32.
-``torch`` is what PyTorch does when nothing is set: fp32, but convolutions in TF32 where the device has it.
+``master-fp8`` is ``master-bf16`` whose linear layers compute in fp8, from what is cast for each (Transformer Engine;
+what is outside repeated blocks, and attention, stay in bf16). ``torch`` is what PyTorch does when nothing is set:
+fp32, but convolutions in TF32 where the device has it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
-from simulator.questions.options import Policy
+from simulator.questions.options import Mode, Policy
 from simulator.step.autocast import PRODUCTS
 from simulator.workload.operators import Conv2d, CrossEntropy, LayerNorm, Linear, Operator, Softmax
 from simulator.workload.precision import Precision
 
-__all__ = ["autocasts", "casts", "has_master", "precision_of", "product_precision", "scales", "storage_of"]
+__all__ = [
+    "autocasts",
+    "casts",
+    "half_policy",
+    "has_fp8",
+    "has_master",
+    "precision_of",
+    "product_precision",
+    "scales",
+    "storage_of",
+]
 
 _KEPT_IN_FP32 = (LayerNorm, Softmax, CrossEntropy)
 _AUTOCAST: dict[Policy, Precision] = {"amp-fp16": "fp16", "amp-bf16": "bf16"}
 _HALF: dict[Policy, Precision] = {**_AUTOCAST, "graph-fp16": "fp16", "graph-bf16": "bf16"}
-_MASTER: dict[Policy, Precision] = {"master-fp16": "fp16", "master-bf16": "bf16"}
+_MASTER: dict[Policy, Precision] = {"master-fp16": "fp16", "master-bf16": "bf16", "master-fp8": "bf16"}
 
 
 def precision_of(policy: Policy, operator: Operator, device: Device) -> Precision:
     """Return the number format in which *operator* computes on *device*; of autocast's others, the narrowest."""
     if policy in _HALF:
         return "fp32" if isinstance(operator, _KEPT_IN_FP32) else _HALF[policy]
+    if policy == "master-fp8" and isinstance(operator, Linear) and has_fp8(device):
+        return "fp8"
     if policy in _MASTER:
         return "fp32" if isinstance(operator, CrossEntropy) else _MASTER[policy]
     if policy == "tf32":
@@ -41,6 +57,11 @@ def precision_of(policy: Policy, operator: Operator, device: Device) -> Precisio
         return "tf32" if has_tf32 and isinstance(operator, Conv2d) else "fp32"
     plain: Precision = policy  # type: ignore[assignment]
     return plain
+
+
+def has_fp8(device: Device) -> bool:
+    """Return whether *device* computes products in fp8."""
+    return isinstance(device, Gpu) and "fp8" in device.peak_flops_per_s
 
 
 def storage_of(policy: Policy) -> Precision:
@@ -70,6 +91,18 @@ def has_master(policy: Policy) -> bool:
 def scales(policy: Policy) -> bool:
     """Return whether the loss is scaled, as gradients in fp16 have few bits of exponent."""
     return policy in ("amp-fp16", "graph-fp16", "master-fp16")
+
+
+def half_policy(devices: Iterable[Device], mode: Mode) -> Policy:
+    """Return the policy of half precision that all *devices* gain by: bf16, else fp16; ``torch`` where neither does.
+
+    Training is autocast's; without gradients the parameters themselves are in that format.
+    """
+    peaks = [device.peak_flops_per_s for device in devices]
+    for half in ("bf16", "fp16"):
+        if all(peak.get(half, 0.0) > peak.get("fp32", 0.0) for peak in peaks):
+            return half if mode == "inference" else f"amp-{half}"  # type: ignore[return-value]
+    return "torch"
 
 
 def product_precision(policy: Policy, device: Device) -> Precision:

@@ -1,29 +1,31 @@
-"""Compose equal machines over a network."""
+"""Compose machines over a network, equal ones or groups of equal ones."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from simulator.errors import InputError
 from simulator.topology.parts import LinkPart, NicPart, SwitchPart
+from simulator.topology.schema import TransportSpec
 from simulator.topology.topology import Device, Topology, Wire
 
-__all__ = ["compose_cluster", "node_prefix"]
+__all__ = ["apart", "compose_cluster", "each"]
 
-MAX_NODES = 4096  # 32,768 GPUs: what is simulated in minutes
+MAX_NODES = 16384  # 131,072 GPUs in nodes of 8
 # Of a NIC that no file describes, one way: kernel TCP takes 10 to 30 us (kentino.com), RDMA about 1 us.
 _ADDED_LATENCY_S = {"ethernet": 10e-6}
 
 
-def node_prefix(node: int) -> str:
-    """Return what stands before the names of a cluster's devices: ``node3.``."""
-    return f"node{node}."
+def each(first: int) -> str:
+    """Return what stands before the names of what each machine from *first* on has: the star is for its number."""
+    return f"node*{first or ''}."
 
 
 def compose_cluster(
-    node: Topology,
+    groups: Sequence[tuple[Topology, int]],
     *,
-    n_nodes: int,
     fabric: LinkPart | None = None,
     switch: SwitchPart | None = None,
     oversubscription: float = 1.0,
@@ -32,50 +34,91 @@ def compose_cluster(
     aliases: tuple[str, ...] = (),
     file: str = "",
 ) -> Topology:
-    """Return *n_nodes* of *node*, every NIC linked to one network switch.
+    """Return so many of each node of *groups*, every NIC linked to one network switch.
 
-    Where the node has no NIC, one is put at its first CPU at the rate of *fabric*.  The
+    Where a node has no NIC, one is put at its first CPU at the rate of *fabric*.  The
     links to the network run at the rate of *fabric*, or of the NIC where it is None.  An
     *oversubscription* of k lets the network carry 1/k of what all NICs send at once.
 
     Raises InputError where there is nothing to link the nodes with.
     """
-    if node.n_nodes > 1:
-        raise InputError(f"--nodes: {node.name} is a cluster of {node.n_nodes} nodes already")
+    first = groups[0][0]
+    n_nodes = sum(count for _, count in groups)
+    for node, _ in groups:
+        if node.n_nodes > 1:
+            raise InputError(f"--nodes: {node.name} is a cluster of {node.n_nodes} nodes already")
     if not 1 <= n_nodes <= MAX_NODES:
         raise InputError(f"--nodes: must be from 1 to {MAX_NODES}; got {n_nodes}")
     if n_nodes == 1 and fabric is None:
-        return node
-    devices, wires = list(node.devices), list(node.wires)
-    nics = [d for d in devices if d.kind == "nic"]
-    if not nics:
-        nic, wire = _added_nic(node, fabric)
-        devices.append(nic)
-        wires.append(wire)
-        nics = [nic]
-    all_devices: list[Device] = []
-    all_wires: list[Wire] = []
-    uplinks: list[Wire] = []
-    for i in range(n_nodes):
-        prefix = node_prefix(i)
-        all_devices += [Device(prefix + d.name, d.kind, d.part, d.part_name, i) for d in devices]
-        all_wires += [Wire(prefix + w.a, prefix + w.b, w.part, w.count) for w in wires]
-        uplinks += [Wire(prefix + d.name, "network", fabric or _own_link(d), 1) for d in nics]
+        return first
+    own: list[Device] = []
+    wires: list[Wire] = []
+    total, begin = 0.0, 0
+    for node, count in groups:
+        prefix = each(begin)
+        devices, inside = _with_nic(node, fabric)
+        nics = [d for d in devices if d.kind == "nic"]
+        uplinks = [Wire(prefix + d.name, "network", fabric or _own_link(d), 1) for d in nics]
+        own += [Device(prefix + d.name, d.kind, d.part, d.part_name, begin) for d in devices]
+        wires += [Wire(prefix + w.a, prefix + w.b, w.part, w.count) for w in inside] + uplinks
+        total += count * sum(wire.part.bandwidth * wire.part.efficiency for wire in uplinks)
+        begin += count
     part = switch or SwitchPart(kind="switch", of="network")
-    total = sum(wire.part.bandwidth * wire.part.efficiency for wire in uplinks)
     if oversubscription > 1:
         part = part.model_copy(update={"fabric_bandwidth": total / oversubscription})
-    all_devices.append(Device("network", "network-switch", part, "", -1))
     return Topology(
-        name=name or f"{n_nodes} x {node.name}",
-        description=description or f"{n_nodes} nodes: {node.description}",
+        name=name or f"{n_nodes} x {first.name}",
+        description=description or f"{n_nodes} nodes: {first.description}",
         aliases=aliases,
-        devices=tuple(all_devices),
-        wires=tuple(all_wires + uplinks),
-        transport=node.transport,
+        devices=(*own, Device("network", "network-switch", part, "", -1)),
+        wires=tuple(wires),
+        transport=_transport([node for node, _ in groups]),
         n_nodes=n_nodes,
-        file=file or node.file,
+        file=file or first.file,
+        trays=first.trays,
     )
+
+
+def apart(cluster: Topology, host: int) -> Topology:
+    """Return *cluster* with what machine *host* has by itself, so that it may differ from those that are its equals."""
+    begin, count = next(run for run in cluster.runs if run[0] <= host < sum(run))
+    firsts = sorted({begin, host, host + 1} - {begin + count})
+    old = [d for d in cluster.devices if d.node == begin]
+    names = {d.name for d in old}
+
+    def of(name: str, first: int) -> str:
+        return each(first) + name.removeprefix(each(begin)) if name in names else name
+
+    own = [replace(d, name=of(d.name, first), node=first) for first in firsts for d in old]
+    place = cluster.devices.index(old[0])
+    others = [d for d in cluster.devices if d.node != begin]
+    wires = [
+        replace(wire, a=of(wire.a, first), b=of(wire.b, first))
+        for wire in cluster.wires
+        for first in (firsts if names & {wire.a, wire.b} else firsts[:1])
+    ]
+    return replace(cluster, devices=(*others[:place], *own, *others[place:]), wires=tuple(wires))
+
+
+def _transport(nodes: Sequence[Topology]) -> TransportSpec:
+    """Return how GPUs reach each other directly, which is one rule for the whole cluster; raises InputError."""
+    with_gpus = [node for node in nodes if any(d.kind == "gpu" for d in node.devices)] or list(nodes)
+    first = with_gpus[0]
+    for node in with_gpus[1:]:
+        for level in ("peer_to_peer", "gpudirect_rdma"):
+            own, other = getattr(first.transport, level), getattr(node.transport, level)
+            if own != other:
+                known = f"{first.name} has {own}, {node.name} has {other}"
+                raise InputError(f"transport: nodes of a cluster have the same {level}; {known}")
+    return first.transport
+
+
+def _with_nic(node: Topology, fabric: LinkPart | None) -> tuple[tuple[Device, ...], tuple[Wire, ...]]:
+    """Return the devices and wires of *node*, with a NIC where it has none; raises InputError."""
+    if any(device.kind == "nic" for device in node.devices):
+        return node.devices, node.wires
+    nic, wire = _added_nic(node, fabric)
+    return (*node.devices, nic), (*node.wires, wire)
 
 
 def _own_link(nic: Device) -> LinkPart:

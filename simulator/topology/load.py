@@ -13,7 +13,7 @@ from simulator.topology.cluster import compose_cluster
 from simulator.topology.matrix import parse_matrix
 from simulator.topology.names import MAX_NAMES, expand
 from simulator.topology.parts import NETWORK_LINKS, CpuPart, GpuPart, LinkPart, NicPart, Part, StoragePart, SwitchPart
-from simulator.topology.schema import DeviceSpec, LinkSpec, MeshSpec, TopologyFile
+from simulator.topology.schema import ClusterSpec, DeviceSpec, LinkSpec, MeshSpec, TopologyFile
 from simulator.topology.topology import Device, DeviceKind, Topology, Wire
 from simulator.topology.validation import kept_positions, validate_in_part
 from simulator.topology.yaml_source import YamlSource, parse_yaml, read_yaml
@@ -82,32 +82,57 @@ def _resolve(source: YamlSource, folder: Path | None, n_nodes: int | None, fabri
     if spec.cluster is not None:
         if spec.devices or spec.links or spec.meshes:
             raise InputError(source.fault(("cluster",), "a file holds either a cluster or devices, not both", key=True))
-        try:
-            path, shown = catalogue.find_topology(spec.cluster.node, beside=folder)
-        except InputError as error:
-            raise InputError(source.fault(("cluster", "node"), str(error))) from None
-        inner = read_yaml(path, shown)
-        if isinstance(inner.data, dict) and inner.data.get("cluster") is not None:  # itself, at worst
-            raise InputError(source.fault(("cluster", "node"), "the node of a cluster cannot be a cluster"))
-        node = _resolve(inner, path.parent, None, None)
-        cluster = spec.cluster
-        lookup = _Resolver(source, spec)
-        switch = lookup.part(cluster.switch, SwitchPart, ("cluster", "switch"))
-        own_fabric = lookup.part(cluster.fabric, LinkPart, ("cluster", "fabric"))
-        if isinstance(own_fabric, LinkPart) and own_fabric.of not in NETWORK_LINKS:
-            shown = one_line(cluster.fabric, 60)
-            lookup.fault(("cluster", "fabric"), f"'{shown}' is no network; {nearest(own_fabric.of, NETWORK_LINKS)}")
-        if isinstance(switch, SwitchPart) and switch.of != "network":
-            shown = one_line(cluster.switch, 60)
-            lookup.fault(("cluster", "switch"), f"'{shown}' is a switch of {switch.of}, not of a network")
-        lookup.raise_faults()
-        fabric_part = _fabric(fabric, spec) if fabric is not None else own_fabric
+        if spec.trays > 1:
+            raise InputError(source.fault(("trays",), "trays belong to the file of the node", key=True))
+        return _cluster(source, spec, spec.cluster, folder, n_nodes, fabric)
+    node = _Resolver(source, spec, faults).topology()
+    if n_nodes is None:
+        if fabric is not None:
+            raise InputError(
+                f"--fabric: joins several machines, {one_line(node.name, 60)} is one; add --nodes, for example 2"
+            )
+        return node
+    return compose_cluster([(node, n_nodes)], fabric=_fabric(fabric, spec) if fabric is not None else None)
+
+
+def _cluster(
+    source: YamlSource,
+    spec: TopologyFile,
+    cluster: ClusterSpec,
+    folder: Path | None,
+    n_nodes: int | None,
+    fabric: str | None,
+) -> Topology:
+    lookup = _Resolver(source, spec)
+    switch = lookup.part(cluster.switch, SwitchPart, ("cluster", "switch"))
+    own_fabric = lookup.part(cluster.fabric, LinkPart, ("cluster", "fabric"))
+    if isinstance(own_fabric, LinkPart) and own_fabric.of not in NETWORK_LINKS:
+        shown = one_line(cluster.fabric, 60)
+        lookup.fault(("cluster", "fabric"), f"'{shown}' is no network; {nearest(own_fabric.of, NETWORK_LINKS)}")
+    if isinstance(switch, SwitchPart) and switch.of != "network":
+        shown = one_line(cluster.switch, 60)
+        lookup.fault(("cluster", "switch"), f"'{shown}' is a switch of {switch.of}, not of a network")
+    said: list[tuple[tuple[str | int, ...], str, int]] = [
+        (("cluster", "groups", i, "node"), group.node, group.nodes) for i, group in enumerate(cluster.groups)
+    ]
+    if cluster.node is not None and cluster.nodes is not None:
+        said = [(("cluster", "node"), cluster.node, cluster.nodes if n_nodes is None else n_nodes)]
+    elif n_nodes is not None:
+        lookup.fault(("cluster", "groups"), "--nodes: the groups say how many nodes there are", key=True)
+    groups: list[tuple[Topology, int]] = []
+    for place, name, count in said:
+        node = lookup.node(name, place, folder)
+        if node is not None:
+            groups.append((node, count))
+    lookup.raise_faults()
+    fabric_part = _fabric(fabric, spec) if fabric is not None else own_fabric
+    for node, _ in groups:
         if fabric_part is None and not any(device.kind == "nic" for device in node.devices):
             hint = "the cluster needs a fabric, for example ethernet-10g"
             raise InputError(source.fault(("cluster",), f"{node.name} has no NIC; {hint}", key=True))
+    try:
         return compose_cluster(
-            node,
-            n_nodes=cluster.nodes if n_nodes is None else n_nodes,
+            groups,
             fabric=fabric_part,
             switch=switch,
             oversubscription=cluster.oversubscription,
@@ -116,14 +141,10 @@ def _resolve(source: YamlSource, folder: Path | None, n_nodes: int | None, fabri
             aliases=spec.aliases,
             file=source.file,
         )
-    node = _Resolver(source, spec, faults).topology()
-    if n_nodes is None:
-        if fabric is not None:
-            raise InputError(
-                f"--fabric: joins several machines, {one_line(node.name, 60)} is one; add --nodes, for example 2"
-            )
-        return node
-    return compose_cluster(node, n_nodes=n_nodes, fabric=_fabric(fabric, spec) if fabric is not None else None)
+    except InputError as error:
+        if cluster.groups:
+            raise InputError(source.fault(("cluster", "groups"), str(error), key=True)) from None
+        raise
 
 
 def _fabric(name: str, spec: TopologyFile) -> LinkPart:
@@ -171,6 +192,22 @@ class _Resolver:
         if self.faults:
             raise InputError(sorted(self.faults, key=lambda f: (f.line, f.column)))
 
+    def node(self, name: str, place: tuple[str | int, ...], folder: Path | None) -> Topology | None:
+        """Return the node *name* of a cluster, or None after a fault at *place*; raises InputError of its own file."""
+        alone = _of_part(name)
+        if alone is not None:
+            return _resolve(parse_yaml(alone.encode(), name), None, None, None)
+        try:
+            path, shown = catalogue.find_topology(name, beside=folder)
+        except InputError as error:
+            self.fault(place, str(error))
+            return None
+        inner = read_yaml(path, shown)
+        if isinstance(inner.data, dict) and inner.data.get("cluster") is not None:  # itself, at worst
+            self.fault(place, "the node of a cluster cannot be a cluster")
+            return None
+        return _resolve(inner, path.parent, None, None)
+
     def topology(self) -> Topology:
         for key, device in self.spec.devices.items():
             self._device(key, device)
@@ -183,6 +220,9 @@ class _Resolver:
         if not computing and not self.faults:
             place = ("devices",) if self.spec.devices else ()
             self.fault(place, "there is no GPU; devices needs for example gpu[0-3]: {kind: gpu}", key=True)
+        n_gpus = sum(d.kind == "gpu" for d in self.devices.values())
+        if n_gpus % self.spec.trays and not self.faults:
+            self.fault(("trays",), f"{n_gpus} GPUs cannot be divided evenly among {self.spec.trays} trays")
         if not self.faults:
             self._connected(wires)
         self.raise_faults()
@@ -195,6 +235,7 @@ class _Resolver:
             transport=self.spec.transport,
             n_nodes=1,
             file=self.source.file,
+            trays=self.spec.trays,
         )
 
     def part(self, name: str | None, kind: type[AnyKind], path: tuple[str | int, ...]) -> AnyKind | None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from simulator.topology.parts import AnyPart, Duplex, LinkKind, Strict
 from simulator.units import Bandwidth, Duration, Size
 
-__all__ = ["ClusterSpec", "DeviceSpec", "LinkSpec", "MeshSpec", "TopologyFile", "TransportSpec"]
+__all__ = ["ClusterSpec", "DeviceSpec", "GroupSpec", "LinkSpec", "MeshSpec", "TopologyFile", "TransportSpec"]
 
 PeerLevel = Literal["none", "pix", "pxb", "phb", "sys"]
 
@@ -81,16 +81,33 @@ class TransportSpec(Strict):
     source: str = Field("", description="Where this comes from")
 
 
-class ClusterSpec(Strict):
-    """Equal nodes on one network."""
+class GroupSpec(Strict):
+    """Equal nodes of a cluster."""
 
-    node: str = Field(..., description="A built-in topology or a path beside this file")
-    nodes: int = Field(..., ge=1, le=4096, description="How many")
+    node: str = Field(..., description="A built-in topology, a path beside this file, or a GPU or CPU of the catalogue")
+    nodes: int = Field(1, ge=1, le=4096, description="How many")
+
+
+class ClusterSpec(Strict):
+    """Nodes on one network: ``node`` and ``nodes`` where all are equal, else ``groups``."""
+
+    node: str | None = Field(None, description="A built-in topology or a path beside this file")
+    nodes: int | None = Field(None, ge=1, le=4096, description="How many")
+    groups: tuple[GroupSpec, ...] = Field((), description="In place of both: groups of equal nodes, in order")
     fabric: str | None = Field(
         None, description="Link part between each NIC and the network; left out: the NIC's own rate"
     )
     switch: str | None = Field(None, description="Switch part of the network; left out: one switch without limits")
     oversubscription: float = Field(1.0, ge=1, description="Sum of the NICs over what the network carries at once")
+
+    @model_validator(mode="after")
+    def _says_which_nodes(self) -> ClusterSpec:
+        """Refuse a cluster that says its nodes twice, or not at all."""
+        if self.groups and (self.node is not None or self.nodes is not None):
+            raise ValueError("groups say which nodes there are; leave out node and nodes")
+        if not self.groups and (self.node is None or self.nodes is None):
+            raise ValueError("needs node and nodes, or groups, for example [{node: p3.16xlarge, nodes: 8}]")
+        return self
 
 
 class TopologyFile(Strict):
@@ -101,6 +118,12 @@ class TopologyFile(Strict):
     description: str = ""
     aliases: tuple[str, ...] = Field((), description="Names under which tables of measurements list this machine")
     source: str = Field("", description="Where the structure comes from; starts with UNVERIFIED where nobody read it")
+    trays: int = Field(
+        1,
+        ge=1,
+        le=1024,
+        description="Computers whose GPUs share its NVLinks, each as many; tables call them nodes",
+    )
     parts: dict[str, AnyPart] = Field({}, description="Parts of your own, beside those of the catalogue")
     devices: dict[str, DeviceSpec] = Field({}, description="Name or range, for example gpu[0-7], and what it is")
     links: tuple[LinkSpec, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from simulator.topology.parts import LinkPart, Part
@@ -15,7 +16,7 @@ DeviceKind = Literal["gpu", "cpu", "nic", "storage", "pcie-switch", "nvlink-swit
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device.  ``node`` is the machine it is in, from 0; -1 for the network between machines."""
+    """One device.  ``node`` is the first of the equal machines that have it, -1 for one of the network between them."""
 
     name: str
     kind: DeviceKind
@@ -36,7 +37,11 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """What there is.  Devices stand in the order of the file, nodes one after the other."""
+    """What there is.  Devices stand in the order of the file.
+
+    Of a cluster of ``n_nodes`` machines, what equal ones have stands here once, and the network with it.
+    One machine's GPUs, in order, are those of its ``trays``: computers that NVLinks join to one, each with as many.
+    """
 
     name: str
     description: str
@@ -46,3 +51,10 @@ class Topology:
     transport: TransportSpec
     n_nodes: int
     file: str
+    trays: int = 1
+
+    @property
+    def runs(self) -> list[tuple[int, int]]:
+        """Equal machines, one after the other: the number of the first, and how many they are."""
+        firsts = sorted({device.node for device in self.devices if device.node >= 0})
+        return [(first, after - first) for first, after in pairwise([*firsts, self.n_nodes])]

@@ -12,7 +12,7 @@ import yaml
 
 from simulator.errors import Fault, InputError, one_line
 
-__all__ = ["MAX_BYTES", "YamlSource", "read_yaml"]
+__all__ = ["MAX_BYTES", "YamlSource", "node_tree", "read_yaml"]
 
 MAX_BYTES = 4_000_000
 _MAX_DEPTH = 40
@@ -122,6 +122,14 @@ def parse_yaml(raw: bytes, name: str, *, needs: str = _NEEDS, instead: str = _IN
         problem = "nested too deep" if isinstance(error, RecursionError) else one_line(error)
         raise InputError(Fault(f"is no valid YAML: {problem}", name, 1, 1)) from None
     return YamlSource(name, data, root)
+
+
+def node_tree(text: str) -> yaml.Node | None:
+    """Return the nodes of *text*, JSON that has been read, with their places; None where it is no YAML too."""
+    try:
+        return yaml.compose(text.replace("\t", " "), Loader=_Loader)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return None
 
 
 def _refuse_depth(text: str, name: str) -> None:

@@ -8,28 +8,31 @@ what all have summed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
+from simulator.plan.plan import PlanBuilder
 from simulator.questions.options import StepOptions
 from simulator.step.issue import Issue
 from simulator.step.precision import casts, storage_of
 from simulator.training.buckets import copy_in, copy_out
+from simulator.training.crew import Crew
 from simulator.training.exchange import Exchange
 from simulator.training.micro_batches import Batches
-from simulator.training.roles import Role
-from simulator.training.worker import Worker
 from simulator.workload.backward import backward_steps
-from simulator.workload.network import Network
+from simulator.workload.network import Network, Parameter
 from simulator.workload.precision import ELEMENT_BYTES
+from simulator.workload.split.experts import expert_parameters
 
-__all__ = ["gradient_bytes", "write_data_parallel"]
+__all__ = ["Sums", "gradient_bytes", "ready_after", "write_data_parallel"]
 
 
-def gradient_bytes(options: StepOptions) -> int:
+def gradient_bytes(options: StepOptions, *, sums_in_fp32: bool = False) -> int:
     """Return the bytes of one element of the gradients that are exchanged."""
-    return ELEMENT_BYTES["fp32" if casts(options.precision) else storage_of(options.precision)]
+    wide = sums_in_fp32 or casts(options.precision)
+    return ELEMENT_BYTES["fp32" if wide else storage_of(options.precision)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,55 +47,118 @@ class _Bucket:
         return sum(self.gradients)
 
 
+class Sums(NamedTuple):
+    """How gradients are summed: *whole* among all with the same parameters; or in shards, which have replicas.
+
+    *shards* is what makes up a whole of shards, *replicas* those that have the same one; *experts*
+    those that have the same experts, where these are divided.  None where there is one rank.
+    """
+
+    whole: Exchange | None = None
+    shards: Exchange | None = None
+    replicas: Exchange | None = None
+    experts: Exchange | None = None
+    divides_experts: bool = False
+
+    def reduce(self, size_bytes: float, after: Sequence[int], micro_batch: int) -> int:
+        """Add the sum of *size_bytes* of gradients; return the activity that ends it."""
+        if self.shards is None:
+            assert self.whole is not None
+            return self.whole("all-reduce", size_bytes, after, micro_batch)
+        number = self.shards("reduce-scatter", size_bytes, after, micro_batch)
+        if self.replicas is None:
+            return number
+        return self.replicas("all-reduce", size_bytes / self.shards.n_ranks, [number], micro_batch)
+
+    def __bool__(self) -> bool:
+        """Return whether anything is exchanged."""
+        return self.whole is not None
+
+
 def write_data_parallel(
-    workers: Sequence[tuple[Role, Worker]],
+    builder: PlanBuilder,
+    crew: Crew,
     network: Network,
     options: StepOptions,
-    exchange: Exchange,
+    sums: Sums,
     batches: Batches,
     *,
     bucket_bytes: float,
+    element_bytes: int,
     copies: bool,
 ) -> None:
-    """Write a step of all *workers*, each with its own role; *copies*: into buckets and out of them take time."""
+    """Write a step of all workers of *crew*; *copies*: into buckets and out of them take time.
+
+    *element_bytes*: of a gradient that is exchanged.  With shards each updates its own, and all gather the parameters
+    (ZeRO stages 1 and 2; Rajbhandari et al., SC 2020, section 5): after the update, or with buckets while the next step
+    computes, which waits for those of each layer.
+    """
+    last = batches.last
+    passes = crew.passes()
+    ahead = _gather_ahead(network, options, sums, bucket_bytes) if bucket_bytes else {}
     for number in batches:
-        if number == batches.last:
-            skipped = batches.skip(exchange.builder, number)
-            for _, worker in workers:
-                worker.go_on(skipped)
+        if number == last:
+            crew.go_on(batches.skip(builder, number))
             continue
-        for role, worker in workers:
-            for issue in role.issues:
-                if issue.part != "update":
-                    worker.issue(issue, micro_batch=number)
-    element = gradient_bytes(options)
-    passes = [[issue for issue in role.issues if issue.part != "update"] for role, _ in workers]
-    ready = _ready(passes[0], network)
-    buckets = _buckets(ready, bucket_bytes / element or float("inf"))
+        for same in passes:
+            crew.issue(same, after=_awaited(same[0], ahead if number == 0 else {}), micro_batch=number)
+    most = bucket_bytes / element_bytes or float("inf")
+    apart = expert_parameters(network) if sums.divides_experts else frozenset()
+    complete = ready_after([same[0] for same in passes], network) if sums else [()] * len(passes)
+    ready = [tuple(p.elements for p in parameters if p.name not in apart) for parameters in complete]
+    of_experts = [tuple(p.elements for p in parameters if p.name in apart) for parameters in complete]
+    buckets = _buckets(ready, most)
     ends: list[list[int]] = []  # of each issue, on all workers
-    for (role, worker), issues in zip(workers, passes, strict=True):
-        ends.append([])
-        for issue, gradients in zip(issues, ready, strict=True):
-            end = worker.issue(issue, micro_batch=batches.last)
-            if gradients and copies:
-                filling = copy_in(role.place.device, issue.layer, gradients, element)
-                end = worker.issue(filling, micro_batch=batches.last)
-            ends[-1].append(end)
-    summed = [
-        exchange("all-reduce", bucket.elements * element, [own[bucket.full_after] for own in ends], batches.last)
-        for bucket in buckets
-    ]
-    for role, worker in workers:
-        for bucket, number in zip(buckets, summed, strict=True) if copies else ():
-            emptying = copy_out(role.place.device, bucket.gradients, element)
-            worker.issue(emptying, after=[number], micro_batch=batches.last)
-        for issue in role.issues:
-            if issue.part == "update":
-                worker.issue(issue, after=summed[-1:], micro_batch=batches.last)
+    for same, gradients in zip(passes, ready, strict=True):
+        ends.append(crew.issue(same, after=_awaited(same[0], ahead if last == 0 else {}), micro_batch=last))
+        if gradients and copies:
+            filling = [copy_in(role.place.device, same[0].layer, gradients, element_bytes) for role in crew.roles]
+            ends[-1] = crew.issue(filling, micro_batch=last)
+    summed = [sums.reduce(bucket.elements * element_bytes, ends[bucket.full_after], last) for bucket in buckets]
+    for bucket, number in zip(buckets, summed, strict=True) if copies else ():
+        emptying = [copy_out(role.place.device, bucket.gradients, element_bytes) for role in crew.roles]
+        crew.issue(emptying, after=[number], micro_batch=last)
+    for bucket in _buckets(of_experts, most) if sums.experts is not None else ():
+        assert sums.experts is not None
+        summed.append(sums.experts("all-reduce", bucket.elements * element_bytes, ends[bucket.full_after], last))
+    if sums.shards is None:
+        crew.update(summed[-1:], last)
+        return
+    crew.update(summed[-1:], last, 1.0 / sums.shards.n_ranks)
+    if ahead:
+        return
+    kept_bytes = network.parameter_count * ELEMENT_BYTES[storage_of(options.precision)]
+    sums.shards("all-gather", kept_bytes, crew.last, last)
 
 
-def _ready(passes: Sequence[Issue], network: Network) -> list[tuple[int, ...]]:
-    """Return the elements of the gradients that are complete after each issue and were not after the one before.
+def _gather_ahead(network: Network, options: StepOptions, sums: Sums, bucket_bytes: float) -> dict[str, int]:
+    """Add the all-gathers of parameters, a bucket each in the order of their use; return by layer what it waits for."""
+    if sums.shards is None or options.mode != "train":
+        return {}
+    size = ELEMENT_BYTES[storage_of(options.precision)]
+    found: dict[str, int] = {}
+    waiting: list[str] = []
+    seen: set[str] = set()
+    filled = 0
+    for layer in network.layers:
+        own = [p for p in layer.parameters if p.trained and p.name not in seen]
+        seen.update(p.name for p in own)
+        filled += sum(p.elements for p in own) * size
+        waiting.append(layer.name)
+        if filled >= bucket_bytes or (filled and layer is network.layers[-1]):
+            number = sums.shards("all-gather", filled, [], 0)
+            found |= dict.fromkeys(waiting, number)
+            waiting, filled = [], 0
+    return found
+
+
+def _awaited(issue: Issue, ahead: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the all-gather that a forward pass waits for, where one goes on while the step computes."""
+    return (ahead[issue.layer],) if issue.part == "forward" and issue.layer in ahead else ()
+
+
+def ready_after(passes: Sequence[Issue], network: Network) -> list[tuple[Parameter, ...]]:
+    """Return the parameters whose gradients are complete after each issue and were not after the one before.
 
     With the first issue of a layer's backward pass all is complete that comes before the layer that is issued next.
     """
@@ -102,9 +168,9 @@ def _ready(passes: Sequence[Issue], network: Network) -> list[tuple[int, ...]]:
     for number, issue in enumerate(passes):
         if issue.part == "backward" and not issue.again and issue.layer in place:
             first.setdefault(place[issue.layer], number)
-    found: list[tuple[int, ...]] = [()] * len(passes)
+    found: list[tuple[Parameter, ...]] = [()] * len(passes)
     for begins, upto in pairwise([*sorted(first), len(steps)]):
-        found[first[begins]] = tuple(p.elements for step in steps[begins:upto] for p in step.ready)
+        found[first[begins]] = tuple(p for step in steps[begins:upto] for p in step.ready)
     return found
 
 

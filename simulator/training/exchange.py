@@ -1,11 +1,11 @@
-"""The communication stream of a step: collectives of one group, one after the other."""
+"""A communication stream of a step: collectives of the same groups, one after the other."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simulator.collectives.communicator import Communicator
+from simulator.collectives.bundle import Bundle
 from simulator.collectives.request import Strategy
 from simulator.plan.plan import PlanBuilder
 from simulator.workload.collective import Collective
@@ -17,7 +17,7 @@ STREAM = "communication"
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """What an activity of this stream is: a collective of so many bytes, in a micro-batch."""
+    """What an activity of such a stream is: a collective of so many bytes, in a micro-batch."""
 
     op: Collective
     size_bytes: float
@@ -25,18 +25,29 @@ class Exchanged:
 
 
 class Exchange:
-    """Adds collectives of *group* to a plan, on a stream of their own; they load the GPUs *loads_on*."""
+    """Adds collectives of all *bundles* of groups at once to a plan, on *stream*; they load the GPUs *loads_on*."""
 
     def __init__(
-        self, builder: PlanBuilder, group: Communicator, strategy: str | Strategy, loads_on: Sequence[int] = ()
+        self,
+        builder: PlanBuilder,
+        bundles: Sequence[Bundle],
+        strategy: str | Strategy,
+        loads_on: Sequence[int] = (),
+        *,
+        stream: str = STREAM,
     ) -> None:
         self.builder = builder
-        self._group = group
+        self.n_ranks = bundles[0].n_ranks
+        self._bundles = tuple(bundles)
         self._strategy = strategy
         self._loads_on = tuple(loads_on)
+        self._stream = stream
 
     def __call__(self, op: Collective, size_bytes: float, after: Sequence[int], micro_batch: int = 0) -> int:
         """Add *op* of *size_bytes*, not before *after*; return its activity.  Raises Unsuitable."""
-        fragment = self._group.collective(op, float(size_bytes), self._strategy, loads_on=self._loads_on)
+        fragments = [
+            bundle.collective(op, float(size_bytes), self._strategy, loads_on=self._loads_on)
+            for bundle in self._bundles
+        ]
         about = Exchanged(op, size_bytes, micro_batch)
-        return self.builder.splice(fragment, label=op, stream=STREAM, after=after, about=about)
+        return self.builder.add(op, fragments, stream=self._stream, after=after, about=about)

@@ -5,30 +5,58 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.devices.predict import Device
+from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
-from simulator.step.memory import MemoryNeed, memory_need
+from simulator.step.memory import Held, MemoryNeed, Shares, held_in, need_of
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.sharded import unit_elements
-from simulator.workload.network import Network
+from simulator.workload.network import Network, once
 
-__all__ = ["device_memory"]
+__all__ = ["device_memory", "gathered_elements", "held_memory"]
 
 
-def device_memory(network: Network, question: StepQuestion, device: Device, n_ranks: int) -> MemoryNeed:
-    """Return what each of *n_ranks* devices needs for its part of a step.
+def device_memory(
+    network: Network, question: StepQuestion, device: Device, layout: Layout, in_flight: float = 1.0
+) -> MemoryNeed:
+    """Return what a device needs for its part of a step: *network* is what it computes, all degrees are known.
+
+    *in_flight*: of how many micro-batches it keeps activations.
 
     A replica holds its buckets besides, which are all gradients once more (PyTorch's ``gradient_as_bucket_view`` saves
-    them and is off unless asked for).  Of shards two units are there in full at once (Rajbhandari et al., "ZeRO", SC
-    2020, section 5: parameters, gradients and optimiser states divided by n).
+    them and is off unless asked for).  Of shards two units are there in full at once; ranks that share the optimiser's
+    state, or gradients too, have a part of these alone (Rajbhandari et al., "ZeRO", SC 2020, section 5).
     """
-    if question.parallel == "fsdp":
-        units = unit_elements(network)
-        outside = units.pop("", 0)
-        whole = (outside + sum(sorted(units.values())[-2:])) / max(1, network.parameter_count)
-        shard = 1.0 / n_ranks
-        return memory_need(network, question.options, device, shard=shard, gathered=min(1.0, whole + shard))
-    need = memory_need(network, question.options, device)
-    if not question.bucket_bytes or question.options.mode not in ("train", "backward"):
+    held = _held(network, question.options)
+    return held_memory(held, gathered_elements(network), question, device, layout, in_flight)
+
+
+_held = once(held_in)
+
+
+def gathered_elements(network: Network) -> int:
+    """Return the parameters that are there in full at once where each rank keeps a shard: of two units."""
+    units = unit_elements(network)
+    outside = units.pop("", 0)
+    return outside + sum(sorted(units.values())[-2:])
+
+
+def held_memory(
+    held: Held, gathered: int, question: StepQuestion, device: Device, layout: Layout, in_flight: float = 1.0
+) -> MemoryNeed:
+    """Return :func:`device_memory` of a network that makes a device hold what is *held*.
+
+    *gathered*: :func:`gathered_elements` of it.
+    """
+    shard = 1.0 / (layout.shards or 1)
+    if layout.zero == 3:
+        there = min(1.0, gathered / max(1, held.parameter_count) + shard)
+        return need_of(held, question.options, device, Shares(there, there, shard, shard, in_flight))
+    if question.has_servers:  # which keep what the optimiser keeps
+        return need_of(held, replace(question.options, optimizer="none"), device)
+    kept = shard if layout.zero == 2 else 1.0
+    need = need_of(held, question.options, device, Shares(1.0, 1.0, kept, shard, in_flight))
+    has_buckets = question.bucket_bytes and layout.cp * (layout.dp or 1) > 1 and not question.one_process
+    if not has_buckets or question.options.mode not in ("train", "backward"):
         return need
-    buckets = float(network.parameter_count * gradient_bytes(question.options))
+    buckets = float(held.trained_count * gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32))
     return replace(need, working_bytes=need.working_bytes + buckets)

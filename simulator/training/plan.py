@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from simulator.collectives.communicator import Communicator
-from simulator.collectives.request import Strategy
+from simulator.collectives.bundle import Bundle
+from simulator.collectives.request import Strategy, Unsuitable
 from simulator.devices.predict import Device
 from simulator.network.machine import Machine
 from simulator.plan.plan import Plan, PlanBuilder
 from simulator.questions.step import StepQuestion
-from simulator.training.data_parallel import write_data_parallel
+from simulator.training.crew import Crew
+from simulator.training.data_parallel import Sums, gradient_bytes, write_data_parallel
 from simulator.training.exchange import Exchange
 from simulator.training.micro_batches import Batches
+from simulator.training.one_process import HOST, write_data_parallel_module, write_loop
+from simulator.training.placement import Placement
 from simulator.training.roles import Role
 from simulator.training.sharded import write_sharded
 from simulator.training.slowest import slowest_of
 from simulator.training.worker import Worker
 from simulator.workload.network import Network
 
-__all__ = ["plan_step"]
+__all__ = ["crew_of", "layer_exchanges", "plan_step"]
 
 
 def plan_step(
@@ -28,20 +31,97 @@ def plan_step(
     roles: Sequence[Role],
     network: Network,
     question: StepQuestion,
-    group: Communicator | None = None,
+    placement: Placement | None = None,
     strategy: str | Strategy = "nccl",
+    layer_strategy: str | Strategy = "nccl",
     batches: Batches | None = None,
 ) -> Plan:
-    """Return the plan of a step in which the ranks of *group* play *roles*; without a group one device steps alone.
+    """Return the plan of a step in which ranks play *roles*, without a *placement* of one device alone.
 
-    *batches* are its micro-batches, each written out unless said.
+    *network* is what a rank computes.  *strategy* is how gradients or shards are exchanged, *layer_strategy* how what
+    is divided within layers.  *batches* are its micro-batches, each written out unless said.
 
-    Raises Unsuitable where *strategy* does not fit.
+    Raises Unsuitable where a strategy does not fit.
     """
     builder = PlanBuilder()
-    options = question.options
+    options, layout = question.options, question.layout
     batches = batches or Batches(question.micro_batches)
-    contends = question.contention and group is not None and (options.trains or question.parallel == "fsdp")
+    trains = options.trains or layout.zero == 3
+    contends = question.contention and placement is not None and trains and not question.one_process
+    if placement is None:
+        crew = crew_of(builder, machine, roles, question, contends=False)
+        for number in batches:
+            crew.go_on(batches.skip(builder, number))
+            for same in crew.passes():
+                crew.issue(same, micro_batch=number)
+        crew.update((), batches.last)
+        return builder.build()
+    loads_on = [role.node for role in roles] if contends else []
+    crew = crew_of(
+        builder,
+        machine,
+        roles,
+        question,
+        contends=contends,
+        exchanges=layer_exchanges(builder, placement, layer_strategy, loads_on),
+    )
+
+    if question.one_process:
+        if options.mode != "train":
+            raise Unsuitable(f"one process that feeds all GPUs is simulated for --mode train, not {options.mode}")
+        if question.micro_batches > 1:
+            raise Unsuitable("a step of one process that feeds all GPUs has one batch, and no micro-batches")
+        router = placement.group.router
+        if layout.process == "loop":
+            write_loop(crew, router, network, options, builder)
+        else:
+            among = Exchange(builder, placement.data_groups(0), strategy)
+            write_data_parallel_module(crew, router, network, options, among)
+        return builder.build()
+
+    def exchange(bundles: Sequence[Bundle]) -> Exchange | None:
+        return Exchange(builder, bundles, strategy, loads_on) if bundles[0].n_ranks > 1 else None
+
+    layout = placement.layout
+    shards = exchange(placement.shard_groups(0)) if layout.zero else None
+    replicas = exchange(placement.replica_groups(0)) if layout.zero else None
+    of_experts = exchange(placement.data_groups(0, experts=True)) if layout.ep > 1 else None
+    if shards is not None and layout.zero == 3:
+        write_sharded(
+            crew,
+            network,
+            options,
+            shards,
+            batches,
+            replicas=replicas,
+            sums_in_fp32=question.sums_in_fp32,
+            prefetches=question.prefetches,
+        )
+        return builder.build()
+    write_data_parallel(
+        builder,
+        crew,
+        network,
+        options,
+        Sums(exchange(placement.data_groups(0)), shards, replicas, of_experts, layout.ep > 1),
+        batches,
+        bucket_bytes=question.bucket_bytes,
+        element_bytes=gradient_bytes(options, sums_in_fp32=question.sums_in_fp32),
+        copies=contends and question.bucket_bytes > 0,
+    )
+    return builder.build()
+
+
+def crew_of(
+    builder: PlanBuilder,
+    machine: Machine,
+    roles: Sequence[Role],
+    question: StepQuestion,
+    *,
+    contends: bool,
+    exchanges: Mapping[str, Exchange] | None = None,
+) -> Crew:
+    """Return the workers that play *roles*, each at its pace; where they contend, the slowest of its part."""
     alike = Counter[Device]()  # ranks on devices of a part
     for role in roles:
         alike[role.place.device] += role.count
@@ -52,42 +132,28 @@ def plan_step(
                 builder,
                 machine,
                 role.place,
-                captured=options.cuda_graph,
+                captured=question.options.cuda_graph,
                 loads=contends,
-                pace=slowest_of(alike[role.place.device], role.place.device.constants) if contends else 1.0,
+                pace=role.pace
+                * (slowest_of(alike[role.place.device], role.place.device.constants) if contends else 1.0),
                 prefix=f"{role.place.name}/" if len(roles) > 1 else "",
+                host_stream=HOST if question.one_process else "",
             ),
         )
         for role in roles
     ]
-    if group is None:
-        for role, worker in workers:
-            for number in batches:
-                worker.go_on(batches.skip(builder, number))
-                for issue in role.issues:
-                    if number == batches.last or issue.part != "update":
-                        worker.issue(issue, micro_batch=number)
-        return builder.build()
-    exchange = Exchange(builder, group, strategy, [role.node for role in roles] if contends else ())
-    if question.parallel == "fsdp":
-        write_sharded(
-            workers,
-            network,
-            options,
-            exchange,
-            batches,
-            n_ranks=group.n_ranks,
-            sums_in_fp32=question.sums_in_fp32,
-            prefetches=question.prefetches,
-        )
-    else:
-        write_data_parallel(
-            workers,
-            network,
-            options,
-            exchange,
-            batches,
-            bucket_bytes=question.bucket_bytes,
-            copies=contends and question.bucket_bytes > 0,
-        )
-    return builder.build()
+    return Crew(workers, exchanges)
+
+
+def layer_exchanges(
+    builder: PlanBuilder, placement: Placement, strategy: str | Strategy, loads_on: Sequence[int]
+) -> dict[str, Exchange]:
+    """Return the exchanges within layers, by axis, each on a stream of its own."""
+    layout = placement.layout
+    bundles = {axis: placement.layer_groups(axis) for axis in ("tp", "cp") if getattr(layout, axis) > 1}
+    if layout.ep > 1:
+        bundles["ep"] = placement.expert_groups()
+    return {
+        axis: Exchange(builder, found, strategy, loads_on, stream=f"{axis} communication")
+        for axis, found in bundles.items()
+    }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from simulator.places import Place, Places
 from simulator.questions.options import StepOptions
 from simulator.step.issue import Issue, issues_of
+from simulator.training.stragglers import pace_of
 from simulator.workload.network import Network
 
 __all__ = ["Role", "roles_of"]
@@ -15,28 +16,44 @@ __all__ = ["Role", "roles_of"]
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """``count`` ranks on devices of one part; ``place`` is the first of them, ``issues`` what each does in a step."""
+    """``count`` ranks on devices of one part; ``place`` is the first of them, ``issues`` what each does in a step.
+
+    ``pace``: they take so many times as long as the mean of their part.  ``network``: theirs, where the batch is not
+    that of all others.
+    """
 
     place: Place
     node: int
     count: int
     issues: tuple[Issue, ...]
+    pace: float = 1.0
+    network: Network | None = None
 
 
 def roles_of(
-    places: Places, ranks: Sequence[int], network: Network, options: StepOptions, *, fold: bool = True
+    places: Places,
+    ranks: Sequence[int],
+    network: Network,
+    options: StepOptions,
+    *,
+    stragglers: Sequence[tuple[str, float]] = (),
+    fold: bool = True,
 ) -> list[Role]:
     """Return the roles of the GPU nodes *ranks* in a step of *network*; without *fold* each rank is one.
+
+    *stragglers* play roles of their own.
 
     Raises InputError where a device lacks a figure that the step needs.
     """
     found: dict[object, list[int]] = {}
+    paces = [pace_of(places.machine, node, stragglers) for node in ranks]
     for rank, node in enumerate(ranks):
-        found.setdefault(places.place(node).device if fold else rank, []).append(node)
+        found.setdefault((places.place(node).device, paces[rank]) if fold else rank, []).append(node)
     priced = {id(place.device): place for nodes in found.values() for place in (places.place(nodes[0]),)}
     issues = {key: issues_of(place.device, network, options) for key, place in priced.items()}
     roles = []
     for nodes in found.values():
         place = places.place(nodes[0])
-        roles.append(Role(place, nodes[0], len(nodes), issues[id(place.device)]))
+        pace = pace_of(places.machine, nodes[0], stragglers)
+        roles.append(Role(place, nodes[0], len(nodes), issues[id(place.device)], pace))
     return roles

@@ -40,7 +40,7 @@ class Worker:
     issue that waits begins on the host when the device is done with all before it.  Of a *captured* step one call
     launches all, and the host looks at nothing.  *loads*: kernels use multiprocessors and memory of the device, so
     that what runs beside them slows them; *pace*: they take so many times as long as on a device of the mean.
-    *prefix* tells the streams of several workers apart.
+    *prefix* tells the streams of several workers apart; *host_stream* is one that they share.
     """
 
     def __init__(
@@ -53,14 +53,17 @@ class Worker:
         loads: bool = False,
         pace: float = 1.0,
         prefix: str = "",
+        host_stream: str = "",
     ) -> None:
         self._builder = builder
         self._place = place
         self._captured = captured
         self._prefix = prefix
         self._pace = pace
-        self._node = machine.nodes[machine.index_of[place.name]] if loads and isinstance(place.device, Gpu) else None
+        self._node = machine.node(place.name) if loads and isinstance(place.device, Gpu) else None
         self._launched: tuple[int, ...] = ()
+        self.host_stream = host_stream or f"{prefix}host"
+        self.waits_once: tuple[int, ...] = ()  # what the next kernel waits for besides
         self.last: tuple[int, ...] = ()  # the last activity of the device
 
     def issue(self, issue: Issue, *, after: Sequence[int] = (), micro_batch: int = 0, share: float = 1.0) -> int:
@@ -78,11 +81,12 @@ class Worker:
                 place,
                 share * self._pace * issue.device_s,
                 stream=f"{self._prefix}compute",
-                after=(*self._issued(issue, micro_batch), *after),
+                after=(*self.launch(issue, micro_batch), *self.waits_once, *after),
                 loads=self._loads(issue),
                 about=Issued(issue, micro_batch, on_host=False),
             )
         self.last = (number,)
+        self.waits_once = ()
         return number
 
     def go_on(self, activities: Mapping[str, int]) -> None:
@@ -92,9 +96,9 @@ class Worker:
             if number is not None:
                 self.last = (number,)
 
-    def _issued(self, issue: Issue, micro_batch: int) -> tuple[int, ...]:
-        """Add what the host does for *issue*; return what its kernels wait for."""
-        stream, host = f"{self._prefix}host", self._place.host
+    def launch(self, issue: Issue, micro_batch: int = 0) -> tuple[int, ...]:
+        """Add what the host does for *issue*; return what its kernels, or its exchange, wait for."""
+        stream, host = self.host_stream, self._place.host
         if self._captured:
             if not self._launched:
                 launch_s = graph_launch_time(self._place.device)

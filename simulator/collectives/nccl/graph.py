@@ -6,7 +6,7 @@ figure, and the communicator gets twice the channels.
 
 Readings, where the rules leave room:
 
-* Equal machines, and equal choices of GPUs on them, are searched once.
+* Machines are equal; equal choices of GPUs on them are searched once.
 * GPUs of other makers, or of unknown capability, are searched and tuned as an A100 would be with
   links as fast as theirs reach; RCCL has tables of its own.
 * The latency that a network plugin states is the NIC part's ``plugin_latency``.
@@ -24,7 +24,7 @@ from simulator.collectives.nccl.paths import capability, cpu_kind, see
 from simulator.collectives.nccl.search import Found, Search
 from simulator.collectives.nccl.tables import CpuKind
 from simulator.collectives.nccl.tuning import CommGraph
-from simulator.network.machine import Machine, Node
+from simulator.network.machine import Node
 from simulator.topology.parts import NicPart
 
 __all__ = ["comm_graph"]
@@ -38,27 +38,23 @@ def comm_graph(group: Communicator) -> CommGraph:
 def _searched(group: Communicator) -> CommGraph:
     machine = group.machine
     hosts = group.by_host()
-    gpus = [machine.nodes[node] for node in group.ranks]
-    capabilities = [capability(gpu) for gpu in gpus]
+    alike: dict[int, dict[tuple[int, ...], None]] = {}  # by the first of equal hosts: GPUs as there
+    for host, ranks in hosts.items():
+        run = machine.run(host)
+        further = run.node_of(host) - run.node
+        alike.setdefault(run.first, {})[tuple([group.ranks[rank] - further for rank in ranks])] = None
+    nodes_of = {host: machine.nodes_of(host) for host in alike}
+    nodes = [node for own in nodes_of.values() for node in own]
+    picked = {gpu for sets in alike.values() for gpus in sets for gpu in gpus}
+    capabilities = [capability(machine.nodes[gpu]) for gpu in picked]
     lowest = min(capabilities)
     several = len(hosts) > 1
-    by_host: dict[int, list[Node]] = {}
-    for node in machine.nodes:
-        by_host.setdefault(node.host, []).append(node)
-
-    searched: dict[object, Found] = {}
-    found: list[Found] = []
-    n_nets: list[int] = []
-    for host, ranks in hosts.items():
-        local = tuple(group.ranks[rank] for rank in ranks)
-        key = _signature(machine, by_host[host], local)
-        if key not in searched:
-            searched[key] = Search(see(machine, by_host[host], local, network=several), lowest, several).found()
-        found.append(searched[key])
-        n_nets.append(sum(node.kind == "nic" for node in by_host[host]))
-
-    agreed = _agreed(found)
-    kinds = {cpu_kind(node) for host in hosts for node in by_host[host] if node.kind == "cpu"}
+    searched = []
+    for host, sets in alike.items():
+        for gpus in sets:
+            searched.append(Search(see(machine, nodes_of[host], gpus, network=several), lowest, several).found())
+    agreed = _agreed(searched)
+    kinds = {cpu_kind(node) for node in nodes if node.kind == "cpu"}
     cpu: CpuKind = kinds.pop() if len(kinds) == 1 else "mixed" if kinds else "other"
     channels = min(2 * agreed.n_channels, t.MAX_CHANNELS)
     if lowest >= 90 and several and agreed.speed > 45 and channels < 16:
@@ -76,27 +72,15 @@ def _searched(group: Communicator) -> CommGraph:
         compute_capability_max=max(capabilities),
         cpu=cpu,
         comm_channels=channels,
-        nic_latency_us=_stated_latency_us(machine) if several else 0.0,
-        nics_per_node=min(n_nets) if several else 0,
-        has_nvlink_switch=any(node.kind == "nvlink-switch" for host in hosts for node in by_host[host]),
+        nic_latency_us=_stated_latency_us(nodes) if several else 0.0,
+        nics_per_node=min(sum(node.kind == "nic" for node in each) for each in nodes_of.values()) if several else 0,
+        has_nvlink_switch=any(node.kind == "nvlink-switch" for node in nodes),
         same_channels=agreed.same,
         tree_bw_intra_GBps=agreed.tree_intra if several else None,
         nvls_channels=heads,
         nvls_bw_intra_GBps=nvls_intra,
         nvls_bw_inter_GBps=nvls_inter,
     )
-
-
-def _signature(machine: Machine, nodes: list[Node], local: tuple[int, ...]) -> object:
-    """Return what two machines have in common if the search finds the same on both."""
-    place = {node.index: i for i, node in enumerate(nodes)}
-    links = tuple(
-        (place[link.src], place[link.dst], link.kind, link.nominal_Bps, link.bandwidth_Bps, link.count)
-        for node in nodes
-        for link in machine.outgoing[node.index]
-        if link.dst in place
-    )
-    return tuple((node.kind, id(node.part)) for node in nodes), links, tuple(place[gpu] for gpu in local)
 
 
 def _agreed(found: Sequence[Found]) -> Found:
@@ -113,6 +97,6 @@ def _agreed(found: Sequence[Found]) -> Found:
     )
 
 
-def _stated_latency_us(machine: Machine) -> float:
-    stated = (node.part.plugin_latency for node in machine.nodes if isinstance(node.part, NicPart))
+def _stated_latency_us(nodes: Sequence[Node]) -> float:
+    stated = (node.part.plugin_latency for node in nodes if isinstance(node.part, NicPart))
     return 1e6 * max(stated, default=0.0)

@@ -7,7 +7,6 @@ hops work at once, and ahead of that lies the way of the first chunk, whose late
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 from simulator.collectives.algorithms.binary_tree import two_trees
@@ -16,7 +15,7 @@ from simulator.collectives.nccl.cost import Costs, ProtocolCost
 from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.search.rings import FoundRing
 from simulator.collectives.search.trees import FoundTree
-from simulator.network.route import Route, route_along
+from simulator.network.route import Copied, Route, route_along
 from simulator.plan.plan import Flow, PlanBuilder
 from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, GpuPart
 from simulator.units import format_bandwidth
@@ -43,6 +42,8 @@ class KernelPlanner:
         self._channels: list[tuple[str, list[Flow], int, ProtocolCost]] = []  # stream, flows, rounds
         self._pace = max(costs.pace(request.machine.nodes[rank].part) for rank in request.ranks)
         self._own_s = 0.0  # the rank's own part, once through its memory
+        self._to_switches: dict[int, list[tuple[Copied, ...]]] = {}  # by GPU of the first equal host
+        self._known_shares: dict[tuple[bool, bool, float], dict[str, float]] = {}
         self._first = 0.0  # share of the bytes that fill the pipeline
 
     # -- kernels -------------------------------------------------------------------
@@ -192,14 +193,15 @@ class KernelPlanner:
         each flow keeps to the rate that ends it just then.  The threads that drive a GPU's links also
         move its own part, and fill the pipeline first.
         """
-        links = self.request.machine.links
+        links = self.request.machine.alike
         needed_s: dict[int, float] = {}
         for _, flows, repeat, cost in self._channels:
             for flow in flows:
+                shares = self._shares(flow.route, cost)
+                sent = flow.wire_bytes
                 for index, carried in flow.route.links:
-                    at_full_s = flow.wire_bytes * carried * repeat / links[index].bandwidth_Bps
-                    share = self._share(links[index].kind, flow.route, cost)
-                    needed_s[index] = needed_s.get(index, 0.0) + at_full_s / share
+                    at_full_s = sent * carried * repeat / links[index].bandwidth_Bps
+                    needed_s[index] = needed_s.get(index, 0.0) + at_full_s / shares.get(links[index].kind, 1.0)
         first = self._channels[0][3]
         for index in needed_s:
             if links[index].kind in GPU_LINKS:
@@ -209,9 +211,10 @@ class KernelPlanner:
         for stream, flows, repeat, _ in self._channels:
             capped = []
             for flow in flows:
-                longest_s = max((needed_s[index] for index, _ in flow.route.links), default=0.0)
+                longest_s = max([needed_s[index] for index, _ in flow.route.links], default=0.0)
                 rate = flow.wire_bytes * repeat / longest_s if longest_s > 0 else float("inf")
-                capped.append(replace(flow, cap_Bps=min(flow.cap_Bps, rate)))
+                cap = min(flow.cap_Bps, rate)
+                capped.append(Flow(flow.route, flow.bytes, flow.count, flow.overhead, cap, flow.latency_s))
             self.builder.transfer(self.request.collective, capped, stream=stream, after=after, repeat=repeat)
 
     def _note_bound(self, needed_s: dict[int, float]) -> None:
@@ -233,16 +236,16 @@ class KernelPlanner:
             reached = f"{format_bandwidth(share * link.bandwidth_Bps)}, {share:.0%} of what the link carries"
             self.builder.notes.append(f"{link.name} bounds it at {reached}: as much as NCCL reaches there")
 
-    def _share(self, kind: str, route: Route, cost: ProtocolCost) -> float:
-        """Return which part of a link of that kind the flows of a kernel use."""
-        if kind in GPU_LINKS:
-            return cost.share
-        if kind == "pcie" and route.path_class != "net":
-            return self.costs.shared.pcie_share
-        if kind in NETWORK_LINKS:
+    def _shares(self, route: Route, cost: ProtocolCost) -> dict[str, float]:
+        """Return which part of a link of each kind the flows of a kernel use on *route*; all of any other."""
+        over_network, direct = route.path_class == "net", route.transport == "network"
+        key = over_network, direct, cost.share
+        if key not in self._known_shares:
             shared = self.costs.shared
-            return shared.network_share if route.transport == "network" else shared.staged_share
-        return 1.0
+            net = shared.network_share if direct else shared.staged_share
+            shares = {"pcie": 1.0 if over_network else shared.pcie_share}
+            self._known_shares[key] = shares | dict.fromkeys(NETWORK_LINKS, net) | dict.fromkeys(GPU_LINKS, cost.share)
+        return self._known_shares[key]
 
     def _way_s(self, routes: Sequence[Route], hops: int, net_hops: int, cost: ProtocolCost) -> float:
         """Return how long the first chunk takes over so many hops of either kind, the routes' latency included."""
@@ -283,14 +286,17 @@ class KernelPlanner:
     def _switch_links(self, gpu: int) -> list[tuple[Route, Route]]:
         """Return the ways from a GPU to its NVLink switches and back."""
         machine = self.request.machine
-        found = []
-        for link in machine.outgoing[gpu]:
-            if machine.nodes[link.dst].kind == "nvlink-switch":
-                back = machine.reverse(link)
-                found.append((route_along(machine, [link], "nvl", "nvls"), route_along(machine, [back], "nvl", "nvls")))
-        if not found:
+        run, host, own = machine.locate(gpu)
+        first = run.node + own
+        if first not in self._to_switches:
+            links = [link for link in machine.outgoing[first] if machine.nodes[link.dst].kind == "nvlink-switch"]
+            self._to_switches[first] = [
+                tuple(Copied(machine, route_along(machine, [way], "nvl", "nvls")) for way in (up, machine.reverse(up)))
+                for up in links
+            ]
+        if not self._to_switches[first]:
             raise Unsuitable("NVLS needs an NVLink switch")
-        return found
+        return [(up.at(host), down.at(host)) for up, down in self._to_switches[first]]
 
 
 def _between(heads: Sequence[int], n_bytes: float) -> tuple[list[tuple[int, int, float]], int]:

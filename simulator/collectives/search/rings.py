@@ -77,11 +77,26 @@ def _routes(group: Communicator, order: Sequence[int]) -> tuple[Route, ...]:
     return tuple(group.router.route(a, b) for a, b in zip(nodes, nodes[1:] + nodes[:1], strict=True))
 
 
-def round_rates(group: Communicator, rings: Sequence[Sequence[Route]]) -> list[float]:
-    """Return the rate of the slowest hop of each ring when all hops of all rings run at once."""
-    loads = [route.loads for ring in rings for route in ring]
+def round_rates(group: Communicator, rings: Sequence[Sequence[Route]], laps: int = 1) -> list[float]:
+    """Return the rate of the slowest hop of each ring when all hops of all rings run at once.
+
+    Where rings go through so many equal hosts in *laps* that are alike, what one lap loads on any host stands for what
+    all load on the first, and what all load on the network is as often as much: max-min fair shares are the same.
+    """
+    ways = [route for ring in rings for route in ring[: len(ring) // laps]]
+    loads = [route.loads if laps == 1 else _on_first_host(group, route, laps) for route in ways]
     rates = iter(fair_rates(loads, [float("inf")] * len(loads), group.machine.capacity_Bps))
-    return [min(next(rates) for _ in ring) for ring in rings]
+    return [min(next(rates) for _ in ring[: len(ring) // laps]) for ring in rings]
+
+
+def _on_first_host(group: Communicator, route: Route, laps: int) -> list[tuple[int, float]]:
+    copies = group.machine.resource_copies
+    found = []
+    for resource, share in route.loads:
+        host, stride = copies.host(resource), copies.stride(resource)
+        before = host - group.machine.like(host) if stride else 0
+        found.append((resource - before * stride, share if stride else laps * share))
+    return found
 
 
 def _turned(
@@ -89,13 +104,17 @@ def _turned(
     orders: Sequence[tuple[tuple[int, ...], str]],
     both_directions: bool,
     known: Sequence[tuple[Route, ...]] | None,
+    laps: int = 1,
 ) -> list[FoundRing]:
-    """Return the rings of *orders* (and their reverses), each with the rate that it gets beside the others."""
+    """Return the rings of *orders* (and their reverses), each with the rate that it gets beside the others.
+
+    *laps*: as :func:`round_rates` has it.
+    """
     listed = [(order, kind, known[i] if known else _routes(group, order)) for i, (order, kind) in enumerate(orders)]
     if both_directions and group.n_ranks > 2:
         reverses = [(order[:1] + order[:0:-1], kind) for order, kind in orders]
         listed += [(order, kind, _routes(group, order)) for order, kind in reverses]
-    rates = round_rates(group, [routes for _, _, routes in listed])
+    rates = round_rates(group, [routes for _, _, routes in listed], laps)
     return [FoundRing(order, rate, routes, kind) for (order, kind, routes), rate in zip(listed, rates, strict=True)]
 
 
@@ -270,22 +289,20 @@ def _cycles(nodes: tuple[int, ...], graph: LinkGraph, n_relays: int) -> list[lis
 
 def _across(group: Communicator, hosts: dict[int, list[int]], both_directions: bool) -> list[FoundRing]:
     """Return one ring for each NIC that a machine's GPUs are near to."""
-    chains: list[list[list[int]]] = []  # by host: the chain of each ring
-    first = next(iter(hosts.values()))
-    shared = _chains(group, first)
-    same = all(len(ranks) == len(first) for ranks in hosts.values())
-    local = {node: i for i, node in enumerate(group.machine.gpus_of(group.machine.nodes[group.ranks[first[0]]].host))}
-    picked = [local[group.ranks[r]] for r in first]
+    known: dict[tuple[int, ...], list[list[int]]] = {}  # by GPUs of equal hosts: each ring's chain, as places in them
+    chains: list[list[list[int]]] = []
     for host, ranks in hosts.items():
-        own = group.machine.gpus_of(host)
-        if same and [own.index(group.ranks[r]) for r in ranks] == picked and len(own) == len(local):
-            place = dict(zip(first, ranks, strict=True))  # equal machines: the same chains
-            chains.append([[place[r] for r in chain] for chain in shared])
-        else:
-            chains.append(_chains(group, ranks))
+        run = group.machine.run(host)
+        first = run.node_of(host)
+        picked = (run.first, *(group.ranks[rank] - first for rank in ranks))
+        if picked not in known:
+            place = {rank: i for i, rank in enumerate(ranks)}
+            known[picked] = [[place[rank] for rank in chain] for chain in _chains(group, ranks)]
+        chains.append([[ranks[i] for i in chain] for chain in known[picked]])
     n_rings = min(len(c) for c in chains)
     orders = [tuple(rank for host in chains for rank in host[k]) for k in range(n_rings)]
-    return _turned(group, [(order, "network") for order in orders], both_directions, None)
+    laps = len(hosts) if len(known) == 1 else 1
+    return _turned(group, [(order, "network") for order in orders], both_directions, None, laps)
 
 
 def _chains(group: Communicator, ranks: list[int]) -> list[list[int]]:

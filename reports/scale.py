@@ -1,0 +1,109 @@
+"""One figure for a curve of scaling: samples a second over devices, and where the time of a step goes."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from reports.file import figure_file
+from reports.machine import BEST, INK
+from simulator.results.columns import percent
+from simulator.results.shares import SHARE_WORDS, shares_of
+from simulator.results.words import MODE_WORDS, precision_words
+from simulator.search.scaling import Curve
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["draw_curve"]
+
+# Okabe and Ito's colours, told apart by the colour-blind too; grey for waiting.
+_COLOURS = {
+    "computing": "#0072b2",
+    "slowest": "#56b4e9",
+    "update": "#009e73",
+    "host": "#b4bcc4",
+    "tensor": "#e69f00",
+    "context": "#f0e442",
+    "expert": "#cc79a7",
+    "data": "#d55e00",
+    "fill": "#7a5195",
+}
+_MOST_TICKS = 12
+
+
+def draw_curve(curve: Curve, kind: str) -> bytes:
+    """Return a figure of *curve* as a file of *kind*: svg, png or pdf."""
+    return figure_file(lambda: _figure(curve), kind)
+
+
+def _figure(curve: Curve) -> Figure:
+    first, last = curve.results[0], curve.results[-1]
+    figure = Figure(figsize=(9.5, 6.4))
+    step = first.step
+    which = "weak" if curve.is_weak else "strong"
+    head = f"{MODE_WORDS[step.options.mode]} of {step.workload} on {last.machine}, {which} scaling, "
+    head += f"{precision_words(step)}, {last.way}"
+    figure.text(0.02, 0.98, "\n".join(textwrap.wrap(head[0].upper() + head[1:], 95)), fontsize=11.5,
+                fontweight="bold", va="top")  # fmt: skip
+    _draw_rate(figure.add_axes((0.09, 0.47, 0.66, 0.42)), curve)
+    _draw_shares(figure.add_axes((0.09, 0.09, 0.66, 0.28)), curve)
+    return figure
+
+
+def _draw_rate(axes: Axes, curve: Curve) -> None:
+    """Draw samples a second with the median error of such steps, against what the first point promises."""
+    counts = [result.device_count for result in curve.results]
+    rates = [result.throughput for result in curve.results]
+    trust = curve.results[-1].trust
+    ideal = [rates[0] * count / counts[0] for count in counts]
+    axes.plot(counts, ideal, "--", color=INK, linewidth=0.8, label="as the first")
+    if trust is not None:
+        low, high = ([rate / (1 + way * trust.median) for rate in rates] for way in (1, -1))
+        label = f"half of {trust.rows} measured\nsteps were within {100 * trust.median:.0f} %"
+        axes.fill_between(counts, low, high, color=BEST, alpha=0.2, linewidth=0, label=label)
+    axes.plot(counts, rates, "o-", color=BEST, markersize=4, label="simulated")
+    for count, rate, efficiency in zip(counts, rates, curve.efficiency, strict=True):
+        if len(counts) <= _MOST_TICKS:
+            axes.annotate(percent(efficiency), (count, rate), (5, -10), textcoords="offset points", fontsize=8)
+    knee = curve.knee
+    if knee is not None:
+        axes.axvspan(knee.before, knee.after, color="#d55e00", alpha=0.1, linewidth=0)
+        text = "\n".join(textwrap.wrap(f"bends at {knee.after:,}: {knee.cause}", 26))
+        axes.text(1.03, 0.05, text, transform=axes.transAxes, fontsize=8.5, va="bottom", color="#a04000")
+    axes.set_yscale("log", base=2)
+    axes.set_ylabel(f"{curve.results[0].step.sample} a second")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}"))
+    axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), fontsize=8.5, frameon=False)
+    _mark_counts(axes, counts)
+
+
+def _draw_shares(axes: Axes, curve: Curve) -> None:
+    """Draw what each device does with its time, as shares of the step."""
+    counts = [result.device_count for result in curve.results]
+    found = [{s.name: s.seconds / r.step_time_s for s in shares_of(r)} for r in curve.results]
+    names = [name for name in _COLOURS if any(shares.get(name, 0.0) >= 0.005 for shares in found)]
+    heights = [[100 * shares.get(name, 0.0) for shares in found] for name in names]
+    words = [SHARE_WORDS[name].replace("-parallel exchange", " exchange") for name in names]
+    if len(counts) > 1:
+        axes.stackplot(counts, heights, labels=words, colors=[_COLOURS[name] for name in names])
+    axes.set_ylim(0, 100)
+    axes.set_ylabel("of the step, %")
+    axes.set_xlabel("GPUs")
+    handles, labels = axes.get_legend_handles_labels()
+    axes.legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(1.02, 1.0), fontsize=8.5, frameon=False)
+    _mark_counts(axes, counts)
+
+
+def _mark_counts(axes: Axes, counts: list[int]) -> None:
+    shown = counts if len(counts) <= _MOST_TICKS else counts[:: -(-len(counts) // _MOST_TICKS)]
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(FixedLocator(shown))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.tick_params(labelsize=8.5)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)

@@ -1,0 +1,44 @@
+"""What checkpoints and failures make of a run of equal steps: :func:`with_checkpoints`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from simulator.errors import InputError
+from simulator.questions.disk import DiskQuestion
+
+if TYPE_CHECKING:
+    from simulator.api.session import Session
+    from simulator.results.training import TrainingResult
+
+__all__ = ["with_checkpoints"]
+
+
+def with_checkpoints(session: Session, result: TrainingResult) -> TrainingResult:
+    """Return *result* with the checkpoints that its question asks about.
+
+    A checkpoint is the parameters and what the optimiser keeps, once, on the first disk of the first node.  Raises
+    InputError where that disk has no rate.
+    """
+    from simulator.results.checkpoints import Checkpoints, best_interval_s
+    from simulator.step.memory import memory_need
+
+    asked = result.question.checkpoints
+    if asked is None:
+        return result
+    write_s = asked.write_s
+    if write_s is None:
+        question = result.question
+        device = session.device(question.where, question.device, question.threads)
+        need = memory_need(session.network(question), question.options, device)  # as one device would have all of it
+        n_bytes = need.parameters_bytes + need.optimizer_bytes
+        disk = DiskQuestion(where=result.question.where, kind="write_sequential", block_bytes=n_bytes)
+        try:
+            write_s = session.time_s(disk)
+        except InputError as error:
+            raise InputError(f"--mtbf: {error}; or say how long a checkpoint takes, --checkpoint-time 30s") from None
+    best_s = best_interval_s(write_s, asked.mtbf_s)
+    steps = asked.every_steps or max(1, round(best_s / result.step_time_s))
+    found = Checkpoints(result.step_time_s, steps, write_s, asked.restart_s, asked.mtbf_s)
+    return replace(result, checkpoints=found)

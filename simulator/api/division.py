@@ -1,0 +1,83 @@
+"""A batch that unlike devices share: :func:`run_divided`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache, partial
+from typing import TYPE_CHECKING
+
+from simulator.collectives.communicator import Communicator
+from simulator.errors import InputError
+from simulator.questions.layout import REPLICAS
+from simulator.questions.step import StepQuestion
+from simulator.workload.network import Network
+
+if TYPE_CHECKING:
+    from simulator.collectives.request import Strategy
+    from simulator.places import Place, Places
+    from simulator.results.training import TrainingResult
+
+__all__ = ["run_divided"]
+
+
+def run_divided(
+    places: Places,
+    build: Callable[[int], Network],
+    question: StepQuestion,
+    group: Communicator,
+    strategy: Strategy,
+) -> TrainingResult:
+    """Return the step in which the GPUs of *group* and the CPUs of the question share ``batch`` samples for each GPU.
+
+    Each gets as many as let all finish together, computing alone.  Raises Unsuitable, InputError.
+    """
+    from simulator.api.steps import alone_timeline, run_together
+    from simulator.collectives.request import Unsuitable
+    from simulator.step.issue import issues_of
+    from simulator.training.division import divide
+    from simulator.training.roles import Role
+    from simulator.training.stragglers import check_stragglers, pace_of
+
+    machine = places.machine
+    if not question.layout.on(group.n_ranks).has_replicas:
+        raise Unsuitable(f"a batch is divided over whole replicas, and {question.layout.words} has none such")
+    question = replace(question, layout=REPLICAS)  # with CPUs, and without those that would be last
+    check_stragglers(machine, group.ranks, question.stragglers)
+    helpers = [places.find(name) for name in question.helpers]
+    for name, place in zip(question.helpers, helpers, strict=True):
+        if place.name != place.host or machine.find(place.name) is None:
+            raise InputError(f"--divide {name}: is no CPU that could help")
+    if helpers and question.strategy == "nccl":
+        raise Unsuitable("NCCL moves between GPUs, and a CPU takes part; --strategy ring, for example")
+    members: list[tuple[int, Place]] = [(node, places.place(node)) for node in group.ranks]
+    members += [(machine.node(place.name).index, place) for place in helpers]
+
+    @cache
+    def time_s(place: Place, pace: float, samples: int) -> float:
+        slow = ((place.name, pace),) if pace != 1.0 else ()
+        own = replace(question, stragglers=slow, micro_batches=1)
+        return alone_timeline(machine, place, build(samples), own).end_s
+
+    paces = [pace_of(machine, node, question.stragglers) for node, _ in members]
+    first: dict[object, Place] = {}  # of equal devices one is asked
+    asked = [first.setdefault((id(place.device), pace), place) for (_, place), pace in zip(members, paces, strict=True)]
+    total = question.batch * group.n_ranks
+    times = [partial(time_s, place, pace) for place, pace in zip(asked, paces, strict=True)]
+    shares = divide(times, total)
+    working = [i for i, share in enumerate(shares) if share]
+    roles: dict[object, Role] = {}
+    for i in working:
+        node, place = members[i]
+        key = id(place.device), paces[i], shares[i]
+        if key in roles:
+            roles[key] = replace(roles[key], count=roles[key].count + 1)
+        else:
+            own = build(shares[i])
+            roles[key] = Role(place, node, 1, issues_of(place.device, own, question.options), paces[i], own)
+    together = Communicator(machine, [members[i][0] for i in working], group.router)
+    if together.n_ranks < 2:
+        raise Unsuitable(f"{members[working[0]][1].name} is done sooner alone than with the others; --device it")
+    found = run_together(places, build(question.batch), question, together, strategy, roles=list(roles.values()))
+    divided = tuple((members[i][1].name, members[i][1].part, shares[i]) for i in range(len(members)))
+    return replace(found, shares=divided)

@@ -1,0 +1,280 @@
+"""A step of a network whose layers are divided among pipeline stages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from simulator.collectives.bundle import Bundle
+from simulator.engine.executor import alone, execute
+from simulator.engine.timeline import Timeline
+from simulator.errors import InputError
+from simulator.network.machine import Machine
+from simulator.plan.plan import Fragment, Resource, Work
+from simulator.step.issue import Part, issues_of, weights_s
+from simulator.step.precision import storage_of
+from simulator.training.data_parallel import gradient_bytes
+from simulator.training.pipeline import Chunk, Priced, StageWork, plan_chunk, plan_pipeline
+from simulator.training.placement import Placement
+from simulator.training.roles import Role
+from simulator.training.stragglers import check_stragglers, pace_of
+from simulator.workload.collective import Collective
+from simulator.workload.network import Network
+from simulator.workload.precision import ELEMENT_BYTES
+from simulator.workload.split.experts import expert_parameters
+from simulator.workload.split.stages import Stage, stages_of
+
+if TYPE_CHECKING:
+    from simulator.collectives.request import Strategy
+    from simulator.places import Places
+    from simulator.questions.step import StepQuestion
+    from simulator.results.streams import StreamUse
+
+__all__ = ["PipelineRun", "run_pipeline"]
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRun:
+    """Stages, when a step of them happens, and by stage what a micro-batch waits for within its passes.
+
+    ``largest`` is the sum of gradients that takes longest.
+    """
+
+    stages: tuple[StageWork, ...]
+    timeline: Timeline
+    within: tuple[dict[str, StreamUse], ...]
+    largest: Fragment | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Priced:
+    chunk: Chunk
+    uses: dict[str, StreamUse]
+
+
+def run_pipeline(
+    places: Places,
+    network: Network,
+    question: StepQuestion,
+    placement: Placement,
+    strategy: str | Strategy,
+    layer_strategy: str | Strategy,
+    *,
+    fold: bool = True,
+) -> PipelineRun:
+    """Return a step of *network* (what all stages of one rank compute); raises InputError or Unsuitable."""
+    layout = placement.layout
+    if layout.zero == 3:
+        why = "a stage needs its parameters in every pass; zero=1 or zero=2 goes with pp"
+        raise InputError(f"--parallel: fsdp does not go with pp={layout.pp}: {why}")
+    parts = stages_of(network, layout.pp * layout.vp)
+    priced: dict[object, _Priced] = {}
+    updates: dict[object, tuple[Role, float]] = {}
+    wholes: dict[object, Network] = {}
+    element = ELEMENT_BYTES[storage_of(question.options.precision)]
+    shared = parts[0].shared_elements * gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
+    sends = _Prices(places.machine, layer_strategy)
+    paces = _paces(places, question, placement)
+    stages, within = [], []
+    for number in range(layout.pp):
+        mine = parts[number :: layout.pp]
+        ranks = placement.stage_ranks(number)
+        place = places.place(placement.group.ranks[placement.rank(pp=number)])
+        role = Role(place, placement.group.ranks[placement.rank(pp=number)], len(ranks), (), paces[number])
+        found = []
+        for part in mine:
+            key = place.device, role.pace, _shape(part.network)
+            if key not in priced:
+                priced[key] = _price(places, role, part.network, question, placement, layer_strategy, fold=fold)
+            found.append(priced[key])
+        whole = _joined(mine)
+        key = place.device, role.pace, _shape(whole)
+        if key not in updates:
+            updates[key] = _update(places, role, whole, question, placement, layer_strategy)
+            wholes[key] = whole
+        issues = updates[key][0].issues
+        work = StageWork(
+            role=replace(role, issues=issues),
+            network=wholes[key],  # one object for stages that do the same, so that what is found of it is found once
+            chunks=tuple(each.chunk for each in found),
+            received_s=tuple(_received_s(sends, placement, number, part.received_elements * element) for part in mine),
+            received_bytes=tuple(float(part.received_elements * element) for part in mine),
+            shared_bytes=float(shared),
+            update_s=updates[key][1],
+            node=places.machine.nodes[role.node],
+        )
+        stages.append(work)
+        within.append(_summed([each.uses for each in found]))
+    prices = _Prices(places.machine, strategy)
+    plan = plan_pipeline(stages, question, placement, prices)
+    return PipelineRun(tuple(stages), execute(places.machine, plan, fold=fold), tuple(within), prices.largest)
+
+
+def _paces(places: Places, question: StepQuestion, placement: Placement) -> list[float]:
+    """Return of each stage the pace of its slowest rank, for which the others wait.
+
+    Raises InputError where ranks of a stage have unlike parts, or stages of different replicas are slow: one of them is
+    simulated and stands for all.
+    """
+    machine, layout, nodes = places.machine, placement.layout, placement.group.ranks
+    check_stragglers(machine, nodes, question.stragglers)
+    by_replica: list[list[float]] = []
+    for d in range(layout.dp or 1):
+        by_replica.append([])
+        for stage in range(layout.pp):
+            ranks = [placement.rank(tp=t, cp=c, dp=d, pp=stage) for t in range(layout.tp) for c in range(layout.cp)]
+            by_replica[d].append(max(pace_of(machine, nodes[rank], question.stragglers) for rank in ranks))
+    for stage in range(layout.pp):
+        parts = dict.fromkeys(machine.nodes[nodes[rank]].part_name for rank in placement.stage_ranks(stage))
+        if len(parts) > 1:
+            found = f"stage {stage} has {' and '.join(parts)}"
+            raise InputError(f"--parallel: the ranks of a pipeline stage have equal GPUs; {found}")
+    slowest = [max(paces) for paces in zip(*by_replica, strict=True)]
+    if slowest not in by_replica:
+        raise InputError("--straggler: in a pipeline, slow GPUs must all be of one of its replicas")
+    return slowest
+
+
+class _Prices:
+    """What collectives take by themselves; of bundles that lie alike the first stands for all."""
+
+    def __init__(self, machine: Machine, strategy: str | Strategy) -> None:
+        self._machine = machine
+        self._strategy = strategy
+        self._found: dict[object, Priced] = {}
+        self._largest_s = 0.0
+        self.largest: Fragment | None = None
+
+    def __call__(self, bundles: Sequence[Bundle], op: Collective, size_bytes: float) -> Priced:
+        key = tuple(bundle.lie for bundle in bundles), op, size_bytes
+        if key not in self._found:
+            self._found[key] = self._price(bundles, op, size_bytes)
+        return self._found[key]
+
+    def _price(self, bundles: Sequence[Bundle], op: Collective, size_bytes: float) -> Priced:
+        seconds, shares = 0.0, (0.0, 0.0)
+        for bundle in bundles:
+            on = bundle.groups[0].ranks[0]
+            fragment = bundle.collective(op, size_bytes, self._strategy, loads_on=[on])
+            alone_s = alone(self._machine, fragment).end_s
+            if alone_s > seconds:
+                held = sum(share for _, share in fragment.loads)
+                seconds, shares = alone_s, (held, sum(used_s for _, used_s in fragment.used_s) / alone_s)
+            if alone_s > self._largest_s:
+                self._largest_s, self.largest = alone_s, fragment
+        return Priced(seconds, shares)
+
+
+def _shape(network: Network) -> object:
+    """Return what two networks share that take equally long: their operators, and who reads which tensor."""
+    numbers: dict[int, int] = {}
+    layers = tuple(
+        (
+            layer.operator,
+            tuple(numbers.setdefault(tensor, len(numbers)) for tensor in (*layer.inputs, layer.output)),
+            len(layer.parameters),
+        )
+        for layer in network.layers
+    )
+    return layers, bool(network.trained_inputs)
+
+
+def _received_s(sends: _Prices, placement: Placement, stage: int, size_bytes: float) -> float:
+    """Return how long it takes until *size_bytes* are with all ranks of *stage* that split layers.
+
+    Each of those of the stage before has all of it and sends a part, which the others gather; with sequence parallelism
+    each has and needs a part only.
+    """
+    layout = placement.layout
+    if not size_bytes:
+        return 0.0
+    tp = 1 if layout.sp else layout.tp
+    pairs = placement.next_stage_pairs((stage - 1) % layout.pp)
+    seconds = sends(pairs, "send-recv", size_bytes / tp).seconds
+    if tp > 1:
+        seconds += sends(placement.layer_groups("tp", stage), "all-gather", size_bytes).seconds
+    return seconds
+
+
+def _joined(parts: Sequence[Stage]) -> Network:
+    """Return the parts of one stage as one network."""
+    first = parts[0].network
+    if len(parts) == 1:
+        return first
+    layers = tuple(layer for part in parts for layer in part.network.layers)
+    return replace(first, layers=layers, trained_inputs=frozenset(t for p in parts for t in p.network.trained_inputs))
+
+
+def _price(
+    places: Places,
+    role: Role,
+    network: Network,
+    question: StepQuestion,
+    placement: Placement,
+    layer_strategy: str | Strategy,
+    *,
+    fold: bool,
+) -> _Priced:
+    """Return what a part of the network takes for a micro-batch by itself."""
+    from simulator.results.streams import stream_uses
+
+    machine, device = places.machine, role.place.device
+    issues = tuple(issue for issue in issues_of(device, network, question.options) if issue.part != "update")
+    acting = replace(role, issues=issues)
+    seconds: dict[Part, float] = {}
+    loads: dict[Resource, float] = {}
+    uses = []
+    parts: tuple[Part, ...] = ("forward", "backward")
+    for part in parts:
+        timeline = execute(machine, plan_chunk(machine, acting, question, placement, layer_strategy, part), fold=fold)
+        seconds[part] = timeline.end_s
+        uses.append(stream_uses(timeline))
+        for task in timeline.plan.tasks:
+            for work in (part for part in task.parts if isinstance(part, Work)):
+                for resource, share in work.loads:
+                    loads[resource] = loads.get(resource, 0.0) + share * work.duration_s
+    whole_s = sum(seconds.values())
+    mean = tuple((resource, used_s / whole_s) for resource, used_s in loads.items() if whole_s > 0)
+    of_weights = weights_s(device, network, question.options) if question.layout.schedule == "zero-bubble" else 0.0
+    trained = [p for p in network.parameters if p.trained]
+    apart = expert_parameters(network) if placement.layout.ep > 1 else frozenset()
+    chunk = Chunk(
+        seconds["forward"],
+        seconds["backward"],
+        of_weights,
+        mean,
+        issues,
+        elements=network.parameter_count,
+        trained=sum(p.elements for p in trained),
+        experts=sum(p.elements for p in trained if p.name in apart),
+    )
+    return _Priced(chunk, _summed(uses))
+
+
+def _update(
+    places: Places,
+    role: Role,
+    network: Network,
+    question: StepQuestion,
+    placement: Placement,
+    layer_strategy: str | Strategy,
+) -> tuple[Role, float]:
+    """Return *role* with all issues of a stage, and what its update takes."""
+    issues = issues_of(role.place.device, network, question.options)
+    acting = replace(role, issues=issues)
+    plan = plan_chunk(places.machine, acting, question, placement, layer_strategy, "update")
+    return acting, execute(places.machine, plan).end_s
+
+
+def _summed(uses: Sequence[dict[str, StreamUse]]) -> dict[str, StreamUse]:
+    from simulator.results.streams import StreamUse
+
+    found: dict[str, StreamUse] = {}
+    for each in uses:
+        for stream, use in each.items():
+            total = found.setdefault(stream, StreamUse())
+            total.busy_s += use.busy_s
+            for other, waited_s in use.waits_s.items():
+                total.waits_s[other] = total.waits_s.get(other, 0.0) + waited_s
+    return found

@@ -1,0 +1,149 @@
+"""Steps through parameter servers, one after the other until they are steady: :func:`run_servers`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import ceil
+from typing import TYPE_CHECKING
+
+from simulator.collectives.communicator import Communicator
+from simulator.collectives.parameter_server import parameter_server
+from simulator.errors import InputError
+from simulator.questions.step import StepQuestion
+from simulator.workload.network import Network
+
+if TYPE_CHECKING:
+    from simulator.engine.timeline import Timeline
+    from simulator.places import Places
+    from simulator.results.training import TrainingResult
+    from simulator.training.teams import Team
+
+__all__ = ["run_servers", "server_timeline"]
+
+_FEW, _MOST = 5, 40  # steps
+_SAME = 1e-3  # relative: steps that take as long as the one before; who shares what changes a little
+
+
+def server_timeline(
+    places: Places, network: Network, question: StepQuestion, group: Communicator, *, fold: bool = True
+) -> tuple[list[Team], tuple[int, ...], Timeline, bool]:
+    """Return the teams, the servers, when several steps happen, and whether these have become steady.
+
+    Raises Unsuitable where there are fewer places than servers; InputError.
+    """
+    from simulator.engine.executor import execute
+    from simulator.results.servers import ends_of
+    from simulator.training.servers import plan_servers
+    from simulator.training.teams import servers_of, teams_of
+
+    strategy = parameter_server(question.strategy)
+    servers = servers_of(group, strategy.n_servers, strategy.places or question.servers)
+    teams = teams_of(places, group, network, question.options, servers, stragglers=question.stragglers, fold=fold)
+
+    def run(steps: Sequence[int]) -> tuple[Timeline, list[list[float]]]:
+        timeline = execute(group.machine, plan_servers(group, teams, servers, network, question, steps))
+        return timeline, ends_of(timeline, teams)
+
+    late = question.staleness
+    count = _FEW + (late or 0)
+    if count > _MOST:
+        raise InputError(f"--staleness {late}: from 0 to {_MOST - _FEW}, or async")
+    timeline, ends = run([count] * len(teams))
+    if late is None:
+        paces = [own[-1] - own[-2] for own in ends]
+        slowest = max(paces)
+        few = max(2, min(_FEW, int(_MOST * min(paces) / slowest)))
+        counts = [min(_MOST, ceil(few * slowest / pace)) for pace in paces]
+        timeline, ends = run(counts) if len(teams) > 1 else (timeline, ends)
+        return teams, servers, timeline, True
+    while not (steady := _steady(ends)) and count < _MOST:
+        count = min(_MOST, 2 * count)
+        timeline, ends = run([count] * len(teams))
+    return teams, servers, timeline, steady
+
+
+def _steady(ends: Sequence[Sequence[float]]) -> bool:
+    """Whether the last two steps of all took equally long."""
+    lengths = [own[-i] - own[-i - 1] for own in ends for i in (1, 2)]
+    return max(lengths) - min(lengths) <= _SAME * max(lengths)
+
+
+def run_servers(
+    places: Places, network: Network, question: StepQuestion, group: Communicator, *, fold: bool = True
+) -> TrainingResult:
+    """Return the steps of *network* that the ranks of *group* do through servers; raises as :func:`server_timeline`."""
+    from simulator.api.steps import alone_s_of
+    from simulator.results.servers import one_step, server_run
+    from simulator.results.step import make_step_result
+    from simulator.results.training import DeviceMemory, server_result
+    from simulator.training.data_parallel import gradient_bytes
+    from simulator.training.memory import device_memory
+    from simulator.training.servers import pace_in
+
+    if question.options.cuda_graph:
+        raise InputError("--cuda-graph: parameters are pulled between the layers of a step, which is one graph")
+    machine = group.machine
+    teams, servers, timeline, steady = server_timeline(places, network, question, group, fold=fold)
+    run = server_run(timeline, teams, servers, staleness=question.staleness, is_steady=steady)
+    if question.lost is not None:
+        run = replace(run, lost_s=_lost_s(network, question, group, teams, servers, timeline, run.measured[0]))
+    roles = [role for team in teams for role in team.roles]
+    alone_s = {id(role): alone_s_of(machine, role, network, question.options, question.micro_batches) for role in roles}
+    slowest = max(range(len(teams)), key=lambda number: run.paces[number].period_s)
+    role = max(teams[slowest].roles, key=lambda each: alone_s[id(each)])
+    one = one_step(timeline, teams, slowest, run.measured[slowest])
+    layout = question.layout.on(group.n_ranks)
+    needs = {id(each): device_memory(network, question, each.place.device, layout) for each in roles}
+    memory = [DeviceMemory(each.place.part, each.count, needs[id(each)]) for each in roles]
+    step = make_step_result(
+        machine=machine.name,
+        place=role.place,
+        network=network,
+        options=question.options,
+        memory=needs[id(role)],
+        timeline=one,
+        prefix=f"{role.place.name}/" if len(roles) > 1 else "",
+        micro_batches=question.micro_batches,
+    )
+    step = replace(step, step_time_s=run.period_s)
+    element = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
+    pace = pace_in(question, teams, teams[slowest], role)
+    n_bytes = float(network.trained_count * element)
+    return server_result(question, run, step, memory, alone_s[id(role)], one, timeline, pace, n_bytes)
+
+
+def _lost_s(
+    network: Network,
+    question: StepQuestion,
+    group: Communicator,
+    teams: Sequence[Team],
+    servers: Sequence[int],
+    timeline: Timeline,
+    step: int,
+) -> float:
+    """Return by how much later all is done where a server is lost in *step* of what *timeline* shows.
+
+    Raises InputError where it is no server, or the only one; or where nodes do not wait for each other.
+    """
+    from simulator.engine.executor import execute
+    from simulator.results.servers import ends_of, loss_at
+    from simulator.training.servers import plan_servers
+
+    assert question.lost is not None
+    name, after_s = question.lost
+    names = [group.machine.nodes[server].name for server in servers]
+    if name not in names:
+        raise InputError(f"--lose {name}: no server stands there; they stand on {', '.join(names)}")
+    if len(names) == 1:
+        raise InputError(f"--lose {name}: is the only server, and no other could take over its keys")
+    if question.staleness != 0:
+        raise InputError(f"--lose {name}: is for --staleness 0, where all wait for all")
+    ends = ends_of(timeline, teams)
+    loss = loss_at(timeline, teams, step, names.index(name), after_s)
+    if loss.at_s >= min(own[-1] for own in ends):
+        raise InputError(f"--lose {name}: {after_s:g} s after the start of a step is after its end")
+    steps = [len(own) for own in ends]
+    plan = plan_servers(group, teams, servers, network, question, steps, loss)
+    later = ends_of(execute(group.machine, plan), teams)
+    return max(own[-1] for own in later) - max(own[-1] for own in ends)

@@ -1,0 +1,146 @@
+"""The options that say what is not as usual: slow devices and links, other jobs, where servers stand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from simulator.cli.options import parse_choice, parse_count, parse_list, refuse
+from simulator.cli.written import Written
+from simulator.collectives.servers import OWN, WORKERS
+from simulator.errors import InputError, one_line
+from simulator.questions.checkpoints import CheckpointQuestion
+from simulator.questions.where import Neighbour, SlowLink
+from simulator.units import parse_quantity
+
+__all__ = [
+    "parse_checkpoints",
+    "parse_divide",
+    "parse_loss",
+    "parse_neighbours",
+    "parse_servers",
+    "parse_slow_links",
+    "parse_staleness",
+    "parse_stragglers",
+]
+
+_MOST = 100.0
+ASYNC = "async"
+
+
+def parse_slow_links(text: str | None) -> tuple[SlowLink, ...]:
+    """Return the links that *text* says, with what is left of each: from 0 to 1."""
+
+    def one(word: str) -> SlowLink:
+        ends, factor = _times("--slow-link", word, "gpu0-gpu1:0.5x")
+        if factor > 1.0:
+            raise InputError(f"--slow-link {one_line(word, 60)}: from 0x, which is failed, to 1x")
+        return SlowLink(ends, factor)
+
+    return tuple(parse_list("--slow-link", text, one, "gpu0-gpu1:0.5x")) if text is not None else ()
+
+
+def parse_neighbours(text: str | None) -> tuple[Neighbour, ...]:
+    """Return the other jobs that *text* says."""
+
+    def one(word: str) -> Neighbour:
+        ends, _, rate = word.rpartition(":")
+        try:
+            return Neighbour(ends, parse_quantity(rate, "bandwidth", positive=True))
+        except ValueError as error:
+            raise InputError(f"--neighbour {one_line(word, 60)}: {error}") from None
+
+    return tuple(parse_list("--neighbour", text, one, "gpu0-gpu1:5GB/s")) if text is not None else ()
+
+
+def parse_stragglers(text: str | None) -> tuple[tuple[str, float], ...]:
+    """Return the slow devices that *text* says, and how many times as long each takes."""
+
+    def one(word: str) -> tuple[str, float]:
+        name, factor = _times("--straggler", word, "gpu3:1.5x")
+        if not 1.0 / _MOST <= factor <= _MOST:
+            raise InputError(f"--straggler {one_line(word, 60)}: from {1 / _MOST:g}x to {_MOST:g}x")
+        return name, factor
+
+    return tuple(parse_list("--straggler", text, one, "gpu3:1.5x")) if text is not None else ()
+
+
+def parse_servers(text: str | None, strategies: Sequence[str]) -> tuple[str, ...]:
+    """Return where servers stand."""
+    if text is None:
+        return ()
+    if not any(name.startswith("parameter-server") for name in strategies):
+        raise InputError("--servers: is for --strategy parameter-server")
+    places = tuple(parse_list("--servers", text, str, "node4.cpu0,node5.cpu0"))
+    if len(places) > 1 and {OWN, WORKERS}.intersection(places):
+        raise InputError(f"--servers {one_line(text, 60)}: own and workers stand alone")
+    return places
+
+
+def parse_staleness(text: str) -> int | None:
+    """Return how many steps a worker may be ahead; None where it waits for nobody."""
+    if text.strip().lower() == ASYNC:
+        return None
+    try:
+        number = parse_count("--staleness", text)
+    except InputError:
+        raise InputError(f"--staleness {one_line(text, 60)}: must be a whole number, or async") from None
+    if number < 0:
+        raise InputError(f"--staleness {number}: must be at least 0, or async")
+    return number
+
+
+def parse_checkpoints(written: Written) -> CheckpointQuestion | None:
+    """Return what is asked about failures and checkpoints."""
+    if written.mtbf is None:
+        others = {
+            "--checkpoint-every": written.checkpoint_every is not None,
+            "--checkpoint-time": written.checkpoint_time is not None,
+            "--restart-time": written.restart_time is not None,
+        }
+        refuse(others, "is about failures; add --mtbf, for example --mtbf 24h")
+        return None
+    every = None if written.checkpoint_every is None else parse_count("--checkpoint-every", written.checkpoint_every)
+    if every is not None and every < 1:
+        raise InputError(f"--checkpoint-every {every}: must be at least 1")
+    return CheckpointQuestion(
+        mtbf_s=_seconds("--mtbf", written.mtbf),
+        every_steps=every,
+        write_s=None if written.checkpoint_time is None else _seconds("--checkpoint-time", written.checkpoint_time),
+        restart_s=0.0 if written.restart_time is None else _seconds("--restart-time", written.restart_time),
+    )
+
+
+def parse_divide(text: str) -> tuple[bool, tuple[str, ...]]:
+    """Return whether a batch is divided so that all finish together, and which CPUs get a part of it."""
+    how, *helpers = (word.strip() for word in text.split(","))
+    if parse_choice("--divide", how, ("even", "best")) == "even":
+        if helpers:
+            raise InputError(f"--divide {one_line(text, 60)}: a CPU gets a part of what is divided best")
+        return False, ()
+    return True, tuple(helpers)
+
+
+def parse_loss(text: str | None) -> tuple[str, float] | None:
+    """Return which server is lost, and how long after the start of a step."""
+    if text is None:
+        return None
+    name, sign, time = text.strip().rpartition("@")
+    if not sign or not name:
+        raise InputError(f"--lose {one_line(text, 60)}: write for example node4.cpu0@100ms")
+    return name, _seconds("--lose", time)
+
+
+def _seconds(option: str, text: str) -> float:
+    try:
+        return parse_quantity(text, "time", positive=True)
+    except ValueError as error:
+        raise InputError(f"{option} {one_line(text, 60)}: {error}") from None
+
+
+def _times(option: str, word: str, example: str) -> tuple[str, float]:
+    """Return a name and a factor out of ``gpu3:1.5x``."""
+    match = re.fullmatch(r"(.+):\s*(\d{1,6}(?:\.\d{1,9})?)\s*x", word.strip(), re.ASCII | re.IGNORECASE)
+    if match is None:
+        raise InputError(f"{option} {one_line(word, 60)}: write for example {example}")
+    return match[1].strip(), float(match[2])

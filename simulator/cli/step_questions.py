@@ -1,0 +1,335 @@
+"""What the options of a step ask: :func:`ask_steps`, each machine and way a question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from simulator.api.session import Session
+from simulator.cli.circumstances import (
+    parse_checkpoints,
+    parse_divide,
+    parse_loss,
+    parse_servers,
+    parse_staleness,
+    parse_stragglers,
+)
+from simulator.cli.machines import find_machines
+from simulator.cli.options import (
+    WITHOUT_NCCL,
+    look_here,
+    parse_choice,
+    parse_count,
+    parse_gpus,
+    parse_list,
+    parse_software,
+    parse_strategies,
+    read_all,
+    refuse,
+)
+from simulator.cli.written import OVERLAP, Written
+from simulator.devices.predict import Device
+from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.network.machine import Machine
+from simulator.questions.calibration import Calibration
+from simulator.questions.layout import REPLICAS, Layout, parse_layout
+from simulator.questions.options import FRAMEWORKS, MODES, OPTIMIZERS, POLICIES, StepOptions
+from simulator.questions.step import BUCKET_BYTES, StepQuestion
+from simulator.questions.where import CPU_LIBRARIES, Where
+from simulator.step.precision import half_policy
+from simulator.units import parse_quantity
+
+__all__ = ["ask_steps", "read_calibrations"]
+
+_MAX_SIZE = 10**7
+
+
+def ask_steps(written: Written) -> tuple[Session, list[StepQuestion]]:
+    """Return what was asked, each machine and way a question, and a session that knows the machines.
+
+    Raises InputError.
+    """
+    look_here(written.workload)
+    session = Session()
+    machines, ways = read_all(lambda: find_machines(written, session), lambda: _ways(written))
+    session = session.calibrated(read_calibrations(written.calibration, [session.machine(w) for w in machines]))
+    return session, _questions(written, session, machines, ways)
+
+
+def _ways(written: Written) -> list[StepQuestion]:
+    """Return the ways to do the step, each strategy, parallelism and overlap, of no machine yet.
+
+    The batch is what was written, that of all devices together too.
+    """
+    whole = written.global_batch is not None
+
+    options, batch, micro_batches, micro_batch, threads, sizes, software, strategies, layouts, overlaps = read_all(
+        lambda: _options(written),
+        lambda: _size("--global-batch" if whole else "--batch", written.global_batch or written.batch or ""),
+        lambda: _size("--micro-batches", written.micro_batches),
+        lambda: _micro_batch(written),
+        lambda: None if written.threads is None else _size("--threads", written.threads),
+        lambda: tuple(_sizes(written).items()),
+        lambda: parse_software(written.nccl, parse_choice("--cpu-library", written.cpu_library, CPU_LIBRARIES)),
+        lambda: parse_strategies(written.strategy or "nccl"),
+        lambda: _layouts(written.parallel),
+        lambda: parse_list("--overlap", written.overlap, _overlap, "none,bucket:25MiB"),
+    )
+    stragglers, staleness, servers, checkpoints, (divided, helpers), lost = read_all(
+        lambda: parse_stragglers(written.straggler),
+        lambda: parse_staleness(written.staleness),
+        lambda: parse_servers(written.servers, strategies),
+        lambda: parse_checkpoints(written),
+        lambda: parse_divide(written.divide),
+        lambda: parse_loss(written.lose),
+    )
+    served = [name for name in strategies if name.startswith("parameter-server")]
+    if len(served) == len(strategies) and any(size not in (0.0, BUCKET_BYTES) for size in overlaps):
+        refuse({"--overlap": True}, "servers exchange key by key, a layer at a time; none, or as it is")
+    if options.mode != "train":
+        of_servers = {"--staleness": written.staleness != "0", "--lose": lost is not None}
+        refuse(of_servers, f"is about training, and --mode {options.mode} updates nothing")
+    if all(layout.process == "loop" for layout in layouts):
+        refuse({"--strategy": written.strategy is not None}, "of --parallel loop is a sum on the first GPU")
+    if divided and (served or not all(layout.has_replicas for layout in layouts)):
+        refuse({"--divide": True}, "is for --parallel dp, with a collective")
+    if not any(layout.has_replicas for layout in layouts):
+        of_servers = {"--servers": bool(servers), "--staleness": written.staleness != "0", "--lose": lost is not None}
+        refuse(of_servers, "is for --parallel dp; servers keep the parameters of whole replicas")
+    if not served:
+        of_servers = {"--staleness": written.staleness != "0", "--lose": lost is not None}
+        refuse(of_servers, "is for --strategy parameter-server; others go on from a checkpoint (--mtbf)")
+    if "nccl" not in strategies:
+        refuse({"--nccl": written.nccl is not None}, WITHOUT_NCCL)
+    if not any(_has_buckets(layout) for layout in layouts):
+        refuse({"--overlap": written.overlap != OVERLAP}, "is for --parallel dp; shards are gathered one unit ahead")
+    if all(layout.process != "each" for layout in layouts):
+        refuse({"--reduce-fp32": written.reduce_fp32}, "is for --parallel dp or fsdp; one process sums as it stores")
+    if all(layout.zero < 3 for layout in layouts):
+        refuse({"--no-prefetch": not written.prefetch}, "is for --parallel fsdp")
+    base = StepQuestion(
+        where=Where(""),
+        workload=written.workload,
+        batch=micro_batch or batch,
+        sizes=sizes,
+        options=options,
+        micro_batches=micro_batches,
+        device=written.device,
+        sums_in_fp32=written.reduce_fp32,
+        prefetches=written.prefetch,
+        contention=written.contention,
+        threads=threads,
+        stragglers=stragglers,
+        servers=servers,
+        staleness=staleness,
+        checkpoints=checkpoints,
+        epoch_samples=0 if written.epoch is None else _epoch(written.epoch),
+        divided=divided,
+        helpers=helpers,
+        lost=lost,
+        software=software,
+    )
+    return [
+        replace(base, layout=layout, strategy=strategy, bucket_bytes=bucket_bytes)
+        for layout in layouts
+        for bucket_bytes in (overlaps if _has_buckets(layout) else (BUCKET_BYTES,))
+        for strategy in strategies
+    ]
+
+
+def _has_buckets(layout: Layout) -> bool:
+    """Whether gradients are exchanged in buckets, or all after the backward pass."""
+    return layout.zero < 3 and layout.process == "each"
+
+
+def _layouts(written: Sequence[str]) -> list[Layout]:
+    """Return the layouts of every ``--parallel``, each once."""
+    words = [word.strip() for text in written or ("dp",) for word in _ways_of(text)]
+    return list(dict.fromkeys(read_all(*(partial(parse_layout, word) for word in words))))
+
+
+def _ways_of(text: str) -> list[str]:
+    """Return *text* in one, or where it names several layouts that have no degrees (``dp,fsdp``), each of them."""
+    return text.split(",") if "=" not in text else [text]
+
+
+def _micro_batch(written: Written) -> int | None:
+    """Return the samples of a micro-batch where they are said."""
+    if written.micro_batch is None:
+        return None
+    if written.global_batch is None:
+        raise InputError("--micro-batch: is a part of --global-batch; --batch is the samples of one already")
+    if written.micro_batches != "1":
+        raise InputError("--micro-batch: --global-batch and --micro-batches say it already; give one of the two")
+    return _size("--micro-batch", written.micro_batch)
+
+
+def _options(written: Written) -> StepOptions:
+    mode, precision, optimizer, framework = read_all(
+        lambda: parse_choice("--mode", written.mode, MODES),
+        lambda: parse_choice("--precision", written.precision or "torch", POLICIES),
+        lambda: parse_choice("--optimizer", written.optimizer or "momentum", OPTIMIZERS),
+        lambda: parse_choice("--framework", written.framework, FRAMEWORKS),
+    )
+    if mode != "train":
+        updates = {"--optimizer": written.optimizer is not None, "--fused-optimizer": written.fused_optimizer}
+        refuse(updates, f"updates parameters, and --mode {mode} updates none")
+    if mode == "inference":
+        again = {"--recompute": written.recompute, "--recompute-attention": written.recompute_attention}
+        refuse(again, "is for the backward pass, and --mode inference has none")
+    return StepOptions(
+        mode=mode,
+        precision=precision,
+        optimizer=optimizer,
+        compiled=written.compiled,
+        cuda_graph=written.cuda_graph,
+        recompute=written.recompute,
+        recompute_attention=written.recompute_attention,
+        channels_last=written.channels_last,
+        fused_optimizer=written.fused_optimizer,
+        framework=framework,
+    )
+
+
+def _questions(
+    written: Written, session: Session, machines: Sequence[Where], ways: Sequence[StepQuestion]
+) -> list[StepQuestion]:
+    """Return what is asked of each machine: each of *ways*, or one where one device steps alone."""
+    found: list[StepQuestion] = []
+    for where in machines:
+        machine = session.machine(where)
+        gpus = _gpus(written, machine)
+        count = 1 if gpus is None else len(gpus)
+        if count > 1:
+            refuse({"--threads": written.threads is not None}, f"is about a CPU, and {count} GPUs take part")
+        own = ways if count + len(ways[0].helpers) > 1 else [replace(ways[0], layout=REPLICAS)]
+        asked = [replace(_shared_out(written, way, count), where=where, gpus=gpus) for way in own]
+        found += [_as_trained(written, session, question) for question in asked]
+    if written.optimizer is None and session.network(found[0]).sample == "sequences":  # as transformers are trained
+        found = [replace(each, options=replace(each.options, optimizer="adam")) for each in found]
+    infers = ways[0].options.mode == "inference"
+    if infers or not any(each.gpus and len(each.gpus) + len(each.helpers) > 1 for each in found):
+        names = " and ".join(session.machine(where).name for where in machines)
+        apart = {
+            "--strategy": written.strategy is not None,
+            "--parallel": written.parallel not in ((), ("dp",)),
+            "--overlap": written.overlap != OVERLAP,
+            "--reduce-fp32": written.reduce_fp32,
+            "--divide": written.divide != "even",
+        }
+        none = "--mode inference has none" if infers else f"one device of {names} steps alone"
+        refuse(apart, f"is about an exchange, and {none}")
+    return found
+
+
+def _as_trained(written: Written, session: Session, question: StepQuestion) -> StepQuestion:
+    """Return *question* with what its network is trained in and by, where nothing else was written."""
+    source = session.source(question)
+    if not source.in_half:
+        return question
+    if "attention" not in dict(question.sizes):
+        question = replace(question, sizes=(*question.sizes, ("attention", source.attention)))
+    if written.precision is not None:
+        return question
+    places = session.places(question.where)
+    if question.gpus is None:
+        devices: list[Device] = [session.device(question.where, question.device, question.threads)]
+    else:
+        devices = [places.gpu(number) for number in question.gpus]
+    precision = half_policy(devices, question.options.mode)
+    return replace(question, options=replace(question.options, precision=precision))
+
+
+def _gpus(written: Written, machine: Machine) -> tuple[int, ...] | None:
+    """Return the GPUs that take part, None where one device is named or there is no GPU."""
+    if written.device is not None:
+        return None
+    if not machine.gpus:
+        refuse({"--gpus": written.gpus is not None}, f"{machine.name} has no GPU; its CPU takes part")
+        return None
+    return tuple(parse_gpus(written.gpus, machine))
+
+
+def _shared_out(written: Written, way: StepQuestion, count: int) -> StepQuestion:
+    """Return *way* with the samples of one replica and one micro-batch, on *count* devices.
+
+    Raises InputError where the layout takes another number of them, or they do not share the samples evenly.
+    """
+    replicas = (way.layout.on(count).dp or 1) if count > 1 else 1
+    if written.global_batch is None:
+        return way
+    whole = _size("--global-batch", written.global_batch)
+    parts = replicas * (way.batch if written.micro_batch else way.micro_batches)
+    if whole % parts:
+        less = whole // parts * parts
+        of = [f"{replicas} {'devices' if replicas == count else 'replicas'}"] if replicas > 1 else []
+        if written.micro_batch:
+            of.append(f"micro-batches of {way.batch}")
+        elif way.micro_batches > 1:
+            of.append(f"{way.micro_batches} micro-batches")
+        near = " and ".join(str(size) for size in (less, less + parts) if size)
+        raise InputError(f"--global-batch {whole}: {' x '.join(of)} do not share it evenly; {near} would do")
+    return replace(way, micro_batches=whole // parts) if written.micro_batch else replace(way, batch=whole // parts)
+
+
+def _overlap(text: str) -> float:
+    """Return the bytes of a bucket; 0 where nothing overlaps."""
+    if text == "none":
+        return 0.0
+    name, _, size = text.partition(":")
+    if name != "bucket":
+        raise InputError(f"--overlap {one_line(text, 40)}: no such choice; {nearest(name, ('none', OVERLAP))}")
+    try:
+        return parse_quantity(size, "size", positive=True) if size else BUCKET_BYTES
+    except ValueError as error:
+        raise InputError(f"--overlap {one_line(text, 40)}: {error}") from None
+
+
+def _epoch(text: str) -> int:
+    value = parse_count("--epoch", text)
+    if value < 1:
+        raise InputError(f"--epoch {value}: must be at least 1")
+    return value
+
+
+def _size(option: str, text: str) -> int:
+    value = parse_count(option, text)
+    if not 1 <= value <= _MAX_SIZE:
+        raise InputError(f"{option} {value}: from 1 to {_MAX_SIZE}")
+    return value
+
+
+def _sizes(written: Written) -> dict[str, int | str]:
+    """Return the sizes of the network: ``--seq-len``, ``--image``, and what ``--set`` was given."""
+    options = {"sequence_length": ("--seq-len", written.seq_len), "image": ("--image", written.image)}
+    own = {name: (option, text) for name, (option, text) in options.items() if text is not None}
+    found: dict[str, int | str] = {name: _size(option, text) for name, (option, text) in own.items()}
+    for text in written.sizes:
+        key, equals, value = (part.strip() for part in text.partition("="))
+        shown = f"--set {one_line(text, 60)}"
+        if not equals or not key or not value:
+            raise InputError(f"{shown}: write a name and a value, for example --set layers=12")
+        if key in own:
+            raise InputError(f"{shown}: {own[key][0]} says it already; give one of the two")
+        if key in found:
+            raise InputError(f"{shown}: {one_line(key, 40)} is set twice")
+        found[key] = int(value) if value.isascii() and value.isdigit() else value
+    return found
+
+
+def read_calibrations(path: str | None, machines: Sequence[Machine]) -> dict[str, Calibration]:
+    """Return the calibrations in the file *path*; at least one must be of a device of *machines*."""
+    if path is None:
+        return {}
+    from simulator.devices.calibration_file import load_calibration
+    from simulator.topology.catalogue import part_names
+    from simulator.topology.parts import CpuPart, GpuPart
+
+    parts = {node.part_name for m in machines for node in m.nodes if isinstance(node.part, GpuPart | CpuPart)}
+    found = load_calibration(path, {*parts, *part_names("gpu"), *part_names("cpu")})
+    if not parts.intersection(found):
+        names = " and ".join(machine.name for machine in machines)
+        has = ", ".join(sorted(parts))
+        raise InputError(Fault(f"calibrates {', '.join(found)}; {names} has {has}", one_line(path)))
+    return found

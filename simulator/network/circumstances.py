@@ -1,0 +1,94 @@
+"""A machine that is not as its file says: slow and failed links, and what other jobs use of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from simulator.errors import InputError, nearest
+from simulator.network.machine import Machine, Node, compile_machine
+from simulator.network.routing import Router
+from simulator.questions.where import Neighbour, SlowLink
+from simulator.topology.cluster import apart, each
+from simulator.topology.topology import Topology, Wire
+from simulator.units import format_bandwidth
+
+__all__ = ["machine_of"]
+
+
+def machine_of(
+    topology: Topology, slow_links: Sequence[SlowLink] = (), neighbours: Sequence[Neighbour] = ()
+) -> Machine:
+    """Return the machine of *topology* in these circumstances, compiled for simulation.
+
+    A slow link reaches less than its nominal bandwidth, so that what is chosen by nominal figures (NCCL) is chosen as
+    ever; one of factor 0 is not there, and bytes take another way where there is one.  A neighbour takes its rate from
+    every capacity on its way, before all others.  Nodes of a cluster that either touches are no longer like others.
+
+    Raises InputError where there is no such device or link, or a link has no such rate to give.
+    """
+    machine = compile_machine(topology)
+    if not slow_links and not neighbours:
+        return machine
+    slowed = [(slow, _ends("--slow-link", slow.ends, machine)) for slow in slow_links]
+    busy = [(neighbour, _ends("--neighbour", neighbour.ends, machine)) for neighbour in neighbours]
+    for neighbour, ends in busy:
+        for end in ends:
+            if end.kind not in ("gpu", "cpu"):
+                raise InputError(f"--neighbour {neighbour.ends}: {end.name} is no GPU and no CPU, which jobs run on")
+    touched = {end.host for _, ends in (*slowed, *busy) for end in ends if end.host >= 0}
+    for host in sorted(touched) if topology.n_nodes > 1 else ():
+        topology = apart(topology, host)
+    wires = list(topology.wires)
+    for slow, ends in slowed:
+        names = frozenset(_written(topology, end) for end in ends)
+        between = [wire for wire in wires if {wire.a, wire.b} == names]
+        if not between:
+            known = [link.name.replace("->", "-") for link in machine.links if link.index % 2 == 0]
+            hint = nearest(slow.ends, list(dict.fromkeys(known)), listed=8)
+            raise InputError(f"--slow-link {slow.ends}: no link joins these two; {hint}")
+        wires = [made for wire in wires for made in (_slowed(wire, slow.factor) if wire in between else [wire])]
+    machine = compile_machine(replace(topology, wires=tuple(wires)))
+    router = Router(machine)
+    left_Bps = list(machine.capacity_Bps)
+    for neighbour, (src, dst) in busy:
+        for resource, share in router.route(src.index, dst.index).loads:
+            used_Bps = share * neighbour.rate_Bps
+            if used_Bps >= left_Bps[resource]:
+                name, has = machine.resource_names[resource], format_bandwidth(left_Bps[resource])
+                raise InputError(
+                    f"--neighbour {neighbour.ends}: needs {format_bandwidth(used_Bps)} of {name}, which has {has}"
+                )
+            left_Bps[resource] -= used_Bps
+    return replace(machine, capacity_Bps=tuple(left_Bps))
+
+
+def _written(topology: Topology, node: Node) -> str:
+    """Return how *topology* calls a node that has no equals."""
+    if any(device.name == node.name for device in topology.devices):
+        return node.name
+    return each(node.host) + node.name.partition(".")[2]
+
+
+def _slowed(wire: Wire, factor: float) -> list[Wire]:
+    """Return *wire* at *factor* of its bandwidth, or none."""
+    if not factor:
+        return []
+    part = wire.part.model_copy(update={"efficiency": wire.part.efficiency * factor})
+    return [replace(wire, part=part)]
+
+
+def _ends(option: str, text: str, machine: Machine) -> tuple[Node, Node]:
+    """Return the two nodes whose names *text* holds with ``-`` between, which names may hold too; raises InputError."""
+    places = [place for place, letter in enumerate(text) if letter == "-"]
+    for place in places:
+        first, second = machine.find(text[:place]), machine.find(text[place + 1 :])
+        if first is not None and second is not None and first != second:
+            return first, second
+    for place in places:
+        unknown = [name for name in (text[:place], text[place + 1 :]) if machine.find(name) is None]
+        if len(unknown) == 1:
+            hint = nearest(unknown[0], [node.name for node in machine.nodes])
+            raise InputError(f"{option} {text}: no device is called '{unknown[0]}'; {hint}")
+    example = f"{machine.nodes[0].name}-{machine.nodes[len(machine.nodes) - 1].name}"
+    raise InputError(f"{option} {text}: names two devices with - between, for example {example}")

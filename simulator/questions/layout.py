@@ -1,0 +1,206 @@
+"""How ranks divide a step: :class:`Layout`, and its words (``tp=8,pp=8,dp=64``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Literal, get_args
+
+from simulator.errors import InputError, nearest, one_line
+
+__all__ = [
+    "AXES",
+    "FSDP",
+    "ORDER",
+    "PROCESSES",
+    "REPLICAS",
+    "SCHEDULES",
+    "Axis",
+    "Layout",
+    "Process",
+    "Schedule",
+    "parse_layout",
+]
+
+Axis = Literal["tp", "cp", "dp", "pp"]
+AXES: tuple[Axis, ...] = get_args(Axis)
+ORDER: tuple[Axis, ...] = ("tp", "cp", "dp", "pp")  # Megatron-LM's: neighbours first
+Schedule = Literal["1f1b", "gpipe", "zero-bubble"]
+SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
+Process = Literal["each", "loop", "dataparallel"]
+PROCESSES: tuple[Process, ...] = get_args(Process)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Degrees of parallelism, and what goes with them.
+
+    Parameters
+    ----------
+    tp : int
+        Ranks that split each layer (tensor parallelism).
+    pp : int
+        Stages that the layers are split into (pipeline parallelism).
+    cp : int
+        Ranks that split each sequence (context parallelism).
+    dp : int, optional
+        Ranks that split the samples; those that are left otherwise.
+    ep : int
+        Of the ``cp x dp`` ranks, how many split the experts of a layer (expert parallelism).
+    sp : bool
+        What tensor parallelism leaves whole is split along the sequence among its ranks (sequence parallelism).
+    vp : int
+        Parts of the network that each stage has, which take turns (virtual, or interleaved, stages).
+    zero : int
+        What the ranks with the same parameters keep a shard of: 1 the optimiser's state, 2 gradients too, 3 parameters
+        too (FSDP); 0: nothing.
+    shards : int, optional
+        Ranks that make up a whole of shards; all ``cp x dp`` otherwise.  Fewer: each group is a replica (HSDP).
+    schedule : str
+        The order of forward and backward passes of a pipeline.
+    order : tuple of str
+        The axes from that whose ranks are neighbours to that whose ranks are farthest apart.
+    process : str
+        Which process feeds a rank: one for each; or one for all, with replicas in a Python loop (``loop``) or by
+        nn.DataParallel (``dataparallel``; :mod:`simulator.training.one_process`).
+    """
+
+    tp: int = 1
+    pp: int = 1
+    cp: int = 1
+    dp: int | None = None
+    ep: int = 1
+    sp: bool = False
+    vp: int = 1
+    zero: int = 0
+    shards: int | None = None
+    schedule: Schedule = "1f1b"
+    order: tuple[Axis, ...] = ORDER
+    process: Process = "each"
+
+    @property
+    def model_ranks(self) -> int:
+        """Ranks that hold one replica of the network between them, each sample on all."""
+        return self.tp * self.pp * self.cp
+
+    @property
+    def divides_network(self) -> bool:
+        """Whether layers, or what they compute, are divided among ranks: more than replicas and shards of them."""
+        return self.model_ranks > 1 or self.ep > 1
+
+    @property
+    def has_replicas(self) -> bool:
+        """Whether each rank is a process with a whole replica of the network."""
+        return not self.divides_network and not self.zero and self.process == "each"
+
+    def on(self, n_ranks: int) -> Layout:
+        """Return the layout with all degrees known, over *n_ranks*; raises InputError, saying what would do."""
+        each = self.model_ranks
+        named = " x ".join(f"{axis}={getattr(self, axis)}" for axis in ("tp", "pp", "cp") if getattr(self, axis) > 1)
+        if n_ranks % each:
+            most = n_ranks // each * each
+            near = f"{most} ranks would do" if most else f"there are {n_ranks}"
+            raise InputError(f"--parallel: {named} takes {each} ranks or a multiple of them; {near}")
+        data = n_ranks // each
+        if self.dp is not None and self.dp != data:
+            asked = " x ".join(filter(None, (named, f"dp={self.dp}")))
+            raise InputError(
+                f"--parallel: {asked} is {each * self.dp} ranks, and {n_ranks} take part; dp={data} would do"
+            )
+        group = self.cp * data
+        if self.shards is not None and (not self.zero or group % self.shards):
+            whole = f"{group} ranks have the same parameters; {_divisors(group)} would do"
+            raise InputError(f"--parallel: shards={self.shards}: {whole if self.zero else 'is for zero=1, 2 or 3'}")
+        if group % self.ep:
+            raise InputError(
+                f"--parallel: ep={self.ep} does not divide the {group} ranks of cp x dp; {_divisors(group)}"
+            )
+        return replace(self, dp=data, shards=self.shards or (group if self.zero else None))
+
+    @property
+    def words(self) -> str:
+        """The layout as :func:`parse_layout` reads it: what is not as usual."""
+        if self.process != "each":
+            return self.process
+        said = []
+        group = self.cp * (self.dp or 0)
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value == field.default or (field.name == "shards" and (value == group or self.zero == 3)):
+                continue
+            if field.name == "zero" and value == 3:
+                said.append("fsdp" if self.shards in (None, group) else f"fsdp={self.shards}")
+                continue
+            if value is True:
+                said.append(field.name)
+            else:
+                said.append(f"{field.name}={'-'.join(value) if isinstance(value, tuple) else value}")
+        return ",".join(said) or "dp"
+
+
+REPLICAS = Layout()
+FSDP = Layout(zero=3)
+
+
+def _divisors(number: int) -> str:
+    return ", ".join(str(d) for d in range(1, number + 1) if number % d == 0)
+
+
+def parse_layout(text: str) -> Layout:
+    """Return the layout that *text* says: ``dp``, ``fsdp``, ``loop``, or items as ``tp=8,pp=8,dp=64,sp,zero=1``.
+
+    Raises InputError where it cannot be read; names the nearest word.
+    """
+    for process in PROCESSES[1:]:
+        if text.strip() == process:
+            return Layout(process=process)
+        if process in (item.partition("=")[0].strip() for item in text.split(",")):
+            raise InputError(f"--parallel {one_line(text, 60)}: {process} is one process for all, and stands alone")
+    found: dict[str, object] = {}
+    for item in text.split(","):
+        name, equals, value = (part.strip() for part in item.partition("="))
+        pairs = {"fsdp": {"zero": "3", "shards": value}}.get(name, {name: value})
+        if name == "dp" and not equals:
+            pairs = {}
+        for key, said in pairs.items():
+            if key == "shards" and name == "fsdp" and not equals:
+                continue
+            if key in found:
+                raise InputError(f"--parallel {one_line(text, 60)}: {key} is said twice")
+            found[key] = _value(text, key, said, bool(equals) or name == "fsdp")
+    layout = Layout(**found)  # type: ignore[arg-type]
+    if layout.sp and layout.tp == 1:
+        raise InputError(f"--parallel {one_line(text, 60)}: sp splits what tp leaves whole; say tp=2 or more with it")
+    if layout.pp == 1 and (layout.vp > 1 or layout.schedule != "1f1b"):
+        raise InputError(
+            f"--parallel {one_line(text, 60)}: vp and schedule are of a pipeline; say pp=2 or more with them"
+        )
+    if layout.vp > 1 and layout.schedule != "1f1b":
+        raise InputError(f"--parallel {one_line(text, 60)}: vp={layout.vp} goes with schedule=1f1b")
+    return layout
+
+
+def _value(text: str, key: str, said: str, has_value: bool) -> object:
+    where = f"--parallel {one_line(text, 60)}"
+    names = [field.name for field in fields(Layout) if field.name != "process"]
+    if key not in names:
+        known = [*names, "fsdp", *PROCESSES[1:]]
+        raise InputError(f"{where}: '{one_line(key, 30)}' is none of its items; {nearest(key, known)}")
+    if key == "sp":
+        if has_value and said not in ("0", "1"):
+            raise InputError(f"{where}: sp stands alone, or is 0 or 1")
+        return said != "0"
+    if key == "schedule":
+        if said not in SCHEDULES:
+            raise InputError(f"{where}: schedule '{one_line(said, 30)}'; {nearest(said, SCHEDULES)}")
+        return said
+    if key == "order":
+        order = tuple(said.split("-"))
+        if sorted(order) != sorted(AXES):
+            raise InputError(
+                f"{where}: order names {', '.join(AXES)} each once, nearest ranks first: {'-'.join(ORDER)}"
+            )
+        return order
+    most = 3 if key == "zero" else 10**6
+    if not said.isdecimal() or not (0 if key == "zero" else 1) <= int(said) <= most:
+        raise InputError(f"{where}: {key} is a whole number, {0 if key == 'zero' else 1} to {most}")
+    return int(said)

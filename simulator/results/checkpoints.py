@@ -1,0 +1,79 @@
+"""What failures and checkpoints cost a run: :class:`Checkpoints`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp, expm1, sqrt
+
+__all__ = ["Checkpoints", "best_interval_s"]
+
+
+def best_interval_s(write_s: float, mtbf_s: float) -> float:
+    """Return the seconds of training between two checkpoints with which least time is lost.
+
+    J. T. Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", Future Generation
+    Computer Systems 22 (2006), equation 37; to first order sqrt(2 write_s mtbf_s), as J. W. Young found ("A first
+    order approximation to the optimum checkpoint interval", Communications of the ACM 17 (1974)).
+    """
+    if write_s >= 2.0 * mtbf_s:
+        return mtbf_s
+    x = write_s / (2.0 * mtbf_s)
+    return sqrt(2.0 * write_s * mtbf_s) * (1.0 + sqrt(x) / 3.0 + x / 9.0) - write_s
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """A run with a checkpoint after every ``every_steps`` steps of ``step_s``, and failures at random.
+
+    Failures come independently of each other, ``mtbf_s`` apart on average, while writing and restarting too.
+    """
+
+    step_s: float
+    every_steps: int
+    write_s: float
+    restart_s: float
+    mtbf_s: float
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds of training between two checkpoints."""
+        return self.every_steps * self.step_s
+
+    @property
+    def goodput(self) -> float:
+        """The share of all time that ends in steps which are kept.
+
+        The reciprocal of M / t exp(R / M) (exp((t + w) / M) - 1) for an interval t, writing w, restarting R and a mean
+        time M between failures (Daly 2006, equation 20).
+        """
+        m = self.mtbf_s
+        exponent = (self.interval_s + self.write_s) / m
+        if exponent > 700.0:
+            return 0.0
+        return self.interval_s / (m * exp(self.restart_s / m) * expm1(exponent))
+
+    @property
+    def written_share(self) -> float:
+        """The share of all time that goes to writing checkpoints that are kept."""
+        return self.goodput * self.write_s / self.interval_s
+
+    @property
+    def failed_share(self) -> float:
+        """The share of all time that goes to steps done again, and to restarting."""
+        return 1.0 - self.goodput - self.written_share
+
+    @property
+    def young_s(self) -> float:
+        """The best interval to first order."""
+        return sqrt(2.0 * self.write_s * self.mtbf_s)
+
+    @property
+    def best_steps(self) -> int:
+        """The interval with which least is lost, in whole steps."""
+        return max(1, round(best_interval_s(self.write_s, self.mtbf_s) / self.step_s))
+
+    @property
+    def best_goodput(self) -> float:
+        """The goodput with that."""
+        best = Checkpoints(self.step_s, self.best_steps, self.write_s, self.restart_s, self.mtbf_s)
+        return best.goodput

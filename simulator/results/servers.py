@@ -1,0 +1,286 @@
+"""What training through parameter servers comes to once it is steady: :class:`ServerRun`."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from simulator.engine.executor import alone
+from simulator.engine.timeline import Span, Timeline
+from simulator.plan.plan import Activity, Flow, Fragment
+from simulator.results.result import LinkUse
+from simulator.training.loss import Loss
+from simulator.training.servers import ARRIVES, PULL, PUSH, SPREAD, STAGES, TO_CPU, TO_GPUS, UPDATE, Served
+from simulator.training.teams import Team
+from simulator.training.worker import Issued
+
+__all__ = ["COMPUTE", "Pace", "ServerRun", "ends_of", "one_step", "server_run"]
+
+COMPUTE = "forward and backward"
+BACK = (PULL, TO_GPUS, SPREAD)  # what brings parameters back
+_SAME = 1e-9  # relative: instants that differ by rounding alone
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a team of ``node_count`` nodes goes on: ``period_s`` a step, of which its GPUs compute ``busy_s``.
+
+    ``staleness_mean`` and ``staleness_max`` count the updates by other nodes between the moment when the parameters
+    of a key were read and the moment when the gradient computed with them is applied.  ``lead`` is the most steps that
+    the slowest node had not ended before the one that it ended.
+    """
+
+    node: str
+    node_count: int
+    gpu_count: int
+    period_s: float
+    busy_s: float
+    staleness_mean: float
+    staleness_max: int
+    lead: int
+
+    @property
+    def slack_s(self) -> float:
+        """Seconds of a step for which its GPUs do not compute: they wait for others, or for the exchange."""
+        return max(0.0, self.period_s - self.busy_s)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRun:
+    """``stages_s`` is how long each stage of the slowest team's step is at work; stages overlap.
+
+    ``measured``: the step of each team that stands for those that follow.  ``is_steady``: the last steps took as long
+    as those before.  ``lost_s``: by how much later the step after it ends where a server
+    was lost.
+    """
+
+    servers: tuple[str, ...]
+    paces: tuple[Pace, ...]
+    stages_s: dict[str, float]
+    bottleneck: LinkUse | None
+    step_count: int
+    measured: tuple[int, ...]
+    is_steady: bool
+    lost_s: float | None = None
+
+    @property
+    def period_s(self) -> float:
+        """Seconds of a step of the slowest node."""
+        return max(pace.period_s for pace in self.paces)
+
+    @property
+    def devices_per_s(self) -> float:
+        """Steps a second, of each GPU, all GPUs together."""
+        return sum(pace.gpu_count / pace.period_s for pace in self.paces)
+
+    @property
+    def staleness_mean(self) -> float:
+        """Of all nodes, each as often as it steps."""
+        rates = [pace.node_count / pace.period_s for pace in self.paces]
+        weighted = sum(rate * pace.staleness_mean for rate, pace in zip(rates, self.paces, strict=True))
+        return weighted / sum(rates)
+
+    @property
+    def staleness_max(self) -> int:
+        """Of all nodes."""
+        return max(pace.staleness_max for pace in self.paces)
+
+    @property
+    def longest_stage(self) -> str:
+        """The stage that is at work longest in a step."""
+        return max(self.stages_s, key=lambda name: round(self.stages_s[name], 12))
+
+
+def ends_of(timeline: Timeline, teams: Sequence[Team]) -> list[list[float]]:
+    """Return when each team has computed each of its steps."""
+    places = [{role.place.name for role in team.roles} for team in teams]
+    found: list[dict[int, float]] = [{} for _ in teams]
+    for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
+        if isinstance(task.about, Issued) and not task.about.on_host:
+            for ends, own in zip(found, places, strict=True):
+                if task.place in own:
+                    ends[task.about.micro_batch] = max(ends.get(task.about.micro_batch, 0.0), span.end_s)
+    return [[ends[step] for step in sorted(ends)] for ends in found]
+
+
+def server_run(
+    timeline: Timeline, teams: Sequence[Team], servers: Sequence[int], *, staleness: int | None, is_steady: bool
+) -> ServerRun:
+    """Return what *timeline* comes to; what happens before the steps are as long as the next ones is left out."""
+    machine = timeline.machine
+    ends = ends_of(timeline, teams)
+    until_s = min(own[-1] for own in ends)
+    windows = [_window(own, until_s) for own in ends]
+    periods = [(own[last] - own[first]) / (last - first) for own, (first, last) in zip(ends, windows, strict=True)]
+    events = _Events(timeline)
+    paces = []
+    slowest = max(range(len(teams)), key=lambda number: periods[number])
+    for number, team in enumerate(teams):
+        first, last = windows[number]
+        mean, most = events.staleness(number, teams, range(first + 1, last + 1), staleness)
+        behind = [
+            step - min(bisect_right(own, ends[number][step] * (1 + _SAME)) for own in ends) for step in range(last + 1)
+        ]
+        lead = max(0, *behind)
+        busy_s = _busy(timeline, team, range(first + 1, last + 1)) / (last - first)
+        name = machine.nodes[team.cpus[0]].name
+        node = name.partition(".")[0] if machine.n_hosts > 1 else machine.name
+        paces.append(Pace(node, len(team.cpus), team.gpu_count, periods[number], busy_s, mean, most, lead))
+    measured = tuple(max(1, last - 1) for _, last in windows)  # one that another follows
+    stages = dict.fromkeys((STAGES[0], COMPUTE, *STAGES[1:]), 0.0)
+    stages[COMPUTE] = paces[slowest].busy_s
+    for task, span in events.served:
+        about = task.about
+        if about.step == measured[slowest] and about.team in (slowest, -1):
+            stages[about.stage] += (span.end_s - span.start_s) / (len(servers) if about.stage == UPDATE else 1)
+    return ServerRun(
+        servers=tuple(machine.nodes[server].name for server in servers),
+        paces=tuple(paces),
+        stages_s={stage: seconds for stage, seconds in stages.items() if seconds},
+        bottleneck=_bottleneck(timeline, events, measured, periods),
+        step_count=max(len(own) for own in ends),
+        measured=measured,
+        is_steady=is_steady,
+    )
+
+
+def _window(ends_s: Sequence[float], until_s: float) -> tuple[int, int]:
+    """Return the steps between whose ends a period is measured: the last half of those that end by *until_s*."""
+    count = bisect_right(ends_s, until_s * (1 + _SAME))
+    last = max(1, count - 1)
+    return min(last - 1, last // 2), last
+
+
+class _Events:
+    """When keys were read and applied, of a timeline."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.served: list[tuple[Activity, Span]] = []
+        self.read_s: dict[tuple[int, int, int], float] = {}  # team, step, key: when the servers were read
+        self.applied_s: dict[tuple[int, int, int], float] = {}
+        self.by_key: dict[tuple[int, int], list[float]] = {}  # of a team and a key, in order
+        for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
+            about = task.about
+            if not isinstance(about, Served):
+                continue
+            self.served.append((task, span))
+            at = about.team, about.step, about.key
+            if about.stage == UPDATE:
+                self.applied_s[at] = max(self.applied_s.get(at, 0.0), span.end_s)
+            elif about.stage == PULL:
+                self.read_s[at] = span.start_s
+        for (team, _, key), applied_s in sorted(self.applied_s.items()):
+            self.by_key.setdefault((team, key), []).append(applied_s)
+
+    def staleness(
+        self, number: int, teams: Sequence[Team], steps: Sequence[int], bound: int | None
+    ) -> tuple[float, int]:
+        """Return the mean and the most updates by other nodes between reading and applying, over keys and *steps*."""
+        if bound == 0:
+            return 0.0, 0
+        own = len(teams[number].cpus)
+        total, most, count = 0.0, 0, 0
+        for (team, step, key), applied_s in self.applied_s.items():
+            if team != number or step not in steps:
+                continue
+            before = number, step - 1, key
+            read_s = self.read_s.get(before, self.applied_s.get(before, 0.0))
+            others = sum(
+                len(teams[v].cpus) * (bisect_right(times, applied_s) - bisect_right(times, read_s))
+                for (v, k), times in self.by_key.items()
+                if k == key and v != number
+            )
+            total += others + (own - 1) / 2  # those of its own team are applied one after the other
+            most = max(most, others + own - 1)
+            count += 1
+        return (total / count, most) if count else (0.0, 0)
+
+
+def _busy(timeline: Timeline, team: Team, steps: Sequence[int]) -> float:
+    """Return the seconds for which the slowest GPU of *team* computes in *steps*."""
+    busy_s: dict[str, float] = {role.place.name: 0.0 for role in team.roles}
+    for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
+        about = task.about
+        if isinstance(about, Issued) and not about.on_host and task.place in busy_s and about.micro_batch in steps:
+            busy_s[task.place] += span.end_s - span.start_s
+    return max(busy_s.values())
+
+
+def _bottleneck(timeline: Timeline, events: _Events, steps: Sequence[int], periods: Sequence[float]) -> LinkUse | None:
+    """Return the capacity that is most in use while each team does its *steps* again and again."""
+    machine = timeline.machine
+    rate_Bps: dict[int, float] = {}
+    for task, _ in events.served:
+        about = task.about
+        if about.team < 0 or about.step != steps[about.team]:
+            continue
+        for part in task.parts:
+            moved: list[tuple[int, float]] = []
+            if isinstance(part, Flow):
+                moved = [(r, share * part.wire_bytes * part.count) for r, share in part.route.loads]
+            elif isinstance(part, Fragment):
+                moved = [(r, n) for r, n in enumerate(alone(machine, part).resource_bytes) if n]
+            for resource, n_bytes in moved:
+                rate_Bps[resource] = rate_Bps.get(resource, 0.0) + n_bytes / periods[about.team]
+    if not rate_Bps:
+        return None
+    uses = {resource: rate / machine.capacity_Bps[resource] for resource, rate in rate_Bps.items()}
+    most = max(uses, key=lambda resource: (round(uses[resource], 12), -resource))
+    return LinkUse(machine.resource_names, most, rate_Bps[most] * max(periods), uses[most])
+
+
+def loss_at(timeline: Timeline, teams: Sequence[Team], step: int, server: int, after_s: float) -> Loss:
+    """Return the loss of *server* so long after the start of *step*, in the run *timeline*."""
+    start_s = max(own[step - 1] for own in ends_of(timeline, teams))
+    spans_s: dict[tuple[str, int, int], tuple[float, float]] = {}
+    for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
+        about = task.about
+        if isinstance(about, Served) and about.step >= 0:
+            # Keys that stay on their node are pushed once they are there, and pulled once they are updated.
+            stages = {TO_CPU: (TO_CPU, PUSH), UPDATE: (UPDATE, PULL)}.get(about.stage, (about.stage,))
+            for stage in stages:
+                at = stage, about.step, about.key
+                known = spans_s.get(at, (span.start_s, span.end_s))
+                spans_s[at] = min(known[0], span.start_s), max(known[1], span.end_s)
+    begun: dict[tuple[str, int, int], float] = {}
+    for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
+        about = task.about
+        if isinstance(about, Served) and about.stage in (PUSH, PULL):
+            at = about.stage, about.step, about.key
+            begun[at] = min(begun.get(at, span.start_s), span.start_s)
+    for at, begin_s in begun.items():
+        spans_s[at] = begin_s, spans_s[at][1]
+    return Loss(server, start_s + after_s, spans_s)
+
+
+def one_step(timeline: Timeline, teams: Sequence[Team], number: int, step: int) -> Timeline:
+    """Return the *step* of team *number* out of *timeline*, from the end of its computing of the step before.
+
+    What is pulled is what it computes with: the pulls of the step before.
+    """
+    ends_s = ends_of(timeline, teams)[number]
+    start_s = ends_s[step - 1]
+    streams = {
+        task.stream
+        for task in timeline.plan.tasks
+        if isinstance(task.about, Served) and task.about.team in (number, -1)
+    }
+    places = {place for role in teams[number].roles for place in (role.place.name, role.place.host)}
+    kept: dict[int, int] = {}
+    tasks: list[Activity] = []
+    spans: list[Span] = []
+    for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
+        about = task.about
+        own = isinstance(about, Served) and task.stream in streams
+        own = own and about.step == (step - 1 if about.stage in BACK else step)
+        if own or (isinstance(about, Issued) and about.micro_batch == step and task.place in places):
+            kept[task.id] = len(tasks)
+            after = tuple(kept[a] for a in task.after if a in kept)
+            tasks.append(task._replace(id=len(tasks), after=after))
+            moved = replace(span, task=len(spans), start_s=span.start_s - start_s, end_s=span.end_s - start_s)
+            spans.append(moved)
+        elif about == ARRIVES and len(task.after) == 1 and task.after[0] in kept:  # what arrives a latency later
+            kept[task.id] = kept[task.after[0]]
+    plan = replace(timeline.plan, tasks=tuple(tasks), perturbations=())
+    return replace(timeline, plan=plan, spans=tuple(spans), end_s=ends_s[step] - start_s)

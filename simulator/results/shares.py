@@ -1,0 +1,90 @@
+"""Where the time of a step goes, in parts that add up to it: :func:`shares_of`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from simulator.results.streams import StreamUse
+from simulator.results.training import TrainingResult
+from simulator.training.exchange import STREAM
+from simulator.training.one_process import AUTOGRAD
+from simulator.training.pipeline import ChunkRun
+
+__all__ = ["SHARE_WORDS", "Share", "shares_of"]
+
+_AXES = {"tp": "tensor", "cp": "context", "ep": "expert"}
+SHARE_WORDS = {
+    "computing": "computing",
+    "slowest": "slowest rank",
+    "update": "update",
+    "host": "waiting for the host",
+    **{name: f"exposed {name}-parallel exchange" for name in (*_AXES.values(), "data")},
+    "fill": "pipeline fill",
+}
+
+
+class Share(NamedTuple):
+    """A part of the step's time.
+
+    Its name is ``computing``, ``slowest`` (what the slowest of the ranks takes longer), ``update``, ``host`` (the
+    device waits for it), ``fill`` (a pipeline stage waits for others), or the axis of an exchange that nothing is
+    computed beside: ``tensor``, ``context``, ``expert``, ``data``.
+    """
+
+    name: str
+    seconds: float
+
+
+def shares_of(result: TrainingResult) -> tuple[Share, ...]:
+    """Return where the time goes of the device that *result* is seen from, the largest part first.
+
+    They add up to the step's time.  What a pipeline's stage waits for after the last backward pass of any is the
+    exchange of gradients, before it its fill.
+    """
+    found: dict[str, float] = {}
+    several = f"{result.step.device}/compute"  # where ranks have several roles
+    compute = result.streams.get(several, result.streams.get("compute", StreamUse()))
+    for stream, waited_s in compute.waits_s.items():
+        axis = stream.rpartition("/")[2].removesuffix(STREAM).strip()
+        if stream.endswith(("host", AUTOGRAD)):
+            name = "host"
+        elif stream.endswith(STREAM):
+            name = _AXES.get(axis, "data")
+        else:  # a stage of servers, a copy between devices, or another device that has not sent yet
+            name = "fill" if result.question.layout.pp > 1 else "data"
+        found[name] = found.get(name, 0.0) + waited_s
+    if result.bubble_s:
+        waits_s = found.get("fill", 0.0) + found.get("data", 0.0)
+        found["data"] = min(waits_s, _summing_s(result))
+        found["fill"] = waits_s - found["data"]
+    found["update"] = _update_s(result)
+    rest_s = max(0.0, result.step_time_s - sum(found.values()))
+    found["slowest"] = rest_s * (1.0 - 1.0 / result.pace)
+    found["computing"] = result.step_time_s - sum(found.values())
+    shares = [Share(name, seconds) for name, seconds in found.items() if seconds > 0]
+    return tuple(sorted(shares, key=lambda share: (-round(share.seconds, 12), share.name)))
+
+
+def _summing_s(result: TrainingResult) -> float:
+    """Return for how long a pipeline's gradients, or parameters, are exchanged while no stage computes."""
+    spans = [
+        (task.about.part, span)
+        for task, span in zip(result.timeline.plan.tasks, result.timeline.spans, strict=True)
+        if isinstance(task.about, ChunkRun)
+    ]
+    passes = [span for part, span in spans if part != "update"]
+    updates = [span for part, span in spans if part == "update"]
+    if not passes or not updates:
+        return 0.0
+    before_s = min(span.start_s for span in passes)
+    return (
+        before_s
+        + max(0.0, min(span.start_s for span in updates) - max(span.end_s for span in passes))
+        + max(0.0, result.timeline.end_s - max(span.end_s for span in updates))
+    )
+
+
+def _update_s(result: TrainingResult) -> float:
+    if result.bubble_s or not result.step.kinds:
+        return result.step.parts_s.get("update", 0.0)
+    return sum(kind.parts_s.get("update", 0.0) for kind in result.step.kinds)

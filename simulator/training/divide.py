@@ -1,0 +1,16 @@
+"""What one rank of a layout computes of a network: ``divided``."""
+
+from __future__ import annotations
+
+from simulator.questions.layout import Layout
+from simulator.workload.network import Network
+from simulator.workload.split.context import context_split
+from simulator.workload.split.experts import expert_split
+from simulator.workload.split.tensor import tensor_split
+
+__all__ = ["divided"]
+
+
+def divided(network: Network, layout: Layout) -> Network:
+    """Return what a rank computes of *network*, all pipeline stages together; raises InputError where it cannot."""
+    return expert_split(context_split(tensor_split(network, layout.tp, layout.sp), layout.cp), layout.ep)

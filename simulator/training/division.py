@@ -1,0 +1,54 @@
+"""How to divide a batch over unlike devices so that all finish together: :func:`divide`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+__all__ = ["divide"]
+
+_ROUNDS = 12
+
+
+def divide(times: Sequence[Callable[[int], float]], total: int) -> list[int]:
+    """Return how many of *total* samples each device computes, with which the last is done soonest.
+
+    *times* give the seconds of each device for so many samples, one or more; a device may get none.  Shares in
+    proportion to what each does in a second, found anew with the speeds at these shares, and then sample by sample from
+    the last to whom it delays least, for as long as all are done sooner.  With times in proportion to the samples, all
+    end together: share i is total / t_i / (sum of 1 / t_j).
+    """
+    shares = _rounded([total / len(times)] * len(times), total)
+    best = shares
+    for _ in range(_ROUNDS):
+        speeds = [share / time(share) if share else 1.0 / time(1) for share, time in zip(shares, times, strict=True)]
+        shares = _rounded([total * speed / sum(speeds) for speed in speeds], total)
+        if _last_s(times, shares) >= _last_s(times, best):
+            break
+        best = shares
+    while True:
+        seconds = [_time_s(time, share) for time, share in zip(times, best, strict=True)]
+        last = max(range(len(times)), key=lambda i: seconds[i])
+        others = [i for i in range(len(times)) if i != last]
+        if not others:
+            return best
+        taker = min(others, key=lambda i: times[i](best[i] + 1))
+        if times[taker](best[taker] + 1) >= seconds[last]:
+            return best
+        best = [share - (i == last) + (i == taker) for i, share in enumerate(best)]
+
+
+def _time_s(time: Callable[[int], float], share: int) -> float:
+    return time(share) if share else 0.0
+
+
+def _last_s(times: Sequence[Callable[[int], float]], shares: Sequence[int]) -> float:
+    return max(_time_s(time, share) for time, share in zip(times, shares, strict=True))
+
+
+def _rounded(wanted: Sequence[float], total: int) -> list[int]:
+    """Return whole numbers near *wanted* whose sum is *total*: the largest remainders are rounded up."""
+    whole = [int(value) for value in wanted]
+    order = sorted(range(len(wanted)), key=lambda i: (round(whole[i] - wanted[i], 9), i))
+    for i in order[: total - sum(whole)]:
+        whole[i] += 1
+    return whole

@@ -1,0 +1,61 @@
+"""Keys of a key-value store: what is pushed and pulled together, when, and on which servers it lies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simulator.step.issue import Issue
+from simulator.training.data_parallel import ready_after
+from simulator.workload.network import Network
+
+__all__ = ["Key", "keys_of"]
+
+# From so many elements on a key is sliced evenly over all servers; a smaller one lies on one of them
+# (MXNet 1.9, MXNET_KVSTORE_BIGARRAY_BOUND, docs "Environment Variables").
+_SLICED_FROM = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The parameters of a layer.
+
+    Their gradients are complete with the issue number ``ready_after`` of a step's passes, and the issue number
+    ``needed_by`` is the first to read them.  ``shares_bytes`` of them lie on each server.
+    """
+
+    layer: str
+    ready_after: int
+    needed_by: int
+    size_bytes: float
+    shares_bytes: tuple[float, ...]
+
+
+def keys_of(network: Network, passes: Sequence[Issue], element_bytes: int, n_servers: int) -> list[Key]:
+    """Return the keys of *network*, one a layer, in the order in which gradients are ready: the last layer first.
+
+    *passes* are the issues of the forward and the backward pass.  A small key lies on the server that has least so far.
+    """
+    number_of = {layer.name: number for number, layer in enumerate(network.layers)}
+    first_use: dict[str, int] = {}
+    for number, layer in enumerate(network.layers):
+        for parameter in layer.parameters:
+            first_use.setdefault(parameter.name, number)
+    forward = [(number_of[issue.layer], i) for i, issue in enumerate(passes) if issue.part == "forward"]
+    held_bytes = [0.0] * n_servers
+    keys = []
+    for place, parameters in enumerate(ready_after(passes, network)):
+        if not parameters:
+            continue
+        first = min(first_use[parameter.name] for parameter in parameters)
+        needed_by = next((i for number, i in forward if number >= first), len(passes) - 1)
+        elements = sum(parameter.elements for parameter in parameters)
+        size_bytes = float(elements * element_bytes)
+        if elements >= _SLICED_FROM:
+            shares = [size_bytes / n_servers] * n_servers
+        else:
+            shares = [0.0] * n_servers
+            shares[held_bytes.index(min(held_bytes))] = size_bytes
+        held_bytes = [held + share for held, share in zip(held_bytes, shares, strict=True)]
+        keys.append(Key(passes[place].layer, place, needed_by, size_bytes, tuple(shares)))
+    return keys

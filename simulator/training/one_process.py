@@ -1,0 +1,174 @@
+"""One Python process that feeds all GPUs: replicas written by hand (``loop``), and torch's nn.DataParallel.
+
+One host issues for all devices, so that what costs it more than a device's kernels take sets the pace.
+
+``loop`` (Dive into Deep Learning, 2023, section 13.5): the batch is split; forward and backward run replica by replica;
+then, gradient by gradient, each other GPU's is copied to the first and added, and the sum is copied back; each GPU
+updates its own replica.
+
+``dataparallel`` (PyTorch, torch/nn/parallel/data_parallel.py): in every step the batch is scattered, the parameters
+are broadcast from the first GPU, a thread for each GPU runs the forward pass (one at a time holds the interpreter),
+outputs are gathered on the first GPU, which computes the loss; backward, autograd has a thread for each device that
+needs no interpreter; gradients are reduced onto the first GPU once all are there, and it alone updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simulator.collectives.request import Unsuitable
+from simulator.devices.dispatch import dispatch_time
+from simulator.devices.kernels import Streaming
+from simulator.devices.predict import kernel_class, kernel_cost
+from simulator.network.routing import Router
+from simulator.plan.plan import Flow, PlanBuilder
+from simulator.questions.options import StepOptions
+from simulator.step.issue import DeviceWork, Issue
+from simulator.training.crew import Crew
+from simulator.training.data_parallel import gradient_bytes, ready_after
+from simulator.training.exchange import STREAM, Exchange, Exchanged
+from simulator.training.roles import Role
+from simulator.training.worker import Worker
+from simulator.workload.network import Network
+from simulator.workload.operators import Copy, CrossEntropy
+
+__all__ = ["AUTOGRAD", "HOST", "write_data_parallel_module", "write_loop"]
+
+HOST = "host"
+AUTOGRAD = "autograd"  # a thread for each device
+Replica = tuple[Role, Worker]
+
+
+def write_loop(crew: Crew, router: Router, network: Network, options: StepOptions, builder: PlanBuilder) -> None:
+    """Write a step of *crew*, a replica each, whose gradients are summed tensor by tensor; raises Unsuitable."""
+    replicas = list(zip(crew.roles, crew.workers, strict=True))
+    _check(replicas, router)
+    _split(replicas, router, network, builder)
+    for part in ("forward", "backward"):
+        for role, worker in replicas:
+            for issue in role.issues:
+                if issue.part == part:
+                    worker.issue(issue)
+    element = gradient_bytes(options)
+    (first, adder), *others = replicas
+    passes = [issue for issue in first.issues if issue.part != "update"]
+    tensors = [parameter.elements for parameters in ready_after(passes, network) for parameter in parameters]
+    for elements in reversed(tensors):  # in the order of the network
+        size = elements * element
+        adding = _pass("add", first, elements, size)
+        for role, worker in others:
+            copied = _copied(builder, router, role, first, size, (*worker.last, *adder.last))
+            adder.issue(adding, after=[copied])
+        for role, worker in others:
+            worker.last = (_copied(builder, router, first, role, size, (*worker.last, *adder.last)),)
+    for role, worker in replicas:
+        after = worker.last
+        for issue in role.issues:
+            if issue.part == "update":
+                worker.issue(issue, after=after)
+
+
+def write_data_parallel_module(
+    crew: Crew, router: Router, network: Network, options: StepOptions, exchange: Exchange
+) -> None:
+    """Write a step of nn.DataParallel over *crew*; raises Unsuitable."""
+    replicas = list(zip(crew.roles, crew.workers, strict=True))
+    _check(replicas, router)
+    builder, count = exchange.builder, len(replicas)
+    (first, leader), *others = replicas
+    element = gradient_bytes(options)
+    n_bytes = float(network.parameter_count * element)
+    _split(replicas, router, network, builder)
+    # Replicas are made anew: a view of what was broadcast for each parameter of each.
+    tensor_s = dispatch_time(first.place.device, Copy(1), "fwd")
+    made_s = count * len(network.parameters) * tensor_s
+    made = builder.work("replicate", first.place.host, made_s, stream=HOST, about=None)
+    there = exchange("broadcast", n_bytes, [made, *leader.last])
+    loss = network.layers[-1].name if isinstance(network.layers[-1].operator, CrossEntropy) else ""
+    logits = _logits_bytes(network, element) if loss else 0.0
+    passes = [[issue for issue in role.issues if issue.part == "forward"] for role, _ in replicas]
+    for issues in zip(*passes, strict=True):  # threads take turns at the interpreter
+        if issues[0].layer == loss:
+            continue
+        for (_, worker), issue in zip(replicas, issues, strict=True):
+            worker.issue(issue, after=[there])
+    for role, worker in others:
+        leader.last = (_copied(builder, router, role, first, logits, (*worker.last, *leader.last), "gather"),)
+    gathered = leader.last
+    for part in ("forward", "backward"):
+        for issue in first.issues:
+            if issue.layer == loss and issue.part == part:
+                leader.issue(issue, after=gathered, share=float(count))
+    begun = {id(worker): leader.last for _, worker in replicas}
+    for role, worker in others:
+        begun[id(worker)] = (_copied(builder, router, first, role, logits, leader.last, "scatter gradients"),)
+    for role, worker in replicas:
+        worker.host_stream = f"{role.place.name}/{AUTOGRAD}"
+        for issue in role.issues:
+            if issue.part == "backward" and issue.layer != loss:
+                worker.issue(issue, after=begun[id(worker)])
+    summed = exchange("reduce", n_bytes, [number for _, worker in replicas for number in worker.last])
+    leader.host_stream = HOST
+    leader.last = (summed,)
+    for issue in first.issues:
+        if issue.part == "update":
+            leader.issue(issue, after=[summed])
+
+
+def _check(replicas: Sequence[Replica], router: Router) -> None:
+    machine = router.machine
+    hosts = {machine.nodes[role.node].host for role, _ in replicas}
+    if len(hosts) > 1:
+        raise Unsuitable(f"one process drives the GPUs of one node, and these are in {len(hosts)}")
+
+
+def _split(replicas: Sequence[Replica], router: Router, network: Network, builder: PlanBuilder) -> None:
+    """Add the copy of each GPU's part of the batch from the host's memory."""
+    written = {layer.output for layer in network.layers}
+    fed = sum(size for number, size in enumerate(network.elements) if number not in written)
+    size = float(fed * (8 if network.tokens else 4))
+    for role, worker in replicas:
+        issued_s = dispatch_time(role.place.device, Copy(fed), "fwd")
+        issued = builder.work("split the batch", role.place.host, issued_s, stream=HOST)
+        cpu = router.nearest_cpu(role.node)
+        flows = [] if cpu is None else [Flow(router.route(cpu, role.node), size)]
+        stream = f"{role.place.name}/copies"
+        worker.last = (builder.add("batch", flows, stream=stream, after=[issued], place=role.place.name),)
+        worker.waits_once = worker.last
+
+
+def _copied(
+    builder: PlanBuilder,
+    router: Router,
+    src: Role,
+    dst: Role,
+    size: float,
+    after: Sequence[int],
+    label: str = "copy",
+) -> int:
+    """Add a copy from one GPU to another, which the host issues; return it."""
+    issued_s = dispatch_time(src.place.device, Copy(1), "fwd")
+    issued = builder.work(label, src.place.host, issued_s, stream=HOST)
+    about = Exchanged("send-recv", size, 0)
+    flow = Flow(router.route(src.node, dst.node), size)
+    return builder.add(
+        f"{label} {src.place.name} to {dst.place.name}",
+        [flow],
+        stream=STREAM,
+        after=[issued, *after],
+        about=about,
+        place=dst.place.name,
+    )
+
+
+def _pass(name: str, role: Role, elements: int, size: float) -> Issue:
+    """Return a sum of two tensors of so many *elements*, as the host issues it."""
+    kernel = Streaming("add", elements, 2 * int(size), int(size))
+    cost = kernel_cost(role.place.device, kernel)
+    work = DeviceWork((kernel_class(kernel),), (cost,), cost.time_s)
+    return Issue(name, "backward", dispatch_time(role.place.device, Copy(elements), "fwd"), work)
+
+
+def _logits_bytes(network: Network, element_bytes: int) -> float:
+    """Return the bytes of what the loss reads, of one replica."""
+    return float(network.elements[network.layers[-1].inputs[0]] * element_bytes)

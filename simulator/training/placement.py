@@ -1,0 +1,145 @@
+"""Which ranks of a layout are where, and which of them exchange: :class:`Placement`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import product
+
+from simulator.collectives.bundle import Bundle
+from simulator.collectives.communicator import Communicator
+from simulator.questions.layout import Axis, Layout
+
+__all__ = ["Placement"]
+
+Coordinates = dict[Axis, int]
+
+
+class Placement:
+    """The ranks of *group* at their coordinates of *layout*, whose degrees are all known (:meth:`Layout.on`)."""
+
+    def __init__(self, group: Communicator, layout: Layout) -> None:
+        self.group = group
+        self.layout = layout
+        self._degrees: Coordinates = {"tp": layout.tp, "cp": layout.cp, "dp": layout.dp or 1, "pp": layout.pp}
+        self._stride: Coordinates = {}
+        stride = 1
+        for axis in layout.order:
+            self._stride[axis] = stride
+            stride *= self._degrees[axis]
+
+    def rank(self, *, tp: int = 0, cp: int = 0, dp: int = 0, pp: int = 0) -> int:
+        """Return the rank at coordinates, 0 where none is said."""
+        stride = self._stride
+        return tp * stride["tp"] + cp * stride["cp"] + dp * stride["dp"] + pp * stride["pp"]
+
+    def stage_ranks(self, stage: int) -> list[int]:
+        """Return the ranks of one pipeline stage, in order."""
+        return sorted(self.rank(tp=t, cp=c, dp=d, pp=stage) for t, c, d in self._others("tp", "cp", "dp"))
+
+    # -- groups --------------------------------------------------------------------
+
+    def layer_groups(self, axis: Axis, stage: int | None = None) -> list[Bundle]:
+        """Return the groups along ``tp`` or ``cp``, of one stage or of all, which exchange at the same time."""
+        return self._once(("layers", axis, stage), lambda: self._layer_groups(axis, stage))
+
+    def _layer_groups(self, axis: Axis, stage: int | None) -> list[Bundle]:
+        first = [rank for p in range(self.layout.pp) if stage in (None, p) for rank in self.stage_ranks(p)]
+        stride, degree = self._stride[axis], self._degrees[axis]
+        heads = [rank for rank in first if rank // stride % degree == 0]  # those at 0 along the axis
+        return self._bundles([range(head, head + degree * stride, stride) for head in heads])
+
+    def expert_groups(self) -> list[Bundle]:
+        """Return the groups that split the experts: runs of ``ep`` of the ranks with the same parameters."""
+        size = self.layout.ep
+        groups = [
+            ranks[i : i + size]
+            for stage in range(self.layout.pp)
+            for ranks in self._same_parameters(stage)
+            for i in range(0, len(ranks), size)
+        ]
+        return self._once("experts", lambda: self._bundles(groups))
+
+    def data_groups(self, stage: int, *, experts: bool = False) -> list[Bundle]:
+        """Return the groups of one stage that have the same parameters (of *experts*: the same experts)."""
+        found = []
+        for ranks in self._same_parameters(stage):
+            step = self.layout.ep if experts else 1
+            found += [ranks[i::step] for i in range(step)]
+        return self._bundles(found)
+
+    def shard_groups(self, stage: int) -> list[Bundle]:
+        """Return the groups of one stage that have a whole of shards between them."""
+        size = self.layout.shards or 1
+        return self._bundles(
+            [ranks[i : i + size] for ranks in self._same_parameters(stage) for i in range(0, len(ranks), size)]
+        )
+
+    def replica_groups(self, stage: int) -> list[Bundle]:
+        """Return the groups of one stage that have the same shard; each a single rank where shards have no replica."""
+        size = self.layout.shards or 1
+        return self._bundles([ranks[i::size] for ranks in self._same_parameters(stage) for i in range(size)])
+
+    def next_stage_pairs(self, stage: int) -> list[Bundle]:
+        """Return the pairs of a rank of *stage* and the one of the next that goes on with its work.
+
+        After the last stage comes the first.
+        """
+        after = (stage + 1) % self.layout.pp
+        pairs = [
+            [self.rank(tp=t, cp=c, dp=d, pp=stage), self.rank(tp=t, cp=c, dp=d, pp=after)]
+            for t, c, d in self._others("tp", "cp", "dp")
+        ]
+        return self._once(("pairs", stage), lambda: self._bundles(pairs))
+
+    def _same_parameters(self, stage: int) -> Iterator[list[int]]:
+        for t in range(self.layout.tp):
+            yield [self.rank(tp=t, cp=c, dp=d, pp=stage) for d, c in self._others("dp", "cp")]
+
+    def _others(self, *axes: Axis) -> Iterator[tuple[int, ...]]:
+        return product(*(range(self._degrees[axis]) for axis in axes))
+
+    def _once(self, key: Hashable, find: Callable[[], list[Bundle]]) -> list[Bundle]:
+        return self.group.once((self.layout, key), find)
+
+    # -- bundles -------------------------------------------------------------------
+
+    def _bundles(self, groups: Sequence[Sequence[int]]) -> list[Bundle]:
+        """Return *groups* that meet on a machine together, and of those that lie alike the first."""
+        machine, nodes = self.group.machine, self.group.ranks
+        hosts = [{machine.nodes[nodes[rank]].host for rank in ranks} for ranks in groups]
+        leader: dict[int, int] = {}
+
+        def root(host: int) -> int:
+            while leader.setdefault(host, host) != host:
+                leader[host] = leader[leader[host]]
+                host = leader[host]
+            return host
+
+        for of_group in hosts:
+            first, *others = sorted(of_group)
+            for host in others:
+                leader[root(host)] = root(first)
+        together: dict[int, list[Sequence[int]]] = {}
+        for ranks, of_group in zip(groups, hosts, strict=True):
+            together.setdefault(root(min(of_group)), []).append(ranks)
+        found: dict[Hashable, Bundle] = {}
+        for parts in together.values():
+            lie = self._lie(parts)
+            if lie not in found:
+                found[lie] = Bundle([self._part(ranks) for ranks in parts], lie)
+        return list(found.values())
+
+    def _lie(self, parts: Sequence[Sequence[int]]) -> Hashable:
+        """Return how *parts* lie on their machines, whichever of equal ones these are."""
+        machine, nodes = self.group.machine, self.group.ranks
+        order: dict[int, int] = {}
+
+        def lies(node: int) -> tuple[int, int, int]:
+            run, host, own = machine.locate(node)
+            return order.setdefault(host, len(order)), run.first, own
+
+        return tuple(tuple(lies(nodes[rank]) for rank in ranks) for ranks in parts)
+
+    def _part(self, ranks: Sequence[int]) -> Communicator:
+        whole = len(ranks) == self.group.n_ranks and list(ranks) == list(range(len(ranks)))
+        return self.group if whole else self.group.part(ranks)

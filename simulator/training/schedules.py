@@ -1,0 +1,89 @@
+"""Orders of the forward and backward passes of a pipeline's stages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from simulator.errors import InputError
+from simulator.questions.layout import Layout
+
+__all__ = ["Pass", "in_flight", "order_of"]
+
+
+class Pass(NamedTuple):
+    """One pass of a micro-batch through part ``chunk`` of a stage.
+
+    ``weights`` are the gradients of parameters where they are computed apart from those of what came in.
+    """
+
+    kind: Literal["forward", "backward", "weights"]
+    chunk: int
+    micro_batch: int
+
+
+def order_of(layout: Layout, stage: int, count: int) -> list[Pass]:
+    """Return the passes of *stage* in order, over *count* micro-batches.
+
+    ``gpipe``: all forward, then all backward, the last first (Huang et al., NeurIPS 2019).  ``1f1b``: after the fill
+    one forward and one backward in turn (PipeDream-flush), virtual stages interleaved (Narayanan et al., "Efficient
+    Large-Scale Language Model Training on GPU Clusters", SC 2021, section 2.2).  ``zero-bubble``: as 1f1b, with the
+    gradients of parameters put off to where a stage would wait (ZB-H1; Qi et al., ICLR 2024).
+
+    Raises InputError where virtual stages do not share the micro-batches evenly.
+    """
+    if layout.vp > 1:
+        if count % layout.pp:
+            near = " or ".join(
+                str(n) for n in (count // layout.pp * layout.pp, -(-count // layout.pp) * layout.pp) if n
+            )
+            why = f"takes turns among {layout.pp} micro-batches at a time, and there are {count}; {near} would do"
+            raise InputError(f"--parallel: vp={layout.vp} {why}")
+        forward = [_virtual(layout, number, backward=False) for number in range(count * layout.vp)]
+        backward = [_virtual(layout, number, backward=True) for number in range(count * layout.vp)]
+    else:
+        forward = [(0, number) for number in range(count)]
+        backward = forward[::-1] if layout.schedule == "gpipe" else forward
+    filled = _filled(layout, stage, count)
+    return list(_in_turn(layout, stage, forward, backward, filled))
+
+
+def _filled(layout: Layout, stage: int, count: int) -> int:
+    """Return the forward passes before the first backward pass, but for the one right before it."""
+    if layout.schedule == "gpipe":
+        return count
+    if layout.vp == 1:
+        return min(count, layout.pp - stage - 1)
+    if count == layout.pp:
+        return count * layout.vp
+    return min(count * layout.vp, 2 * (layout.pp - stage - 1) + (layout.vp - 1) * layout.pp)
+
+
+def _virtual(layout: Layout, number: int, *, backward: bool) -> tuple[int, int]:
+    """Return the chunk and micro-batch of pass *number* where chunks take turns."""
+    turn = layout.pp * layout.vp
+    chunk = number % turn // layout.pp
+    return (layout.vp - 1 - chunk if backward else chunk), number // turn * layout.pp + number % layout.pp
+
+
+def _in_turn(
+    layout: Layout, stage: int, forward: list[tuple[int, int]], backward: list[tuple[int, int]], filled: int
+) -> Iterator[Pass]:
+    apart = layout.schedule == "zero-bubble"
+    put_off: list[tuple[int, int]] = []
+    for at in forward[:filled]:
+        yield Pass("forward", *at)
+    for number, at in enumerate(backward):
+        if filled + number < len(forward):
+            yield Pass("forward", *forward[filled + number])
+        yield Pass("backward", *at)
+        put_off += [at] if apart else []
+        if len(put_off) > (stage if filled + number + 1 < len(forward) else 0):
+            yield Pass("weights", *put_off.pop(0))
+    for at in put_off:
+        yield Pass("weights", *at)
+
+
+def in_flight(layout: Layout, stage: int, count: int) -> float:
+    """Return of how many micro-batches *stage* keeps activations at once, in those of all its chunks."""
+    return min(count * layout.vp, _filled(layout, stage, count) + 1) / layout.vp

@@ -1,0 +1,347 @@
+"""Data parallelism through parameter servers as a key-value store: push, pull, and how far workers may run ahead.
+
+The steps are those of Dive into Deep Learning (2023), section 13.7: a batch is read and split over the GPUs of a node;
+forward and backward; gradients are added up inside the node; the sum goes to the CPU; it is pushed to the servers,
+which add, and update the parameters; the CPU pulls these; they go back to the GPUs.  One key is a layer; its exchange
+starts when its gradients are complete, the last layer first, and ends before its forward pass of the next step.
+
+A pull of step s waits for the worker's own push of step s and for the pushes of all others of step s - K, with K the
+staleness: so a worker is at most K steps ahead of the slowest (stale synchronous parallel: Ho et al., "More Effective
+Distributed ML via a Stale Synchronous Parallel Parameter Server", NIPS 2013, section 2.1; the bounded delay of Li et
+al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014, section 3.4).  With K = 0 all wait for
+all, and a server updates once with the sum; otherwise each push is an update of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from simulator.collectives.communicator import Communicator
+from simulator.network.machine import Machine
+from simulator.network.route import Route
+from simulator.plan.plan import Flow, Perturbation, Plan, PlanBuilder, Resource
+from simulator.questions.options import Optimizer
+from simulator.questions.step import StepQuestion
+from simulator.topology.parts import CpuPart
+from simulator.training.data_parallel import gradient_bytes
+from simulator.training.keys import Key, keys_of
+from simulator.training.loss import Loss, Progress
+from simulator.training.roles import Role
+from simulator.training.slowest import slowest_of
+from simulator.training.teams import Team
+from simulator.training.worker import Worker
+from simulator.workload.network import Network
+
+__all__ = ["ARRIVES", "STAGES", "Served", "pace_in", "plan_servers", "prefix_of"]
+
+READ, INSIDE, TO_CPU, PUSH, UPDATE, PULL, TO_GPUS, SPREAD = (
+    "read and split",
+    "local aggregation",
+    "to the CPU",
+    "push",
+    "update",
+    "pull",
+    "to the GPUs",
+    "local all-gather",
+)
+STAGES = (READ, INSIDE, TO_CPU, PUSH, UPDATE, PULL, TO_GPUS, SPREAD)
+# Tensors of the size of the parameters that an optimiser keeps.
+_STATES: dict[Optimizer, int] = {"sgd": 0, "momentum": 1, "adam": 2}
+_RINGS = "ring"
+ARRIVES = "arrives"  # what an activity is that stands for the latency of what has been sent
+
+
+class Served(NamedTuple):
+    """What an activity is of: a stage of the exchange of a key, of a team's step; ``team`` -1 where it is of all."""
+
+    stage: str
+    team: int
+    step: int
+    key: int
+    server: int = -1
+
+
+def prefix_of(machine: Machine, team: Team, teams: Sequence[Team]) -> str:
+    """Return what stands before the streams of *team*: the name of its first CPU where there are several teams."""
+    return f"{machine.nodes[team.cpus[0]].name}/" if len(teams) > 1 else ""
+
+
+def pace_in(question: StepQuestion, teams: Sequence[Team], team: Team, role: Role) -> float:
+    """Return how many times as long as the mean of its part a device of *role* in *team* takes, with who it waits for.
+
+    Who waits for nobody is slowed by nobody but the GPUs of its own node.
+    """
+    if not question.contention:
+        return role.pace
+    device = role.place.device
+    alike = sum(r.count for each in teams for r in each.roles if r.place.device is device)
+    alike = alike if question.staleness is not None else role.count // len(team.cpus)
+    return role.pace * slowest_of(alike, device.constants)
+
+
+def plan_servers(
+    group: Communicator,
+    teams: Sequence[Team],
+    servers: Sequence[int],
+    network: Network,
+    question: StepQuestion,
+    steps: Sequence[int],
+    loss: Loss | None = None,
+) -> Plan:
+    """Return the plan of so many *steps* of each of *teams*, which exchange through *servers*, one of which is lost."""
+    writer = _Writer(group, teams, servers, network, question, loss)
+    for step in range(max(steps)):
+        going = [number for number, count in enumerate(steps) if step < count]
+        for number in going:
+            writer.compute(number, step)
+        for number in going:
+            writer.push(number, step)
+        writer.update(going, step)
+        for number in going:
+            writer.pull(number, step)
+    return writer.builder.build()
+
+
+@dataclass(slots=True)
+class _State:
+    """What has been written of a team: by key, the activities that the next one waits for."""
+
+    workers: list[Worker]
+    keys: list[list[Key]]  # of each worker
+    ends: list[list[int]]  # by worker, of each issue of the last step
+    first: int = -1  # the first issue of the last step
+    last: tuple[int, ...] = ()  # the last issues of the step before
+    here: list[list[int]] | None = None  # parameters of each key, on the GPUs
+
+
+class _Writer:
+    def __init__(
+        self,
+        group: Communicator,
+        teams: Sequence[Team],
+        servers: Sequence[int],
+        network: Network,
+        question: StepQuestion,
+        loss: Loss | None,
+    ) -> None:
+        self.builder = PlanBuilder()
+        self.loss = loss
+        self.group = group
+        self.machine = group.machine
+        self.teams = teams
+        self.servers = servers
+        self.question = question
+        self.input_bytes = _input_bytes(network)
+        several_roles = sum(len(team.roles) for team in teams) > 1
+        element = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
+        self.states = []
+        for team in teams:
+            workers, keys = [], []
+            for role in team.roles:
+                workers.append(
+                    Worker(
+                        self.builder,
+                        self.machine,
+                        role.place,
+                        captured=question.options.cuda_graph,
+                        loads=question.contention,
+                        pace=pace_in(question, teams, team, role),
+                        prefix=f"{role.place.name}/" if several_roles else "",
+                    )
+                )
+                passes = [issue for issue in role.issues if issue.part != "update"]
+                keys.append(keys_of(network, passes, element, len(servers)))
+            self.states.append(_State(workers, keys, [[] for _ in workers]))
+        self.keys = self.states[0].keys[0]
+        self.recovered = self._recovered()
+        self.pushed: dict[tuple[int, int, int], list[int]] = {}  # team, step, key
+        self.updated: dict[tuple[int, int, int], list[int]] = {}  # team (-1: all), step, key
+
+    # -- the stages ----------------------------------------------------------------
+
+    def compute(self, number: int, step: int) -> None:
+        """Add the batch, and the forward and backward pass."""
+        team, state = self.teams[number], self.states[number]
+        gpus = [self.group.ranks[rank] for rank in team.ranks]
+        flows = [Flow(self.group.router.route(team.cpus[0], gpu), self.input_bytes) for gpu in gpus]
+        batch = self._moved(READ, number, step, -1, flows, list(state.last))  # while the one before is computed
+        state.last = tuple(worker.last[0] for worker in state.workers if worker.last)
+        for place, (role, worker) in enumerate(zip(team.roles, state.workers, strict=True)):
+            passes = [issue for issue in role.issues if issue.part != "update"]
+            needs: dict[int, list[int]] = {0: list(batch)}
+            for key, there in zip(state.keys[place], state.here or [], strict=state.here is not None):
+                needs.setdefault(key.needed_by, []).extend(there)
+            for repeat in range(self.question.micro_batches):
+                waits = needs if repeat == 0 else {}
+                state.ends[place] = [
+                    worker.issue(issue, after=waits.get(i, ()), micro_batch=step) for i, issue in enumerate(passes)
+                ]
+
+    def push(self, number: int, step: int) -> None:
+        """Add what takes each key from the GPUs to the servers."""
+        team, state = self.teams[number], self.states[number]
+        gpus = [self.group.ranks[rank] for rank in team.ranks]
+        for k, key in enumerate(self.keys):
+            after = [
+                ends[own[k].ready_after if self.question.bucket_bytes else -1]
+                for ends, own in zip(state.ends, state.keys, strict=True)
+            ]
+            after = self._inside(INSIDE, number, step, k, after)
+            flows = [Flow(self.group.router.route(gpu, team.cpus[0]), key.size_bytes / len(gpus)) for gpu in gpus]
+            after = self._moved(TO_CPU, number, step, k, flows, after)
+            self.pushed[number, step, k] = self._exchanged(PUSH, number, step, k, after)
+
+    def update(self, going: Sequence[int], step: int) -> None:
+        """Add what the servers do with what *going* teams have pushed: all at once, or each by itself."""
+        together = self.question.staleness == 0
+        states = _STATES.get(self.question.options.optimizer)
+        for number in [-1] if together else going:
+            own = going if together else [number]
+            workers = sum(len(self.teams[n].cpus) for n in own)
+            # Reads of what was pushed and one write; then the sum is read, and parameters and states read and written.
+            passes = workers + 1.0 if together else 0.0
+            passes += 1.0 + 2.0 * (1 + states) if states is not None else 0.0 if together else 3.0
+            times = 1 if together else workers
+            for k, key in enumerate(self.keys):
+                after = [end for n in own for end in self.pushed.pop((n, step, k))]
+                late = self.loss is not None and self.loss.progress(PUSH, step, k) != Progress.DONE
+                held = self.loss.without(key) if self.loss is not None and late else key
+                ends = self._updated(number, step, k, held, times * passes, after)
+                gone = self.loss is not None and not late and self.loss.progress(PULL, step, k) != Progress.DONE
+                if self.loss is not None and gone and key.shares_bytes[self.loss.server]:
+                    again = self.loss.only(key)
+                    flows = [flow for n in own for flow in self._network(self.teams[n], again, True)]
+                    pushed = self._moved(PUSH, own[0], step, k, flows, [*ends, *self.recovered])
+                    ends = self._updated(number, step, k, again, times * passes, pushed)
+                self.updated[number, step, k] = ends
+
+    def _updated(self, number: int, step: int, k: int, key: Key, passes: float, after: list[int]) -> list[int]:
+        """Add *passes* over each server's share of *key* in its memory; return their ends."""
+        ends = []
+        for j, (server, share) in enumerate(zip(self.servers, key.shares_bytes, strict=True)):
+            if share:
+                node = self.machine.nodes[server]
+                memory_Bps = node.part.memory_bandwidth if isinstance(node.part, CpuPart) else None
+                busy_s = passes * share / memory_Bps if memory_Bps else 0.0
+                loads: tuple[tuple[Resource, float], ...] = ((f"{node.name}:updates", 1.0),) if busy_s else ()
+                ends.append(
+                    self.builder.work(
+                        f"{UPDATE} {key.layer}",
+                        node.name,
+                        busy_s,
+                        stream=f"{node.name}/update" + ("" if number < 0 else f" for team {number}"),
+                        after=after,
+                        loads=() if number < 0 else loads,
+                        about=Served(UPDATE, number, step, k, j),
+                    )
+                )
+        return ends
+
+    def pull(self, number: int, step: int) -> None:
+        """Add what takes each key from the servers back to the GPUs."""
+        team, state, late = self.teams[number], self.states[number], self.question.staleness
+        gpus = [self.group.ranks[rank] for rank in team.ranks]
+        state.here = []
+        for k, key in enumerate(self.keys):
+            after = list(self.updated[-1 if late == 0 else number, step, k])
+            if late:  # the others' pushes of so many steps before
+                for other in range(len(self.teams)):
+                    after += self.updated.get((other, step - late, k), ()) if other != number else ()
+            after = self._exchanged(PULL, number, step, k, after)
+            flows = [Flow(self.group.router.route(team.cpus[0], gpu), key.size_bytes / len(gpus)) for gpu in gpus]
+            after = self._moved(TO_GPUS, number, step, k, flows, after)
+            state.here.append(self._inside(SPREAD, number, step, k, after))
+
+    # -- their parts ---------------------------------------------------------------
+
+    def _inside(self, stage: str, number: int, step: int, k: int, after: list[int]) -> list[int]:
+        """Add a collective over the GPUs of a node, along its rings."""
+        team = self.teams[number]
+        if len(team.ranks) < 2:
+            return after
+        op = "reduce-scatter" if stage == INSIDE else "all-gather"
+        loads_on = [role.node for role in team.roles] if self.question.contention else []
+        part = self.group.part(team.ranks)
+        fragment = part.collective(op, self.keys[k].size_bytes, _RINGS, loads_on=loads_on)  # type: ignore[arg-type]
+        about = Served(stage, number, step, k)
+        stream = self._stream(number, stage)
+        place = self.machine.nodes[team.cpus[0]].name
+        label = f"{stage} {self.keys[k].layer}"
+        return [self.builder.splice(fragment, label=label, stream=stream, after=after, about=about, place=place)]
+
+    def _exchanged(self, stage: str, number: int, step: int, k: int, after: list[int]) -> list[int]:
+        """Add what takes a key to the servers or from them; what a server's loss cuts short, anew."""
+        team, key, pushes = self.teams[number], self.keys[k], stage == PUSH
+        if self.loss is None:
+            return self._moved(stage, number, step, k, self._network(team, key, pushes), after)
+        progress = self.loss.progress(stage, step, k)
+        left = self._network(team, self.loss.without(key), pushes)
+        if progress == Progress.NOT_BEGUN:
+            return self._moved(stage, number, step, k, left, [*after, *self.recovered])
+        first = len(self.builder.tasks)
+        ends = self._moved(stage, number, step, k, self._network(team, key, pushes), after)
+        if progress == Progress.DONE:
+            return ends
+        added = range(first, len(self.builder.tasks))
+        self.builder.perturbations += [Perturbation(self.loss.at_s, cancels=task) for task in added]
+        return self._moved(stage, number, step, k, left, [*ends, *self.recovered])
+
+    def _recovered(self) -> list[int]:
+        """Add how the servers that are left get the keys of the lost one, from the first worker."""
+        if self.loss is None:
+            return []
+        node = self.machine.nodes[self.servers[self.loss.server]].name
+        lost = self.builder.work("server lost", node, self.loss.at_s, stream=f"{node}/lost")
+        held = sum(key.shares_bytes[self.loss.server] for key in self.keys) / (len(self.servers) - 1)
+        left = [server for j, server in enumerate(self.servers) if j != self.loss.server]
+        cpu = self.teams[0].cpus[0]
+        flows = [Flow(self.group.router.route(cpu, server), held) for server in left if server != cpu]
+        if not flows:
+            return [lost]
+        place = self.machine.nodes[cpu].name
+        about = Served("keys of the lost server", 0, -1, -1)
+        return [
+            self.builder.add(about.stage, flows, stream=f"{place}/recovery", after=[lost], about=about, place=place)
+        ]
+
+    def _network(self, team: Team, key: Key, pushes: bool) -> list[Flow]:
+        """Return the bytes of a key between the nodes of *team* and the servers; a server's own node needs no way."""
+        found = []
+        for cpu in team.cpus:
+            for server, share in zip(self.servers, key.shares_bytes, strict=True):
+                if share and server != cpu:
+                    ends = (cpu, server) if pushes else (server, cpu)
+                    found.append(Flow(self.group.router.route(*ends), share))
+        return found
+
+    def _moved(self, stage: str, number: int, step: int, k: int, flows: Sequence[Flow], after: list[int]) -> list[int]:
+        """Add *flows*; the next key goes as soon as the bytes have, and these arrive a latency later."""
+        if not flows:
+            return after
+        latency_s = max(flow.route.latency_s for flow in flows)
+        bare = [replace(flow, route=_without_latency(flow.route)) for flow in flows]
+        about, place = Served(stage, number, step, k), self.machine.nodes[self.teams[number].cpus[0]].name
+        label = f"{stage} {self.keys[k].layer}" if k >= 0 else stage
+        stream = self._stream(number, stage)
+        end = self.builder.add(label, bare, stream=stream, after=after, about=about, place=place)
+        if not latency_s:
+            return [end]
+        return [
+            self.builder.work(f"{label} arrives", "", latency_s, stream=f"{stream} {k}", after=[end], about=ARRIVES)
+        ]
+
+    def _stream(self, number: int, stage: str) -> str:
+        return prefix_of(self.machine, self.teams[number], self.teams) + stage
+
+
+def _without_latency(route: Route) -> Route:
+    return replace(route, latency_s=0.0)
+
+
+def _input_bytes(network: Network) -> float:
+    """Return the bytes of a batch as a GPU gets it: numbers in fp32, tokens as integers of 64 bits."""
+    written = {layer.output for layer in network.layers}
+    fed = sum(size for number, size in enumerate(network.elements) if number not in written)
+    return float(fed * (8 if network.tokens else 4))
