@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 
 from simulator.api import Session
 from simulator.api.collectives import ALPHA_S, is_strategy, machines_fitted_to
 from simulator.errors import one_line
-from simulator.network.machine import Machine
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Software
 from simulator.workload.collective import Collective
@@ -72,14 +71,14 @@ def read_collective(cell: Cell, names: Names) -> Asked:
     local_gpus, pairs = _gpu_set(cell("gpu_set"), collective[1], n_gpus // n_nodes, group_size)
     if algorithm is not None and names.strategy not in ("nccl", algorithm):
         raise NotScored(f"forced algorithm '{algorithm}' is not what {names.strategy} does")
-    where = names.machines.where(cell("machine"), n_nodes)
+    where = names.machines.where(cell("machine"), n_nodes, n_gpus // n_nodes)
     local = tuple(range(n_gpus // n_nodes)) if local_gpus is None else local_gpus
     question = CollectiveQuestion(
         where=where,
         collective=collective[1],
         size_bytes=size_bytes,
         strategy=strategy or names.strategy,
-        gpus=_gpus(names.machine(where), local, n_nodes)[: group_size * n_groups],
+        gpus=names.gpus(where, n_nodes, local)[: group_size * n_groups],
         group_size=group_size,
         pairs=pairs,
         gpus_per_process=_gpus_per_process(cell("software"), n_nodes, group_size),
@@ -88,16 +87,6 @@ def read_collective(cell: Cell, names: Names) -> Asked:
         software=Software(nccl=nccl_of(cell("software"), names.capability(where))),
     )
     return Asked(question)
-
-
-def _gpus(machine: Machine, local: Sequence[int], n_nodes: int) -> tuple[int, ...]:
-    """Return the *local* GPUs of each node of *machine* in turn; raises NotScored."""
-    if machine.n_hosts != n_nodes:
-        raise NotScored(f"{machine.name} has {machine.n_hosts} nodes, n_nodes is {n_nodes}")
-    per_node = len(machine.gpus) // n_nodes
-    if max(local) >= per_node:
-        raise NotScored(f"more GPUs a node than {machine.name} has")
-    return tuple(node * per_node + gpu for node in range(n_nodes) for gpu in local)
 
 
 def collective_name(text: str) -> str:

@@ -13,11 +13,12 @@ from functools import lru_cache
 from simulator.api import Session
 from simulator.errors import InputError, nearest, one_line
 from simulator.questions.options import MODES, OPTIMIZERS, POLICIES, Mode, Optimizer, Policy, StepOptions
-from simulator.questions.step import Parallelism, StepQuestion
+from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.questions.where import Software
 from simulator.topology.parts import CpuPart
 from simulator.workload.zoo.registry import Entry, find_entry
 from validate.kinds.kind import Asked, Cell, Kind
+from validate.kinds.layouts import COLUMNS, spread
 from validate.kinds.serving import attention_library
 from validate.tables.cells import NotScored, number, whole
 from validate.tables.names import Names
@@ -29,12 +30,12 @@ _COLUMNS_ASKED = (
     *("machine", "n_nodes", "n_gpus", "framework", "software", "model", "phase", "dtype", "policy", "batch_per_gpu"),
     *("global_batch", "micro_batch", "grad_accum", "seq_len", "hidden", "heads", "layers", "vocab", "image"),
     *("recompute", "optimizer", "fused_optimizer", "loss", "attention", "predicted", "channels_last", "compiled"),
-    *("schedule", "issue", "era", "unclear", "tp", "pp", "cp", "ep", "fsdp", "fsdp_prefetch", "sync"),
+    *("issue", "era", "unclear", "fsdp_prefetch", "overlap", "modules", "network", "lora"),
+    *(column for column in COLUMNS if column not in ("n_gpus", "n_nodes")),
 )
 _MAX_SIZE = 1e7
 _PHASES: Mapping[str, Mode] = {"": "train", "fwd": "forward", "bwd": "backward", **{m: m for m in MODES}}
 _ISSUES = ("", "eager", "graph", "compile")
-_DIVIDES = ("tp", "pp", "cp", "ep")
 _SIZES = {  # of a network, by the name of the column
     "image": "image",
     "seq_len": "sequence_length",
@@ -43,10 +44,9 @@ _SIZES = {  # of a network, by the name of the column
     "layers": "layers",
     "vocab": "vocabulary",
     "predicted": "predicted",
+    "lora": "lora",
 }
-_ALL_REDUCE = re.compile(r"ddp|horovod|nccl|replicated \(nccl\)", re.IGNORECASE)
 _THREADS = re.compile(r"(?:^|; ?)cpu threads=([1-9][0-9]{0,3})(?:$| ?;)", re.IGNORECASE)
-_OTHER = re.compile(r"fcn|lstm|mlp", re.IGNORECASE)  # neither convolutions nor attention
 _SAMPLES = re.compile(r"(?:images|sequences|samples)/s")
 _CONFIGURATION = ("machine", "model", "phase", "dtype", "batch_per_gpu", "image", "seq_len", "schedule", "dataset")
 
@@ -56,37 +56,35 @@ def read_step(cell: Cell, names: Names) -> Asked:
 
     Raises NotScored where the row is incomplete or asks for what the model does not know.
     """
-    ranks, nodes, parallel = _spread(cell)
-    if not cell("model"):
+    ranks, nodes, layout = spread(cell)
+    name = cell("network") or cell("model")
+    if not name:
         raise NotScored("model missing")
     try:
-        entry = find_entry(cell("model"))
+        entry = find_entry(name)
     except InputError:
-        raise NotScored(f"no network '{one_line(cell('model'), 40)}' in the zoo") from None
+        raise NotScored(f"no network '{one_line(name, 40)}' in the zoo") from None
     if entry.sample == "sequences" and not cell("seq_len") and not entry.length_known:
         raise NotScored("seq_len missing, and sequences are of any length")
     if cell("unclear"):
         raise NotScored(one_line(cell("unclear"), 200))
-    micro_batches = _whole(cell, "grad_accum") or 1
+    replicas = ranks // layout.model_ranks
+    micro_batches = _micro_batches(cell, replicas)
     options = _options(cell)
-    where = names.machines.where(cell("machine"), nodes)
+    where = names.machines.where(cell("machine"), nodes, ranks // nodes)
     machine = names.machine(where)
-    gpus: tuple[int, ...] | None = None
-    if machine.gpus:
-        local, per_node = ranks // nodes, len(machine.gpus) // nodes
-        if local > per_node:
-            raise NotScored(f"more GPUs a node than {machine.name} has")
-        gpus = tuple(node * per_node + gpu for node in range(nodes) for gpu in range(local))
+    gpus = names.gpus(where, nodes, range(ranks // nodes)) if machine.gpus else None
     threads = _THREADS.search(cell("schedule"))
     question = StepQuestion(
         where=where,
-        workload=cell("model"),
-        batch=_batch(cell, micro_batches * ranks),
+        workload=name,
+        batch=_batch(cell, micro_batches * replicas),
         sizes=_sizes(cell, entry, options),
         options=options,
         micro_batches=micro_batches,
         gpus=gpus,
-        parallel=parallel,
+        layout=layout,
+        bucket_bytes=0.0 if cell("overlap") == "none" else BUCKET_BYTES,
         sums_in_fp32="fp32" in cell("sync"),
         prefetches=cell("fsdp_prefetch") != "0",
         threads=int(threads[1]) if threads and not machine.gpus else None,
@@ -98,34 +96,23 @@ def read_step(cell: Cell, names: Names) -> Asked:
     return Asked(question)
 
 
-def _spread(cell: Cell) -> tuple[int, int, Parallelism]:
-    """Return over how many GPUs of how many nodes a row's step is spread, and how; one where a CPU computes it.
-
-    Raises NotScored where the network itself is divided, gradients go through a server, or the row does not say.
-    """
-    if cell("n_gpus") == "0":
-        return 1, 1, "dp"
-    ranks, nodes = (_whole(cell, column) or 1 for column in ("n_gpus", "n_nodes"))
-    if ranks == nodes == 1:
-        return 1, 1, "dp"
-    if ranks % nodes:
-        raise NotScored("n_gpus is no multiple of n_nodes")
-    divided = [column for column in _DIVIDES if (_whole(cell, column) or 1) != 1]
-    if divided:
-        raise NotScored(f"the network is divided among GPUs ({', '.join(divided)}): only replicas of it are scored")
-    if cell("fsdp") in ("1", "1.0"):
-        return ranks, nodes, "fsdp"
-    if not _ALL_REDUCE.match(cell("sync")):
-        way = one_line(cell("sync"), 30)
-        raise NotScored(f"more than one GPU, exchanged by '{way}': ddp, horovod, nccl are scored")
-    return ranks, nodes, "dp"
-
-
 def _whole(cell: Cell, column: str) -> int | None:
     """Return the whole number under *column*, None where it is empty; raises NotScored."""
     if not cell(column):
         return None
     return whole(column, cell(column), _MAX_SIZE)
+
+
+def _micro_batches(cell: Cell, replicas: int) -> int:
+    """Return the micro-batches of a step on each of *replicas*: as the row says, or what its other batches leave."""
+    said, each, every = (_whole(cell, column) for column in ("grad_accum", "micro_batch", "global_batch"))
+    if said is None and each is None and (_whole(cell, "pp") or 1) > 1:
+        raise NotScored("micro_batch missing, of a pipeline")
+    if said is not None or each is None or every is None:
+        return said or 1
+    if every % (each * replicas):
+        raise NotScored(f"global_batch {every} is no multiple of {replicas} replicas x micro_batch {each}")
+    return every // (each * replicas)
 
 
 def _batch(cell: Cell, parts: int) -> int:
@@ -163,8 +150,8 @@ def _options(cell: Cell) -> StepOptions:
     policy: Policy | None = next((p for p in POLICIES if p == (cell("policy") or cell("dtype") or "fp32")), None)
     if policy is None or cell("dtype") in ("fp64", "torch"):
         raise NotScored(f"no such dtype: {one_line(cell('policy') or cell('dtype'), 20)}")
-    recompute = cell("recompute")
-    if recompute not in ("", "none", "full"):
+    recompute = cell("recompute").split(" ")[0]  # what follows are details
+    if recompute not in ("", "none", "full", "selective"):
         raise NotScored(f"recompute '{one_line(recompute, 20)}' is not modelled")
     issue = cell("issue")
     if issue not in _ISSUES:
@@ -176,8 +163,10 @@ def _options(cell: Cell) -> StepOptions:
         compiled=issue == "compile" or cell("compiled") == "1",
         cuda_graph=issue == "graph",
         recompute=recompute == "full",
+        recompute_attention=recompute == "selective",
         channels_last=cell("channels_last") == "1",
         fused_optimizer=cell("fused_optimizer") == "1",
+        framework="megatron" if cell("modules") == "megatron" else "pytorch",
     )
 
 
@@ -215,6 +204,8 @@ def _samples_of_step(cell: Cell) -> float:
     for column in ("n_gpus", "grad_accum"):
         if cell(column) not in ("", "0"):  # no GPU: a CPU
             samples *= number(column, cell(column))
+    for column in ("tp", "pp", "cp"):
+        samples /= number(column, cell(column) or "1")
     return samples
 
 
@@ -227,12 +218,19 @@ def configuration(cell: Cell) -> tuple[str, ...]:
 
 
 def _labels(cell: Cell, names: Names, session: Session) -> Mapping[str, str]:
-    """Return family, era, device and processor, and whether one device takes part or several."""
+    """Return family, era, device and processor, and whether one device takes part, several, or such as divide it."""
     del session
     device, processor = _device(names, cell("machine"))
     ranks = "one" if cell("n_gpus") in ("", "0", "1") else "several"
-    labels = {"family": _family(cell("model")), "device": device, "processor": processor, "ranks": ranks}
-    if ranks == "several":
+    if ranks == "several" and any(cell(axis) not in ("", "1", "1.0") for axis in ("tp", "pp", "cp", "ep")):
+        ranks = "divided"
+    labels = {
+        "family": _family(cell("network") or cell("model")),
+        "device": device,
+        "processor": processor,
+        "ranks": ranks,
+    }
+    if ranks != "one":
         labels["gpus"] = cell("n_gpus")
     if cell("software"):
         labels["era"] = cell("era") or "since 2019"
@@ -253,12 +251,13 @@ def _device(names: Names, machine_name: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=1024)
 def _family(model: str) -> str:
-    if _OTHER.match(model):
-        return "other"
     try:
-        return "CNN" if find_entry(model).sample == "images" else "transformer"
+        entry = find_entry(model)
     except InputError:
         return ""
+    if entry.sample == "images":
+        return "CNN"
+    return "transformer" if "heads" in entry.defaults else "other"
 
 
 _RANKED = ("ranks", "processor", "family", "era", "framework_rank")

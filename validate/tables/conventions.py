@@ -12,6 +12,7 @@ import yaml
 
 __all__ = ["filled", "filled_columns"]
 
+_COPIED = re.compile(r"\{(\w+)(?::([^{}]*))?\}")
 _Pattern = tuple[str, re.Pattern[str]]
 
 
@@ -40,6 +41,14 @@ def _rules() -> Mapping[str, Mapping[str, tuple[_Rule, ...]]]:
     return found
 
 
+def _copied(text: str, pattern: str | None) -> str:
+    """Return *text*, or of it what the group of *pattern* finds."""
+    if pattern is None:
+        return text
+    found = re.search(pattern, text, re.IGNORECASE)
+    return found[1] if found else ""
+
+
 def filled_columns(kind: str) -> tuple[str, ...]:
     """Return the columns of tables of *kind* that a rule may fill."""
     return tuple(_rules().get(kind, ()))
@@ -58,5 +67,5 @@ def filled(kind: str, column: str, cell: Callable[[str], str]) -> str:
         if all(pattern.search(text(name)) for name, pattern in rule.when) and not any(
             pattern.search(text(name)) for name, pattern in rule.unless
         ):
-            return re.sub(r"\{(\w+)\}", lambda match: text(match[1]), rule.value)
+            return _COPIED.sub(lambda match: _copied(text(match[1]), match[2]), rule.value)
     return ""

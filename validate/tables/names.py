@@ -64,8 +64,11 @@ class MachineNames:
         """Return the topology that the table's machine *name* is, None where there is none."""
         return self._named.get(name) or self._topology or builtin_names().get(name)
 
-    def where(self, name: str, n_nodes: int | None = None) -> Where:
-        """Return *n_nodes* of the table's machine *name*; raises NotScored where it is not known."""
+    def where(self, name: str, n_nodes: int | None = None, gpus_a_node: int = 1) -> Where:
+        """Return *n_nodes* of the table's machine *name*; raises NotScored where it is not known.
+
+        Where it has trays, nodes with no more GPUs than a tray are trays, and so many machines are taken as hold them.
+        """
         topology = self.topology(name)
         if topology is None:
             if not name:
@@ -73,6 +76,9 @@ class MachineNames:
             close = nearest(name, [*self._named, *builtin_names()])
             hint = close if close.startswith("did") else "--machine NAME=FILE gives one"
             raise NotScored(f"no topology of machine '{one_line(name, 60)}'; {hint}")
+        if n_nodes is not None:
+            trays, gpus = _trays(topology)
+            n_nodes = -(-n_nodes // trays) if gpus_a_node <= gpus else n_nodes
         return Where(topology, n_nodes)
 
     def check_used(self, seen: set[str]) -> None:
@@ -92,6 +98,13 @@ def builtin_names() -> Mapping[str, str]:
         for alias in aliases if isinstance(aliases, list) else ():
             found.setdefault(str(alias), name)
     return found
+
+
+@lru_cache(maxsize=1024)
+def _trays(topology: str) -> tuple[int, int]:
+    """Return the trays of one machine *topology*, and the GPUs of each."""
+    one = load_topology(topology)
+    return one.trays, sum(device.kind == "gpu" for device in one.devices) // one.trays
 
 
 # -- devices ---------------------------------------------------------------------------
@@ -284,6 +297,20 @@ class Names:
             return self.session.machine(where)
         except InputError as error:
             raise NotScored(one_line(error)) from None
+
+    def gpus(self, where: Where, n_nodes: int, local: Sequence[int]) -> tuple[int, ...]:
+        """Return the GPUs *local* of each of the *n_nodes* nodes that a row counts of the machine *where*.
+
+        Trays fill its machines as evenly as whole trays can.  Raises NotScored where a node has fewer GPUs.
+        """
+        machine = self.machine(where)
+        hosts, a_host = machine.n_hosts, len(machine.gpus) // machine.n_hosts
+        a_node = a_host if n_nodes == hosts else _trays(where.topology)[1]
+        if max(local) >= a_node:
+            raise NotScored(f"more GPUs a node than {machine.name} has")
+        each, more = divmod(n_nodes, hosts)
+        firsts = [host * a_host + i * a_node for host in range(hosts) for i in range(each + (host < more))]
+        return tuple([first + gpu for first in firsts for gpu in local])
 
     def capability(self, where: Where) -> str | None:
         """Return the compute capability of the first GPU of the machine *where*; None where it has none."""

@@ -1,0 +1,64 @@
+"""How a measured step is spread over GPUs: the layout that a row's columns say."""
+
+from __future__ import annotations
+
+import re
+
+from simulator.errors import InputError, one_line
+from simulator.questions.layout import REPLICAS, SCHEDULES, Layout, Schedule
+from validate.kinds.kind import Cell
+from validate.tables.cells import NotScored, whole
+
+__all__ = ["COLUMNS", "spread"]
+
+COLUMNS = ("n_gpus", "n_nodes", "tp", "pp", "dp", "cp", "ep", "sp", "vp", "fsdp", "zero", "shards", "schedule", "sync")
+_MOST = 10**7
+_ALL_REDUCE = re.compile(r"ddp|horovod|nccl|replicated \(nccl\)", re.IGNORECASE)
+
+
+def spread(cell: Cell) -> tuple[int, int, Layout]:
+    """Return over how many GPUs of how many nodes a row's step is spread, and how; one where a CPU computes it.
+
+    Raises NotScored where degrees do not multiply to the GPUs, gradients go through a server, or the row does not say.
+    """
+    if cell("n_gpus") == "0":
+        return 1, 1, REPLICAS
+    ranks, nodes = (_whole(cell, column) or 1 for column in ("n_gpus", "n_nodes"))
+    if ranks == nodes == 1:
+        return 1, 1, REPLICAS
+    if ranks % nodes:
+        raise NotScored("n_gpus is no multiple of n_nodes")
+    layout = _layout(cell)
+    if not layout.divides_network and not layout.zero and not _ALL_REDUCE.match(cell("sync")):
+        way = one_line(cell("sync"), 30)
+        raise NotScored(f"more than one GPU, exchanged by '{way}': ddp, horovod, nccl are scored")
+    try:
+        known = layout.on(ranks)
+    except InputError as error:
+        raise NotScored(f"n_gpus {ranks}: {str(error).removeprefix('--parallel: ')}") from None
+    dp = _whole(cell, "dp")
+    if dp is not None and dp != known.dp:
+        raise NotScored(f"tp x pp x cp x dp is {layout.model_ranks * dp}, and n_gpus {ranks}")
+    return ranks, nodes, layout
+
+
+def _layout(cell: Cell) -> Layout:
+    degrees = {column: _whole(cell, column) or 1 for column in ("tp", "pp", "cp", "ep", "vp")}
+    zero = 3 if cell("fsdp") in ("1", "1.0") else _whole(cell, "zero") or 0
+    schedule: Schedule = next((name for name in SCHEDULES if name == cell("schedule").lower()), "1f1b")
+    return Layout(
+        tp=degrees["tp"],
+        pp=degrees["pp"],
+        cp=degrees["cp"],
+        ep=degrees["ep"],
+        vp=degrees["vp"] if degrees["pp"] > 1 else 1,
+        sp=cell("sp") == "1" and degrees["tp"] > 1,
+        zero=zero,
+        shards=_whole(cell, "shards") if zero else None,
+        schedule=schedule if degrees["vp"] == 1 else "1f1b",
+    )
+
+
+def _whole(cell: Cell, column: str) -> int | None:
+    """Return the whole number under *column*, None where it is empty; raises NotScored."""
+    return whole(column, cell(column), _MOST) if cell(column) else None
