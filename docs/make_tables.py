@@ -30,7 +30,7 @@ import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,9 @@ NVIDIA_FAMILIES = {"linear": "tensor_product", "attention": "attention"}  # of c
 # of NeuSight, which are in two.
 _GPU = {"processor": "GPU", "ranks": "one"}
 _SEVERAL = {"processor": "GPU", "ranks": "several"}
+_RANKS = {"several": "replicas or shards", "divided": "network divided"}
 _FRAMEWORKS = (("best", "the fastest framework of each"), ("other", "the other frameworks"))
+DIVIDED = "tensor, pipeline, context, expert parallel: transformers"
 Lines = tuple[tuple[str, dict[str, str]], ...]
 SHOWN_STEPS: Lines = (
     ("all steps", {}),
@@ -75,12 +77,13 @@ SHOWN_STEPS: Lines = (
         (f"one GPU: CNNs before 2019, {which}", {**_GPU, "family": "CNN", "era": "before 2019", "framework_rank": rank})
         for rank, which in _FRAMEWORKS
     ),
-    ("one GPU: other networks before 2019", {**_GPU, "family": "other"}),
+    ("one GPU: other networks", {**_GPU, "family": "other"}),
     *(
-        (f"data-parallel replicas (DDP): {family}s", {**_SEVERAL, "fsdp": "0", "family": family})
-        for family in ("transformer", "CNN")
+        (f"data-parallel replicas: {name}", {**_SEVERAL, "fsdp": "0", "family": family})
+        for family, name in (("transformer", "transformers"), ("CNN", "CNNs"), ("other", "other networks"))
     ),
     ("FSDP shards: transformers", {**_SEVERAL, "fsdp": "1"}),
+    (DIVIDED, {"processor": "GPU", "ranks": "divided"}),
     *(
         (f"any network on CPUs before 2019, {which}", {"processor": "CPU", "framework_rank": rank})
         for rank, which in _FRAMEWORKS
@@ -278,6 +281,20 @@ def own_step_table() -> str:
     return step_table(scored(PUBLISHED_STEPS, STEPS), OWN_STEPS)
 
 
+def divided_table(rows: Sequence[ScoredRow]) -> str:
+    """Return the table of errors of steps over several devices by the collection that they are from."""
+    names = dict.fromkeys(row.labels["dataset"] for row in rows if row.labels.get("ranks") in ("several", "divided"))
+    lines = tuple(
+        (f"`{name}`, {what}", {"dataset": name, "ranks": ranks}) for name in names for ranks, what in _RANKS.items()
+    )
+    there = [line for line in lines if any(_has(row, line[1]) and not row.skipped for row in rows)]
+    return step_table(rows, (("all steps", {}), *there))
+
+
+def _has(row: ScoredRow, labels: Mapping[str, str]) -> bool:
+    return all(row.labels.get(name) == value for name, value in labels.items())
+
+
 def step_rows(folder: Path) -> list[ScoredRow]:
     """Return the scored steps of *folder*, and what predictors of others say of them where it has that."""
     baselines = folder / "baselines.csv"
@@ -285,34 +302,39 @@ def step_rows(folder: Path) -> list[ScoredRow]:
 
 
 def trust_json(rows: Sequence[ScoredRow]) -> str:
-    """Return the errors of steps by processor, family, format and whether several devices take part.
+    """Return the errors of steps by processor, family, format and whether several devices take part, or divide it.
 
     Of software before 2019 the fastest framework counts alone.
     """
-    formats = {"fp32": "fp32", "tf32": "tf32", "fp16": "half", "bf16": "half"}
-    groups: dict[tuple[str, str, str, bool], list[ScoredRow]] = {}
+    formats = {"fp32": "fp32", "tf32": "tf32", "fp16": "half", "bf16": "half", "fp8": "fp8"}
+    groups: dict[tuple[str, str, str, bool, bool], list[ScoredRow]] = {}
     for row in rows:
         labels = row.labels
         counts = labels.get("era") == "since 2019" or labels.get("framework_rank") == "best"
         if row.skipped or not labels.get("processor") or not counts or labels.get("dtype") not in formats:
             continue
         if labels["family"] in ("CNN", "transformer"):
-            key = labels["processor"], labels["family"], formats[labels["dtype"]], labels["ranks"] == "several"
+            kind, ranks = (labels["processor"], labels["family"], formats[labels["dtype"]]), labels["ranks"]
+            key = *kind, ranks != "one", ranks == "divided"
             groups.setdefault(key, []).append(row)
     entries = []
-    for key, members in sorted(groups.items(), key=lambda item: (item[0][0] != "GPU", item[0][3], item[0])):
+    for key, members in sorted(groups.items(), key=lambda item: (item[0][0] != "GPU", item[0][3:], item[0])):
         errors = whole(members).errors
         figures = {"median": errors.median_ape, "p90": errors.p90_ape, "bias": errors.bias}
         rounded = {name: round(value, 3) for name, value in figures.items()}
         early = sum(row.labels.get("era") == "before 2019" for row in members)
-        processor, family, form, several = key
-        what = {"processor": processor, "family": family, "format": form, "several": several}
+        processor, family, form, several, divided = key
+        what = {"processor": processor, "family": family, "format": form, "several": several, "divided": divided}
         entries.append({**what, "rows": errors.n, "early_rows": early, **rounded})
     return "[\n" + ",\n".join(f"  {json.dumps(entry)}" for entry in entries) + "\n]\n"
 
 
-def tables(folder: Path, old: dict[str, str], *, leave_one_out: bool = False) -> dict[str, str]:
+def tables(
+    folder: Path, old: dict[str, str], *, leave_one_out: bool = False, second: Path | None = None
+) -> dict[str, str]:
     """Return the tables of errors that the measurements in *folder* give, by the name of their place.
+
+    *second* is a folder with more of them, of which steps over several devices are shown.
 
     Those of steps are written for the program too, which says with each step how far to trust it.
     """
@@ -325,6 +347,8 @@ def tables(folder: Path, old: dict[str, str], *, leave_one_out: bool = False) ->
         rows = step_rows(folder)
         found |= {"steps": step_table(rows, SHOWN_STEPS), "published": published_table(rows)}
         TRUST.write_text(trust_json(rows), encoding="utf-8")
+        if second is not None:
+            found["divided"] = divided_table([*rows, *scored(second / "training.csv", STEPS)])
     return found
 
 
@@ -335,6 +359,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="Write anew what the documents show of the program.")
     parser.add_argument("folder", nargs="?", type=Path, help="of measurements; TOPOSIM_CORPUS if not said")
     parser.add_argument("--leave-one-out", action="store_true", help="fit without each device in turn")
+    parser.add_argument("--second", metavar="DIR", type=Path, help="more measurements of steps over several devices")
     parser.add_argument("--imported", metavar="DIR", type=Path, help="what validate import wrote")
     asked = parser.parse_args(arguments)
     imported: Path | None = asked.imported
@@ -343,7 +368,7 @@ def main(arguments: Sequence[str]) -> int:
     old = {m["what"]: m["body"] for path in documents() for m in _MARKED.finditer(path.read_text(encoding="utf-8"))}
     new_tables = nvidia_tables(old, imported) | {"own-steps": own_step_table()}
     if folder is not None:
-        new_tables |= tables(folder, old, leave_one_out=asked.leave_one_out)
+        new_tables |= tables(folder, old, leave_one_out=asked.leave_one_out, second=asked.second)
     for path in documents():
         before = path.read_text(encoding="utf-8")
         after = _MARKED.sub(lambda m: f"{m[1]}{new_tables.get(m['what'], m['body'])}{m[4]}", with_outputs(before))

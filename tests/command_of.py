@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import fields
 from typing import Any
 
 from simulator.api.session import Question
 from simulator.cli.written import Written, spelt
+from simulator.errors import InputError
 from simulator.questions.collective import DTYPES, CollectiveQuestion
 from simulator.questions.disk import DiskQuestion
+from simulator.questions.layout import REPLICAS
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.questions.where import NCCL_TODAY, Software
 from simulator.questions.words import question_words
+from simulator.workload.zoo.registry import find_entry
 
 __all__ = ["command_of"]
 
@@ -54,23 +58,32 @@ def _collective(question: CollectiveQuestion) -> dict[str, Any]:
         "gpus_per_process": str(question.gpus_per_process),
         "algorithm": question.algorithm,
         "dtype": question.dtype if question.dtype in DTYPES else "fp8",  # all that no switch adds up take as long
-        "nccl": _nccl(question.software),
+        "nccl": _nccl(question.software) if question.strategy == "nccl" else None,
     }
 
 
 def _step(question: StepQuestion) -> dict[str, Any]:
     options = question.options
     trains, alone = options.mode == "train", question.device is not None or len(question.gpus or (0, 1)) == 1
+    sizes = dict(question.sizes)
+    precision = options.precision if options.precision != "torch" else None
+    with suppress(InputError):  # what simulate takes for language models where nobody says
+        entry = find_entry(question.workload)
+        if entry.in_half:
+            precision = options.precision
+            sizes.setdefault("attention", entry.defaults["attention"])
     said = {
         "workload": question.workload,
         "batch": question.batch,
-        "sizes": tuple(f"{name}={value}" for name, value in question.sizes),
+        "sizes": tuple(f"{name}={value}" for name, value in sizes.items()),
         "mode": options.mode,
-        "precision": options.precision,
+        "precision": precision,
         "optimizer": options.optimizer if trains else None,
         "compiled": options.compiled,
         "cuda_graph": options.cuda_graph,
         "recompute": options.recompute and options.trains,
+        "recompute_attention": options.recompute_attention and options.trains,
+        "framework": options.framework,
         "channels_last": options.channels_last,
         "fused_optimizer": options.fused_optimizer and trains,
         "micro_batches": str(question.micro_batches),
@@ -79,13 +92,15 @@ def _step(question: StepQuestion) -> dict[str, Any]:
         "contention": question.contention,
         "threads": question.threads,
         "cpu_library": question.software.cpu_library,
-        "nccl": _nccl(question.software),
+        "nccl": _nccl(question.software) if question.strategy == "nccl" else None,
     }
     if alone or options.mode == "inference":  # which exchange nothing
         return said
-    said |= {"parallel": question.parallel, "strategy": question.strategy if question.strategy != "nccl" else None}
-    if question.parallel == "fsdp":
-        return said | {"reduce_fp32": question.sums_in_fp32, "prefetch": question.prefetches}
+    layout = (question.layout.words,) if question.layout != REPLICAS else ()
+    said |= {"parallel": layout, "strategy": question.strategy if question.strategy != "nccl" else None}
+    said["reduce_fp32"] = question.sums_in_fp32
+    if question.layout.zero == 3:
+        return said | {"prefetch": question.prefetches}
     bucket = f"bucket:{question.bucket_bytes:.17g}B" if question.bucket_bytes else "none"
     return said | {"overlap": bucket if question.bucket_bytes != BUCKET_BYTES else None}
 

@@ -379,6 +379,14 @@ CASES: dict[str, tuple[str, list[str]]] = {
         HEAD + "description: \x1b[31m\n",
         ["t.yaml:3:14: holds the control character U+001B; is this text?"],
     ),
+    "trays_that_share_no_gpus_evenly": (
+        HEAD + "trays: 3\n" + GPUS,
+        ["t.yaml:3:8: 2 GPUs cannot be divided evenly among 3 trays"],
+    ),
+    "trays_of_a_cluster": (
+        HEAD + "trays: 2\ncluster: {node: p3.16xlarge, nodes: 2}\n",
+        ["t.yaml:3:1: trays belong to the file of the node"],
+    ),
     "cluster_and_devices": (
         HEAD + GPUS + "cluster: {node: p3.16xlarge, nodes: 2}\n",
         ["t.yaml:5:1: a file holds either a cluster or devices, not both"],
@@ -387,6 +395,27 @@ CASES: dict[str, tuple[str, list[str]]] = {
         HEAD + "cluster: {node: p3.16xlrage, nodes: 2}\n",
         [
             "t.yaml:3:17: p3.16xlrage: no such file and no built-in topology; did you mean 'p3.16xlarge'? (--list-topologies)"  # noqa: E501
+        ],
+    ),
+    "cluster_said_twice": (
+        HEAD + "cluster: {node: p3.16xlarge, nodes: 2, groups: [{node: p3.2xlarge}]}\n",
+        ["t.yaml:3:10: cluster: groups say which nodes there are; leave out node and nodes"],
+    ),
+    "groups_of_unknown_nodes": (
+        HEAD + "cluster:\n  groups:\n    - {node: p3.16xlrage, nodes: 2}\n    - {node: p3.2xlrage, count: 2}\n",
+        ["t.yaml:6:26: unknown key 'count'; allowed: node, nodes"],
+    ),
+    "groups_of_nodes_that_are_not_there": (
+        HEAD + "cluster:\n  groups:\n    - {node: p3.16xlrage, nodes: 2}\n    - {node: p3.2xlrage}\n",
+        [
+            (
+                "t.yaml:5:14: p3.16xlrage: no such file and no built-in topology; "
+                "did you mean 'p3.16xlarge'? (--list-topologies)"
+            ),
+            (
+                "t.yaml:6:14: p3.2xlrage: no such file and no built-in topology; "
+                "did you mean 'p3.2xlarge'? (--list-topologies)"
+            ),
         ],
     ),
     "cluster_of_no_nodes": (
@@ -399,7 +428,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
     "cluster_of_how_many": (
         HEAD + "cluster: {node: p3.16xlarge}\n",
-        ["t.yaml:3:1: the key 'nodes' is missing"],
+        ["t.yaml:3:10: cluster: needs node and nodes, or groups, for example [{node: p3.16xlarge, nodes: 8}]"],
     ),
     "cluster_with_an_unknown_fabric": (
         HEAD + "cluster: {node: p3.16xlarge, nodes: 2, fabric: ethernet-10gb}\n",

@@ -52,6 +52,8 @@ def _tensors(result: Any) -> list[torch.Tensor]:
     """Return what a loss would be computed from, of what libraries return."""
     if isinstance(result, torch.Tensor):
         return [result]
+    if type(result) is tuple:
+        return list(result)
     keys = ("prediction_logits", "seq_relationship_logits", "start_logits", "end_logits", "logits", "aux_logits")
     found = [getattr(result, key) for key in keys if getattr(result, key, None) is not None]
     if [getattr(result, key, None) is not None for key in keys[2:4]] == [True, True]:  # one layer of two columns

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tests.oracles import torch_written  # noqa: F401  registers its networks
+from tests.oracles import torch_dense, torch_written  # noqa: F401  they register their networks
 from tests.oracles.torch_counting import BATCH, NAMES, measure
 from tests.oracles.torch_libraries import EAGER
 

@@ -165,3 +165,58 @@ class Words(nn.Module):
 @oracle("lstm-shi2016")
 def words(name: str) -> Any:
     return Words(), (torch.zeros(BATCH, 32, dtype=torch.int64),)
+
+
+class Translation(nn.Module):
+    """GNMT as NVIDIA's DeepLearningExamples have it: 4 layers of 1024, a vocabulary of 32320."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        n = 1024
+        self.embed = nn.Embedding(32320, n)
+        self.both = nn.LSTM(n, n, bidirectional=True, batch_first=True)
+        self.encoder = nn.ModuleList(nn.LSTM(size, n, batch_first=True) for size in (2 * n, n, n))
+        self.first = nn.LSTM(n, n, batch_first=True)
+        self.decoder = nn.ModuleList(nn.LSTM(2 * n, n, batch_first=True) for _ in range(3))
+        self.query, self.key = nn.Linear(n, n, bias=False), nn.Linear(n, n, bias=False)
+        self.attend = nn.Parameter(torch.empty(n))
+        self.scalar, self.bias = nn.Parameter(torch.empty(1)), nn.Parameter(torch.empty(n))
+        self.classifier = nn.Linear(n, 32320)
+
+    def forward(self, source: torch.Tensor, written: torch.Tensor) -> torch.Tensor:
+        memory = self.both(self.embed(source))[0]
+        for i, layer in enumerate(self.encoder):
+            memory = layer(memory)[0] + (memory if i else 0)
+        x = self.first(self.embed(written))[0]
+        pairs = torch.tanh(self.query(x).unsqueeze(2) + self.key(memory).unsqueeze(1) + self.bias)
+        weights = torch.softmax((pairs * self.attend * self.scalar).sum(-1), -1)
+        context = weights @ memory
+        for i, layer in enumerate(self.decoder):
+            x = layer(torch.cat((x, context), -1))[0] + (x if i else 0)
+        return self.classifier(x)
+
+
+@oracle("gnmt")
+def gnmt(name: str) -> Any:
+    return Translation(), tuple(torch.zeros(BATCH, 50, dtype=torch.int64) for _ in range(2))
+
+
+class Filtering(nn.Module):
+    """NeuMF with 64 factors and a perceptron of 256, 128 and 64 on 256, for MovieLens 20M."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factors = nn.ModuleList(nn.Embedding(rows, 64) for rows in (138493, 26744))
+        self.words = nn.ModuleList(nn.Embedding(rows, 128) for rows in (138493, 26744))
+        self.mlp = nn.Sequential(*dense(256, 256, 128, 64), nn.ReLU())
+        self.final = nn.Linear(128, 1)
+
+    def forward(self, user: torch.Tensor, item: torch.Tensor) -> torch.Tensor:
+        product = self.factors[0](user) * self.factors[1](item)
+        deep = self.mlp(torch.cat((self.words[0](user), self.words[1](item)), -1))
+        return self.final(torch.cat((product, deep), -1))
+
+
+@oracle("ncf")
+def filtering(name: str) -> Any:
+    return Filtering(), tuple(torch.zeros(BATCH, dtype=torch.int64) for _ in range(2))

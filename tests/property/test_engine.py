@@ -19,6 +19,7 @@ def plans(draw: st.DrawFn, machine: Machine) -> Plan:
     router = Router(machine)
     builder = PlanBuilder()
     n_streams = draw(st.integers(1, 3))
+    caps_Bps = draw(st.sampled_from([[float("inf"), 2e9], [1e8, 2e9, 7e9]]))  # where all have one, few fill a link
     for _ in range(draw(st.integers(1, 5))):
         stream = f"s{draw(st.integers(0, n_streams - 1))}"
         earlier = range(len(builder.tasks))
@@ -37,7 +38,7 @@ def plans(draw: st.DrawFn, machine: Machine) -> Plan:
                     draw(st.sampled_from([0.0, 1e3, 1e6, 16e6])),
                     count=draw(st.integers(1, 3)),
                     overhead=draw(st.sampled_from([1.0, 2.0])),
-                    cap_Bps=draw(st.sampled_from([float("inf"), 2e9])),
+                    cap_Bps=draw(st.sampled_from(caps_Bps)),
                 )
             )
         builder.transfer("move", flows, stream=stream, after=after, repeat=draw(st.integers(1, 9)))

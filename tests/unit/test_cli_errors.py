@@ -37,7 +37,7 @@ ERRORS = {
     ),
     "a part of many machines": (
         ["--topology", "nvlink2"],
-        "nvlink2: is a part, not a machine; 2x-v100-sxm2-ib, 8x-v100-sxm2-1xedr, azure-nd40rs-v2, ... have it",
+        "nvlink2: is a part, not a machine; 2x-v100-sxm2-ib, 4x-v100-sxm2-16gb-4xopa, 4x-v100-sxm2-2xedr, ... have it",
     ),
     "a part for its machine": (
         ["--topology", "xeon-e5-2686-v4"],

@@ -13,6 +13,7 @@ from simulator.api import Question, Session
 from simulator.cli import run
 from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.layout import FSDP
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Software, Where
@@ -208,7 +209,7 @@ ODD: Sequence[Question] = (
     StepQuestion(where=P3, workload="resnet18", batch=4, gpus=(1, 3), bucket_bytes=1e6, strategy="gpu0"),
     StepQuestion(where=P3, workload="resnet18", batch=4, gpus=(5,), strategy="ring", bucket_bytes=0.0),
     StepQuestion(where=P3, workload="resnet18", batch=4, device="cpu0", threads=4, software=Software((2, 30), "blas")),
-    StepQuestion(where=P3, workload="resnet18", batch=2, parallel="fsdp", micro_batches=3, sums_in_fp32=True,
+    StepQuestion(where=P3, workload="resnet18", batch=2, layout=FSDP, micro_batches=3, sums_in_fp32=True,
                  options=StepOptions(precision="amp-fp16", optimizer="sgd", channels_last=True, fused_optimizer=True)),
     StepQuestion(where=P3, workload="gpt2", batch=1, sizes=(("sequence_length", 128), ("layers", 2), ("loss", 0)),
                  options=StepOptions(mode="inference", compiled=True, cuda_graph=True, recompute=True)),

@@ -53,6 +53,34 @@ def test_what_cannot_be_composed_is_a_reason_each_time():
             names.machine(names.machines.where("4gpu-pcie", 2))
 
 
+@pytest.mark.parametrize(("trays", "racks"), [(1, 1), (2, 1), (18, 1), (19, 2), (36, 2), (64, 4), (128, 8)])
+def test_nodes_of_a_rack_that_nvlinks_join_are_its_trays(trays, racks):
+    names = Names()
+    where = names.machines.where("dgx-gb200", trays, 4)
+    assert where.nodes == racks
+    gpus = names.gpus(where, trays, range(4))
+    assert len(set(gpus)) == 4 * trays
+    of_racks = [sum(gpu // 72 == rack for gpu in gpus) for rack in range(racks)]
+    assert sum(of_racks) == 4 * trays
+    assert max(of_racks) - min(of_racks) <= 4  # as even as whole trays can be
+
+
+def test_nodes_with_more_gpus_than_a_tray_are_whole_racks():
+    names = Names()
+    where = names.machines.where("gb200-nvl72", 2, 72)
+    assert where.nodes == 2
+    assert names.gpus(where, 2, range(72)) == tuple(range(144))
+
+
+def test_a_node_without_trays_counts_as_one_machine():
+    names = Names()
+    where = names.machines.where("dgx-h100", 3, 2)
+    assert where.nodes == 3
+    assert names.gpus(where, 3, (0, 5)) == (0, 5, 8, 13, 16, 21)
+    with pytest.raises(NotScored, match="more GPUs a node than"):
+        names.gpus(where, 3, range(9))
+
+
 def test_mistakes_of_the_user_are_told_before_any_work():
     with pytest.raises(InputError, match=r"no such file and no built-in topology; did you mean 'p3\.16xlarge'"):
         MachineNames("p3.16xlarg")

@@ -213,8 +213,8 @@ def test_groups_at_once_share_links(tmp_path, capsys, monkeypatch):
 
         def plan(self, request):
             builder = PlanBuilder()
-            node = request.machine.index_of
-            builder.transfer("up", [Flow(request.router.route(node["gpu0"], node["gpu1"]), request.size_bytes)])
+            first, second = request.machine.gpus[:2]
+            builder.transfer("up", [Flow(request.router.route(first, second), request.size_bytes)])
             return builder.build()
 
     monkeypatch.setattr("simulator.api.session.strategy_of", lambda name, software, **how: AcrossTheSwitch())

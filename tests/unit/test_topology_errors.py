@@ -55,7 +55,7 @@ def test_a_missing_file_is_answered_with_the_nearest_built_in_one(
         "p3.16xlrage.yaml: no such file and no built-in topology; did you mean 'p3.16xlarge'? (--list-topologies)"
     ]
     [line] = faults_of("zzzzzzzz")
-    assert line.startswith("zzzzzzzz: no such file and no built-in topology; allowed: 1gpu-100g, ")
+    assert line.startswith("zzzzzzzz: no such file and no built-in topology; allowed: 10x-a100-pcie-80gb-box, ")
     assert line.endswith(" in all) (--list-topologies)")
 
 
@@ -166,8 +166,8 @@ def test_faults_of_the_node_of_a_cluster_stand_in_its_own_file(tmp_path: Path) -
             "ethernt-10g",
             "--fabric: no network link is called 'ethernt-10g'; did you mean 'ethernet-10g'?",
         ),
-        ("p3.16xlarge", 0, None, "--nodes: must be from 1 to 4096; got 0"),
-        ("p3.16xlarge", 65_537, None, "--nodes: must be from 1 to 4096; got 65537"),
+        ("p3.16xlarge", 0, None, "--nodes: must be from 1 to 16384; got 0"),
+        ("p3.16xlarge", 65_537, None, "--nodes: must be from 1 to 16384; got 65537"),
         ("p4d-x2-efa", 2, None, None),
         (
             "4gpu-pcie",

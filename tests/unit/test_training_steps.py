@@ -14,6 +14,7 @@ from simulator.collectives.request import Request, Unsuitable
 from simulator.errors import InputError
 from simulator.places import Places
 from simulator.plan.plan import Plan, PlanBuilder
+from simulator.questions.layout import FSDP, REPLICAS, Layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.questions.where import Where
@@ -34,7 +35,7 @@ MACHINE = load_machine("dgx-a100-40gb")
 DEVICE = Places(MACHINE).find().device
 GPT = build_network("gpt2", batch=4, sequence_length=256, layers=4)
 HALF = StepOptions(precision="master-bf16", optimizer="adam")
-SHARES = {"parallel": "fsdp"}
+SHARES = {"layout": FSDP}
 
 
 class Told:
@@ -125,27 +126,27 @@ def test_shares_are_gathered_before_both_passes_and_scattered_once(recompute: bo
 
 
 @cache
-def free_s(parallel: str, count: int) -> float:
-    return step(parallel=parallel, micro_batches=count).step_time_s
+def free_s(layout: Layout, count: int) -> float:
+    return step(layout=layout, micro_batches=count).step_time_s
 
 
-@given(st.floats(0, 0.1), st.sampled_from(["dp", "fsdp"]), st.integers(1, 3))
-def test_exchange_is_hidden_at_best_and_comes_on_top_at_worst(time_s: float, parallel: str, count: int) -> None:
-    result = step(time_s=time_s, parallel=parallel, micro_batches=count)
-    computed_s, exchanged_s = free_s(parallel, count), len(exchanged(result)) * time_s
+@given(st.floats(0, 0.1), st.sampled_from([REPLICAS, FSDP]), st.integers(1, 3))
+def test_exchange_is_hidden_at_best_and_comes_on_top_at_worst(time_s: float, layout: Layout, count: int) -> None:
+    result = step(time_s=time_s, layout=layout, micro_batches=count)
+    computed_s, exchanged_s = free_s(layout, count), len(exchanged(result)) * time_s
     assert max(computed_s, exchanged_s) * (1 - 1e-9) <= result.step_time_s
     assert result.step_time_s <= (computed_s + exchanged_s) * (1 + 1e-9)
 
 
 def test_buckets_of_all_but_the_end_of_the_backward_pass_are_hidden() -> None:
     result = step(time_s=1e-5)
-    assert result.step_time_s <= free_s("dp", 1) + 1e-5 * (1 + 1e-9)
+    assert result.step_time_s <= free_s(REPLICAS, 1) + 1e-5 * (1 + 1e-9)
     assert len(exchanged(result)) > 2
 
 
-@pytest.mark.parametrize("parallel", ["dp", "fsdp"])
-def test_micro_batches_that_pass_at_once_take_what_they_take_one_by_one(parallel: str) -> None:
-    folded, whole = (step(time_s=1e-4, parallel=parallel, micro_batches=12, fold=fold) for fold in (True, False))
+@pytest.mark.parametrize("layout", [REPLICAS, FSDP])
+def test_micro_batches_that_pass_at_once_take_what_they_take_one_by_one(layout: Layout) -> None:
+    folded, whole = (step(time_s=1e-4, layout=layout, micro_batches=12, fold=fold) for fold in (True, False))
     assert folded.step_time_s == pytest.approx(whole.step_time_s, rel=1e-9)
     assert len(folded.timeline.plan.tasks) < len(whole.timeline.plan.tasks) / 2
 
@@ -232,7 +233,7 @@ def read(**cells: str) -> StepQuestion:
 def test_how_a_row_is_spread(cells: dict[str, str], gpus: int, nodes: int, parallel: str, sums_in_fp32: bool) -> None:
     question = read(**cells)
     assert (question.where, question.gpus) == (Where("dgx-a100-40gb", nodes), tuple(range(gpus)))
-    assert (question.parallel, question.sums_in_fp32) == (parallel, sums_in_fp32)
+    assert (question.layout.words, question.sums_in_fp32) == (parallel, sums_in_fp32)
 
 
 def test_ranks_are_the_first_gpus_of_each_node() -> None:
@@ -244,8 +245,8 @@ def test_ranks_are_the_first_gpus_of_each_node() -> None:
     [
         ({"sync": ""}, "more than one GPU, exchanged by ''"),
         ({"sync": "parameter_server/cpu"}, "exchanged by 'parameter_server/cpu'"),
-        ({"tp": "2", "cp": "4"}, r"divided among GPUs \(tp, cp\)"),
-        ({"fsdp": "1", "pp": "2"}, r"divided among GPUs \(pp\)"),
+        ({"tp": "3"}, "n_gpus 8: tp=3 takes 3 ranks or a multiple of them; 6 ranks would do"),
+        ({"tp": "2", "dp": "3"}, "tp x pp x cp x dp is 6, and n_gpus 8"),
         ({"n_gpus": "9", "n_nodes": "2"}, "no multiple"),
         ({"n_gpus": "1.5"}, "n_gpus is no whole number"),
         ({"tp": "two"}, "tp is no number"),

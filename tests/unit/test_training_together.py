@@ -15,6 +15,7 @@ from simulator.constants import DEFAULT, Constants
 from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.places import Places
 from simulator.plan.plan import Plan, PlanBuilder
+from simulator.questions.layout import FSDP
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
@@ -117,7 +118,7 @@ def test_each_gradient_is_a_kernel_and_a_call() -> None:
 # -- contention ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("asked", [{}, {"bucket_bytes": 0.0}, {"parallel": "fsdp"}, {"micro_batches": 6}])
+@pytest.mark.parametrize("asked", [{}, {"bucket_bytes": 0.0}, {"layout": FSDP}, {"micro_batches": 6}])
 @pytest.mark.parametrize("strategy", ["nccl", "ring", "sharded"])
 def test_ranks_that_do_the_same_are_simulated_once(strategy: str, asked: dict[str, Any]) -> None:
     folded, whole = (step(strategy=strategy, fold=fold, **asked) for fold in (True, False))
@@ -152,7 +153,7 @@ SHARDS = StepOptions(precision="master-fp16", optimizer="adam")
 
 
 def sharded(**asked: Any) -> TrainingResult:
-    return simulate_training(MACHINE, GPT, SHARDS, parallel="fsdp", **asked)
+    return simulate_training(MACHINE, GPT, SHARDS, layout=FSDP, **asked)
 
 
 def test_a_unit_is_gathered_while_the_one_before_computes_its_backward_pass() -> None:
@@ -164,7 +165,7 @@ def test_a_unit_is_gathered_while_the_one_before_computes_its_backward_pass() ->
 
 def test_where_nothing_goes_backward_nothing_is_scattered() -> None:
     options = replace(SHARDS, mode="forward")
-    result = simulate_training(MACHINE, GPT, options, parallel="fsdp")
+    result = simulate_training(MACHINE, GPT, options, layout=FSDP)
     assert {task.label for task in result.timeline.plan.tasks if task.stream == "communication"} == {"all-gather"}
 
 
@@ -182,7 +183,7 @@ def test_each_device_holds_activations_whole_and_all_else_in_shards() -> None:
     needs = []
     for batch in (1, 2, 4, 8):
         network = build_network("gpt2", batch=batch, sequence_length=1024)
-        needs.append(simulate_training(MACHINE, network, SHARDS, parallel="fsdp").tightest.need)
+        needs.append(simulate_training(MACHINE, network, SHARDS, layout=FSDP).tightest.need)
     each = [need.activations_bytes / batch for need, batch in zip(needs, (1, 2, 4, 8), strict=True)]
     assert each == pytest.approx([each[0]] * 4, rel=1e-4)
     assert needs[0].optimizer_bytes == pytest.approx(2 * 4 * GPT_SMALL / 8, rel=1e-9)

@@ -1,0 +1,158 @@
+"""Slow and failed links, neighbours, lost servers, checkpoints: scenario B8, with closed forms beside it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from simulator.api import Session
+from simulator.cli import run
+from simulator.errors import InputError
+from simulator.questions.checkpoints import CheckpointQuestion
+from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.step import StepQuestion
+from simulator.questions.where import Neighbour, SlowLink, Where
+from simulator.results.checkpoints import Checkpoints, best_interval_s
+
+pytestmark = pytest.mark.slow
+
+PCIE = Where("4gpu-pcie")  # every link 16 GB/s, no latency
+S = 160e6
+VGG = StepQuestion(where=Where("p3.16xlarge", 4), workload="vgg16", batch=32, strategy="parameter-server-sharded")
+
+
+def time_s(where: Where, strategy: str = "gpu0") -> float:
+    return Session().time_s(CollectiveQuestion(where=where, size_bytes=S, strategy=strategy))
+
+
+def test_a_slow_link_gives_its_share_in_both_directions() -> None:
+    assert time_s(PCIE) == pytest.approx(0.060, rel=1e-9)
+    half = replace(PCIE, slow_links=(SlowLink("gpu0-switch0", 0.5),))
+    assert time_s(half) == pytest.approx(3 * S / 8e9 * 2, rel=1e-9)
+    other = replace(PCIE, slow_links=(SlowLink("switch0-gpu3", 0.5),))
+    assert time_s(other) == pytest.approx(0.060, rel=1e-9)  # its third of gpu0's link is less
+
+
+def test_a_failed_link_is_gone_around_or_refused() -> None:
+    whole, broken = Where("p3.16xlarge"), Where("p3.16xlarge", slow_links=(SlowLink("gpu0-gpu3", 0.0),))
+    assert time_s(broken, "ring") > 1.2 * time_s(whole, "ring")
+    with pytest.raises(InputError, match="no links lead from gpu1 to gpu0"):
+        time_s(replace(PCIE, slow_links=(SlowLink("gpu0-switch0", 0.0),)))
+
+
+def test_a_neighbour_takes_its_rate_before_all_others() -> None:
+    busy = replace(PCIE, neighbours=(Neighbour("gpu1-gpu0", 4e9),))
+    assert time_s(busy) == pytest.approx(3 * S / 12e9 + 3 * S / 16e9, rel=1e-9)
+    with pytest.raises(InputError, match="needs 20 GB/s of switch0->gpu0, which has 16 GB/s"):
+        time_s(replace(PCIE, neighbours=(Neighbour("gpu1-gpu0", 20e9),)))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--slow-link", "gpu0-gpu1:0.5x"], "--slow-link gpu0-gpu1: no link joins these two"),
+        (["--slow-link", "gpu0-switch1:0.5x"], "no device is called 'switch1'; did you mean 'switch0'?"),
+        (["--slow-link", "gpu0:0.5x"], "names two devices with - between"),
+        (["--slow-link", "gpu0-switch0:2x"], "from 0x, which is failed, to 1x"),
+        (["--slow-link", "gpu0-switch0"], "write for example gpu0-gpu1:0.5x"),
+        (["--neighbour", "gpu0-gpu1"], "--neighbour gpu0-gpu1:"),
+        (["--neighbour", "gpu0-switch0:1GB/s"], "switch0 is no GPU and no CPU"),
+        (["--straggler", "gpu1:2x"], "--straggler: is about a step of a network; add --batch"),
+    ],
+)
+def test_what_is_not_there_is_refused_in_a_line(words: list[str], told: str, capsys) -> None:
+    assert run(["--topology", "4gpu-pcie", "--quiet", *words]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_the_real_command_knows_all_circumstances(capsys) -> None:
+    words = ["--topology", "4gpu-pcie", "--workload", "bytes:160MB", "--strategy", "gpu0", "--json", "--quiet"]
+    words += ["--slow-link", "gpu0-switch0:0.5x", "--neighbour", "gpu1-gpu0:4GB/s"]
+    assert run(words) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["results"][0]["sync_time_s"] == pytest.approx(3 * S / 4e9 + 3 * S / 8e9)
+
+
+# -- B8 ------------------------------------------------------------------------------
+
+
+def test_b8_a_lost_server_costs_what_is_sent_again() -> None:
+    session = Session()
+    plain = session.step(VGG)
+    for after_s in (0.001, 0.1, 0.2):
+        result = session.step(replace(VGG, lost=("node1.cpu0", after_s)))
+        assert result.step_time_s == plain.step_time_s
+        assert result.servers is not None
+        assert result.servers.lost_s is not None
+        # At least a quarter of the parameters goes from one node to the others; at most a step is done again, and all
+        # keys are exchanged anew, by three servers in place of four.
+        quarter_s = 4 * result.step.parameter_count / 4 / 2.94e9
+        assert quarter_s / 2 < result.servers.lost_s < quarter_s + 4 / 3 * 2 * plain.step_time_s
+    for lost, told in [
+        (("node7.cpu0", 0.1), "--lose node7.cpu0: no server stands there"),
+        (("node1.cpu0", 9.0), "9 s after the start of a step is after its end"),
+    ]:
+        with pytest.raises(InputError, match=told):
+            session.step(replace(VGG, lost=lost))
+    with pytest.raises(InputError, match="is the only server, and no other could take over its keys"):
+        session.step(replace(VGG, strategy="parameter-server", lost=("node0.cpu0", 0.1)))
+    with pytest.raises(InputError, match="is for --staleness 0"):
+        session.step(replace(VGG, staleness=1, lost=("node0.cpu0", 0.1)))
+
+
+def test_b8_best_interval_is_young_s_for_rare_failures() -> None:
+    assert best_interval_s(5.0, 1e7) == pytest.approx((2 * 5.0 * 1e7) ** 0.5, rel=1e-3)
+    assert best_interval_s(10.0, 4.0) == 4.0
+
+
+@pytest.mark.parametrize(("write_s", "mtbf_s"), [(5.0, 86400.0), (60.0, 3600.0)])
+def test_b8_no_other_interval_keeps_more(write_s: float, mtbf_s: float) -> None:
+    def goodput(steps: int) -> float:
+        return Checkpoints(1.0, steps, write_s, 30.0, mtbf_s).goodput
+
+    best = Checkpoints(1.0, 1, write_s, 30.0, mtbf_s).best_steps
+    assert goodput(best) == pytest.approx(max(map(goodput, range(1, 20_000))), rel=1e-4)
+
+
+def test_b8_goodput_is_that_of_failures_drawn_at_random() -> None:
+    plan = Checkpoints(step_s=1.0, every_steps=300, write_s=10.0, restart_s=20.0, mtbf_s=2000.0)
+    random, clock_s, kept_s = Random(1), 0.0, 0.0
+    fails_s = random.expovariate(1 / 2000.0)
+    while kept_s < 3e6:
+        if clock_s + 310.0 <= fails_s:
+            clock_s, kept_s = clock_s + 310.0, kept_s + 300.0
+            continue
+        while True:  # a failure while restarting starts that anew
+            clock_s = fails_s + 20.0
+            fails_s += random.expovariate(1 / 2000.0)
+            if fails_s > clock_s:
+                break
+    assert plan.goodput == pytest.approx(kept_s / clock_s, rel=0.01)
+    assert plan.goodput + plan.written_share + plan.failed_share == pytest.approx(1.0)
+
+
+def test_b8_checkpoints_of_a_real_command(capsys) -> None:
+    words = ["--topology", "p3.16xlarge", "--workload", "vgg16", "--batch", "32", "--json", "--quiet"]
+    assert run([*words, "--mtbf", "24h", "--checkpoint-every", "500", "--checkpoint-time", "30s"]) == 0
+    found = json.loads(capsys.readouterr().out)["results"][0]["checkpoints"]
+    assert found["every_steps"] == 500
+    assert found["best_goodput"] > found["goodput"]
+    assert found["young_s"] == pytest.approx((2 * 30 * 86400) ** 0.5)
+    assert run([*words, "--checkpoint-every", "500"]) == 2
+    assert "--checkpoint-every: is about failures; add --mtbf" in capsys.readouterr().err
+    assert run(["--topology", "4gpu-pcie", "--workload", "vgg16", "--batch", "32", "--mtbf", "24h", "--quiet"]) == 2
+
+
+def test_a_checkpoint_is_written_by_the_first_disk() -> None:
+    question = StepQuestion(
+        where=Where("p3.16xlarge"), workload="vgg16", batch=32, checkpoints=CheckpointQuestion(mtbf_s=86400.0)
+    )
+    result = Session().step(question)
+    found = result.checkpoints
+    assert found is not None
+    # Parameters and a velocity of 138 M numbers, on a volume of 250 MB/s.
+    assert found.write_s == pytest.approx(2 * 4 * result.step.parameter_count / 250e6, rel=0.01)
+    assert found.every_steps == found.best_steps

@@ -1,0 +1,246 @@
+"""Networks from a ``config.json``: the zoo's own where it has them, the parameters that transformers counts, faults."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simulator.cli import run
+from simulator.errors import InputError
+from simulator.workload.find import find_network
+from simulator.workload.hugging_face import read_config
+
+# What the files say that these models are published with, as far as it is of their sizes.
+_LLAMA = {"model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-05, "torch_dtype": "bfloat16"}
+_QWEN = {"hidden_act": "silu", "use_sliding_window": False, "sliding_window": 131072, "max_window_layers": 28}
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "gpt2": {
+        "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 768, "n_head": 12, "n_layer": 12,
+        "n_positions": 1024, "n_ctx": 1024, "vocab_size": 50257, "activation_function": "gelu_new",
+        "attn_pdrop": 0.1, "embd_pdrop": 0.1, "resid_pdrop": 0.1, "initializer_range": 0.02,
+    },
+    "opt-350m": {
+        "model_type": "opt", "hidden_size": 1024, "num_attention_heads": 16, "num_hidden_layers": 24,
+        "vocab_size": 50272, "max_position_embeddings": 2048, "ffn_dim": 4096, "word_embed_proj_dim": 512,
+        "do_layer_norm_before": False, "dropout": 0.1, "attention_dropout": 0.0, "activation_function": "relu",
+    },
+    "bloom-560m": {
+        "model_type": "bloom", "n_embed": 1024, "num_attention_heads": 16, "n_layer": 24, "vocab_size": 250880,
+        "apply_residual_connection_post_layernorm": False, "offset_alibi": 100, "skip_bias_add": True,
+    },
+    "llama3-8b": _LLAMA | {
+        "hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8,
+        "intermediate_size": 14336, "vocab_size": 128256, "max_position_embeddings": 8192, "attention_bias": False,
+        "tie_word_embeddings": False, "rope_theta": 500000.0, "rope_scaling": None, "pretraining_tp": 1,
+    },
+    "qwen2-7b": _QWEN | {
+        "model_type": "qwen2", "hidden_size": 3584, "num_attention_heads": 28, "num_hidden_layers": 28,
+        "num_key_value_heads": 4, "intermediate_size": 18944, "vocab_size": 152064, "max_position_embeddings": 4096,
+        "tie_word_embeddings": False, "attention_dropout": 0.0,
+    },
+    "qwen3-32b": _QWEN | {
+        "model_type": "qwen3", "hidden_size": 5120, "num_attention_heads": 64, "num_hidden_layers": 64,
+        "num_key_value_heads": 8, "intermediate_size": 25600, "vocab_size": 151936, "max_position_embeddings": 4096,
+        "head_dim": 128, "attention_bias": False, "tie_word_embeddings": False,
+    },
+    "mixtral-8x7b": {
+        "model_type": "mixtral", "hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32,
+        "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 32000, "max_position_embeddings": 4096,
+        "num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": None, "output_router_logits": False,
+    },
+    "qwen3-30b-a3b": _QWEN | {
+        "model_type": "qwen3_moe", "hidden_size": 2048, "num_attention_heads": 32, "num_hidden_layers": 48,
+        "num_key_value_heads": 4, "intermediate_size": 6144, "moe_intermediate_size": 768, "num_experts": 128,
+        "num_experts_per_tok": 8, "vocab_size": 151936, "head_dim": 128, "max_position_embeddings": 4096,
+        "decoder_sparse_step": 1, "mlp_only_layers": [], "norm_topk_prob": True,
+    },
+    "deepseek-v3": {
+        "model_type": "deepseek_v3", "hidden_size": 7168, "num_attention_heads": 128, "num_hidden_layers": 61,
+        "num_key_value_heads": 128, "intermediate_size": 18432, "moe_intermediate_size": 2048, "vocab_size": 129280,
+        "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8, "first_k_dense_replace": 3,
+        "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+        "max_position_embeddings": 4096, "moe_layer_freq": 1, "n_group": 8, "topk_group": 4,
+    },
+    "t5-3b": {
+        "model_type": "t5", "d_model": 1024, "d_kv": 128, "d_ff": 16384, "num_heads": 32, "num_layers": 24,
+        "vocab_size": 32128, "n_positions": 512, "relative_attention_num_buckets": 32, "dropout_rate": 0.1,
+    },
+    "bert-large": {
+        "model_type": "bert", "architectures": ["BertForPreTraining"], "hidden_size": 1024, "num_attention_heads": 16,
+        "num_hidden_layers": 24, "intermediate_size": 4096, "vocab_size": 30522, "max_position_embeddings": 512,
+        "type_vocab_size": 2, "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
+    },
+    "vit-l16": {
+        "model_type": "vit", "hidden_size": 1024, "num_attention_heads": 16, "num_hidden_layers": 24,
+        "intermediate_size": 4096, "image_size": 224, "patch_size": 16, "num_channels": 3, "qkv_bias": True,
+        "id2label": {str(i): str(i) for i in range(1000)}, "hidden_dropout_prob": 0.0,
+    },
+}  # fmt: skip
+
+
+@pytest.fixture
+def config(tmp_path):
+    """Write a config.json; return its path."""
+
+    def write(said: dict[str, Any]) -> str:
+        (tmp_path / "config.json").write_text(json.dumps(said, indent=2), encoding="utf-8")
+        return str(tmp_path / "config.json")
+
+    return write
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_file_is_the_network_of_the_zoo(name: str, config) -> None:
+    found = find_network(config(PUBLISHED[name]))
+    assert found.notes == ()
+    ours, own = found.build(1), find_network(name).build(1)
+    assert ours.layers == own.layers
+    assert ours.elements == own.elements
+
+
+# -- what transformers counts -----------------------------------------------------------
+
+# Sizes as no published model has them, so that none stands for another.
+_SMALL = {"hidden_size": 96, "num_attention_heads": 6, "num_hidden_layers": 3, "vocab_size": 1009}
+_GROUPED = _SMALL | {"num_key_value_heads": 2, "intermediate_size": 208, "max_position_embeddings": 64}
+COUNTED: list[dict[str, Any]] = [
+    {"model_type": "gpt2", "n_embd": 96, "n_head": 6, "n_layer": 3, "vocab_size": 1009, "n_positions": 64},
+    {"model_type": "gpt2", "n_embd": 96, "n_head": 6, "n_layer": 3, "vocab_size": 1009, "n_inner": 200,
+     "tie_word_embeddings": False},
+    {"model_type": "opt", **_SMALL, "ffn_dim": 208, "max_position_embeddings": 64, "word_embed_proj_dim": 96},
+    {"model_type": "opt", **_SMALL, "ffn_dim": 208, "max_position_embeddings": 64, "word_embed_proj_dim": 48,
+     "do_layer_norm_before": False},
+    {"model_type": "mpt", "d_model": 96, "n_heads": 6, "n_layers": 3, "vocab_size": 1009, "max_seq_len": 64},
+    {"model_type": "bloom", "hidden_size": 96, "n_head": 6, "n_layer": 3, "vocab_size": 1009},
+    {"model_type": "llama", **_GROUPED},
+    {"model_type": "llama", **_GROUPED, "head_dim": 32, "attention_bias": True, "tie_word_embeddings": True},
+    {"model_type": "mistral", **_GROUPED, "head_dim": 32, "sliding_window": None},
+    {"model_type": "qwen2", **_GROUPED},
+    {"model_type": "qwen3", **_GROUPED},
+    {"model_type": "qwen3", **_GROUPED, "head_dim": 16, "attention_bias": True},
+    {"model_type": "mixtral", **_GROUPED, "num_local_experts": 5, "num_experts_per_tok": 3, "sliding_window": None},
+    {"model_type": "qwen2_moe", **_GROUPED, "num_experts": 5, "num_experts_per_tok": 3, "moe_intermediate_size": 40,
+     "shared_expert_intermediate_size": 72, "mlp_only_layers": [0]},
+    {"model_type": "qwen3_moe", **_GROUPED, "num_experts": 5, "num_experts_per_tok": 3, "moe_intermediate_size": 40,
+     "head_dim": 16},
+    {"model_type": "deepseek_v2", **_GROUPED, "n_routed_experts": 5, "num_experts_per_tok": 3, "n_shared_experts": 2,
+     "moe_intermediate_size": 40, "q_lora_rank": None, "kv_lora_rank": 24, "qk_nope_head_dim": 16,
+     "qk_rope_head_dim": 8, "v_head_dim": 12, "first_k_dense_replace": 1},
+    {"model_type": "deepseek_v3", **_GROUPED, "n_routed_experts": 6, "num_experts_per_tok": 3, "n_group": 1,
+     "topk_group": 1, "moe_intermediate_size": 40, "q_lora_rank": 28, "kv_lora_rank": 24, "qk_nope_head_dim": 16,
+     "qk_rope_head_dim": 8, "v_head_dim": 12, "first_k_dense_replace": 1},
+    {"model_type": "t5", "d_model": 96, "d_kv": 12, "d_ff": 200, "num_heads": 6, "num_layers": 3, "vocab_size": 1009},
+    {"model_type": "bert", **_SMALL, "intermediate_size": 384, "architectures": ["BertForPreTraining"]},
+    {"model_type": "bert", **_SMALL, "intermediate_size": 384, "architectures": ["BertForQuestionAnswering"]},
+    {"model_type": "vit", "hidden_size": 96, "num_attention_heads": 6, "num_hidden_layers": 3,
+     "intermediate_size": 384, "image_size": 48, "patch_size": 12, "num_channels": 1},
+]  # fmt: skip
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="transformers is not installed")
+@pytest.mark.parametrize("said", COUNTED, ids=lambda said: str(said["model_type"]))
+def test_parameters_are_those_that_transformers_counts(said: dict[str, Any], config) -> None:
+    import torch
+    import transformers
+
+    path = config(said)
+    read = transformers.AutoConfig.from_pretrained(str(Path(path).parent))
+    heads = {"t5": "T5ForConditionalGeneration", "vit": "ViTForImageClassification"}
+    named = heads.get(said["model_type"], (said.get("architectures") or [""])[0])
+    with torch.device("meta"):
+        model = getattr(transformers, named)(read) if named else transformers.AutoModelForCausalLM.from_config(read)
+    counted = sum(p.numel() for p in model.parameters())
+    size = {} if said["model_type"] == "vit" else {"sequence_length": 32}
+    assert find_network(path, **size).build(2).parameter_count == counted
+
+
+# -- faults ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"model_type": "lama"}, ":2:17: no model_type 'lama' is known; did you mean 'llama'?"),
+        ({"hidden_size": 8}, ":1:1: needs the key 'model_type'; "),
+        ({"model_type": "t5", "feed_forward_proj": "gated-gelu"}, ':3:24: feed_forward_proj: "gated-gelu" is not'),
+        ({**PUBLISHED["llama3-8b"], "hidden_size": "big"}, ":6:18: hidden_size: must be a whole number, 1 to"),
+        ({**PUBLISHED["llama3-8b"], "hidden_size": True}, ":6:18: hidden_size: must be a whole number, 1 to"),
+        ({**PUBLISHED["llama3-8b"], "mlp_bias": True}, "mlp_bias: true is not modelled; false is"),
+        ({"model_type": "qwen3_moe", **_GROUPED, "mlp_only_layers": [2]}, "mlp_only_layers: [2] is not modelled"),
+    ],
+)
+def test_what_is_not_modelled_is_refused_at_its_place(said: dict[str, Any], told: str, config) -> None:
+    path = config(said)
+    with pytest.raises(InputError) as error:
+        read_config(path)
+    assert [str(fault) for fault in error.value.faults if f"{path}{told}" in str(fault) or told in str(fault)]
+
+
+def test_all_faults_are_told_at_once(config) -> None:
+    said = {**PUBLISHED["llama3-8b"], "num_hidden_layers": 0, "vocab_size": -1, "mlp_bias": True}
+    with pytest.raises(InputError) as error:
+        read_config(config(said))
+    assert len(error.value.faults) == 3
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"hiden_size": 7}, "hiden_size: is not known and has no effect; did you mean 'hidden_size'?"),
+        ({"new_trick": 1}, "new_trick: is not known and has no effect"),
+        ({"new_trick": False}, ""),
+        ({"sliding_window": 1024}, "sliding_window: 1,024 is not modelled; attention reads all tokens"),
+        ({"sliding_window": 9000}, ""),
+        ({"hidden_act": "gelu"}, 'hidden_act: "gelu" is not modelled; simulated as "silu"'),
+        ({"max_position_embeddings": 131072}, "max_position_embeddings: sequences of 8,192 tokens are simulated"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config: is not modelled"),
+    ],
+)
+def test_what_has_no_effect_is_remarked_on(more: dict[str, Any], told: str, config) -> None:
+    notes = [str(note) for note in read_config(config({**PUBLISHED["llama3-8b"], **more})).notes]
+    assert len(notes) == bool(told)
+    assert told in "".join(notes)
+    assert "allowed" not in "".join(notes)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{", "config.json:1:2: is no valid JSON"),
+        ("[]", "config.json:1:1: a config.json is a mapping"),
+        ('{"model_type": "gpt2",\n "n_embd": 1, "n_embd": 2}', "config.json:2:2: 'n_embd' is there twice"),
+        ("[" * 100_000, "is no valid JSON"),
+    ],
+)
+def test_what_is_no_config_is_refused(text: str, told: str, tmp_path) -> None:
+    (tmp_path / "config.json").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=r"valid JSON|mapping|twice") as error:
+        read_config(str(tmp_path))
+    assert told in str(error.value)
+
+
+def test_a_command_takes_a_file_a_folder_and_sizes_besides(config, capsys) -> None:
+    path = config({**PUBLISHED["llama3-8b"], "hiden_size": 7})
+    step = ["--topology", "h100-sxm5-80gb", "--batch", "1", "--seq-len", "512", "--set", "layers=2", "--json"]
+    answers = []
+    for workload in (path, str(Path(path).parent), "llama3-8b"):
+        assert run([*step, "--workload", workload]) == 0
+        out, err = capsys.readouterr()
+        answers.append(json.loads(out)["step_time_s"])
+        assert err.count("hiden_size: is not known") == (workload != "llama3-8b")
+    assert len(set(answers)) == 1
+    assert run(["--topology", "dgx-h100", "--workload", path, "--strategy", "ring", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert err.count("hiden_size") == 1
+    assert f"{4 * 8_030_261_248}" in out
+
+
+def test_a_missing_file_is_an_error_of_one_line(tmp_path, capsys) -> None:
+    assert run(["--topology", "dgx-h100", "--batch", "1", "--workload", str(tmp_path / "no.json")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

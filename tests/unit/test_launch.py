@@ -1,0 +1,369 @@
+"""Launch lines: what they say as options, the questions that these ask, what is refused and what is remarked on."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simulator.cli import run
+from simulator.cli.launch_line import with_launch
+from simulator.cli.written import Written
+from simulator.errors import InputError
+from simulator.launch.launch import Launch, read_launch
+from simulator.launch.shell import commands_of
+from simulator.launch.timeless import NOT_MODELLED, is_timeless
+from simulator.workload.find import find_network
+
+GPT3 = (
+    "torchrun --nnodes 64 --nproc-per-node 8 pretrain_gpt.py --tensor-model-parallel-size 8 "
+    "--pipeline-model-parallel-size 8 --num-layers 96 --hidden-size 12288 --num-attention-heads 96 --seq-length 2048 "
+    "--max-position-embeddings 2048 --micro-batch-size 1 --global-batch-size 1536 --bf16 --sequence-parallel "
+    "--use-distributed-optimizer --recompute-activations --use-flash-attn --vocab-size 50257 --lr 6e-5 --seed 1 "
+    "--data-path /data/text --save-interval 100 --tensorboard-dir /logs"
+)
+OF_LLAMA = (
+    "--swiglu --normalization RMSNorm --position-embedding-type rope --disable-bias-linear --hidden-dropout 0 "
+    "--attention-dropout 0 --untie-embeddings-and-output-weights --group-query-attention --num-query-groups 8 "
+    "--use-mcore-models --bf16 --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather "
+)
+LLAMA3_8B = (
+    "torchrun --nproc_per_node=8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 "
+    "--num-attention-heads 32 --seq-length 8192 --max-position-embeddings 8192 --micro-batch-size 1 "
+    "--global-batch-size 128 --tensor-model-parallel-size 1 --context-parallel-size 2 --vocab-size 128256 "
+    f"--fp8-format hybrid {OF_LLAMA}"
+)
+LLAMA3_70B = (
+    "torchrun --nnodes=8 --nproc-per-node=8 pretrain_gpt.py --num-layers 80 --hidden-size 8192 "
+    "--ffn-hidden-size 28672 --num-attention-heads 64 --seq-length 8192 --max-position-embeddings 8192 "
+    "--micro-batch-size 1 --global-batch-size 128 --tensor-model-parallel-size 4 --pipeline-model-parallel-size 4 "
+    "--num-layers-per-virtual-pipeline-stage 5 --sequence-parallel --vocab-size 128256 "
+    f"--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 {OF_LLAMA}"
+)
+MIXTRAL = (
+    "torchrun --nproc-per-node 8 --nnodes 2 pretrain_gpt.py --num-layers 32 --hidden-size 4096 "
+    "--ffn-hidden-size 14336 --num-attention-heads 32 --seq-length 4096 --max-position-embeddings 32768 "
+    "--micro-batch-size 1 --global-batch-size 256 --num-experts 8 --moe-router-topk 2 --moe-grouped-gemm "
+    "--expert-model-parallel-size 8 --tokenizer-type Llama2Tokenizer --tokenizer-model /x/tokenizer.model "
+    f"--moe-aux-loss-coeff 1e-2 {OF_LLAMA}"
+)
+SCRIPT = r"""#!/bin/bash
+# Trains GPT-3 175B.
+export CUDA_DEVICE_MAX_CONNECTIONS=1
+GPUS_PER_NODE=8   # of each
+NNODES=64
+TP=8; PP="8"
+WORLD_SIZE=$(($GPUS_PER_NODE * NNODES))
+HIDDEN=${HIDDEN:-12288}
+DISTRIBUTED_ARGS=(
+    --nproc-per-node $GPUS_PER_NODE
+    --nnodes $NNODES  # nodes
+    --master-addr "$(hostname)"
+)
+GPT_ARGS="
+    --num-layers 96 --hidden-size ${HIDDEN} --num-attention-heads 96 \
+    --seq-length 2048 --max-position-embeddings 2048
+    --vocab-size 50257 --use-flash-attn
+"
+PARALLEL="--tensor-model-parallel-size $TP"
+PARALLEL="$PARALLEL --pipeline-model-parallel-size ${PP}"
+TRAINING=(--micro-batch-size 1 --global-batch-size $((WORLD_SIZE * 3)) --bf16 --sequence-parallel)
+TRAINING+=(--use-distributed-optimizer --recompute-activations)
+mkdir -p /logs
+echo "torchrun other.py --num-layers 3"
+torchrun "${DISTRIBUTED_ARGS[@]}" pretrain_gpt.py \
+    $GPT_ARGS $PARALLEL \
+    ${TRAINING[@]} 2>&1 | tee /logs/out.txt
+"""
+
+
+def options(line: str) -> dict[str, object]:
+    found = read_launch(line)
+    return {**found.options, **{f"set {name}": size for name, size in found.sizes.items()}}
+
+
+# -- published configurations ------------------------------------------------------------
+
+
+def test_gpt3_175b() -> None:
+    assert options(GPT3) == {
+        "nodes": "64", "workload": "gpt", "framework": "megatron", "precision": "master-bf16", "optimizer": "adam",
+        "fused_optimizer": True, "seq_len": "2048", "parallel": "tp=8,pp=8,dp=8,sp,zero=1", "overlap": "none",
+        "reduce_fp32": True, "global_batch": "1536", "micro_batch": "1", "recompute_attention": True,
+        "set layers": 96, "set hidden": 12288, "set heads": 96, "set inner": 4 * 12288, "set vocabulary": 51200,
+        "set tied": 1, "set attention": "fused",
+    }  # fmt: skip
+    assert read_launch(GPT3).notes == []
+
+
+def network_of(found: Launch, batch: int = 1):
+    length = int(str(found.options["seq_len"]))
+    return find_network(str(found.options["workload"]), sequence_length=length, settings=found.sizes).build(batch)
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "vocabulary", "parallel"),
+    [
+        (GPT3, "megatron-175b", 51200, "tp=8,pp=8,dp=8,sp,zero=1"),
+        (LLAMA3_8B, "llama3-8b", 128256, "cp=2,dp=4,zero=1"),
+        (LLAMA3_70B, "llama3-70b", 128512, "tp=4,pp=4,dp=4,sp,vp=4,zero=1"),
+        (MIXTRAL, "mixtral-8x7b", 32000, "dp=16,ep=8,zero=1"),
+    ],
+)
+def test_a_published_line_is_the_network_of_the_zoo(line: str, name: str, vocabulary: int, parallel: str) -> None:
+    found = read_launch(line)
+    assert found.notes == []
+    assert found.options["parallel"] == parallel
+    asked = {"vocabulary": vocabulary, "attention": found.sizes["attention"]}
+    length = int(str(found.options["seq_len"]))
+    own = find_network(name, sequence_length=length, settings=asked).build(1)
+    ours = network_of(found)
+    assert ours.layers == own.layers
+
+
+def test_one_gpu_exchanges_nothing_and_no_argument_is_unknown() -> None:
+    alone = read_launch(LLAMA3_8B.replace("nproc_per_node=8", "nproc_per_node=1").replace("size 2", "size 1"))
+    assert alone.notes == []
+    assert not {"parallel", "overlap", "reduce_fp32"} & set(alone.options)
+
+
+def test_overlap_takes_megatrons_buckets() -> None:
+    # Data parallelism of 8 = cp x dp: 40 M elements of 4 bytes, the larger of that and 8 M.
+    assert options(LLAMA3_8B)["overlap"] == "bucket:160MB"
+    assert options(LLAMA3_8B.replace("nproc_per_node=8", "nproc_per_node=8 --nnodes 12"))["overlap"] == "bucket:384MB"
+    assert options(f"{LLAMA3_8B} --ddp-bucket-size 1000000 --grad-reduce-in-bf16")["overlap"] == "bucket:2MB"
+
+
+def test_vocabularies_are_padded_as_megatron_pads_them() -> None:
+    def words(more: str) -> object:
+        return options(GPT3.replace("--vocab-size 50257", more))["set vocabulary"]
+
+    assert words("--vocab-size 1024") == 1024  # of 128 x tp=8
+    assert words("--vocab-size 1024 --tokenizer-type NullTokenizer") == 2048  # and the end of a document
+    assert words("--vocab-size 1025 --make-vocab-size-divisible-by 1") == 1032
+    assert words("--padded-vocab-size 1025") == 1025
+    assert words("--tokenizer-type GPT2BPETokenizer") == 51200
+
+
+def test_how_tokens_reach_experts_is_remarked_on() -> None:
+    line = MIXTRAL.replace("--moe-grouped-gemm", "--moe-token-dispatcher-type allgather")
+    assert [note.split()[0] for note in read_launch(line).notes] == [
+        "--moe-grouped-gemm:",
+        "--moe-token-dispatcher-type",
+    ]
+
+
+def test_arguments_that_matter_are_not_passed_over() -> None:
+    assert [name for name in NOT_MODELLED if is_timeless(name)] == []
+
+
+def test_precision_and_recomputation() -> None:
+    assert options(LLAMA3_8B)["precision"] == "master-fp8"
+    assert "reduce_fp32" not in options(GPT3.replace("--bf16", ""))
+    assert options(GPT3.replace("--bf16", ""))["precision"] == "fp32"
+    assert options(GPT3.replace("--bf16", "--fp16"))["precision"] == "master-fp16"
+    assert "reduce_fp32" not in options(GPT3.replace("--bf16", "--fp16"))
+    assert options(LLAMA3_70B)["recompute"] is True
+    assert "recompute_attention" not in options(LLAMA3_70B)
+    assert options(f"{LLAMA3_8B} --checkpoint-activations")["recompute"] is True
+
+
+def test_older_names() -> None:
+    old = (
+        "python -m torch.distributed.launch --nproc_per_node 8 --nnodes 1 pretrain_gpt2.py --model-parallel-size 4 "
+        "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --max-position-embeddings 1024 "
+        "--batch-size 8 --fp16 --vocab-file v.json --merge-file m.txt --checkpoint-activations"
+    )
+    found = options(old)
+    assert (found["gpus"], found["parallel"], found["recompute"]) == ("8", "tp=4,dp=2", True)
+    assert (found["global_batch"], found["micro_batch"]) == ("16", "8")  # a micro-batch of each replica
+    assert (found["set vocabulary"], found["set attention"]) == (50688, "fused-softmax")
+
+
+# -- scripts ---------------------------------------------------------------------------
+
+
+def test_a_script_says_what_its_line_says(tmp_path) -> None:
+    path = tmp_path / "train.sh"
+    path.write_text(SCRIPT, encoding="utf-8")
+    found = read_launch(f"@{path}")
+    assert (found.options, found.sizes, found.notes) == (read_launch(GPT3).options, read_launch(GPT3).sizes, [])
+
+
+def test_nothing_is_executed(tmp_path) -> None:
+    mark = tmp_path / "mark"
+    path = tmp_path / "train.sh"
+    path.write_text(f"X=$(touch {mark})\nY=`touch {mark}`\ntouch {mark}\n{GPT3} --load $X$Y\n", encoding="utf-8")
+    read_launch(f"@{path}")
+    assert not mark.exists()
+
+
+def test_slurm_says_how_many_there_are(tmp_path) -> None:
+    path = tmp_path / "train.sbatch"
+    arguments = GPT3.partition("pretrain")[2]
+    path.write_text(
+        f"#!/bin/bash\n#SBATCH --nodes=64 --ntasks-per-node=8 # all\n"
+        f'CMD="python pretrain{arguments}"\nsrun bash -c "$CMD"\n',
+        encoding="utf-8",
+    )
+    found = read_launch(f"@{path}")
+    assert (found.options["nodes"], found.options["parallel"]) == ("64", "tp=8,pp=8,dp=8,sp,zero=1")
+
+
+def test_deepspeeds_file(tmp_path) -> None:
+    path = tmp_path / "ds.json"
+    path.write_text(
+        '{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}, "bf16": {"enabled": true},'
+        ' "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 3, "odd": 1}',
+        encoding="utf-8",
+    )
+    found = read_launch(f"deepspeed --num_gpus 8 train.py --deepspeed_config {path}")
+    assert found.options == {
+        "gpus": "8",
+        "parallel": "dp=8,zero=2",
+        "precision": "master-bf16",
+        "global_batch": "96",
+        "micro_batch": "4",
+    }
+    assert [note.partition(": ")[2] for note in found.notes] == [
+        "zero_optimization.offload_optimizer is not modelled; nothing is kept off the GPU",
+        "not known, and without effect: odd",
+    ]
+
+
+_VALUES = st.text(alphabet="ab1 #$'\"\\-=", max_size=6)
+
+
+@settings(max_examples=150, deadline=None)
+@given(values=st.lists(_VALUES, min_size=1, max_size=5))
+def test_quoted_words_are_those_that_shlex_reads(values: list[str]) -> None:
+    line = shlex.join(["run", *values])
+    (words,) = commands_of(line, "x").commands
+    assert [word.text for word in words] == ["run", *values]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        'A=1; B="$A 2"; printf "%s\\n" run $A "$B" $B "${A}x" \'$A\' a\\ b',
+        'A=(--x 1)\nA+=(--y "2 3")\nprintf "%s\\n" run "${A[@]}"',
+        'N=4; M=$((N*2+1)); printf "%s\\n" run $M $(( (M-1)/N )) ${Z:-7} ${N:-9}',
+        'A="--p 1 \\\n --q 2"\nprintf "%s\\n" run $A "" \\\n  end # no --more\n',
+        "printf '%s\\n' run a#b c;# d",
+    ],
+)
+def test_words_are_those_that_a_shell_makes(script: str) -> None:
+    ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    words = next(words for words in commands_of(script, "x").commands if words[0].text == "printf")
+    assert [word.text for word in words][2:] == ran.stdout.splitlines()
+
+
+@pytest.mark.parametrize(("text", "told"), [("a 'b", "x:1:3: this quote"), ("A=(b", "x:1:3: this bracket")])
+def test_what_does_not_end_is_told_with_its_place(text: str, told: str) -> None:
+    with pytest.raises(InputError) as error:
+        commands_of(text, "x")
+    assert str(error.value).startswith(told)
+
+
+# -- faults and remarks ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("--num-layers 96", "--num-layers many"), "--launch: --num-layers: many is no whole number, 1 to"),
+        (("--num-layers 96", "--num-layers $LAYERS"), "--num-layers: $LAYERS is set nowhere in what is read"),
+        (("--num-layers 96", ""), "--num-layers: is missing"),
+        (("--vocab-size 50257", ""), "--vocab-size: is missing"),
+        (("--nnodes 64", "--nnodes 3"), "tp=8 x pp=8 x cp=1 is 64 ranks, and the launcher starts 24"),
+        (("--bf16", "--fp8-format hybrid"), "--fp8-format: goes with --bf16 or --fp16"),
+        (("--bf16", "--bf16 --num-experts 8"), "--num-experts: experts are modelled with a gate"),
+        (("pretrain_gpt", "pretrain_t5"), "--num-layers: pretrain_t5.py trains no GPT"),
+        (("--bf16", "--bf16 --group-query-attention"), "--group-query-attention: is modelled for blocks of Llama's"),
+        (
+            ("--bf16", "--bf16 --attention-backend flahs"),
+            "--attention-backend: 'flahs' is not known; did you mean 'fla",
+        ),
+        (("--bf16", "--bf16 --num-layers-per-virtual-pipeline-stage 5"), "5 x 8 stages do not divide 96 layers"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(change: tuple[str, str], told: str) -> None:
+    with pytest.raises(InputError) as error:
+        read_launch(GPT3.replace(*change))
+    assert told in str(error.value)
+
+
+def test_faults_of_a_script_have_their_places_all_at_once(tmp_path) -> None:
+    path = tmp_path / "train.sh"
+    path.write_text(SCRIPT.replace("--seq-length 2048", "--seq-length x").replace("--bf16", "--bf16 --num-experts 2"))
+    with pytest.raises(InputError) as error:
+        read_launch(f"@{path}")
+    told = [str(fault) for fault in error.value.faults]
+    assert len(told) == 2
+    assert told[0].startswith(f"{path}:")
+    assert "--seq-length: x is no whole number" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ("--yaml-cfg x.yaml", ["--yaml-cfg: is not modelled; the file is not read"]),
+        ("--foo 3 --bar", ["not known, and without effect: --foo, --bar"]),
+        ("--bf17", ["not known, and without effect: --bf17; did you mean 'bf16'?"]),
+        ("--rampup-batch-size 16 16 1000", ["--rampup-batch-size: is not modelled; the step is one of the full batch"]),
+        ("--normalization RMSNorm", ["--normalization: is not modelled here; simulated as LayerNorm"]),
+        ("--weight-decay 0.1 --log-interval 10 --tokenizer-type GPT2BPETokenizer --distributed-backend nccl", []),
+    ],
+)  # fmt: skip
+def test_what_has_no_effect_is_named(more: str, told: list[str]) -> None:
+    assert read_launch(f"{GPT3} {more}").notes == told
+
+
+# -- the command ---------------------------------------------------------------------------
+
+SMALL = LLAMA3_8B.replace("--num-layers 32", "--num-layers 4").replace("--seq-length 8192", "--seq-length 1024")
+
+
+@pytest.mark.slow
+def test_the_options_that_are_shown_ask_the_same(capsys) -> None:
+    assert run(["--topology", "dgx-h100", "--launch", SMALL, "--show-options"]) == 0
+    shown = shlex.split(capsys.readouterr().out)
+    assert shown[0] == "simulate"
+    answers = []
+    for words in (["--topology", "dgx-h100", "--launch", SMALL, "--json"], [*shown[1:], "--json"]):
+        assert run(words) == 0
+        answers.append(capsys.readouterr().out)
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"precision": "fp16"}, "--precision fp16: --launch says master-bf16; leave one of the two out"),
+        ({"nodes": "2"}, "--nodes 2: --launch says 64;"),
+        ({"parallel": ("tp=4",)}, "--parallel tp=4: --launch says tp=8,pp=8,dp=8,sp,zero=1;"),
+        ({"sizes": ("layers=3",)}, "--set layers=3: --launch says layers=96;"),
+        ({"batch": "3"}, "--batch 3: --launch says --global-batch 1536;"),
+    ],
+)
+def test_options_that_say_something_else_are_refused(more: dict[str, object], told: str) -> None:
+    with pytest.raises(InputError) as error:
+        with_launch(Written(launch=GPT3, **more))  # type: ignore[arg-type]
+    assert str(error.value).startswith(told)
+
+
+def test_options_that_say_the_same_or_more_are_taken() -> None:
+    own = Written(launch=GPT3, nodes="64", parallel=("dp=8,zero=1,sp,tp=8,pp=8",), sizes=("layers=96",), nccl="2.18")
+    written, _ = with_launch(own)
+    assert (written.nccl, written.parallel, written.sizes.count("layers=96")) == ("2.18", own.parallel, 1)
+
+
+def test_a_missing_script_is_an_error_of_one_line(tmp_path, capsys) -> None:
+    assert run(["--topology", "dgx-h100", "--launch", f"@{Path(tmp_path) / 'no.sh'}"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert run(["--topology", "dgx-h100", "--launch", "echo hello"]) == 2
+    assert "no command with arguments" in capsys.readouterr().err

@@ -1,0 +1,194 @@
+"""Pipelines: their schedules against closed forms, and what a step over stages takes, holds and waits for."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.api import load_machine, simulate_training
+from simulator.collectives.communicator import Communicator
+from simulator.engine.executor import execute
+from simulator.errors import InputError
+from simulator.places import Places
+from simulator.questions.layout import Layout, Schedule
+from simulator.questions.options import StepOptions
+from simulator.questions.step import StepQuestion
+from simulator.questions.where import Where
+from simulator.results.step_trace import step_trace
+from simulator.results.training import TrainingResult
+from simulator.training.pipeline import Chunk, Priced, StageWork, plan_pipeline
+from simulator.training.placement import Placement
+from simulator.training.roles import Role
+from simulator.training.schedules import in_flight, order_of
+from simulator.workload.network import Network
+from simulator.workload.zoo.registry import build_network
+
+MACHINE = load_machine("dgx-a100-40gb")
+PLACES = Places(MACHINE)
+HALF = StepOptions(precision="master-bf16", optimizer="adam", fused_optimizer=True)
+F, B, W = 1.0, 2.0, 1.0  # seconds of a stage: forward, backward, of that for parameters
+NOTHING = Network("nothing", (), (), 1)
+
+
+def pipeline_s(layout: Layout, count: int, *, sent_s: float = 0.0, slow: dict[int, float] | None = None) -> float:
+    """Return the time of a pipeline whose stages take *F* and *B* a micro-batch, those of *slow* so many times."""
+    group = Communicator(MACHINE, MACHINE.gpus[: layout.pp])
+    known = layout.on(layout.pp)
+    where = Where(MACHINE.name)
+    question = StepQuestion(where=where, workload="", batch=1, micro_batches=count, layout=layout, contention=False)
+    stages = []
+    for stage in range(layout.pp):
+        share = (slow or {}).get(stage, 1.0) / layout.vp
+        chunk = Chunk(F * share, B * share, W * share, (), (), elements=0, trained=0, experts=0)
+        node = MACHINE.nodes[MACHINE.gpus[stage]]
+        role = Role(PLACES.place(node.index), node.index, 1, ())
+        chunks, received = (chunk,) * layout.vp, (sent_s,) * layout.vp
+        stages.append(StageWork(role, NOTHING, chunks, received, received, shared_bytes=0.0, update_s=0.0, node=node))
+    plan = plan_pipeline(stages, question, Placement(group, known), lambda *_: Priced(0.0, (0.0, 0.0)))
+    return execute(MACHINE, plan).end_s
+
+
+@given(st.integers(1, 8), st.integers(1, 24), st.sampled_from(["1f1b", "gpipe"]))
+def test_the_fill_is_a_pass_for_each_other_stage(pp: int, count: int, schedule: Schedule) -> None:
+    layout = Layout(pp=pp, schedule=schedule)
+    assert pipeline_s(layout, count) == pytest.approx((count + pp - 1) * (F + B))
+
+
+@given(st.integers(2, 4), st.integers(1, 4), st.integers(2, 4))
+def test_virtual_stages_divide_the_fill(pp: int, turns: int, vp: int) -> None:
+    count = pp * turns
+    assert pipeline_s(Layout(pp=pp, vp=vp), count) == pytest.approx((count + (pp - 1) / vp) * (F + B))
+
+
+@given(st.integers(2, 6), st.integers(0, 12))
+def test_gradients_of_parameters_fill_the_bubble(pp: int, more: int) -> None:
+    count = 2 * pp + more
+    layout = Layout(pp=pp, schedule="zero-bubble")
+    assert pipeline_s(layout, count) == pytest.approx(count * (F + B) + (pp - 1) * (F + B - 2 * W))
+
+
+@given(st.integers(2, 6), st.integers(1, 16), st.integers(0, 5), st.floats(1.0, 3.0))
+def test_the_slowest_stage_sets_the_pace(pp: int, count: int, which: int, factor: float) -> None:
+    slowest = which % pp
+    found = pipeline_s(Layout(pp=pp), count, slow={slowest: factor})
+    assert found >= count * factor * (F + B) * (1 - 1e-9)
+    assert found <= (count * factor + pp - 1) * (F + B) * (1 + 1e-9)
+
+
+@given(st.integers(2, 6), st.integers(1, 16), st.floats(0.0, 0.5))
+def test_what_is_sent_is_never_free_and_never_counted_more_than_on_its_way(pp: int, count: int, sent_s: float) -> None:
+    least = pipeline_s(Layout(pp=pp), count)
+    found = pipeline_s(Layout(pp=pp), count, sent_s=sent_s)
+    assert least + 2 * (pp - 1) * sent_s * (1 - 1e-9) <= found
+    assert found <= least + 4 * (count + pp) * sent_s + 1e-9
+
+
+SCHEDULES = [Layout(pp=4), Layout(pp=4, schedule="gpipe"), Layout(pp=4, vp=3), Layout(pp=4, schedule="zero-bubble")]
+
+
+@pytest.mark.parametrize("layout", SCHEDULES, ids=lambda layout: layout.words)
+@given(turns=st.integers(1, 5))
+def test_every_pass_runs_once_after_what_it_needs(layout: Layout, turns: int) -> None:
+    count = 4 * turns
+    for stage in range(layout.pp):
+        order = order_of(layout, stage, count)
+        passes = Counter((each.kind, each.chunk, each.micro_batch) for each in order)
+        assert set(passes.values()) == {1}
+        kinds = Counter(each.kind for each in order)
+        assert kinds["forward"] == kinds["backward"] == count * layout.vp
+        place = {(each.kind, each.chunk, each.micro_batch): i for i, each in enumerate(order)}
+        assert all(place["forward", c, m] < i for (kind, c, m), i in place.items() if kind == "backward")
+        assert all(place["backward", c, m] < i for (kind, c, m), i in place.items() if kind == "weights")
+        alive = most = 0
+        for each in order:
+            alive += {"forward": 1, "backward": -1, "weights": 0}[each.kind]
+            most = max(most, alive)
+        assert most == pytest.approx(in_flight(layout, stage, count) * layout.vp)
+
+
+def test_virtual_stages_need_micro_batches_that_share_out() -> None:
+    with pytest.raises(InputError) as raised:
+        order_of(Layout(pp=4, vp=2), 0, 6)
+    why = "takes turns among 4 micro-batches at a time, and there are 6; 4 or 8 would do"
+    assert str(raised.value) == f"--parallel: vp=2 {why}"
+
+
+# -- the whole step ------------------------------------------------------------------
+
+LLAMA = build_network("llama3-8b", batch=1, loss=True, sequence_length=1024, layers=8)
+
+
+LARGE = build_network("llama3-8b", batch=4, loss=True, sequence_length=4096, layers=8)
+
+
+def step(layout: Layout, micro_batches: int = 8, network: Network = LLAMA) -> TrainingResult:
+    return simulate_training(MACHINE, network, HALF, layout=layout, micro_batches=micro_batches)
+
+
+def test_more_micro_batches_make_the_fill_a_smaller_part() -> None:
+    shares = []
+    for count in (4, 8, 16, 32):
+        result = step(Layout(pp=4), count)
+        shares.append(result.bubble_s / result.step_time_s)
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] > 2 * shares[-1]
+
+
+def test_interleaving_shrinks_the_bubble() -> None:
+    plain, interleaved = step(Layout(pp=4)), step(Layout(pp=4, vp=2))
+    assert interleaved.bubble_s < 0.75 * plain.bubble_s
+    assert interleaved.step_time_s < plain.step_time_s
+
+
+def test_earlier_stages_keep_more_micro_batches() -> None:
+    memory = step(Layout(pp=4), network=LARGE).memory
+    assert [device.stage for device in memory] == [0, 1, 2, 3]
+    kept = [device.need.activations_bytes for device in memory]
+    assert kept[1] == pytest.approx(1.5 * kept[2], rel=0.05)  # 3 against 2
+    everything = step(Layout(pp=4, schedule="gpipe"), 16, LARGE).memory[1].need.activations_bytes
+    assert everything == pytest.approx(16 / 3 * kept[1], rel=0.05)
+
+
+def test_a_stage_says_what_it_waits_for() -> None:
+    result = step(Layout(tp=2, pp=2, zero=1, sp=True))
+    assert set(result.streams) >= {"compute", "communication", "tp communication"}
+    assert result.exposed_s > 0
+    assert result.bubble_s > 0
+    assert set(result.step.parts_s) == {"forward", "backward", "update"}
+    waits_s = sum(result.streams["compute"].waits_s.values())
+    assert waits_s + result.streams["compute"].busy_s == pytest.approx(result.step_time_s, rel=1e-6)
+
+
+def test_a_trace_has_each_stage_at_its_own_gpu() -> None:
+    result = step(Layout(pp=4, tp=2), 4)
+    events = json.loads(step_trace(result.timeline, "llama", result.device_count))["traceEvents"]
+    passes = [event for event in events if event["ph"] == "X" and event["name"] == "forward 0"]
+    assert len({event["pid"] for event in passes}) == 4
+    assert {event["args"]["micro-batch"] for event in passes} == {0}
+    sends = [event for event in events if event["ph"] == "X" and event["name"] == "send"]
+    assert {event["pid"] for event in sends} == {event["pid"] for event in passes}
+
+
+def test_shards_of_parameters_do_not_go_with_stages() -> None:
+    with pytest.raises(InputError, match=r"fsdp does not go with pp=2.*zero=1 or zero=2 goes with pp"):
+        step(Layout(pp=2, zero=3))
+
+
+def test_recomputing_attention_alone_costs_less_and_keeps_more_than_recomputing_all() -> None:
+    times, kept = [], []
+    for again in ({}, {"recompute_attention": True}, {"recompute": True}):
+        result = simulate_training(
+            MACHINE,
+            build_network("gpt", batch=1, loss=True, sequence_length=1024, layers=4),
+            StepOptions(precision="master-bf16", optimizer="adam", fused_optimizer=True, **again),
+            layout=Layout(tp=2),
+            micro_batches=4,
+        )
+        times.append(result.step.busy_s)
+        kept.append(result.tightest.need.activations_bytes)
+    assert times == sorted(times)
+    assert kept[0] > kept[2]

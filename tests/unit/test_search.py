@@ -1,0 +1,248 @@
+"""Searching layouts: what is tried, what it is priced at, what comes first."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+
+import pytest
+
+from simulator.api.session import Session
+from simulator.api.what_if import faster_links, shorter_latencies
+from simulator.cli import run
+from simulator.cli.scale_command import parse_counts
+from simulator.errors import InputError
+from simulator.questions.layout import parse_layout
+from simulator.questions.options import StepOptions
+from simulator.questions.step import StepQuestion
+from simulator.questions.where import Where
+from simulator.results.shares import shares_of
+from simulator.search.price import MEMORY, Pricer
+from simulator.search.repeats import shortened
+from simulator.search.run import Kept, find_best
+from simulator.search.space import Space, parse_fixed
+from simulator.topology.load import load_topology
+
+pytestmark = pytest.mark.slow
+
+SESSION = Session()
+BEST = ["best", "--topology", "dgx-a100-80gb", "--workload", "gpt3-125m", "--global-batch", "16", "--jobs", "1", "-q"]
+
+
+def question(workload: str = "gpt3-125m", nodes: int | None = None, **more) -> StepQuestion:
+    return StepQuestion(
+        where=Where("dgx-a100-80gb", nodes),
+        workload=workload,
+        batch=1,
+        sizes=(("attention", "fused"), *more.pop("sizes", ())),
+        options=StepOptions(precision="amp-bf16", optimizer="adam"),
+        gpus=tuple(range(8 * (nodes or 1))),
+        **more,
+    )
+
+
+def space(workload: str = "gpt3-125m", nodes: int | None = None, batch: int = 16, **more) -> Space:
+    sizes = more.pop("sizes", ())
+    return Space(question(workload, nodes, sizes=sizes), batch, 8 * (nodes or 1), 8, **more)
+
+
+def priced(of: Space):
+    pricer = Pricer(of, SESSION)
+    found = []
+    for division in of.divisions(SESSION.network(replace(of.question, batch=1))):
+        found += pricer.outcome(division).priced
+    return found
+
+
+@pytest.mark.parametrize(
+    ("layers", "fixed", "recompute"),
+    [
+        (4, (("tp", 2), ("sp", False), ("cp", 1)), "none"),
+        pytest.param(8, (("cp", 1),), None, marks=pytest.mark.slow),
+    ],
+)
+def test_the_first_is_within_a_percent_of_the_best_of_all(layers: int, fixed, recompute) -> None:
+    of = space(sizes=(("layers", layers),), batch=16, fixed=fixed, recompute=recompute)
+    times = []
+    for way, _, _ in priced(of):
+        result = SESSION.step(of.asked(way))
+        times += [result.step_time_s] if result.fits else []
+    assert len(times) > 30
+    best = find_best(of, SESSION, 5)
+    assert best.ranking[0].step_time_s <= 1.01 * min(times)
+    assert best.feasible_count == len(times)
+    assert [entry.step_time_s for entry in best.ranking] == sorted(entry.step_time_s for entry in best.ranking)
+
+
+@pytest.mark.parametrize(("workload", "nodes"), [("gpt3-18b", 8), ("mixtral-8x7b", 8)])
+def test_what_a_way_needs_and_takes_is_near_its_simulation(workload: str, nodes: int) -> None:
+    fixed = (
+        (("tp", 2), ("sp", True), ("cp", 1))
+        if workload == "gpt3-18b"
+        else (("tp", 2), ("sp", False), ("cp", 1), ("ep", 8))
+    )
+    of = space(workload, nodes, 128, fixed=fixed, recompute="none")
+    found = priced(of)
+    for way, time_s, n_bytes in random.Random(1).sample(found, 6):
+        result = SESSION.step(of.asked(way))
+        assert n_bytes == pytest.approx(result.tightest.need.total_bytes, rel=0.02), way.words
+        assert time_s == pytest.approx(result.step_time_s, rel=0.2), way.words
+
+
+def test_a_network_is_shortened_to_blocks_that_stand_for_all() -> None:
+    network = SESSION.network(question(sizes=(("layers", 12),)))
+    short = shortened(network)
+    assert (short.unit_count, short.left_out) == (12, 7)
+    assert [short.like(unit) for unit in (0, 1, 6, 10, 11)] == [0, 2, 2, 2, 4]
+    whole = SESSION.network(question(sizes=(("layers", 5),)))
+    assert [layer.operator for layer in short.network.layers] == [layer.operator for layer in whole.layers]
+    assert short.network.parameter_count == whole.parameter_count
+
+
+def test_what_does_not_fit_is_counted() -> None:
+    of = space("gpt3-18b", batch=8, fixed=(("tp", 1), ("cp", 1), ("pp", 1), ("zero", 0)), recompute="none")
+    with pytest.raises(InputError, match="memory"):
+        find_best(of, SESSION, 3)
+    outcome = Pricer(of, SESSION).outcome(of.divisions(SESSION.network(of.question))[0])
+    assert outcome.infeasible == {MEMORY: 1}
+
+
+def test_what_is_kept_is_not_found_again(monkeypatch) -> None:
+    of = space(fixed=(("tp", 2), ("pp", 1), ("cp", 1)))
+    kept = Kept()
+    first = find_best(of, SESSION, 3, kept=kept)
+    monkeypatch.setattr("simulator.search.run.price", None)
+    monkeypatch.setattr("simulator.search.run.simulate_way", None)
+    assert find_best(of, SESSION, 3, kept=Kept(json.loads(json.dumps(kept.found)))) == first
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [(None, ()), ("tp=8,sp", (("tp", 8), ("sp", True))), ("fsdp", (("zero", 3),)), ("vp=2", (("vp", 2),))],
+)
+def test_degrees_that_are_fixed(text, found) -> None:
+    assert parse_fixed(text) == found
+
+
+# -- commands ------------------------------------------------------------------------
+
+
+def document(capsys, *arguments: str):
+    assert run([*arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_best_in_json_and_again_from_its_file(capsys, tmp_path) -> None:
+    file = tmp_path / "kept.jsonl"
+    fixed = ["--parallel", "tp=2,cp=1", "--recompute", "none", "--top", "3", "--resume", str(file)]
+    first = document(capsys, *BEST, *fixed)
+    assert first["feasible_count"] > 10
+    entry = first["ranking"][0]
+    assert entry["parallel"]["tp"] == 2
+    assert entry["memory_bytes"] > 0
+    assert sum(entry["account_s"].values()) == pytest.approx(entry["step_time_s"])
+    lines = file.read_text(encoding="utf-8").splitlines()
+    file.write_text("\n".join([*lines[:-1], lines[-1][:30]]), encoding="utf-8")  # ended in the middle of a line
+    assert document(capsys, *BEST, *fixed) == first
+    assert file.read_text(encoding="utf-8").splitlines() == lines
+    assert run([*BEST, *fixed, "--micro-batch", "2"]) == 2
+    assert "another search" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_processes_find_what_one_finds(capsys) -> None:
+    fixed = ["--parallel", "pp=1", "--top", "3"]
+    assert document(capsys, *BEST, *fixed) == document(capsys, *("2" if word == "1" else word for word in BEST), *fixed)
+
+
+@pytest.mark.slow
+def test_a_dask_cluster_finds_what_one_process_finds(capsys) -> None:
+    distributed = pytest.importorskip("distributed")
+    fixed = ["--parallel", "tp=2,pp=1", "--top", "3"]
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+    ) as cluster:
+        found = document(capsys, *BEST, *fixed, "--dask", cluster.scheduler_address)
+    assert found == document(capsys, *BEST, *fixed)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["best", "--topology", "dgx-h100"], "--global-batch is needed"),
+        ([*BEST, "--parallel", "tpp=2"], "did you mean 'tp'"),
+        ([*BEST, "--recompute", "ful"], "did you mean 'full'"),
+        ([*BEST, "--top", "0"], "--top 0: from 1"),
+        (["best", "--topology", "v100-sxm2-16gb", "--global-batch", "8"], "several GPUs"),
+        ([*BEST, "--parallel", "tp=5"], "no way to do the step"),
+        (["scale", "--topology", "dgx-h100", "--batch", "2"], "--nodes or --gpus"),
+        (["scale", "--topology", "dgx-h100", "--gpus", "4..1", "--batch", "2"], "goes nowhere"),
+        (["scale", "--topology", "dgx-h100", "--gpus", "2", "--nodes", "2", "--batch", "2"], "one of the two"),
+        (["scale", "--topology", "dgx-h100", "--gpus", "2"], "--batch"),
+        (["scale", "--topology", "dgx-h100", "--gpus", "1,3", "--global-batch", "8"], "--gpus 3: --global-batch"),
+    ],
+)
+def test_what_cannot_be_searched_is_said_in_a_line(arguments, said, capsys) -> None:
+    assert run(arguments) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_ranges_of_counts() -> None:
+    assert parse_counts("--nodes", "1,2,4..32") == [1, 2, 4, 8, 16, 32]
+    assert parse_counts("--nodes", "8..40+8") == [8, 16, 24, 32, 40]
+
+
+def test_strong_scaling_bends(capsys, tmp_path) -> None:
+    asked = ["scale", "--topology", "dgx-a100-80gb", "--gpus", "1,2,4,8", "--workload", "resnet50", "-q"]
+    found = document(capsys, *asked, "--global-batch", "32", "--plot", str(tmp_path / "curve.svg"))
+    assert found["scaling"] == "strong"
+    points = found["points"]
+    assert [point["device_count"] for point in points] == [1, 2, 4, 8]
+    rates = [32 / point["step_time_s"] / point["device_count"] for point in points]
+    assert [p["scaling_efficiency"] for p in points] == pytest.approx([rate / rates[0] for rate in rates])
+    assert "too few samples" in found["knee"]["cause"]
+    assert "simulated" in (tmp_path / "curve.svg").read_text(encoding="utf-8")
+
+
+# -- what a step is made of, what would help -------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("layout", "names"),
+    [
+        ("tp=2", {"tensor"}),
+        ("tp=2,cp=2,pp=2", {"tensor", "fill"}),
+        ("pp=4,dp=2", {"fill"}),
+        ("fsdp", set()),
+        ("dp", set()),
+    ],
+)
+def test_parts_of_a_step_add_up(layout: str, names: set[str]) -> None:
+    asked = replace(question(), layout=parse_layout(layout), micro_batches=4)
+    result = SESSION.step(asked)
+    shares = shares_of(result)
+    assert sum(share.seconds for share in shares) == pytest.approx(result.step_time_s, rel=1e-9)
+    assert names <= {share.name for share in shares if share.seconds > 0.001 * result.step_time_s}
+    assert all(share.seconds >= 0 for share in shares)
+
+
+def test_a_machine_with_other_figures() -> None:
+    topology = load_topology("dgx-a100-80gb", n_nodes=2)
+    fast, short = faster_links(topology, "infiniband"), shorter_latencies(topology)
+    for before, after, later in zip(topology.wires, fast.wires, short.wires, strict=True):
+        assert after.part.bandwidth == (2 if before.part.of == "infiniband" else 1) * before.part.bandwidth
+        assert later.part.latency == before.part.latency / 2
+    assert faster_links(topology, "nvlink") != topology
+
+
+def test_what_if(capsys) -> None:
+    asked = ["--topology", "dgx-a100-80gb", "--nodes", "2", "--workload", "gpt3-1.3b", "--set", "layers=2"]
+    found = document(capsys, *asked, "--batch", "8", "--parallel", "tp=16", "--what-if", "-q")
+    gains = {entry["change"]: entry["gain"] for entry in found["what_if"]}
+    assert gains["InfiniBand links twice as fast"] > gains.get("NVLink links twice as fast", 1.0)
+    assert list(gains.values()) == sorted(gains.values(), reverse=True)
+    assert all(gain > 1 for gain in gains.values())
+    assert run(["--topology", "dgx-h100", "--what-if"]) == 2

@@ -1,0 +1,321 @@
+"""Steps through parameter servers: scenarios B4, B6 and B7, with closed forms beside them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from simulator.api import Session
+from simulator.cli import run
+from simulator.collectives.request import Unsuitable
+from simulator.errors import InputError
+from simulator.questions.layout import FSDP, parse_layout
+from simulator.questions.step import StepQuestion
+from simulator.questions.where import Where
+from simulator.results.servers import COMPUTE
+from simulator.results.shares import shares_of
+from simulator.training.servers import INSIDE, PULL, PUSH, READ, SPREAD, TO_CPU, TO_GPUS, UPDATE, Served
+from simulator.training.worker import Issued
+
+P3 = Where("p3.16xlarge", 4)
+VGG = StepQuestion(where=P3, workload="vgg16", batch=32, strategy="parameter-server-sharded")
+SLOW = (("node1", 2.0),)
+
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    return Session()
+
+
+def cluster(folder: Path, nic: str, nodes: int = 4) -> Where:
+    """One V100 in each node, and one server on a machine of its own, which has no memory bandwidth to speak of."""
+    (folder / "worker.yaml").write_text(
+        f"""
+schema_version: 1
+name: worker
+devices:
+  gpu0: {{part: v100-sxm2-16gb}}
+  cpu0: {{part: xeon-e5-2686-v4}}
+  nic0: {{kind: nic, bandwidth: {nic}}}
+links:
+  - {{between: [gpu0, cpu0], kind: pcie, bandwidth: 100000 GB/s}}
+  - {{between: [cpu0, nic0], kind: pcie, bandwidth: 100000 GB/s}}
+""",
+        encoding="utf-8",
+    )
+    (folder / "server.yaml").write_text(
+        f"""
+schema_version: 1
+name: server
+parts:
+  plain-cpu: {{kind: cpu, source: a textbook's}}
+devices:
+  cpu0: {{part: plain-cpu}}
+  nic0: {{kind: nic, bandwidth: {nic}}}
+links:
+  - {{between: [cpu0, nic0], kind: pcie, bandwidth: 100000 GB/s}}
+""",
+        encoding="utf-8",
+    )
+    path = folder / "cluster.yaml"
+    text = "schema_version: 1\nname: cluster\ncluster:\n  groups:\n"
+    path.write_text(
+        f"{text}    - {{node: worker.yaml, nodes: {nodes}}}\n    - {{node: server.yaml}}\n", encoding="utf-8"
+    )
+    return Where(str(path))
+
+
+def asked(where: Where, **more: object) -> StepQuestion:
+    base = StepQuestion(where=where, workload="resnet18", batch=32, strategy="parameter-server", contention=False)
+    return replace(base, **more)  # type: ignore[arg-type]
+
+
+# -- B4 ------------------------------------------------------------------------------
+
+
+def test_b4_all_steps_are_seen_in_the_trace_and_the_bottleneck_is_named(tmp_path, capsys) -> None:
+    trace = tmp_path / "trace.json"
+    words = ["--topology", "p3.16xlarge", "--nodes", "4", "--workload", "vgg16", "--batch", "32", "--quiet"]
+    words += ["--strategy", "parameter-server-sharded", "--json", "--trace", str(trace)]
+    assert run(words) == 0
+    document = json.loads(capsys.readouterr().out)
+    result = document["results"][0]
+    assert list(result["servers"]["stages_s"]) == [READ, COMPUTE, INSIDE, TO_CPU, PUSH, UPDATE, PULL, TO_GPUS, SPREAD]
+    assert result["bottleneck"]["link"] in ("node0.nic0->network", "network->node0.nic0")
+    names = {event["name"] for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"}
+    for stage in (INSIDE, TO_CPU, PUSH, UPDATE, PULL, TO_GPUS, SPREAD):
+        assert any(name.startswith(f"{stage} ") for name in names), stage
+    assert READ in names
+    assert any(name.endswith(", backward") for name in names)
+
+
+def test_b4_a_step_cannot_be_faster_than_its_network(session: Session) -> None:
+    result = session.step(VGG)
+    s_bytes = 4 * result.step.parameter_count
+    machine = session.machine(P3)
+    nic = machine.links[next(i for i, link in enumerate(machine.links) if link.name == "node0.nic0->network")]
+    # Each adapter carries what its worker pushes to the other three servers, and what its server sends to three.
+    least_s = 2 * (3 / 4) * s_bytes / nic.bandwidth_Bps
+    assert result.bottleneck is not None
+    assert result.bottleneck.utilisation == pytest.approx(least_s / result.step_time_s, rel=0.01)
+    assert result.step_time_s > least_s
+    assert (result.exchanges, result.exchanged_bytes) == (16, s_bytes)
+    shares = {share.name: share.seconds for share in shares_of(result)}
+    assert sum(shares.values()) == pytest.approx(result.step_time_s)
+    assert shares["data"] == pytest.approx(result.exposed_s)
+    assert set(shares) <= {"computing", "slowest", "data", "host"}
+
+
+# -- B6 ------------------------------------------------------------------------------
+
+
+def test_b6_keys_are_pushed_while_the_backward_pass_goes_on_the_last_layer_first(session: Session) -> None:
+    timeline = session.step(VGG).timeline
+    spans = list(zip(timeline.plan.tasks, timeline.spans, strict=True))
+    pushes = [(task.about.key, span) for task, span in spans if _is(task.about, PUSH, 1)]
+    assert [key for key, _ in pushes] == list(range(16))  # VGG-16: a key a layer
+    backward_ends_s = max(
+        span.end_s
+        for task, span in spans
+        if isinstance(task.about, Issued) and not task.about.on_host and task.about.micro_batch == 1
+    )
+    assert pushes[0][1].start_s < backward_ends_s - 0.05
+    label = {task.about.key: task.label for task, _ in spans if _is(task.about, PUSH, 1)}
+    assert (label[0], label[15]) == ("push classifier.6", "push features.0")
+    # The first layer waits for its own key, and for no other: later layers still come back while it computes.
+    back_s = {task.about.key: span.end_s for task, span in spans if _is(task.about, SPREAD, 1)}
+    begin_s = min(
+        span.start_s
+        for task, span in spans
+        if isinstance(task.about, Issued) and not task.about.on_host and task.about.micro_batch == 2
+    )
+    assert begin_s == pytest.approx(back_s[15], abs=1e-9)
+
+
+def test_b6_overlap_gains_what_it_hides(session: Session) -> None:
+    assert session.step(replace(VGG, bucket_bytes=0)).step_time_s > 1.05 * session.step(VGG).step_time_s
+
+
+def test_the_one_door_gives_the_time_of_a_steady_step(session: Session) -> None:
+    assert session.time_s(VGG) == session.step(VGG).step_time_s
+
+
+def test_large_keys_are_sliced_and_small_ones_lie_on_one_server(session: Session) -> None:
+    timeline = session.step(VGG).timeline
+    flows = {task.about.key: len(task.flows) for task in timeline.plan.tasks if _is(task.about, PUSH, 1)}
+    assert flows[1] == 4 * 3  # 16.8 M parameters: from each node to each server but its own
+    assert flows[15] == 3  # 1,792 parameters: to one server
+
+
+def _is(about: object, stage: str, step: int) -> bool:
+    return isinstance(about, Served) and about.stage == stage and about.step == step
+
+
+# -- B7 ------------------------------------------------------------------------------
+
+
+def test_b7_the_slowest_sets_the_pace_of_a_synchronous_step(session: Session, tmp_path) -> None:
+    where = cluster(tmp_path, "10000 GB/s")  # so that computing alone counts
+    alone_s = session.step(asked(where)).servers.paces[0].busy_s  # type: ignore[union-attr]
+    run_ = session.step(asked(where, stragglers=SLOW)).servers
+    assert run_ is not None
+    for pace in run_.paces:
+        assert pace.period_s == pytest.approx(2 * alone_s, rel=0.01)
+        assert (pace.staleness_max, pace.lead) == (0, 0)
+    fast = next(pace for pace in run_.paces if pace.node_count == 3)
+    assert fast.slack_s == pytest.approx(alone_s, rel=0.02)
+
+
+@pytest.mark.parametrize("bound", [1, 3])
+def test_b7_bounded_delay_gives_so_many_steps_of_slack(session: Session, tmp_path, bound: int) -> None:
+    where = cluster(tmp_path, "10000 GB/s")
+    result = session.step(asked(where, stragglers=SLOW, staleness=bound))
+    assert result.servers is not None
+    fast = next(pace for pace in result.servers.paces if pace.node_count == 3)
+    assert fast.lead == bound
+    # Three that are no faster in the long run, and one that is slow.
+    periods = [pace.period_s for pace in result.servers.paces]
+    assert periods == pytest.approx([max(periods)] * 2, rel=1e-3)
+
+
+def test_b7_asynchronous_each_goes_at_its_own_pace(session: Session, tmp_path) -> None:
+    where = cluster(tmp_path, "10000 GB/s")
+    result = session.step(asked(where, stragglers=SLOW, staleness=None))
+    assert result.servers is not None
+    slow, fast = sorted(result.servers.paces, key=lambda pace: pace.node_count)
+    assert slow.period_s == pytest.approx(2 * fast.period_s, rel=0.02)
+    each = 1 / fast.period_s
+    assert result.throughput == pytest.approx(32 * (3 * each + each / 2), rel=0.02)
+    # While the slow one computes, each of three others has updated twice; itself it is late for one in two of theirs.
+    assert slow.staleness_mean == pytest.approx(6, abs=0.7)
+    assert fast.staleness_mean == pytest.approx(0.5 + 1, abs=0.3)
+
+
+def test_asynchronous_nodes_that_are_equal_are_as_fast_as_synchronous_ones(session: Session, tmp_path) -> None:
+    where = cluster(tmp_path, "10000 GB/s")
+    sync, free = session.step(asked(where)), session.step(asked(where, staleness=None))
+    assert free.throughput == pytest.approx(sync.throughput, rel=0.01)
+    assert free.servers is not None
+    assert (free.servers.staleness_mean, free.servers.staleness_max) == (1.5, 3)
+
+
+def test_a_slow_network_bounds_a_step_by_what_the_server_takes_in(session: Session, tmp_path) -> None:
+    where = cluster(tmp_path, "0.1 GB/s")
+    result = session.step(asked(where))
+    s_bytes = 4 * result.step.parameter_count
+    # Push and pull use the two directions of the server's adapter, and keys overlap: between one way and both.
+    one_way_s = 4 * s_bytes / 0.1e9
+    assert one_way_s < result.step_time_s < 2 * one_way_s + result.alone_s
+    whole = session.step(asked(where, bucket_bytes=0))
+    assert whole.step_time_s > result.step_time_s
+
+
+def test_folded_nodes_are_as_each_by_itself(session: Session) -> None:
+    from simulator.api.servers import run_servers
+
+    question = replace(VGG, workload="resnet18", stragglers=(("gpu3", 1.5),))
+    places, network = session.places(P3), session.network(question)
+    group = session.group(P3, None)
+    folded, apart = (run_servers(places, network, question, group, fold=fold) for fold in (True, False))
+    assert apart.step_time_s == pytest.approx(folded.step_time_s, rel=1e-3)
+    assert apart.servers is not None
+    assert len(apart.servers.paces) == 4
+
+
+# -- stragglers elsewhere ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", [{"strategy": "nccl"}, {"strategy": "ring"}, {"layout": FSDP}])
+def test_every_way_to_train_waits_for_a_straggler(session: Session, more: dict[str, object]) -> None:
+    where = Where("p3.16xlarge")
+    even = replace(
+        StepQuestion(where=where, workload="resnet50", batch=32, contention=False),
+        **more,  # type: ignore[arg-type]
+    )
+    slow = replace(even, stragglers=(("gpu3", 1.5),))
+    plain, late = session.step(even), session.step(slow)
+    assert late.step_time_s == pytest.approx(1.5 * plain.step_time_s, rel=0.05)
+    shares = {share.name: share.seconds for share in shares_of(late)}
+    assert sum(shares.values()) == pytest.approx(late.step_time_s)
+    assert shares["slowest"] == pytest.approx(0.5 * shares["computing"])
+    assert "fill" not in shares
+    assert [device.count for device in late.memory] == [8]
+    with pytest.raises(InputError, match="--straggler gpu9: no such device takes part; did you mean 'gpu"):
+        session.step(replace(even, stragglers=(("gpu9", 2.0),)))
+    with pytest.raises(InputError, match="--straggler gpu3: no such device takes part"):
+        session.step(replace(slow, gpus=(0,)))
+
+
+SMALL: tuple[tuple[str, int | str], ...] = (("layers", 4), ("attention", "fused"))
+GPT2 = StepQuestion(
+    where=Where("p3.16xlarge"), workload="gpt2", batch=2, micro_batches=2, contention=False, sizes=SMALL
+)
+
+
+@pytest.mark.parametrize("words", ["tp=4", "tp=2", "cp=2", "zero=1", "tp=2,fsdp"])
+def test_ranks_that_divide_the_network_wait_for_a_straggler(session: Session, words: str) -> None:
+    even = replace(GPT2, layout=parse_layout(words))
+    late = session.step(replace(even, stragglers=(("gpu3", 1.5),)))
+    all_late = session.step(replace(even, stragglers=tuple((f"gpu{i}", 1.5) for i in range(8))))
+    assert late.step_time_s == pytest.approx(all_late.step_time_s, rel=1e-3)
+    assert late.step_time_s > 1.1 * session.step(even).step_time_s
+
+
+def test_a_pipeline_waits_for_its_slow_stage(session: Session) -> None:
+    def step_s(words: str, *slow: int) -> float:
+        stragglers = tuple((f"gpu{i}", 1.5) for i in slow)
+        return session.step(replace(GPT2, layout=parse_layout(words), stragglers=stragglers)).step_time_s
+
+    even_s, late_s, all_late_s = step_s("tp=2,pp=4"), step_s("tp=2,pp=4", 3), step_s("tp=2,pp=4", *range(8))
+    assert 1.02 * even_s < late_s < 0.99 * all_late_s
+    assert late_s == step_s("tp=2,pp=4", 2, 3)  # the other GPU of its stage
+    # Stages 0 and 1 of the same replica are slow: GPUs 0 and 4; of two replicas: GPUs 0 and 5.
+    assert step_s("pp=2", 0, 4) == pytest.approx(step_s("pp=2", *range(8)), rel=1e-9)
+    assert step_s("pp=2", 0, 1) == step_s("pp=2", 0)
+    with pytest.raises(InputError, match="--straggler: in a pipeline, slow GPUs must all be of one of its replicas"):
+        step_s("pp=2", 0, 5)
+    with pytest.raises(InputError, match="--straggler gpu9: no such device takes part"):
+        step_s("pp=2", 9)
+
+
+@pytest.mark.parametrize("words", ["tp=2", "pp=2", "cp=2", "zero=1", "fsdp", "dataparallel"])
+def test_servers_go_with_whole_replicas(session: Session, words: str, capsys) -> None:
+    question = replace(GPT2, strategy="parameter-server", layout=parse_layout(words))
+    with pytest.raises(Unsuitable, match=f"servers keep the parameters of whole replicas, and {words} has none such"):
+        session.step(question)
+    command = ["--topology", "p3.16xlarge", "--workload", "gpt2", "--batch", "2", "--quiet", "--parallel", words]
+    for more in (["--staleness", "2"], ["--servers", "workers"], ["--lose", "cpu1@1s"]):
+        assert run([*command, "--strategy", "parameter-server", *more]) == 2
+        assert f"{more[0]}: is for --parallel dp; servers keep the parameters" in capsys.readouterr().err
+
+
+def test_options_that_nobody_would_read_are_refused(capsys) -> None:
+    step = ["--topology", "p3.16xlarge", "--batch", "8", "--quiet"]
+    for words, told in [
+        (["--staleness", "2"], "--staleness: is for --strategy parameter-server"),
+        (["--servers", "own"], "--servers: is for --strategy parameter-server"),
+        (["--straggler", "gpu3"], "--straggler gpu3: write for example gpu3:1.5x"),
+        (["--straggler", "gpu3:500x"], "--straggler gpu3:500x: from 0.01x to 100x"),
+        (
+            ["--strategy", "parameter-server", "--staleness", "soon"],
+            "--staleness soon: must be a whole number, or async",
+        ),
+        (["--strategy", "parameter-server", "--staleness", "99"], "--staleness 99: from 0 to 35, or async"),
+        (["--strategy", "parameter-server", "--overlap", "bucket:1MiB"], "--overlap: servers exchange key by key"),
+        (["--strategy", "parameter-server", "--mode", "backward", "--staleness", "1"], "updates nothing"),
+        (["--parallel", "loop", "--strategy", "ring"], "of --parallel loop is a sum on the first GPU"),
+        (["--parallel", "loop", "--mode", "backward"], "is simulated for --mode train, not backward"),
+        (["--gpus", "1", "--divide", "best"], "--divide: is about an exchange"),
+        (["--divide", "even,cpu0"], "a CPU gets a part of what is divided best"),
+        (["--strategy", "parameter-server", "--lose", "cpu1"], "--lose cpu1: write for example node4.cpu0@100ms"),
+        (["--lose", "cpu1@1s"], "others go on from a checkpoint (--mtbf)"),
+        (["--strategy", "parameter-server", "--cuda-graph"], "--cuda-graph: parameters are pulled between the layers"),
+    ]:
+        assert run([*step, *words]) == 2, words
+        assert told in capsys.readouterr().err

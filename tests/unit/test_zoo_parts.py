@@ -1,0 +1,139 @@
+"""What layers of transformers say of themselves: parts of blocks, how weights divide, experts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.devices.kernels import Gemm
+from simulator.devices.lowering import lower_operator
+from simulator.errors import InputError
+from simulator.workload.network import Layer, Network, block_name
+from simulator.workload.operators import Attention, Linear, MatMul
+from simulator.workload.zoo.registry import build_network
+
+SMALL = {"layers": 2, "sequence_length": 64}
+BLOCKS = {
+    "gpt2": SMALL,
+    "opt-125m": SMALL,
+    "mpt-125m": SMALL,
+    "bloom-560m": SMALL,
+    "megatron-1.2b": SMALL,
+    "llama3-8b": SMALL,
+    "qwen3-8b": SMALL,
+    "nemotron4-15b": SMALL,
+    "mixtral-8x7b": SMALL,
+    "deepseek-v3": {**SMALL, "dense_layers": 1},
+    "bert-base": SMALL,
+    "t5-small": SMALL,
+    "vit-b16": {},
+}
+
+
+def sharded(network: Network) -> dict[str, bool]:
+    """Return of each layer whether ranks divide it: from a layer of columns to the next of rows, by what is read."""
+    divided: set[int] = set()
+    found: dict[str, bool] = {}
+    for layer in network.layers:
+        reads = any(i in divided for i in layer.inputs)
+        found[layer.name] = reads or layer.split is not None
+        if layer.split == "columns" or (reads and layer.split is None):
+            divided.add(layer.output)
+    return found
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_each_block_is_columns_then_rows(name: str) -> None:
+    network = build_network(name, batch=2, **BLOCKS[name])
+    divided = sharded(network)
+    writes = {layer.output: layer for layer in network.layers}
+    inside = [layer for layer in network.layers if block_name(layer.name)]
+    for layer in inside:
+        if isinstance(layer.operator, Attention | MatMul):
+            assert layer.part == "attention"
+            for i in layer.inputs:  # queries, keys and values, each of the heads of a rank
+                assert divided[writes[i].name], layer.name
+        if layer.split is None and layer.part is None:  # norms, sums, routers, dropout of residuals
+            assert not divided[layer.name], layer.name
+        if layer.split is not None:
+            assert layer.part in ("attention", "feed-forward")
+    rows = [layer for layer in inside if layer.split == "rows"]
+    columns = [layer for layer in inside if layer.split == "columns"]
+    assert rows
+    assert len(columns) >= len(rows)
+    for layer in rows:  # what it reads is divided
+        assert divided[writes[layer.inputs[0]].name]
+
+
+def of_part(network: Network, part: str) -> list[Layer]:
+    return [layer for layer in network.layers if layer.part == part]
+
+
+def test_experts_are_found_by_their_count() -> None:
+    network = build_network("mixtral-8x7b", batch=1, layers=1, sequence_length=512)
+    names = [layer.name.rpartition(".")[2] for layer in of_part(network, "experts")]
+    assert (names[0], names[-1]) == ("dispatch", "combine")
+    products = [layer.operator for layer in network.layers if isinstance(layer.operator, Linear)]
+    experts = [operator for operator in products if operator.experts > 1]
+    assert [(e.rows, e.inputs, e.outputs, e.experts) for e in experts] == [
+        (1024, 4096, 2 * 14336, 8),
+        (1024, 14336, 4096, 8),
+    ]
+    assert {e.rows_each for e in experts} == {128}
+
+
+@pytest.mark.parametrize(
+    ("name", "total", "active"),
+    [  # as their authors state them
+        ("mixtral-8x7b", 46.7e9, 12.9e9),  # arXiv 2401.04088: 47B, 13B
+        ("mixtral-8x22b", 141e9, 39e9),  # mistral.ai, 17 April 2024
+        ("qwen3-30b-a3b", 30.5e9, 3.3e9),  # arXiv 2505.09388, table 2; the model card
+        ("qwen3-235b-a22b", 235e9, 22e9),
+        ("deepseek-v2-lite", 15.7e9, 2.66e9),  # arXiv 2405.04434, appendix B: 15.7B, 2.4B without embeddings
+        ("deepseek-v2", 236e9, 21e9),
+        ("deepseek-v3", 671e9, 37e9),  # arXiv 2412.19437
+        ("kimi-k2", 1.03e12, 32e9),  # arXiv 2507.20534: 1.04T, 32.6B
+    ],
+)
+def test_total_and_active_parameters(name: str, total: float, active: float) -> None:
+    network = build_network(name, batch=1)
+    assert network.parameter_count == pytest.approx(total, rel=0.02)
+    assert network.active_parameter_count == pytest.approx(active, rel=0.04)
+
+
+def test_all_parameters_of_others_are_active() -> None:
+    network = build_network("llama3-8b", batch=1)
+    assert network.active_parameter_count == network.parameter_count
+
+
+@given(st.integers(1, 4096), st.integers(1, 300), st.sampled_from(["fwd", "bwd_data", "bwd_weight"]))
+def test_grouped_products_do_no_less_than_their_rows_need(rows: int, experts: int, phase: str) -> None:
+    operator = Linear(rows, 48, 32, bias=False, experts=experts)
+    (kernel,) = lower_operator(operator, phase, "bf16")  # type: ignore[arg-type]
+    assert isinstance(kernel, Gemm)
+    assert kernel.batch == min(experts, rows)
+    assert operator.flop <= kernel.flop < operator.flop + 2 * 48 * 32 * kernel.batch
+
+
+def test_one_expert_is_a_linear_layer() -> None:
+    assert lower_operator(Linear(8, 4, 2, experts=1), "bwd", "fp32") == lower_operator(Linear(8, 4, 2), "bwd", "fp32")
+
+
+def test_latent_attention_counts_heads_of_two_sizes() -> None:
+    network = build_network("deepseek-v2-lite", batch=2, layers=1, sequence_length=128)
+    attention = next(layer.operator for layer in network.layers if isinstance(layer.operator, Attention))
+    assert (attention.head_size, attention.value_size) == (192, 128)
+    assert attention.flop == 2 * 2 * 16 * 128 * 128 * (192 + 128)
+    assert attention.backward_flop == 2 * 2 * 16 * 128 * 128 * (3 * 192 + 2 * 128)
+    eager = build_network("deepseek-v2-lite", batch=2, layers=1, sequence_length=128, attention="eager")
+    assert eager.flop == network.flop
+
+
+def test_sizes_that_do_not_fit_each_other() -> None:
+    with pytest.raises(InputError, match="a token cannot go to 9 of 8 experts"):
+        build_network("mixtral-8x7b", batch=1, chosen=9)
+    with pytest.raises(InputError, match="of 2 layers 3 cannot be dense"):
+        build_network("deepseek-v3", batch=1, layers=2)
+    with pytest.raises(InputError, match="patches of 16 do not divide an image of 100 x 100"):
+        build_network("vit-b16", batch=1, image=100)
