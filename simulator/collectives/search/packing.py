@@ -11,7 +11,7 @@ __all__ = ["pack"]
 
 Edge = TypeVar("Edge", bound=Hashable)
 _MAX_VISITS = 2_000
-_MAX_TRIED = 200_000  # candidates for which room was looked for
+_MAX_TRIED = 80_000  # candidates for which room was looked for
 
 
 def pack(
