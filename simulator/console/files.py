@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import platform
+import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from simulator.errors import InputError, one_line
 
 __all__ = ["OutputFile"]
+
+_HOST = re.sub(r"[^A-Za-z0-9-]", "", platform.node())[:40] or "host"
 
 
 class OutputFile:
@@ -27,11 +32,11 @@ class OutputFile:
         self._part: Path | None = None
         if not path:
             raise InputError(f"{option} needs the name of a file")
-        if path.endswith(os.sep) or self._target.is_dir():
-            raise InputError(f"{option} {self.shown}: is a folder; name a file")
-        if not self._target.parent.is_dir():
-            raise InputError(f"{option} {self.shown}: there is no folder '{one_line(os.path.dirname(path))}'")
         try:
+            if path.endswith(os.sep) or self._target.is_dir():
+                raise InputError(f"{option} {self.shown}: is a folder; name a file")
+            if not self._target.parent.is_dir():
+                raise InputError(f"{option} {self.shown}: there is no folder '{one_line(os.path.dirname(path))}'")
             if self._target.exists() and not self._target.is_file():
                 with self._target.open("ab"):
                     return
@@ -65,15 +70,34 @@ class OutputFile:
 
 
 def _new_file(target: Path) -> Path:
-    """Make an empty file of a new name beside *target*, with the permissions that a new file has."""
+    """Make an empty file of a new name beside *target*, with the permissions that a new file has.
+
+    What a process of this machine left there that was killed is removed.
+    """
+    stem = f".{target.name.encode()[:120].decode(errors='ignore')}.{_HOST}."
+    _remove_left(target.parent, stem)
     number = 0
     while True:
-        part = target.with_name(f".{target.name[:200]}.{os.getpid()}-{number}.part")
+        part = target.with_name(f"{stem}{os.getpid()}-{number}.part")
         try:
             with part.open("xb"):
                 return part
         except FileExistsError:
             number += 1
+
+
+def _remove_left(folder: Path, stem: str) -> None:
+    for name in os.listdir(folder):
+        process = name.removeprefix(stem).removesuffix(".part").partition("-")[0]
+        if not (name.startswith(stem) and name.endswith(".part") and process.isascii() and process.isdigit()):
+            continue
+        try:
+            os.kill(int(process), 0)
+        except (ProcessLookupError, OverflowError):
+            with suppress(OSError):
+                (folder / name).unlink()
+        except OSError:
+            continue  # it is there, and another user's
 
 
 def _words(error: Exception) -> str:

@@ -66,7 +66,7 @@ def import_command(
         )
         said.append(f"{name}: " + "; ".join(f"{len(rows)} {kind}{_of(tables)}" for kind, rows, tables in counts))
     _write(files)
-    said += [f"left out: {count} x {reason}" for reason, count in sorted(left_out.items()) if count]
+    said += [f"left out: {count} x {one_line(reason, 200)}" for reason, count in sorted(left_out.items()) if count]
     tables = f"{len(files)} table{'s' if len(files) != 1 else ''}"
     said.append(f"wrote {tables} into {one_line(out)}; try: validate score {one_line(next(iter(files)))}")
     tell(said, quiet=quiet)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -16,6 +15,7 @@ from validate.compare.explain import in_words
 from validate.compare.folder import VALUES
 from validate.compare.outliers import FAR
 from validate.compare.rows import MEASURED_ONLY, ComparedRow
+from validate.tables.cells import figure
 
 __all__ = ["SCHEMA_VERSION", "comparison_document", "skipped_of"]
 
@@ -107,10 +107,9 @@ def _measured(row: ComparedRow) -> dict[str, float]:
     """Return all that was measured of *row*, by column."""
     found: dict[str, float] = {}
     for name in VALUES:
-        with suppress(ValueError):
-            value = float(row.cells.get(name.lower(), ""))
-            if 0 < value < float("inf"):
-                found[name] = value
+        value = figure(row.cells.get(name.lower(), ""))
+        if value is not None and value > 0:
+            found[name] = value
     return found
 
 

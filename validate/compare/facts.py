@@ -11,6 +11,7 @@ from simulator.api import Session
 from simulator.errors import ToposimError
 from simulator.questions.step import StepQuestion
 from validate.compare.rows import ComparedRow
+from validate.tables.cells import figure
 
 __all__ = ["Facts", "facts_of", "plain_facts"]
 
@@ -90,7 +91,4 @@ def facts_of(row: ComparedRow, session: Session) -> Facts:
 
 
 def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0
+    return figure(text) or 0.0

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from simulator.errors import Fault, InputError, nearest, one_line
+from validate.tables.cells import figure
 from validate.tables.csv_text import MAX_BYTES, Record, read_records
 from validate.tables.table import Table, tabulate
 
@@ -30,6 +30,7 @@ _NOT_ASKED = frozenset(
         *("note", "row_id"),
     )
 )
+_MOST = 1e18
 _SAME_THROUGHOUT = frozenset(("device", "machine", "fabric", "framework", "n_nodes"))
 
 
@@ -120,21 +121,26 @@ def _record(path: Path, shown: str) -> Mapping[str, Any]:
     if not path.is_file():
         return {}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(Fault(f"is no JSON: {one_line(error)}", f"{shown}/{RECORD}")) from None
+        with path.open("rb") as stream:
+            raw = stream.read(MAX_BYTES + 1)
+        if len(raw) > MAX_BYTES:
+            raise ValueError(f"it is larger than {MAX_BYTES // 1_000_000} MB")
+        found = _finite(json.loads(raw.decode("utf-8")))
+    except (ValueError, RecursionError) as error:
+        words = "nested too deep" if isinstance(error, RecursionError) else one_line(error)
+        raise InputError(Fault(f"is no JSON: {words}", f"{shown}/{RECORD}")) from None
     if not isinstance(found, dict):
         raise InputError(Fault("is no record of a run: an object is needed", f"{shown}/{RECORD}"))
-    return {str(name): _finite(value) for name, value in found.items()}
+    return found
 
 
 def _finite(value: Any) -> Any:
-    """Return *value* without numbers that JSON has not: a figure without a value is none."""
+    """Return *value* without numbers that JSON has not, or that are no figure of a run: those have no value."""
     if isinstance(value, dict):
         return {str(name): _finite(inner) for name, inner in value.items()}
     if isinstance(value, list):
         return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return None if isinstance(value, int | float) and not abs(value) <= _MOST else value
 
 
 def key_of(table: Table, record: Record) -> tuple[tuple[str, str], ...]:
@@ -185,11 +191,7 @@ def _goes_without_saying(name: str, text: str, cells: Mapping[str, str]) -> bool
 def value_of(table: Table, record: Record) -> tuple[str, float] | None:
     """Return the column and the value of what was measured, None where the row has none."""
     for name in VALUES:
-        text = table.cell(record, name.lower())
-        try:
-            value = float(text) if text else 0.0
-        except ValueError:
-            continue
-        if 0.0 < value < float("inf"):
+        value = figure(table.cell(record, name.lower()))
+        if value is not None and value > 0.0:
             return name, value
     return None

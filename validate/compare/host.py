@@ -11,6 +11,7 @@ from simulator.constants import DEFAULT
 from simulator.questions.calibration import ISOLATED
 from validate.compare.folder import Folder
 from validate.kinds.timing import TimingCosts
+from validate.tables.cells import figure
 
 __all__ = ["host_seconds", "scale_of_steps", "scaled"]
 
@@ -38,12 +39,9 @@ def host_seconds(folder: Folder) -> dict[str, float]:
         return {}
     times: dict[str, float] = {}
     for record in table.rows:
-        try:
-            if float(table.cell(record, "interval") or 0) > _WORST_KNOWN:
-                continue
-            times.setdefault(table.cell(record, "metric"), float(table.cell(record, "time_s")))
-        except ValueError:
-            continue
+        interval, time_s = figure(table.cell(record, "interval") or "0"), figure(table.cell(record, "time_s"))
+        if interval is not None and interval <= _WORST_KNOWN and time_s is not None:
+            times.setdefault(table.cell(record, "metric"), time_s)
     forward = {name: times.get(f"host time of {name}, forward, recorded", 0.0) for name in (*_PLAIN, *_BESIDES)}
     whole = {name: times.get(f"host time of {name}, forward and backward", 0.0) for name in (*_PLAIN, *_BESIDES)}
     found: dict[str, float] = {}

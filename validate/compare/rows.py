@@ -10,6 +10,7 @@ from simulator.errors import one_line
 from validate.compare.folder import Folder, key_of, row_name, value_of
 from validate.kinds.kind import Asked, Kind
 from validate.score.scoring import Scoring
+from validate.tables.cells import figure
 from validate.tables.conventions import filled_columns
 from validate.tables.csv_text import Record
 from validate.tables.table import Table
@@ -102,8 +103,5 @@ def _cells(table: Table, fields: Sequence[str]) -> dict[str, str]:
 
 
 def _interval(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if 0 <= value < float("inf") else None
+    value = figure(text)
+    return value if value is not None and value >= 0 else None

@@ -37,8 +37,11 @@ MACHINES = {
     "h200-sxm": "dgx-h200",
 }
 _FOLDERS = ("aiconfigurator/systems/data", "systems/data", "data", "")
+_MAX_ROWS = 500_000
 _STAGES = {"dev": -3, "a": -2, "b": -2, "rc": -1, "post": 1}
-_RELEASE = re.compile(r"(\d+(?:\.\d+)*)(?:\.?(dev|a|b|rc|post)(\d+))?(?:\.?(dev|post)(\d+))?", re.ASCII)
+_RELEASE = re.compile(
+    r"(\d{1,9}(?:\.\d{1,9})*)(?:\.?(dev|a|b|rc|post)(\d{1,9}))?(?:\.?(dev|post)(\d{1,9}))?(?!\d)", re.ASCII
+)
 
 
 def release(version: str) -> tuple[tuple[int, ...], tuple[int, int], tuple[int, int]]:
@@ -121,8 +124,12 @@ class Source:
         Raises InputError where a column of *needed* is missing, or a number is none.
         """
         place = self._package.place(table.name)
-        head, *rows = read_records(self._package.read(table.name), place)
+        head, *rows = read_records(self._package.read(table.name), place, _MAX_ROWS)
         position = {text.strip(): index for index, text in enumerate(head.fields)}
+        if len(position) < len(head.fields):
+            names = [text.strip() for text in head.fields]
+            twice = one_line(next(text for text in names if names.count(text) > 1), 60)
+            raise InputError(Fault(f"the column '{twice}' is there twice", place, head.line, 1))
         missing = [column for column in needed if column not in position]
         if missing:
             columns = "column" if len(missing) == 1 else "columns"

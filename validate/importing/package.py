@@ -30,7 +30,7 @@ class Package:
             names = None
         else:
             self._zip = self._opened(path)
-            names = self._zip.namelist()
+            names = [name for name in self._zip.namelist() if not name.endswith("/")]
         depth = len(PurePosixPath(pattern).parts)
         for folder in folders:
             if names is None:
@@ -52,10 +52,12 @@ class Package:
 
     def _opened(self, path: Path) -> zipfile.ZipFile:
         try:
+            if path.exists() and not path.is_file():
+                raise InputError(Fault("is no file; a wheel or an unpacked folder is needed", self.shown))
             return zipfile.ZipFile(path)
         except zipfile.BadZipFile:
             raise InputError(Fault("is no zip; a wheel or an unpacked folder is needed", self.shown)) from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, NotImplementedError, OverflowError) as error:
             words = getattr(error, "strerror", None) or one_line(error)
             raise InputError(Fault(f"cannot be read: {words}", self.shown)) from None
 
@@ -75,7 +77,7 @@ class Package:
             else:
                 with self._zip.open(self._paths[name]) as member:
                     raw = member.read(MAX_BYTES + 1)
-        except (OSError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        except (OSError, KeyError, ValueError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
             words = getattr(error, "strerror", None) or one_line(error)
             raise InputError(Fault(f"cannot be read: {words}", self.place(name))) from None
         if len(raw) > MAX_BYTES:

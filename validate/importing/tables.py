@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
+
+from validate.tables.cells import figure
 
 __all__ = [
     "COLLECTIVES",
@@ -54,11 +55,8 @@ def csv_of(columns: Sequence[str], rows: Iterable[Row]) -> bytes:
 
 def latency_s(text: str) -> float | None:
     """Return the seconds of *text*, which is milliseconds; None where it is no time."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value * 1e-3 if math.isfinite(value) and value > 0 else None
+    value = figure(text)
+    return value * 1e-3 if value is not None and value > 0 else None
 
 
 def seconds(value_s: float) -> str:

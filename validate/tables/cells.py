@@ -13,6 +13,7 @@ __all__ = [
     "NOMINAL_BYTES",
     "NotScored",
     "decade_of",
+    "figure",
     "measured_s",
     "measured_time",
     "number",
@@ -35,6 +36,12 @@ class NotScored(Exception):  # noqa: N818  a row that is not scored is no fault
     """The row cannot be scored; the message says why in words that many rows can share."""
 
 
+def figure(text: str) -> float | None:
+    """Return the number that *text* is in plain decimal digits, which tables have and nothing else; None where none."""
+    value = float(text) if len(text) <= 60 and _NUMBER.fullmatch(text) else math.nan
+    return value if math.isfinite(value) else None
+
+
 def number(column: str, text: str) -> float:
     """Return the positive number *text* of *column*.
 
@@ -42,8 +49,8 @@ def number(column: str, text: str) -> float:
     """
     if not text:
         raise NotScored(f"{column} missing")
-    value = float(text) if len(text) <= 60 and _NUMBER.fullmatch(text) else math.nan
-    if not math.isfinite(value):
+    value = figure(text)
+    if value is None:
         raise NotScored(f"{column} is no number")
     if value <= 0:
         raise NotScored(f"{column} not positive")

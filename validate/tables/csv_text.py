@@ -1,7 +1,8 @@
 """CSV with places: the records of a file as text, and the line where each starts.
 
 RFC 4180 with commas; lines end in LF or CRLF (in CR where the file has no LF); a UTF-8
-byte order mark is passed over, and so are empty lines.  The standard library's reader does
+byte order mark is passed over, and so are empty lines.  What is too large to be a table is refused before it is split:
+memory grows with the rows that are kept.  The standard library's reader does
 not say in which column it stumbles.
 """
 
@@ -12,9 +13,13 @@ from dataclasses import dataclass
 
 from simulator.errors import Fault, InputError
 
-__all__ = ["MAX_BYTES", "Record", "read_records"]
+__all__ = ["MAX_BYTES", "MAX_ROWS", "Record", "read_records"]
 
 MAX_BYTES = 64_000_000
+MAX_ROWS = 100_000  # some 1.6 kB each where they are scored: 200 MB
+_MAX_LINES = 1_000_000
+_MAX_FIELDS = 5_000
+_MAX_CELL = 1_000_000  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +30,16 @@ class Record:
     fields: tuple[str, ...]
 
 
-def read_records(raw: bytes, name: str) -> list[Record]:
-    """Return the records of the file *raw*, which messages call *name*.
+def read_records(raw: bytes, name: str, most: int = MAX_ROWS) -> list[Record]:
+    """Return the records of the file *raw*, which messages call *name*: a header and at most so many rows.
 
-    Raises InputError where the file is empty, too large, no text, or a quote does not close.
+    Raises InputError where the file is empty, too large, no text, or a quote does not close; where a row or a cell is
+    larger than any table has.
     """
     if len(raw) > MAX_BYTES:
         raise InputError(Fault(f"is larger than {MAX_BYTES // 1_000_000} MB; score it in parts", name))
+    if raw.count(b"\n") > _MAX_LINES:
+        raise InputError(Fault(f"has more than {_MAX_LINES:,} lines; score it in parts", name))
     bad = raw.find(b"\0")
     try:
         text = raw.decode("utf-8-sig")
@@ -41,11 +49,24 @@ def read_records(raw: bytes, name: str) -> list[Record]:
         line = raw.count(b"\n", 0, bad) + 1
         column = bad - raw.rfind(b"\n", 0, bad)
         raise InputError(Fault("is no text (UTF-8); a CSV table is needed", name, line, column))
-    if not text.strip():
+    if not text or text.isspace():
         raise InputError(Fault("is empty; a table starts with a line of column names", name, 1, 1))
     if "\n" not in text:
         text = text.replace("\r", "\n")
-    return [record for record in _split(text, name) if len(record.fields) > 1 or record.fields[0].strip()]
+    found: list[Record] = []
+    for record in _split(text, name):
+        if len(record.fields) > 1 or record.fields[0].strip():
+            if len(found) > most:
+                raise InputError(Fault(f"has more than {most:,} rows; score it in parts", name, record.line, 1))
+            found.append(record)
+    return found
+
+
+def _refuse_wide(n_fields: int, longest: int, name: str, line: int, column: int) -> None:
+    if n_fields > _MAX_FIELDS:
+        raise InputError(Fault(f"the row has more than {_MAX_FIELDS:,} fields", name, line, column))
+    if longest > _MAX_CELL:
+        raise InputError(Fault(f"a cell has more than {_MAX_CELL:,} characters", name, line, column))
 
 
 def _split(text: str, name: str) -> Iterator[Record]:
@@ -54,6 +75,8 @@ def _split(text: str, name: str) -> Iterator[Record]:
         end = text.find("\n", position)
         end = len(text) if end < 0 else end
         if text.find('"', position, end) < 0:
+            n_fields = text.count(",", position, end) + 1
+            _refuse_wide(n_fields, (end - position) // n_fields, name, line, 1)
             yield Record(line, tuple(text[position:end].removesuffix("\r").split(",")))
             position, line = end + 1, line + 1
             continue
@@ -81,6 +104,7 @@ def _quoted(text: str, position: int, line: int, name: str) -> tuple[tuple[str, 
                     break
                 pieces.append('"')
                 position += 1
+            _refuse_wide(len(fields), sum(map(len, pieces)), name, *place)
             value = "".join(pieces)
             if "\n" in value:
                 line += value.count("\n")
@@ -94,6 +118,7 @@ def _quoted(text: str, position: int, line: int, name: str) -> tuple[tuple[str, 
         else:
             ends = [e for e in (text.find(",", position), text.find("\n", position)) if e >= 0]
             end = min(ends, default=len(text))
+            _refuse_wide(len(fields), end - position, name, line, position - line_start + 1)
             value = text[position:end]
             position = end
             if not text.startswith(",", end):

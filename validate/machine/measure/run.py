@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from validate.machine.measure.case import Case, Unavailable, Work
 from validate.machine.measure.environment import SAME, environment
 from validate.machine.measure.faults import Fatal, Stopped, one_line, reason_of, stop_on_signals
 from validate.machine.measure.groups import GROUPS, cases_of
+from validate.machine.measure.lock import alone_in
 from validate.machine.measure.sensors import Readings
 from validate.machine.measure.statistics import Interval
 from validate.machine.measure.table import COLUMNS, RowFile
@@ -100,6 +102,19 @@ def run(settings: Settings, say: Callable[[str], None] | None = None) -> int:
     except RuntimeError as error:  # all devices busy, a driver that does not fit
         raise ValueError(f"the device cannot be used: {one_line(error)}") from None
     settings.out.mkdir(parents=True, exist_ok=True)
+    try:
+        with alone_in(settings.out):
+            return _run(settings, bench, facts, say, started_s)
+    except ValueError:
+        with suppress(OSError):
+            settings.out.rmdir()  # where it holds nothing
+        raise
+
+
+def _run(
+    settings: Settings, bench: Bench, facts: Mapping[str, Any], say: Callable[[str], None], started_s: float
+) -> int:
+    """Measure into the folder, which is ours alone; as :func:`run`."""
     before = _check_same(settings.out / RECORD, facts)
     tables = _tables(settings.out)
     if settings.machine and before and settings.machine != before and any(map(len, tables.values())):
@@ -116,11 +131,11 @@ def run(settings: Settings, say: Callable[[str], None] | None = None) -> int:
     this = _Run(settings, bench, tables, say, started_s)
     queues = _open(this)
     if settings.groups and not queues:
-        with suppress(OSError):
-            settings.out.rmdir()  # where it holds nothing
         raise ValueError(f"--only: {'; '.join(row['group'] + ': ' + row['reason'] for row in this.left)}")
-    reserve = settings.out / ".reserve"  # room on the disk for the record at the end, when there is no other
-    reserve.write_bytes(bytes(_RESERVE_BYTES))
+    # Room on the disk for the record at the end, when there is no other; without a name, so that no kill leaves it.
+    reserve = TemporaryFile(dir=settings.out)  # noqa: SIM115  it ends before what follows it
+    reserve.write(bytes(_RESERVE_BYTES))
+    reserve.flush()
     _write(settings.out / RECORD, record)
     end, status = _ALL, DONE
     try:
@@ -147,7 +162,7 @@ def run(settings: Settings, say: Callable[[str], None] | None = None) -> int:
         "left": this.left,
     }
     with suppress(OSError):
-        reserve.unlink()
+        reserve.close()
     try:
         _write(settings.out / RECORD, record)
     except OSError as error:
