@@ -126,6 +126,10 @@ class InputError(ToposimError):
         rest = [f"and {self.more} more"] if self.more else []
         super().__init__("\n".join([*map(str, self.faults), *rest]))
 
+    def __reduce__(self) -> tuple[type[InputError], tuple[tuple[Fault, ...], int]]:
+        """As another process is told it."""
+        return type(self), (self.faults, self.more)
+
     def changed(self, change: Callable[[Fault], Fault]) -> InputError:
         """Return the error with each fault as *change* makes of it."""
         return InputError([change(fault) for fault in self.faults], self.more)

@@ -60,10 +60,10 @@ def find_network(
         option = "--seq-len" if sequence_length else "--image"
         raise InputError(f"{option}: is for networks of the zoo and torch modules; {text} says its own sizes")
     if colon and scheme == "torch":
-        from simulator.workload.torch_import import load_torch_workload
+        from simulator.workload.torch_import.child import trace_apart
 
         def traced(batch: int) -> Network:
-            return load_torch_workload(
+            return trace_apart(
                 text, batch=batch, training=training, sequence_length=sequence_length, image=image
             ).network
 

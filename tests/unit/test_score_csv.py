@@ -77,8 +77,8 @@ def test_a_file_that_is_too_large_is_refused(monkeypatch):
         read_records(b"a" * 11, "t.csv")
 
 
-def test_ten_megabytes_without_a_comma_are_one_line_of_error():
-    with pytest.raises(InputError, match=r"^t\.csv:1:1: .*missing columns bytes, time_s; found: x{20}") as caught:
+def test_ten_megabytes_without_a_comma_are_refused_at_once():
+    with pytest.raises(InputError, match=r"^t\.csv:1:1: a cell has more than 1,000,000 characters$") as caught:
         read_table(b"x" * 10_000_000, "t.csv", ["bytes", "time_s"], [])
     assert len(str(caught.value)) < 250
 
