@@ -32,7 +32,8 @@ def simulate(
             metavar="WHAT",
             help="A network: its gradients are exchanged, or with --batch a step of it is run (resnet50, a config.json "
             "of Hugging Face or its folder, layers.yaml, torch:package.module:factory, run as code, from the current "
-            "folder first). A size (bytes:160MB), or a sweep over sizes (sweep:8B-8GB, with a factor sweep:8B-8GB:4). Or a single operation: "
+            "folder first). A size (bytes:160MB), or a sweep over sizes (sweep:8B-8GB, with a factor "
+            "sweep:8B-8GB:4). Or a single operation: "
             "op:linear,rows=512,inputs=1024,outputs=4096, copy:h2d,160MB, access:stream,64MiB, "
             "launch:stream,op=elementwise,function=relu,elements=64, disk:read_random,4KiB.",
         ),
