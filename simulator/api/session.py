@@ -29,6 +29,7 @@ from simulator.results.result import Result
 if TYPE_CHECKING:  # the models of devices are imported when one is asked for
     from simulator.devices.predict import Device
     from simulator.engine.timeline import Timeline
+    from simulator.host.answer import Answer
     from simulator.places import Place, Places
     from simulator.questions.calibration import Calibration
     from simulator.results.account import Account
@@ -180,6 +181,17 @@ class Session:
         if isinstance(answer, str):
             raise InputError(answer)
         return answer
+
+    def answer(self, question: Question) -> Answer:
+        """Return the answer to *question*, of which its time is known with what bounds it; raises InputError."""
+        kind = type(question)
+        if kind not in _ANSWERS:
+            raise InputError("of this only the time is known")
+        return self._once(("answer", question), lambda: _ANSWERS[kind](self, question))
+
+    def explained(self, question: Question) -> Answer | None:
+        """Return :meth:`answer`, None where only the time of such questions is known; raises InputError."""
+        return self.answer(question) if type(question) in _ANSWERS else None
 
     def collective(self, question: CollectiveQuestion, *, fold: bool = True) -> Result:
         """Return the result of a collective, with *fold* as :func:`simulate`; raises InputError, or Unsuitable."""
@@ -346,12 +358,10 @@ def _copy_bound_s(session: Session, question: CopyQuestion) -> float:
     return copy_bound_s(question, session.places(question.where), session.group(question.where, None).router)
 
 
-def _access_s(session: Session, question: AccessQuestion) -> float:
-    from simulator.host.memory import access_s
+def _access(session: Session, question: AccessQuestion) -> Answer:
+    from simulator.host.memory import access_answer
 
-    places = session.places(question.where)
-    part = places.part(question.device)
-    return access_s(question, places.find(question.device, threads=question.threads).device, part)
+    return access_answer(question, session.machine(question.where), session.places(question.where))
 
 
 def _access_bound_s(session: Session, question: AccessQuestion) -> float:
@@ -384,12 +394,15 @@ def _disk_bound_s(session: Session, question: DiskQuestion) -> float:
     return disk_bound_s(question, session.machine(question.where))
 
 
+_ANSWERS: dict[type, Callable[[Session, Any], Answer]] = {
+    AccessQuestion: _access,
+}
 _TIMES: dict[type, Callable[[Session, Any], float]] = {
     CollectiveQuestion: lambda session, question: session.collective(question).sync_time_s,
     StepQuestion: _step_s,
     OperatorQuestion: _operator_s,
     CopyQuestion: _copy_s,
-    AccessQuestion: _access_s,
+    AccessQuestion: lambda session, question: session.answer(question).time_s,
     LaunchQuestion: _launch_s,
     DiskQuestion: _disk_s,
 }
