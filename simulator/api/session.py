@@ -6,6 +6,7 @@ Commands and tables of measurements ask here, with the same questions, and so ge
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from simulator.api.collectives import chosen_gpus, make_request, run_collective
@@ -382,10 +383,17 @@ def _launch_bound_s(session: Session, question: LaunchQuestion) -> float:
     return launch_kernels_s(question, session.device(question.where, question.device))
 
 
-def _disk_s(session: Session, question: DiskQuestion) -> float:
-    from simulator.host.disks import disk_s
+def _disk(session: Session, question: DiskQuestion) -> Answer:
+    from simulator.engine.executor import execute
+    from simulator.host.disks import disk_answer, requests_plan
 
-    return disk_s(question, session.machine(question.where), session.places(question.where))
+    machine = session.machine(question.where)
+    answer = disk_answer(question, machine, session.places(question.where))
+    found = None if question.hit_percent else requests_plan(machine, question)
+    if found is None:
+        return answer
+    plan, blocks = found  # a queue with slots, which the engine serves
+    return replace(answer, time_s=max(answer.time_s, execute(machine, plan).end_s / blocks))
 
 
 def _disk_bound_s(session: Session, question: DiskQuestion) -> float:
@@ -396,6 +404,7 @@ def _disk_bound_s(session: Session, question: DiskQuestion) -> float:
 
 _ANSWERS: dict[type, Callable[[Session, Any], Answer]] = {
     AccessQuestion: _access,
+    DiskQuestion: _disk,
 }
 _TIMES: dict[type, Callable[[Session, Any], float]] = {
     CollectiveQuestion: lambda session, question: session.collective(question).sync_time_s,
@@ -404,7 +413,7 @@ _TIMES: dict[type, Callable[[Session, Any], float]] = {
     CopyQuestion: _copy_s,
     AccessQuestion: lambda session, question: session.answer(question).time_s,
     LaunchQuestion: _launch_s,
-    DiskQuestion: _disk_s,
+    DiskQuestion: lambda session, question: session.answer(question).time_s,
 }
 _BOUNDS: dict[type, Callable[[Session, Any], float]] = {
     CollectiveQuestion: _collective_bound_s,

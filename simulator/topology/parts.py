@@ -200,7 +200,9 @@ class StoragePart(Part):
     )
     rpm: int | None = Field(None, gt=0, description="Turns a minute, of a disk")
     seek: Duration | None = Field(None, description="Of a disk, from one track to another on average")
-    parallel: int = Field(1, gt=0, description="Requests that it serves at the same time: channels of flash")
+    parallel: int | None = Field(
+        None, gt=0, description="Requests that it serves at the same time; left out: one of a disk, else as many as come"
+    )
     write_block: Size | None = Field(
         None, description="Of flash: what is erased at once; a smaller write in place reads, erases and writes it whole"
     )
