@@ -22,6 +22,7 @@ from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.copy import CopyQuestion
 from simulator.questions.disk import DiskQuestion
 from simulator.questions.launch import LaunchQuestion
+from simulator.questions.message import MessageQuestion
 from simulator.questions.operator import OperatorQuestion
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
@@ -43,7 +44,14 @@ else:
 __all__ = ["Device", "Question", "Session"]
 
 Question = (
-    CollectiveQuestion | StepQuestion | OperatorQuestion | CopyQuestion | AccessQuestion | LaunchQuestion | DiskQuestion
+    CollectiveQuestion
+    | StepQuestion
+    | OperatorQuestion
+    | CopyQuestion
+    | AccessQuestion
+    | LaunchQuestion
+    | DiskQuestion
+    | MessageQuestion
 )
 Q = TypeVar("Q")
 _Answer = float | str  # seconds, or why there is no prediction
@@ -402,9 +410,22 @@ def _disk_bound_s(session: Session, question: DiskQuestion) -> float:
     return disk_bound_s(question, session.machine(question.where))
 
 
+def _message(session: Session, question: MessageQuestion) -> Answer:
+    from simulator.host.messages import message_answer
+
+    return message_answer(question, session.places(question.where), session.group(question.where, None).router)
+
+
+def _message_bound_s(session: Session, question: MessageQuestion) -> float:
+    from simulator.host.messages import message_bound_s
+
+    return message_bound_s(question, session.group(question.where, None).router)
+
+
 _ANSWERS: dict[type, Callable[[Session, Any], Answer]] = {
     AccessQuestion: _access,
     DiskQuestion: _disk,
+    MessageQuestion: _message,
 }
 _TIMES: dict[type, Callable[[Session, Any], float]] = {
     CollectiveQuestion: lambda session, question: session.collective(question).sync_time_s,
@@ -414,6 +435,7 @@ _TIMES: dict[type, Callable[[Session, Any], float]] = {
     AccessQuestion: lambda session, question: session.answer(question).time_s,
     LaunchQuestion: _launch_s,
     DiskQuestion: lambda session, question: session.answer(question).time_s,
+    MessageQuestion: lambda session, question: session.answer(question).time_s,
 }
 _BOUNDS: dict[type, Callable[[Session, Any], float]] = {
     CollectiveQuestion: _collective_bound_s,
@@ -423,4 +445,5 @@ _BOUNDS: dict[type, Callable[[Session, Any], float]] = {
     AccessQuestion: _access_bound_s,
     LaunchQuestion: _launch_bound_s,
     DiskQuestion: _disk_bound_s,
+    MessageQuestion: _message_bound_s,
 }

@@ -62,15 +62,18 @@ def run_single(written: Written) -> None:
 
 
 def _entry(session: Session, question: Single, size_bytes: int | None) -> dict[str, Any]:
-    account = asdict(session.account(question))
-    known = {name: value for name, value in account.items() if value and name != "is_gpu"}
+    time_s = session.time_s(question)
+    known: dict[str, Any] = {}
+    with suppress(InputError):  # a machine that answers this may say too little of what computes on it
+        account = asdict(session.account(question))
+        known = {name: value for name, value in account.items() if value and name != "is_gpu"}
     least_s = None
     with suppress(InputError):  # a latency, or the host's part: no data sheet says it
         least_s = session.bound_s(question)
     entry = {
         "topology": session.machine(question.where).name,
         "question": question_words(question),
-        "time_s": session.time_s(question),
+        "time_s": time_s,
         "least_s": least_s,
         "account": known,
     }

@@ -226,7 +226,6 @@ class LinkPart(Part):
     latency: Duration = Field(0.0, description="One hop over the link")
     duplex: Duplex = Field("full", description="half: both directions share the bandwidth")
     lanes: int | None = Field(None, gt=0, description="Of PCIe: lanes that it takes of a CPU or a switch")
-    mtu: Size | None = Field(None, description="Of Ethernet: bytes of a frame that headers and payload share")
 
 
 AnyPart = Annotated[GpuPart | CpuPart | SwitchPart | NicPart | StoragePart | LinkPart, Field(discriminator="kind")]
