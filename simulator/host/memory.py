@@ -13,6 +13,7 @@ from simulator.errors import InputError
 from simulator.host.answer import Answer
 from simulator.host.gpu_latency import gpu_chase_answer
 from simulator.host.near import memory_of
+from simulator.host.occupancy import with_few_threads
 from simulator.host.patterns import chase_answer, random_answer, strided_answer
 from simulator.host.shared_lines import shared_answer
 from simulator.host.starvation import starvation
@@ -77,11 +78,13 @@ def _on_gpu(question: AccessQuestion, part: GpuPart, places: Places) -> Answer:
     device = places.find(question.device, threads=question.threads).device
     assert isinstance(device, Gpu)
     cost = kernel_cost(device, _kernel(question))
-    time_s = in_graph(device, cost.time_s) if question.in_graph else cost.time_s
-    moved = _moved_bytes(question)
     bound = "memory bandwidth" if cost.bound == "memory" else "latency of short kernels"
+    time_s, slower, why = with_few_threads(question, part, device, cost.time_s)
+    if question.in_graph or question.persistent:
+        time_s = in_graph(device, time_s)
+    moved = _moved_bytes(question)
     said = f"{format_bandwidth(moved / time_s, 3)} of read and written bytes"
-    return Answer(time_s, "all of it", bound, (said,), {"bandwidth_Bps": moved / time_s})
+    return Answer(time_s, "all of it", slower or bound, (said, *why), {"bandwidth_Bps": moved / time_s})
 
 
 def access_bound_s(question: AccessQuestion, device: Device) -> float:
