@@ -20,6 +20,7 @@ from simulator.network.machine import Machine
 from simulator.questions.access import AccessQuestion
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.copy import CopyQuestion
+from simulator.questions.core import CoreQuestion
 from simulator.questions.disk import DiskQuestion
 from simulator.questions.launch import LaunchQuestion
 from simulator.questions.message import MessageQuestion
@@ -52,6 +53,7 @@ Question = (
     | LaunchQuestion
     | DiskQuestion
     | MessageQuestion
+    | CoreQuestion
 )
 Q = TypeVar("Q")
 _Answer = float | str  # seconds, or why there is no prediction
@@ -422,10 +424,21 @@ def _message_bound_s(session: Session, question: MessageQuestion) -> float:
     return message_bound_s(question, session.group(question.where, None).router)
 
 
+def _core(session: Session, question: CoreQuestion) -> Answer:
+    from simulator.host.core import core_answer
+
+    return core_answer(question, session.machine(question.where))
+
+
+def _core_bound_s(session: Session, question: CoreQuestion) -> float:
+    raise InputError("a latency has no rate")
+
+
 _ANSWERS: dict[type, Callable[[Session, Any], Answer]] = {
     AccessQuestion: _access,
     DiskQuestion: _disk,
     MessageQuestion: _message,
+    CoreQuestion: _core,
 }
 _TIMES: dict[type, Callable[[Session, Any], float]] = {
     CollectiveQuestion: lambda session, question: session.collective(question).sync_time_s,
@@ -436,6 +449,7 @@ _TIMES: dict[type, Callable[[Session, Any], float]] = {
     LaunchQuestion: _launch_s,
     DiskQuestion: lambda session, question: session.answer(question).time_s,
     MessageQuestion: lambda session, question: session.answer(question).time_s,
+    CoreQuestion: lambda session, question: session.answer(question).time_s,
 }
 _BOUNDS: dict[type, Callable[[Session, Any], float]] = {
     CollectiveQuestion: _collective_bound_s,
@@ -446,4 +460,5 @@ _BOUNDS: dict[type, Callable[[Session, Any], float]] = {
     LaunchQuestion: _launch_bound_s,
     DiskQuestion: _disk_bound_s,
     MessageQuestion: _message_bound_s,
+    CoreQuestion: _core_bound_s,
 }

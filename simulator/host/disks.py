@@ -120,6 +120,9 @@ def _block(disk: StoragePart, question: DiskQuestion) -> Answer:
 
 def _request(disk: StoragePart, question: DiskQuestion) -> _Request:
     writes, is_random = question.kind.startswith("write"), question.kind.endswith("random")
+    latency_s = disk.write_latency if writes else disk.read_latency
+    if latency_s is None and not disk.rpm:
+        raise InputError(f"the disk has no {'write' if writes else 'read'}_latency")
     rate_Bps = _rate(disk, question)
     bytes_s = question.block_bytes / rate_Bps
     moved = f"{format_size(question.block_bytes, 3)} at {format_bandwidth(rate_Bps, 3)} take {format_duration(bytes_s, 3)}"
@@ -131,9 +134,7 @@ def _request(disk: StoragePart, question: DiskQuestion) -> _Request:
         seeks = f"the head moves for {format_duration(seek_s, 3)} and waits half a turn, {format_duration(half_s, 3)}"
         full = f"a whole turn at {disk.rpm} rpm takes {format_duration(2 * half_s, 3)}"
         return _Request(seek_s + half_s, bytes_s, slots, True, False, (seeks, full, moved))
-    latency_s = disk.write_latency if writes else disk.read_latency
-    if latency_s is None:
-        raise InputError(f"the disk has no {'write' if writes else 'read'}_latency")
+    assert latency_s is not None
     why = [f"a small {'write' if writes else 'read'} takes {format_duration(latency_s, 3)}", moved]
     slots = disk.parallel or 0
     if not is_random:
