@@ -17,6 +17,7 @@ from simulator.collectives.request import Strategy, Unsuitable
 from simulator.constants import DEFAULT, Constants
 from simulator.errors import InputError
 from simulator.network.machine import Machine
+from simulator.network.routing import Router
 from simulator.questions.access import AccessQuestion
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.copy import CopyQuestion
@@ -102,6 +103,11 @@ class Session:
         whole: Communicator = self._once((where, "all"), lambda: Communicator(machine, machine.gpus))
         place = {node: number for number, node in enumerate(machine.gpus)}
         return whole if ranks == machine.gpus else whole.part([place[node] for node in ranks])
+
+    def router(self, where: Where) -> Router:
+        """Return the routes over the machine *where*, which may be one without GPUs; raises InputError."""
+        machine = self.machine(where)
+        return self.group(where, None).router if machine.gpus else self._once((where, "router"), lambda: Router(machine))
 
     def places(self, where: Where) -> Places:
         """Return the devices of the machine *where*; raises InputError."""
@@ -416,13 +422,13 @@ def _disk_bound_s(session: Session, question: DiskQuestion) -> float:
 def _message(session: Session, question: MessageQuestion) -> Answer:
     from simulator.host.messages import message_answer
 
-    return message_answer(question, session.places(question.where), session.group(question.where, None).router)
+    return message_answer(question, session.places(question.where), session.router(question.where))
 
 
 def _message_bound_s(session: Session, question: MessageQuestion) -> float:
     from simulator.host.messages import message_bound_s
 
-    return message_bound_s(question, session.group(question.where, None).router)
+    return message_bound_s(question, session.router(question.where))
 
 
 def _core(session: Session, question: CoreQuestion) -> Answer:

@@ -172,7 +172,7 @@ def _turn(disk: StoragePart) -> dict[str, float]:
 def requests_plan(machine: Machine, question: DiskQuestion) -> tuple[Plan, int] | None:
     """Return random requests of several threads as activities, and how many blocks these are; None for other questions.
 
-    Each waits for a slot of the disk, then its bytes share the way to it.  What the engine makes of it is
+    Each waits for a slot of the disk, then for the one way that all bytes take.  What the engine makes of it is
     :func:`block_time`, but for operations that are counted.  Raises InputError where the part lacks a figure.
     """
     if question.threads < 2 or not question.kind.endswith("random") or question.cached:
@@ -180,15 +180,15 @@ def requests_plan(machine: Machine, question: DiskQuestion) -> tuple[Plan, int] 
     node = disk_of(machine, question.disk)
     request, plan = _request(_part(machine, question), question), PlanBuilder()
     slots = min(request.slots or question.threads, question.threads)
-    plan.queues[node.name] = slots
+    way = f"{node.name}:bytes"
+    plan.queues |= {node.name: slots, way: 1}
     rounds = _ROUNDS * slots
     for _ in range(rounds):
         for thread in range(question.threads):
             stream = f"thread{thread}"
             plan.work("request", node.name, request.held_s, stream=stream, takes=(node.name,), gives=(node.name,))
             if not request.holds:
-                way = (f"{node.name}:bytes", 1.0)
-                plan.work("bytes", node.name, request.bytes_s, stream=stream, loads=(way,))
+                plan.work("bytes", node.name, request.bytes_s, stream=stream, takes=(way,), gives=(way,))
     return plan.build(), rounds * question.threads
 
 
