@@ -6,9 +6,9 @@ Commands and tables of measurements ask here, with the same questions, and so ge
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from simulator.api.answers import ANSWERS, LEAST
 from simulator.api.collectives import chosen_gpus, make_request, run_collective
 from simulator.api.machines import load_machine, perturbations_of
 from simulator.collectives.communicator import Communicator
@@ -107,7 +107,9 @@ class Session:
     def router(self, where: Where) -> Router:
         """Return the routes over the machine *where*, which may be one without GPUs; raises InputError."""
         machine = self.machine(where)
-        return self.group(where, None).router if machine.gpus else self._once((where, "router"), lambda: Router(machine))
+        return (
+            self.group(where, None).router if machine.gpus else self._once((where, "router"), lambda: Router(machine))
+        )
 
     def places(self, where: Where) -> Places:
         """Return the devices of the machine *where*; raises InputError."""
@@ -202,13 +204,13 @@ class Session:
     def answer(self, question: Question) -> Answer:
         """Return the answer to *question*, of which its time is known with what bounds it; raises InputError."""
         kind = type(question)
-        if kind not in _ANSWERS:
+        if kind not in ANSWERS:
             raise InputError("of this only the time is known")
-        return self._once(("answer", question), lambda: _ANSWERS[kind](self, question))
+        return self._once(("answer", question), lambda: ANSWERS[kind](self, question))
 
     def explained(self, question: Question) -> Answer | None:
         """Return :meth:`answer`, None where only the time of such questions is known; raises InputError."""
-        return self.answer(question) if type(question) in _ANSWERS else None
+        return self.answer(question) if type(question) in ANSWERS else None
 
     def collective(self, question: CollectiveQuestion, *, fold: bool = True) -> Result:
         """Return the result of a collective, with *fold* as :func:`simulate`; raises InputError, or Unsuitable."""
@@ -376,18 +378,6 @@ def _copy_bound_s(session: Session, question: CopyQuestion) -> float:
     return copy_bound_s(question, session.places(question.where), session.group(question.where, None).router)
 
 
-def _access(session: Session, question: AccessQuestion) -> Answer:
-    from simulator.host.memory import access_answer
-
-    return access_answer(question, session.machine(question.where), session.places(question.where))
-
-
-def _access_bound_s(session: Session, question: AccessQuestion) -> float:
-    from simulator.host.memory import access_bound_s
-
-    return access_bound_s(question, session.device(question.where, question.device, question.threads))
-
-
 def _launch_s(session: Session, question: LaunchQuestion) -> float:
     from simulator.host.launches import launch_s
 
@@ -400,72 +390,19 @@ def _launch_bound_s(session: Session, question: LaunchQuestion) -> float:
     return launch_kernels_s(question, session.device(question.where, question.device))
 
 
-def _disk(session: Session, question: DiskQuestion) -> Answer:
-    from simulator.engine.executor import execute
-    from simulator.host.disks import disk_answer, requests_plan
-
-    machine = session.machine(question.where)
-    answer = disk_answer(question, machine, session.places(question.where))
-    found = None if question.hit_percent else requests_plan(machine, question)
-    if found is None:
-        return answer
-    plan, blocks = found  # a queue with slots, which the engine serves
-    return replace(answer, time_s=max(answer.time_s, execute(machine, plan).end_s / blocks))
-
-
-def _disk_bound_s(session: Session, question: DiskQuestion) -> float:
-    from simulator.host.disks import disk_bound_s
-
-    return disk_bound_s(question, session.machine(question.where))
-
-
-def _message(session: Session, question: MessageQuestion) -> Answer:
-    from simulator.host.messages import message_answer
-
-    return message_answer(question, session.places(question.where), session.router(question.where))
-
-
-def _message_bound_s(session: Session, question: MessageQuestion) -> float:
-    from simulator.host.messages import message_bound_s
-
-    return message_bound_s(question, session.router(question.where))
-
-
-def _core(session: Session, question: CoreQuestion) -> Answer:
-    from simulator.host.core import core_answer
-
-    return core_answer(question, session.machine(question.where))
-
-
-def _core_bound_s(session: Session, question: CoreQuestion) -> float:
-    raise InputError("a latency has no rate")
-
-
-_ANSWERS: dict[type, Callable[[Session, Any], Answer]] = {
-    AccessQuestion: _access,
-    DiskQuestion: _disk,
-    MessageQuestion: _message,
-    CoreQuestion: _core,
-}
 _TIMES: dict[type, Callable[[Session, Any], float]] = {
+    **dict.fromkeys(ANSWERS, lambda session, question: session.answer(question).time_s),
     CollectiveQuestion: lambda session, question: session.collective(question).sync_time_s,
     StepQuestion: _step_s,
     OperatorQuestion: _operator_s,
     CopyQuestion: _copy_s,
-    AccessQuestion: lambda session, question: session.answer(question).time_s,
     LaunchQuestion: _launch_s,
-    DiskQuestion: lambda session, question: session.answer(question).time_s,
-    MessageQuestion: lambda session, question: session.answer(question).time_s,
-    CoreQuestion: lambda session, question: session.answer(question).time_s,
 }
 _BOUNDS: dict[type, Callable[[Session, Any], float]] = {
+    **LEAST,
     CollectiveQuestion: _collective_bound_s,
     StepQuestion: _step_bound_s,
     OperatorQuestion: _operator_bound_s,
     CopyQuestion: _copy_bound_s,
-    AccessQuestion: _access_bound_s,
     LaunchQuestion: _launch_bound_s,
-    DiskQuestion: _disk_bound_s,
-    MessageQuestion: _message_bound_s,
-    CoreQuestion: _core_bound_s,
 }

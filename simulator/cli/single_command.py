@@ -1,4 +1,4 @@
-"""What ``simulate`` does with a single operation: an operator, a copy, accesses to memory, a launch, a disk, a message."""
+"""What ``simulate`` does with a single operation: an operator, a copy, accesses to memory, a launch, a disk, ..."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def run_single(written: Written) -> None:
     ]
     is_sweep = by_size[0][0] is not None
     if written.plot is not None and not is_sweep:
-        raise InputError("--plot: a single operation is drawn over sizes; write for example access:chase,sweep:4KiB-1GiB")
+        raise InputError(
+            "--plot: a single operation is drawn over sizes; write for example access:chase,sweep:4KiB-1GiB"
+        )
     with ExitStack() as stack:
         files = Files(written, stack)
         entries: list[dict[str, Any]] = []

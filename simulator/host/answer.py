@@ -12,7 +12,7 @@ __all__ = ["Answer"]
 class Answer:
     """How long something takes, what bounds it, and why.
 
-    ``of`` says what the seconds are of: a pass, one access, a block, a message.  ``bound`` is a few words; ``why`` whole
+    ``of`` says what the seconds are of: a pass, one access, a block.  ``bound`` is a few words; ``why`` whole
     sentences with the figures that lead there.  ``figures`` are the same figures by name, in SI with their unit in the
     name.
     """

@@ -31,8 +31,8 @@ _ROUNDS = 4  # requests of each thread, for each that is served at once
 class _Request:
     """One request: what it waits for, what its bytes take on the one way to the disk, and how many are served at once.
 
-    ``slots``: as many wait at once, 0: any number; ``holds``: its bytes hold the slot too.  ``is_ahead``: the disk reads
-    on before it is asked, so that the wait for one block passes while the bytes of another flow.
+    ``slots``: as many wait at once, 0: any number; ``holds``: its bytes hold the slot too.  ``is_ahead``: the disk
+    reads on before it is asked, so that the wait for one block passes while the bytes of another flow.
     """
 
     wait_s: float
@@ -55,7 +55,7 @@ def disk_answer(question: DiskQuestion, machine: Machine, places: Places) -> Ans
     if question.threads < 1:
         raise InputError(f"threads is at least 1; got {question.threads}")
     hits = 1.0 if question.cached else question.hit_percent / _PERCENT
-    if question.kind.startswith("write") and 0.0 < hits:
+    if question.kind.startswith("write") and hits > 0.0:
         raise InputError("writes wait for the disk; cached and hit-percent are of reads")
     memory_s = 0.0
     if hits:  # copied out of the system's memory, by each thread
@@ -66,11 +66,8 @@ def disk_answer(question: DiskQuestion, machine: Machine, places: Places) -> Ans
     found = _block(_part(machine, question), question)
     if not hits:
         return found
-    why = (
-        f"memory serves {hits:.0%} of the blocks in {format_duration(memory_s, 3)} each, the disk the others in "
-        f"{format_duration(found.time_s, 3)}",
-        *found.why,
-    )
+    each, others = format_duration(memory_s, 3), format_duration(found.time_s, 3)
+    why = (f"memory serves {hits:.0%} of the blocks in {each} each, the disk the others in {others}", *found.why)
     time_s = hits * memory_s + (1.0 - hits) * found.time_s
     return replace(found, time_s=time_s, why=why, figures={**found.figures, "memory_s": memory_s, "hits": hits})
 
@@ -125,7 +122,9 @@ def _request(disk: StoragePart, question: DiskQuestion) -> _Request:
         raise InputError(f"the disk has no {'write' if writes else 'read'}_latency")
     rate_Bps = _rate(disk, question)
     bytes_s = question.block_bytes / rate_Bps
-    moved = f"{format_size(question.block_bytes, 3)} at {format_bandwidth(rate_Bps, 3)} take {format_duration(bytes_s, 3)}"
+    moved = (
+        f"{format_size(question.block_bytes, 3)} at {format_bandwidth(rate_Bps, 3)} take {format_duration(bytes_s, 3)}"
+    )
     if disk.rpm:
         slots = disk.parallel or 1
         if not is_random:

@@ -1,8 +1,8 @@
 """What a message becomes on Ethernet: frames with the headers of TCP or UDP, and what that leaves of the line rate.
 
 A frame has 14 B of header and 4 B of check sum, and 8 B before and 12 B after it in which nothing else is sent; at
-least 46 B lie in it (IEEE 802.3, clauses 3 and 4).  IP adds 20 B, TCP 20 B and with time stamps 12 B more (RFC 791, 793,
-7323), UDP 8 B once a datagram, which IP divides in multiples of 8 B (RFC 768).
+least 46 B lie in it (IEEE 802.3, clauses 3 and 4).  IP adds 20 B, TCP 20 B and with time stamps 12 B more (RFC 791,
+793, 7323), UDP 8 B once a datagram, which IP divides in multiples of 8 B (RFC 768).
 """
 
 from __future__ import annotations

@@ -43,7 +43,10 @@ def message_answer(question: MessageQuestion, places: Places, router: Router) ->
         "ends_s": route.latency_s,
         "wire_s": wire_bytes / min(line.nominal_Bps, _elsewhere_Bps(machine, route.links)),
         "switches_s": (question.switches - 1) * costs.switch_s,
-        "distance_s": 1e3 * question.distance_km / costs.vacuum_mps / (1.0 if question.in_vacuum else costs.glass_share),
+        "distance_s": 1e3
+        * question.distance_km
+        / costs.vacuum_mps
+        / (1.0 if question.in_vacuum else costs.glass_share),
     }
     way_s = sum(parts.values())
     words = {

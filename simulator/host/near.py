@@ -1,4 +1,4 @@
-"""Which memory an access goes to: that of the core's own socket, of another one, or a module that keeps what it holds."""
+"""Which memory an access goes to: of the core's own socket, of another one, or a module that keeps what it holds."""
 
 from __future__ import annotations
 

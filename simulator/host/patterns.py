@@ -15,7 +15,7 @@ from simulator.devices.cpu.cpu import CoreCosts, Cpu
 from simulator.devices.cpu.memory import bandwidth
 from simulator.errors import InputError
 from simulator.host.answer import Answer
-from simulator.host.latency import LINE_BYTES, Chase, chase
+from simulator.host.latency import LINE_BYTES, Chase, Stage, chase
 from simulator.host.near import Memory
 from simulator.questions.access import AccessQuestion
 from simulator.topology.parts import CpuPart
@@ -24,6 +24,7 @@ from simulator.units import format_bandwidth, format_duration, format_size
 __all__ = ["chase_answer", "random_answer", "strided_answer"]
 
 _WORD_BYTES = 8
+_SHOWN = 0.005  # of the loads, that words speak of
 
 
 def chase_answer(question: AccessQuestion, part: CpuPart, memory: Memory) -> Answer:
@@ -106,7 +107,9 @@ def strided_answer(question: AccessQuestion, part: CpuPart, memory: Memory, cpu:
         why.append("backward is as fast as forward: prefetchers follow both ways")
     if stride <= question.page_bytes / 2:
         why.append("the prefetcher follows the stride, so latency does not count")
-        return Answer(bytes_s, "an element", "memory bandwidth" if found.missed else "cache bandwidth", tuple(why), figures)
+        return Answer(
+            bytes_s, "an element", "memory bandwidth" if found.missed else "cache bandwidth", tuple(why), figures
+        )
     under_way = threads * cpu.constants(CoreCosts).lines_in_flight
     waits_s = found.latency_s / under_way
     why += [*_reasons(found), *memory.why]
@@ -141,14 +144,16 @@ def _crossing(question: AccessQuestion) -> float:
 
 def _level_words(found: Chase) -> str:
     slowest = max(found.stages, key=lambda stage: stage.share * stage.latency_s)
-    return f"latency of {slowest.name if slowest.is_memory else slowest.name.upper()}"
+    return f"latency of {_named(slowest)}"
+
+
+def _named(stage: Stage) -> str:
+    return stage.name if stage.is_memory else stage.name.upper()
 
 
 def _reasons(found: Chase) -> list[str]:
-    shares = ", ".join(
-        f"{stage.share:.0%} {stage.name if stage.is_memory else stage.name.upper()} ({format_duration(stage.latency_s, 3)})"
-        for stage in found.stages
-    )
+    shown = [stage for stage in found.stages if stage.share >= _SHOWN]
+    shares = ", ".join(f"{stage.share:.0%} {_named(stage)} ({format_duration(stage.latency_s, 3)})" for stage in shown)
     said = [f"served by {shares}: {format_duration(found.data_s, 3)}"]
     if found.translation_s:
         walked = f", {found.walked:.0%} of them read from the page table" if found.walked else ""

@@ -46,7 +46,7 @@ def shared_answer(question: AccessQuestion, part: CpuPart) -> Answer:
     why = (
         f"{question.cores} cores {where} use {own_bytes:.3g} B each of the same line of {LINE_BYTES} B: false sharing",
         f"the core that has {did} it last has the line, and it takes {format_duration(moved_s, 3)} to come, every time",
-        f"one core alone takes {format_duration(alone_s, 3)}: together they are {moved_s / alone_s:.3g} times slower; "
+        f"one core alone takes {format_duration(alone_s, 3)}: together they are {moved_s / alone_s:.3g} times slower",
         f"with {LINE_BYTES} B for each core they would not wait",
     )
     figures = {"alone_s": alone_s, "moved_s": moved_s, "against_one_core": moved_s / alone_s}

@@ -14,7 +14,7 @@ Protocol = Literal["tcp", "udp"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageQuestion:
-    """How long a message of ``size_bytes`` takes from machine ``src`` to machine ``dst``, and back where ``round_trip``.
+    """How long a message of ``size_bytes`` takes from machine ``src`` to ``dst``, and back where ``round_trip``.
 
     ``protocol`` says which headers it has on Ethernet, ``mtu_bytes`` how large packets are (0: what the link's share of
     payload says, 1500 or 9000).  ``switches`` stand on the way, ``distance_km`` of glass lie on it, or of air and space

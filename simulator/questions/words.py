@@ -28,7 +28,9 @@ from simulator.workload import operators
 
 __all__ = ["KINDS", "Single", "parse_question", "question_words"]
 
-Single = OperatorQuestion | CopyQuestion | AccessQuestion | LaunchQuestion | DiskQuestion | MessageQuestion | CoreQuestion
+Single = (
+    OperatorQuestion | CopyQuestion | AccessQuestion | LaunchQuestion | DiskQuestion | MessageQuestion | CoreQuestion
+)
 KINDS: Mapping[str, type[Single]] = {
     "op": OperatorQuestion,
     "copy": CopyQuestion,

@@ -25,8 +25,8 @@ __all__ = [
     "CpuPart",
     "DramSpec",
     "GpuPart",
-    "LinkKind",
     "LineMoves",
+    "LinkKind",
     "LinkPart",
     "NicPart",
     "Part",
@@ -201,7 +201,9 @@ class StoragePart(Part):
     rpm: int | None = Field(None, gt=0, description="Turns a minute, of a disk")
     seek: Duration | None = Field(None, description="Of a disk, from one track to another on average")
     parallel: int | None = Field(
-        None, gt=0, description="Requests that it serves at the same time; left out: one of a disk, else as many as come"
+        None,
+        gt=0,
+        description="Requests that it serves at the same time; left out: one of a disk, else as many as come",
     )
     write_block: Size | None = Field(
         None, description="Of flash: what is erased at once; a smaller write in place reads, erases and writes it whole"

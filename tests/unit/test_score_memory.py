@@ -133,7 +133,10 @@ def test_babelstream_tells_the_size_of_one_array() -> None:
         ({"dtype": "fp31"}, "no such dtype: fp31"),
         ({"note": "occupancy 12.5 %"}, "threads missing"),
         ({"device": "rtx-4090", "note": "occupancy 12.5 %", "threads": "100"}, "the part has no memory_latency"),
-        ({"note": "variant 3 of 9", "kernel": "scale(1L1S) gsync/persistent"}, "how many small blocks stay is not said"),
+        (
+            {"note": "variant 3 of 9", "kernel": "scale(1L1S) gsync/persistent"},
+            "how many small blocks stay is not said",
+        ),
         ({"kernel": "gather rows of 4096 B", "bytes": "64"}, "rows that are no part of their table"),
         ({"device": "rtx-4090", "bench": "pointer chase"}, "the part has no l1_latency and no l2_latency"),
         ({"device": "nobody"}, "no part of device 'nobody'"),
