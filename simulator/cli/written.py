@@ -119,7 +119,8 @@ _READ_BY: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_OF_AN_EXCHANGE, (_EXCHANGE,)),
     **dict.fromkeys(_OF_A_STEP, (_STEP,)),
     **dict.fromkeys(("batch", "global_batch"), (_STEP,)),
-    **dict.fromkeys(("strategy", "gpus", "nccl", "servers", "trace", "plot"), (_EXCHANGE, _STEP)),
+    **dict.fromkeys(("strategy", "gpus", "nccl", "servers", "trace"), (_EXCHANGE, _STEP)),
+    "plot": (_EXCHANGE, _STEP, _SINGLE),
     **dict.fromkeys(("device", "threads", "calibration"), (_STEP, _SINGLE)),
 }
 _SAYS_TOO = {"batch": "global_batch", "gpus": "device"}
