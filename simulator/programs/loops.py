@@ -20,6 +20,7 @@ from simulator.plan.plan import Activity
 from simulator.programs.about import Did, Passed, Use
 from simulator.programs.costs import Bound
 from simulator.programs.queues import StreamQueue
+from simulator.programs.state import Again
 from simulator.programs.statements import Repeat
 
 if TYPE_CHECKING:
@@ -259,10 +260,7 @@ def _skip(
         one.queue.skip(operators, times, period_s.get(name, 0.0))
     for held in state.held[before.held : after.held]:
         issue_s, done_s = (period_s.get(builder.tasks[n].stream, 0.0) for n in (held.issued, held.done))
-        each = max(1, held.times)  # those of an inner loop are spread evenly over the outer one's repetition
-        state.held.append(
-            replace(held, times=times * each, issue_period_s=issue_s / each, done_period_s=done_s / each)
-        )
+        state.held.append(replace(held, again=(*held.again, Again(times, issue_s, done_s))))
     for name, noted in state.marks.items():
         noted.count += times * (noted.count - before.marks.get(name, 0))
     state.operators += times * (after.operators - before.operators)

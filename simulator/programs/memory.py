@@ -13,6 +13,7 @@ from simulator.programs.state import Held
 __all__ = ["held_curve"]
 
 _POINTS = 200
+_WRITTEN = 1000  # repetitions of an outer loop that are looked at one by one
 
 
 def held_curve(held: Iterable[Held], spans: Sequence[Span]) -> tuple[float, tuple[tuple[float, float], ...]]:
@@ -23,20 +24,26 @@ def held_curve(held: Iterable[Held], spans: Sequence[Span]) -> tuple[float, tupl
     jumps: dict[float, float] = {}
     slopes: dict[float, float] = {}
 
-    def change(at_s: float, size_bytes: float, times: int, period_s: float) -> None:
-        if not times:
+    def change(at_s: float, size_bytes: float, steps: Sequence[tuple[int, float]]) -> None:
+        if not steps:
             jumps[at_s] = jumps.get(at_s, 0.0) + size_bytes
+            return
+        (times, period_s), outer = steps[0], steps[1:]
+        if outer and outer[-1][0] <= _WRITTEN:
+            for k in range(1, outer[-1][0] + 1):
+                change(at_s + k * outer[-1][1], size_bytes, steps[:-1])
+        elif outer:  # an inner loop's are spread evenly over the outer one's repetition
+            change(at_s, size_bytes, ((times * outer[0][0], outer[0][1] / times), *outer[1:]))
         elif period_s <= 0:
             jumps[at_s] = jumps.get(at_s, 0.0) + times * size_bytes
         else:
-            slope = size_bytes / period_s
+            slope, end_s = size_bytes / period_s, at_s + times * period_s
             slopes[at_s] = slopes.get(at_s, 0.0) + slope
-            end_s = at_s + times * period_s
             slopes[end_s] = slopes.get(end_s, 0.0) - slope
 
     for each in held:
-        change(spans[each.issued].end_s, each.size_bytes, each.times, each.issue_period_s)
-        change(spans[each.done].end_s, -each.size_bytes, each.times, each.done_period_s)
+        change(spans[each.issued].end_s, each.size_bytes, [(a.times, a.issue_s) for a in each.again])
+        change(spans[each.done].end_s, -each.size_bytes, [(a.times, a.done_s) for a in each.again])
     points: list[tuple[float, float]] = []
     level = slope = before_s = 0.0
     for at_s in sorted({*jumps, *slopes}):

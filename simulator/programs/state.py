@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from simulator.programs.queues import StreamQueue
 
-__all__ = ["Held", "Noted", "State", "Stream", "Tensor"]
+__all__ = ["Again", "Held", "Noted", "State", "Stream", "Tensor"]
 
 
 @dataclass(slots=True)
@@ -31,15 +31,25 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
+class Again:
+    """So many ``times`` more, each ``issue_s`` later on the host and ``done_s`` on the device than that before."""
+
+    times: int
+    issue_s: float
+    done_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Held:
-    """Memory that an operator holds from its issue until it is done; ``times`` more of it by even steps."""
+    """Memory that an operator holds from its issue until it is done.
+
+    ``again``: it stands for repetitions that passed at once, not itself among them; the innermost loop comes first.
+    """
 
     issued: int
     done: int
     size_bytes: float
-    times: int = 0
-    issue_period_s: float = 0.0
-    done_period_s: float = 0.0
+    again: tuple[Again, ...] = ()
 
 
 @dataclass(slots=True)
