@@ -13,13 +13,15 @@ from simulator.programs.state import Held
 __all__ = ["held_curve"]
 
 _POINTS = 200
+_SAME = 1e-9  # relative: periods that differ by rounding alone
 _WRITTEN = 1000  # repetitions of an outer loop that are looked at one by one
 
 
 def held_curve(held: Iterable[Held], spans: Sequence[Span]) -> tuple[float, tuple[tuple[float, float], ...]]:
     """Return the most bytes that are held at once, and the curve: seconds and bytes, with straight lines between.
 
-    What passed at once rises and falls evenly.  The curve keeps at most 200 of its points, the highest among them.
+    What passed at once rises and falls evenly, to within what one repetition holds; where each repetition holds what that
+    before did, it is left out, and the ones that were written show it.  The curve keeps at most 200 of its points, the highest among them.
     """
     jumps: dict[float, float] = {}
     slopes: dict[float, float] = {}
@@ -42,6 +44,8 @@ def held_curve(held: Iterable[Held], spans: Sequence[Span]) -> tuple[float, tupl
             slopes[end_s] = slopes.get(end_s, 0.0) - slope
 
     for each in held:
+        if _repeats(each, spans):
+            continue
         change(spans[each.issued].end_s, each.size_bytes, [(a.times, a.issue_s) for a in each.again])
         change(spans[each.done].end_s, -each.size_bytes, [(a.times, a.done_s) for a in each.again])
     points: list[tuple[float, float]] = []
@@ -59,3 +63,10 @@ def held_curve(held: Iterable[Held], spans: Sequence[Span]) -> tuple[float, tupl
     every = -(-len(points) // _POINTS)
     kept = sorted({*range(0, len(points), every), highest, len(points) - 1})
     return points[highest][1], tuple(points[i] for i in kept)
+
+
+def _repeats(held: Held, spans: Sequence[Span]) -> bool:
+    """Whether repetitions that passed at once hold *held* one after the other, as the one that was written does."""
+    if not held.again or any(abs(a.issue_s - a.done_s) > _SAME * a.done_s for a in held.again):
+        return False
+    return spans[held.done].end_s - spans[held.issued].end_s <= held.again[0].issue_s
