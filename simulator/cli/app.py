@@ -69,7 +69,10 @@ def simulate(
     ] = None,
     slow_link: Annotated[
         str | None,
-        typer.Option(metavar="A-B:0.5x,...", help="The links between two devices give so much less; 0x: they failed."),
+        typer.Option(
+            metavar="A-B:0.5x,...",
+            help="The links between two devices give so much less; 0x: they failed; a while: 0x@10ms..50ms.",
+        ),
     ] = None,
     neighbour: Annotated[
         str | None,
