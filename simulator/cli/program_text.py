@@ -23,7 +23,7 @@ def program_lines(result: ProgramResult, style: Style) -> list[str]:
     counted = f"{result.operators:,} operator{'s' if result.operators != 1 else ''}"
     copies = f", {result.copies:,} cop{'ies' if result.copies != 1 else 'y'}" if result.copies else ""
     bound = _BOUNDS.get(result.bound, result.bound)
-    at = f" ({result.bound_stream})" if result.bound not in ("host", "nothing", "waiting") else ""
+    at = f" ({result.bound_stream})" if result.bound_stream not in ("", "host") and bound == result.bound else ""
     lines = [
         style.mark(head, "bold"),
         "",

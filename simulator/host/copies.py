@@ -2,8 +2,8 @@
 
 A copy engine takes time to begin, then bytes flow along the route.  From or to pageable memory the driver
 copies through a buffer of its own, which one thread of the host fills or empties while the engine works: a
-pipeline, of which the first (or last) piece is in nobody's shadow.  Memory that nobody has touched yet costs that thread
-a page fault for each page besides.  Between GPUs that do not reach each
+pipeline, of which the first (or last) piece is in nobody's shadow.  Memory that nobody has touched yet costs that
+thread a page fault for each page besides.  Between GPUs that do not reach each
 other bytes go through host memory in the same way, by two engines.
 """
 

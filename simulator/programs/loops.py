@@ -9,6 +9,7 @@ the engine each time, so nothing here knows what an operator takes; it is exact 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import floor
@@ -82,7 +83,7 @@ def _standing(writer: Writer) -> _Repetition:
 
 def _pass(writer: Writer, written: Sequence[_Repetition], most: int) -> int:
     """Let as many of the next *most* repetitions pass at once as go on like the last; return how many."""
-    bounds = [(a.last, b.last) for a, b in zip(written, written[1:], strict=False)][-_EVEN:]
+    bounds = [(a.last, b.last) for a, b in itertools.pairwise(written)][-_EVEN:]
     tasks = writer.builder.tasks
     groups = [_by_stream(tasks[first:last]) for first, last in bounds]
     if len({tuple((name, len(found)) for name, found in group.items()) for group in groups}) > 1:
@@ -120,12 +121,12 @@ def _periods(groups: Sequence[Mapping[str, list[int]]], spans: Sequence[Span]) -
     for name in groups[0]:
         steps = [
             spans[b].end_s - spans[a].end_s
-            for earlier, later in zip(groups, groups[1:], strict=False)
+            for earlier, later in itertools.pairwise(groups)
             for a, b in zip(earlier[name], later[name], strict=True)
         ]
         starts = [
             spans[b].start_s - spans[a].start_s
-            for earlier, later in zip(groups, groups[1:], strict=False)
+            for earlier, later in itertools.pairwise(groups)
             for a, b in zip(earlier[name], later[name], strict=True)
         ]
         end_s = spans[groups[-1][name][-1]].end_s
@@ -252,8 +253,8 @@ def _skip(
         )
     for tensor in state.tensors.values():
         tensor.ready = tuple(map(later, tensor.ready))
-    for event, numbers in state.events.items():
-        state.events[event] = tuple(map(later, numbers))
+    for event, recorded in state.events.items():
+        state.events[event] = tuple(map(later, recorded))
     for name, one in state.streams.items():
         one.last, one.after = tuple(map(later, one.last)), tuple(map(later, one.after))
         operators = after.queued.get(name, 0) - before.queued.get(name, 0)

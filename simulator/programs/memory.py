@@ -20,8 +20,9 @@ _WRITTEN = 1000  # repetitions of an outer loop that are looked at one by one
 def held_curve(held: Iterable[Held], spans: Sequence[Span]) -> tuple[float, tuple[tuple[float, float], ...]]:
     """Return the most bytes that are held at once, and the curve: seconds and bytes, with straight lines between.
 
-    What passed at once rises and falls evenly, to within what one repetition holds; where each repetition holds what that
-    before did, it is left out, and the ones that were written show it.  The curve keeps at most 200 of its points, the highest among them.
+    What passed at once rises and falls evenly, to within what one repetition holds.  Where each repetition holds what
+    that before did it is left out, and those that were written show it.  The curve keeps at most 200 of its points, the
+    highest among them.
     """
     jumps: dict[float, float] = {}
     slopes: dict[float, float] = {}

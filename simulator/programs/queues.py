@@ -6,6 +6,7 @@ queue of ``depth`` entries cannot be issued before operator ``n - depth`` is don
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 __all__ = ["Entry", "StreamQueue"]
@@ -79,4 +80,4 @@ class StreamQueue:
         cuts.update(n for n in self._written)
         cuts.update(n + 1 for n in self._written)
         inside = sorted(cut for cut in cuts if first <= cut <= last)
-        return [(a, b - 1) for a, b in zip(inside, inside[1:], strict=False) if b > a]
+        return [(a, b - 1) for a, b in itertools.pairwise(inside) if b > a]

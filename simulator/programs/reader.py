@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any, get_args
 
@@ -10,7 +11,7 @@ import yaml
 
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.programs import statements as s
-from simulator.programs.schema import MAX_COUNT, VERBS, ProgramFile, StatementSpec
+from simulator.programs.schema import MAX_COUNT, VERBS, ProgramFile, StatementSpec, TimesSpec
 from simulator.questions.operator import OperatorQuestion
 from simulator.questions.options import POLICIES, StepOptions
 from simulator.questions.where import Where
@@ -31,7 +32,7 @@ def is_program(path: str) -> bool:
     if not path.endswith((".yaml", ".yml")):
         return False
     try:
-        with open(path, encoding="utf-8") as stream:  # noqa: PTH123  read line by line, and only so far
+        with open(path, encoding="utf-8") as stream:
             return any(line.startswith("program:") for line in stream)
     except (OSError, UnicodeDecodeError):
         return False
@@ -127,9 +128,15 @@ class _Reader:
         }
         of_networks = ("batch", "mode", "optimizer", "compiled", "captured")
         if not isinstance(known, str):
-            assert known is not None
+            try:
+                times = validate(
+                    YamlSource(self.source.file, known, _node(self.source.root, (*here, "run"))), TimesSpec
+                )
+            except InputError as error:
+                self.faults += error.faults
+                return None
             self._refuse(here, spec, (*of_networks, "precision"), "is for operators and networks; here are times")
-            return s.Run(here, s.Times(known.issue, known.compute, known.back), **common)
+            return s.Run(here, s.Times(times.issue, times.compute, times.back), **common)
         if known.startswith("op:"):
             self._refuse(here, spec, of_networks, "is for networks; write an operator's sizes and phase in its words")
             try:
@@ -142,7 +149,7 @@ class _Reader:
                 precision = self.precision
             else:
                 precision = self._precision(here, spec.precision) if spec.precision else question.precision
-            return s.Run(here, _with(question, precision), **common)
+            return s.Run(here, replace(question, precision=precision), **common)
         policy = spec.precision or self.precision
         if policy not in POLICIES:
             self._fault((*here, "precision"), f"there is no '{one_line(policy, 40)}'; {nearest(policy, POLICIES)}")
@@ -232,12 +239,6 @@ class _Reader:
 
     def _fault(self, path: s.Path, message: str, *, key: bool = False) -> None:
         self.faults.append(self.source.fault(path, message, key=key))
-
-
-def _with(question: OperatorQuestion, precision: Precision) -> OperatorQuestion:
-    from dataclasses import replace
-
-    return replace(question, precision=precision)
 
 
 def _node(root: yaml.Node | None, path: s.Path) -> yaml.Node | None:

@@ -50,20 +50,20 @@ class SoftwareSpec(Strict):
 
 
 class ProgramFile(Strict):
-    """The file: statements are plain mappings here."""
+    """The file; statements are read one by one."""
 
     schema_version: Literal[1]
     name: str = "program"
     about: str = ""
     software: SoftwareSpec = SoftwareSpec()
     precision: Precision = Field("fp32", description="Of operators and tensors where nothing else is said")
-    program: list[dict[str, Any]] = Field(min_length=1)
+    program: list[Any] = Field(min_length=1)
 
 
 class StatementSpec(Strict):
     """A statement; which keys go together is in ``VERBS``."""
 
-    run: str | TimesSpec | None = None
+    run: str | dict[str, Any] | None = None
     tensor: str | None = None
     copy_: str | None = Field(None, alias="copy")
     move: str | None = None
@@ -74,7 +74,7 @@ class StatementSpec(Strict):
     python: Duration | None = None
     mark: str | None = None
     repeat: Count | None = None
-    threads: list[list[dict[str, Any]]] | None = None
+    threads: list[list[Any]] | None = None
     device: str | None = None
     stream: str | None = None
     reads: Names | None = None
@@ -94,7 +94,7 @@ class StatementSpec(Strict):
     fresh: Annotated[bool, Field(strict=True)] | None = None
     form: Literal["number", "numpy", "print"] | None = None
     until: str | None = None
-    do: list[dict[str, Any]] | None = None
+    do: list[Any] | None = None
 
 
 # Of each verb: the keys that it needs, and those that it may have.

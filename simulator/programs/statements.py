@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from simulator.questions.operator import OperatorQuestion
-from simulator.questions.options import StepOptions
+from simulator.questions.options import USUAL, StepOptions
 from simulator.topology.yaml_source import YamlSource
 from simulator.workload.precision import Precision
 
@@ -56,7 +56,7 @@ class Run:
     reads: tuple[str, ...] = ()
     gives: str | None = None
     batch: int = 1
-    options: StepOptions = StepOptions()
+    options: StepOptions = USUAL
     holds_bytes: float | None = None
 
 

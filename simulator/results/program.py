@@ -11,6 +11,7 @@ from simulator.programs.loops import busy_of
 from simulator.programs.memory import held_curve
 from simulator.programs.state import State
 from simulator.programs.statements import Program
+from simulator.programs.writer import LOCK
 
 __all__ = ["MarkTimes", "ProgramResult", "StreamTimes", "make_program_result"]
 
@@ -19,7 +20,7 @@ _MOSTLY = 0.85  # who is busy for so much of the time sets the pace
 
 @dataclass(slots=True)
 class StreamTimes:
-    """Seconds for which a stream is at work, by what it does (``issue``, ``python``, ``kernel``, ...) and what bounds it.
+    """Seconds for which a stream is at work, by what it does (``issue``, ``kernel``, ...) and what bounds it.
 
     ``waiting_s`` is what it waits explicitly (a host's synchronisation); the rest of the time it is idle.
     """
@@ -68,7 +69,7 @@ class ProgramResult:
 
     @property
     def answers(self) -> dict[str, float]:
-        """The figures by name, as scenarios take them: of a mark passed several times the first and the mean step too."""
+        """The figures by name: of a mark that is passed several times the first and the mean step too."""
         found = {"issued_s": self.issued_s, "done_s": self.done_s, "held_bytes": self.held_bytes}
         for name, mark in self.marks.items():
             found[name] = mark.last_s
@@ -78,9 +79,7 @@ class ProgramResult:
         return found
 
 
-def make_program_result(
-    program: Program, machine: str, device: str, state: State, timeline: Timeline
-) -> ProgramResult:
+def make_program_result(program: Program, machine: str, device: str, state: State, timeline: Timeline) -> ProgramResult:
     """Return what *program*, written as far as *state* says, came to in *timeline*."""
     streams: dict[str, StreamTimes] = {}
     issued_s = 0.0
@@ -91,16 +90,14 @@ def make_program_result(
         if task.stream.split(" ")[0] == "host":
             issued_s = max(issued_s, span.end_s)
         if isinstance(task.about, Did | Passed):
-            for (use, bound), seconds in busy_of(task.about, span):
+            for (use, why), seconds in busy_of(task.about, span):
                 if use == "wait":
                     times.waiting_s += seconds
                 else:
                     times.by_use[use] = times.by_use.get(use, 0.0) + seconds
-                    times.by_bound[bound] = times.by_bound.get(bound, 0.0) + seconds
+                    times.by_bound[why] = times.by_bound.get(why, 0.0) + seconds
     marks = {
-        name: MarkTimes(
-            timeline.spans[noted.numbers[0]].end_s, timeline.spans[noted.numbers[-1]].end_s, noted.count
-        )
+        name: MarkTimes(timeline.spans[noted.numbers[0]].end_s, timeline.spans[noted.numbers[-1]].end_s, noted.count)
         for name, noted in state.marks.items()
     }
     bound, where = _bound(streams, timeline.end_s)
@@ -129,6 +126,9 @@ def _bound(streams: Mapping[str, StreamTimes], total_s: float) -> tuple[str, str
         return "nothing", ""
     where = max(streams, key=lambda name: streams[name].busy_s)
     busiest = streams[where]
+    locked_s = sum(times.busy_s for name, times in streams.items() if name.startswith("host "))
+    if locked_s > max(busiest.busy_s, _MOSTLY * total_s):
+        return "host", LOCK
     if busiest.busy_s < _MOSTLY * total_s and any(times.waiting_s for times in streams.values()):
         return "waiting", where
     if where.split(" ")[0] == "host" and busiest.by_use.get("kernel", 0.0) <= 0.5 * busiest.busy_s:
