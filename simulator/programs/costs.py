@@ -27,6 +27,8 @@ __all__ = ["Bound", "Costs", "Priced"]
 
 Bound = Literal["arithmetic", "memory", "latency", "given"]
 _BOUNDS: dict[str, Bound] = {"compute": "arithmetic", "memory": "memory", "latency": "latency"}
+# A kernel that reaches half of the peak rate fills all multiprocessors; one that does less fills so many fewer.
+_FILLS = 2.0
 Networks = Callable[[str, int, StepOptions], Network]
 
 
@@ -34,8 +36,10 @@ Networks = Callable[[str, int, StepOptions], Network]
 class Priced:
     """One call of the front end: seconds of the host, then of the device, and what its result holds.
 
-    ``back_s`` passes from its end until a host that waits for it goes on.  ``shares`` of the multiprocessors and of
-    the memory are what it uses while it runs alone.
+    ``holds_bytes`` are those of its result, where the front end allocates it for as long as it is queued: MXNet does,
+    and PyTorch hands out memory in the order of the stream, so that what is queued holds none besides.  ``back_s``
+    passes from its end until a host that waits for it goes on.  ``shares`` of the multiprocessors and of the memory are
+    what it uses while it runs alone.
     """
 
     label: str
@@ -106,8 +110,9 @@ class Costs:
         compute_s, bound, shares = _together(device, costs, None)
         name = type(what.operator).__name__.lower()
         label = getattr(what.operator, "function", name)
-        priced = Priced(label, issue_s, compute_s, front.wait_s, size if held is None else held, bound, shares)
-        return (priced,), size
+        if held is None:
+            held = size if self.software.front_end == "mxnet" else 0.0
+        return (Priced(label, issue_s, compute_s, front.wait_s, held, bound, shares),), size
 
     def _network(self, run: Run, what: str, place: Place) -> tuple[tuple[Priced, ...], float]:
         options = replace(
@@ -125,7 +130,7 @@ class Costs:
         for issue in found:
             compute_s, bound, shares = _together(place.device, issue.work.costs, issue.device_s)
             host_s = self._mxnet_s(issue, network, options, place) if is_mxnet else issue.host_s
-            held = 0.0 if issue.part == "update" else float(outputs.get(issue.layer, 0))
+            held = float(outputs.get(issue.layer, 0)) if is_mxnet and issue.part != "update" else 0.0
             back_s = self.waiting_s(place)
             priced.append(Priced(issue.name, host_s, compute_s, back_s, held, bound, shares))
         if options.cuda_graph:
@@ -154,7 +159,8 @@ def _together(
     if not isinstance(device, Gpu) or not seconds:
         return seconds, bound, (1.0, 0.0)
     moving_s = sum(cost.bytes for cost in costs) / achieved_bandwidth(device)
-    computing_s = by_bound.get("arithmetic", 0.0)
+    filled_s = (_FILLS * cost.flop / device.peak_flops_per_s["fp32"] for cost in costs if cost.bound == "compute")
+    computing_s = min(by_bound.get("arithmetic", 0.0), sum(filled_s))
     return seconds, bound, (min(1.0, computing_s / seconds), min(1.0, moving_s / seconds))
 
 
