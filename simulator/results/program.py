@@ -15,7 +15,7 @@ from simulator.programs.writer import LOCK
 
 __all__ = ["MarkTimes", "ProgramResult", "StreamTimes", "make_program_result"]
 
-_MOSTLY = 0.85  # who is busy for so much of the time sets the pace
+_MOSTLY = 0.7  # who is busy for so much of the time sets the pace; below, host and device take turns
 
 
 @dataclass(slots=True)
