@@ -290,3 +290,17 @@ def test_the_same_program_gives_the_same_trace_and_every_slice_lies_within_it(tm
     )
     assert program_trace(first) == program_trace(again)
     assert '"compute"' in program_trace(first)
+
+
+@pytest.mark.parametrize("count", [50, 400, 1000, 5000])
+def test_a_stream_that_catches_up_begins_to_wait_where_it_has(tmp_path: Path, count: int) -> None:
+    body = "  - {run: {issue: 1 us, compute: 5 ms}, device: gpu1}\n" + loop(
+        count,
+        "- {run: {issue: 0 us, compute: 20 us}, device: gpu0}",
+        "- {record: e, stream: gpu0/compute}",
+        "- {hold: gpu1/compute, until: e}",
+        "- {run: {issue: 0 us, compute: 10 us}, device: gpu1}",
+    )
+    # Behind by 5 ms at first, it gains 10 us with each until it waits for the other.
+    behind_s, waiting_s = 1e-6 + 5e-3 + count * 10e-6, 1e-6 + count * 20e-6 + 10e-6
+    assert run(tmp_path, body, "{depth: 0}").done_s == pytest.approx(max(behind_s, waiting_s), rel=1e-9)
