@@ -26,6 +26,7 @@ from simulator.questions.disk import DiskQuestion
 from simulator.questions.launch import LaunchQuestion
 from simulator.questions.message import MessageQuestion
 from simulator.questions.operator import OperatorQuestion
+from simulator.questions.program import ProgramQuestion
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.results.result import Result
@@ -37,6 +38,7 @@ if TYPE_CHECKING:  # the models of devices are imported when one is asked for
     from simulator.places import Place, Places
     from simulator.questions.calibration import Calibration
     from simulator.results.account import Account
+    from simulator.results.program import ProgramResult
     from simulator.results.training import TrainingResult
     from simulator.workload.find import NetworkSource
     from simulator.workload.network import Network
@@ -48,6 +50,7 @@ __all__ = ["Device", "Question", "Session"]
 Question = (
     CollectiveQuestion
     | StepQuestion
+    | ProgramQuestion
     | OperatorQuestion
     | CopyQuestion
     | AccessQuestion
@@ -263,6 +266,12 @@ class Session:
             return run_divided(places, self.source(question).build, question, group, self._strategies(question)[0])
         return run_together(places, network, question, group, *self._strategies(question))
 
+    def program(self, question: ProgramQuestion) -> ProgramResult:
+        """Return the result of a program; raises InputError with every fault of its file."""
+        from simulator.api.programs import run_program
+
+        return run_program(self, question)
+
     def advised(self, question: StepQuestion) -> TrainingResult:
         """Return :meth:`step` with what would be faster, and what would make it fit; raises as that."""
         from simulator.api.advice import advised
@@ -396,6 +405,7 @@ _TIMES: dict[type, Callable[[Session, Any], float]] = {
     StepQuestion: _step_s,
     OperatorQuestion: _operator_s,
     CopyQuestion: _copy_s,
+    ProgramQuestion: lambda session, question: session.program(question).done_s,
     LaunchQuestion: _launch_s,
 }
 _BOUNDS: dict[type, Callable[[Session, Any], float]] = {
