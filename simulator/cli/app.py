@@ -111,6 +111,14 @@ def simulate(
     epoch: Annotated[
         str | None, typer.Option(metavar="COUNT", help="Say how long so many samples take, step by step.")
     ] = None,
+    input: Annotated[  # noqa: A002  as the option is called
+        str | None,
+        typer.Option(
+            metavar="SET,KEY=VALUE,...",
+            help="Where samples come from: a data set (imagenet), a YAML file, or sample=4KB; then disk=ebs0, "
+            "workers=8, prefetch=2, block=1MB, cache=memory, epochs=3, pinned=no, batch_time=2ms, evaluate=10000, ...",
+        ),
+    ] = None,
     micro_batches: Annotated[
         str, typer.Option(metavar="COUNT", help="Gradients of so many batches are summed before the update.")
     ] = "1",

@@ -33,6 +33,7 @@ from simulator.devices.predict import Device
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.network.machine import Machine
 from simulator.questions.calibration import Calibration
+from simulator.questions.input_file import parse_input
 from simulator.questions.layout import REPLICAS, Layout, parse_layout
 from simulator.questions.options import FRAMEWORKS, MODES, OPTIMIZERS, POLICIES, StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
@@ -76,13 +77,14 @@ def _ways(written: Written) -> list[StepQuestion]:
         lambda: _layouts(written.parallel),
         lambda: parse_list("--overlap", written.overlap, _overlap, "none,bucket:25MiB"),
     )
-    stragglers, staleness, servers, checkpoints, (divided, helpers), lost = read_all(
+    stragglers, staleness, servers, checkpoints, (divided, helpers), lost, fed = read_all(
         lambda: parse_stragglers(written.straggler),
         lambda: parse_staleness(written.staleness),
         lambda: parse_servers(written.servers, strategies),
         lambda: parse_checkpoints(written),
         lambda: parse_divide(written.divide),
         lambda: parse_loss(written.lose),
+        lambda: None if written.input is None else parse_input(written.input),
     )
     served = [name for name in strategies if name.startswith("parameter-server")]
     if len(served) == len(strategies) and any(size not in (0.0, BUCKET_BYTES) for size in overlaps):
@@ -128,6 +130,7 @@ def _ways(written: Written) -> list[StepQuestion]:
         divided=divided,
         helpers=helpers,
         lost=lost,
+        input=fed,
         software=software,
     )
     return [

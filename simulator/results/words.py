@@ -9,6 +9,7 @@ from simulator.results.training import TrainingResult
 __all__ = [
     "BOUND_WORDS",
     "FORMAT_WORDS",
+    "INPUT_WORDS",
     "KIND_WORDS",
     "MODE_WORDS",
     "change_words",
@@ -33,6 +34,20 @@ BOUND_WORDS = {
     "host": "the host: it issues slower than the device computes",
     "exchange": "the exchange: devices wait for it",
     "fill": "pipeline fill: stages wait for each other",
+    "input": "its input",
+}
+INPUT_WORDS = {
+    "step": "the step itself",
+    "disk operations": "operations of the disk",
+    "disk bandwidth": "bandwidth of the disk",
+    "disk link": "the link of the disk",
+    "readers": "workers that wait for the disk",
+    "decoders": "workers that decode",
+    "loaders": "workers",
+    "cores": "cores of the CPUs",
+    "pinning": "copies to page-locked memory",
+    "copies": "copies to the devices",
+    "loop": "the loop on the host",
 }
 MODE_WORDS = {
     "train": "training step",
