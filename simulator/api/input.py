@@ -20,22 +20,27 @@ if TYPE_CHECKING:
     from simulator.results.input import InputRun, Limit
     from simulator.results.training import TrainingResult
 
-__all__ = ["with_input", "with_input_cures"]
+__all__ = ["check_input", "with_input", "with_input_cures"]
 
 _SAME = 1e-3  # relative: cycles of workers that take as long as the one before
 _MOST_STEPS = 400
 _WORTH = 1.03  # times as fast
 _FED = 1.01  # times the step by itself
 _MOST_WORKERS = 64
+_SPARE = 1.02  # as many workers as that are never the last to be done
 _SHORT_SIDE = 256.0  # pixels: what images are made for networks of 224
+
+
+def check_input(question: StepQuestion) -> None:
+    """Refuse (InputError) an input that does not go with the step of *question*."""
+    if question.input is not None and question.has_servers:
+        raise InputError("--input: is for steps that all devices do together, not for parameter servers")
 
 
 def with_input(session: Session, question: StepQuestion, result: TrainingResult) -> TrainingResult:
     """Return *result* with the input of *question*, where it has one; raises InputError."""
     if question.input is None:
         return result
-    if question.has_servers:
-        raise InputError("--input: is for steps that all devices do together, not for parameter servers")
     return replace(result, input=_Input(session, question, result).run(question.input))
 
 
@@ -204,17 +209,18 @@ class _Input:
         workers = max(1, feeding.asked.workers)
         cycle = workers // gcd(workers, feeding.batches)
         ahead = ceil(workers * feeding.asked.prefetch / feeding.batches) + feeding.asked.ahead
-        count = ahead + 3 * cycle + 2
+        count = 2 * ahead + 3 * cycle + 2
         while True:
             count = min(count, steps or count)
             timeline = execute(self.machine, plan_input(self.machine, self.router, feeding, shape, count))
             ends = ends_of(timeline)
-            if count == steps or len(ends) <= 2 * cycle:
-                begin = min(len(ends) - 1, max(0, len(ends) - 1 - cycle))
-                many = len(ends) - 1 - begin
-                return timeline, (ends[-1] - ends[begin]) / many if many else shape.alone_s
+            if count < steps or not steps:  # beside the last steps nothing more is loaded
+                ends = ends[:-ahead]
+            if len(ends) <= 2 * cycle:
+                many = min(cycle, len(ends) - 1)
+                return timeline, (ends[-1] - ends[-1 - many]) / many if many else ends[-1]
             last, before = ((ends[-1 - i * cycle] - ends[-1 - (i + 1) * cycle]) / cycle for i in (0, 1))
-            if abs(last - before) <= _SAME * last or count >= _MOST_STEPS:
+            if abs(last - before) <= _SAME * last or count in (_MOST_STEPS, steps):
                 return timeline, last
             count = min(_MOST_STEPS, 2 * count)
 
@@ -282,9 +288,9 @@ class _Input:
             for number, copy in enumerate(feeding.copies):
                 builder.inline(copy, f"{number} ")
             copies_s = feeding.batches * execute(self.machine, builder.build()).end_s
-            found["copies"] = copies_s
-            if not asked.pinned:
-                loop_s += copies_s
+            in_turn_s = 0.0 if asked.ahead else self._own_s(shape)
+            found["copies" if asked.ahead else "copies in turn"] = copies_s + in_turn_s
+            loop_s += 0.0 if asked.pinned else copies_s
         if loop_s > shape.host_s:
             found["loop"] = loop_s + (shape.alone_s - shape.host_s if asked.steps_under_way == 1 else 0.0)
         return tuple(
@@ -307,14 +313,9 @@ class _Input:
             yield "pinned=yes", replace(asked, pinned=True, ahead=1)
         if asked.steps_under_way == 1:
             yield "under_way=2", replace(asked, steps_under_way=2)
-        room = max(1, self.cpu.core_count // max(1, self._feeding(asked, 1.0).loaders))
-        workers = max(1, asked.workers)
-        tried = [
-            n for n in (2**i for i in range(10)) if asked.workers < n <= min(_MOST_WORKERS, max(2 * room, workers))
-        ]
-        if tried:
-            best = min(tried, key=lambda n: (round(self.run(replace(asked, workers=n)).period_s, 6), n))
-            yield f"workers={best}", replace(asked, workers=best)
+        workers = self._enough(asked)
+        if workers > asked.workers:
+            yield f"workers={workers}", replace(asked, workers=workers)
         from simulator.host.input_costs import InputCosts, disks_of
 
         disks = disks_of(asked, self.machine)
@@ -329,6 +330,13 @@ class _Input:
                 yield smaller
         for name in _other_disks(self.machine, [disk.index for disk in disks]) if disks else ():
             yield f"disk={name}", replace(asked, disks=(name,))
+
+    def _enough(self, asked: InputQuestion) -> int:
+        """Return how many workers feed a step by themselves, as far as there are cores for them."""
+        shape, feeding = self._shape(), self._feeding(asked, 1.0)
+        needed = ceil(feeding.batches * feeding.load.worker_s / self._own_s(shape) * _SPARE)
+        cores = feeding.cores * max(1.0, feeding.load.worker_s / feeding.load.core_s)
+        return min(needed, _MOST_WORKERS, max(1, int(cores / feeding.loaders)))
 
 
 def _smaller(asked: InputQuestion) -> tuple[str, InputQuestion] | None:

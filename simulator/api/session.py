@@ -213,8 +213,9 @@ class Session:
     def step(self, question: StepQuestion) -> TrainingResult:
         """Return the result of a step, on one device or over several; raises InputError, or Unsuitable."""
         from simulator.api.checkpoints import with_checkpoints
-        from simulator.api.input import with_input
+        from simulator.api.input import check_input, with_input
 
+        check_input(question)
         return with_checkpoints(self, with_input(self, question, self._step(question)))
 
     def _step(self, question: StepQuestion) -> TrainingResult:

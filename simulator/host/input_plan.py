@@ -77,7 +77,8 @@ def plan_input(machine: Machine, router: Router, feeding: Feeding, step: StepSha
         plan.queues[f"{_READY} {worker}"] = asked.prefetch
     plan.queues[_WAITING] = (1 + asked.ahead) * feeding.batches
     plan.queues[_UNDER_WAY] = asked.steps_under_way
-    host = machine.nodes[router.nearest_cpu(machine.gpus[0]) or 0].name if machine.gpus else CORES
+    cpu = router.nearest_cpu(machine.gpus[0]) if machine.gpus else 0
+    host = CORES if cpu is None else machine.nodes[cpu].name
     issuing = ((CORES, min(1.0, step.processes / feeding.cores)),)
     computing = (*step.loads, (CORES, step.core_share)) if step.core_share else step.loads
     parts = _parts(router, feeding)

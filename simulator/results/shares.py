@@ -28,8 +28,8 @@ class Share(NamedTuple):
     """A part of the step's time.
 
     Its name is ``computing``, ``slowest`` (what the slowest of the ranks takes longer), ``update``, ``host`` (the
-    device waits for it), ``input`` (all do), ``fill`` (a pipeline stage waits for others), or the axis of an exchange that nothing is
-    computed beside: ``tensor``, ``context``, ``expert``, ``data``.
+    device waits for it), ``input`` (all devices do), ``fill`` (a pipeline stage waits for others), or the axis of an
+    exchange that nothing is computed beside: ``tensor``, ``context``, ``expert``, ``data``.
     """
 
     name: str

@@ -64,6 +64,7 @@ def _entry(result: TrainingResult) -> dict[str, Any]:
         if busiest is None
         else {"link": busiest.name, "bytes": busiest.bytes, "utilisation": round(busiest.utilisation, 12)},
         "bound": bound_of(result),
+        "critical_path_s": dict(result.step.limits_s),
         "streams": {name: {"busy_s": use.busy_s, "waits_s": use.waits_s} for name, use in result.streams.items()},
         "memory": [
             {"part": device.part, "stage": device.stage, "device_count": device.count, **_memory(device.need)}

@@ -32,6 +32,7 @@ BOUND_WORDS = {
     "memory": "memory bandwidth",
     "latency": "latency of short kernels",
     "host": "the host: it issues slower than the device computes",
+    "copies": "copies to the devices",
     "exchange": "the exchange: devices wait for it",
     "fill": "pipeline fill: stages wait for each other",
     "input": "its input",
@@ -47,6 +48,7 @@ INPUT_WORDS = {
     "cores": "cores of the CPUs",
     "pinning": "copies to page-locked memory",
     "copies": "copies to the devices",
+    "copies in turn": "copies and steps in turn",
     "loop": "the loop on the host",
 }
 MODE_WORDS = {
