@@ -152,11 +152,7 @@ class _Input:
         result, step = self.result, self.result.step
         processes = 1 if self.question.one_process else max(1, len(self.local))
         if self.on_cpu:
-            share = min(
-                1.0,
-                self.session.device(self.question.where, step.device, self.question.threads).threads
-                / self.cpu.core_count,
-            )  # type: ignore[union-attr]
+            share = min(1.0, (self.question.threads or self.cpu.core_count) / self.cpu.core_count)
             return StepShape(0.0, result.step_time_s, 0.0, 1, core_share=share)
         wait_s = next((share.seconds for share in shares_of(result) if share.name == "host"), 0.0)
         device_s = result.step_time_s - wait_s

@@ -201,8 +201,8 @@ def simulate(
         typer.Option(
             metavar="NAME",
             help="torch (fp32, convolutions in TF32 where the GPU has it), fp32, tf32, fp16, bf16, "
-            "amp-fp16, amp-bf16, graph-fp16, graph-bf16, master-fp16, master-bf16, fp64; else amp-bf16 and fused "
-            "attention for GPT, Llama and the like, as far as the device has it, or torch.",
+            "amp-fp16, amp-bf16, graph-fp16, graph-bf16, master-fp16, master-bf16, fp64; of inference int8, int4; else "
+            "amp-bf16 and fused attention for GPT, Llama and the like, as far as the device has it, or torch.",
         ),
     ] = None,
     optimizer: Annotated[

@@ -35,7 +35,7 @@ from simulator.network.machine import Machine
 from simulator.questions.calibration import Calibration
 from simulator.questions.input_file import parse_input
 from simulator.questions.layout import REPLICAS, Layout, parse_layout
-from simulator.questions.options import FRAMEWORKS, MODES, OPTIMIZERS, POLICIES, StepOptions
+from simulator.questions.options import FRAMEWORKS, MODES, OPTIMIZERS, POLICIES, QUANTISED, StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.questions.where import CPU_LIBRARIES, Where
 from simulator.step.precision import half_policy
@@ -178,6 +178,8 @@ def _options(written: Written) -> StepOptions:
     if mode != "train":
         updates = {"--optimizer": written.optimizer is not None, "--fused-optimizer": written.fused_optimizer}
         refuse(updates, f"updates parameters, and --mode {mode} updates none")
+    if precision in QUANTISED and mode != "inference":
+        raise InputError(f"--precision {precision}: is for --mode inference; gradients are no whole numbers")
     if mode == "inference":
         again = {"--recompute": written.recompute, "--recompute-attention": written.recompute_attention}
         refuse(again, "is for the backward pass, and --mode inference has none")
