@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from simulator.api.collectives import chosen_gpus, make_request, run_collective
-from simulator.api.machines import load_machine
+from simulator.api.machines import load_machine, perturbations_of
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.registry import strategy_of
 from simulator.collectives.request import Strategy, Unsuitable
@@ -208,7 +208,8 @@ class Session:
             )
             for part in groups
         ]
-        return run_collective(strategy, requests, fold=fold)
+        perturbations = perturbations_of(group.machine, question.where.slow_links)
+        return run_collective(strategy, requests, fold=fold, perturbations=perturbations)
 
     def step(self, question: StepQuestion) -> TrainingResult:
         """Return the result of a step, on one device or over several; raises InputError, or Unsuitable."""

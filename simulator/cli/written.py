@@ -35,6 +35,7 @@ class Written:
     gpus_per_process: str = "1"
     algorithm: str | None = None
     dtype: str = "fp32"
+    redop: str = "sum"
     fold: bool = True
     batch: str | None = None
     global_batch: str | None = None
@@ -94,7 +95,9 @@ _SPELT = {
     "compiled": "--compile",
     **{name: f"--no-{name}" for name in ("fold", "contention", "prefetch")},
 }
-_OF_AN_EXCHANGE = ("collective", "root", "pairs", "group_size", "gpus_per_process", "algorithm", "dtype", "fold")
+_OF_AN_EXCHANGE = (
+    *("collective", "root", "pairs", "group_size", "gpus_per_process", "algorithm", "dtype", "redop", "fold"),
+)
 _OF_A_STEP = (
     *(
         "micro_batches",
