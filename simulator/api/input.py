@@ -263,12 +263,12 @@ class _Input:
         all_s = feeding.loaders * feeding.batches
         found = {"step": self._own_s(shape)}
         for disk in load.disks:
-            name = "disk operations" if disk.by_operations else "disk bandwidth"
+            name = "disk_operations" if disk.by_operations else "disk_bandwidth"
             found[name] = max(found.get(name, 0.0), all_s * disk.busy_s)
             cpu = self.router.nearest_cpu(disk.node)
             if cpu is not None:
                 rate_Bps = self.router.route(disk.node, cpu).bandwidth_Bps
-                found["disk link"] = max(found.get("disk link", 0.0), all_s * disk.bytes / rate_Bps)
+                found["disk_link"] = max(found.get("disk_link", 0.0), all_s * disk.bytes / rate_Bps)
         waits = "readers" if load.read_s > load.core_s else "decoders" if load.decode_s > load.core_s / 2 else "loaders"
         if asked.workers:
             found[waits] = feeding.batches * load.worker_s / asked.workers
@@ -285,7 +285,7 @@ class _Input:
                 builder.inline(copy, f"{number} ")
             copies_s = feeding.batches * execute(self.machine, builder.build()).end_s
             in_turn_s = 0.0 if asked.ahead else self._own_s(shape)
-            found["copies" if asked.ahead else "copies in turn"] = copies_s + in_turn_s
+            found["copies" if asked.ahead else "copies_in_turn"] = copies_s + in_turn_s
             loop_s += 0.0 if asked.pinned else copies_s
         if loop_s > shape.host_s:
             found["loop"] = loop_s + (shape.alone_s - shape.host_s if asked.steps_under_way == 1 else 0.0)

@@ -39,16 +39,16 @@ BOUND_WORDS = {
 }
 INPUT_WORDS = {
     "step": "the step itself",
-    "disk operations": "operations of the disk",
-    "disk bandwidth": "bandwidth of the disk",
-    "disk link": "the link of the disk",
+    "disk_operations": "operations of the disk",
+    "disk_bandwidth": "bandwidth of the disk",
+    "disk_link": "the link of the disk",
     "readers": "workers that wait for the disk",
     "decoders": "workers that decode",
     "loaders": "workers",
     "cores": "cores of the CPUs",
     "pinning": "copies to page-locked memory",
     "copies": "copies to the devices",
-    "copies in turn": "copies and steps in turn",
+    "copies_in_turn": "copies and steps in turn",
     "loop": "the loop on the host",
 }
 MODE_WORDS = {

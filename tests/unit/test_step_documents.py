@@ -32,7 +32,7 @@ def keys_of(data: Any) -> set[str]:
     for name, value in data.items():
         if name == "streams":
             found |= keys_of(list(value.values()))
-        elif name not in ("flop_by_format", "parts_s", "waits_s", "critical_path_s"):
+        elif name not in ("flop_by_format", "parts_s", "waits_s", "critical_path_s", "limits_s", "rates_per_s"):
             found |= keys_of(value)
     return found
 
