@@ -130,8 +130,9 @@ def test_the_pictures_are_current(command: str, here) -> None:
 
 # -- files ---------------------------------------------------------------------------
 
-NETWORKS = "docs/networks.md"  # its files are networks: tests/unit/test_network_yaml.py
-FILES = [(d, n) for d, n, _ in named_blocks(["yaml"]) if n and n != "broken.yaml" and d != NETWORKS]
+# Files of other kinds: networks (tests/unit/test_network_yaml.py), inputs (tests/unit/test_input.py).
+OTHERS = ("docs/networks.md", "docs/input.md")
+FILES = [(d, n) for d, n, _ in named_blocks(["yaml"]) if n and n != "broken.yaml" and d not in OTHERS]
 
 
 @pytest.mark.parametrize(("document", "name"), FILES)

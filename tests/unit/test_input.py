@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import OrderedDict
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from simulator.host.input_plan import Feeding, StepShape, plan_input
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
 from simulator.questions.input import InputQuestion
-from simulator.questions.input_file import data_sets, parse_input
+from simulator.questions.input_file import InputFile, data_sets, parse_input
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.results.input import ends_of
@@ -237,6 +238,15 @@ def test_words_go_before_what_a_file_says(tmp_path: Path) -> None:
     path.write_text("schema_version: 1\nsamples: 100\nsample: 4 KB\nworkers: 2\ndisk: ssd[0-1]\n", encoding="utf-8")
     found = parse_input(f"{path},workers=3")
     assert (found.name, found.workers, found.samples, found.disks) == ("mine", 3, 100, ("ssd0", "ssd1"))
+
+
+def test_the_file_of_the_page_can_be_read_and_the_page_has_every_key(tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "input.md").read_text(encoding="utf-8")
+    path = tmp_path / "my-images.yaml"
+    path.write_text(page.split("```yaml\n", 1)[1].split("```", 1)[0], encoding="utf-8")
+    assert parse_input(str(path)).disks == ("nvme0", "nvme1", "nvme2", "nvme3")
+    rows = {key for row in re.findall(r"^\| (`[^|]*) \|", page, re.MULTILINE) for key in re.findall(r"`(\w+)`", row)}
+    assert rows == set(InputFile.model_fields) - {"schema_version", "description", "source"}
 
 
 @pytest.mark.parametrize(
