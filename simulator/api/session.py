@@ -248,8 +248,10 @@ class Session:
     def step(self, question: StepQuestion) -> TrainingResult:
         """Return the result of a step, on one device or over several; raises InputError, or Unsuitable."""
         from simulator.api.checkpoints import with_checkpoints
+        from simulator.api.input import check_input, with_input
 
-        return with_checkpoints(self, self._step(question))
+        check_input(question)
+        return with_checkpoints(self, with_input(self, question, self._step(question)))
 
     def _step(self, question: StepQuestion) -> TrainingResult:
         from simulator.api.steps import run_alone, run_together
@@ -344,7 +346,8 @@ def _collective_bound_s(session: Session, question: CollectiveQuestion) -> float
 
 
 def _step_s(session: Session, question: StepQuestion) -> float:
-    if question.has_servers or question.divided:  # of several steps, or of shares that are to be found
+    # Of several steps, or of shares that are to be found.
+    if question.has_servers or question.divided or question.input is not None:
         return session.step(question).step_time_s
     return session.step_timeline(question).end_s
 
