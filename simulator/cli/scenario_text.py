@@ -147,7 +147,8 @@ def _sources(answers: Sequence[Answer], style: Style) -> list[str]:
     for answer in answers:
         expected = answer.asked.expected
         if expected is not None:
-            entries.append((f"{expected.kind}: {expected.source}" if expected.source else "", answer.asked.name))
+            said = f"{expected.kind}: {expected.source}" if not expected.is_plain else ""
+            entries.append((said, answer.asked.name))
     lines: list[str] = []
     found = [group for group in _grouped(entries) if group[0]]
     for text, names in found:

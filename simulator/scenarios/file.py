@@ -82,6 +82,11 @@ class Expected:
     source: str
     within: float | None
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether ``source`` says nothing that the figure does not."""
+        return not self.source or (self.low is not None and self.low.is_number and self.source == self.low.text)
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
