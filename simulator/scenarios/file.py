@@ -17,7 +17,7 @@ from pydantic import Field
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.scenarios.expression import Expression, parse_expression
 from simulator.topology.parts import Strict
-from simulator.topology.validation import validate
+from simulator.topology.validation import kept_positions, validate_in_part
 from simulator.topology.yaml_source import YamlSource, read_yaml
 from simulator.units import unit_names
 
@@ -123,24 +123,30 @@ class Scenario:
 def read_scenario(path: Path, shown_as: str | None = None) -> Scenario:
     """Return the scenario in the file *path*, which messages call *shown_as*; raises InputError with all its faults."""
     source = read_yaml(path, shown_as, needs=_NEEDS, instead="write it out")
-    spec = validate(source, ScenarioFile)
-    return _Reader(source, spec).scenario(path)
+    spec, faults = validate_in_part(source, ScenarioFile, ("runs", "answers"))
+    if spec is None:
+        raise InputError(faults)
+    return _Reader(source, spec, faults).scenario(path)
 
 
 class _Reader:
-    def __init__(self, source: YamlSource, spec: ScenarioFile) -> None:
+    """Read what :func:`validate_in_part` has left of a file on, and add its *faults* to those found already."""
+
+    def __init__(self, source: YamlSource, spec: ScenarioFile, faults: list[Fault]) -> None:
         self.source = source
         self.spec = spec
-        self.faults: list[Fault] = []
+        self.faults = faults
+        self.run_names = list(source.data["runs"]) if isinstance(source.data.get("runs"), dict) else []
 
     def scenario(self, path: Path) -> Scenario:
         spec = self.spec
         runs = [run for name, words in spec.runs.items() if (run := self.run(name, words)) is not None]
-        timeline = spec.timeline if spec.timeline is not None else next(iter(spec.runs))
-        if timeline not in spec.runs:
-            hint = nearest(timeline, spec.runs)
+        timeline = spec.timeline if spec.timeline is not None else str(next(iter(self.run_names), ""))
+        if timeline not in self.run_names:
+            hint = nearest(timeline, map(str, self.run_names))
             self.fault(("timeline",), f"timeline: there is no run '{one_line(timeline, 40)}'; {hint}")
-        answers = [self.answer(i, answer) for i, answer in enumerate(spec.answers)]
+        places = kept_positions(self.source, ScenarioFile, "answers")
+        answers = [self.answer(i, answer) for i, answer in zip(places, spec.answers, strict=True)]
         if self.faults:
             raise InputError(sorted(dict.fromkeys(self.faults), key=lambda fault: (fault.line, fault.column)))
         return Scenario(
@@ -245,8 +251,8 @@ class _Reader:
             self.fault(place, f"{key}: {error}")
             return None
         for path in found.paths:
-            if path.run not in self.spec.runs:
-                hint = nearest(path.run, self.spec.runs)
+            if path.run not in self.run_names:
+                hint = nearest(path.run, map(str, self.run_names))
                 self.fault(place, f"{key}: there is no run '{one_line(path.run, 40)}'; {hint}")
         return found
 
