@@ -21,7 +21,7 @@ from simulator.topology.validation import kept_positions, validate_in_part
 from simulator.topology.yaml_source import YamlSource, read_yaml
 from simulator.units import unit_names
 
-__all__ = ["WORDS", "Asked", "Expected", "Run", "Scenario", "read_scenario"]
+__all__ = ["WORDS", "Asked", "Expected", "Run", "Scenario", "read_scenario", "scenario_from"]
 
 WORDS = "words"  # the unit of an answer that is no number
 _NEEDS = "a scenario needs schema_version, title, chapter, about, runs and answers"
@@ -122,7 +122,11 @@ class Scenario:
 
 def read_scenario(path: Path, shown_as: str | None = None) -> Scenario:
     """Return the scenario in the file *path*, which messages call *shown_as*; raises InputError with all its faults."""
-    source = read_yaml(path, shown_as, needs=_NEEDS, instead="write it out")
+    return scenario_from(read_yaml(path, shown_as, needs=_NEEDS, instead="write it out"), path)
+
+
+def scenario_from(source: YamlSource, path: Path) -> Scenario:
+    """Return the scenario that *source* says, whose files lie beside *path*; raises InputError with all its faults."""
     spec, faults = validate_in_part(source, ScenarioFile, ("runs", "answers"))
     if spec is None:
         raise InputError(faults)

@@ -147,7 +147,7 @@ def test_all_faults_of_a_file_come_at_once_with_their_places(tmp_path, capsys) -
         "13:48: measured: 3 needs a unit, for example 3 s",
         "14:61: published: ideal is there too; write an answer of its own for each",
         "14:85: within: write how far off it may be, for example 15 %; got 'often'",
-        "15:47: within: is of a figure; add ideal, measured or published",
+        "15:46: within: is of a figure; add ideal, measured or published",
         "16:5: the key 'value' is missing",
         "16:15: unknown key 'valeu'; did you mean 'value'?",
     ]
