@@ -16,6 +16,7 @@ from simulator.questions.options import MODES, OPTIMIZERS, POLICIES, Mode, Optim
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.questions.where import Software
 from simulator.topology.parts import CpuPart
+from simulator.units import parse_quantity
 from simulator.workload.zoo.registry import Entry, find_entry
 from validate.kinds.kind import Asked, Cell, Kind
 from validate.kinds.layouts import COLUMNS, spread
@@ -36,7 +37,7 @@ _COLUMNS_ASKED = (
 _MAX_SIZE = 1e8
 _PHASES: Mapping[str, Mode] = {"": "train", "fwd": "forward", "bwd": "backward", **{m: m for m in MODES}}
 _ISSUES = ("", "eager", "graph", "compile")
-_OVERLAPS = {"none": 0.0, "tensor": 1.0}  # bytes of a bucket
+_OVERLAPS = {"": BUCKET_BYTES, "none": 0.0, "tensor": 1.0}  # bytes of a bucket
 _SIZES = {  # of a network, by the name of the column
     "image": "image",
     "seq_len": "sequence_length",
@@ -87,7 +88,7 @@ def read_step(cell: Cell, names: Names) -> Asked:
         gpus=gpus,
         layout=layout,
         strategy=cell("strategy") or "nccl",
-        bucket_bytes=_OVERLAPS.get(cell("overlap"), BUCKET_BYTES),
+        bucket_bytes=_bucket_bytes(cell("overlap")),
         sums_in_fp32="fp32" in cell("sync"),
         prefetches=cell("fsdp_prefetch") != "0",
         threads=int(threads[1]) if threads and not machine.gpus else None,
@@ -97,6 +98,16 @@ def read_step(cell: Cell, names: Names) -> Asked:
         ),
     )
     return Asked(question)
+
+
+def _bucket_bytes(text: str) -> float:
+    """Return the bytes of the buckets in which gradients are exchanged; raises NotScored."""
+    if text in _OVERLAPS:
+        return _OVERLAPS[text]
+    try:
+        return parse_quantity(text, "size", positive=True)
+    except ValueError as error:
+        raise NotScored(f"overlap '{one_line(text, 20)}': {one_line(error)}") from None
 
 
 def _whole(cell: Cell, column: str) -> int | None:
