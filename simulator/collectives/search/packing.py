@@ -28,7 +28,13 @@ def pack(candidates: Sequence[Mapping[Edge, int]], units: Mapping[Edge, int], bo
     visits = 0
 
     def room(index: int) -> int:
-        return min(free.get(edge, 0) // need for edge, need in candidates[index].items())
+        least = bound
+        for edge, need in candidates[index].items():
+            fits = free.get(edge, 0) // need
+            if not fits:
+                return 0
+            least = min(least, fits)
+        return least
 
     def visit(start: int) -> bool:
         nonlocal best, visits
