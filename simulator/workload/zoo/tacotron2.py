@@ -16,8 +16,8 @@ _FILTERS, _FILTER_WIDTH, _KERNEL = 32, 31, 5
 _ENCODER_LAYERS, _POSTNET_LAYERS = 3, 5
 
 
-def tacotron2(b: NetworkBuilder, batch: int, characters: int, frames: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the spectrum before and after the last convolutions, and whether each frame is the last.
+def tacotron2(b: NetworkBuilder, batch: int, characters: int, frames: int) -> tuple[Tensor, Tensor]:
+    """Return the spectrum, and whether each frame is the last.
 
     Each of *batch* texts is of so many *characters* and becomes so many *frames*.
     """
@@ -33,7 +33,7 @@ def tacotron2(b: NetworkBuilder, batch: int, characters: int, frames: int) -> tu
         "stack", Copy(batch * frames * _BANDS, transposed=True), outputs, (batch, _BANDS, 1, frames)
     )
     last = b.add_layer("stack_ends", Copy(batch * frames), ends, (batch, frames))
-    return spectrum, b.add(_postnet(b, spectrum), spectrum, "residual"), last
+    return b.add(_postnet(b, spectrum), spectrum, "residual"), last
 
 
 def _encoder(b: NetworkBuilder, text: Tensor) -> Tensor:
@@ -79,6 +79,8 @@ class _Decoder:
     def _attend(self, query: Tensor, i: int) -> None:
         """Attend to the text by content, and by where the attention has been (location-sensitive)."""
         b, length = self.b, self.memory.shape[1]
+        if i:
+            self.total = b.add(self.total, self.weights, f"{i}.total")
         both = b.add_layer(
             f"{i}.weights", Copy(2 * self.total.elements), (self.weights, self.total), (self.batch, 2, 1, length)
         )
@@ -96,17 +98,16 @@ class _Decoder:
         self.weights = b.softmax(scores, f"{i}.softmax")
         context = b.matmul(b.view(self.weights, self.batch, 1, length), self.memory, f"{i}.context")
         self.context = b.view(context, self.batch, _WIDTH)
-        self.total = b.add(self.total, self.weights, f"{i}.total")
 
     def _cell(self, x: Tensor, name: str, i: int) -> Tensor:
-        """Return the new state of an LSTM's cell: two products, and one kernel for its gates."""
+        """Return the new state of an LSTM's cell: two products, and one kernel for its gates, which are kept."""
         b, (state, cell) = self.b, self.states[name]
         gates = [self._shared(t, f"{i}.{name}.{w}", f"{name}.{w}", 4 * _RNN) for t, w in ((x, "ih"), (state, "hh"))]
         fresh = b.add_layer(
-            f"{i}.{name}.gates", Elementwise("lstm_cell", self.batch * 4 * _RNN, 2), (*gates, cell), cell.shape
+            f"{i}.{name}.gates", Elementwise("lstm_cell", self.batch * 4 * _RNN, 2), (*gates, cell), gates[0].shape
         )
         fresh_state = b.dropout(b.view(fresh, *state.shape), f"{i}.{name}.dropout")
-        self.states[name] = fresh_state, fresh
+        self.states[name] = fresh_state, b.view(fresh, *cell.shape)
         return fresh_state
 
     def _shared(self, x: Tensor, layer: str, name: str, outputs: int, *, bias: bool = True) -> Tensor:
