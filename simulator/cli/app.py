@@ -195,7 +195,8 @@ def simulate(
         bool,
         typer.Option(
             "--prefetch/--no-prefetch",
-            help="Of fsdp, backward: the next unit is gathered while one computes (BACKWARD_PRE), or after it (POST).",
+            help="Of fsdp, backward: the next unit is gathered while one computes (BACKWARD_PRE), or after it (POST). "
+            "Of zero=1 and 2: parameters are gathered while the next step computes, or after the update.",
         ),
     ] = True,
     contention: Annotated[
