@@ -117,6 +117,7 @@ def _bloom(c: Config) -> Entry:
         c.size("n_head", "num_attention_heads", default=8),
         c.size("n_layer", "num_hidden_layers", default=2),
         c.size("vocab_size", default=250880),
+        dropout=_drops(c, "hidden_dropout", default=0.0),
         tied=int(c.flag("tie_word_embeddings", True)),
     )
     c.usual("apply_residual_connection_post_layernorm", False)

@@ -62,7 +62,7 @@ _MASKS: dict[str, Mask] = {"gpt2": "where-causal", "opt": "bounded-causal"}
 
 
 def _gpt_block(b: NetworkBuilder, x: Tensor, name: str, d: Decoder) -> Tensor:
-    drops = bool(d.dropout) and d.family not in ("mpt", "bloom")
+    drops = bool(d.dropout)
     y = x if d.norm_last else b.layer_norm(x, f"{name}.norm1", bias=d.biases)
     with b.part("attention"):
         y = _attention(b, y, name, d, drops)
@@ -85,7 +85,7 @@ def _gpt_block(b: NetworkBuilder, x: Tensor, name: str, d: Decoder) -> Tensor:
 
 def _added(b: NetworkBuilder, y: Tensor, x: Tensor, dropout: str, name: str, d: Decoder) -> Tensor:
     """Return *x* with *y* added, some of it dropped first where *dropout* names that; Megatron-LM's is one kernel."""
-    if dropout and d.family == "gpt":  # bias_dropout_add_fused_train
+    if dropout and (d.family == "gpt" or d.attention == "fused-softmax"):  # bias_dropout_add_fused_train
         return b.dropout_add(y, x, name)
     return b.add(b.dropout(y, dropout) if dropout else y, x, name)
 
