@@ -20,7 +20,19 @@ _INDEX_BYTES = 8  # int64
 _STATISTIC_BYTES = 4  # fp32 in each precision
 _KEEPS_OUTPUT = frozenset({"relu", "sigmoid", "tanh", "exp", "sqrt", "rsqrt", "reciprocal"})
 _KEEPS_NOTHING = frozenset(
-    {"add", "sub", "neg", "add_scalar", "sub_scalar", "mul_scalar", "div_scalar", "dropout", "dropout_add", "where", "masked_fill"}
+    {
+        "add",
+        "sub",
+        "neg",
+        "add_scalar",
+        "sub_scalar",
+        "mul_scalar",
+        "div_scalar",
+        "dropout",
+        "dropout_add",
+        "where",
+        "masked_fill",
+    }
 )
 
 

@@ -1,10 +1,10 @@
 """Reductions over rows: softmax, normalisation, sums.
 
 How PyTorch's kernels go about it decides how often memory is read.  Softmax of up to 1,024 columns:
-a warp holds a row in registers, one read and one write, as Megatron-LM's kernels do with any.  Longer rows: a block takes a row and reads
-it three times (largest, sum, result); layer normalisation twice.  What is read again is found in the
-last-level cache as long as the rows under way on all multiprocessors fit there.  Batch normalisation, whose
-rows are channels, is in :mod:`simulator.devices.gpu.batch_norm`.
+a warp holds a row in registers, one read and one write, as Megatron-LM's kernels do with rows of any length.  Longer
+rows: a block takes a row and reads it three times (largest, sum, result); layer normalisation twice.  What is read
+again is found in the last-level cache as long as the rows under way on all multiprocessors fit there.  Batch
+normalisation, whose rows are channels, is in :mod:`simulator.devices.gpu.batch_norm`.
 """
 
 from __future__ import annotations

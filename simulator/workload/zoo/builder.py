@@ -253,7 +253,7 @@ class NetworkBuilder:
         return self.add_layer(name, ops.Copy(prod(shape), transposed), (x,), shape)
 
     def softmax(self, x: Tensor, name: str, kernel: Literal["", "masked", "causal"] = "") -> Tensor:
-        """Return the softmax of the last dimension, by that *kernel* (:class:`~simulator.workload.operators.Softmax`)."""
+        """Return the softmax of the last dimension, by *kernel* (:class:`~simulator.workload.operators.Softmax`)."""
         return self.add_layer(name, ops.Softmax(prod(x.shape[:-1]), x.shape[-1], kernel), (x,), x.shape)
 
     def matmul(self, a: Tensor, b: Tensor, name: str, layout: Literal["NN", "NT", "TN", "TT"] = "NN") -> Tensor:
