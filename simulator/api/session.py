@@ -60,6 +60,7 @@ Question = (
     | CoreQuestion
 )
 Q = TypeVar("Q")
+_WORDS = 128  # --make-vocab-size-divisible-by where a launch line does not say
 _Answer = float | str  # seconds, or why there is no prediction
 
 
@@ -145,7 +146,9 @@ class Session:
         """Return what builds the network of *question* for any batch; raises InputError."""
         from simulator.workload.find import find_network
 
-        key = question.workload, question.sizes, question.options.trains
+        # Megatron-LM pads vocabularies so that each rank of those that split layers has whole 128 words.
+        multiple = _WORDS * question.layout.tp if question.options.framework == "megatron" else 1
+        key = question.workload, question.sizes, question.options.trains, multiple
         sizes = dict(question.sizes)
         length, image = sizes.pop("sequence_length", None), sizes.pop("image", None)
         return self._once(
@@ -156,6 +159,7 @@ class Session:
                 sequence_length=length,  # type: ignore[arg-type]
                 image=image,  # type: ignore[arg-type]
                 settings=sizes,
+                words_multiple=multiple,
             ),
         )
 
