@@ -28,7 +28,9 @@ __all__ = [
     "format_bandwidth",
     "format_duration",
     "format_size",
+    "in_si",
     "parse_quantity",
+    "unit_names",
 ]
 
 _SI = {"": 0, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15}
@@ -115,6 +117,24 @@ def _unit_hint(unit: str, dimension: str) -> str:
             return f'that is a unit of {name}; write for example "{_EXAMPLE[dimension]}"'
     common = [u for u in table if not u.startswith(("Ki", "k", "P"))]
     return nearest(unit, common) or f'write for example "{_EXAMPLE[dimension]}"'
+
+
+@lru_cache(maxsize=1)
+def unit_names() -> tuple[str, ...]:
+    """Return all units of all dimensions, longest first: none begins with one before it."""
+    return tuple(sorted({unit for table in _UNITS.values() for unit in table}, key=lambda unit: (-len(unit), unit)))
+
+
+@lru_cache(maxsize=4096)
+def in_si(number: str, unit: str) -> float:
+    """Return *number* of *unit*, whatever its dimension, in SI; no unit is in two.
+
+    Raises KeyError where there is no such unit.
+    """
+    scale = next((table[unit] for table in _UNITS.values() if unit in table), None)
+    if scale is None:
+        raise KeyError(unit)
+    return float(Decimal(number) * scale)
 
 
 def parse_quantity(value: object, dimension: str, *, minimum: float = 0.0, positive: bool = False) -> float:

@@ -14,9 +14,10 @@ neighbouring GPU is never taken by itself; searches ask for it with :meth:`Route
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import replace
 from functools import cache
+from typing import TypeVar, cast
 
 from simulator.errors import InputError
 from simulator.network.machine import Link, Machine, Node
@@ -28,6 +29,7 @@ __all__ = ["Router"]
 _DEVICE_LINKS = GPU_LINKS | {"c2c"}
 _HOST_LINKS = frozenset(("pcie", "socket", "c2c", "storage"))
 _MAX_STRIPES = 64
+T = TypeVar("T")
 
 
 class Router:
@@ -39,6 +41,13 @@ class Router:
         self._nics_of = cache(self._find_nics)
         self._cpus: dict[int, int | None] = {}
         self._models = cache(lambda src, dst: Copied(machine, self.route(src, dst)))
+        self._found: dict[Hashable, object] = {}
+
+    def once(self, key: Hashable, find: Callable[[], T]) -> T:
+        """Return what *find* returned when *key* was first asked for: what holds for every group on the machine."""
+        if key not in self._found:
+            self._found[key] = find()
+        return cast(T, self._found[key])
 
     def route(self, src: int, dst: int) -> Route:
         """Return the route from node *src* to node *dst*, each a GPU or a CPU.

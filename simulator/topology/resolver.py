@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 
 from simulator.errors import FAULTS_SHOWN, Fault, InputError, nearest, one_line
 from simulator.topology import catalogue
+from simulator.topology.lanes import lane_notes
 from simulator.topology.matrix import read_matrix
 from simulator.topology.names import MAX_NAMES, count, expand
 from simulator.topology.parts import CpuPart, GpuPart, LinkPart, NicPart, Part, StoragePart, SwitchPart
@@ -125,6 +126,7 @@ class Resolver:
             n_nodes=1,
             file=self.source.file,
             trays=self.spec.trays,
+            notes=lane_notes(self.source, self.devices, self.keys, wires),
         )
 
     def part(self, name: str | None, kind: type[AnyKind], path: tuple[str | int, ...]) -> AnyKind | None:

@@ -146,7 +146,7 @@ def _keys_at(kind: type[BaseModel], path: tuple[Any, ...]) -> set[str]:
                 following |= _models_in(field.annotation)
         tagged = {m for m in models if _tag(m) == step}
         models = tagged or following or models
-    return {name for model in models for name in model.model_fields}
+    return {field.alias or name for model in models for name, field in model.model_fields.items()}
 
 
 def _models_in(annotation: Any) -> set[type[BaseModel]]:

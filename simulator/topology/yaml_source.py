@@ -165,7 +165,8 @@ def _refuse_size(text: str, name: str) -> None:
     depth = 0
     for number, event in enumerate(yaml.parse(text, Loader=_Loader)):
         if number > _MAX_EVENTS:
-            line, column = event.start_mark.line + 1, event.start_mark.column + 1
+            mark = event.start_mark
+            line, column = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
             message = f"holds more than {_MAX_EVENTS:,} words and brackets up to here; ranges (gpu[0-7]) say it shorter"
             raise InputError(Fault(message, name, line, column))
         if isinstance(event, yaml.CollectionStartEvent):

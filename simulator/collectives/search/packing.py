@@ -36,9 +36,10 @@ def pack(
     def room(index: int) -> int:
         least = bound
         for edge, need in candidates[index].items():
-            least = min(least, free.get(edge, 0) // need)
-            if not least:
+            fits = free.get(edge, 0) // need
+            if not fits:
                 return 0
+            least = min(least, fits)
         return least
 
     def visit(start: int) -> bool:

@@ -98,7 +98,7 @@ _MAXWELL = Traits(
     cudnn=5,
 )
 _PASCAL = replace(_MAXWELL, process=_16_NM, int8_dot_products=True, cudnn=6)
-_VOLTA = Traits(_16_NM, "registers", integers="own", kernels="volta", cudnn=7)
+_VOLTA = Traits(_16_NM, "registers", integers="own", kernels="volta", cudnn=7, int8_dot_products=True)
 _AMPERE = Traits(_8_NM, "copies", threads_per_sm=1536)
 _HOPPER = Traits(_5_NM, "warps")
 _VEGA = Traits(_14_NM, "none", controllers="amd", large_l2=True, kernels="amd", cudnn=0)

@@ -6,7 +6,22 @@ from simulator.devices.gpu.clock import computes_on_tensor_cores, sustained_cloc
 from simulator.devices.gpu.gpu import Gpu
 from simulator.workload.precision import Precision
 
-__all__ = ["arithmetic_rate", "compute_rate", "computes_in_fp32", "held", "tensor_rate"]
+__all__ = [
+    "BYTES_AT_ONCE",
+    "arithmetic_rate",
+    "compute_rate",
+    "computes_in_fp32",
+    "held",
+    "multiplies_bytes",
+    "tensor_rate",
+]
+
+BYTES_AT_ONCE = 4.0  # that a lane multiplies and adds in place of two numbers of fp32 (dp4a)
+
+
+def multiplies_bytes(gpu: Gpu, precision: Precision) -> bool:
+    """Return whether fp32 lanes, and no tensor cores, multiply numbers of *precision*, four at once."""
+    return precision == "int8" and precision not in gpu.peak_flops_per_s and gpu.traits.int8_dot_products
 
 
 def computes_in_fp32(gpu: Gpu, precision: Precision) -> bool:
@@ -38,7 +53,7 @@ def tensor_rate(gpu: Gpu, precision: Precision) -> float:
 
     Raises InputError where the device has no figure for *precision*.
     """
-    if computes_in_fp32(gpu, precision):
+    if computes_in_fp32(gpu, precision) or multiplies_bytes(gpu, precision):
         return 0.0
     found = compute_rate(gpu, precision)
     return found if computes_on_tensor_cores(gpu, precision) else 0.0
@@ -55,8 +70,8 @@ def arithmetic_rate(gpu: Gpu, precision: Precision) -> float:
     if precision == "fp32" and "fp32_matrix" in peak:
         return peak["fp32_matrix"]
     if "fp32" in peak:
-        if precision == "int8" and precision not in peak and gpu.traits.int8_dot_products:
-            return 4.0 * peak["fp32"]
+        if multiplies_bytes(gpu, precision):
+            return BYTES_AT_ONCE * peak["fp32"]
         if computes_in_fp32(gpu, precision):
             return peak["fp32"]
     return gpu.peak(precision)
