@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from simulator.collectives.algorithms import star as schedules
 from simulator.collectives.lower import lower
-from simulator.collectives.request import Request, Unsuitable
+from simulator.collectives.request import MAX_RANKS, Request, Unsuitable, refuse_beyond
 from simulator.collectives.schedule import Schedule
 from simulator.plan.plan import Plan, PlanBuilder
 
@@ -46,6 +46,7 @@ class GatherOnGpu:
         builder = PlanBuilder()
         if request.n_ranks < 2:
             return builder.build()
+        refuse_beyond(request, MAX_RANKS["one"])
         centre = request.root if request.collective in ("broadcast", "reduce") else self._rank(request)
         lower(builder, request, _star(request, centre), size_bytes=request.size_bytes)
         return builder.build()
@@ -78,6 +79,7 @@ class GatherOnCpu:
         builder = PlanBuilder()
         if request.n_ranks < 2:
             return builder.build()
+        refuse_beyond(request, MAX_RANKS["one"])
         cpu = request.router.nearest_cpu(request.ranks[0])
         if cpu is None:
             raise Unsuitable("no CPU is linked to its GPUs")

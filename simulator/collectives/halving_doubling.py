@@ -8,7 +8,7 @@ from simulator.collectives.algorithms import halving_doubling as schedules
 from simulator.collectives.chunks import estimate_s
 from simulator.collectives.embedding import embed_order
 from simulator.collectives.lower import lower
-from simulator.collectives.request import Request, Unsuitable
+from simulator.collectives.request import MAX_RANKS, Request, Unsuitable, refuse_beyond
 from simulator.collectives.schedule import Schedule
 from simulator.plan.plan import Plan, PlanBuilder
 
@@ -30,6 +30,7 @@ class HalvingDoubling:
         builder = PlanBuilder()
         if request.n_ranks < 2:
             return builder.build()
+        refuse_beyond(request, MAX_RANKS["many"])
         order = embed_order(request, self.name, lambda n: _candidates(request, n)[0][1], pipelined=False)
         nodes = [request.ranks[rank] for rank in order]
         size = request.size_bytes

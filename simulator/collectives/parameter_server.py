@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from simulator.collectives.algorithms.star import push_pull
 from simulator.collectives.embedding import rings_by_host, subset
 from simulator.collectives.lower import lower
-from simulator.collectives.request import Request, Strategy, Unsuitable
+from simulator.collectives.request import MAX_RANKS, Request, Strategy, Unsuitable, refuse_beyond
 from simulator.collectives.rings import add_rings
 from simulator.collectives.search.rings import FoundRing
 from simulator.collectives.servers import WORKERS, place_servers, worker_cpu
@@ -47,6 +47,7 @@ class ParameterServer:
         builder = PlanBuilder()
         if request.n_ranks < 2:
             return builder.build()
+        refuse_beyond(request, MAX_RANKS["one"])
         hosts = request.by_host()
         cpus = [worker_cpu(request.router, request.ranks[ranks[0]]) for ranks in hosts.values()]
         servers = place_servers(request.machine, cpus, self.n_servers, self.places)

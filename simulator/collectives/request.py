@@ -11,11 +11,20 @@ from simulator.network.routing import Router
 from simulator.plan.plan import Plan
 from simulator.workload.collective import Collective
 
-__all__ = ["Request", "Strategy", "Unsuitable"]
+__all__ = ["MAX_RANKS", "Request", "Strategy", "Unsuitable", "refuse_beyond"]
+
+# By how many flows for each rank a strategy has at once: what ends in some seconds within 500 MB.
+MAX_RANKS = {"one": 16_384, "two": 8_192, "many": 4_096}
 
 
 class Unsuitable(Exception):  # noqa: N818  an answer and no fault
     """The strategy does not fit the machine, the ranks or the collective; the message says why."""
+
+
+def refuse_beyond(request: Request, most: int) -> None:
+    """Raise :class:`Unsuitable` where there are more ranks than the strategy is simulated for."""
+    if request.n_ranks > most:
+        raise Unsuitable(f"{request.n_ranks:,} ranks are more than it is simulated for (up to {most:,}); nccl does it")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from simulator.collectives.algorithms.ring import (
 )
 from simulator.collectives.chunks import best_chunk_count
 from simulator.collectives.lower import lower
-from simulator.collectives.request import Request, Unsuitable
+from simulator.collectives.request import MAX_RANKS, Request, Unsuitable, refuse_beyond
 from simulator.collectives.schedule import Schedule
 from simulator.collectives.search.budget import say_ended
 from simulator.collectives.search.rings import FoundRing, find_rings, round_rates
@@ -124,6 +124,7 @@ class Ring:
             refuse_too_many(request)
             lower(builder, request, pairwise_all_to_all(n), size_bytes=n * request.size_bytes)
             return builder.build()
+        refuse_beyond(request, MAX_RANKS["one" if self.directions == 1 else "two"])
         rings = find_rings(request.group, both_directions=self.directions == 2)
         if self.single:
             rings = [_fastest(request, rings)]
@@ -145,6 +146,7 @@ class NaiveRing:
         n = request.n_ranks
         if n < 2:
             return builder.build()
+        refuse_beyond(request, MAX_RANKS["one"])
         ring = _fastest(request, find_rings(request.group, both_directions=False))
         say_ended(builder.notes, [ring.whole])
         at = ring.order.index(request.root)

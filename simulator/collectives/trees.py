@@ -9,7 +9,7 @@ from simulator.collectives.algorithms import binary_tree as schedules
 from simulator.collectives.chunks import pipeline_chunk_count
 from simulator.collectives.embedding import embed_order
 from simulator.collectives.lower import lower
-from simulator.collectives.request import Request, Unsuitable
+from simulator.collectives.request import MAX_RANKS, Request, Unsuitable, refuse_beyond
 from simulator.collectives.schedule import Schedule
 from simulator.plan.plan import Plan, PlanBuilder
 
@@ -36,6 +36,7 @@ class TreeStrategy:
         n = request.n_ranks
         if n < 2:
             return builder.build()
+        refuse_beyond(request, MAX_RANKS["many"])
         if request.collective not in ("all-reduce", "broadcast", "reduce"):
             raise Unsuitable(f"a tree carries whole buffers, which is no way to do {request.collective}; ring does it")
 

@@ -1,0 +1,307 @@
+"""What once hung, filled the memory or ended in an internal error is answered, or refused in a few lines."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from simulator.collectives.communicator import Communicator
+from simulator.collectives.registry import find_strategy
+from simulator.collectives.request import MAX_RANKS, Request, Unsuitable
+from simulator.console.files import OutputFile
+from simulator.errors import FAULTS_SHOWN, InputError, escaped, nearest
+from simulator.network.machine import compile_machine
+from simulator.topology.load import load_topology, topology_from_text
+from tests.calls import at_most_calls
+from tests.hostile import ESCAPES, MESHES, REFUSED
+from validate.compare.folder import read_folder
+from validate.importing.aiconfigurator import Source, release
+from validate.importing.package import Package
+from validate.importing.tables import latency_s
+from validate.machine.measure.lock import alone_in
+from validate.tables.csv_text import read_records
+
+_CALLS = 3_000_000  # of functions: a second
+
+
+# -- topologies ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_faults_cost_as_much_as_the_file_is_long(name: str) -> None:
+    text, line = REFUSED[name]
+    with at_most_calls(_CALLS), pytest.raises(InputError) as caught:
+        topology_from_text(text)
+    lines = str(caught.value).splitlines()
+    assert lines[0].startswith(f"<text>:{line}")
+    assert len(lines) <= FAULTS_SHOWN + 1
+    assert all(len(found) <= 600 for found in lines)
+
+
+def test_the_first_faults_are_told_and_the_others_counted() -> None:
+    text, _ = REFUSED["links to devices that are not there"]
+    with pytest.raises(InputError) as caught:
+        topology_from_text(text)
+    lines = str(caught.value).splitlines()
+    assert [line.split(":")[1] for line in lines[:-1]] == [str(6 + i // 2) for i in range(FAULTS_SHOWN)]
+    assert lines[-1] == f"and {2 * 1_000 - FAULTS_SHOWN} more"
+
+
+def test_near_names_are_found_among_many() -> None:
+    names = [f"gpu{i}" for i in range(60_000)]
+    with at_most_calls(200_000):
+        assert nearest("gpx17", names) == "did you mean 'gpu17'?"
+        assert nearest("gp17", names) == "did you mean 'gpu17'?"
+        assert nearest("GPU59999", names) == "did you mean 'gpu59999'?"
+        assert nearest("zzz", names).startswith("allowed: gpu0, gpu1, ")
+
+
+# -- searches ------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["ring", "bidirectional-ring", "nccl"])
+@pytest.mark.parametrize("name", MESHES)
+def test_a_search_has_a_budget_and_says_where_it_ended_there(name: str, strategy: str) -> None:
+    machine = compile_machine(topology_from_text(MESHES[name]))
+    request = Request(Communicator(machine, machine.gpus), "all-reduce", 1e8)
+    with at_most_calls(_CALLS):
+        plan = find_strategy(strategy).plan(request)
+    assert plan.tasks
+    if name.startswith("two"):
+        assert any("ended at its budget of steps" in note for note in plan.notes)
+        if strategy == "ring":  # over NVLink, through a neighbour where there is no link, and not over PCIe
+            assert max(plan.facts["ring_count"], 1) == 1
+            kinds = {link.kind for a in plan.tasks for link in _links(machine, a)}
+            assert kinds <= {"nvlink"}
+
+
+def _links(machine: object, activity: object) -> list[object]:
+    parts = getattr(activity, "parts", ())
+    found = [index for part in parts for index, _ in getattr(getattr(part, "route", None), "links", ())]
+    return [machine.links[index] for index in found]  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
+def test_all_rings_of_16_gpus_that_are_all_linked_are_found_though_not_all_can_be_listed() -> None:
+    """A complete graph of 16 has 7 disjoint Hamiltonian cycles (Walecki)."""
+    machine = compile_machine(topology_from_text(MESHES["all of 16 with all"]))
+    plan = find_strategy("ring").plan(Request(Communicator(machine, machine.gpus), "all-reduce", 1e8))
+    assert plan.facts["ring_count"] == 7
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        *("gpu0", "cpu", "sharded", "naive-ring", "ring", "single-ring", "bidirectional-ring", "multi-ring", "tree"),
+        *("double-tree", "halving-doubling", "parameter-server"),
+    ],
+)
+def test_too_many_ranks_are_refused_at_once_with_the_limit(strategy: str) -> None:
+    machine = compile_machine(load_topology("dgx-h100", n_nodes=4096))
+    request = Request(Communicator(machine, machine.gpus), "all-reduce", 1e8)
+    with at_most_calls(1_000_000), pytest.raises(Unsuitable, match=r"up to [\d,]+"):
+        find_strategy(strategy).plan(request)
+    assert max(MAX_RANKS.values()) < 32_768
+
+
+# -- terminals -----------------------------------------------------------------------------
+
+
+def test_what_a_terminal_would_obey_is_shown_escaped() -> None:
+    assert escaped("a\0b\x1b[31m\u202e\tµ × é\n") == "a\\x00b\\x1b[31m\\u202e\tµ × é\n"
+    done = _command("simulator", ["--topology", "-", "--strategy", "ring"], ESCAPES)
+    assert done.returncode == 0, done.stderr
+    assert "a\\x00b\\x1b[31mRED\\x1b]0;title\\x07\\u202e" in done.stdout
+    for stream in (done.stdout, done.stderr):
+        assert all(c.isprintable() or c == "\n" for c in stream)
+
+
+def _command(program: str, arguments: list[str], text: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", program, *arguments],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+# -- tables --------------------------------------------------------------------------------
+
+_COLUMNS = b"machine,n_gpus,collective,bytes,time_s\n"
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (_COLUMNS + b"\n" * 2_000_000, "has more than 1,000,000 lines; score it in parts"),
+        (_COLUMNS + b"a," * 2_000_000, "2:1: the row has more than 5,000 fields"),
+        (_COLUMNS + b"a" * 20_000_000, "2:1: a cell has more than 1,000,000 characters"),
+        (_COLUMNS + b'"' + b"a" * 20_000_000 + b'"', "2:1: a cell has more than 1,000,000 characters"),
+        (_COLUMNS + b'x,"' + b"a\n" * 900_000 + b'"', "2:3: a cell has more than 1,000,000 characters"),
+        (_COLUMNS + b"a,8,all_reduce,1,1\n" * 150_000, "100002:1: has more than 100,000 rows; score it in parts"),
+        (b"x" * 70_000_000, "is larger than 64 MB; score it in parts"),
+    ],
+    ids=["lines", "fields", "cell", "quoted", "many lines in a cell", "rows", "bytes"],
+)
+def test_what_is_too_large_for_a_table_is_refused_early(raw: bytes, words: str) -> None:
+    with at_most_calls(3_000_000), pytest.raises(InputError, match=rf"^t\.csv:? ?{words}$|^t\.csv:{words}$"):
+        read_records(raw, "t.csv")
+
+
+def test_plain_digits_alone_are_numbers_of_an_import() -> None:
+    assert latency_s("1.5") == pytest.approx(1.5e-3)
+    assert latency_s("1e3") == pytest.approx(1.0)
+    for text in ("1_000", "\u0661\u0662", "0x10", "inf", "nan", "-1", "", "1e999", "1" * 100):
+        assert latency_s(text) is None
+
+
+# -- packages and folders ------------------------------------------------------------------
+
+_FILE = "aiconfigurator/systems/data/h100_sxm/vllm/1.0/gemm_perf.txt"
+
+
+def _wheel(path: Path, files: dict[str, str]) -> str:
+    with zipfile.ZipFile(path, "w") as wheel:
+        for name, text in files.items():
+            wheel.writestr(name, text)
+    return str(path)
+
+
+def test_a_wheel_with_a_folder_in_place_of_a_file_holds_none(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"holds no file"):
+        Package(_wheel(tmp_path / "a.whl", {f"{_FILE}/": ""}), ("aiconfigurator/systems/data",), "*/*/*/*_perf.txt")
+
+
+def test_a_wheel_of_another_format_is_one_line(tmp_path: Path) -> None:
+    path = Path(_wheel(tmp_path / "a.whl", {_FILE: "m,n,k\n1,2,3\n"}))
+    raw = bytearray(path.read_bytes())
+    directory = raw.find(b"PK\x01\x02")
+    raw[directory + 6] = 153  # the version that is needed to read it
+    path.write_bytes(raw)
+    with pytest.raises(InputError, match=r"cannot be read: zip file version 15\.3$"):
+        Source(str(path))
+
+
+def test_a_version_of_5000_digits_is_no_version(tmp_path: Path) -> None:
+    assert release("9" * 5_000) == ((), (0, 0), (0, 0))
+    assert release("1.2rc5") < release("1.2") < release("1.2.post1")
+
+
+def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    source = Source(_wheel(tmp_path / "a.whl", {_FILE: "m,n,m\n1,2,3\n"}))
+    [table] = source.tables("gemm")
+    with pytest.raises(InputError, match=r"the column 'm' is there twice$"):
+        list(source.rows(table, ("m",)))
+
+
+def test_a_device_without_an_end_is_no_package() -> None:
+    with pytest.raises(InputError, match=r"^/dev/zero: is no file; a wheel or an unpacked folder is needed$"):
+        Package("/dev/zero", ("",), "*")
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [("[" * 100_000, "is no JSON: nested too deep"), ('{"a": 1', "is no JSON"), ("[1]", "is no record of a run")],
+)
+def test_a_damaged_record_is_one_line(record: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(record)
+    (tmp_path / "ops.csv").write_text("device,op,time_s\nt4,linear,1e-3\n")
+    with pytest.raises(InputError, match=rf"^.*run\.json: {words}[^\n]*$"):
+        read_folder(str(tmp_path))
+
+
+def test_figures_of_a_record_that_no_machine_has_are_none(tmp_path: Path) -> None:
+    figures = {"a": 10**400, "b": float("nan"), "c": [float("inf"), 3], "d": True}
+    (tmp_path / "run.json").write_text(json.dumps(figures))
+    (tmp_path / "ops.csv").write_text("device,op,time_s\nt4,linear,1e-3\n")
+    assert read_folder(str(tmp_path)).record == {"a": None, "b": None, "c": [None, 3], "d": True}
+
+
+# -- files and runs ------------------------------------------------------------------------
+
+
+def test_a_name_too_long_for_a_file_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^--trace .{1,150}: cannot be written: File name too long$"):
+        OutputFile("--trace", str(tmp_path / ("x" * 300)))
+
+
+def test_what_a_killed_process_left_beside_a_file_is_removed(tmp_path: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    target = tmp_path / "trace.json"
+    with OutputFile("--trace", str(target)):
+        [own] = tmp_path.iterdir()
+        left = own.with_name(own.name.replace(str(os.getpid()), ended.stdout.decode().strip()))
+        left.write_text("half")
+        with OutputFile("--trace", str(target)) as second:  # what a living process writes stays
+            assert not left.exists()
+            assert own.exists()
+            second.write(b"whole")
+    assert [p.name for p in tmp_path.iterdir()] == ["trace.json"]
+    assert target.read_bytes() == b"whole"
+
+
+def test_a_folder_is_measured_into_by_one_run_at_a_time(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from validate.machine.measure.lock import alone_in\n"
+        f"with alone_in(Path({str(tmp_path)!r})):\n    print('held', flush=True); time.sleep(100)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        words = rf"another run measures into it \(process {other.pid}\); wait"
+        with pytest.raises(ValueError, match=words), alone_in(tmp_path):
+            pass
+        other.kill()
+    assert (tmp_path / ".lock").exists()  # left behind, and taken over
+    with alone_in(tmp_path):
+        assert (tmp_path / ".lock").read_text() == str(os.getpid())
+    assert not list(tmp_path.iterdir())
+
+
+# -- the files that were reported ----------------------------------------------------------
+
+_REPORTED = Path(__file__).resolve().parents[3] / "shared" / "repro"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(p.name for p in _REPORTED.glob("*")) or ["none"])
+def test_reported_files_are_answered_or_refused_within_bounds(name: str, tmp_path: Path) -> None:
+    path = _REPORTED / name
+    if not path.exists():
+        pytest.skip(f"no reported files at {_REPORTED}")
+    command = ["simulator", "--topology", str(path), "--strategy", "ring,nccl"]
+    if name.startswith("net-"):
+        command = ["simulator", "--topology", "p3.16xlarge", "--workload", str(path)]
+    elif path.is_dir():
+        command = ["validate", "compare", str(path)]
+    elif path.suffix == ".whl":
+        command = ["validate", "import", "aiconfigurator", str(path), "--out", str(tmp_path)]
+    elif path.suffix == ".csv":
+        command = ["validate", "score", str(path), "--topology", str(path.with_suffix(".yaml"))]
+    code = (
+        "import resource, runpy, sys\n"
+        "def said(*_):\n"
+        "    used = resource.getrusage(resource.RUSAGE_SELF)\n"
+        "    print(f'used {used.ru_utime:.2f} {used.ru_maxrss}', file=sys.stderr)\n"
+        "import atexit; atexit.register(said)\n"
+        "sys.argv = sys.argv[1:]; runpy.run_module(sys.argv[0], run_name='__main__')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *command], capture_output=True, text=True, check=False, timeout=120
+    )
+    *said, used = done.stderr.splitlines()
+    assert done.returncode in (0, 2), done.stderr[-500:]
+    assert all(c.isprintable() or c == "\n" for c in done.stdout + done.stderr)
+    assert all(len(line) < 700 for line in said)
+    _, seconds, kilobytes = used.split()
+    assert float(seconds) < 5  # 2 s on a machine that does nothing else
+    assert int(kilobytes) < 300 * 1024
