@@ -1,0 +1,1 @@
+"""Random inputs for the commands: nothing may hang, end in an internal error, or print what a terminal obeys."""

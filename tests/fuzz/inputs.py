@@ -1,0 +1,164 @@
+"""Files and command lines that are almost right: made from good ones by what people and damage do to them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tests.hostile import ESCAPES, MESHES, REFUSED
+
+__all__ = ["KINDS", "command"]
+
+_ROOT = Path(__file__).resolve().parents[2]
+_TOPOLOGIES = ("p3.16xlarge", "dgx-h100", "4gpu-pcie", "dgx-a100-x4-hdr", "gb200-nvl72")
+_NETWORK = """\
+schema_version: 1
+name: n
+input: {features: 64}
+layers:
+  - {kind: linear, outputs: 128}
+  - {kind: relu}
+  - name: blocks
+    repeat: 3
+    layers:
+      - {kind: linear, outputs: 128}
+      - {kind: add, inputs: [previous, input]}
+  - {kind: linear, outputs: 10}
+"""
+_TABLE = """\
+machine,n_gpus,collective,bytes,time_s,software,trust,note
+p3.16xlarge,8,all_reduce,1048576,0.0002,nccl 2.18,A,
+dgx-h100,8,all_gather,8388608,0.0003,,B,"a, b"
+p3.16xlarge,4,broadcast,1024,0.00002,,A,x
+"""
+_RECORD = '{"schema_version": 1, "finished": true, "machine": "m", "environment": {"device": "t4"}, "left": []}'
+_OPS = "device,op,dtype,m,n,k,time_s\nt4,linear,fp32,512,512,512,1e-4\nt4,linear,fp16,64,64,64,1e-5\n"
+_WORDS = (
+    *("0", "-1", "1", "4096", "1e308", "1e-320", ".inf", ".nan", "inf", "nan", "0x10", "1:30", "1_000", "\u0661"),
+    *("null", "true", "~", "''", '"\\0"', '"\\e[31m"', "\u202e", "[]", "{}", "&a", "*a", "!!binary aGk=", "gpu[0-7]"),
+    *(
+        "gpu[0-65535]",
+        "gpu0",
+        "NV18",
+        "NV999",
+        "SYS",
+        "X",
+        "1 GB/s",
+        "5e-324 B/s",
+        "1e18 B/s",
+        "1 bit/s",
+        "0 s",
+        "1e9 s",
+    ),
+    *("---", "#", ":", "- ", "\t", "9" * 50, "x" * 300, "../p3.16xlarge", "/dev/null", "p3.16xlarge", "dgx-h100"),
+)
+_OPTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("--topology", (*_TOPOLOGIES, "t4", "2 x xeon-gold-6230", "p3.16xlarge,dgx-h100", "/dev/null", "-")),
+    ("--strategy", ("ring", "nccl", "tree", "all", "sharded,ring", "gpu0", "gloo", "parameter-server", "hierarchical")),
+    ("--workload", ("resnet50", "bytes:1MB", "sweep:8B-8MB:64", "launch:stream", "copy:h2d,1MB", "op:linear,rows=8")),
+    ("--gpus", ("1", "2", "0-3", "3,1,0", "7", "99", "0,0")),
+    ("--nodes", ("1", "2", "16", "16384", "99999", "x")),
+    ("--fabric", ("infiniband-edr", "ethernet-10g", "pcie3-x16")),
+    ("--batch", ("1", "16", "0", "1e3", "9999999999")),
+    ("--collective", ("all-reduce", "broadcast", "all-to-all", "send-recv", "reduce")),
+    ("--root", ("0", "3", "-1", "99")),
+    ("--parallel", ("dp", "fsdp", "tp=2", "tp=8,pp=2", "loop", "dataparallel", "pp=0")),
+    ("--precision", ("fp16", "bf16", "amp-fp16", "fp8", "x")),
+    ("--slow-link", ("gpu0-gpu1:0.5x", "gpu0-gpu1:0x", "a-b:infx")),
+    ("--json", ()),
+    ("--no-fold", ()),
+    ("--nccl", ("2.18", "9.9", "x")),
+)
+
+
+def mutated(text: str, rng: random.Random) -> bytes:
+    """Return *text* after one to six changes: words replaced, lines lost, doubled and moved, bytes damaged."""
+    raw = text
+    for _ in range(rng.randint(1, 6)):
+        lines = raw.split("\n")
+        at = rng.randrange(len(lines))
+        match rng.randrange(7):
+            case 0:
+                words = lines[at].split(" ")
+                words[rng.randrange(len(words))] = rng.choice(_WORDS)
+                lines[at] = " ".join(words)
+            case 1:
+                del lines[at]
+            case 2:
+                lines.insert(at, lines[rng.randrange(len(lines))])
+            case 3:
+                lines[at] = lines[at][: rng.randint(0, len(lines[at]))]
+            case 4:
+                place = rng.randint(0, len(lines[at]))
+                lines[at] = lines[at][:place] + rng.choice(_WORDS) + lines[at][place:]
+            case 5:
+                lines[at] = " " * rng.randint(0, 3) + lines[at].lstrip()
+            case 6:
+                lines[at] = lines[at] * rng.choice((2, 3, 50))
+        raw = "\n".join(lines) or " "
+    found = bytearray(raw.encode("utf-8", "replace"))
+    if found and rng.random() < 0.1:
+        found[rng.randrange(len(found))] = rng.randrange(256)
+    return bytes(found)
+
+
+def _topology(rng: random.Random, folder: Path) -> list[str]:
+    base = rng.random()
+    if base < 0.6:
+        text = (_ROOT / "topologies" / f"{rng.choice(_TOPOLOGIES)}.yaml").read_text(encoding="utf-8")
+    else:
+        short = [t for t in (*MESHES.values(), *(text for text, _ in REFUSED.values()), ESCAPES) if len(t) < 20_000]
+        text = rng.choice(short)
+    path = folder / "t.yaml"
+    path.write_bytes(mutated(text, rng))
+    return [
+        "simulator",
+        "--topology",
+        str(path),
+        "--strategy",
+        rng.choice(("ring", "nccl", "tree", "halving-doubling")),
+    ]
+
+
+def _network(rng: random.Random, folder: Path) -> list[str]:
+    path = folder / "n.yaml"
+    path.write_bytes(mutated(_NETWORK, rng))
+    return ["simulator", "--topology", "t4", "--workload", str(path), "--batch", rng.choice(("1", "8"))]
+
+
+def _table(rng: random.Random, folder: Path) -> list[str]:
+    path = folder / "t.csv"
+    path.write_bytes(mutated(_TABLE, rng))
+    return ["validate", "score", str(path), *rng.choice(([], ["--json"], ["--by", "machine"]))]
+
+
+def _folder(rng: random.Random, folder: Path) -> list[str]:
+    (folder / "run").mkdir(exist_ok=True)
+    (folder / "run" / "run.json").write_bytes(mutated(_RECORD.replace(", ", ",\n"), rng))
+    (folder / "run" / "ops.csv").write_bytes(mutated(_OPS, rng) if rng.random() < 0.5 else _OPS.encode())
+    return ["validate", "compare", str(folder / "run")]
+
+
+def _options(rng: random.Random, folder: Path) -> list[str]:
+    words = ["simulator"]
+    for name, values in rng.sample(_OPTIONS, rng.randint(1, 5)):
+        words.append(name)
+        if values:
+            words.append(rng.choice(values) if rng.random() < 0.8 else rng.choice(_WORDS).replace("\0", ""))
+    return words
+
+
+KINDS: dict[str, Callable[[random.Random, Path], list[str]]] = {
+    "topology": _topology,
+    "network": _network,
+    "table": _table,
+    "folder": _folder,
+    "options": _options,
+}
+
+
+def command(seed: int, folder: Path, kinds: Sequence[str] = tuple(KINDS)) -> list[str]:
+    """Return the program and the arguments that *seed* stands for; its files are written into *folder*."""
+    rng = random.Random(seed)
+    return KINDS[kinds[seed % len(kinds)]](rng, folder)

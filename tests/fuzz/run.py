@@ -1,0 +1,143 @@
+"""Run commands on random inputs for as long as is asked: ``python -m tests.fuzz.run --minutes 60``.
+
+Each input follows from a number, so that ``--seed`` and ``--count`` run it again.  Commands run one by one in a
+process that is replaced where one hangs (10 s of its CPU) or takes more than 1 GiB.  What fails, with its files, is
+copied to ``tests/fuzz/crashes/<kind>-<seed>``; ``tests/fuzz/test_fuzz.py`` runs all that lies there again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import multiprocessing
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import FrameType
+
+from tests.fuzz.inputs import KINDS, command
+
+__all__ = ["CRASHES", "fault_of"]
+
+CRASHES = Path(__file__).parent / "crashes"
+LIMIT_S = 10.0
+LIMIT_BYTES = 1 << 30
+
+
+class _TooLongError(BaseException):
+    """The command used up its seconds."""
+
+
+def _stop(_: int, __: FrameType | None) -> None:
+    raise _TooLongError
+
+
+def fault_of(words: list[str]) -> str:
+    """Return what is wrong with how the command *words* ends, empty where nothing is."""
+    from simulator.cli.app import app as simulate
+    from simulator.console.run import run_app
+    from validate.cli.app import app as validate
+
+    out, err = io.StringIO(), io.StringIO()
+    app = {"simulator": simulate, "validate": validate}[words[0]]
+    before = signal.signal(signal.SIGPROF, _stop)
+    signal.setitimer(signal.ITIMER_PROF, LIMIT_S)
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), _no_input():
+            status = run_app(app, words[0], words[1:])
+    except _TooLongError:
+        return f"took more than {LIMIT_S:g} s"
+    except BaseException as error:  # nothing may come out of a command
+        return f"raised {type(error).__name__}: {error}"
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+    said = out.getvalue() + err.getvalue()
+    if status not in (0, 2):
+        return f"ended with {status}: {err.getvalue()[-300:]}"
+    if status == 2 and not err.getvalue().strip():
+        return "ended with 2 and said nothing"
+    if status == 0 and not out.getvalue().strip():
+        return "ended with 0 and said nothing"
+    strange = sorted({c for c in said if not c.isprintable() and c not in "\n"})
+    if strange:
+        return f"printed {strange}"
+    longest = max((len(line) for line in err.getvalue().splitlines()), default=0)
+    return f"said a line of {longest} characters" if longest > 1_500 else ""
+
+
+@contextlib.contextmanager
+def _no_input():  # type: ignore[no-untyped-def]
+    before = sys.stdin
+    sys.stdin = io.TextIOWrapper(io.BytesIO(b""))
+    try:
+        yield
+    finally:
+        sys.stdin = before
+
+
+def _serve(pipe) -> None:  # type: ignore[no-untyped-def]
+    resource.setrlimit(resource.RLIMIT_DATA, (LIMIT_BYTES, LIMIT_BYTES))
+    while True:
+        pipe.send(fault_of(pipe.recv()))
+
+
+class _Runner:
+    def __init__(self) -> None:
+        self._context = multiprocessing.get_context("spawn")
+        self._process = None
+
+    def fault(self, words: list[str]) -> str:
+        if self._process is None or not self._process.is_alive():
+            self._pipe, theirs = self._context.Pipe()
+            self._process = self._context.Process(target=_serve, args=(theirs,), daemon=True)
+            self._process.start()
+            theirs.close()
+        self._pipe.send(words)
+        try:
+            if self._pipe.poll(60 * LIMIT_S):
+                return self._pipe.recv()
+            found = "hangs"
+        except EOFError:
+            found = "ended the process"
+        self._process.kill()
+        self._process.join()
+        return found
+
+
+def main() -> int:
+    """Run what the command line asks for; 1 where something failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.run", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--count", type=int, default=1 << 62, help="of inputs, at most")
+    parser.add_argument("--seed", type=int, default=0, help="the first")
+    parser.add_argument("--only", choices=list(KINDS), action="append", help="this kind of inputs; repeatable")
+    given = parser.parse_args()
+    kinds = given.only or list(KINDS)
+    runner, began_s, n_failed, n = _Runner(), time.monotonic(), 0, 0
+    while n < given.count and time.monotonic() - began_s < 60 * given.minutes:
+        seed = given.seed + n
+        n += 1
+        with tempfile.TemporaryDirectory() as folder:
+            words = command(seed, Path(folder), kinds)
+            fault = runner.fault(words)
+            if not fault:
+                continue
+            n_failed += 1
+            kept = CRASHES / f"{kinds[seed % len(kinds)]}-{seed}"
+            shutil.copytree(folder, kept, dirs_exist_ok=True)
+            words = [word.replace(folder, "{folder}") for word in words]
+            (kept / "command.json").write_text(json.dumps({"words": words, "fault": fault[:500]}, indent=1) + "\n")
+            print(f"{kept.name}: {fault[:300]}", flush=True)  # noqa: T201  what the command is for
+    print(f"{n} inputs, {n_failed} failed, {time.monotonic() - began_s:.0f} s")  # noqa: T201  likewise
+    return int(n_failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,28 @@
+"""A short run of the fuzzer with a fixed seed, and all that it ever found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.inputs import KINDS, command
+from tests.fuzz.run import CRASHES, fault_of
+
+pytestmark = pytest.mark.slow
+_FOUND = sorted(path.parent for path in CRASHES.glob("*/command.json"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_inputs_are_answered_or_refused(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for seed in range(25):
+        words = command(seed, tmp_path, [kind])
+        assert not fault_of(words), (seed, words)
+
+
+@pytest.mark.parametrize("folder", _FOUND, ids=[path.name for path in _FOUND])
+def test_what_was_found_once_is_mended(folder: Path) -> None:
+    words = json.loads((folder / "command.json").read_text(encoding="utf-8"))["words"]
+    assert not fault_of([word.replace("{folder}", str(folder)) for word in words])
