@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simulator.collectives.communicator import Communicator
+from simulator.collectives.search.budget import Budget
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
 from simulator.workload.collective import Collective
@@ -14,6 +15,7 @@ __all__ = ["ALPHA_S", "alpha_beta_ring_s"]
 # One message between two GPUs, launch and all: a round number that is fitted to nothing.
 ALPHA_S = 2e-6
 _MAX_SEARCHED = 16  # GPUs of a node among which the best ring is searched
+_MAX_STEPS = 5_000  # in which one is tried out
 
 
 def alpha_beta_ring_s(group: Communicator, collective: Collective, size_bytes: float) -> float:
@@ -68,8 +70,7 @@ def _widest(machine: Machine, router: Router, gpus: Sequence[int], *, closed: bo
     levels = sorted({value for row in rate for value in row if value > 0}, reverse=True)
     for level in levels:
         near = [[j for j in range(n) if rate[i][j] >= level] for i in range(n)]
-        starts = [0] if closed else range(n)
-        if _connected(near) and any(_joins(near, [start], closed=closed) for start in starts):
+        if _connected(near) and _spans(near, closed=closed):
             return level
     return levels[-1]
 
@@ -85,13 +86,38 @@ def _connected(near: list[list[int]]) -> bool:
     return len(seen) == len(near)
 
 
-def _joins(near: list[list[int]], path: list[int], *, closed: bool) -> bool:
+def _spans(near: list[list[int]], *, closed: bool) -> bool:
+    """Whether a path (a cycle where *closed*) goes through all of the nodes: tried out first, then worked out."""
+    budget = Budget(_MAX_STEPS)
+    starts = [0] if closed else range(len(near))
+    if any(_joins(near, [start], budget, closed=closed) for start in starts):
+        return True
+    return budget.ended and _worked_out(near, closed=closed)
+
+
+def _joins(near: list[list[int]], path: list[int], budget: Budget, *, closed: bool) -> bool:
     if len(path) == len(near):
         return not closed or path[0] in near[path[-1]]
     for following in near[path[-1]]:
-        if following not in path:
+        if following not in path and budget.spend():
             path.append(following)
-            if _joins(near, path, closed=closed):
+            if _joins(near, path, budget, closed=closed):
                 return True
             path.pop()
     return False
+
+
+def _worked_out(near: list[list[int]], *, closed: bool) -> bool:
+    """Answer by dynamic programming over sets of nodes, in 2^n n steps (Held and Karp, 1962, section 2)."""
+    n = len(near)
+    into = [sum(1 << j for j in range(n) if i in near[j]) for i in range(n)]  # from where each node is reached
+    ends = [0] * (1 << n)  # by the set of nodes of a path: where it may end
+    for i in [0] if closed else range(n):
+        ends[1 << i] = 1 << i
+    for visited in range(1, 1 << n):
+        if not ends[visited]:
+            continue
+        for i in range(n):
+            if not visited >> i & 1 and ends[visited] & into[i]:
+                ends[visited | 1 << i] |= 1 << i
+    return bool(ends[-1] & (into[0] if closed else -1))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from simulator.collectives.alpha_beta import ALPHA_S, alpha_beta_ring_s
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.registry import find_strategy
 from simulator.collectives.request import MAX_RANKS, Request, Unsuitable
@@ -86,6 +87,19 @@ def _links(machine: object, activity: object) -> list[object]:
     parts = getattr(activity, "parts", ())
     found = [index for part in parts for index, _ in getattr(getattr(part, "route", None), "links", ())]
     return [machine.links[index] for index in found]  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MESHES)
+def test_the_ring_on_paper_is_found_in_bounded_steps(name: str) -> None:
+    """At 20 GB/s a link where a cycle goes over NVLink alone, at 1 GB/s where PCIe must help."""
+    machine = compile_machine(topology_from_text(MESHES[name]))
+    group = Communicator(machine, machine.gpus)
+    with at_most_calls(_CALLS):
+        time_s = alpha_beta_ring_s(group, "broadcast", 1e9)
+    n = len(machine.gpus)
+    rate_Bps = 1e9 if not name.startswith("all") else 40e9 if name.endswith("twice") else 20e9
+    assert time_s == pytest.approx((n - 1) * ALPHA_S + 1e9 / rate_Bps)
 
 
 @pytest.mark.slow

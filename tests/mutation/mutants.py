@@ -1,0 +1,113 @@
+"""Small changes to a module, each of which is wrong in most places: the next number, the other comparison, ..."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+__all__ = ["Mutant", "mutants", "mutated"]
+
+_COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+}
+_COMPUTED: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.Mult,
+    ast.BitOr: ast.BitAnd,
+    ast.Pow: ast.Mult,
+}
+_CALLED = {"min": "max", "max": "min", "any": "all", "all": "any", "sorted": "list"}
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """The change number ``index`` of a module, in line ``line``: ``what`` became what."""
+
+    index: int
+    line: int
+    what: str
+
+
+def _places(tree: ast.Module) -> Iterator[tuple[ast.AST, int]]:
+    """Yield each node that can be changed, and which of its operators; annotations and docstrings aside."""
+    skipped: set[int] = set()
+    for node in ast.walk(tree):
+        for name in ("annotation", "returns"):
+            note = getattr(node, name, None)
+            if isinstance(note, ast.AST):
+                skipped.update(id(inner) for inner in ast.walk(note))
+        if isinstance(node, ast.Raise) or (isinstance(node, ast.Assign) and ast.unparse(node).startswith("__all__")):
+            skipped.update(id(inner) for inner in ast.walk(node))
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.Compare):
+            yield from ((node, i) for i, op in enumerate(node.ops) if type(op) in _COMPARED)
+        elif (
+            (isinstance(node, ast.BinOp | ast.AugAssign) and type(node.op) in _COMPUTED)
+            or isinstance(node, ast.BoolOp | ast.Continue | ast.Break)
+            or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub))
+            or (isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float))
+            or (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CALLED)
+        ):
+            yield node, 0
+
+
+def mutants(source: str) -> list[Mutant]:
+    """Return all changes of the module *source*, in the order of its lines."""
+    found = [
+        (getattr(node, "lineno", 0), i, ast.unparse(node)) for i, (node, _) in enumerate(_places(ast.parse(source)))
+    ]
+    return [Mutant(i, line, what.splitlines()[0][:80]) for line, i, what in sorted(found)]
+
+
+def mutated(source: str, index: int) -> ast.Module:
+    """Return the module *source* with its change number *index*."""
+    tree = ast.parse(source)
+    node, which = list(_places(tree))[index]
+    changed = _changed(node, which)
+
+    class _Replace(ast.NodeTransformer):
+        def visit(self, found: ast.AST) -> ast.AST:
+            return ast.copy_location(changed, found) if found is node else self.generic_visit(found)
+
+    return ast.fix_missing_locations(_Replace().visit(tree))
+
+
+def _changed(node: ast.AST, which: int) -> ast.AST:
+    new = copy.deepcopy(node)
+    match new:
+        case ast.Compare():
+            new.ops[which] = _COMPARED[type(new.ops[which])]()
+        case ast.BinOp() | ast.AugAssign():
+            new.op = _COMPUTED[type(new.op)]()
+        case ast.BoolOp():
+            new.op = ast.Or() if isinstance(new.op, ast.And) else ast.And()
+        case ast.UnaryOp():
+            return new.operand
+        case ast.Continue():
+            return ast.Break()
+        case ast.Break():
+            return ast.Continue()
+        case ast.Constant(value=bool()):
+            new.value = not new.value
+        case ast.Constant():
+            new.value = new.value + 1
+        case ast.Call(func=ast.Name()):
+            new.func.id = _CALLED[new.func.id]  # type: ignore[attr-defined]
+    return new
