@@ -1,7 +1,7 @@
 """Break modules in one place at a time, and see whether their tests fail: ``python -m tests.mutation.run units``.
 
 Without a name all modules are broken, in all places; ``--sample 40`` takes so many of each, evenly over its lines, the
-same each time.  What survives is listed with its line; what is known and why it may survive: ``docs/mutation.md``.
+same each time.  What survives is listed with its line.
 """
 
 from __future__ import annotations
