@@ -83,9 +83,7 @@ def _searched(group: Communicator) -> CommGraph:
     )
 
 
-def _found(
-    group: Communicator, nodes: Sequence[Node], gpus: tuple[int, ...], lowest: int, *, several: bool
-) -> Found:
+def _found(group: Communicator, nodes: Sequence[Node], gpus: tuple[int, ...], lowest: int, *, several: bool) -> Found:
     """Return what is found where *gpus* of the host with *nodes* take part; searched once for all groups."""
     once, host = group.router.once, nodes[0].host
 

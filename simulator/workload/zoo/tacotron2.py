@@ -29,9 +29,7 @@ def tacotron2(b: NetworkBuilder, batch: int, characters: int, frames: int) -> tu
         heard = b.dropout(heard, f"prenet.{i}.dropout")
     decoder = _Decoder(b, batch, memory, keys)
     outputs, ends = zip(*(decoder.frame(heard, i) for i in range(frames)), strict=True)
-    spectrum = b.add_layer(
-        "stack", Copy(batch * frames * _BANDS, transposed=True), outputs, (batch, _BANDS, 1, frames)
-    )
+    spectrum = b.add_layer("stack", Copy(batch * frames * _BANDS, transposed=True), outputs, (batch, _BANDS, 1, frames))
     last = b.add_layer("stack_ends", Copy(batch * frames), ends, (batch, frames))
     return b.add(_postnet(b, spectrum), spectrum, "residual"), last
 
