@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.questions.checkpoints import CheckpointQuestion
+from simulator.questions.input import InputQuestion
 from simulator.questions.layout import REPLICAS, Layout
 from simulator.questions.options import USUAL, StepOptions
 from simulator.questions.where import TODAY, Software, Where
@@ -65,6 +66,8 @@ class StepQuestion:
         A CPU with a server on it that is gone so long after the start of a step.
     checkpoints : CheckpointQuestion, optional
         Failures and checkpoints of a run of such steps.
+    input : InputQuestion, optional
+        Where the samples come from; otherwise each step finds them on its devices.
     """
 
     where: Where
@@ -90,6 +93,7 @@ class StepQuestion:
     helpers: tuple[str, ...] = ()
     lost: tuple[str, float] | None = None
     checkpoints: CheckpointQuestion | None = None
+    input: InputQuestion | None = None
     software: Software = TODAY
 
     @property

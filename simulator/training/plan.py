@@ -143,7 +143,7 @@ def crew_of(
         )
         for role in roles
     ]
-    return Crew(workers, exchanges)
+    return Crew(workers, exchanges, "tp" if question.layout.tp_overlap else "")
 
 
 def layer_exchanges(

@@ -12,8 +12,8 @@ from validate.tables.cells import NotScored, whole
 __all__ = ["COLUMNS", "spread"]
 
 COLUMNS = (
-    *("n_gpus", "n_nodes", "tp", "pp", "dp", "cp", "ep", "sp", "vp", "fsdp", "zero", "shards", "schedule"),
-    *("sync", "strategy"),
+    *("n_gpus", "n_nodes", "tp", "pp", "dp", "cp", "ep", "sp", "tp_overlap", "vp", "fsdp", "zero"),
+    *("shards", "schedule", "sync", "strategy"),
 )
 _MOST = 10**7
 _ALL_REDUCE = re.compile(r"ddp|horovod|nccl|replicated \(nccl\)", re.IGNORECASE)
@@ -57,6 +57,7 @@ def _layout(cell: Cell) -> Layout:
         ep=degrees["ep"],
         vp=degrees["vp"] if degrees["pp"] > 1 else 1,
         sp=cell("sp") == "1" and degrees["tp"] > 1,
+        tp_overlap=cell("tp_overlap") == "1" and cell("sp") == "1" and degrees["tp"] > 1,
         zero=zero,
         shards=_whole(cell, "shards") if zero else None,
         schedule=schedule if degrees["vp"] == 1 else "1f1b",

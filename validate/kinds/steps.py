@@ -31,7 +31,7 @@ _COLUMNS_ASKED = (
     *("machine", "n_nodes", "n_gpus", "framework", "software", "model", "phase", "dtype", "policy", "batch_per_gpu"),
     *("global_batch", "micro_batch", "grad_accum", "seq_len", "hidden", "heads", "layers", "vocab", "image"),
     *("recompute", "optimizer", "fused_optimizer", "loss", "attention", "predicted", "channels_last", "compiled"),
-    *("issue", "era", "unclear", "fsdp_prefetch", "overlap", "modules", "network", "lora"),
+    *("issue", "era", "unclear", "fsdp_prefetch", "overlap", "modules", "network", "lora", "dropout"),
     *(column for column in COLUMNS if column not in ("n_gpus", "n_nodes")),
 )
 _MAX_SIZE = 1e8
@@ -47,6 +47,7 @@ _SIZES = {  # of a network, by the name of the column
     "vocab": "vocabulary",
     "predicted": "predicted",
     "lora": "lora",
+    "dropout": "dropout",
 }
 _THREADS = re.compile(r"(?:^|; ?)cpu threads=([1-9][0-9]{0,3})(?:$| ?;)", re.IGNORECASE)
 _RATE = re.compile(r"([\w -]+)/s(/GPU)?")
