@@ -30,7 +30,8 @@ from validate.tables.table import tabulate
 NAMES = Names()
 COLUMNS = ["row_id", "machine", "n_gpus", "framework", "software", "model", "phase", "dtype", "batch_per_gpu",
            "global_batch", "micro_batch", "grad_accum", "seq_len", "hidden", "heads", "layers", "image", "recompute",
-           "schedule", "sync", "optimizer", "step_time_s", "throughput", "throughput_unit", "dataset", "trust"]  # fmt: skip
+           "schedule", "sync", "optimizer", "step_time_s", "throughput", "throughput_unit", "dataset",
+           "trust"]  # fmt: skip
 ROW = {"row_id": "a", "machine": "p3.2xlarge", "n_gpus": "1", "framework": "pytorch", "software": "torch2.1",
        "model": "alexnet", "phase": "train", "dtype": "fp32", "batch_per_gpu": "4", "step_time_s": "0.01",
        "dataset": "mine", "trust": "A"}  # fmt: skip

@@ -18,7 +18,7 @@ from validate.tables.statistics import percentile
 
 __all__ = ["Scaling", "scaling", "scaling_document", "scaling_lines"]
 
-_SAME = ("dataset", "framework", "software", "model", "data")
+_SAME = ("framework", "software", "model", "data")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +39,17 @@ class Scaling:
 
 def scaling(rows: Sequence[ScoredRow]) -> list[Scaling]:
     """Return by dataset how far predicted efficiencies are from measured ones; nothing where no two rows differ so."""
-    found: dict[Hashable, dict[int, list[tuple[float, float]]]] = {}
+    found: dict[tuple[str, Hashable], dict[int, list[tuple[float, float]]]] = {}
     for row in rows:
         question = row.asked.question if row.asked is not None else None
         if row.skipped or row.error is None or row.predicted_s is None or not isinstance(question, StepQuestion):
             continue
         times = row.predicted_s / (1.0 + row.error), row.predicted_s
-        key = (_without_count(question), *(row.labels.get(name, "") for name in _SAME))
+        same = _without_count(question), *(row.labels.get(name, "") for name in _SAME)
+        key = row.labels.get("dataset", ""), same
         found.setdefault(key, {}).setdefault(_gpus(question), []).append(times)
     pairs: dict[str, list[tuple[float, float]]] = {}
-    for (_, dataset, *_rest), by_count in found.items():  # type: ignore[misc]
+    for (dataset, _), by_count in found.items():
         fewest = min(by_count)
         first = [_median([times[i] for times in by_count[fewest]]) for i in (0, 1)]
         for count in sorted(by_count.keys() - {fewest}):
