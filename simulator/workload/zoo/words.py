@@ -49,8 +49,6 @@ _WORDS: tuple[tuple[str, str], ...] = (
     ("unet3d", "U-Net of volumes, MLPerf"),
     ("unet", "U-Net of images, NVIDIA's DeepLearningExamples"),
     (r"ssd-resnet(.+)", "SSD300 on ResNet-{0}, NVIDIA's DeepLearningExamples"),
-    (r"tacotron2", "Tacotron 2, speech from text (arXiv 1712.05884)"),
-    (r"transformer-xl-(.+)", "Transformer-XL {0} (arXiv 1901.02860)"),
     (r"internlm-(.+)", "InternLM {0}"),
     (r"qwen([\d.]*)-(.+)", "Qwen {0} {1}"),
     (r"mixtral-(.+)", "Mixtral {0}, experts"),
