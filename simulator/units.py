@@ -28,7 +28,9 @@ __all__ = [
     "format_bandwidth",
     "format_duration",
     "format_size",
+    "in_si",
     "parse_quantity",
+    "unit_names",
 ]
 
 _SI = {"": 0, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15}
@@ -70,6 +72,16 @@ _EXAMPLE = {
     "power": "300 W",
     "rate": "100 kIOP/s",
 }
+# What a file may say, in SI: far beyond what there is, and within what sums of floats keep apart.
+_RANGE = {
+    "bandwidth": ("1 bit/s", 0.125, "1000 PB/s", 1e18),
+    "size": ("0 B", 0.0, "1000 PB", 1e18),
+    "time": ("0 s", 0.0, "1e9 s", 1e9),
+    "flop rate": ("1 FLOP/s", 1.0, "1e6 PFLOP/s", 1e21),
+    "frequency": ("1 Hz", 1.0, "1 PHz", 1e15),
+    "power": ("1e-3 W", 1e-3, "1000 MW", 1e9),
+    "rate": ("1e-3 IOP/s", 1e-3, "1 PIOP/s", 1e15),
+}
 _LONGEST = 80  # characters; no quantity needs more, and a pattern must not be tried on a whole file
 _NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?"
 _PATTERN = re.compile(rf"\s*({_NUMBER})\s*(\S.*?)?\s*", re.ASCII | re.DOTALL)
@@ -107,6 +119,24 @@ def _unit_hint(unit: str, dimension: str) -> str:
     return nearest(unit, common) or f'write for example "{_EXAMPLE[dimension]}"'
 
 
+@lru_cache(maxsize=1)
+def unit_names() -> tuple[str, ...]:
+    """Return all units of all dimensions, longest first: none begins with one before it."""
+    return tuple(sorted({unit for table in _UNITS.values() for unit in table}, key=lambda unit: (-len(unit), unit)))
+
+
+@lru_cache(maxsize=4096)
+def in_si(number: str, unit: str) -> float:
+    """Return *number* of *unit*, whatever its dimension, in SI; no unit is in two.
+
+    Raises KeyError where there is no such unit.
+    """
+    scale = next((table[unit] for table in _UNITS.values() if unit in table), None)
+    if scale is None:
+        raise KeyError(unit)
+    return float(Decimal(number) * scale)
+
+
 def parse_quantity(value: object, dimension: str, *, minimum: float = 0.0, positive: bool = False) -> float:
     """Return *value* (text with a unit) in SI: bytes, seconds, B/s, FLOP/s, Hz, W or 1/s.
 
@@ -124,6 +154,9 @@ def parse_quantity(value: object, dimension: str, *, minimum: float = 0.0, posit
         raise ValueError(f"{dimension} must be more than zero; got {value!r}")
     if not minimum <= result < float("inf"):
         raise ValueError(f"{dimension} must be at least zero and finite; got {value!r}")
+    least, low, most, high = _RANGE[dimension]
+    if result and not low <= result <= high:
+        raise ValueError(f"{dimension} must be from {least} to {most}; got {value!r}")
     return result
 
 

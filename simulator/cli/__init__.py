@@ -12,7 +12,7 @@ _SEARCHES = ("best", "scale")
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run ``simulate`` with *arguments* and return the exit code; a first word says that a search is wanted."""
+    """Run ``simulate`` with *arguments* and return the exit code; a first word may ask for a search or a scenario."""
     from simulator.console.run import run_app
 
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -20,6 +20,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         from simulator.cli.search_app import app as searches
 
         return run_app(searches, "simulate", given)
+    if given and given[0] == "scenario":
+        from simulator.cli.scenario_app import app as scenarios
+
+        return run_app(scenarios, "simulate", given)
     from simulator.cli.app import app
 
     return run_app(app, "simulate", given)

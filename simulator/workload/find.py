@@ -127,4 +127,4 @@ def _from_entry(
     try:
         return build_entry(text, entry, batch=batch, training=training, loss=loss, **sizes)
     except InputError as error:
-        raise InputError([replace(fault, message=f"--workload: {fault.message}") for fault in error.faults]) from None
+        raise error.changed(lambda fault: replace(fault, message=f"--workload: {fault.message}")) from None

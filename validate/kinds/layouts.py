@@ -27,6 +27,7 @@ COLUMNS = (
     "shards",
     "schedule",
     "sync",
+    "strategy",
 )
 _MOST = 10**7
 _ALL_REDUCE = re.compile(r"ddp|horovod|nccl|replicated \(nccl\)", re.IGNORECASE)
@@ -35,7 +36,7 @@ _ALL_REDUCE = re.compile(r"ddp|horovod|nccl|replicated \(nccl\)", re.IGNORECASE)
 def spread(cell: Cell) -> tuple[int, int, Layout]:
     """Return over how many GPUs of how many nodes a row's step is spread, and how; one where a CPU computes it.
 
-    Raises NotScored where degrees do not multiply to the GPUs, gradients go through a server, or the row does not say.
+    Raises NotScored where degrees do not multiply to the GPUs, or the row does not say how gradients are exchanged.
     """
     if cell("n_gpus") == "0":
         return 1, 1, REPLICAS
@@ -45,9 +46,10 @@ def spread(cell: Cell) -> tuple[int, int, Layout]:
     if ranks % nodes:
         raise NotScored("n_gpus is no multiple of n_nodes")
     layout = _layout(cell)
-    if not layout.divides_network and not layout.zero and not _ALL_REDUCE.match(cell("sync")):
+    named = layout.divides_network or layout.zero or cell("strategy")
+    if not named and not _ALL_REDUCE.match(cell("sync")):
         way = one_line(cell("sync"), 30)
-        raise NotScored(f"more than one GPU, exchanged by '{way}': ddp, horovod, nccl are scored")
+        raise NotScored(f"more than one GPU, exchanged by '{way}': ddp, horovod, nccl are scored, or a strategy")
     try:
         known = layout.on(ranks)
     except InputError as error:

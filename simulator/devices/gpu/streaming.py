@@ -35,6 +35,9 @@ class StreamingCosts:
     slots: Mapping[str, float]
 
 
+_DRAWN = ("dropout", "normal", "uniform")  # by Philox, each number by itself
+
+
 def streaming_cost(gpu: Gpu, kernel: Streaming) -> KernelCost:
     """Return the cost of *kernel* on *gpu*."""
     costs, start_s = gpu.constants(StreamingCosts), gpu.constants(MemoryCosts).start_s
@@ -44,7 +47,7 @@ def streaming_cost(gpu: Gpu, kernel: Streaming) -> KernelCost:
     if kernel.transposed:
         memory_s /= costs.transposed_share
     slots = costs.base_slots + _slots(kernel.function, costs)
-    if kernel.function.startswith("dropout") and not kernel.function.endswith("_bwd"):
+    if kernel.function.startswith(_DRAWN) and not kernel.function.endswith("_bwd"):
         slots += costs.philox_products * (costs.amd_product_slots if gpu.vendor == "amd" else costs.product_slots)
     compute_s = compute_time(gpu, kernel.elements, slots)
     longer_s = max(memory_s, compute_s)

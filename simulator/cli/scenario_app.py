@@ -1,0 +1,55 @@
+"""The options of ``simulate scenario``.  What they ask for is imported when it is asked for."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+__all__ = ["app"]
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
+
+_EPILOG = (
+    "Results go to standard output, everything else to standard error. "
+    "Exit codes: 0 ok, 1 a run failed, 2 usage or input, 4 an optional dependency is missing."
+)
+
+
+@app.callback()
+def scenarios() -> None:
+    """Answer a ready scenario beside what was measured."""
+
+
+@app.command(epilog=_EPILOG)
+def scenario(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="A built-in scenario, or a YAML file of your own.")
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the built-in scenarios, chapter by chapter.")] = False,
+    shown: Annotated[bool, typer.Option("--show", help="Print the file of the scenario.")] = False,
+    copy: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Copy the scenario and the files it needs there, to change them.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")] = False,
+    trace: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Write the timeline of its main run (Chrome trace)."),
+    ] = None,
+    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw it (.svg, .png or .pdf).")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on standard error but errors.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
+) -> None:
+    """Run what a scenario is made of, and print each answer beside what is expected of it.
+
+    simulate scenario --list
+
+    simulate scenario gather-on-one-gpu
+
+    simulate scenario ./mine.yaml --plot mine.svg
+    """
+    del debug  # read from the arguments where errors are shown
+    from simulator.cli.scenario_command import Wanted, run_scenario
+
+    wanted = Wanted(name, listed=listed, shown=shown, copy=copy, json=json, trace=trace, plot=plot, quiet=quiet)
+    run_scenario(wanted)

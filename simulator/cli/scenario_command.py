@@ -1,0 +1,141 @@
+"""What ``simulate scenario`` does: list scenarios, show or copy one, or run it and print its answers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simulator.cli.captured import Captured, captured
+from simulator.cli.options import check_outputs
+from simulator.cli.output import show
+from simulator.cli.scenario_text import list_lines, scenario_lines
+from simulator.console.progress import Progress
+from simulator.console.style import choose_style
+from simulator.errors import Fault, InputError, one_line
+from simulator.results.document import SCHEMA_VERSION, to_json
+from simulator.scenarios.answers import Answer, answers_document, answers_of
+from simulator.scenarios.catalogue import find_scenario, in_order, needed_files
+from simulator.scenarios.file import Run, Scenario
+
+__all__ = ["Wanted", "answer_scenario", "run_scenario"]
+
+_READS_STATUS = ("exit_status", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The options as they were written."""
+
+    name: str | None
+    listed: bool = False
+    shown: bool = False
+    copy: str | None = None
+    json: bool = False
+    trace: str | None = None
+    plot: str | None = None
+    quiet: bool = False
+
+
+def run_scenario(wanted: Wanted) -> None:
+    """Do what is *wanted* and print; raises ToposimError."""
+    if wanted.listed:
+        _list(wanted)
+        return
+    if wanted.name is None:
+        raise InputError("scenario needs a name or a file: simulate scenario --list shows those that are built in")
+    scenario = find_scenario(wanted.name)
+    if wanted.shown:
+        sys.stdout.write(scenario.path.read_text(encoding="utf-8"))
+        return
+    if wanted.copy is not None:
+        _copy(scenario, wanted.copy)
+        return
+    check_outputs({"scenario": str(scenario.path), "--trace": wanted.trace, "--plot": wanted.plot})
+    answers, notes = answer_scenario(scenario, trace=wanted.trace, plot=wanted.plot, quiet=wanted.quiet)
+    for note in () if wanted.quiet else notes:
+        sys.stderr.write(note + "\n")
+    if wanted.json:
+        sys.stdout.write(to_json(answers_document(scenario, answers)))
+    else:
+        show(scenario_lines(scenario, answers, choose_style(sys.stdout)))
+
+
+def answer_scenario(
+    scenario: Scenario, *, trace: str | None = None, plot: str | None = None, quiet: bool = True
+) -> tuple[tuple[Answer, ...], list[str]]:
+    """Run *scenario* and return its answers, and what its runs remarked.
+
+    *trace* and *plot* are files for the timeline of its main run.  Runs of equal words are run once.  The working
+    folder is that of the scenario's file meanwhile.  Raises InputError with the faults of all runs, or of all answers.
+    """
+    outputs: list[str] = []
+    for option, file in (("--trace", trace), ("--plot", plot)):
+        if file is not None:
+            outputs += [option, os.path.abspath(file)]
+    drawn = next(run.arguments for run in scenario.runs if run.name == scenario.timeline)
+    done: dict[tuple[str, ...], Captured] = {}
+    documents: dict[str, Any] = {}
+    notes: list[str] = []
+    faults: list[Fault] = []
+    with Progress(len(scenario.runs), "simulating", quiet=quiet) as progress, contextlib.chdir(scenario.path.parent):
+        for run in scenario.runs:
+            if run.arguments not in done:
+                extra = outputs if run.arguments == drawn else []
+                done[run.arguments] = answered = captured([*run.arguments[1:], *extra, "--json"])
+                if answered.status == 0:
+                    notes += [f"{run.name}: {line}" for line in answered.errors]
+            answered = done[run.arguments]
+            document = answered.document
+            if document is None and not _may_fail(scenario, run):
+                why = answered.errors or [f"ended with the exit status {answered.status} and no JSON"]
+                faults += [scenario.fault(("runs", run.name), f"runs.{run.name}: {line}") for line in why]
+            documents[run.name] = {**(document or {}), "exit_status": answered.status, "error": _said(answered)}
+            progress.advance(run.name)
+    if faults:
+        raise InputError(faults)
+    return answers_of(scenario, documents), notes
+
+
+def _said(answered: Captured) -> str:
+    return " / ".join(answered.errors) if answered.status else ""
+
+
+def _may_fail(scenario: Scenario, run: Run) -> bool:
+    """Whether an answer asks how *run* ended."""
+    return any(
+        path.run == run.name and path.steps and path.steps[0] in _READS_STATUS
+        for asked in scenario.answers
+        for path in asked.value.paths
+    )
+
+
+def _list(wanted: Wanted) -> None:
+    if wanted.name is not None or wanted.shown or wanted.copy or wanted.trace or wanted.plot:
+        raise InputError("--list lists all scenarios; leave out what is about one")
+    found = in_order()
+    if wanted.json:
+        entries = [{"name": each.name, "chapter": each.chapter, "title": each.title} for each in found]
+        sys.stdout.write(to_json({"schema_version": SCHEMA_VERSION, "scenarios": entries}))
+    else:
+        show(list_lines(found, choose_style(sys.stdout)))
+
+
+def _copy(scenario: Scenario, folder: str) -> None:
+    """Copy the files of *scenario* into *folder*; raises InputError where one is there or cannot be written."""
+    source, target = scenario.path.parent, Path(folder)
+    files = [Path(scenario.path.name), *needed_files(scenario)]
+    there = [file for file in files if (target / file).exists()]
+    if there:
+        raise InputError([Fault(f"--copy {one_line(target / file)}: is there already") for file in there])
+    try:
+        for file in files:
+            (target / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source / file, target / file)
+    except OSError as error:
+        raise InputError(f"--copy {one_line(folder)}: cannot be written: {error.strerror or error}") from None
+    show([f"wrote {target / file}" for file in files])

@@ -1,0 +1,135 @@
+"""What the runs of a scenario answered, beside what it is compared with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from simulator.errors import Fault, InputError
+from simulator.scenarios.expression import Expression, Missing
+from simulator.scenarios.file import WORDS, Asked, Expected, Scenario
+
+__all__ = ["Answer", "answers_document", "answers_of"]
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One line of the answer: ``value`` in SI or words; it should be from ``low`` to ``high``, or ``words``."""
+
+    asked: Asked
+    value: float | str
+    low: float | None = None
+    high: float | None = None
+    words: str | None = None
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether there is a figure beside it."""
+        return self.asked.expected is not None
+
+    @property
+    def error(self) -> float | None:
+        """How far off it is, as a signed share of the nearest expected value; None where that has no meaning."""
+        if isinstance(self.value, str) or (self.low is None and self.high is None):
+            return None
+        nearest = self.value
+        if self.low is not None and self.value < self.low:
+            nearest = self.low
+        elif self.high is not None and self.value > self.high:
+            nearest = self.high
+        if self.value == nearest:
+            return 0.0
+        return (self.value - nearest) / abs(nearest) if nearest else None
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether it is as near as the file promises, or says just that in words; None where nothing is promised."""
+        expected = self.asked.expected
+        if expected is None or (expected.within is None and self.words is None):
+            return None
+        if self.words is not None:
+            return self.value == self.words
+        assert expected.within is not None
+        if self.error is None:
+            return False
+        return abs(self.error) <= expected.within * (1 + 1e-12) + 1e-12
+
+
+def answers_of(scenario: Scenario, documents: Mapping[str, Any]) -> tuple[Answer, ...]:
+    """Return the answers that *documents*, the JSON of its runs by name, give to *scenario*.
+
+    Raises InputError with a fault for each value that cannot be had.
+    """
+    faults: list[Fault] = []
+    answers = []
+    for number, asked in enumerate(scenario.answers):
+        place: tuple[str | int, ...] = ("answers", number)
+        try:
+            value = _found(asked, documents)
+        except (Missing, ValueError) as error:
+            faults.append(scenario.fault((*place, "value"), f"value: {error}"))
+            continue
+        if asked.expected is None:
+            answers.append(Answer(asked, value))
+            continue
+        try:
+            low, high = (_bound(end, documents) for end in (asked.expected.low, asked.expected.high))
+        except (Missing, ValueError) as error:
+            faults.append(scenario.fault((*place, asked.expected.kind), f"{asked.expected.kind}: {error}"))
+            continue
+        answers.append(Answer(asked, value, low, high, asked.expected.words))
+    if faults:
+        raise InputError(faults)
+    return tuple(answers)
+
+
+def _found(asked: Asked, documents: Mapping[str, Any]) -> float | str:
+    if asked.unit != WORDS:
+        return asked.value.value(documents)
+    found = asked.value.found(documents)
+    return found if isinstance(found, str) else json.dumps(found, separators=(",", ":"))
+
+
+def _bound(end: Expression | None, documents: Mapping[str, Any]) -> float | None:
+    return None if end is None else end.value(documents)
+
+
+def answers_document(scenario: Scenario, answers: tuple[Answer, ...]) -> dict[str, Any]:
+    """Return *answers* as plain data; a figure that others state counts as measured."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "scenario": scenario.name,
+        "answers": [_entry(answer) for answer in answers],
+    }
+
+
+def _entry(answer: Answer) -> dict[str, Any]:
+    expected = answer.asked.expected
+    return {
+        "name": answer.asked.name,
+        "value": _in_unit(answer, answer.value),
+        "unit": answer.asked.unit,
+        "expected": _expected(answer),
+        "kind": None if expected is None else _kind(expected),
+        "error": answer.error,
+        "source": None if expected is None else expected.source,
+    }
+
+
+def _kind(expected: Expected) -> str:
+    return "ideal" if expected.kind == "ideal" else "measured"
+
+
+def _expected(answer: Answer) -> Any:
+    if answer.words is not None or not answer.is_compared:
+        return answer.words
+    low, high = (_in_unit(answer, end) for end in (answer.low, answer.high))
+    return low if low == high else [low, high]
+
+
+def _in_unit(answer: Answer, value: float | str | None) -> float | str | None:
+    return value * 100 if isinstance(value, float) and answer.asked.unit == "%" else value

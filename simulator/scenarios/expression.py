@@ -1,0 +1,290 @@
+"""Values as scenario files write them: numbers with units, arithmetic, and places in what runs answered.
+
+::
+
+    expression = term { ("+" | "-") term }
+    term       = factor { ("*" | "/") factor }
+    factor     = [ "-" ] ( number [ unit ] | path | call | "(" expression ")" )
+    call       = ("min" | "max" | "count") "(" expression { "," expression } ")"
+    path       = RUN { "." key | "[" position "]" | "[" key "=" text "]" | "[" '"' any key '"' "]" }
+
+``2 * 7/8 * 160 MB / (3 * 18 GB/s)`` is a number in SI; ``asked.results[0].links[name=gpu0->gpu1].bytes`` is what stands
+there in the JSON of the run *asked*.  ``[-1]`` is the last entry.  ``count`` is the length of a list.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from simulator.errors import nearest, one_line
+from simulator.units import in_si, unit_names
+
+__all__ = ["Expression", "Missing", "Path", "parse_expression"]
+
+_LONGEST = 2000  # characters
+_DEEPEST = 30  # parentheses within each other
+_UNITS = "|".join(re.escape(unit) for unit in (*unit_names(), "%"))
+_NUMBER = re.compile(
+    rf"(?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{{1,3}})?)(?:\s*(?P<unit>{_UNITS})(?![\w%])(?!\s*\())?", re.ASCII
+)
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_STEP = re.compile(
+    r"""\.(?P<key>[A-Za-z_]\w*)|\[\s*(?:(?P<index>-?\d{1,9})|"(?P<quoted>[^"]*)"|(?P<by>\w+)=(?P<text>[^\]]*?))\s*\]""",
+    re.ASCII,
+)
+_FUNCTIONS = ("min", "max", "count")
+
+Step: TypeAlias = str | int | tuple[str, str]
+
+
+class Missing(LookupError):  # noqa: N818  what it says of a path
+    """There is no such place in what a run answered; the words say what there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A place in the answer of *run*: keys, positions in lists, and (key, text) for the entry where that holds."""
+
+    run: str
+    steps: tuple[Step, ...]
+
+    def __str__(self) -> str:
+        return self.run + "".join(map(_shown, self.steps))
+
+    def of(self, documents: Mapping[str, Any]) -> Any:
+        """Return what stands here; raises Missing, which names the nearest key."""
+        found, place = documents[self.run], self.run
+        for step in self.steps:
+            found = _entry(found, step, place)
+            place += _shown(step)
+        return found
+
+
+def _shown(step: Step) -> str:
+    if isinstance(step, tuple):
+        return f"[{step[0]}={step[1]}]"
+    if isinstance(step, int):
+        return f"[{step}]"
+    return f".{step}" if _NAME.fullmatch(step) else f'["{step}"]'
+
+
+def _entry(found: Any, step: Step, place: str) -> Any:
+    if isinstance(step, str):
+        if not isinstance(found, Mapping):
+            raise Missing(f"{place} has no keys: it is {_kind(found)}")
+        if step not in found:
+            raise Missing(f"{place} has no '{one_line(step, 40)}'; {nearest(step, map(str, found))}")
+        return found[step]
+    if not isinstance(found, Sequence) or isinstance(found, str):
+        raise Missing(f"{place} is no list: it is {_kind(found)}")
+    if isinstance(step, int):
+        if not -len(found) <= step < len(found):
+            raise Missing(f"{place} has {len(found)} entries; there is no [{step}]")
+        return found[step]
+    key, text = step
+    values = [entry.get(key) if isinstance(entry, Mapping) else None for entry in found]
+    for entry, value in zip(found, values, strict=True):
+        if _words(value) == text:
+            return entry
+    names = sorted({_words(value) for value in values if value is not None})
+    raise Missing(f"{place} has no entry whose {key} is '{one_line(text, 40)}'; {nearest(text, names)}")
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "null" if value is None else str(value)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, str | int | float):
+        return one_line(repr(value), 40)
+    return "nothing" if value is None else "a list"
+
+
+Node: TypeAlias = "float | Path | tuple[str, tuple[Node, ...]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """What was parsed from ``text``; ``unit`` is the one that a number alone was written in."""
+
+    text: str
+    node: Node
+    unit: str | None = None
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Return the places that it reads."""
+        return tuple(_paths(self.node))
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a number alone, without arithmetic."""
+        return isinstance(self.node, float)
+
+    def value(self, documents: Mapping[str, Any]) -> float:
+        """Return its value in SI, from the answers of runs by their name.
+
+        Raises Missing where a path leads nowhere, ValueError where something is no number or nothing finite comes out.
+        """
+        value = _value(self.node, documents)
+        if not math.isfinite(value):
+            raise ValueError("is no finite number")
+        return value
+
+    def found(self, documents: Mapping[str, Any]) -> Any:
+        """Return what stands at the one place that it names, whatever that is, or its value."""
+        return self.node.of(documents) if isinstance(self.node, Path) else self.value(documents)
+
+
+def _paths(node: Node) -> Iterator[Path]:
+    if isinstance(node, Path):
+        yield node
+    elif isinstance(node, tuple):
+        for inner in node[1]:
+            yield from _paths(inner)
+
+
+def _value(node: Node, documents: Mapping[str, Any]) -> float:
+    if isinstance(node, float):
+        return node
+    if isinstance(node, Path):
+        found = node.of(documents)
+        if not isinstance(found, int | float):
+            raise ValueError(f"{node} is no number: it is {_kind(found)}")
+        return float(found)
+    name, inner = node
+    if name == "count":
+        return float(_count(inner[0], documents))
+    values = [_value(each, documents) for each in inner]
+    if name == "/" and values[1] == 0:
+        raise ValueError("divides by zero")
+    return _OPERATIONS[name](*values)
+
+
+_OPERATIONS: dict[str, Callable[..., float]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a / b,
+    "minus": lambda a: -a,
+    "min": lambda *values: min(values),
+    "max": lambda *values: max(values),
+}
+
+
+def _count(node: Node, documents: Mapping[str, Any]) -> int:
+    found = node.of(documents) if isinstance(node, Path) else None
+    if not isinstance(found, Sequence | Mapping) or isinstance(found, str):
+        raise ValueError("count is of a list")
+    return len(found)
+
+
+def parse_expression(text: str) -> Expression:
+    """Return what *text* says; raises ValueError, which says where it stops being understood."""
+    if len(text) > _LONGEST:
+        raise ValueError(f"is longer than {_LONGEST} characters")
+    parser = _Parser(text)
+    node = parser.sum(0)
+    parser.end()
+    return Expression(text.strip(), node, parser.unit if isinstance(node, float) else None)
+
+
+class _Parser:
+    """Recursive descent over ``text`` from ``at`` on."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self.unit: str | None = None
+
+    def sum(self, depth: int) -> Node:
+        node = self.product(depth)
+        while (sign := self.taken("+", "-")) is not None:
+            node = (sign, (node, self.product(depth)))
+        return node
+
+    def product(self, depth: int) -> Node:
+        node = self.factor(depth)
+        while (sign := self.taken("*", "/")) is not None:
+            node = (sign, (node, self.factor(depth)))
+        return node
+
+    def factor(self, depth: int) -> Node:
+        if depth > _DEEPEST:
+            raise ValueError(f"has more than {_DEEPEST} parentheses within each other")
+        if self.taken("-") is not None:
+            inner = self.factor(depth + 1)
+            return -inner if isinstance(inner, float) else ("minus", (inner,))
+        if self.taken("(") is not None:
+            node = self.sum(depth + 1)
+            self.needs(")")
+            return node
+        self.blanks()
+        number = _NUMBER.match(self.text, self.at)
+        if number is not None:
+            self.at = number.end()
+            self.unit = number["unit"]
+            if self.unit == "%":
+                return float(number["number"]) / 100
+            return in_si(number["number"], self.unit) if self.unit else float(number["number"])
+        name = _NAME.match(self.text, self.at)
+        if name is None:
+            raise self.fault("a number, a path (RUN.key) or a parenthesis is needed")
+        self.at = name.end()
+        if self.taken("(") is None:
+            return self.path(name[0])
+        if name[0] not in _FUNCTIONS:
+            self.at = name.start()
+            raise self.fault(f"there is no function '{name[0]}'; {nearest(name[0], _FUNCTIONS)}")
+        given = [self.sum(depth + 1)]
+        while self.taken(",") is not None:
+            given.append(self.sum(depth + 1))
+        self.needs(")")
+        if name[0] == "count" and len(given) != 1:
+            raise self.fault("count is of one list")
+        return (name[0], tuple(given))
+
+    def path(self, run: str) -> Path:
+        steps: list[Step] = []
+        while (step := _STEP.match(self.text, self.at)) is not None:
+            self.at = step.end()
+            if step["index"] is not None:
+                steps.append(int(step["index"]))
+            elif step["by"] is not None:
+                steps.append((step["by"], step["text"]))
+            else:
+                steps.append(step["key"] if step["key"] is not None else step["quoted"])
+        return Path(run, tuple(steps))
+
+    def blanks(self) -> None:
+        while self.at < len(self.text) and self.text[self.at].isspace():
+            self.at += 1
+
+    def taken(self, *signs: str) -> str | None:
+        """Return which of *signs* comes next, and go past it."""
+        self.blanks()
+        if self.at < len(self.text) and self.text[self.at] in signs:
+            self.at += 1
+            return self.text[self.at - 1]
+        return None
+
+    def needs(self, sign: str) -> None:
+        if self.taken(sign) is None:
+            raise self.fault(f"'{sign}' is missing")
+
+    def end(self) -> None:
+        self.blanks()
+        if self.at < len(self.text):
+            raise self.fault("an operator (+ - * /) or nothing is expected")
+
+    def fault(self, why: str) -> ValueError:
+        rest = self.text[self.at :].strip()
+        return ValueError(f"{why} {f'before {one_line(rest, 30)!r}' if rest else 'at the end'}")

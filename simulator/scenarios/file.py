@@ -1,0 +1,275 @@
+"""The YAML of a scenario, read: which runs there are, and what of their answers is compared with what.
+
+Every fault of a file is told at once, with its line and column.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.scenarios.expression import Expression, parse_expression
+from simulator.topology.parts import Strict
+from simulator.topology.validation import kept_positions, validate_in_part
+from simulator.topology.yaml_source import YamlSource, read_yaml
+from simulator.units import unit_names
+
+__all__ = ["WORDS", "Asked", "Expected", "Run", "Scenario", "read_scenario", "scenario_from"]
+
+WORDS = "words"  # the unit of an answer that is no number
+_NEEDS = "a scenario needs schema_version, title, chapter, about, runs and answers"
+_KINDS = ("ideal", "measured", "published")
+_OUTPUTS = ("--json", "--plot", "--trace", "--quiet", "-q", "--debug", "--help", "-h", "--version")
+_SEVERAL = re.compile(r"(?P<low>.+?)\s+to\s+(?P<high>.+)|at least\s+(?P<least>.+)|at most\s+(?P<most>.+)", re.DOTALL)
+
+
+class AnswerSpec(Strict):
+    """One line of the answer; one of the keys ideal, measured and published says what it is compared with."""
+
+    name: str = Field(..., min_length=1)
+    value: str | float
+    unit: str = Field(..., min_length=1)
+    ideal: str | float | None = None
+    measured: str | float | None = None
+    published: str | float | None = None
+    within: str | None = None
+    source: str | None = None
+    falls_short: str | None = None
+
+
+class ScenarioFile(Strict):
+    """A whole file."""
+
+    schema_version: Literal[1]
+    title: str = Field(..., min_length=1)
+    chapter: str = Field(..., min_length=1)
+    order: float = 0.0
+    about: str = Field(..., min_length=1)
+    assumed: str | None = None
+    runs: dict[str, str] = Field(..., min_length=1)
+    timeline: str | None = None
+    answers: list[AnswerSpec] = Field(..., min_length=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One command of ``simulate``: its ``words`` as they are written, and the arguments that they are."""
+
+    name: str
+    words: str
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What an answer is compared with: from ``low`` to ``high`` (None: no bound), which are the same mostly; or words.
+
+    ``kind`` is ideal (arithmetic), measured, or published (a figure that others state); ``within`` is how far off it
+    may be, as a share of it, where anything is promised.
+    """
+
+    kind: str
+    low: Expression | None
+    high: Expression | None
+    words: str | None
+    source: str
+    within: float | None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether ``source`` says nothing that the figure does not."""
+        return not self.source or (self.low is not None and self.low.is_number and self.source == self.low.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One answer that is asked for; ``unit`` is what it is shown in."""
+
+    name: str
+    value: Expression
+    unit: str
+    expected: Expected | None
+    falls_short: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A file that was read; ``timeline`` names the run that is drawn."""
+
+    name: str
+    path: Path
+    source: YamlSource
+    title: str
+    chapter: str
+    order: float
+    about: str
+    assumed: str
+    runs: tuple[Run, ...]
+    timeline: str
+    answers: tuple[Asked, ...]
+
+    def fault(self, place: Sequence[str | int], message: str) -> Fault:
+        """Return a fault of the file at *place*."""
+        return self.source.fault(tuple(place), message)
+
+
+def read_scenario(path: Path, shown_as: str | None = None) -> Scenario:
+    """Return the scenario in the file *path*, which messages call *shown_as*; raises InputError with all its faults."""
+    return scenario_from(read_yaml(path, shown_as, needs=_NEEDS, instead="write it out"), path)
+
+
+def scenario_from(source: YamlSource, path: Path) -> Scenario:
+    """Return the scenario that *source* says, whose files lie beside *path*; raises InputError with all its faults."""
+    spec, told = validate_in_part(source, ScenarioFile, ("runs", "answers"))
+    if spec is None:
+        assert told is not None
+        raise told
+    return _Reader(source, spec, told).scenario(path)
+
+
+class _Reader:
+    """Read what :func:`validate_in_part` has left of a file on, and add its *faults* to those found already."""
+
+    def __init__(self, source: YamlSource, spec: ScenarioFile, told: InputError | None) -> None:
+        self.source = source
+        self.spec = spec
+        self.faults: list[Fault] = list(told.faults) if told is not None else []
+        self.more = told.more if told is not None else 0
+        self.run_names = list(source.data["runs"]) if isinstance(source.data.get("runs"), dict) else []
+
+    def scenario(self, path: Path) -> Scenario:
+        spec = self.spec
+        runs = [run for name, words in spec.runs.items() if (run := self.run(name, words)) is not None]
+        timeline = spec.timeline if spec.timeline is not None else str(next(iter(self.run_names), ""))
+        if timeline not in self.run_names:
+            hint = nearest(timeline, map(str, self.run_names))
+            self.fault(("timeline",), f"timeline: there is no run '{one_line(timeline, 40)}'; {hint}")
+        places = kept_positions(self.source, ScenarioFile, "answers")
+        answers = [self.answer(i, answer) for i, answer in zip(places, spec.answers, strict=True)]
+        if self.faults:
+            faults = sorted(dict.fromkeys(self.faults), key=lambda fault: (fault.line, fault.column))
+            raise InputError(faults, self.more)
+        return Scenario(
+            path.stem,
+            path,
+            self.source,
+            one_line(spec.title, 200),
+            spec.chapter.strip(),
+            spec.order,
+            _paragraph(spec.about),
+            _paragraph(spec.assumed),
+            tuple(runs),
+            timeline,
+            tuple(answer for answer in answers if answer is not None),
+        )
+
+    def run(self, name: str, words: str) -> Run | None:
+        place = ("runs", name)
+        before = len(self.faults)
+        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+            self.faults.append(
+                self.source.fault(place, f"runs: '{one_line(name, 40)}' is no name of letters, digits and _", key=True)
+            )
+        try:
+            arguments = shlex.split(words)
+        except ValueError as error:
+            self.fault(place, f"runs.{name}: cannot be read as a command: {one_line(error).lower()}")
+            return None
+        if not arguments or arguments[0] != "simulate":
+            found = one_line(arguments[0], 40) if arguments else "nothing"
+            self.fault(place, f"runs.{name}: a run is a command of simulate; got '{found}'")
+        elif arguments[1:2] == ["scenario"]:
+            self.fault(place, f"runs.{name}: a scenario is made of runs, not of scenarios")
+        for word in arguments:
+            option = word.partition("=")[0]
+            if option in _OUTPUTS:
+                self.fault(place, f"runs.{name}: {option} says how an answer is shown; leave it out")
+        if "-" in arguments:
+            self.fault(place, f"runs.{name}: - is standard input, which a run has none of; name a file")
+        return Run(name, " ".join(words.split()), tuple(arguments)) if len(self.faults) == before else None
+
+    def answer(self, number: int, spec: AnswerSpec) -> Asked | None:
+        place = ("answers", number)
+        before = len(self.faults)
+        unit = spec.unit.strip()
+        value = self.expression((*place, "value"), _text(spec.value), "value")
+        expected = self.expected(place, spec, unit)
+        if len(self.faults) > before or value is None:
+            return None
+        return Asked(one_line(spec.name, 120), value, unit, expected, _paragraph(spec.falls_short))
+
+    def expected(self, place: tuple[str | int, ...], spec: AnswerSpec, unit: str) -> Expected | None:
+        kinds = [kind for kind in _KINDS if getattr(spec, kind) is not None]
+        if not kinds:
+            for key in ("within", "source"):
+                if getattr(spec, key) is not None:
+                    self.fault((*place, key), f"{key}: is of a figure; add ideal, measured or published")
+            return None
+        kind = kinds[0]
+        for other in kinds[1:]:
+            self.fault((*place, other), f"{other}: {kind} is there too; write an answer of its own for each")
+        if kind != "ideal" and spec.source is None:
+            self.fault((*place, kind), f"{kind}: the key 'source' is missing: who says so")
+        text = _text(getattr(spec, kind))
+        within = self.within((*place, "within"), spec.within)
+        if unit == WORDS:
+            return Expected(kind, None, None, text, spec.source or "", within)
+        several = _SEVERAL.fullmatch(text)
+        least, most = (text, text)
+        if several is not None:
+            least, most = several["low"] or several["least"], several["high"] or several["most"]
+        low, high = (
+            None if part is None else self.expression((*place, kind), self.bare(part, unit), kind)
+            for part in (least, most)
+        )
+        for end in (low, high):
+            known = unit in unit_names()
+            if end is not None and known and end.is_number and end.unit is None and end.value({}) != 0:
+                self.fault(
+                    (*place, kind), f"{kind}: {one_line(end.text, 20)} needs a unit, for example {end.text} {unit}"
+                )
+                break
+        return Expected(kind, low, high, None, one_line(spec.source, 200) if spec.source else text, within)
+
+    def bare(self, text: str, unit: str) -> str:
+        """Return *text* without a *unit* that is a word of the file's own."""
+        return text.removesuffix(unit) if unit not in unit_names() and unit not in ("%", "1") else text
+
+    def within(self, place: tuple[str | int, ...], text: str | None) -> float | None:
+        if text is None:
+            return None
+        match = re.fullmatch(r"\s*(\d{1,4}(?:\.\d{1,6})?)\s*%\s*", text, re.ASCII)
+        if match is None:
+            self.fault(place, f"within: write how far off it may be, for example 15 %; got '{one_line(text, 20)}'")
+            return None
+        return float(match[1]) / 100
+
+    def expression(self, place: tuple[str | int, ...], text: str, key: str) -> Expression | None:
+        try:
+            found = parse_expression(text)
+        except ValueError as error:
+            self.fault(place, f"{key}: {error}")
+            return None
+        for path in found.paths:
+            if path.run not in self.run_names:
+                hint = nearest(path.run, map(str, self.run_names))
+                self.fault(place, f"{key}: there is no run '{one_line(path.run, 40)}'; {hint}")
+        return found
+
+    def fault(self, place: tuple[str | int, ...], message: str) -> None:
+        self.faults.append(self.source.fault(place, message))
+
+
+def _text(value: str | float) -> str:
+    return " ".join(value.split()) if isinstance(value, str) else f"{value:g}"
+
+
+def _paragraph(text: str | None) -> str:
+    return " ".join((text or "").split())
