@@ -192,4 +192,8 @@ def parse_fixed(text: str | None) -> tuple[tuple[str, Any], ...]:
             if field.name in found:
                 raise InputError(f"--parallel {one_line(text, 60)}: {field.name} is said twice")
             found[field.name] = getattr(layout, field.name)
+    if found.get("tp_overlap") and (found.get("sp") is False or found.get("tp") == 1):
+        raise InputError(
+            f"--parallel {one_line(text or '', 60)}: tp_overlap is of what sp gathers and scatters; say sp with it"
+        )
     return tuple(found.items())
