@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from simulator.api.session import Session
 from simulator.errors import InputError
 from simulator.programs import loops
+from simulator.programs.about import Passed
 from simulator.questions.program import ProgramQuestion
 from simulator.questions.where import Where
 from simulator.results.program import ProgramResult
@@ -303,4 +304,11 @@ def test_a_stream_that_catches_up_begins_to_wait_where_it_has(tmp_path: Path, co
     )
     # Behind by 5 ms at first, it gains 10 us with each until it waits for the other.
     behind_s, waiting_s = 1e-6 + 5e-3 + count * 10e-6, 1e-6 + count * 20e-6 + 10e-6
-    assert run(tmp_path, body, "{depth: 0}").done_s == pytest.approx(max(behind_s, waiting_s), rel=1e-9)
+    result = run(tmp_path, body, "{depth: 0}")
+    assert result.done_s == pytest.approx(max(behind_s, waiting_s), rel=1e-9)
+    ends_s: dict[str, list[float]] = {}
+    for task, span in zip(result.timeline.plan.tasks, result.timeline.spans, strict=True):
+        if isinstance(task.about, Passed):
+            ends_s.setdefault(task.stream, []).append(span.end_s)
+    for first, second in zip(ends_s.get("gpu0/compute", ()), ends_s.get("gpu1/compute", ()), strict=True):
+        assert second >= first + 10e-6 - 1e-12  # no repetition passed before what it waits for
