@@ -102,6 +102,12 @@ def simulate(
             help="Of the elements: fp64, fp32, tf32, fp16, bf16, int8, uint8, fp8; a switch adds up none of 8 bits.",
         ),
     ] = "fp32",
+    redop: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="What is made of the elements of all GPUs: sum, avg, prod, min, max; for nccl."
+        ),
+    ] = "sum",
     fold: Annotated[
         bool, typer.Option("--fold/--no-fold", help="Pass repeated rounds as one event; the result is the same.")
     ] = True,

@@ -9,6 +9,7 @@ from pathlib import Path
 from simulator.api.session import Session
 from simulator.cli.circumstances import parse_neighbours, parse_slow_links
 from simulator.cli.options import parse_count
+from simulator.cli.output import warn
 from simulator.cli.written import Written
 from simulator.errors import Fault, InputError, one_line
 from simulator.network.circumstances import machine_of
@@ -35,7 +36,7 @@ def find_machines(written: Written, session: Session) -> list[Where]:
         try:
             if name == "-":
                 session.know(where, _from_input(where))
-            session.machine(where)
+            warn(written, session.machine(where).notes)
         except InputError as error:
             faults += error.faults
         found.append(where)

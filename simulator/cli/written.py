@@ -36,6 +36,7 @@ class Written:
     gpus_per_process: str = "1"
     algorithm: str | None = None
     dtype: str = "fp32"
+    redop: str = "sum"
     fold: bool = True
     batch: str | None = None
     global_batch: str | None = None
@@ -96,7 +97,9 @@ _SPELT = {
     "compiled": "--compile",
     **{name: f"--no-{name}" for name in ("fold", "contention", "prefetch")},
 }
-_OF_AN_EXCHANGE = ("collective", "root", "pairs", "group_size", "gpus_per_process", "algorithm", "dtype", "fold")
+_OF_AN_EXCHANGE = (
+    *("collective", "root", "pairs", "group_size", "gpus_per_process", "algorithm", "dtype", "redop", "fold"),
+)
 _OF_A_STEP = (
     *(
         "micro_batches",
@@ -121,7 +124,8 @@ _READ_BY: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("batch", "global_batch"), (_STEP,)),
     **dict.fromkeys(("compiled", "cuda_graph"), (_STEP, _PROGRAM)),
     **dict.fromkeys(("strategy", "gpus", "nccl", "servers"), (_EXCHANGE, _STEP)),
-    **dict.fromkeys(("trace", "plot"), (_EXCHANGE, _STEP, _PROGRAM)),
+    "trace": (_EXCHANGE, _STEP, _PROGRAM),
+    "plot": (_EXCHANGE, _STEP, _SINGLE, _PROGRAM),
     **dict.fromkeys(("device", "threads", "calibration"), (_STEP, _SINGLE, _PROGRAM)),
 }
 _SAYS_TOO = {"batch": "global_batch", "gpus": "device"}

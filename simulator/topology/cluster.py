@@ -76,6 +76,7 @@ def compose_cluster(
         n_nodes=n_nodes,
         file=file or first.file,
         trays=first.trays,
+        notes=tuple(dict.fromkeys(note for node, _ in groups for note in node.notes)),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.topology import catalogue
 from simulator.topology.cluster import compose_cluster
+from simulator.topology.lanes import lane_notes
 from simulator.topology.matrix import parse_matrix
 from simulator.topology.names import MAX_NAMES, expand
 from simulator.topology.parts import NETWORK_LINKS, CpuPart, GpuPart, LinkPart, NicPart, Part, StoragePart, SwitchPart
@@ -236,6 +237,7 @@ class _Resolver:
             n_nodes=1,
             file=self.source.file,
             trays=self.spec.trays,
+            notes=lane_notes(self.source, self.devices, self.keys, wires),
         )
 
     def part(self, name: str | None, kind: type[AnyKind], path: tuple[str | int, ...]) -> AnyKind | None:
