@@ -277,7 +277,12 @@ class Writer:
             pinned=pinned or kind in ("p2p", "d2d"),
             fresh=fresh,
             threads=1 if kind == "h2h" else None,
+            socket=self._socket(tensor.device if kind == "h2d" else to.name) if kind in ("h2d", "d2h") else "",
         )
+
+    def _socket(self, device: str) -> str:
+        """Return the CPU *device* where it is one socket; all sockets together have no memory of their own."""
+        return device if self._is_cpu(device) else ""
 
     # -- waiting -------------------------------------------------------------------
 
