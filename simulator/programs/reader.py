@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import yaml
 
+from simulator.collectives.registry import strategy_names
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.programs import statements as s
 from simulator.programs.schema import MAX_COUNT, VERBS, ProgramFile, StatementSpec, TimesSpec
@@ -18,6 +19,7 @@ from simulator.questions.where import Where
 from simulator.questions.words import parse_question
 from simulator.topology.validation import validate
 from simulator.topology.yaml_source import YamlSource, read_yaml
+from simulator.workload.collective import COLLECTIVES
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 __all__ = ["is_program", "load_program"]
@@ -204,6 +206,18 @@ class _Reader:
             fresh=bool(spec.fresh),
             stream=spec.stream,
         )
+
+    def _exchange(self, here: s.Path, spec: StatementSpec) -> s.Exchanges | None:
+        name = (spec.exchange or "").strip()
+        if name not in COLLECTIVES:
+            self._fault((*here, "exchange"), f"no collective '{one_line(name, 40)}'; {nearest(name, COLLECTIVES)}")
+            return None
+        strategy = spec.strategy or "nccl"
+        if strategy not in (known := strategy_names()):
+            self._fault((*here, "strategy"), f"no strategy '{one_line(strategy, 40)}'; {nearest(strategy, known)}")
+            return None
+        stream, size_bytes = spec.stream or "communication", spec.size or 0.0
+        return s.Exchanges(here, name, size_bytes, spec.gpus or 1, strategy, stream, spec.reads or ())
 
     def _read(self, here: s.Path, spec: StatementSpec) -> s.Read:
         return s.Read(here, spec.read or "", spec.form or "number")
