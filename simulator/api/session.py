@@ -61,6 +61,7 @@ Question = (
     | CoreQuestion
 )
 Q = TypeVar("Q")
+_WORDS = 128  # --make-vocab-size-divisible-by where a launch line does not say
 _Answer = float | str  # seconds, or why there is no prediction
 
 
@@ -146,7 +147,9 @@ class Session:
         """Return what builds the network of *question* for any batch; raises InputError."""
         from simulator.workload.find import find_network
 
-        key = question.workload, question.sizes, question.options.trains
+        # Megatron-LM pads vocabularies so that each rank of those that split layers has whole 128 words.
+        multiple = _WORDS * question.layout.tp if question.options.framework == "megatron" else 1
+        key = question.workload, question.sizes, question.options.trains, multiple
         sizes = dict(question.sizes)
         length, image = sizes.pop("sequence_length", None), sizes.pop("image", None)
         return self._once(
@@ -157,6 +160,7 @@ class Session:
                 sequence_length=length,  # type: ignore[arg-type]
                 image=image,  # type: ignore[arg-type]
                 settings=sizes,
+                words_multiple=multiple,
             ),
         )
 
@@ -249,8 +253,10 @@ class Session:
     def step(self, question: StepQuestion) -> TrainingResult:
         """Return the result of a step, on one device or over several; raises InputError, or Unsuitable."""
         from simulator.api.checkpoints import with_checkpoints
+        from simulator.api.input import check_input, with_input
 
-        return with_checkpoints(self, self._step(question))
+        check_input(question)
+        return with_checkpoints(self, with_input(self, question, self._step(question)))
 
     def _step(self, question: StepQuestion) -> TrainingResult:
         from simulator.api.steps import run_alone, run_together
@@ -345,7 +351,8 @@ def _collective_bound_s(session: Session, question: CollectiveQuestion) -> float
 
 
 def _step_s(session: Session, question: StepQuestion) -> float:
-    if question.has_servers or question.divided:  # of several steps, or of shares that are to be found
+    # Of several steps, or of shares that are to be found.
+    if question.has_servers or question.divided or question.input is not None:
         return session.step(question).step_time_s
     return session.step_timeline(question).end_s
 

@@ -47,6 +47,7 @@ class Written:
     staleness: str = "0"
     straggler: str | None = None
     epoch: str | None = None
+    input: str | None = None
     divide: str = "even"
     lose: str | None = None
     mtbf: str | None = None
@@ -115,7 +116,7 @@ _OF_A_STEP = (
     ),
     *("seq_len", "image", "sizes", "compiled", "cuda_graph", "recompute", "channels_last", "fused_optimizer"),
     *("recompute_attention", "framework", "cpu_library", "what_if"),
-    *("staleness", "straggler", "epoch", "divide", "lose"),
+    *("staleness", "straggler", "epoch", "input", "divide", "lose"),
     *("mtbf", "checkpoint_every", "checkpoint_time", "restart_time"),
 )
 _READ_BY: dict[str, tuple[str, ...]] = {
