@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path as FilePath
@@ -18,7 +19,7 @@ from simulator.questions.options import POLICIES, StepOptions
 from simulator.questions.where import Where
 from simulator.questions.words import parse_question
 from simulator.topology.validation import validate
-from simulator.topology.yaml_source import YamlSource, read_yaml
+from simulator.topology.yaml_source import MAX_BYTES, YamlSource, read_yaml
 from simulator.workload.collective import COLLECTIVES
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
@@ -26,6 +27,7 @@ __all__ = ["is_program", "load_program"]
 
 _NEEDS = "a program needs schema_version and program"
 _INSTEAD = "write the statements again, or a list of them with repeat: 12"
+_BEGINS = re.compile(rb"^[\"']?program[\"']?\s*:", re.MULTILINE)
 _NAMES = ("tensor", "copy_", "move", "read", "wait", "record", "hold", "mark", "gives", "to", "until", "stream")
 
 
@@ -34,9 +36,9 @@ def is_program(path: str) -> bool:
     if not path.endswith((".yaml", ".yml")):
         return False
     try:
-        with open(path, encoding="utf-8") as stream:
-            return any(line.startswith("program:") for line in stream)
-    except (OSError, UnicodeDecodeError):
+        with FilePath(path).open("rb") as stream:  # read bounded: a device or a pipe has no size
+            return _BEGINS.search(stream.read(MAX_BYTES)) is not None
+    except OSError:
         return False
 
 
