@@ -372,3 +372,9 @@ def test_random_numbers_of_a_cpu_come_one_after_the_other_whatever_its_threads(t
     # 214 cycles each, at a clock between the data sheet's 2.3 and 3.0 GHz
     assert 1e6 * 214 / 3.0e9 < one.done_s < 1e6 * 214 / 2.3e9 + 1e-3
     assert run(tmp_path, body.replace("cpu}", "gpu0}")).done_s < 1e-3
+
+
+def test_a_gpu_without_a_host_is_not_read_from(tmp_path: Path) -> None:
+    (tmp_path / "program.yaml").write_text(HEAD + "program:\n  - {run: mlp, gives: y}\n  - {read: y}\n")
+    with pytest.raises(InputError, match=r"program\.yaml:4:12: h100-sxm5-80gb has no CPU that could look at it"):
+        SESSION.program(ProgramQuestion(where=Where("h100-sxm5-80gb"), workload=str(tmp_path / "program.yaml")))
