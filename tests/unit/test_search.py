@@ -255,6 +255,8 @@ def test_exchanges_beside_products_are_priced_where_they_are_fixed() -> None:
     assert {division.sp for division in divisions if division.tp > 1} == {True}
     layouts = [layout for division in divisions for layout in fixed.layouts(division, 12)]
     assert all(layout.tp_overlap == (layout.tp > 1) for layout in layouts)
+    with pytest.raises(InputError, match="tp_overlap is of what sp gathers"):
+        parse_fixed("tp=2,sp=0,tp_overlap")
     assert not any(
         layout.tp_overlap for division in space().divisions(network) for layout in space().layouts(division, 12)
     )
