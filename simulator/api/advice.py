@@ -11,6 +11,7 @@ from simulator.api.input import with_input_cures
 from simulator.questions.layout import FSDP, REPLICAS
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.results.alternatives import Way, faster
+from simulator.results.input import STEP
 from simulator.results.training import TrainingResult
 from simulator.step.changes import changes_of
 from simulator.step.fitting import larger_device, what_would_fit
@@ -39,7 +40,8 @@ def advised(session: Session, question: StepQuestion) -> TrainingResult:
     count = result.device_count
     device = session.device(question.where, result.step.device, question.threads)
     ways = _ways(session, question, device, several=count > 1)
-    alternatives = faster(result.step_time_s, question.batch, ways)
+    is_fed = result.input is None or result.input.bound == STEP  # else nothing but its input makes it faster
+    alternatives = faster(result.step_time_s, question.batch, ways) if is_fed else ()
     remedies: tuple[str, ...] = ()
     if not result.fits:
         needed_bytes = result.tightest.need.total_bytes

@@ -141,6 +141,22 @@ def test_batches_ahead_hide_a_worker_that_is_late(machine: Machine) -> None:
     assert sum(start < ended[9] for start in begun) == 10 + 16 + 1  # workers x prefetch batches, and one on the device
 
 
+def test_many_micro_batches_pass_few_workers(machine: Machine) -> None:
+    asked = InputQuestion(name="test", sample_bytes=1.0, workers=2, prefetch=1)
+    feeding = Feeding(asked, batch(core_s=0.01), 1, 16, 8, ())
+    ends = ends_of(execute(machine, plan_input(machine, Router(machine), feeding, StepShape(0.0, 0.01, 0.0, 0), 6)))
+    assert ends[4] - ends[3] == pytest.approx(16 * 0.01 / 2)
+
+
+def test_workers_that_stand_for_others_are_as_fast(machine: Machine) -> None:
+    load = batch(read_s=0.03, core_s=0.05, disk_s=0.0001)
+    for pace, workers in ((1.0, 32), (2.0, 16), (4.0, 8)):
+        feeding = Feeding(InputQuestion(name="test", sample_bytes=1.0, workers=workers), load, 1, 1, 64, (), pace)
+        plan = plan_input(machine, Router(machine), feeding, StepShape(0.0, 0.001, 0.0, 0), 200)
+        ends = ends_of(execute(machine, plan))
+        assert (ends[-1] - ends[-1 - 96]) / 96 == pytest.approx(0.08 / 32), workers
+
+
 # -- memory ----------------------------------------------------------------------------
 
 
