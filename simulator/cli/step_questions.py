@@ -108,8 +108,8 @@ def _ways(written: Written) -> list[StepQuestion]:
         refuse({"--overlap": written.overlap != OVERLAP}, "is for --parallel dp; shards are gathered one unit ahead")
     if all(layout.process != "each" for layout in layouts):
         refuse({"--reduce-fp32": written.reduce_fp32}, "is for --parallel dp or fsdp; one process sums as it stores")
-    if all(layout.zero < 3 for layout in layouts):
-        refuse({"--no-prefetch": not written.prefetch}, "is for --parallel fsdp")
+    if not any(layout.zero for layout in layouts):
+        refuse({"--no-prefetch": not written.prefetch}, "is for --parallel fsdp, or zero=1 or 2")
     base = StepQuestion(
         where=Where(""),
         workload=written.workload,

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from simulator.devices.cost import Bound, KernelCost
 from simulator.devices.gpu.gpu import Gpu
-from simulator.devices.gpu.rates import arithmetic_rate
+from simulator.devices.gpu.rates import arithmetic_rate, computes_in_fp32
 from simulator.devices.predict import Device
 from simulator.engine.timeline import Timeline
 from simulator.places import Place
@@ -285,7 +285,7 @@ def _peak(flop: dict[Precision, int], options: StepOptions, place: Place) -> flo
 
 def _rate(device: Device, precision: Precision) -> float:
     """Return the peak rate in *precision*, or that at which the device computes it where it has no units for it."""
-    if isinstance(device, Gpu) and precision not in device.peak_flops_per_s:
+    if isinstance(device, Gpu) and (precision not in device.peak_flops_per_s or computes_in_fp32(device, precision)):
         return arithmetic_rate(device, precision)
     return device.peak(precision)
 
