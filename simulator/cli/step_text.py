@@ -118,7 +118,8 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
 def _title(result: TrainingResult) -> str:
     step = result.step
     options = step.options
-    each = step.samples // step.micro_batches
+    programs = result.question.programs
+    each = step.samples // step.micro_batches // programs
     batch = f"batch {each}"
     if step.micro_batches > 1:
         batch += f" x {step.micro_batches} micro-batches"
@@ -127,6 +128,8 @@ def _title(result: TrainingResult) -> str:
     elif result.device_count > 1:
         several = "replicas" if result.question.layout.model_ranks > 1 else "devices"
         batch += f" x {result.replicas} {several}" if result.replicas > 1 else ""
+    if programs > 1:
+        batch += f" x {programs} programs"
     if step.tokens:
         batch += f" x {step.tokens // step.samples:,} tokens"
     how = [batch, *_how(result, precision_words(step))]
