@@ -129,6 +129,10 @@ def simulate(
             "workers=8, prefetch=2, block=1MB, cache=memory, epochs=3, pinned=no, batch_time=2ms, evaluate=10000, ...",
         ),
     ] = None,
+    programs: Annotated[
+        str,
+        typer.Option(metavar="COUNT", help="So many processes do the step on one GPU, which runs one at a time."),
+    ] = "1",
     micro_batches: Annotated[
         str, typer.Option(metavar="COUNT", help="Gradients of so many batches are summed before the update.")
     ] = "1",
