@@ -87,7 +87,7 @@ def block_time(disk: StoragePart, question: DiskQuestion) -> float:
 def _block(disk: StoragePart, question: DiskQuestion) -> Answer:
     request = _request(disk, question)
     at_once = min(question.threads, request.slots) if request.slots else question.threads
-    waits = {"bytes": request.bytes_s}
+    waits = {"bytes": request.bytes_s / (at_once if request.holds else 1)}
     if request.is_ahead:
         waits["latency"] = request.wait_s / at_once
     else:
