@@ -26,6 +26,7 @@ from simulator.questions.disk import DiskQuestion
 from simulator.questions.launch import LaunchQuestion
 from simulator.questions.message import MessageQuestion
 from simulator.questions.operator import OperatorQuestion
+from simulator.questions.program import ProgramQuestion
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.results.result import Result
@@ -37,6 +38,7 @@ if TYPE_CHECKING:  # the models of devices are imported when one is asked for
     from simulator.places import Place, Places
     from simulator.questions.calibration import Calibration
     from simulator.results.account import Account
+    from simulator.results.program import ProgramResult
     from simulator.results.training import TrainingResult
     from simulator.workload.find import NetworkSource
     from simulator.workload.network import Network
@@ -48,6 +50,7 @@ __all__ = ["Device", "Question", "Session"]
 Question = (
     CollectiveQuestion
     | StepQuestion
+    | ProgramQuestion
     | OperatorQuestion
     | CopyQuestion
     | AccessQuestion
@@ -57,6 +60,7 @@ Question = (
     | CoreQuestion
 )
 Q = TypeVar("Q")
+_WORDS = 128  # --make-vocab-size-divisible-by where a launch line does not say
 _Answer = float | str  # seconds, or why there is no prediction
 
 
@@ -142,7 +146,9 @@ class Session:
         """Return what builds the network of *question* for any batch; raises InputError."""
         from simulator.workload.find import find_network
 
-        key = question.workload, question.sizes, question.options.trains
+        # Megatron-LM pads vocabularies so that each rank of those that split layers has whole 128 words.
+        multiple = _WORDS * question.layout.tp if question.options.framework == "megatron" else 1
+        key = question.workload, question.sizes, question.options.trains, multiple
         sizes = dict(question.sizes)
         length, image = sizes.pop("sequence_length", None), sizes.pop("image", None)
         return self._once(
@@ -153,6 +159,7 @@ class Session:
                 sequence_length=length,  # type: ignore[arg-type]
                 image=image,  # type: ignore[arg-type]
                 settings=sizes,
+                words_multiple=multiple,
             ),
         )
 
@@ -245,8 +252,10 @@ class Session:
     def step(self, question: StepQuestion) -> TrainingResult:
         """Return the result of a step, on one device or over several; raises InputError, or Unsuitable."""
         from simulator.api.checkpoints import with_checkpoints
+        from simulator.api.input import check_input, with_input
 
-        return with_checkpoints(self, self._step(question))
+        check_input(question)
+        return with_checkpoints(self, with_input(self, question, self._step(question)))
 
     def _step(self, question: StepQuestion) -> TrainingResult:
         from simulator.api.steps import run_alone, run_together
@@ -262,6 +271,12 @@ class Session:
 
             return run_divided(places, self.source(question).build, question, group, self._strategies(question)[0])
         return run_together(places, network, question, group, *self._strategies(question))
+
+    def program(self, question: ProgramQuestion) -> ProgramResult:
+        """Return the result of a program; raises InputError with every fault of its file."""
+        from simulator.api.programs import run_program
+
+        return run_program(self, question)
 
     def advised(self, question: StepQuestion) -> TrainingResult:
         """Return :meth:`step` with what would be faster, and what would make it fit; raises as that."""
@@ -335,7 +350,8 @@ def _collective_bound_s(session: Session, question: CollectiveQuestion) -> float
 
 
 def _step_s(session: Session, question: StepQuestion) -> float:
-    if question.has_servers or question.divided:  # of several steps, or of shares that are to be found
+    # Of several steps, or of shares that are to be found.
+    if question.has_servers or question.divided or question.input is not None:
         return session.step(question).step_time_s
     return session.step_timeline(question).end_s
 
@@ -396,6 +412,7 @@ _TIMES: dict[type, Callable[[Session, Any], float]] = {
     StepQuestion: _step_s,
     OperatorQuestion: _operator_s,
     CopyQuestion: _copy_s,
+    ProgramQuestion: lambda session, question: session.program(question).done_s,
     LaunchQuestion: _launch_s,
 }
 _BOUNDS: dict[type, Callable[[Session, Any], float]] = {

@@ -35,7 +35,7 @@ def simulate(
             "sweep over sizes (sweep:8B-8GB, with a factor sweep:8B-8GB:4). Or a single operation: "
             "op:linear,rows=512,inputs=1024,outputs=4096, copy:h2d,160MB, access:stream,64MiB, "
             "launch:stream,op=elementwise,function=relu,elements=64, disk:read_random,4KiB, message:4KiB, core:mutex; "
-            "over sizes access:chase,sweep:4KiB-1GiB.",
+            "over sizes access:chase,sweep:4KiB-1GiB. Or a program, what Python issues to devices: loop.yaml.",
         ),
     ] = "resnet50",
     strategy: Annotated[
@@ -121,6 +121,14 @@ def simulate(
     epoch: Annotated[
         str | None, typer.Option(metavar="COUNT", help="Say how long so many samples take, step by step.")
     ] = None,
+    input: Annotated[  # noqa: A002  as the option is called
+        str | None,
+        typer.Option(
+            metavar="SET,KEY=VALUE,...",
+            help="Where samples come from: a data set (imagenet), a YAML file, or sample=4KB; then disk=ebs0, "
+            "workers=8, prefetch=2, block=1MB, cache=memory, epochs=3, pinned=no, batch_time=2ms, evaluate=10000, ...",
+        ),
+    ] = None,
     micro_batches: Annotated[
         str, typer.Option(metavar="COUNT", help="Gradients of so many batches are summed before the update.")
     ] = "1",
@@ -187,7 +195,8 @@ def simulate(
         bool,
         typer.Option(
             "--prefetch/--no-prefetch",
-            help="Of fsdp, backward: the next unit is gathered while one computes (BACKWARD_PRE), or after it (POST).",
+            help="Of fsdp, backward: the next unit is gathered while one computes (BACKWARD_PRE), or after it (POST). "
+            "Of zero=1 and 2: parameters are gathered while the next step computes, or after the update.",
         ),
     ] = True,
     contention: Annotated[
@@ -203,8 +212,8 @@ def simulate(
         typer.Option(
             metavar="NAME",
             help="torch (fp32, convolutions in TF32 where the GPU has it), fp32, tf32, fp16, bf16, "
-            "amp-fp16, amp-bf16, graph-fp16, graph-bf16, master-fp16, master-bf16, fp64; else amp-bf16 and fused "
-            "attention for GPT, Llama and the like, as far as the device has it, or torch.",
+            "amp-fp16, amp-bf16, graph-fp16, graph-bf16, master-fp16, master-bf16, fp64; of inference int8, int4; else "
+            "amp-bf16 and fused attention for GPT, Llama and the like, as far as the device has it, or torch.",
         ),
     ] = None,
     optimizer: Annotated[

@@ -29,7 +29,7 @@ from simulator.cli.output import Files, show, tell, warn
 from simulator.cli.written import Written
 from simulator.collectives.request import Unsuitable
 from simulator.console.progress import Progress
-from simulator.console.style import choose_style
+from simulator.console.style import choose_style, printable
 from simulator.errors import Fault, InputError, SimulationError, one_line
 from simulator.questions.collective import DTYPES, REDUCTIONS, CollectiveQuestion
 from simulator.results.document import document, to_json
@@ -195,7 +195,7 @@ def _print(
     if payload.is_sweep:
         ways = dict.fromkeys((result.machine, result.strategy) for result in results)
         tables = [sweep_table([r for r in results if (r.machine, r.strategy) == way], questions[0]) for way in ways]
-        sys.stdout.write("\n".join(tables))
+        sys.stdout.write(printable("\n".join(tables), sys.stdout))
         for line in text.unfit_lines(runs.unfit, style):
             tell(written, line)
         return

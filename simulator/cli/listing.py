@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from simulator.console.style import Style, choose_style
+from simulator.console.style import Style, choose_style, printable
 from simulator.results.columns import lay_out
-from simulator.topology.catalogue import builtin_folder, builtin_topologies
+from simulator.topology.catalogue import builtin_folder, builtin_topologies, load_part
 
 __all__ = ["print_lists"]
 
@@ -28,7 +28,12 @@ def print_lists(*, topologies: bool, strategies: bool, parts: bool, networks: bo
         lists["strategies"] = _strategies()
     if parts:
         lists["parts"] = [
-            {"name": path.stem, "kind": path.parent.name, "description": _described(path)}
+            {
+                "name": path.stem,
+                "kind": path.parent.name,
+                "description": _described(path),
+                **({"figures": _figures(path.stem)} if json_wanted else {}),
+            }
             for path in sorted(builtin_folder().glob("parts/*/*.yaml"))
         ]
     if networks:
@@ -38,7 +43,7 @@ def print_lists(*, topologies: bool, strategies: bool, parts: bool, networks: bo
         return
     style = choose_style(sys.stdout)
     blocks = ["\n".join(_text(entries, style)) for entries in lists.values()]
-    sys.stdout.write("\n\n".join(blocks) + "\n")
+    sys.stdout.write(printable("\n\n".join(blocks) + "\n", sys.stdout))
 
 
 def _strategies() -> list[dict[str, str]]:
@@ -55,6 +60,14 @@ def _networks() -> list[dict[str, Any]]:
         {"name": name, "sample": entry.sample, "description": described(name), "sizes": dict(entry.defaults)}
         for name, entry in ((name, find_entry(name)) for name in network_names())
     ]
+
+
+def _figures(name: str) -> dict[str, Any]:
+    """Return what the part *name* says of itself, in SI."""
+    part = load_part(name)
+    assert part is not None
+    words = {"description", "aliases", "source", "sources", "kind"}
+    return part.model_dump(mode="json", exclude_defaults=True, exclude=words)
 
 
 def _cell(value: Any) -> str:

@@ -10,7 +10,7 @@ from itertools import zip_longest
 from simulator.console.style import Style
 from simulator.results.columns import lay_out
 from simulator.scenarios.answers import Answer
-from simulator.scenarios.catalogue import needed_files
+from simulator.scenarios.catalogue import builtin_scenarios, needed_files
 from simulator.scenarios.file import Scenario
 from simulator.units import format_bandwidth, format_duration, format_size
 
@@ -48,7 +48,8 @@ def scenario_lines(scenario: Scenario, answers: Sequence[Answer], style: Style) 
     if scenario.assumed:
         lines += style.wrap(f"assumed: {scenario.assumed}", "dim", hang=2)
     lines += ["", *_table(answers, style)]
-    lines += ["", *_sources(answers, style)]
+    sources = _sources(answers, style)
+    lines += ["", *sources] if sources else []
     short = [answer for answer in answers if answer.asked.falls_short]
     if short:
         lines += ["", style.mark("falls short", "bold")]
@@ -58,7 +59,7 @@ def scenario_lines(scenario: Scenario, answers: Sequence[Answer], style: Style) 
     lines += ["", style.mark(f"the commands, {alone}", "bold")]
     for run in scenario.runs:
         lines += [*([f"# {run.name}"] if len(scenario.runs) > 1 else []), *_command(run.words, style)]
-    if any(needed_files(scenario)):
+    if scenario.path in builtin_scenarios().values() and any(needed_files(scenario)):
         lines.append(f"(their files: simulate scenario {scenario.name} --copy .)")
     return lines
 
@@ -147,7 +148,8 @@ def _sources(answers: Sequence[Answer], style: Style) -> list[str]:
     for answer in answers:
         expected = answer.asked.expected
         if expected is not None:
-            entries.append((f"{expected.kind}: {expected.source}" if expected.source else "", answer.asked.name))
+            said = f"{expected.kind}: {expected.source}" if not expected.is_plain else ""
+            entries.append((said, answer.asked.name))
     lines: list[str] = []
     found = [group for group in _grouped(entries) if group[0]]
     for text, names in found:

@@ -175,8 +175,8 @@ _OPERATIONS: dict[str, Callable[..., float]] = {
     "*": lambda a, b: a * b,
     "/": lambda a, b: a / b,
     "minus": lambda a: -a,
-    "min": min,
-    "max": max,
+    "min": lambda *values: min(values),
+    "max": lambda *values: max(values),
 }
 
 

@@ -17,11 +17,11 @@ from pydantic import Field
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.scenarios.expression import Expression, parse_expression
 from simulator.topology.parts import Strict
-from simulator.topology.validation import validate
+from simulator.topology.validation import kept_positions, validate_in_part
 from simulator.topology.yaml_source import YamlSource, read_yaml
 from simulator.units import unit_names
 
-__all__ = ["WORDS", "Asked", "Expected", "Run", "Scenario", "read_scenario"]
+__all__ = ["WORDS", "Asked", "Expected", "Run", "Scenario", "read_scenario", "scenario_from"]
 
 WORDS = "words"  # the unit of an answer that is no number
 _NEEDS = "a scenario needs schema_version, title, chapter, about, runs and answers"
@@ -82,6 +82,11 @@ class Expected:
     source: str
     within: float | None
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether ``source`` says nothing that the figure does not."""
+        return not self.source or (self.low is not None and self.low.is_number and self.source == self.low.text)
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -117,27 +122,40 @@ class Scenario:
 
 def read_scenario(path: Path, shown_as: str | None = None) -> Scenario:
     """Return the scenario in the file *path*, which messages call *shown_as*; raises InputError with all its faults."""
-    source = read_yaml(path, shown_as, needs=_NEEDS, instead="write it out")
-    spec = validate(source, ScenarioFile)
-    return _Reader(source, spec).scenario(path)
+    return scenario_from(read_yaml(path, shown_as, needs=_NEEDS, instead="write it out"), path)
+
+
+def scenario_from(source: YamlSource, path: Path) -> Scenario:
+    """Return the scenario that *source* says, whose files lie beside *path*; raises InputError with all its faults."""
+    spec, told = validate_in_part(source, ScenarioFile, ("runs", "answers"))
+    if spec is None:
+        assert told is not None
+        raise told
+    return _Reader(source, spec, told).scenario(path)
 
 
 class _Reader:
-    def __init__(self, source: YamlSource, spec: ScenarioFile) -> None:
+    """Read what :func:`validate_in_part` has left of a file on, and add its *faults* to those found already."""
+
+    def __init__(self, source: YamlSource, spec: ScenarioFile, told: InputError | None) -> None:
         self.source = source
         self.spec = spec
-        self.faults: list[Fault] = []
+        self.faults: list[Fault] = list(told.faults) if told is not None else []
+        self.more = told.more if told is not None else 0
+        self.run_names = list(source.data["runs"]) if isinstance(source.data.get("runs"), dict) else []
 
     def scenario(self, path: Path) -> Scenario:
         spec = self.spec
         runs = [run for name, words in spec.runs.items() if (run := self.run(name, words)) is not None]
-        timeline = spec.timeline if spec.timeline is not None else next(iter(spec.runs))
-        if timeline not in spec.runs:
-            hint = nearest(timeline, spec.runs)
+        timeline = spec.timeline if spec.timeline is not None else str(next(iter(self.run_names), ""))
+        if timeline not in self.run_names:
+            hint = nearest(timeline, map(str, self.run_names))
             self.fault(("timeline",), f"timeline: there is no run '{one_line(timeline, 40)}'; {hint}")
-        answers = [self.answer(i, answer) for i, answer in enumerate(spec.answers)]
+        places = kept_positions(self.source, ScenarioFile, "answers")
+        answers = [self.answer(i, answer) for i, answer in zip(places, spec.answers, strict=True)]
         if self.faults:
-            raise InputError(sorted(dict.fromkeys(self.faults), key=lambda fault: (fault.line, fault.column)))
+            faults = sorted(dict.fromkeys(self.faults), key=lambda fault: (fault.line, fault.column))
+            raise InputError(faults, self.more)
         return Scenario(
             path.stem,
             path,
@@ -240,8 +258,8 @@ class _Reader:
             self.fault(place, f"{key}: {error}")
             return None
         for path in found.paths:
-            if path.run not in self.spec.runs:
-                hint = nearest(path.run, self.spec.runs)
+            if path.run not in self.run_names:
+                hint = nearest(path.run, map(str, self.run_names))
                 self.fault(place, f"{key}: there is no run '{one_line(path.run, 40)}'; {hint}")
         return found
 

@@ -42,9 +42,9 @@ Duplex = Literal["full", "half"]
 
 
 class Strict(BaseModel):
-    """Frozen, and no key goes unread."""
+    """Frozen; no key goes unread, and no number is infinite."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True, allow_inf_nan=False)
 
 
 class Part(Strict):
@@ -81,7 +81,7 @@ class GpuPart(Part):
         False, description="A board, for gamers most often, that runs above the boost clock as far as power allows"
     )
     peak: dict[str, FlopRate] = Field(
-        {}, description="Dense peak rate by precision: fp64, fp32, tf32, fp16, bf16, fp8, int8"
+        {}, description="Dense peak rate by precision: fp64, fp32, tf32, fp16, bf16, fp8, int8, int4"
     )
     memory_size: Size | None = Field(None, description="Device memory")
     memory_bandwidth: Bandwidth | None = Field(None, description="Peak of the device memory")
@@ -185,7 +185,7 @@ class NicPart(Part):
     kind: Literal["nic"]
     network: Literal["ethernet", "infiniband", "efa", "omnipath"] = Field(..., description="What it speaks")
     bandwidth: Bandwidth = Field(..., description="Line rate of all its ports together, per direction")
-    efficiency: float = Field(1.0, gt=0, le=1, description="Share of the line rate that large messages reach")
+    efficiency: float = Field(1.0, ge=0.001, le=1, description="Share of the line rate that large messages reach")
     latency: Duration = Field(0.0, description="One message through the adapter, one way")
     plugin_latency: Duration = Field(0.0, description="What a collective library's plugin for it adds to each hop")
     gpudirect: bool = Field(False, description="Reads and writes GPU memory without the host")
@@ -224,7 +224,9 @@ class LinkPart(Part):
     kind: Literal["link"]
     of: LinkKind = Field(..., description="Which rules of transport apply")
     bandwidth: Bandwidth = Field(..., description="Nominal, one direction")
-    efficiency: float = Field(1.0, gt=0, le=1, description="Share of the nominal bandwidth that large transfers reach")
+    efficiency: float = Field(
+        1.0, ge=0.001, le=1, description="Share of the nominal bandwidth that large transfers reach"
+    )
     latency: Duration = Field(0.0, description="One hop over the link")
     duplex: Duplex = Field("full", description="half: both directions share the bandwidth")
     lanes: int | None = Field(None, gt=0, description="Of PCIe: lanes that it takes of a CPU or a switch")
