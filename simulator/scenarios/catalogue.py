@@ -15,6 +15,7 @@ __all__ = ["builtin_scenarios", "find_scenario", "in_order", "needed_files"]
 
 _FOLDER = Path(__file__).parent / "files"
 _SUFFIXES = (".yaml", ".yml")
+_NODE = re.compile(r"\bnode:\s*([\w./-]+\.ya?ml)\b", re.ASCII)
 _IS_SCENARIO = re.compile(r"^(?:runs|answers):", re.MULTILINE)
 
 
@@ -60,7 +61,12 @@ def needed_files(scenario: Scenario) -> Iterator[Path]:
     """Yield the files beside *scenario* that its runs name, by their place in its folder."""
     folder = scenario.path.parent
     words = {part for run in scenario.runs for word in run.arguments for part in re.split(r"[,=:@]", word) if part}
-    for word in sorted(words):
-        path = Path(word)
-        if not path.is_absolute() and ".." not in path.parts and (folder / path).is_file():
-            yield path
+    found = {Path(word) for word in words if _lies_within(folder, Path(word))}
+    for path in list(found):  # clusters name the files of their nodes, which lie beside them
+        nodes = _NODE.findall((folder / path).read_text(encoding="utf-8")) if path.suffix in _SUFFIXES else []
+        found |= {path.parent / node for node in nodes if _lies_within(folder, path.parent / node)}
+    yield from sorted(found)
+
+
+def _lies_within(folder: Path, path: Path) -> bool:
+    return not path.is_absolute() and ".." not in path.parts and (folder / path).is_file()
