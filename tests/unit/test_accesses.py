@@ -260,6 +260,13 @@ def test_small_blocks_are_begun_one_after_the_other(session) -> None:
         ("chase,1GiB", "rtx-4090", "the part has no l1_latency and no l2_latency"),
         ("chase,1MiB,level=scratchpad", "v100-sxm2-16gb", "a multiprocessor has 98.3 kB of shared memory"),
         ("gather,1GiB", SERVER, "gather needs rows and row"),
+        (
+            "stream,1GiB,stride=8KiB",
+            SERVER,
+            "access:stream of a CPU does not read stride; it reads element, node, reads",
+        ),
+        ("chase,1GiB,resident=4", SERVER, "access:chase of a CPU does not read resident; it reads node, page"),
+        ("chase,1GiB,page=2MiB", "l40", "access:chase of a GPU does not read page; it reads level"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_with_what_can(session, words, topology, message) -> None:
