@@ -15,7 +15,6 @@ __all__ = ["builtin_scenarios", "find_scenario", "in_order", "needed_files"]
 
 _FOLDER = Path(__file__).parent / "files"
 _SUFFIXES = (".yaml", ".yml")
-_NODE = re.compile(r"\bnode:\s*([\w./-]+\.ya?ml)\b", re.ASCII)
 _IS_SCENARIO = re.compile(r"^(?:runs|answers):", re.MULTILINE)
 
 
@@ -58,15 +57,31 @@ def _place(chapter: str) -> tuple[bool, str, tuple[int, ...]]:
 
 
 def needed_files(scenario: Scenario) -> Iterator[Path]:
-    """Yield the files beside *scenario* that its runs name, by their place in its folder."""
+    """Yield the files beside *scenario* that its runs name, and those that these name, by their place in its folder."""
     folder = scenario.path.parent
     words = {part for run in scenario.runs for word in run.arguments for part in re.split(r"[,=:@]", word) if part}
-    found = {Path(word) for word in words if _lies_within(folder, Path(word))}
-    for path in list(found):  # clusters name the files of their nodes, which lie beside them
-        nodes = _NODE.findall((folder / path).read_text(encoding="utf-8")) if path.suffix in _SUFFIXES else []
-        found |= {path.parent / node for node in nodes if _lies_within(folder, path.parent / node)}
-    yield from sorted(found)
+    found: dict[Path, None] = {}
+    wanted = [path for word in sorted(words) if (path := _beside(folder, Path(), word)) is not None]
+    while wanted:
+        path = wanted.pop(0)
+        if path not in found:
+            found[path] = None
+            wanted += _named_in(folder, path)
+    yield from found
 
 
-def _lies_within(folder: Path, path: Path) -> bool:
-    return not path.is_absolute() and ".." not in path.parts and (folder / path).is_file()
+def _named_in(folder: Path, path: Path) -> list[Path]:
+    """Return the files that the YAML file *path* of *folder* names: nodes of a cluster, networks of a program."""
+    if path.suffix not in _SUFFIXES:
+        return []
+    text = (folder / path).read_text(encoding="utf-8")
+    words = dict.fromkeys(re.findall(r"[\w./-]+\.ya?ml\b", text))
+    return [found for word in words if (found := _beside(folder, path.parent, word)) is not None]
+
+
+def _beside(folder: Path, within: Path, word: str) -> Path | None:
+    """Return the file of *folder* that *word* names in its folder *within*; None where there is none."""
+    if os.path.isabs(word):
+        return None
+    path = Path(os.path.normpath(within / word))
+    return path if ".." not in path.parts and (folder / path).is_file() else None
