@@ -34,8 +34,8 @@ def simulate(
             "of Hugging Face or its folder, layers.yaml, torch:package.module:factory). A size (bytes:160MB), or a "
             "sweep over sizes (sweep:8B-8GB, with a factor sweep:8B-8GB:4). Or a single operation: "
             "op:linear,rows=512,inputs=1024,outputs=4096, copy:h2d,160MB, access:stream,64MiB, "
-            "launch:stream,op=elementwise,function=relu,elements=64, disk:read_random,4KiB. Or a program, what Python "
-            "issues to devices: loop.yaml.",
+            "launch:stream,op=elementwise,function=relu,elements=64, disk:read_random,4KiB, message:4KiB, core:mutex; "
+            "over sizes access:chase,sweep:4KiB-1GiB. Or a program, what Python issues to devices: loop.yaml.",
         ),
     ] = "resnet50",
     strategy: Annotated[

@@ -303,6 +303,13 @@ def test_a_copy_runs_as_the_original_and_overwrites_nothing(tmp_path, capsys) ->
     assert capsys.readouterr().out == (tmp_path / f"{name}.yaml").read_text()
 
 
+def test_a_copy_has_the_nodes_of_its_clusters(tmp_path, capsys) -> None:
+    (tmp_path / "there").mkdir()
+    assert run(["scenario", "messages", "--copy", str(tmp_path / "there")]) == 0
+    assert (tmp_path / "there" / "machines" / "iwarp-host.yaml").exists()
+    assert run(["scenario", str(tmp_path / "there" / "messages.yaml"), "--json"]) == 0, capsys.readouterr().err
+
+
 # -- built in --------------------------------------------------------------------------
 
 
