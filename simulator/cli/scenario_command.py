@@ -94,15 +94,13 @@ def answer_scenario(
             if document is None and not _may_fail(scenario, run):
                 why = answered.errors or [f"ended with the exit status {answered.status} and no JSON"]
                 faults += [scenario.fault(("runs", run.name), f"runs.{run.name}: {line}") for line in why]
-            documents[run.name] = {**(document or {}), "exit_status": answered.status, "error": _said(answered)}
+            said = {"error": " / ".join(answered.errors) if answered.status else ""}
+            said |= {"warnings": [] if answered.status else answered.errors}
+            documents[run.name] = {**(document or {}), "exit_status": answered.status, **said}
             progress.advance(run.name)
     if faults:
         raise InputError(faults)
     return answers_of(scenario, documents), notes
-
-
-def _said(answered: Captured) -> str:
-    return " / ".join(answered.errors) if answered.status else ""
 
 
 def _may_fail(scenario: Scenario, run: Run) -> bool:
