@@ -31,12 +31,17 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from simulator.api import Session
 from simulator.api.collectives import machines_fitted_to
+from simulator.api.session import Question
 from simulator.cli import run as simulate
 from simulator.console.run import run_app
+from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
 from validate.cli.app import app as validate_app
 from validate.constants.rows import calibrate_devices
@@ -50,6 +55,7 @@ from validate.tables.table import Table, read_table
 
 ROOT = Path(__file__).resolve().parent.parent
 TRUST = ROOT / "simulator" / "results" / "trust.json"
+PREDICTED = ROOT / "tests" / "golden" / "predicted-steps.json"
 PUBLISHED_STEPS = ROOT / "validate" / "measurements" / "published-steps" / "training.csv"
 BY_NVIDIA = ROOT / "validate" / "measurements" / "published-nvidia"
 PICTURES = (
@@ -295,10 +301,44 @@ def _has(row: ScoredRow, labels: Mapping[str, str]) -> bool:
     return all(row.labels.get(name) == value for name, value in labels.items())
 
 
-def step_rows(folder: Path) -> list[ScoredRow]:
-    """Return the scored steps of *folder*, and what predictors of others say of them where it has that."""
+def step_rows(folder: Path, session: Session | None = None) -> list[ScoredRow]:
+    """Return the scored steps of *folder*, and what predictors of others say of them where it has that.
+
+    *session* answers them, or one of its own.
+    """
     baselines = folder / "baselines.csv"
-    return scored(folder / "training.csv", STEPS, **({"baselines": str(baselines)} if baselines.is_file() else {}))
+    scoring = Scoring(ScoringOptions(baselines=str(baselines) if baselines.is_file() else None))
+    if session is not None:
+        scoring.names = replace(scoring.names, session=session)
+    return scoring.score(_read(folder / "training.csv", STEPS), STEPS, ("A", "B"))
+
+
+def question_digest(question: Question) -> str:
+    """Return what stands for *question* in the file of answers that the tables were made with."""
+    return sha256(repr(question).encode()).hexdigest()[:12]
+
+
+class Answers(Session):
+    """A session that keeps what it answered, by the digest of each question: seconds, or why there are none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: dict[str, float | str] = {}
+
+    def time_s(self, question: Question) -> float:
+        """Return the seconds of *question*; raises InputError."""
+        digest = question_digest(question)
+        try:
+            self.given[digest] = found = super().time_s(question)
+        except InputError as error:
+            self.given[digest] = str(error)
+            raise
+        return found
+
+    def written(self) -> str:
+        """Return them as a document, an answer a line."""
+        lines = (f"  {json.dumps(key)}: {json.dumps(self.given[key])}" for key in sorted(self.given))
+        return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def trust_json(rows: Sequence[ScoredRow]) -> str:
@@ -344,7 +384,9 @@ def tables(
     if (folder / "ops.csv").is_file():
         found |= operator_tables(folder / "ops.csv", old, leave_one_out=leave_one_out)
     if (folder / "training.csv").is_file():
-        rows = step_rows(folder)
+        answers = Answers()
+        rows = step_rows(folder, answers)
+        PREDICTED.write_text(answers.written(), encoding="utf-8")
         found |= {"steps": step_table(rows, SHOWN_STEPS), "published": published_table(rows)}
         TRUST.write_text(trust_json(rows), encoding="utf-8")
         if second is not None:

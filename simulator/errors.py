@@ -15,24 +15,38 @@ faults of one input are collected before anything is raised.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 __all__ = [
+    "FAULTS_SHOWN",
     "Fault",
     "InputError",
     "MissingDependency",
     "SimulationError",
     "ToposimError",
+    "escaped",
     "nearest",
     "one_line",
 ]
 
+FAULTS_SHOWN = 20  # of one input; the others are counted
+_LONGEST_FAULT = 600  # characters of its line
+_COMPARED = 1_000  # names; of more only those that stand near, or differ in one character
+_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789-._"
+
+
+def escaped(text: str) -> str:
+    r"""Return *text* with what a terminal would obey or hide written as ``\x1b``; line breaks and tabs stay."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
 
 def one_line(text: object, limit: int = 120) -> str:
-    """Return *text* without line breaks or control characters, cut to *limit* characters."""
-    flat = "".join(c if c.isprintable() else " " for c in str(text))
-    flat = " ".join(flat.split())
+    """Return *text* without line breaks, control characters escaped, cut to *limit* characters."""
+    flat = escaped(" ".join(str(text)[: 8 * limit].split()))
     return flat if len(flat) <= limit else flat[: limit - 3] + "..."
 
 
@@ -42,9 +56,9 @@ def nearest(found: str, allowed: Iterable[str], listed: int = 12) -> str:
     Returns ``did you mean 'x'?`` where a name is close, otherwise the allowed names (at
     most *listed* of them), otherwise an empty string.
     """
-    names = sorted(set(allowed))
-    lowered = {name.lower(): name for name in names}
-    wanted = found.lower()
+    names = sorted(dict.fromkeys(allowed))  # quick where they are sorted already
+    wanted = found.lower()[:_LONGEST_FAULT]
+    lowered = {name.lower(): name for name in (names if len(names) <= _COMPARED else _around(wanted, names))}
     close = difflib.get_close_matches(wanted, list(lowered), n=8, cutoff=0.6)
     if close:
         # What goes on after all that was written comes first: h200-sxm and not b200 for h200.  Of equally close
@@ -62,6 +76,18 @@ def nearest(found: str, allowed: Iterable[str], listed: int = 12) -> str:
     return f"allowed: {shown}{more}"
 
 
+def _around(wanted: str, names: Sequence[str]) -> list[str]:
+    """Return, of many sorted *names*, those beside *wanted* and those that differ from it in one character."""
+    known = set(names)
+    halves = [(wanted[:i], wanted[i:]) for i in range(min(len(wanted), 80) + 1)]
+    one_off = {a + b[1:] for a, b in halves} | {
+        a + letter + rest for a, b in halves for letter in _LETTERS for rest in (b, b[1:])
+    }
+    place = bisect_left(names, wanted)
+    near = names[max(0, place - _COMPARED // 4) : place + _COMPARED // 4]
+    return sorted({*near, *(one_off & known)})
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One mistake and its place.  Lines and columns count from 1; 0 means not known."""
@@ -75,7 +101,8 @@ class Fault:
         place = one_line(self.file)
         if self.line:
             place += f":{self.line}:{self.column}"
-        return f"{place}: {self.message}" if place else self.message
+        line = f"{place}: {self.message}" if place else self.message
+        return line if len(line) <= _LONGEST_FAULT else line[: _LONGEST_FAULT - 3] + "..."
 
 
 class ToposimError(Exception):
@@ -85,17 +112,23 @@ class ToposimError(Exception):
 
 
 class InputError(ToposimError):
-    """The user's input holds one or more faults."""
+    """The user's input holds one or more faults: ``faults`` has the first, ``more`` says how many others there are."""
 
     exit_status = 2
 
-    def __init__(self, faults: Sequence[Fault] | Fault | str) -> None:
+    def __init__(self, faults: Sequence[Fault] | Fault | str, more: int = 0) -> None:
         if isinstance(faults, str):
             faults = Fault(faults)
         if isinstance(faults, Fault):
             faults = [faults]
-        self.faults: tuple[Fault, ...] = tuple(faults)
-        super().__init__("\n".join(str(fault) for fault in self.faults))
+        self.faults: tuple[Fault, ...] = tuple(faults[:FAULTS_SHOWN])
+        self.more = more + len(faults) - len(self.faults)
+        rest = [f"and {self.more} more"] if self.more else []
+        super().__init__("\n".join([*map(str, self.faults), *rest]))
+
+    def changed(self, change: Callable[[Fault], Fault]) -> InputError:
+        """Return the error with each fault as *change* makes of it."""
+        return InputError([change(fault) for fault in self.faults], self.more)
 
 
 class SimulationError(ToposimError):

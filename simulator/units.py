@@ -72,6 +72,16 @@ _EXAMPLE = {
     "power": "300 W",
     "rate": "100 kIOP/s",
 }
+# What a file may say, in SI: far beyond what there is, and within what sums of floats keep apart.
+_RANGE = {
+    "bandwidth": ("1 bit/s", 0.125, "1000 PB/s", 1e18),
+    "size": ("0 B", 0.0, "1000 PB", 1e18),
+    "time": ("0 s", 0.0, "1e9 s", 1e9),
+    "flop rate": ("1 FLOP/s", 1.0, "1e6 PFLOP/s", 1e21),
+    "frequency": ("1 Hz", 1.0, "1 PHz", 1e15),
+    "power": ("1e-3 W", 1e-3, "1000 MW", 1e9),
+    "rate": ("1e-3 IOP/s", 1e-3, "1 PIOP/s", 1e15),
+}
 _LONGEST = 80  # characters; no quantity needs more, and a pattern must not be tried on a whole file
 _NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?"
 _PATTERN = re.compile(rf"\s*({_NUMBER})\s*(\S.*?)?\s*", re.ASCII | re.DOTALL)
@@ -144,6 +154,9 @@ def parse_quantity(value: object, dimension: str, *, minimum: float = 0.0, posit
         raise ValueError(f"{dimension} must be more than zero; got {value!r}")
     if not minimum <= result < float("inf"):
         raise ValueError(f"{dimension} must be at least zero and finite; got {value!r}")
+    least, low, most, high = _RANGE[dimension]
+    if result and not low <= result <= high:
+        raise ValueError(f"{dimension} must be from {least} to {most}; got {value!r}")
     return result
 
 

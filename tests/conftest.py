@@ -29,7 +29,15 @@ def corpus() -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark whole folders as slow: random examples, and real commands in processes of their own."""
+    """Mark whole folders as slow: random examples, and real commands in processes of their own.
+
+    Files with slow tests come first, those on published measurements before all, so that no worker is left with a
+    long one when the others are done.
+    """
+    longest: dict[Path, int] = {}
     for item in items:
         if item.path.parent.name in ("property", "end_to_end"):
             item.add_marker(pytest.mark.slow)
+        rank = 2 * bool(item.get_closest_marker("slow")) + bool(item.get_closest_marker("corpus"))
+        longest[item.path] = max(rank, longest.get(item.path, 0))
+    items.sort(key=lambda item: -longest[item.path])

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from simulator.api.input import with_input_cures
 from simulator.questions.layout import FSDP, REPLICAS
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.results.alternatives import Way, faster
@@ -34,7 +35,7 @@ def advised(session: Session, question: StepQuestion) -> TrainingResult:
     InputError, Unsuitable
         As :meth:`Session.step`.
     """
-    result = session.step(question)
+    result = with_input_cures(session, question, session.step(question))
     count = result.device_count
     device = session.device(question.where, result.step.device, question.threads)
     ways = _ways(session, question, device, several=count > 1)

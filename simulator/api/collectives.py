@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from simulator.collectives.alpha_beta import ALPHA_S
 from simulator.collectives.communicator import Communicator
@@ -13,6 +14,7 @@ from simulator.engine.executor import execute
 from simulator.errors import InputError
 from simulator.network.machine import Machine
 from simulator.plan.merge import merge
+from simulator.plan.plan import Perturbation
 from simulator.results.result import Result, make_result
 from simulator.workload.collective import Collective
 
@@ -76,9 +78,11 @@ def simulate(
         raise InputError(f"{strategy} does not fit {machine.name}: {error}") from None
 
 
-def run_collective(strategy: Strategy, requests: Sequence[Request], *, fold: bool = True) -> Result:
-    """Simulate *requests*, one for each of several groups at once; raises Unsuitable."""
-    plan = merge([strategy.plan(request) for request in requests])
+def run_collective(
+    strategy: Strategy, requests: Sequence[Request], *, fold: bool = True, perturbations: Sequence[Perturbation] = ()
+) -> Result:
+    """Simulate *requests*, one for each of several groups at once, amid *perturbations*; raises Unsuitable."""
+    plan = replace(merge([strategy.plan(request) for request in requests]), perturbations=tuple(perturbations))
     return make_result(strategy.name, requests[0], execute(requests[0].machine, plan, fold=fold))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from simulator.api.machines import refuse_passing
 from simulator.collectives.bundle import Bundle
 from simulator.engine.executor import alone, execute
 from simulator.engine.timeline import Timeline
@@ -65,6 +66,7 @@ def run_pipeline(
 ) -> PipelineRun:
     """Return a step of *network* (what all stages of one rank compute); raises InputError or Unsuitable."""
     layout = placement.layout
+    refuse_passing(question.where.slow_links, "a pipeline")
     if layout.zero == 3:
         why = "a stage needs its parameters in every pass; zero=1 or zero=2 goes with pp"
         raise InputError(f"--parallel: fsdp does not go with pp={layout.pp}: {why}")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import ceil
 from typing import TYPE_CHECKING
 
+from simulator.api.machines import refuse_passing
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.parameter_server import parameter_server
 from simulator.errors import InputError
@@ -37,6 +38,7 @@ def server_timeline(
     from simulator.training.servers import plan_servers
     from simulator.training.teams import servers_of, teams_of
 
+    refuse_passing(question.where.slow_links, "training through servers")
     strategy = parameter_server(question.strategy)
     servers = servers_of(group, strategy.n_servers, strategy.places or question.servers)
     teams = teams_of(places, group, network, question.options, servers, stragglers=question.stragglers, fold=fold)

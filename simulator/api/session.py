@@ -8,20 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from simulator.api.answers import ANSWERS, LEAST
 from simulator.api.collectives import chosen_gpus, make_request, run_collective
-from simulator.api.machines import load_machine
+from simulator.api.machines import load_machine, perturbations_of
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.registry import strategy_of
 from simulator.collectives.request import Strategy, Unsuitable
 from simulator.constants import DEFAULT, Constants
 from simulator.errors import InputError
 from simulator.network.machine import Machine
+from simulator.network.routing import Router
 from simulator.questions.access import AccessQuestion
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.copy import CopyQuestion
+from simulator.questions.core import CoreQuestion
 from simulator.questions.disk import DiskQuestion
 from simulator.questions.launch import LaunchQuestion
+from simulator.questions.message import MessageQuestion
 from simulator.questions.operator import OperatorQuestion
+from simulator.questions.program import ProgramQuestion
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.results.result import Result
@@ -29,9 +34,11 @@ from simulator.results.result import Result
 if TYPE_CHECKING:  # the models of devices are imported when one is asked for
     from simulator.devices.predict import Device
     from simulator.engine.timeline import Timeline
+    from simulator.host.answer import Answer
     from simulator.places import Place, Places
     from simulator.questions.calibration import Calibration
     from simulator.results.account import Account
+    from simulator.results.program import ProgramResult
     from simulator.results.training import TrainingResult
     from simulator.workload.find import NetworkSource
     from simulator.workload.network import Network
@@ -41,9 +48,19 @@ else:
 __all__ = ["Device", "Question", "Session"]
 
 Question = (
-    CollectiveQuestion | StepQuestion | OperatorQuestion | CopyQuestion | AccessQuestion | LaunchQuestion | DiskQuestion
+    CollectiveQuestion
+    | StepQuestion
+    | ProgramQuestion
+    | OperatorQuestion
+    | CopyQuestion
+    | AccessQuestion
+    | LaunchQuestion
+    | DiskQuestion
+    | MessageQuestion
+    | CoreQuestion
 )
 Q = TypeVar("Q")
+_WORDS = 128  # --make-vocab-size-divisible-by where a launch line does not say
 _Answer = float | str  # seconds, or why there is no prediction
 
 
@@ -91,6 +108,13 @@ class Session:
         place = {node: number for number, node in enumerate(machine.gpus)}
         return whole if ranks == machine.gpus else whole.part([place[node] for node in ranks])
 
+    def router(self, where: Where) -> Router:
+        """Return the routes over the machine *where*, which may be one without GPUs; raises InputError."""
+        machine = self.machine(where)
+        return (
+            self.group(where, None).router if machine.gpus else self._once((where, "router"), lambda: Router(machine))
+        )
+
     def places(self, where: Where) -> Places:
         """Return the devices of the machine *where*; raises InputError."""
         from simulator.places import Places
@@ -122,7 +146,9 @@ class Session:
         """Return what builds the network of *question* for any batch; raises InputError."""
         from simulator.workload.find import find_network
 
-        key = question.workload, question.sizes, question.options.trains
+        # Megatron-LM pads vocabularies so that each rank of those that split layers has whole 128 words.
+        multiple = _WORDS * question.layout.tp if question.options.framework == "megatron" else 1
+        key = question.workload, question.sizes, question.options.trains, multiple
         sizes = dict(question.sizes)
         length, image = sizes.pop("sequence_length", None), sizes.pop("image", None)
         return self._once(
@@ -133,6 +159,7 @@ class Session:
                 sequence_length=length,  # type: ignore[arg-type]
                 image=image,  # type: ignore[arg-type]
                 settings=sizes,
+                words_multiple=multiple,
             ),
         )
 
@@ -181,6 +208,17 @@ class Session:
             raise InputError(answer)
         return answer
 
+    def answer(self, question: Question) -> Answer:
+        """Return the answer to *question*, of which its time is known with what bounds it; raises InputError."""
+        kind = type(question)
+        if kind not in ANSWERS:
+            raise InputError("of this only the time is known")
+        return self._once(("answer", question), lambda: ANSWERS[kind](self, question))
+
+    def explained(self, question: Question) -> Answer | None:
+        """Return :meth:`answer`, None where only the time of such questions is known; raises InputError."""
+        return self.answer(question) if type(question) in ANSWERS else None
+
     def collective(self, question: CollectiveQuestion, *, fold: bool = True) -> Result:
         """Return the result of a collective, with *fold* as :func:`simulate`; raises InputError, or Unsuitable."""
         group = self.group(question.where, question.gpus)
@@ -208,13 +246,16 @@ class Session:
             )
             for part in groups
         ]
-        return run_collective(strategy, requests, fold=fold)
+        perturbations = perturbations_of(group.machine, question.where.slow_links)
+        return run_collective(strategy, requests, fold=fold, perturbations=perturbations)
 
     def step(self, question: StepQuestion) -> TrainingResult:
         """Return the result of a step, on one device or over several; raises InputError, or Unsuitable."""
         from simulator.api.checkpoints import with_checkpoints
+        from simulator.api.input import check_input, with_input
 
-        return with_checkpoints(self, self._step(question))
+        check_input(question)
+        return with_checkpoints(self, with_input(self, question, self._step(question)))
 
     def _step(self, question: StepQuestion) -> TrainingResult:
         from simulator.api.steps import run_alone, run_together
@@ -230,6 +271,12 @@ class Session:
 
             return run_divided(places, self.source(question).build, question, group, self._strategies(question)[0])
         return run_together(places, network, question, group, *self._strategies(question))
+
+    def program(self, question: ProgramQuestion) -> ProgramResult:
+        """Return the result of a program; raises InputError with every fault of its file."""
+        from simulator.api.programs import run_program
+
+        return run_program(self, question)
 
     def advised(self, question: StepQuestion) -> TrainingResult:
         """Return :meth:`step` with what would be faster, and what would make it fit; raises as that."""
@@ -303,7 +350,8 @@ def _collective_bound_s(session: Session, question: CollectiveQuestion) -> float
 
 
 def _step_s(session: Session, question: StepQuestion) -> float:
-    if question.has_servers or question.divided:  # of several steps, or of shares that are to be found
+    # Of several steps, or of shares that are to be found.
+    if question.has_servers or question.divided or question.input is not None:
         return session.step(question).step_time_s
     return session.step_timeline(question).end_s
 
@@ -346,20 +394,6 @@ def _copy_bound_s(session: Session, question: CopyQuestion) -> float:
     return copy_bound_s(question, session.places(question.where), session.group(question.where, None).router)
 
 
-def _access_s(session: Session, question: AccessQuestion) -> float:
-    from simulator.host.memory import access_s
-
-    places = session.places(question.where)
-    part = places.part(question.device)
-    return access_s(question, places.find(question.device, threads=question.threads).device, part)
-
-
-def _access_bound_s(session: Session, question: AccessQuestion) -> float:
-    from simulator.host.memory import access_bound_s
-
-    return access_bound_s(question, session.device(question.where, question.device, question.threads))
-
-
 def _launch_s(session: Session, question: LaunchQuestion) -> float:
     from simulator.host.launches import launch_s
 
@@ -372,33 +406,20 @@ def _launch_bound_s(session: Session, question: LaunchQuestion) -> float:
     return launch_kernels_s(question, session.device(question.where, question.device))
 
 
-def _disk_s(session: Session, question: DiskQuestion) -> float:
-    from simulator.host.disks import disk_s
-
-    return disk_s(question, session.machine(question.where), session.places(question.where))
-
-
-def _disk_bound_s(session: Session, question: DiskQuestion) -> float:
-    from simulator.host.disks import disk_bound_s
-
-    return disk_bound_s(question, session.machine(question.where))
-
-
 _TIMES: dict[type, Callable[[Session, Any], float]] = {
+    **dict.fromkeys(ANSWERS, lambda session, question: session.answer(question).time_s),
     CollectiveQuestion: lambda session, question: session.collective(question).sync_time_s,
     StepQuestion: _step_s,
     OperatorQuestion: _operator_s,
     CopyQuestion: _copy_s,
-    AccessQuestion: _access_s,
+    ProgramQuestion: lambda session, question: session.program(question).done_s,
     LaunchQuestion: _launch_s,
-    DiskQuestion: _disk_s,
 }
 _BOUNDS: dict[type, Callable[[Session, Any], float]] = {
+    **LEAST,
     CollectiveQuestion: _collective_bound_s,
     StepQuestion: _step_bound_s,
     OperatorQuestion: _operator_bound_s,
     CopyQuestion: _copy_bound_s,
-    AccessQuestion: _access_bound_s,
     LaunchQuestion: _launch_bound_s,
-    DiskQuestion: _disk_bound_s,
 }

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from simulator.api.machines import perturbations_of
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.request import Unsuitable
 from simulator.errors import InputError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from simulator.collectives.request import Strategy
     from simulator.engine.timeline import Timeline
     from simulator.places import Place, Places
-    from simulator.plan.plan import Plan
+    from simulator.plan.plan import Perturbation, Plan
     from simulator.questions.calibration import Calibration
     from simulator.questions.layout import Layout
     from simulator.results.step import StepResult
@@ -182,7 +183,8 @@ def together_timeline(
         places, group.ranks, part, question.options, stragglers=question.stragglers, fold=fold_roles
     )
     write = partial(plan_step, machine, roles, part, question, placement, strategy, layer_strategy)
-    return roles, _timeline(write, machine, question.micro_batches, fold=fold)
+    perturbations = perturbations_of(machine, question.where.slow_links)
+    return roles, _timeline(write, machine, question.micro_batches, fold=fold, perturbations=perturbations)
 
 
 def run_together(
@@ -339,11 +341,21 @@ def _alone_s(
     return alone_timeline(machine, place, network, question).end_s
 
 
-def _timeline(write: Callable[..., Plan], machine: Machine, count: int, *, fold: bool = True) -> Timeline:
+def _timeline(
+    write: Callable[..., Plan],
+    machine: Machine,
+    count: int,
+    *,
+    fold: bool = True,
+    perturbations: tuple[Perturbation, ...] = (),
+) -> Timeline:
     """Execute the plan that *write* returns; of *count* micro-batches those that are alike pass at once."""
     from simulator.engine.executor import execute
     from simulator.training.micro_batches import Batches, periods_s
 
+    if perturbations:
+        plan = write(batches=Batches(count))
+        return execute(machine, replace(plan, perturbations=(*plan.perturbations, *perturbations)), fold=fold)
     for explicit in _EXPLICIT if fold else ():
         if count <= explicit + 1:
             break

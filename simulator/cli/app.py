@@ -34,7 +34,8 @@ def simulate(
             "of Hugging Face or its folder, layers.yaml, torch:package.module:factory). A size (bytes:160MB), or a "
             "sweep over sizes (sweep:8B-8GB, with a factor sweep:8B-8GB:4). Or a single operation: "
             "op:linear,rows=512,inputs=1024,outputs=4096, copy:h2d,160MB, access:stream,64MiB, "
-            "launch:stream,op=elementwise,function=relu,elements=64, disk:read_random,4KiB.",
+            "launch:stream,op=elementwise,function=relu,elements=64, disk:read_random,4KiB. Or a program, what Python "
+            "issues to devices: loop.yaml.",
         ),
     ] = "resnet50",
     strategy: Annotated[
@@ -69,7 +70,10 @@ def simulate(
     ] = None,
     slow_link: Annotated[
         str | None,
-        typer.Option(metavar="A-B:0.5x,...", help="The links between two devices give so much less; 0x: they failed."),
+        typer.Option(
+            metavar="A-B:0.5x,...",
+            help="The links between two devices give so much less; 0x: they failed; a while: 0x@10ms..50ms.",
+        ),
     ] = None,
     neighbour: Annotated[
         str | None,
@@ -98,6 +102,12 @@ def simulate(
             help="Of the elements: fp64, fp32, tf32, fp16, bf16, int8, uint8, fp8; a switch adds up none of 8 bits.",
         ),
     ] = "fp32",
+    redop: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="What is made of the elements of all GPUs: sum, avg, prod, min, max; for nccl."
+        ),
+    ] = "sum",
     fold: Annotated[
         bool, typer.Option("--fold/--no-fold", help="Pass repeated rounds as one event; the result is the same.")
     ] = True,
@@ -110,6 +120,14 @@ def simulate(
     ] = None,
     epoch: Annotated[
         str | None, typer.Option(metavar="COUNT", help="Say how long so many samples take, step by step.")
+    ] = None,
+    input: Annotated[  # noqa: A002  as the option is called
+        str | None,
+        typer.Option(
+            metavar="SET,KEY=VALUE,...",
+            help="Where samples come from: a data set (imagenet), a YAML file, or sample=4KB; then disk=ebs0, "
+            "workers=8, prefetch=2, block=1MB, cache=memory, epochs=3, pinned=no, batch_time=2ms, evaluate=10000, ...",
+        ),
     ] = None,
     micro_batches: Annotated[
         str, typer.Option(metavar="COUNT", help="Gradients of so many batches are summed before the update.")
@@ -177,7 +195,8 @@ def simulate(
         bool,
         typer.Option(
             "--prefetch/--no-prefetch",
-            help="Of fsdp, backward: the next unit is gathered while one computes (BACKWARD_PRE), or after it (POST).",
+            help="Of fsdp, backward: the next unit is gathered while one computes (BACKWARD_PRE), or after it (POST). "
+            "Of zero=1 and 2: parameters are gathered while the next step computes, or after the update.",
         ),
     ] = True,
     contention: Annotated[
@@ -193,8 +212,8 @@ def simulate(
         typer.Option(
             metavar="NAME",
             help="torch (fp32, convolutions in TF32 where the GPU has it), fp32, tf32, fp16, bf16, "
-            "amp-fp16, amp-bf16, graph-fp16, graph-bf16, master-fp16, master-bf16, fp64; else amp-bf16 and fused "
-            "attention for GPT, Llama and the like, as far as the device has it, or torch.",
+            "amp-fp16, amp-bf16, graph-fp16, graph-bf16, master-fp16, master-bf16, fp64; of inference int8, int4; else "
+            "amp-bf16 and fused attention for GPT, Llama and the like, as far as the device has it, or torch.",
         ),
     ] = None,
     optimizer: Annotated[

@@ -27,6 +27,10 @@ def run(written: Written) -> None:
         from simulator.cli.single_command import run_single
 
         run_single(written)
+    elif written.kind == "program":
+        from simulator.cli.program_command import run_program_command
+
+        run_program_command(written)
     elif written.kind == "step":
         from simulator.cli.step_command import run_steps
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -25,17 +26,34 @@ __all__ = [
 ]
 
 _MOST = 100.0
+_PASSING = "gpu0-gpu1:0x@10ms..50ms"
 ASYNC = "async"
 
 
 def parse_slow_links(text: str | None) -> tuple[SlowLink, ...]:
-    """Return the links that *text* says, with what is left of each: from 0 to 1."""
+    """Return the links that *text* says, with what is left of each, from 0 to 1, and when."""
 
     def one(word: str) -> SlowLink:
-        ends, factor = _times("--slow-link", word, "gpu0-gpu1:0.5x")
+        said, at, when = word.partition("@")
+        ends, factor = _times("--slow-link", said, "gpu0-gpu1:0.5x")
         if factor > 1.0:
             raise InputError(f"--slow-link {one_line(word, 60)}: from 0x, which is failed, to 1x")
-        return SlowLink(ends, factor)
+        if not at:
+            return SlowLink(ends, factor)
+        start, _, end = when.partition("..")
+        try:
+            from_s = parse_quantity(start, "time")
+            until_s = parse_quantity(end, "time", positive=True) if end else math.inf
+        except ValueError as error:
+            raise InputError(f"--slow-link {one_line(word, 60)}: {error}; for example {_PASSING}") from None
+        if until_s <= from_s:
+            raise InputError(f"--slow-link {one_line(word, 60)}: ends before it begins; for example {_PASSING}")
+        if factor == 0.0 and until_s == math.inf:
+            raise InputError(
+                f"--slow-link {one_line(word, 60)}: what crosses a link that fails for good never ends; say until when "
+                f"({_PASSING}), or leave the time out for a machine without it"
+            )
+        return SlowLink(ends, factor, from_s, until_s)
 
     return tuple(parse_list("--slow-link", text, one, "gpu0-gpu1:0.5x")) if text is not None else ()
 

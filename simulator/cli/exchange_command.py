@@ -29,9 +29,9 @@ from simulator.cli.output import Files, show, tell, warn
 from simulator.cli.written import Written
 from simulator.collectives.request import Unsuitable
 from simulator.console.progress import Progress
-from simulator.console.style import choose_style
+from simulator.console.style import choose_style, printable
 from simulator.errors import Fault, InputError, SimulationError, one_line
-from simulator.questions.collective import DTYPES, CollectiveQuestion
+from simulator.questions.collective import DTYPES, REDUCTIONS, CollectiveQuestion
 from simulator.results.document import document, to_json
 from simulator.results.reason import best_of, by_time
 from simulator.results.result import Result
@@ -77,16 +77,19 @@ def run_exchange(written: Written) -> None:
 
 def _questions(written: Written, session: Session) -> tuple[list[CollectiveQuestion], list[str]]:
     """Return the questions about each machine, of no size yet, and what each strategy is told apart by."""
-    machines, collective, strategies, algorithm, dtype, software, root, driven = read_all(
+    machines, collective, strategies, algorithm, dtype, reduction, software, root, driven = read_all(
         lambda: find_machines(written, session),
         lambda: parse_collective(written.collective),
         lambda: parse_strategies(written.strategy or "all"),
         lambda: parse_algorithm(written.algorithm),
         lambda: parse_choice("--dtype", written.dtype, DTYPES),
+        lambda: parse_choice("--redop", written.redop, REDUCTIONS),
         lambda: parse_software(written.nccl),
         lambda: parse_count("--root", written.root),
         lambda: parse_count("--gpus-per-process", written.gpus_per_process),
     )
+    if reduction != "sum" and collective not in ("all-reduce", "reduce-scatter", "reduce"):
+        raise InputError(f"--redop {reduction}: {collective} reduces nothing")
     if "nccl" not in strategies:
         refuse({"--algorithm": algorithm is not None, "--nccl": written.nccl is not None}, WITHOUT_NCCL)
     servers = parse_servers(written.servers, strategies)
@@ -115,6 +118,7 @@ def _questions(written: Written, session: Session) -> tuple[list[CollectiveQuest
                     gpus_per_process=driven,
                     algorithm=algorithm if name == "nccl" else None,
                     dtype=dtype,
+                    reduction=reduction,
                     servers=servers,
                     software=software,
                 )
@@ -190,10 +194,8 @@ def _print(
     style = choose_style(sys.stdout)
     if payload.is_sweep:
         ways = dict.fromkeys((result.machine, result.strategy) for result in results)
-        tables = [
-            sweep_table([r for r in results if (r.machine, r.strategy) == way], root=questions[0].root) for way in ways
-        ]
-        sys.stdout.write("\n".join(tables))
+        tables = [sweep_table([r for r in results if (r.machine, r.strategy) == way], questions[0]) for way in ways]
+        sys.stdout.write(printable("\n".join(tables), sys.stdout))
         for line in text.unfit_lines(runs.unfit, style):
             tell(written, line)
         return

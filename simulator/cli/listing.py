@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from simulator.console.style import Style, choose_style
+from simulator.console.style import Style, choose_style, printable
 from simulator.results.columns import lay_out
 from simulator.topology.catalogue import builtin_folder, builtin_topologies, load_part
 
@@ -43,7 +43,7 @@ def print_lists(*, topologies: bool, strategies: bool, parts: bool, networks: bo
         return
     style = choose_style(sys.stdout)
     blocks = ["\n".join(_text(entries, style)) for entries in lists.values()]
-    sys.stdout.write("\n\n".join(blocks) + "\n")
+    sys.stdout.write(printable("\n\n".join(blocks) + "\n", sys.stdout))
 
 
 def _strategies() -> list[dict[str, str]]:

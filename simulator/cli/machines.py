@@ -9,12 +9,14 @@ from pathlib import Path
 from simulator.api.session import Session
 from simulator.cli.circumstances import parse_neighbours, parse_slow_links
 from simulator.cli.options import parse_count
+from simulator.cli.output import warn
 from simulator.cli.written import Written
 from simulator.errors import Fault, InputError, one_line
 from simulator.network.circumstances import machine_of
 from simulator.network.machine import Machine
 from simulator.questions.where import Where
 from simulator.topology.load import topology_from_text
+from simulator.topology.yaml_source import MAX_BYTES
 
 __all__ = ["find_machines"]
 
@@ -30,17 +32,19 @@ def find_machines(written: Written, session: Session) -> list[Where]:
     nodes = None if written.nodes is None else parse_count("--nodes", written.nodes)
     found: list[Where] = []
     faults: list[Fault] = []
+    more = 0
     for name in _names(written.topology):
         where = Where(name, nodes, written.fabric, slow, others)
         try:
             if name == "-":
                 session.know(where, _from_input(where))
-            session.machine(where)
+            warn(written, session.machine(where).notes)
         except InputError as error:
             faults += error.faults
+            more += error.more
         found.append(where)
     if faults:
-        raise InputError(faults)
+        raise InputError(faults, more)
     return found
 
 
@@ -59,10 +63,7 @@ def _from_input(where: Where) -> Machine:
     if sys.stdin is None:
         raise InputError("--topology -: standard input is closed")
     try:
-        written = sys.stdin.buffer.read().decode("utf-8")
-        topology = topology_from_text(written, n_nodes=where.nodes, fabric=where.fabric)
+        topology = topology_from_text(sys.stdin.buffer.read(MAX_BYTES + 1), n_nodes=where.nodes, fabric=where.fabric)
         return machine_of(topology, where.slow_links, where.neighbours)
-    except UnicodeDecodeError as error:
-        raise InputError(f"--topology -: standard input is no UTF-8 text at byte {error.start}") from None
     except InputError as error:
-        raise InputError([replace(f, file="<stdin>") if f.file == "<text>" else f for f in error.faults]) from None
+        raise error.changed(lambda f: replace(f, file="<stdin>") if f.file == "<text>" else f) from None

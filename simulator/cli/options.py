@@ -124,13 +124,15 @@ def read_all(*readers: Callable[[], Any]) -> list[Any]:
     """Return what each of *readers* returns; raises InputError with the faults of all of them."""
     found: list[Any] = []
     faults: list[Fault] = []
+    more = 0
     for read in readers:
         try:
             found.append(read())
         except InputError as error:
             faults += error.faults
+            more += error.more
     if faults:
-        raise InputError(faults)
+        raise InputError(faults, more)
     return found
 
 

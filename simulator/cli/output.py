@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from simulator.cli.options import check_outputs
 from simulator.cli.written import Written
 from simulator.console.files import OutputFile
+from simulator.console.style import printable
 
 __all__ = ["Files", "show", "tell", "warn"]
 
@@ -49,13 +50,13 @@ def show(lines: Sequence[str]) -> None:
     """Print a result."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
-    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.write(printable("\n".join(lines) + "\n", sys.stdout))
 
 
 def tell(written: Written, line: str) -> None:
     """Print a remark."""
     if not written.quiet and sys.stderr is not None:
-        sys.stderr.write(line + "\n")
+        sys.stderr.write(printable(line, sys.stderr) + "\n")
 
 
 def warn(written: Written, notes: Iterable[str]) -> None:

@@ -69,7 +69,7 @@ def _result(written: Written, option: str, count: int) -> TrainingResult:
             raise InputError("scale draws one curve; name one machine, layout, strategy and overlap")
         return session.step(questions[0])
     except InputError as error:
-        raise InputError([Fault(f"{option} {count}: {fault}") for fault in error.faults]) from None
+        raise error.changed(lambda fault: Fault(f"{option} {count}: {fault}")) from None
     except Unsuitable as error:
         raise InputError(f"{option} {count}: --strategy {written.strategy or 'nccl'} does not fit: {error}") from None
 

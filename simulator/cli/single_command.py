@@ -1,26 +1,27 @@
-"""What ``simulate`` does with a single operation: an operator, a copy, accesses to memory, a launch, a disk."""
+"""What ``simulate`` does with a single operation: an operator, a copy, accesses to memory, a launch, a disk, ..."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from typing import Any
 
 from simulator.api.session import Session
 from simulator.cli.machines import find_machines
 from simulator.cli.options import parse_count
-from simulator.cli.output import show
+from simulator.cli.output import Files, show
 from simulator.cli.step_questions import read_calibrations
 from simulator.cli.written import Written
 from simulator.console.style import Style, choose_style
 from simulator.errors import InputError
+from simulator.questions.sweep import swept
 from simulator.questions.words import Single, parse_question, question_words
 from simulator.results.columns import lay_out
 from simulator.results.document import SCHEMA_VERSION, to_json
 from simulator.results.words import BOUND_WORDS
-from simulator.units import format_duration
+from simulator.units import format_duration, format_size
 
 __all__ = ["run_single"]
 
@@ -31,40 +32,69 @@ def run_single(written: Written) -> None:
     machines = find_machines(written, session)
     session = session.calibrated(read_calibrations(written.calibration, [session.machine(w) for w in machines]))
     threads = None if written.threads is None else parse_count("--threads", written.threads)
-    questions = [parse_question(written.workload, where, written.device, threads) for where in machines]
-    entries = [_entry(session, question) for question in questions]
-    entries.sort(key=lambda entry: float(f"{entry['time_s']:.9e}"))
-    if written.json:
-        sys.stdout.write(to_json({"schema_version": SCHEMA_VERSION, "workload": written.workload, "results": entries}))
-        return
-    show(_lines(questions[0], entries, choose_style(sys.stdout)))
+    texts = swept(written.workload)
+    by_size = [
+        (size, [parse_question(text, where, written.device, threads) for where in machines]) for size, text in texts
+    ]
+    is_sweep = by_size[0][0] is not None
+    if written.plot is not None and not is_sweep:
+        raise InputError(
+            "--plot: a single operation is drawn over sizes; write for example access:chase,sweep:4KiB-1GiB"
+        )
+    with ExitStack() as stack:
+        files = Files(written, stack)
+        entries: list[dict[str, Any]] = []
+        for size, questions in by_size:
+            found = [_entry(session, question, size) for question in questions]
+            found.sort(key=lambda entry: float(f"{entry['time_s']:.9e}"))
+            entries += found
+        if files.plot_kind:
+            from reports.sizes import draw_sizes
+
+            files.plot(draw_sizes(entries, written.workload, files.plot_kind))
+        document = {"schema_version": SCHEMA_VERSION, "workload": written.workload, "results": entries}
+        if written.json:
+            sys.stdout.write(to_json(document))
+            return
+        style = choose_style(sys.stdout)
+        if is_sweep:
+            show(_sweep_lines(written.workload, entries, style))
+        else:
+            show(_lines(by_size[0][1][0], entries, style))
 
 
-def _entry(session: Session, question: Single) -> dict[str, Any]:
-    account = asdict(session.account(question))
-    known = {name: value for name, value in account.items() if value and name != "is_gpu"}
+def _entry(session: Session, question: Single, size_bytes: int | None) -> dict[str, Any]:
+    time_s = session.time_s(question)
+    known: dict[str, Any] = {}
+    with suppress(InputError):  # a machine that answers this may say too little of what computes on it
+        account = asdict(session.account(question))
+        known = {name: value for name, value in account.items() if value and name != "is_gpu"}
     least_s = None
     with suppress(InputError):  # a latency, or the host's part: no data sheet says it
         least_s = session.bound_s(question)
-    return {
+    entry = {
         "topology": session.machine(question.where).name,
         "question": question_words(question),
-        "time_s": session.time_s(question),
+        "time_s": time_s,
         "least_s": least_s,
         "account": known,
     }
+    if size_bytes is not None:
+        entry["size_bytes"] = size_bytes
+    answer = session.explained(question)
+    if answer is not None:
+        entry |= {"of": answer.of, "bound": answer.bound, "why": list(answer.why), "figures": dict(answer.figures)}
+    return entry
 
 
 def _lines(question: Single, entries: Sequence[dict[str, Any]], style: Style) -> list[str]:
-    """Return the answer: how long it takes, how long at the least by the data sheet, and what bounds it."""
+    """Return the answer: how long it takes, how long at the least by the data sheet, what bounds it, and why."""
     rows = [["machine", "time", "data sheet", "against it", "bound by"]]
     for entry in entries:
-        account = entry["account"]
-        bound = BOUND_WORDS.get(account.get("bound", ""), "-")
-        detail = f" ({account['detail']})" if account.get("detail") else ""
         time_s, least_s = entry["time_s"], entry["least_s"]
         sheet = [format_duration(least_s), f"{time_s / least_s:.3g} x"] if least_s else ["-", "-"]
-        rows.append([entry["topology"], format_duration(time_s), *sheet, bound + detail])
+        each = f" {entry['of']}" if "of" in entry else ""
+        rows.append([entry["topology"], format_duration(time_s) + each, *sheet, _bound(entry)])
     lines = lay_out(rows, [False, True, True, True, False])
     if style.width is not None and max(map(len, lines)) > style.width:
         lines = []
@@ -73,4 +103,39 @@ def _lines(question: Single, entries: Sequence[dict[str, Any]], style: Style) ->
             lines += [f"  {name.ljust(11)} {text}" for name, text in zip(rows[0][1:], row[1:], strict=True)]
     else:
         lines[0] = style.mark(lines[0], "dim")
-    return [style.mark(question_words(question), "bold"), "", *lines]
+    return [style.mark(question_words(question), "bold"), "", *lines, *_why(entries)]
+
+
+def _bound(entry: dict[str, Any]) -> str:
+    if "bound" in entry:
+        return str(entry["bound"])
+    account = entry["account"]
+    bound = BOUND_WORDS.get(account.get("bound", ""), "-")
+    return bound + (f" ({account['detail']})" if account.get("detail") else "")
+
+
+def _why(entries: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the reasons, under the name of their machine where there are several."""
+    lines: list[str] = []
+    for entry in entries:
+        if entry.get("why"):
+            lines += ["", *([f"{entry['topology']}:"] if len(entries) > 1 else [])]
+            lines += [f"  {reason}" for reason in entry["why"]]
+    return lines
+
+
+def _sweep_lines(workload: str, entries: Sequence[dict[str, Any]], style: Style) -> list[str]:
+    """Return one line a size and machine."""
+    rows = [["machine", "size", "time", "bound by"]]
+    rows += [
+        [
+            entry["topology"],
+            format_size(entry["size_bytes"]),
+            format_duration(entry["time_s"]) + (f" {entry['of']}" if "of" in entry else ""),
+            _bound(entry),
+        ]
+        for entry in entries
+    ]
+    lines = lay_out(rows, [False, True, True, False])
+    lines[0] = style.mark(lines[0], "dim")
+    return [style.mark(workload, "bold"), "", *lines]

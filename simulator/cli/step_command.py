@@ -55,7 +55,7 @@ def run_steps(written: Written) -> None:
 
             several = len(runs.found) > 1
             name = f"{best.machine} {best.step.workload} batch {best.step.samples}"
-            files.trace(step_trace(best.timeline, name, best.device_count), f" of {best.way}" if several else "")
+            files.trace(step_trace(best.shown_timeline, name, best.device_count), f" of {best.way}" if several else "")
         if files.plot_kind:
             from reports.step import draw_steps
 

@@ -33,8 +33,9 @@ from simulator.devices.predict import Device
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.network.machine import Machine
 from simulator.questions.calibration import Calibration
+from simulator.questions.input_file import parse_input
 from simulator.questions.layout import REPLICAS, Layout, parse_layout
-from simulator.questions.options import FRAMEWORKS, MODES, OPTIMIZERS, POLICIES, StepOptions
+from simulator.questions.options import FRAMEWORKS, MODES, OPTIMIZERS, POLICIES, QUANTISED, StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.questions.where import CPU_LIBRARIES, Where
 from simulator.step.precision import half_policy
@@ -76,13 +77,14 @@ def _ways(written: Written) -> list[StepQuestion]:
         lambda: _layouts(written.parallel),
         lambda: parse_list("--overlap", written.overlap, _overlap, "none,bucket:25MiB"),
     )
-    stragglers, staleness, servers, checkpoints, (divided, helpers), lost = read_all(
+    stragglers, staleness, servers, checkpoints, (divided, helpers), lost, fed = read_all(
         lambda: parse_stragglers(written.straggler),
         lambda: parse_staleness(written.staleness),
         lambda: parse_servers(written.servers, strategies),
         lambda: parse_checkpoints(written),
         lambda: parse_divide(written.divide),
         lambda: parse_loss(written.lose),
+        lambda: None if written.input is None else parse_input(written.input),
     )
     served = [name for name in strategies if name.startswith("parameter-server")]
     if len(served) == len(strategies) and any(size not in (0.0, BUCKET_BYTES) for size in overlaps):
@@ -106,8 +108,8 @@ def _ways(written: Written) -> list[StepQuestion]:
         refuse({"--overlap": written.overlap != OVERLAP}, "is for --parallel dp; shards are gathered one unit ahead")
     if all(layout.process != "each" for layout in layouts):
         refuse({"--reduce-fp32": written.reduce_fp32}, "is for --parallel dp or fsdp; one process sums as it stores")
-    if all(layout.zero < 3 for layout in layouts):
-        refuse({"--no-prefetch": not written.prefetch}, "is for --parallel fsdp")
+    if not any(layout.zero for layout in layouts):
+        refuse({"--no-prefetch": not written.prefetch}, "is for --parallel fsdp, or zero=1 or 2")
     base = StepQuestion(
         where=Where(""),
         workload=written.workload,
@@ -128,6 +130,7 @@ def _ways(written: Written) -> list[StepQuestion]:
         divided=divided,
         helpers=helpers,
         lost=lost,
+        input=fed,
         software=software,
     )
     return [
@@ -175,6 +178,8 @@ def _options(written: Written) -> StepOptions:
     if mode != "train":
         updates = {"--optimizer": written.optimizer is not None, "--fused-optimizer": written.fused_optimizer}
         refuse(updates, f"updates parameters, and --mode {mode} updates none")
+    if precision in QUANTISED and mode != "inference":
+        raise InputError(f"--precision {precision}: is for --mode inference; gradients are no whole numbers")
     if mode == "inference":
         again = {"--recompute": written.recompute, "--recompute-attention": written.recompute_attention}
         refuse(again, "is for the backward pass, and --mode inference has none")

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import isfinite
 
+from simulator.cli.input_text import input_lines
 from simulator.cli.server_text import checkpoint_lines, server_lines, share_lines
 from simulator.console.style import Style
 from simulator.results.alternatives import Alternative
@@ -42,6 +43,8 @@ def step_lines(result: TrainingResult, style: Style) -> list[str]:
     if result.device_count > 1:
         lines += ["", *_account(result, style)]
         lines += ["", *_streams(result, style)]
+    if result.input is not None:
+        lines += ["", *input_lines(result.input, result.samples, step.sample, _rate, style)]
     if result.servers is not None:
         lines += ["", *server_lines(result.servers, style)]
     if result.shares:

@@ -6,12 +6,13 @@ import shlex
 from dataclasses import dataclass, fields
 
 from simulator.errors import Fault, InputError
+from simulator.programs.reader import is_program
 from simulator.questions.words import KINDS
 
 __all__ = ["OVERLAP", "Written", "check_read", "command", "spelt"]
 
 OVERLAP = "bucket:25MiB"
-_EXCHANGE, _STEP, _SINGLE = "exchange", "step", "single"
+_EXCHANGE, _STEP, _SINGLE, _PROGRAM = "exchange", "step", "single", "program"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,7 @@ class Written:
     gpus_per_process: str = "1"
     algorithm: str | None = None
     dtype: str = "fp32"
+    redop: str = "sum"
     fold: bool = True
     batch: str | None = None
     global_batch: str | None = None
@@ -45,6 +47,7 @@ class Written:
     staleness: str = "0"
     straggler: str | None = None
     epoch: str | None = None
+    input: str | None = None
     divide: str = "even"
     lose: str | None = None
     mtbf: str | None = None
@@ -81,10 +84,12 @@ class Written:
 
     @property
     def kind(self) -> str:
-        """What is asked: a single operation by its workload, a step by its batch, else an exchange."""
+        """What is asked: a single operation or a program by its workload, a step by its batch, else an exchange."""
         scheme, colon, _ = self.workload.partition(":")
         if colon and scheme in KINDS:
             return _SINGLE
+        if is_program(self.workload):
+            return _PROGRAM
         return _STEP if self.batch is not None or self.global_batch is not None else _EXCHANGE
 
 
@@ -93,7 +98,9 @@ _SPELT = {
     "compiled": "--compile",
     **{name: f"--no-{name}" for name in ("fold", "contention", "prefetch")},
 }
-_OF_AN_EXCHANGE = ("collective", "root", "pairs", "group_size", "gpus_per_process", "algorithm", "dtype", "fold")
+_OF_AN_EXCHANGE = (
+    *("collective", "root", "pairs", "group_size", "gpus_per_process", "algorithm", "dtype", "redop", "fold"),
+)
 _OF_A_STEP = (
     *(
         "micro_batches",
@@ -109,15 +116,18 @@ _OF_A_STEP = (
     ),
     *("seq_len", "image", "sizes", "compiled", "cuda_graph", "recompute", "channels_last", "fused_optimizer"),
     *("recompute_attention", "framework", "cpu_library", "what_if"),
-    *("staleness", "straggler", "epoch", "divide", "lose"),
+    *("staleness", "straggler", "epoch", "input", "divide", "lose"),
     *("mtbf", "checkpoint_every", "checkpoint_time", "restart_time"),
 )
 _READ_BY: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_OF_AN_EXCHANGE, (_EXCHANGE,)),
     **dict.fromkeys(_OF_A_STEP, (_STEP,)),
     **dict.fromkeys(("batch", "global_batch"), (_STEP,)),
-    **dict.fromkeys(("strategy", "gpus", "nccl", "servers", "trace", "plot"), (_EXCHANGE, _STEP)),
-    **dict.fromkeys(("device", "threads", "calibration"), (_STEP, _SINGLE)),
+    **dict.fromkeys(("compiled", "cuda_graph"), (_STEP, _PROGRAM)),
+    **dict.fromkeys(("strategy", "gpus", "nccl", "servers"), (_EXCHANGE, _STEP)),
+    "trace": (_EXCHANGE, _STEP, _PROGRAM),
+    "plot": (_EXCHANGE, _STEP, _SINGLE, _PROGRAM),
+    **dict.fromkeys(("device", "threads", "calibration"), (_STEP, _SINGLE, _PROGRAM)),
 }
 _SAYS_TOO = {"batch": "global_batch", "gpus": "device"}
 _WHY = {
@@ -125,6 +135,8 @@ _WHY = {
     (_STEP, _EXCHANGE): "is about an exchange alone; without --batch it is read",
     (_SINGLE, _EXCHANGE): "is about an exchange, and --workload names a single operation",
     (_SINGLE, _STEP): "is about a step of a network, and --workload names a single operation",
+    (_PROGRAM, _EXCHANGE): "is about an exchange, and --workload is a program, which says what it does",
+    (_PROGRAM, _STEP): "is about a step of a network, and --workload is a program, which says it of each (batch: 32)",
 }
 
 

@@ -23,6 +23,7 @@ from simulator.collectives.chunks import best_chunk_count
 from simulator.collectives.lower import lower
 from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.schedule import Schedule
+from simulator.collectives.search.budget import say_ended
 from simulator.collectives.search.rings import FoundRing, find_rings, round_rates
 from simulator.collectives.sharded import refuse_too_many
 from simulator.plan.plan import Plan, PlanBuilder
@@ -44,6 +45,7 @@ def add_rings(
     ring, by default into as many as the alpha-beta model finds best.  Shares are in proportion
     to the rings' bandwidths, so that rings with as many chunks keep step.
     """
+    say_ended(builder.notes, [ring.whole for ring in rings])
     total_Bps = sum(ring.bandwidth_Bps for ring in rings)
     if n_chunks is None:
         latency_s = max(route.latency_s for ring in rings for route in ring.routes)
@@ -144,6 +146,7 @@ class NaiveRing:
         if n < 2:
             return builder.build()
         ring = _fastest(request, find_rings(request.group, both_directions=False))
+        say_ended(builder.notes, [ring.whole])
         at = ring.order.index(request.root)
         if request.collective == "all-reduce":
             schedule = naive_ring_all_reduce(n)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from simulator.errors import InputError, ToposimError, nearest, one_line
+from simulator.errors import InputError, ToposimError, escaped, nearest, one_line
 
 if TYPE_CHECKING:
     import typer
@@ -29,7 +29,8 @@ _NEEDS_VALUE = "requires an argument"
 def error_lines(program: str, error: ToposimError) -> list[str]:
     """Return one line for each fault; those without a place in a file start with *program*."""
     if isinstance(error, InputError):
-        return [str(fault) if fault.file else f"{program}: {one_line(fault, 300)}" for fault in error.faults]
+        lines = [str(fault) if fault.file else f"{program}: {one_line(fault, 300)}" for fault in error.faults]
+        return [*lines, f"{program}: and {error.more} more"] if error.more else lines
     return [f"{program}: {one_line(error, 300)}"]
 
 
@@ -160,7 +161,7 @@ def _say(line: str) -> None:
     if sys.stderr is None:
         return
     try:
-        print(line, file=sys.stderr)  # noqa: T201  this is where errors are printed
+        print(escaped(line), file=sys.stderr)  # noqa: T201  this is where errors are printed
     except (BrokenPipeError, ValueError):
         _abandon(sys.stderr)
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TextIO
 
-__all__ = ["PLAIN", "Style", "choose_style"]
+from simulator.errors import escaped
+
+__all__ = ["PLAIN", "Style", "choose_style", "printable"]
 
 _MARKS = {"bold": "1", "dim": "2", "green": "32"}
+_MARK = re.compile(r"(\x1b\[(?:0|(?:1|2|32)(?:;(?:1|2|32))*)m)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +57,10 @@ def choose_style(stream: TextIO | None, environment: Mapping[str, str] | None = 
     if columns.isascii() and columns.isdigit() and int(columns) > 0:
         return Style(max(20, int(columns)), colour)
     return Style(max(20, shutil.get_terminal_size().columns) if terminal else None, colour)
+
+
+def printable(text: str, stream: TextIO | None) -> str:
+    """Return *text* with control characters escaped, our own marks alone excepted, and those on a terminal only."""
+    if not choose_style(stream).colour:
+        return escaped(text)
+    return "".join(piece if i % 2 else escaped(piece) for i, piece in enumerate(_MARK.split(text)))

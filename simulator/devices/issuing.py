@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from simulator.constants import constants
 from simulator.devices.cpu.cpu import Cpu
+from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.memory import MemoryCosts
 from simulator.devices.predict import Device
 
-__all__ = ["IssuingCosts", "in_graph"]
+__all__ = ["IssuingCosts", "in_graph", "stays"]
 
 
 @constants("issuing")
@@ -17,6 +19,8 @@ class IssuingCosts:
     """Constants of issuing, the same for all GPUs."""
 
     graph_saves_s: float
+    sync_cycles: float
+    sync_block_cycles: float
 
 
 def in_graph(device: Device, kernel_s: float) -> float:
@@ -25,3 +29,10 @@ def in_graph(device: Device, kernel_s: float) -> float:
         return kernel_s
     saves_s = device.constants(IssuingCosts).graph_saves_s
     return max(kernel_s - saves_s, saves_s)
+
+
+def stays(gpu: Gpu, kernel_s: float) -> float:
+    """Return the seconds of one pass of a kernel that stays: it starts no more, and all its blocks meet after each."""
+    costs = gpu.constants(IssuingCosts)
+    met_s = (costs.sync_cycles + gpu.sm_count * costs.sync_block_cycles) / gpu.boost_clock_Hz
+    return max(0.0, kernel_s - gpu.constants(MemoryCosts).start_s) + met_s

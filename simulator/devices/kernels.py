@@ -104,9 +104,10 @@ class Streaming(WithoutProducts):
 class Rowwise(WithoutProducts):
     """Reductions over each of ``rows`` rows of ``cols``, and what is written from them.
 
-    ``kind``: softmax, log_softmax, layer_norm, rms_norm, batch_norm, each with ``_bwd``; sum (a
-    reduction alone); for ``batch_norm`` a row is a channel.  ``channels_last``: numbers of one channel
-    do not lie together, and blocks share the pixels rather than the channels.
+    ``kind``: softmax, log_softmax, masked_softmax and causal_softmax (a row in a warp's registers; of a causal one half
+    is read), layer_norm, rms_norm, batch_norm, each with ``_bwd``; sum (a reduction alone); for ``batch_norm`` a row is
+    a channel.  ``channels_last``: numbers of one channel do not lie together, and blocks share the pixels rather than
+    the channels.
     """
 
     kind: str

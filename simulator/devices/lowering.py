@@ -46,6 +46,9 @@ __all__ = ["NoKernels", "lower_operator"]
 Kernels = tuple[Kernel, ...]
 
 
+_DROPS = ("dropout", "dropout_add")  # which write a mask of a byte an element
+
+
 class NoKernels(InputError):  # noqa: N818  the name says the fault
     """An operator that no kernels are known of."""
 
@@ -140,7 +143,7 @@ def _transposed(operator: Conv2d, phase: Phase, precision: Precision) -> Kernels
 def _(operator: Elementwise, phase: Phase, precision: Precision) -> Kernels:
     size, n = ELEMENT_BYTES[precision], operator.elements
     if phase == "fwd":
-        mask = n if operator.function == "dropout" else 0
+        mask = n if operator.function in _DROPS else 0
         return (Streaming(operator.function, n, operator.inputs * n * size, n * size + mask),)
     if not _in(phase, "bwd_data"):
         return ()
@@ -155,16 +158,20 @@ def _(operator: Elementwise, phase: Phase, precision: Precision) -> Kernels:
     if operator.function == "pow_scalar":  # a power, times the exponent, times the gradient
         one = Streaming("mul_scalar", n, n * size, n * size)
         return (Streaming("pow_scalar", n, n * size, n * size), one, Streaming("mul", n, 2 * n * size, n * size))
-    mask_or_input = n if operator.function == "dropout" else n * size
-    return (Streaming(f"{operator.function}_bwd", n, n * size + mask_or_input, n * size),)
+    if operator.function in _DROPS:  # of a sum, the other's gradient is handed on as it is
+        return (Streaming("dropout_bwd", n, n * size + n, n * size),)
+    return (Streaming(f"{operator.function}_bwd", n, 2 * n * size, n * size),)
 
 
 @lower_operator.register
 def _(operator: Softmax, phase: Phase, precision: Precision) -> Kernels:
+    kind = f"{operator.kernel}_softmax" if operator.kernel else "softmax"
     if phase == "fwd":
-        return (Rowwise("softmax", operator.rows, operator.cols, precision),)
+        return (Rowwise(kind, operator.rows, operator.cols, precision),)
     if not _in(phase, "bwd_data"):
         return ()
+    if operator.kernel:
+        return (Rowwise(f"{kind}_bwd", operator.rows, operator.cols, precision),)
     n, size = operator.output_elements, ELEMENT_BYTES[precision]
     product = Streaming("mul", n, 2 * n * size, n * size)  # PyTorch first multiplies gradient and result
     return (product, Rowwise("softmax_bwd", operator.rows, operator.cols, precision))

@@ -2,7 +2,8 @@
 
 A copy engine takes time to begin, then bytes flow along the route.  From or to pageable memory the driver
 copies through a buffer of its own, which one thread of the host fills or empties while the engine works: a
-pipeline, of which the first (or last) piece is in nobody's shadow.  Between GPUs that do not reach each
+pipeline, of which the first (or last) piece is in nobody's shadow.  Memory that nobody has touched yet costs that
+thread a page fault for each page besides.  Between GPUs that do not reach each
 other bytes go through host memory in the same way, by two engines.
 """
 
@@ -27,6 +28,7 @@ from simulator.questions.copy import CopyQuestion
 
 __all__ = ["CopyCosts", "copy_bound_s", "copy_plan", "copy_within_s"]
 
+PAGE_BYTES = 4096  # of Linux on x86
 _STAGED = "host-staged"
 
 
@@ -39,13 +41,15 @@ class CopyCosts:
     waited_s: float
     piece_bytes: float
     staged_piece_bytes: float
+    page_s: float
 
 
 def copy_within_s(question: CopyQuestion, places: Places) -> float | None:
     """Return the seconds of a copy within one memory; None where it crosses links, which :func:`copy_plan` is for."""
     if question.kind == "h2h":
         cpu = places.host_of(None, question.threads)
-        return cpu_call_time(cpu) + _pass_s(cpu, question.size_bytes)
+        fresh_s = question.size_bytes / PAGE_BYTES * places.constants(CopyCosts).page_s if question.fresh else 0.0
+        return cpu_call_time(cpu) + _pass_s(cpu, question.size_bytes) + fresh_s
     if question.kind == "d2d":
         waited_s = places.constants(CopyCosts).waited_s if question.waited or not question.pinned else 0.0
         return waited_s + _pass_s(places.gpu(question.src), question.size_bytes * (2 if question.both_ways else 1))
@@ -77,6 +81,8 @@ def copy_plan(question: CopyQuestion, places: Places, router: Router) -> Plan:
             last.append(plan.transfer("copy", [Flow(way, question.size_bytes, cap_Bps=cap_Bps)], stream=stream))
             continue
         rate_Bps = _host_rate(machine, places, way)
+        if question.fresh and question.kind == "d2h":
+            rate_Bps = 1.0 / (1.0 / rate_Bps + costs.page_s / PAGE_BYTES)
         piece_s = min(question.size_bytes, costs.piece_bytes) / rate_Bps
         if question.kind == "h2d":
             plan.work("first piece", place, piece_s, stream=stream)

@@ -1,46 +1,194 @@
-"""Disks: sequential and random reads, and writes that wait until they are on the disk."""
+"""Disks, flash and volumes: what a block takes, one request of each thread at a time.
+
+A disk that turns first moves its head, then waits for half a turn on average, then reads: one request after the other.
+Flash answers after a latency, several requests at once; what it writes it erases block by block, so that a small write
+in place costs a block read and a block written.  A volume counts operations, and has more of them while its credits
+last.  (Dive into Deep Learning, section 13.4.)
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 from simulator.devices.cpu.memory import bandwidth
-from simulator.errors import InputError
-from simulator.network.machine import Machine
+from simulator.errors import InputError, nearest
+from simulator.host.answer import Answer
+from simulator.network.machine import Machine, Node
 from simulator.places import Places
+from simulator.plan.plan import Plan, PlanBuilder
 from simulator.questions.disk import DiskQuestion
 from simulator.topology.parts import StoragePart
+from simulator.units import format_bandwidth, format_duration, format_size
 
-__all__ = ["block_time", "disk_bound_s", "disk_s"]
+__all__ = ["block_time", "disk_answer", "disk_bound_s", "disk_of", "requests_plan"]
+
+_PERCENT = 100
+_SMALL_BYTES = 4096  # that latencies of disks are said of
+_ROUNDS = 4  # requests of each thread, for each that is served at once
 
 
-def disk_s(question: DiskQuestion, machine: Machine, places: Places) -> float:
-    """Return the seconds of a block of the machine's first disk, or of what memory holds of it; raises InputError."""
-    if question.cached:  # copied out of the system's memory, by each thread
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """One request: what it waits for, what its bytes take on the one way to the disk, and how many are served at once.
+
+    ``slots``: as many wait at once, 0: any number; ``holds``: its bytes hold the slot too.  ``is_ahead``: the disk
+    reads on before it is asked, so that the wait for one block passes while the bytes of another flow.
+    """
+
+    wait_s: float
+    bytes_s: float
+    slots: int
+    holds: bool
+    is_ahead: bool
+    why: tuple[str, ...]
+
+    @property
+    def held_s(self) -> float:
+        """Return how long it holds its slot."""
+        return self.wait_s + (self.bytes_s if self.holds else 0.0)
+
+
+def disk_answer(question: DiskQuestion, machine: Machine, places: Places) -> Answer:
+    """Return how long a block takes, and why; raises InputError."""
+    if not 0 <= question.hit_percent <= _PERCENT:
+        raise InputError(f"hit-percent is from 0 to 100; got {question.hit_percent}")
+    if question.threads < 1:
+        raise InputError(f"threads is at least 1; got {question.threads}")
+    hits = 1.0 if question.cached else question.hit_percent / _PERCENT
+    if question.kind.startswith("write") and hits > 0.0:
+        raise InputError("writes wait for the disk; cached and hit-percent are of reads")
+    memory_s = 0.0
+    if hits:  # copied out of the system's memory, by each thread
         host = places.host_of(None, question.threads, 1)
-        return 2.0 * question.block_bytes / bandwidth(host, float("inf"), question.threads)
-    return block_time(_disk(machine), question)
+        memory_s = 2.0 * question.block_bytes / bandwidth(host, float("inf"), question.threads)
+    if hits >= 1.0:
+        return Answer(memory_s, "a block", "memory bandwidth", ("the system's memory holds all of it",))
+    found = _block(_part(machine, question), question)
+    if not hits:
+        return found
+    each, others = format_duration(memory_s, 3), format_duration(found.time_s, 3)
+    why = (f"memory serves {hits:.0%} of the blocks in {each} each, the disk the others in {others}", *found.why)
+    time_s = hits * memory_s + (1.0 - hits) * found.time_s
+    return replace(found, time_s=time_s, why=why, figures={**found.figures, "memory_s": memory_s, "hits": hits})
 
 
 def disk_bound_s(question: DiskQuestion, machine: Machine) -> float:
     """Return the bytes over the disk's rate; raises InputError where memory serves them."""
     if question.cached:
         raise InputError("memory serves it, not the disk")
-    return question.block_bytes / _rate(_disk(machine), question)
+    return question.block_bytes / _rate(_part(machine, question), question)
 
 
 def block_time(disk: StoragePart, question: DiskQuestion) -> float:
-    """Return the seconds of a block: what it waits for, or what the disk's rates allow, whichever is longer.
+    """Return the seconds of a block, by all threads together; raises InputError where the part lacks a figure."""
+    return _block(disk, question).time_s
 
-    A request waits for the latency of a small one, or for its bytes.  Each thread has one at a time, up to as
-    many in all as the disk does in a second.  Raises InputError where the part lacks a figure; names it.
-    """
-    writes = question.kind.startswith("write")
+
+def _block(disk: StoragePart, question: DiskQuestion) -> Answer:
+    request = _request(disk, question)
+    at_once = min(question.threads, request.slots) if request.slots else question.threads
+    waits = {"bytes": request.bytes_s}
+    if request.is_ahead:
+        waits["latency"] = request.wait_s / at_once
+    else:
+        waits["latency"] = max(request.held_s / at_once, (request.wait_s + request.bytes_s) / question.threads)
+    rate, rate_why = _operations(disk, question)
+    if rate:
+        waits["operations"] = 1.0 / rate
+    bound = max(waits, key=lambda name: waits[name])
+    why = [*request.why, *rate_why]
+    if question.threads > 1:
+        said = f"{question.threads} threads ask, {at_once} requests are served at once"
+        why.append(said if at_once < question.threads else f"{question.threads} requests are served at once")
+    time_s = waits[bound]
+    figures = {
+        "latency_s": max(request.wait_s, request.bytes_s) if request.is_ahead else request.wait_s + request.bytes_s,
+        "operations_per_s": 1.0 / time_s,
+        "bandwidth_Bps": question.block_bytes / time_s,
+        **_turn(disk),
+    }
+    words = {
+        "latency": "seek and rotation" if disk.rpm else "latency of a request",
+        "bytes": f"{'write' if question.kind.startswith('write') else 'read'} bandwidth",
+        "operations": "operations a second",
+    }
+    return Answer(time_s, "a block", words[bound], tuple(why), figures)
+
+
+def _request(disk: StoragePart, question: DiskQuestion) -> _Request:
+    writes, is_random = question.kind.startswith("write"), question.kind.endswith("random")
     latency_s = disk.write_latency if writes else disk.read_latency
-    if latency_s is None:
+    if latency_s is None and not disk.rpm:
         raise InputError(f"the disk has no {'write' if writes else 'read'}_latency")
-    time_s = max(question.block_bytes / _rate(disk, question), latency_s / question.threads)
-    if disk.operation_rate and question.kind == "read_random":
-        time_s = max(time_s, 1.0 / disk.operation_rate)
-    return time_s
+    rate_Bps = _rate(disk, question)
+    bytes_s = question.block_bytes / rate_Bps
+    moved = (
+        f"{format_size(question.block_bytes, 3)} at {format_bandwidth(rate_Bps, 3)} take {format_duration(bytes_s, 3)}"
+    )
+    if disk.rpm:
+        slots = disk.parallel or 1
+        if not is_random:
+            return _Request(0.0, bytes_s, slots, True, False, (f"the head stays on its track: {moved}",))
+        seek_s, half_s = disk.seek or 0.0, 30.0 / disk.rpm
+        seeks = f"the head moves for {format_duration(seek_s, 3)} and waits half a turn, {format_duration(half_s, 3)}"
+        full = f"a whole turn at {disk.rpm} rpm takes {format_duration(2 * half_s, 3)}"
+        return _Request(seek_s + half_s, bytes_s, slots, True, False, (seeks, full, moved))
+    assert latency_s is not None
+    why = [f"a small {'write' if writes else 'read'} takes {format_duration(latency_s, 3)}", moved]
+    slots = disk.parallel or 0
+    if not is_random:
+        return _Request(latency_s, bytes_s, slots, False, True, tuple(why))
+    wait_s = max(0.0, latency_s - _SMALL_BYTES / rate_Bps)
+    if writes and disk.write_block and question.block_bytes < disk.write_block:
+        written_s = disk.write_block / rate_Bps
+        read_s = disk.write_block / _rate(disk, replace(question, kind="read_random"))
+        why.append(
+            f"it is erased in blocks of {format_size(disk.write_block, 4)}: one is read, erased and written whole, "
+            f"{disk.write_block / question.block_bytes:.3g} times the bytes, {format_duration(read_s + written_s, 3)}"
+        )
+        return _Request(wait_s, read_s + written_s, slots, False, False, tuple(why))
+    return _Request(wait_s, bytes_s, slots, False, False, tuple(why))
+
+
+def _operations(disk: StoragePart, question: DiskQuestion) -> tuple[float, list[str]]:
+    """Return the operations a second that bound accesses of this kind, 0 where none do, and how it comes."""
+    if disk.of != "volume" and question.kind != "read_random":
+        return 0.0, []
+    base = disk.operation_rate or 0.0
+    if not disk.burst_rate or not base or disk.burst_rate <= base:
+        return base, [f"it does {base:,.0f} operations a second"] if base else []
+    lasts = ""
+    if disk.burst_credits:
+        lasts = f" for {format_duration(disk.burst_credits / (disk.burst_rate - base), 3)}"
+    said = f"it does {disk.burst_rate:,.0f} operations a second while its credits last{lasts}, then {base:,.0f}"
+    return (base if question.sustained else disk.burst_rate), [said]
+
+
+def _turn(disk: StoragePart) -> dict[str, float]:
+    return {"half_turn_s": 30.0 / disk.rpm, "turn_s": 60.0 / disk.rpm} if disk.rpm else {}
+
+
+def requests_plan(machine: Machine, question: DiskQuestion) -> tuple[Plan, int] | None:
+    """Return random requests of several threads as activities, and how many blocks these are; None for other questions.
+
+    Each waits for a slot of the disk, then for the one way that all bytes take.  What the engine makes of it is
+    :func:`block_time`, but for operations that are counted.  Raises InputError where the part lacks a figure.
+    """
+    if question.threads < 2 or not question.kind.endswith("random") or question.cached:
+        return None
+    node = disk_of(machine, question.disk)
+    request, plan = _request(_part(machine, question), question), PlanBuilder()
+    slots = min(request.slots or question.threads, question.threads)
+    way = f"{node.name}:bytes"
+    plan.queues |= {node.name: slots, way: 1}
+    rounds = _ROUNDS * slots
+    for _ in range(rounds):
+        for thread in range(question.threads):
+            stream = f"thread{thread}"
+            plan.work("request", node.name, request.held_s, stream=stream, takes=(node.name,), gives=(node.name,))
+            if not request.holds:
+                plan.work("bytes", node.name, request.bytes_s, stream=stream, takes=(way,), gives=(way,))
+    return plan.build(), rounds * question.threads
 
 
 def _rate(disk: StoragePart, question: DiskQuestion) -> float:
@@ -51,8 +199,18 @@ def _rate(disk: StoragePart, question: DiskQuestion) -> float:
     return rate_Bps
 
 
-def _disk(machine: Machine) -> StoragePart:
-    for node in machine.nodes:
-        if isinstance(node.part, StoragePart) and node.host == 0:
-            return node.part
-    raise InputError("the machine has no disk; devices needs for example ssd0: {part: nvme-gen4}")
+def disk_of(machine: Machine, name: str = "") -> Node:
+    """Return the disk called *name*, the machine's first where none is named; raises InputError."""
+    disks = [n for n in machine.nodes if isinstance(n.part, StoragePart) and n.host == 0 and n.part.of != "dimm"]
+    if not disks:
+        raise InputError("the machine has no disk; devices needs for example ssd0: {part: nvme-gen4}")
+    found = next((node for node in disks if node.name == name), disks[0] if not name else None)
+    if found is None:
+        raise InputError(f"disk={name}: {machine.name} has no such disk; {nearest(name, [d.name for d in disks])}")
+    return found
+
+
+def _part(machine: Machine, question: DiskQuestion) -> StoragePart:
+    part = disk_of(machine, question.disk).part
+    assert isinstance(part, StoragePart)
+    return part

@@ -5,9 +5,11 @@ from __future__ import annotations
 from simulator.devices.cpu.cpu import Cpu
 from simulator.devices.cpu.predict import cpu_call_time, cpu_dispatch_time
 from simulator.devices.dispatch import dispatch_time, gradient_time, graph_launch_time, update_time
-from simulator.devices.issuing import in_graph
+from simulator.devices.front_ends import FrontEndCosts
+from simulator.devices.issuing import in_graph, stays
 from simulator.devices.predict import Device, operator_costs
 from simulator.errors import InputError
+from simulator.host.copies import CopyCosts
 from simulator.questions.launch import LaunchQuestion
 from simulator.workload.operators import Phase
 
@@ -16,6 +18,8 @@ __all__ = ["launch_kernels_s", "launch_s"]
 
 def launch_s(question: LaunchQuestion, device: Device) -> float:
     """Return the seconds of what *question* asks of *device*; raises InputError where it has no such thing."""
+    if question.call:
+        return _call_s(question, device)
     if question.operator is None:
         if not question.parameters:
             raise InputError("what is launched is not said; write for example op=elementwise,function=relu,elements=64")
@@ -34,12 +38,28 @@ def launch_s(question: LaunchQuestion, device: Device) -> float:
         return in_graph(device, kernels_s)
     if question.timed == "stream":
         return max(dispatch_time(device, question.operator, "fwd"), kernels_s)
-    return kernels_s
+    return stays(device, kernels_s) if question.timed == "staying" else kernels_s
+
+
+def _call_s(question: LaunchQuestion, device: Device) -> float:
+    """Return the seconds of a call that runs no operator; raises InputError where the device has no such thing."""
+    if question.operator is not None:
+        raise InputError(f"call={question.call} runs no operator; leave op away")
+    costs, call = device.constants(FrontEndCosts), question.call
+    if isinstance(device, Cpu):
+        if call in ("view", "read"):
+            return cpu_call_time(device)
+        raise InputError(f"call={call}: a CPU has no streams")
+    if call == "read":
+        return costs.launch_s + device.constants(CopyCosts).engine_s + costs.wait_s
+    if call == "empty":
+        return costs.launch_s + (costs.wait_s if question.timed == "device" else 0.0)
+    return {"view": costs.pytorch.view_s, "wait": costs.wait_s}.get(call, costs.pytorch.event_s)
 
 
 def launch_kernels_s(question: LaunchQuestion, device: Device) -> float:
     """Return what the kernels take, as if issuing were free; raises InputError where only the host is timed."""
-    if question.timed == "host" or question.operator is None:
+    if question.timed == "host" or question.operator is None or question.call:
         raise InputError("the host's part has no kernels")
     return _kernels_s(question, device) * max(1, question.kernels)
 

@@ -1,44 +1,108 @@
-"""Accesses to a device's memory: passes, picks of rows, and loads that wait for each other."""
+"""Accesses to a device's memory: passes, strides, random places, picks of rows, loads that wait, shared lines."""
 
 from __future__ import annotations
 
 from simulator.devices.cpu.cpu import Cpu
+from simulator.devices.cpu.memory import bandwidth
 from simulator.devices.cpu.predict import cpu_call_time
+from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.issuing import in_graph
 from simulator.devices.kernels import Gather, Kernel, Streaming
 from simulator.devices.predict import Device, kernel_cost
 from simulator.errors import InputError
+from simulator.host.answer import Answer
+from simulator.host.gpu_latency import gpu_chase_answer
+from simulator.host.near import memory_of
+from simulator.host.occupancy import with_few_threads
+from simulator.host.patterns import chase_answer, random_answer, strided_answer
+from simulator.host.shared_lines import shared_answer
+from simulator.host.starvation import starvation
+from simulator.network.machine import Machine
+from simulator.places import Places
 from simulator.questions.access import AccessQuestion
-from simulator.topology.parts import CpuPart, Part
+from simulator.topology.parts import GpuPart
+from simulator.units import format_bandwidth
 
-__all__ = ["access_bound_s", "access_s", "chase_latency"]
+__all__ = ["access_answer", "access_bound_s"]
 
 _FUNCTIONS = {(1, 0): "sum", (2, 0): "sum", (0, 1): "fill", (1, 1): "copy", (2, 1): "add"}
 _FLOAT_BYTES = 4
 
 
-def access_s(question: AccessQuestion, device: Device, part: Part) -> float:
-    """Return the seconds of what *question* asks of *device*, which is of *part*; raises InputError."""
+def access_answer(question: AccessQuestion, machine: Machine, places: Places) -> Answer:
+    """Return how long what *question* asks takes, and why; raises InputError."""
+    part = places.part(question.device)
+    if isinstance(part, GpuPart):
+        return _on_gpu(question, part, places)
+    if question.kind == "shared":
+        return shared_answer(question, part)
+    reads, writes = question.reads, question.writes
+    memory = memory_of(machine, part, question.node, writes=writes > reads)
     if question.kind == "chase":
-        if not isinstance(part, CpuPart):
-            raise InputError("the parts of GPUs have no latencies of their caches and memory")
-        return chase_latency(part, question.size_bytes)
-    time_s = kernel_cost(device, _kernel(question)).time_s
-    if isinstance(device, Cpu):
-        return cpu_call_time(device) + time_s
-    return in_graph(device, time_s) if question.in_graph else time_s
+        return chase_answer(question, part, memory)
+    cpu = places.find(question.device, threads=question.threads).device
+    assert isinstance(cpu, Cpu)
+    if question.kind == "random":
+        return random_answer(question, part, memory, cpu)
+    if question.kind == "strided":
+        return strided_answer(question, part, memory, cpu)
+    return _passed_on_cpu(question, cpu, memory.bandwidth_Bps, memory.why)
+
+
+def _passed_on_cpu(question: AccessQuestion, cpu: Cpu, far_Bps: float | None, why: tuple[str, ...]) -> Answer:
+    time_s = cpu_call_time(cpu) + kernel_cost(cpu, _kernel(question)).time_s
+    moved = _moved_bytes(question)
+    if far_Bps is not None:
+        time_s = max(time_s, moved / far_Bps)
+    given_Bps = min(bandwidth(cpu, question.size_bytes, cpu.threads), far_Bps or float("inf"))
+    need = starvation(cpu, given_Bps)
+    held = given_Bps > bandwidth(cpu, float("inf"), cpu.threads)
+    said = f"{format_bandwidth(moved / time_s, 3)} of {'read' if not question.writes else 'read and written'} bytes"
+    figures = {
+        "bandwidth_Bps": moved / time_s,
+        "given_Bps": given_Bps,
+        "wanted_Bps": need.wanted_Bps,
+        "reuse": need.reuse,
+    }
+    bound = "cache bandwidth" if held else "memory bandwidth"
+    return Answer(time_s, "all of it", bound, (said, need.sentence(cpu), *why), figures)
+
+
+def _on_gpu(question: AccessQuestion, part: GpuPart, places: Places) -> Answer:
+    if question.kind == "chase":
+        return gpu_chase_answer(question, part)
+    if question.kind in ("strided", "random", "shared"):
+        raise InputError(f"access:{question.kind} is of a CPU; --device cpu0, or stream, gather or chase of a GPU")
+    if question.node != "local":
+        raise InputError(f"node={question.node}: a GPU's accesses are to its own memory; copy: crosses links")
+    device = places.find(question.device, threads=question.threads).device
+    assert isinstance(device, Gpu)
+    cost = kernel_cost(device, _kernel(question))
+    bound = "memory bandwidth" if cost.bound == "memory" else "latency of short kernels"
+    time_s, slower, why = with_few_threads(question, part, device, cost.time_s)
+    if question.in_graph or question.persistent:
+        time_s = in_graph(device, time_s)
+    moved = _moved_bytes(question)
+    said = f"{format_bandwidth(moved / time_s, 3)} of read and written bytes"
+    return Answer(time_s, "all of it", slower or bound, (said, *why), {"bandwidth_Bps": moved / time_s})
 
 
 def access_bound_s(question: AccessQuestion, device: Device) -> float:
     """Return the bytes over the nominal rate of memory; raises InputError where there is none."""
-    if question.kind == "chase":
+    if question.kind not in ("stream", "gather"):
         raise InputError("a latency has no rate")
-    moved = 2.0 * question.rows * question.row_bytes if question.kind == "gather" else question.size_bytes
-    return moved / (device.memory_bandwidth_Bps * (device.sockets if isinstance(device, Cpu) else 1))
+    sockets = device.sockets if isinstance(device, Cpu) else 1
+    return _moved_bytes(question) / (device.memory_bandwidth_Bps * sockets)
+
+
+def _moved_bytes(question: AccessQuestion) -> float:
+    return 2.0 * question.rows * question.row_bytes if question.kind == "gather" else question.size_bytes
 
 
 def _kernel(question: AccessQuestion) -> Kernel:
     if question.kind == "gather":
+        if question.rows < 1 or question.row_bytes < _FLOAT_BYTES or question.row_bytes > question.size_bytes:
+            raise InputError("gather needs rows and row, a part of the table; for example rows=1000,row=256B")
         table_rows = int(question.size_bytes / question.row_bytes)
         return Gather("fwd", question.rows, question.row_bytes // _FLOAT_BYTES, table_rows, "fp32")
     arrays = question.reads, question.writes
@@ -47,21 +111,3 @@ def _kernel(question: AccessQuestion) -> Kernel:
     each = question.size_bytes / sum(arrays)
     elements = max(1, int(each / question.element_bytes))
     return Streaming(_FUNCTIONS[arrays], elements, int(each * question.reads), int(each * question.writes))
-
-
-def chase_latency(part: CpuPart, working_set_bytes: float) -> float:
-    """Return the mean latency of loads that go through *working_set_bytes* in no order, by one core, in seconds.
-
-    Each level holds as large a share of the set as it is large; translations of addresses are left out.  Raises
-    InputError where the set goes beyond the caches and the part has no latency of memory.
-    """
-    latency_s = found = 0.0
-    for level in part.caches.values():
-        held = min(1.0, level.size / working_set_bytes)
-        latency_s += max(0.0, held - found) * level.latency
-        found = max(found, held)
-    if found < 1.0:
-        if part.memory_latency is None:
-            raise InputError("the part has no memory_latency")
-        latency_s += (1.0 - found) * part.memory_latency
-    return latency_s

@@ -71,6 +71,8 @@ def read_layout(args: Arguments, ranks: Ranks, deepspeed: DeepSpeed) -> Division
         found.more.append(f"ep={experts}")
     if args.has("sequence-parallel") and found.tp > 1:
         found.more.append("sp")
+        if args.has("tp-comm-overlap"):
+            found.more.append("tp_overlap")
     if args.has("use-tp-pp-dp-mapping"):
         found.more.append("order=tp-cp-pp-dp")
     zero = int(args.has("use-distributed-optimizer"))

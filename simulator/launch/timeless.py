@@ -84,7 +84,6 @@ NOT_MODELLED: dict[str, str] = {
     "pipeline-model-parallel-split-rank": "layers are shared out evenly among stages",
     "rampup-batch-size": "the step is one of the full batch",
     "context-parallel-ulysses-degree": "a sequence is split in one ring",
-    "tp-comm-overlap": "computing waits for tensor parallelism's collectives",
     "use-checkpoint-args": "sizes are those of the line; no checkpoint is read",
     "use-precision-aware-optimizer": "the optimiser's state is in fp32",
     "yaml-cfg": "the file is not read",

@@ -13,7 +13,7 @@ from simulator.topology.cluster import apart, each
 from simulator.topology.topology import Topology, Wire
 from simulator.units import format_bandwidth
 
-__all__ = ["machine_of"]
+__all__ = ["machine_of", "passing"]
 
 
 def machine_of(
@@ -25,8 +25,11 @@ def machine_of(
     ever; one of factor 0 is not there, and bytes take another way where there is one.  A neighbour takes its rate from
     every capacity on its way, before all others.  Nodes of a cluster that either touches are no longer like others.
 
+    A link that is slow for a time only is left as it is (:func:`passing`).
+
     Raises InputError where there is no such device or link, or a link has no such rate to give.
     """
+    slow_links = [slow for slow in slow_links if not slow.is_passing]
     machine = compile_machine(topology)
     if not slow_links and not neighbours:
         return machine
@@ -44,9 +47,7 @@ def machine_of(
         names = frozenset(_written(topology, end) for end in ends)
         between = [wire for wire in wires if {wire.a, wire.b} == names]
         if not between:
-            known = [link.name.replace("->", "-") for link in machine.links if link.index % 2 == 0]
-            hint = nearest(slow.ends, list(dict.fromkeys(known)), listed=8)
-            raise InputError(f"--slow-link {slow.ends}: no link joins these two; {hint}")
+            raise InputError(f"--slow-link {slow.ends}: no link joins these two; {_links_near(slow.ends, machine)}")
         wires = [made for wire in wires for made in (_slowed(wire, slow.factor) if wire in between else [wire])]
     machine = compile_machine(replace(topology, wires=tuple(wires)))
     router = Router(machine)
@@ -61,6 +62,32 @@ def machine_of(
                 )
             left_Bps[resource] -= used_Bps
     return replace(machine, capacity_Bps=tuple(left_Bps))
+
+
+def passing(machine: Machine, slow_links: Sequence[SlowLink]) -> list[tuple[float, str, float]]:
+    """Return what changes while something runs: when, in seconds, which resource, and what is left of it.
+
+    Where times overlap, the last to begin or end has its say.  Raises InputError where there is no such link.
+    """
+    found: list[tuple[float, str, float]] = []
+    for slow in slow_links:
+        if not slow.is_passing:
+            continue
+        first, second = _ends("--slow-link", slow.ends, machine)
+        ways = {(first.index, second.index), (second.index, first.index)}
+        names = {machine.resource_names[link.resource] for link in machine.links if (link.src, link.dst) in ways}
+        if not names:
+            raise InputError(f"--slow-link {slow.ends}: no link joins these two; {_links_near(slow.ends, machine)}")
+        for name in sorted(names):
+            found.append((slow.from_s, name, slow.factor))
+            if slow.until_s < float("inf"):
+                found.append((slow.until_s, name, 1.0))
+    return sorted(found)
+
+
+def _links_near(ends: str, machine: Machine) -> str:
+    known = [link.name.replace("->", "-") for link in machine.links if link.index % 2 == 0]
+    return nearest(ends, list(dict.fromkeys(known)), listed=8)
 
 
 def _written(topology: Topology, node: Node) -> str:

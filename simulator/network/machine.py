@@ -111,6 +111,7 @@ class Machine:
     link_copies: Repeated[Link, Link] = field(repr=False)
     resource_copies: Repeated[str, str] = field(repr=False)
     first: dict[str, int] = field(repr=False)  # nodes of the first host of each run and of the network, as called there
+    notes: tuple[str, ...] = ()  # what is odd about it, each with its place in a file
 
     def find(self, name: str) -> Node | None:
         """Return the node called *name*, None where there is none."""
@@ -302,6 +303,7 @@ def compile_machine(topology: Topology) -> Machine:
         link_copies=links,
         resource_copies=names,
         first=index_of,
+        notes=topology.notes,
     )
 
 

@@ -3,6 +3,7 @@
 Best first, between two GPUs of one machine:
 
 1. NVLink (or xGMI), directly or through NVLink switches, striped over all shortest paths;
+   equal shortest paths over other switches share the bytes as well, as where they spread flows (ECMP);
 2. peer to peer over PCIe, as far as the machine's ``transport.peer_to_peer`` allows;
 3. staged in host memory: up to the sender's CPU, into memory, out of it, and down.
 
@@ -13,9 +14,10 @@ neighbouring GPU is never taken by itself; searches ask for it with :meth:`Route
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import replace
 from functools import cache
+from typing import TypeVar, cast
 
 from simulator.errors import InputError
 from simulator.network.machine import Link, Machine, Node
@@ -27,6 +29,7 @@ __all__ = ["Router"]
 _DEVICE_LINKS = GPU_LINKS | {"c2c"}
 _HOST_LINKS = frozenset(("pcie", "socket", "c2c", "storage"))
 _MAX_STRIPES = 64
+T = TypeVar("T")
 
 
 class Router:
@@ -38,6 +41,13 @@ class Router:
         self._nics_of = cache(self._find_nics)
         self._cpus: dict[int, int | None] = {}
         self._models = cache(lambda src, dst: Copied(machine, self.route(src, dst)))
+        self._found: dict[Hashable, object] = {}
+
+    def once(self, key: Hashable, find: Callable[[], T]) -> T:
+        """Return what *find* returned when *key* was first asked for: what holds for every group on the machine."""
+        if key not in self._found:
+            self._found[key] = find()
+        return cast(T, self._found[key])
 
     def route(self, src: int, dst: int) -> Route:
         """Return the route from node *src* to node *dst*, each a GPU or a CPU.
@@ -77,7 +87,7 @@ class Router:
         if node.kind == "cpu":
             return node.index
         cpus = [n.index for n in self.machine.nodes_of(node.host) if n.kind == "cpu"]
-        paths = [(path, cpu) for cpu in cpus if (path := self._host_path(node.index, cpu)) is not None]
+        paths = [(path, cpu) for cpu in cpus for path in self._host_paths(node.index, cpu)[:1]]
         return min(paths, key=lambda item: (len(item[0]), item[1]))[1] if paths else None
 
     def nics_near(self, node: int) -> list[int]:
@@ -101,17 +111,13 @@ class Router:
             direct = self._nvlink(src.index, dst.index)
             if direct is not None:
                 return direct
-            path = self._host_path(src.index, dst.index)
-            if path is not None:
-                path_class = self._class_of(path)
-                if _allows(self.machine.transport.peer_to_peer, path_class):
-                    return route_along(self.machine, path, path_class, "peer-to-peer")
+            paths = self._host_paths(src.index, dst.index)
+            if paths and _allows(self.machine.transport.peer_to_peer, self._class_of(paths[0])):
+                return self._along(paths, "peer-to-peer")
             return self._staged(src.index, dst.index)
-        path = self._host_path(src.index, dst.index)
-        if path is None:
-            return None
+        paths = self._host_paths(src.index, dst.index)
         cpus = [n.index for n in (src, dst) if n.kind == "cpu"]
-        return route_along(self.machine, path, self._class_of(path), "host", self._memory(cpus, 1.0))
+        return self._along(paths, "host", self._memory(cpus, 1.0)) if paths else None
 
     def _nvlink(self, src: int, dst: int) -> Route | None:
         paths = self._shortest(src, dst, _DEVICE_LINKS, ("nvlink-switch",))
@@ -123,16 +129,29 @@ class Router:
         cpu = self.nearest_cpu(src)
         if cpu is None:
             return None
-        up, down = self._host_path(src, cpu), self._host_path(cpu, dst)
-        if up is None or down is None:
+        up, down = self._host_paths(src, cpu), self._host_paths(cpu, dst)
+        if not up or not down:
             return None
-        worst = max(self._class_of([*up, *down]), "phb", key=CLASSES.index)
+        worst = max(self._class_of([*up[0], *down[0]]), "phb", key=CLASSES.index)
         return self._over_memory(up, cpu, down, worst, "host-staged")
 
-    def _over_memory(self, up: list[Link], cpu: int, down: list[Link], path_class: str, transport: str) -> Route:
+    def _over_memory(
+        self, up: list[list[Link]], cpu: int, down: list[list[Link]], path_class: str, transport: str
+    ) -> Route:
         """Return the way into the memory of *cpu* and out of it."""
-        first = route_along(self.machine, up, path_class, "host", self._memory([cpu], 2.0))
-        return join(self.machine, first, route_along(self.machine, down, path_class, "host"), path_class, transport)
+        first = self._along(up, "host", self._memory([cpu], 2.0), path_class)
+        return join(self.machine, first, self._along(down, "host", (), path_class), path_class, transport)
+
+    def _along(
+        self,
+        paths: list[list[Link]],
+        transport: str,
+        extra: Collection[tuple[int, float]] = (),
+        path_class: str | None = None,
+    ) -> Route:
+        """Return the route over all of *paths*, which share the bytes as switches spread flows over equal paths."""
+        found = path_class or self._class_of(paths[0])
+        return striped(self.machine, [route_along(self.machine, path, found, transport, extra) for path in paths])
 
     def _between(self, src: Node, dst: Node) -> Route | None:
         """Over the network; the NICs that are nearest to a GPU share its bytes."""
@@ -142,12 +161,12 @@ class Router:
         routes = []
         for i in range(max(len(out), len(into))):
             (nic_a, leg_a), (nic_b, leg_b) = out[i % len(out)], into[i % len(into)]
-            wire = self._network_path(nic_a, nic_b)
-            if wire is None:
+            wires = self._network_paths(nic_a, nic_b)
+            if not wires:
                 return None
             direct = leg_a.transport == leg_b.transport == "gpudirect"
             transport = "network" if direct else "network-staged"
-            start = join(self.machine, leg_a, route_along(self.machine, wire, "net", transport), "net", transport)
+            start = join(self.machine, leg_a, self._along(wires, transport, (), "net"), "net", transport)
             routes.append(join(self.machine, start, self._reversed(leg_b), "net", transport))
         return striped(self.machine, routes)
 
@@ -161,22 +180,22 @@ class Router:
         for nic in self.machine.nodes_of(host):
             if nic.kind != "nic":
                 continue
-            path = self._host_path(node, nic.index)
-            if path is None:
+            paths = self._host_paths(node, nic.index)
+            if not paths:
                 continue
-            path_class = self._class_of(path)
+            path_class = self._class_of(paths[0])
             part = nic.part
             free = isinstance(part, NicPart) and part.gpudirect
             if self.machine.nodes[node].kind == "cpu":
-                leg = route_along(self.machine, path, path_class, "host", self._memory([node], 1.0))
+                leg = self._along(paths, "host", self._memory([node], 1.0))
             elif free and _allows(self.machine.transport.gpudirect_rdma, path_class):
-                leg = route_along(self.machine, path, path_class, "gpudirect")
+                leg = self._along(paths, "gpudirect")
             else:
                 cpu = self.nearest_cpu(node)
-                up = self._host_path(node, cpu) if cpu is not None else None
-                down = self._host_path(cpu, nic.index) if cpu is not None else None
-                if cpu is None or up is None or down is None:
-                    leg = route_along(self.machine, path, path_class, "host")
+                up = self._host_paths(node, cpu) if cpu is not None else []
+                down = self._host_paths(cpu, nic.index) if cpu is not None else []
+                if cpu is None or not up or not down:
+                    leg = self._along(paths, "host")
                 else:
                     leg = self._over_memory(up, cpu, down, path_class, "host")
             found.append((CLASSES.index(path_class), nic.index, leg))
@@ -216,19 +235,35 @@ class Router:
     def _memory(self, cpus: Iterable[int], share: float) -> list[tuple[int, float]]:
         return [(self.machine.memory_bus[c], share) for c in cpus if c in self.machine.memory_bus]
 
-    def _host_path(self, src: int, dst: int) -> list[Link] | None:
-        paths = self._shortest(src, dst, _HOST_LINKS, ("pcie-switch", "cpu"))
-        return paths[0] if paths else None
+    def _host_paths(self, src: int, dst: int) -> list[list[Link]]:
+        return self._equal(self._shortest(src, dst, _HOST_LINKS, ("pcie-switch", "cpu")))
 
-    def _network_path(self, src: int, dst: int) -> list[Link] | None:
+    def _equal(self, paths: list[list[Link]]) -> list[list[Link]]:
+        """Return those of the shortest *paths* that are as wide as the first and of its class.
+
+        Between sockets the first alone: which links a pair of them uses is fixed where there are several ways.
+        """
+        if len(paths) < 2:
+            return paths
+        widest, path_class = min(link.bandwidth_Bps for link in paths[0]), self._class_of(paths[0])
+        if path_class == "sys":
+            return paths[:1]
+        return [
+            path
+            for path in paths
+            if min(link.bandwidth_Bps for link in path) >= widest and self._class_of(path) == path_class
+        ]
+
+    def _network_paths(self, src: int, dst: int) -> list[list[Link]]:
         nodes, outgoing = self.machine.nodes, self.machine.outgoing
-        for link in outgoing[src]:  # one switch between them: no search over its many ports
-            if link.kind in NETWORK_LINKS and nodes[link.dst].kind == "network-switch":
-                for back in outgoing[dst]:
-                    if back.kind in NETWORK_LINKS and back.dst == link.dst:
-                        return [link, self.machine.reverse(back)]
-        paths = self._shortest(src, dst, NETWORK_LINKS, ("network-switch",))
-        return paths[0] if paths else None
+        near = [
+            [link, self.machine.reverse(back)]  # one switch between them: no search over its many ports
+            for link in outgoing[src]
+            if link.kind in NETWORK_LINKS and nodes[link.dst].kind == "network-switch"
+            for back in outgoing[dst]
+            if back.kind in NETWORK_LINKS and back.dst == link.dst
+        ]
+        return self._equal(near or self._shortest(src, dst, NETWORK_LINKS, ("network-switch",)))
 
     def _class_of(self, path: Iterable[Link]) -> str:
         """Return how far a path over PCIe goes: pix, pxb, phb or sys."""

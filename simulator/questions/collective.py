@@ -7,10 +7,16 @@ from dataclasses import dataclass
 from simulator.questions.where import TODAY, Software, Where
 from simulator.workload.collective import Collective
 
-__all__ = ["DTYPES", "CollectiveQuestion"]
+__all__ = ["DTYPES", "REDUCTIONS", "CollectiveQuestion"]
 
-_IN_SWITCH = ("fp64", "fp32", "tf32", "fp16", "bf16")
-DTYPES = (*_IN_SWITCH, "int8", "uint8", "fp8")
+DTYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "int8", "uint8", "fp8")
+REDUCTIONS = ("sum", "avg", "prod", "min", "max")
+# What a switch does with each type (ncclNvlsSupported): an average is a product and a sum to NCCL, which it does not.
+_IN_SWITCH = {
+    "sum": ("fp64", "fp32", "tf32", "fp16", "bf16"),
+    "min": ("fp16", "bf16"),
+    "max": ("fp16", "bf16"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +38,10 @@ class CollectiveQuestion:
     algorithm : str, optional
         NCCL's in place of its own choice (NCCL_ALGO): ``ring``, ``tree``, ``nvls``, ``nvls_tree``, ``pat``.
     dtype : str
-        Type of the elements: a switch adds up no type of 8 bits.
+        Type of the elements, of ``DTYPES``.
+    reduction : str
+        What is made of the elements of all ranks, of ``REDUCTIONS``.  Each takes the same bytes over the same links
+        and is bound by memory; what differs is whether a switch can do it.
     servers : tuple of str
         Where parameter servers stand: ``own`` machines, ``workers``, or names of CPUs; else as the strategy finds best.
     """
@@ -48,10 +57,11 @@ class CollectiveQuestion:
     gpus_per_process: int = 1
     algorithm: str | None = None
     dtype: str = "fp32"
+    reduction: str = "sum"
     servers: tuple[str, ...] = ()
     software: Software = TODAY
 
     @property
     def in_switch(self) -> bool:
-        """Whether a switch can add up the type: integers of 8 bits and fp8 it cannot (ncclNvlsSupported)."""
-        return self.dtype in _IN_SWITCH
+        """Whether a switch can do the reduction in the type; in integers of 8 bits and fp8 none."""
+        return self.dtype in _IN_SWITCH.get(self.reduction, ())

@@ -9,9 +9,10 @@ from simulator.questions.where import Where
 from simulator.workload.operators import Operator, Phase
 from simulator.workload.precision import Precision
 
-__all__ = ["LaunchQuestion", "Launched"]
+__all__ = ["Call", "LaunchQuestion", "Launched"]
 
-Launched = Literal["host", "stream", "graph", "device"]
+Launched = Literal["host", "stream", "graph", "device", "staying"]
+Call = Literal["", "view", "record", "hold", "wait", "read", "empty"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +22,12 @@ class LaunchQuestion:
     What is issued: an ``operator`` in ``phases``, by a framework that keeps its tape where ``is_taped``, whose
     ``parameters`` get gradients; a captured graph of it so many times (``kernels``); or, without an operator, an
     update of so many ``parameters``.  ``timed``: the ``host``, until it is free again; one after the other in a
-    ``stream``, or within a captured ``graph``; or the ``device`` by itself, with the launch of what was captured.
+    ``stream``, or within a captured ``graph``; the ``device`` by itself, with the launch of what was captured; or one
+    pass of a kernel that is ``staying`` on the device and waits for all its blocks.
+
+    ``call``: a call that runs no operator, for which the host is busy: a ``view``, to ``record`` an event, to have a
+    stream wait for one (``hold``), to ``wait`` for a device, to ``read`` one number of a device that is idle; or an
+    ``empty`` kernel, whose launch the host pays, and with ``timed=device`` its wait too.
     """
 
     where: Where
@@ -33,3 +39,4 @@ class LaunchQuestion:
     parameters: int = 0
     kernels: int = 0
     precision: Precision = "fp32"
+    call: Call = ""

@@ -48,6 +48,9 @@ class Layout:
         Of the ``cp x dp`` ranks, how many split the experts of a layer (expert parallelism).
     sp : bool
         What tensor parallelism leaves whole is split along the sequence among its ranks (sequence parallelism).
+    tp_overlap : bool
+        What ``sp`` gathers and scatters passes piece by piece beside the products of blocks that read or write it
+        (user buffers of Transformer Engine, ``--tp-comm-overlap``).
     vp : int
         Parts of the network that each stage has, which take turns (virtual, or interleaved, stages).
     zero : int
@@ -70,6 +73,7 @@ class Layout:
     dp: int | None = None
     ep: int = 1
     sp: bool = False
+    tp_overlap: bool = False
     vp: int = 1
     zero: int = 0
     shards: int | None = None
@@ -170,6 +174,10 @@ def parse_layout(text: str) -> Layout:
     layout = Layout(**found)  # type: ignore[arg-type]
     if layout.sp and layout.tp == 1:
         raise InputError(f"--parallel {one_line(text, 60)}: sp splits what tp leaves whole; say tp=2 or more with it")
+    if layout.tp_overlap and not layout.sp:
+        raise InputError(
+            f"--parallel {one_line(text, 60)}: tp_overlap is of what sp gathers and scatters; say sp with it"
+        )
     if layout.pp == 1 and (layout.vp > 1 or layout.schedule != "1f1b"):
         raise InputError(
             f"--parallel {one_line(text, 60)}: vp and schedule are of a pipeline; say pp=2 or more with them"
@@ -185,9 +193,9 @@ def _value(text: str, key: str, said: str, has_value: bool) -> object:
     if key not in names:
         known = [*names, "fsdp", *PROCESSES[1:]]
         raise InputError(f"{where}: '{one_line(key, 30)}' is none of its items; {nearest(key, known)}")
-    if key == "sp":
+    if key in ("sp", "tp_overlap"):
         if has_value and said not in ("0", "1"):
-            raise InputError(f"{where}: sp stands alone, or is 0 or 1")
+            raise InputError(f"{where}: {key} stands alone, or is 0 or 1")
         return said != "0"
     if key == "schedule":
         if said not in SCHEDULES:

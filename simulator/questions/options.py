@@ -10,6 +10,7 @@ __all__ = [
     "MODES",
     "OPTIMIZERS",
     "POLICIES",
+    "QUANTISED",
     "USUAL",
     "Framework",
     "Mode",
@@ -35,11 +36,14 @@ Policy = Literal[
     "master-fp16",
     "master-bf16",
     "master-fp8",
+    "int8",
+    "int4",
     "torch",
 ]
 MODES: tuple[Mode, ...] = get_args(Mode)
 OPTIMIZERS: tuple[Optimizer, ...] = get_args(Optimizer)
 POLICIES: tuple[Policy, ...] = get_args(Policy)
+QUANTISED: tuple[Policy, ...] = ("int8", "int4")  # of inference alone
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.questions.checkpoints import CheckpointQuestion
+from simulator.questions.input import InputQuestion
 from simulator.questions.layout import REPLICAS, Layout
 from simulator.questions.options import USUAL, StepOptions
 from simulator.questions.where import TODAY, Software, Where
@@ -41,7 +42,8 @@ class StepQuestion:
     sums_in_fp32 : bool
         Gradients of 16 bits are summed in fp32.
     prefetches : bool
-        Of ``zero=3``: backward, the next unit is gathered while one computes (BACKWARD_PRE); else after it.
+        Of ``zero=3``: backward, the next unit is gathered while one computes (BACKWARD_PRE); else after it.  Of
+        ``zero=1`` and ``zero=2``: parameters are gathered while the next step computes; else after the update.
     contention : bool
         What computes and what exchanges at the same time slow each other, gradients are copied into buckets and out
         of them, and all wait for the slowest rank; otherwise each runs as if alone, on equal devices.
@@ -64,6 +66,8 @@ class StepQuestion:
         A CPU with a server on it that is gone so long after the start of a step.
     checkpoints : CheckpointQuestion, optional
         Failures and checkpoints of a run of such steps.
+    input : InputQuestion, optional
+        Where the samples come from; otherwise each step finds them on its devices.
     """
 
     where: Where
@@ -89,6 +93,7 @@ class StepQuestion:
     helpers: tuple[str, ...] = ()
     lost: tuple[str, float] | None = None
     checkpoints: CheckpointQuestion | None = None
+    input: InputQuestion | None = None
     software: Software = TODAY
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -16,11 +17,19 @@ CPU_LIBRARIES: tuple[CpuLibrary, ...] = get_args(CpuLibrary)
 class SlowLink:
     """The links between two devices, both ways, at ``factor`` of what they give; 0: there are none.
 
-    ``ends`` are the names of both with ``-`` between (``gpu0-gpu1``).
+    ``ends`` are the names of both with ``-`` between (``gpu0-gpu1``).  With a time it is so from ``from_s`` to
+    ``until_s`` after the start, and what is chosen before (rings, routes) stays as chosen.
     """
 
     ends: str
     factor: float
+    from_s: float = 0.0
+    until_s: float = math.inf
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether it begins or ends while something runs."""
+        return self.from_s > 0.0 or self.until_s < math.inf
 
 
 @dataclass(frozen=True, slots=True)

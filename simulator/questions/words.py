@@ -17,8 +17,10 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from simulator.errors import InputError, nearest, one_line
 from simulator.questions.access import AccessQuestion
 from simulator.questions.copy import CopyQuestion
+from simulator.questions.core import CoreQuestion
 from simulator.questions.disk import DiskQuestion
 from simulator.questions.launch import LaunchQuestion
+from simulator.questions.message import MessageQuestion
 from simulator.questions.operator import OperatorQuestion
 from simulator.questions.where import Where
 from simulator.units import parse_quantity
@@ -26,13 +28,17 @@ from simulator.workload import operators
 
 __all__ = ["KINDS", "Single", "parse_question", "question_words"]
 
-Single = OperatorQuestion | CopyQuestion | AccessQuestion | LaunchQuestion | DiskQuestion
+Single = (
+    OperatorQuestion | CopyQuestion | AccessQuestion | LaunchQuestion | DiskQuestion | MessageQuestion | CoreQuestion
+)
 KINDS: Mapping[str, type[Single]] = {
     "op": OperatorQuestion,
     "copy": CopyQuestion,
     "access": AccessQuestion,
     "launch": LaunchQuestion,
     "disk": DiskQuestion,
+    "message": MessageQuestion,
+    "core": CoreQuestion,
 }
 _EXAMPLES = {
     "op": "op:linear,rows=512,inputs=1024,outputs=4096",
@@ -40,6 +46,8 @@ _EXAMPLES = {
     "access": "access:stream,64MiB,writes=1",
     "launch": "launch:stream,op=elementwise,function=relu,elements=64",
     "disk": "disk:read_random,4KiB,threads=4",
+    "message": "message:4KiB,udp",
+    "core": "core:mutex",
 }
 _ELSEWHERE = ("where", "device", "threads")  # options of their own
 

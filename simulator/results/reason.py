@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from simulator.plan.plan import Plan
+from simulator.results.input import STEP
 from simulator.results.result import LinkUse, Result
 from simulator.units import format_duration, format_size
 
@@ -194,14 +195,13 @@ def _overlap(some: list[tuple[float, float]], others: list[tuple[float, float]],
 
 
 def bound_of(result: TrainingResult) -> str:
-    """Return what most of a step's time goes to: compute, memory, latency, host, exchange, or a pipeline's fill."""
-    step = result.step
-    other_s = step.waiting_s - result.exposed_s - result.bubble_s
-    times = {"exchange": result.exposed_s, "fill": result.bubble_s, "host": max(0.0, other_s)}
-    for kind in step.kinds:
-        for name in ("compute", "memory", "latency"):
-            times[name] = times.get(name, 0.0) + getattr(kind, f"{name}_s")
-    return max(times, key=lambda name: round(times[name], 12))
+    """Return what bounds a step: its input, or what its critical path is mostly spent on.
+
+    That is ``host``, ``compute``, ``memory``, ``latency``, ``copies``, ``exchange`` or a pipeline's ``fill``.
+    """
+    if result.input is not None and result.input.bound != STEP:
+        return "input"
+    return result.step.bound
 
 
 def steps_verdict(results: Sequence[TrainingResult]) -> str:

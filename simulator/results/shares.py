@@ -18,6 +18,7 @@ SHARE_WORDS = {
     "slowest": "slowest rank",
     "update": "update",
     "host": "waiting for the host",
+    "input": "waiting for the input",
     **{name: f"exposed {name}-parallel exchange" for name in (*_AXES.values(), "data")},
     "fill": "pipeline fill",
 }
@@ -27,8 +28,8 @@ class Share(NamedTuple):
     """A part of the step's time.
 
     Its name is ``computing``, ``slowest`` (what the slowest of the ranks takes longer), ``update``, ``host`` (the
-    device waits for it), ``fill`` (a pipeline stage waits for others), or the axis of an exchange that nothing is
-    computed beside: ``tensor``, ``context``, ``expert``, ``data``.
+    device waits for it), ``input`` (all devices do), ``fill`` (a pipeline stage waits for others), or the axis of an
+    exchange that nothing is computed beside: ``tensor``, ``context``, ``expert``, ``data``.
     """
 
     name: str
@@ -58,6 +59,8 @@ def shares_of(result: TrainingResult) -> tuple[Share, ...]:
         found["data"] = min(waits_s, _summing_s(result))
         found["fill"] = waits_s - found["data"]
     found["update"] = _update_s(result)
+    if result.input is not None:
+        found["input"] = max(0.0, result.step_time_s - result.input.step_s)
     rest_s = max(0.0, result.step_time_s - sum(found.values()))
     found["slowest"] = rest_s * (1.0 - 1.0 / result.pace)
     found["computing"] = result.step_time_s - sum(found.values())

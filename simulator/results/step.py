@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from simulator.devices.cost import Bound, KernelCost
 from simulator.devices.gpu.gpu import Gpu
-from simulator.devices.gpu.rates import arithmetic_rate
+from simulator.devices.gpu.rates import arithmetic_rate, computes_in_fp32
 from simulator.devices.predict import Device
 from simulator.engine.timeline import Timeline
 from simulator.places import Place
 from simulator.plan.plan import Activity, Work
 from simulator.questions.calibration import Calibration
 from simulator.questions.options import StepOptions
+from simulator.results.limits import limits_of
 from simulator.results.trust import Family, Trust, format_of, trust_in
 from simulator.step.issue import Issue, Part
 from simulator.step.memory import MemoryNeed
@@ -53,7 +55,7 @@ class LayerTime:
     part: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StepResult:
     """What a user asks for of one step.
 
@@ -88,6 +90,7 @@ class StepResult:
     timeline: Timeline
     on_host: bool  # a CPU, which computes where it issues
     micro_batches: int = 1
+    prefix: str = ""  # of the streams of the device in the timeline
 
     @property
     def throughput(self) -> float:
@@ -122,14 +125,15 @@ class StepResult:
         form = None if main is None else format_of(main)
         return trust_in("CPU" if self.on_host else "GPU", self.family, form, several=device_count > 1, divided=divided)
 
+    @cached_property
+    def limits_s(self) -> dict[str, float]:
+        """Seconds that the step would be shorter without each, the most first (:mod:`simulator.results.limits`)."""
+        return limits_of(self.timeline, self.prefix)
+
     @property
     def bound(self) -> str:
-        """What most of the step's time goes to: compute, memory, latency or host."""
-        times = {"host": self.waiting_s}
-        for kind in self.kinds:
-            for name in ("compute", "memory", "latency"):
-                times[name] = times.get(name, 0.0) + getattr(kind, f"{name}_s")
-        return max(times, key=lambda name: round(times[name], 12))
+        """What most of the critical path goes to: compute, memory, latency, host, copies, exchange or fill."""
+        return next(iter(self.limits_s), "host")
 
 
 def make_step_result(
@@ -181,6 +185,7 @@ def make_step_result(
         timeline=timeline,
         on_host=place.name == place.host,
         micro_batches=micro_batches,
+        prefix=prefix,
     )
 
 
@@ -280,7 +285,7 @@ def _peak(flop: dict[Precision, int], options: StepOptions, place: Place) -> flo
 
 def _rate(device: Device, precision: Precision) -> float:
     """Return the peak rate in *precision*, or that at which the device computes it where it has no units for it."""
-    if isinstance(device, Gpu) and precision not in device.peak_flops_per_s:
+    if isinstance(device, Gpu) and (precision not in device.peak_flops_per_s or computes_in_fp32(device, precision)):
         return arithmetic_rate(device, precision)
     return device.peak(precision)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from simulator.results.checkpoints import Checkpoints
 from simulator.results.document import SCHEMA_VERSION
+from simulator.results.input import InputRun
 from simulator.results.reason import best_of, bound_of
 from simulator.results.servers import ServerRun
 from simulator.results.shares import shares_of
@@ -63,12 +64,14 @@ def _entry(result: TrainingResult) -> dict[str, Any]:
         if busiest is None
         else {"link": busiest.name, "bytes": busiest.bytes, "utilisation": round(busiest.utilisation, 12)},
         "bound": bound_of(result),
+        "critical_path_s": dict(result.step.limits_s),
         "streams": {name: {"busy_s": use.busy_s, "waits_s": use.waits_s} for name, use in result.streams.items()},
         "memory": [
             {"part": device.part, "stage": device.stage, "device_count": device.count, **_memory(device.need)}
             for device in result.memory
         ],
         **({} if result.servers is None else {"servers": _servers(result.servers)}),
+        **({} if result.input is None else {"input": _input(result.input, result.samples)}),
         **({"epoch_s": result.epoch_s} if result.epoch_steps else {}),
         **({} if not result.shares else {"shares": [_share(*share) for share in result.shares]}),
         **({} if result.checkpoints is None else {"checkpoints": _checkpoints(result.checkpoints)}),
@@ -86,6 +89,35 @@ def _servers(run: ServerRun) -> dict[str, Any]:
         "is_steady": run.is_steady,
         "lost_s": run.lost_s,
         "nodes": [{**asdict(pace), "slack_s": pace.slack_s} for pace in run.paces],
+    }
+
+
+def _input(run: InputRun, samples: int) -> dict[str, Any]:
+    """Return whether a step's input feeds it."""
+    return {
+        "set": run.asked.name,
+        "disks": list(run.disks),
+        "workers": run.asked.workers,
+        "prefetch": run.asked.prefetch,
+        "bound": run.bound,
+        "idle_share": run.idle_share,
+        "step_s": run.step_s,
+        "period_s": run.period_s,
+        "first_period_s": run.first_period_s,
+        "filled_s": run.filled_s,
+        "limits_s": {limit.name: limit.seconds for limit in run.limits},
+        "rates_per_s": {limit.name: samples / limit.seconds for limit in run.limits},
+        "epoch_steps": run.epoch_steps,
+        "first_epoch_s": run.first_s,
+        "later_epoch_s": run.later_s,
+        "evaluation_s": run.evaluation_s,
+        "epochs": run.asked.epochs,
+        "all_epochs_s": run.total_s,
+        "cached_share": run.cached_share,
+        "buffers_bytes": run.buffers_bytes,
+        "kept_bytes": run.kept_bytes,
+        "cure": None if run.cure is None else asdict(run.cure),
+        "cures": [asdict(cure) for cure in run.cures],
     }
 
 

@@ -9,20 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from simulator.questions.collective import CollectiveQuestion
 from simulator.results.result import Result
 from simulator.workload.collective import Collective
 
 __all__ = ["sweep_table"]
 
-_FP32_BYTES = 4
+# As nccl-tests calls types, and their bytes.
+_TYPES = {
+    "fp64": ("double", 8),
+    "fp32": ("float", 4),
+    "tf32": ("float", 4),
+    "fp16": ("half", 2),
+    "bf16": ("bfloat16", 2),
+    "int8": ("int8", 1),
+    "uint8": ("uint8", 1),
+    "fp8": ("fp8_e4m3", 1),
+}
 _REDUCES = ("all-reduce", "reduce-scatter", "reduce")
 _PER_RANK = ("all-gather", "reduce-scatter", "all-to-all")  # the table counts elements of one rank's part
 _TITLES = ("size", "count", "type", "redop", "root")
 _UNITS = ("(B)", "(elements)", "", "", "")
 
 
-def sweep_table(results: Sequence[Result], *, root: int = 0) -> str:
-    """Return the table of *results*, one line for each size, of one strategy on one machine."""
+def sweep_table(results: Sequence[Result], question: CollectiveQuestion) -> str:
+    """Return the table of *results*, one line for each size, of one strategy on one machine, as *question* says."""
     first = results[0]
     lines = [
         f"# {first.machine}: {first.collective}, strategy {first.strategy}, {first.n_ranks} GPUs, simulated",
@@ -31,7 +42,7 @@ def sweep_table(results: Sequence[Result], *, root: int = 0) -> str:
         _left(*_TITLES) + 2 * "  {:>7}  {:>6}  {:>6}  {:>6}".format("time", "algbw", "busbw", "#wrong") + " ",
         _left(*_UNITS) + 2 * "  {:>7}  {:>6}  {:>6}  {:>6}".format("(us)", "(GB/s)", "(GB/s)", "") + " ",
     ]
-    lines += [_line(result, root) for result in results]
+    lines += [_line(result, question) for result in results]
     average = sum(result.busbw_Bps for result in results) / len(results) / 1e9
     lines += [f"# {'Out of bounds values':<20} : N/A", f"# {'Avg bus bandwidth':<20} : {average:g} ", "#"]
     return "".join(line + "\n" for line in lines)
@@ -41,19 +52,20 @@ def _left(size: str, count: str, kind: str, redop: str, root: str) -> str:
     return f"# {size:>10}  {count:>12}  {kind:>8}  {redop:>6}  {root:>6}"
 
 
-def _line(result: Result, root: int) -> str:
+def _line(result: Result, question: CollectiveQuestion) -> str:
     size = int(result.size_bytes)
-    shown_root = root if result.collective in ("broadcast", "reduce") else -1
-    redop = "sum" if result.collective in _REDUCES else "none"
+    shown_root = question.root if result.collective in ("broadcast", "reduce") else -1
+    redop = question.reduction if result.collective in _REDUCES else "none"
+    kind, element_bytes = _TYPES[question.dtype]
     time = fit(result.sync_time_s * 1e6, 7)
     side = f"  {time:>7}  {fit(result.algbw_Bps / 1e9, 6):>6}  {fit(result.busbw_Bps / 1e9, 6):>6}    N/A"
-    count = element_count(size, result.collective, result.n_ranks)
-    return f"{size:>12}  {count:>12}  {'float':>8}  {redop:>6}  {shown_root:>6}{side}{side}"
+    count = element_count(size, result.collective, result.n_ranks, element_bytes)
+    return f"{size:>12}  {count:>12}  {kind:>8}  {redop:>6}  {shown_root:>6}{side}{side}"
 
 
-def element_count(size_bytes: int, collective: Collective, n_ranks: int) -> int:
+def element_count(size_bytes: int, collective: Collective, n_ranks: int, element_bytes: int) -> int:
     """Return the elements that nccl-tests lists in the column ``count``."""
-    return size_bytes // _FP32_BYTES // (n_ranks if collective in _PER_RANK else 1)
+    return size_bytes // element_bytes // (n_ranks if collective in _PER_RANK else 1)
 
 
 def fit(value: float, width: int) -> str:

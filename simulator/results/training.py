@@ -13,6 +13,7 @@ from simulator.plan.plan import Fragment
 from simulator.questions.step import StepQuestion
 from simulator.results.alternatives import Alternative
 from simulator.results.checkpoints import Checkpoints
+from simulator.results.input import InputRun
 from simulator.results.result import LinkUse
 from simulator.results.servers import COMPUTE, ServerRun
 from simulator.results.step import StepResult
@@ -79,6 +80,7 @@ class TrainingResult:
     shares: tuple[tuple[str, str, int], ...] = ()
     alternatives: tuple[Alternative, ...] = ()
     remedies: tuple[str, ...] = ()
+    input: InputRun | None = None
     what_if: tuple[Alternative, ...] = ()  # one thing otherwise: what would gain most first
 
     @property
@@ -105,8 +107,15 @@ class TrainingResult:
 
     @property
     def step_time_s(self) -> float:
-        """Seconds of the step; of steps through servers, of the slowest node once they are steady."""
+        """Seconds of the step; with its input, or through servers, of one of many once they are steady."""
+        if self.input is not None:
+            return self.input.period_s
         return self.timeline.end_s if self.servers is None else self.servers.period_s
+
+    @property
+    def shown_timeline(self) -> Timeline:
+        """What there is to look at: steps with their input, or the step."""
+        return self.timeline if self.input is None else self.input.timeline
 
     @property
     def replicas(self) -> int:

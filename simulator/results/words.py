@@ -9,6 +9,7 @@ from simulator.results.training import TrainingResult
 __all__ = [
     "BOUND_WORDS",
     "FORMAT_WORDS",
+    "INPUT_WORDS",
     "KIND_WORDS",
     "MODE_WORDS",
     "change_words",
@@ -31,8 +32,24 @@ BOUND_WORDS = {
     "memory": "memory bandwidth",
     "latency": "latency of short kernels",
     "host": "the host: it issues slower than the device computes",
+    "copies": "copies to the devices",
     "exchange": "the exchange: devices wait for it",
     "fill": "pipeline fill: stages wait for each other",
+    "input": "its input",
+}
+INPUT_WORDS = {
+    "step": "the step itself",
+    "disk_operations": "operations of the disk",
+    "disk_bandwidth": "bandwidth of the disk",
+    "disk_link": "the link of the disk",
+    "readers": "workers that wait for the disk",
+    "decoders": "workers that decode",
+    "loaders": "workers",
+    "cores": "cores of the CPUs",
+    "pinning": "copies to page-locked memory",
+    "copies": "copies to the devices",
+    "copies_in_turn": "copies and steps in turn",
+    "loop": "the loop on the host",
 }
 MODE_WORDS = {
     "train": "training step",

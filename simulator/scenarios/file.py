@@ -127,19 +127,21 @@ def read_scenario(path: Path, shown_as: str | None = None) -> Scenario:
 
 def scenario_from(source: YamlSource, path: Path) -> Scenario:
     """Return the scenario that *source* says, whose files lie beside *path*; raises InputError with all its faults."""
-    spec, faults = validate_in_part(source, ScenarioFile, ("runs", "answers"))
+    spec, told = validate_in_part(source, ScenarioFile, ("runs", "answers"))
     if spec is None:
-        raise InputError(faults)
-    return _Reader(source, spec, faults).scenario(path)
+        assert told is not None
+        raise told
+    return _Reader(source, spec, told).scenario(path)
 
 
 class _Reader:
     """Read what :func:`validate_in_part` has left of a file on, and add its *faults* to those found already."""
 
-    def __init__(self, source: YamlSource, spec: ScenarioFile, faults: list[Fault]) -> None:
+    def __init__(self, source: YamlSource, spec: ScenarioFile, told: InputError | None) -> None:
         self.source = source
         self.spec = spec
-        self.faults = faults
+        self.faults: list[Fault] = list(told.faults) if told is not None else []
+        self.more = told.more if told is not None else 0
         self.run_names = list(source.data["runs"]) if isinstance(source.data.get("runs"), dict) else []
 
     def scenario(self, path: Path) -> Scenario:
@@ -152,7 +154,8 @@ class _Reader:
         places = kept_positions(self.source, ScenarioFile, "answers")
         answers = [self.answer(i, answer) for i, answer in zip(places, spec.answers, strict=True)]
         if self.faults:
-            raise InputError(sorted(dict.fromkeys(self.faults), key=lambda fault: (fault.line, fault.column)))
+            faults = sorted(dict.fromkeys(self.faults), key=lambda fault: (fault.line, fault.column))
+            raise InputError(faults, self.more)
         return Scenario(
             path.stem,
             path,

@@ -171,7 +171,9 @@ def parse_fixed(text: str | None) -> tuple[tuple[str, Any], ...]:
     for item in (text or "").split(",") if text else ():
         word = item.strip()
         name = word.partition("=")[0].strip()
-        beside = {"sp": "tp=2,", "vp": "pp=2,", "schedule": "pp=2,", "shards": "zero=1,"}.get(name, "")
+        beside = {"sp": "tp=2,", "tp_overlap": "tp=2,sp,", "vp": "pp=2,", "schedule": "pp=2,", "shards": "zero=1,"}.get(
+            name, ""
+        )
         layout = parse_layout(beside + word)
         if word == "dp":
             raise InputError(f"--parallel {one_line(text, 60)}: dp needs a degree here, for example dp=8")

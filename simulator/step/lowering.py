@@ -15,7 +15,7 @@ from simulator.devices.kernels import Kernel, Rowwise, Streaming
 from simulator.devices.lowering import lower_operator
 from simulator.devices.optimizer import first_reads, optimizer_kernels
 from simulator.devices.predict import Device, kernel_cost
-from simulator.questions.options import StepOptions
+from simulator.questions.options import QUANTISED, StepOptions
 from simulator.step.autocast import PRODUCTS, casts_of, wide_tensors
 from simulator.step.cold import forgotten_share, old_bytes
 from simulator.step.fusion import Group
@@ -33,6 +33,7 @@ __all__ = ["TO_MASTER", "UNSCALE", "Lowering", "Mix", "Run"]
 UNSCALE = "unscale gradients"
 TO_MASTER = "gradients to fp32"
 FP32_BYTES = ELEMENT_BYTES["fp32"]
+_BOUNDS = ("relu", "relu6", "hardtanh", "clamp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,15 @@ def _sizes(network: Network, options: StepOptions, wide: Sequence[bool], element
     return tuple(found)
 
 
+def _is_folded(operator: Operator) -> bool:
+    """Return whether a quantised network has no kernel for *operator*.
+
+    Normalisation by known statistics is in the weights, and bounds of the result are those of its 8 bits (Jacob et al.,
+    arXiv 1712.05877, sections 2.4 and 3.2).
+    """
+    return isinstance(operator, BatchNorm) or (isinstance(operator, Elementwise) and operator.function in _BOUNDS)
+
+
 class Lowering:
     """The kernels of a step of *network* with *options* on *device*."""
 
@@ -104,7 +114,9 @@ class Lowering:
         return Mix("fp32", sum(not self._wide[tensor] for tensor in layer.inputs) if promotes else 0)
 
     def layer(self, operator: Operator, phase: Phase, mix: Mix, *, has_parameters: bool) -> tuple[Run, ...]:
-        """Return the kernels of one operator in *phase*."""
+        """Return the kernels of one operator in *phase*; none of what is part of others."""
+        if self._options.precision in QUANTISED and _is_folded(operator):
+            return ()
         kernels = lower_operator(operator, phase, mix.precision)
         if mix.narrow_inputs and phase == "fwd":
             saved = mix.narrow_inputs * operator.output_elements * (FP32_BYTES - self._element_bytes)
@@ -128,6 +140,9 @@ class Lowering:
 
         Weights that are frozen lie there in the format that products read.
         """
+        if self._options.precision in QUANTISED:
+            yield from self._requantised(layer)
+            return
         if not casts(self._options.precision) and not has_master(self._options.precision):
             return
         half, elements = self._element_bytes, self._network.elements
@@ -145,6 +160,21 @@ class Lowering:
             return
         for n in (parameter.elements for parameter in layer.trained if parameter.elements > 0):
             yield self._run(Streaming("copy", n, n * half, n * FP32_BYTES), n * FP32_BYTES if forward else 0.0)
+
+    def _requantised(self, layer: Layer) -> Iterator[Run]:
+        """Yield conversions around what is not computed in whole numbers, and of what is fed in and comes out."""
+        network, stored = self._network, self._element_bytes
+        own = ELEMENT_BYTES[self.mix(layer).precision]
+        if layer is network.layers[0] and not network.tokens:
+            n = network.elements[layer.inputs[0]]
+            yield Run(Streaming("copy", n, n * FP32_BYTES, n * stored))
+        if own > stored:
+            n = network.elements[layer.inputs[0]] if layer.inputs else 0
+            yield Run(Streaming("copy", n, n * stored, n * own))
+        if own > stored or layer is network.layers[-1]:
+            n = network.elements[layer.output]
+            last = layer is network.layers[-1]
+            yield Run(Streaming("copy", n, n * own, n * (FP32_BYTES if last else stored)))
 
     def _autocasts(self, layer: Layer, *, forward: bool) -> Iterator[Run]:
         """Yield the casts of what *layer* reads; those of compilers are part of the kernels that write it."""

@@ -8,7 +8,7 @@ from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
 from simulator.questions.options import StepOptions
 from simulator.step.fusion import groups_of
-from simulator.step.precision import casts, has_master, storage_of
+from simulator.step.precision import casts, has_master, storage_of, weight_bytes
 from simulator.step.recompute import attention_tensors
 from simulator.workload.activations import SavedTensors, peak_forward_bytes, saved_tensors
 from simulator.workload.backward import backward_steps, needs_gradient
@@ -120,7 +120,8 @@ def need_of(held: Held, options: StepOptions, device: Device, shares: Shares = A
     n = held.trained_count
     element, kept = _element_bytes(options)
     twice = casts(options.precision) or has_master(options.precision)
-    parameters = held.parameter_count * element * shares.parameters + (n * kept * shares.updated if twice else 0)
+    weights = held.parameter_count * weight_bytes(options.precision)
+    parameters = weights * shares.parameters + (n * kept * shares.updated if twice else 0)
     context = CONTEXT_BYTES if isinstance(device, Gpu) else 0.0
     if not options.trains:
         return MemoryNeed(parameters, 0, 0, 0, held.most_forward_bytes, context, device.memory_bytes)

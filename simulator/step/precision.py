@@ -11,6 +11,11 @@ arXiv 1710.03740, section 3.1): apex and MindSpore at level O2, Megatron-LM, Dee
 ``master-fp8`` is ``master-bf16`` whose linear layers compute in fp8, from what is cast for each (Transformer Engine;
 what is outside repeated blocks, and attention, stay in bf16). ``torch`` is what PyTorch does when nothing is set:
 fp32, but convolutions in TF32 where the device has it.
+
+``int8`` and ``int4`` are networks that were quantised after training (Jacob et al., arXiv 1712.05877): linear layers
+and convolutions multiply such numbers, and what lies between them is stored in 8 bits; weights of ``int4`` in 4.
+Normalisation over rows, softmax, attention and recurrent layers compute in half precision where the device gains by it,
+else in fp32, from what is dequantised for them and quantised again.
 """
 
 from __future__ import annotations
@@ -19,10 +24,10 @@ from collections.abc import Iterable
 
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
-from simulator.questions.options import Mode, Policy
+from simulator.questions.options import QUANTISED, Mode, Policy
 from simulator.step.autocast import PRODUCTS
 from simulator.workload.operators import Conv2d, CrossEntropy, LayerNorm, Linear, Operator, Softmax
-from simulator.workload.precision import Precision
+from simulator.workload.precision import ELEMENT_BYTES, PACKED, Precision
 
 __all__ = [
     "autocasts",
@@ -34,6 +39,7 @@ __all__ = [
     "product_precision",
     "scales",
     "storage_of",
+    "weight_bytes",
 ]
 
 _KEPT_IN_FP32 = (LayerNorm, Softmax, CrossEntropy)
@@ -46,6 +52,10 @@ def precision_of(policy: Policy, operator: Operator, device: Device) -> Precisio
     """Return the number format in which *operator* computes on *device*; of autocast's others, the narrowest."""
     if policy in _HALF:
         return "fp32" if isinstance(operator, _KEPT_IN_FP32) else _HALF[policy]
+    if policy in QUANTISED:
+        if isinstance(operator, Linear | Conv2d):
+            return policy  # type: ignore[return-value]
+        return _wide(device) if isinstance(operator, (*_KEPT_IN_FP32, *PRODUCTS)) else "int8"
     if policy == "master-fp8" and isinstance(operator, Linear) and has_fp8(device):
         return "fp8"
     if policy in _MASTER:
@@ -59,6 +69,17 @@ def precision_of(policy: Policy, operator: Operator, device: Device) -> Precisio
     return plain
 
 
+def _wide(device: Device) -> Precision:
+    """Return the format of what is not computed in whole numbers."""
+    found = half_policy([device], "inference")
+    return "fp32" if found == "torch" else found  # type: ignore[return-value]
+
+
+def weight_bytes(policy: Policy) -> float:
+    """Return the bytes of a weight as products read it."""
+    return ELEMENT_BYTES["int4"] / PACKED if policy == "int4" else float(ELEMENT_BYTES[storage_of(policy)])
+
+
 def has_fp8(device: Device) -> bool:
     """Return whether *device* computes products in fp8."""
     return isinstance(device, Gpu) and "fp8" in device.peak_flops_per_s
@@ -70,6 +91,8 @@ def storage_of(policy: Policy) -> Precision:
         return _HALF[policy]
     if policy in _MASTER:
         return _MASTER[policy]
+    if policy in QUANTISED:
+        return "int8"
     return "fp32" if policy in ("tf32", "torch") else policy  # type: ignore[return-value]
 
 

@@ -8,12 +8,11 @@ from typing import Any, cast
 
 from simulator.errors import InputError
 from simulator.topology.parts import LinkPart, NicPart, SwitchPart
-from simulator.topology.schema import TransportSpec
+from simulator.topology.schema import MAX_NODES, TransportSpec
 from simulator.topology.topology import Device, Topology, Wire
 
 __all__ = ["apart", "compose_cluster", "each"]
 
-MAX_NODES = 16384  # 131,072 GPUs in nodes of 8
 # Of a NIC that no file describes, one way: kernel TCP takes 10 to 30 us (kentino.com), RDMA about 1 us.
 _ADDED_LATENCY_S = {"ethernet": 10e-6}
 
@@ -76,6 +75,7 @@ def compose_cluster(
         n_nodes=n_nodes,
         file=file or first.file,
         trays=first.trays,
+        notes=tuple(dict.fromkeys(note for node, _ in groups for note in node.notes)),
     )
 
 

@@ -7,16 +7,30 @@ A header row is optional, and so are columns beyond the GPUs (NICs, affinity).  
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
-__all__ = ["parse_matrix"]
+__all__ = ["LinkMatrix", "parse_matrix", "read_matrix"]
 
 _GPU = re.compile(r"gpu(\d+)", re.IGNORECASE | re.ASCII)
 _COUNT = re.compile(r"(?:NV|XGMI)?(\d{1,4})", re.IGNORECASE | re.ASCII)
 _NONE = {"SYS", "NODE", "PHB", "PXB", "PIX", "SOC", "-", "X"}
 
 
+@dataclass(frozen=True, slots=True)
+class LinkMatrix:
+    """``gpus``: the numbers of all GPUs that have a row; ``links``: what :func:`parse_matrix` returns."""
+
+    gpus: tuple[int, ...]
+    links: tuple[tuple[int, int, int], ...]
+
+
 def parse_matrix(text: str) -> list[tuple[int, int, int]]:
-    """Return ``(a, b, count)`` for each pair ``a < b`` of GPU numbers with links between them.
+    """Return ``(a, b, count)`` for each pair ``a < b`` of GPU numbers with links; raises as :func:`read_matrix`."""
+    return list(read_matrix(text).links)
+
+
+def read_matrix(text: str) -> LinkMatrix:
+    """Return the GPUs of a matrix and the links of each pair.
 
     Raises ValueError where a row is short, a cell is unknown, the diagonal is not X or the matrix is not symmetric.
     """
@@ -66,4 +80,5 @@ def parse_matrix(text: str) -> list[tuple[int, int, int]]:
     for (a, b), count_ab in counts.items():
         if counts[b, a] != count_ab:
             raise ValueError(f"matrix: gpu{a} to gpu{b} has {count_ab} links, but gpu{b} to gpu{a} has {counts[b, a]}")
-    return [(a, b, n) for (a, b), n in sorted(counts.items()) if a < b and n]
+    links = tuple((a, b, n) for (a, b), n in sorted(counts.items()) if a < b and n)
+    return LinkMatrix(tuple(sorted(order)), links)

@@ -9,7 +9,7 @@ import re
 
 from simulator.errors import one_line
 
-__all__ = ["MAX_NAMES", "expand"]
+__all__ = ["MAX_NAMES", "count", "expand"]
 
 MAX_NAMES = 65_536
 _MAX_DIGITS = 9
@@ -22,14 +22,27 @@ def expand(text: str) -> list[str]:
 
     Raises ValueError where *text* is neither a name nor a range of names.
     """
+    stem, ranges, tail = _read(text)
+    return [f"{stem}{i}{tail}" for low, high in ranges for i in range(low, high + 1)] if ranges else [text]
+
+
+def count(text: str) -> int:
+    """Return how many names *text* stands for, without writing them; raises as :func:`expand` does."""
+    _, ranges, _ = _read(text)
+    return sum(high - low + 1 for low, high in ranges) or 1
+
+
+def _read(text: str) -> tuple[str, list[tuple[int, int]], str]:
+    """Return what stands before the number, its ranges and what stands after it; no ranges of a plain name."""
     if _NAME.fullmatch(text):
-        return [text]
+        return text, [], ""
     shown = one_line(repr(text), 60)
     match = _RANGED.fullmatch(text)
     if match is None:
         raise ValueError(f"{shown} is no name; write for example gpu0, gpu[0-7] or gpu[0,2]")
     stem, ranges, tail = match.groups()
-    names: list[str] = []
+    found: list[tuple[int, int]] = []
+    n_names = 0
     for piece in ranges.split(","):
         low, dash, high = piece.strip().partition("-")
         if not low.strip().isdigit() or (dash and not high.strip().isdigit()):
@@ -39,7 +52,8 @@ def expand(text: str) -> list[str]:
         first, last = int(low), int(high or low)
         if last < first:
             raise ValueError(f"{shown}: the range {piece.strip()} runs backwards")
-        if len(names) + last - first + 1 > MAX_NAMES:
+        n_names += last - first + 1
+        if n_names > MAX_NAMES:
             raise ValueError(f"{shown} stands for more than {MAX_NAMES} names")
-        names.extend(f"{stem}{i}{tail}" for i in range(first, last + 1))
-    return names
+        found.append((first, last))
+    return stem, found, tail

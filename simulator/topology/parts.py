@@ -23,13 +23,16 @@ __all__ = [
     "AnyPart",
     "CacheLevel",
     "CpuPart",
+    "DramSpec",
     "GpuPart",
+    "LineMoves",
     "LinkKind",
     "LinkPart",
     "NicPart",
     "Part",
     "StoragePart",
     "SwitchPart",
+    "TlbLevel",
 ]
 
 LinkKind = Literal["nvlink", "xgmi", "pcie", "socket", "c2c", "ethernet", "infiniband", "efa", "omnipath", "storage"]
@@ -39,9 +42,9 @@ Duplex = Literal["full", "half"]
 
 
 class Strict(BaseModel):
-    """Frozen, and no key goes unread."""
+    """Frozen; no key goes unread, and no number is infinite."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True, allow_inf_nan=False)
 
 
 class Part(Strict):
@@ -78,13 +81,17 @@ class GpuPart(Part):
         False, description="A board, for gamers most often, that runs above the boost clock as far as power allows"
     )
     peak: dict[str, FlopRate] = Field(
-        {}, description="Dense peak rate by precision: fp64, fp32, tf32, fp16, bf16, fp8, int8"
+        {}, description="Dense peak rate by precision: fp64, fp32, tf32, fp16, bf16, fp8, int8, int4"
     )
     memory_size: Size | None = Field(None, description="Device memory")
     memory_bandwidth: Bandwidth | None = Field(None, description="Peak of the device memory")
     l2_size: Size | None = Field(None, description="Last-level cache")
     l1_size_per_sm: Size | None = Field(None, description="L1 and shared memory of one SM together")
     shared_memory_per_sm: Size | None = Field(None, description="Shared memory of one SM at most")
+    shared_memory_latency: Duration | None = Field(None, description="One load from shared memory")
+    l1_latency: Duration | None = Field(None, description="One load that the L1 serves")
+    l2_latency: Duration | None = Field(None, description="One load that the last-level cache serves")
+    memory_latency: Duration | None = Field(None, description="One load from device memory, its address translated")
     board_power: Power | None = Field(None, description="Board power limit")
     nvlink_count: int | None = Field(None, ge=0, description="NVLink ports")
 
@@ -96,6 +103,35 @@ class CacheLevel(Strict):
     latency: Duration
     bandwidth: Bandwidth | None = Field(None, description="Of one cache of this level, for all cores that share it")
     shared_by_cores: int = Field(1, gt=0, description="Cores that share one cache of this level")
+
+
+class TlbLevel(Strict):
+    """One level of the buffer of translated addresses (TLB)."""
+
+    entries: int = Field(..., gt=0, description="Pages of the smallest size that it knows")
+    large_entries: int | None = Field(None, ge=0, description="Pages of 2 MiB; left out: as many as entries")
+    latency: Duration = Field(0.0, description="What a translation found here, and not nearer, takes")
+
+
+class LineMoves(Strict):
+    """What a load or a store waits for a cache line that another core has."""
+
+    shared: Duration = Field(..., description="It lies unchanged in another core's cache of the same socket")
+    modified: Duration = Field(..., description="Another core of the same socket has written it")
+    remote: Duration | None = Field(None, description="A core of another socket has it")
+
+
+class DramSpec(Strict):
+    """How the memory behind a socket is built."""
+
+    banks: int = Field(1, gt=0, description="Banks, of all channels together, that work independently of each other")
+    bank_cycle: Duration | None = Field(
+        None, description="How long one is busy with an address; left out: the latency to the first word"
+    )
+    channels: int = Field(1, gt=0, description="Channels")
+    interleave: Size | None = Field(
+        None, description="Bytes that lie on one channel before the next one's; left out: addresses are scattered"
+    )
 
 
 class CpuPart(Part):
@@ -120,6 +156,13 @@ class CpuPart(Part):
     memory_latency: Duration | None = Field(None, description="First word, local")
     core_bandwidth: Bandwidth | None = Field(None, description="What one core alone sustains from memory")
     caches: dict[str, CacheLevel] = Field({}, description="Levels by name: l1, l2, l3")
+    tlb: dict[str, TlbLevel] = Field({}, description="Buffers of translated addresses by name: l1, l2; none: no cost")
+    dram: DramSpec | None = Field(None, description="Banks and channels of its memory; left out: they bound nothing")
+    line_moves: LineMoves | None = Field(None, description="Of a line that another core has")
+    core_latency: dict[Literal["fma", "branch-miss", "mutex"], Duration] = Field(
+        {}, description="Of one core: a fused multiply-add, a branch predicted wrongly, locking and unlocking a mutex"
+    )
+    pcie_lanes: int | None = Field(None, gt=0, description="PCIe lanes of the socket, of all its devices together")
 
 
 class SwitchPart(Part):
@@ -142,16 +185,31 @@ class NicPart(Part):
     kind: Literal["nic"]
     network: Literal["ethernet", "infiniband", "efa", "omnipath"] = Field(..., description="What it speaks")
     bandwidth: Bandwidth = Field(..., description="Line rate of all its ports together, per direction")
-    efficiency: float = Field(1.0, gt=0, le=1, description="Share of the line rate that large messages reach")
+    efficiency: float = Field(1.0, ge=0.001, le=1, description="Share of the line rate that large messages reach")
     latency: Duration = Field(0.0, description="One message through the adapter, one way")
     plugin_latency: Duration = Field(0.0, description="What a collective library's plugin for it adds to each hop")
     gpudirect: bool = Field(False, description="Reads and writes GPU memory without the host")
 
 
 class StoragePart(Part):
-    """A disk or a volume."""
+    """A disk, a volume, or a memory module that keeps what it holds."""
 
     kind: Literal["storage"]
+    of: Literal["disk", "flash", "volume", "dimm"] | None = Field(
+        None, description="disk: turns; flash: an SSD; volume: lent over a network; dimm: read like memory"
+    )
+    rpm: int | None = Field(None, gt=0, description="Turns a minute, of a disk")
+    seek: Duration | None = Field(None, description="Of a disk, from one track to another on average")
+    parallel: int | None = Field(
+        None,
+        gt=0,
+        description="Requests that it serves at the same time; left out: one of a disk, else as many as come",
+    )
+    write_block: Size | None = Field(
+        None, description="Of flash: what is erased at once; a smaller write in place reads, erases and writes it whole"
+    )
+    burst_rate: Rate | None = Field(None, description="Operations a second of a volume while its credits last")
+    burst_credits: int | None = Field(None, gt=0, description="Operations that full credits hold")
     size: Size | None = Field(None, description="Capacity")
     read_bandwidth: Bandwidth | None = Field(None, description="Large sequential reads")
     write_bandwidth: Bandwidth | None = Field(None, description="Large sequential writes")
@@ -166,9 +224,12 @@ class LinkPart(Part):
     kind: Literal["link"]
     of: LinkKind = Field(..., description="Which rules of transport apply")
     bandwidth: Bandwidth = Field(..., description="Nominal, one direction")
-    efficiency: float = Field(1.0, gt=0, le=1, description="Share of the nominal bandwidth that large transfers reach")
+    efficiency: float = Field(
+        1.0, ge=0.001, le=1, description="Share of the nominal bandwidth that large transfers reach"
+    )
     latency: Duration = Field(0.0, description="One hop over the link")
     duplex: Duplex = Field("full", description="half: both directions share the bandwidth")
+    lanes: int | None = Field(None, gt=0, description="Of PCIe: lanes that it takes of a CPU or a switch")
 
 
 AnyPart = Annotated[GpuPart | CpuPart | SwitchPart | NicPart | StoragePart | LinkPart, Field(discriminator="kind")]

@@ -14,8 +14,18 @@ from pydantic import Field, field_validator, model_validator
 from simulator.topology.parts import AnyPart, Duplex, LinkKind, Strict
 from simulator.units import Bandwidth, Duration, Size
 
-__all__ = ["ClusterSpec", "DeviceSpec", "GroupSpec", "LinkSpec", "MeshSpec", "TopologyFile", "TransportSpec"]
+__all__ = [
+    "MAX_NODES",
+    "ClusterSpec",
+    "DeviceSpec",
+    "GroupSpec",
+    "LinkSpec",
+    "MeshSpec",
+    "TopologyFile",
+    "TransportSpec",
+]
 
+MAX_NODES = 16384  # 131,072 GPUs in nodes of 8
 PeerLevel = Literal["none", "pix", "pxb", "phb", "sys"]
 
 
@@ -39,7 +49,7 @@ class _LinkFigures(Strict):
     part: str | None = Field(None, description="Name of a link part")
     kind: LinkKind | None = Field(None, description="Kind of link, where no part is named")
     bandwidth: Bandwidth | None = Field(None, description="Nominal, one direction, of one link")
-    efficiency: float | None = Field(None, gt=0, le=1, description="Share of it that large transfers reach")
+    efficiency: float | None = Field(None, ge=0.001, le=1, description="Share of it that large transfers reach")
     latency: Duration | None = Field(None, description="One hop")
     source: str = Field("", description="Where this comes from")
 
@@ -85,20 +95,22 @@ class GroupSpec(Strict):
     """Equal nodes of a cluster."""
 
     node: str = Field(..., description="A built-in topology, a path beside this file, or a GPU or CPU of the catalogue")
-    nodes: int = Field(1, ge=1, le=4096, description="How many")
+    nodes: int = Field(1, ge=1, le=MAX_NODES, description="How many")
 
 
 class ClusterSpec(Strict):
     """Nodes on one network: ``node`` and ``nodes`` where all are equal, else ``groups``."""
 
     node: str | None = Field(None, description="A built-in topology or a path beside this file")
-    nodes: int | None = Field(None, ge=1, le=4096, description="How many")
+    nodes: int | None = Field(None, ge=1, le=MAX_NODES, description="How many")
     groups: tuple[GroupSpec, ...] = Field((), description="In place of both: groups of equal nodes, in order")
     fabric: str | None = Field(
         None, description="Link part between each NIC and the network; left out: the NIC's own rate"
     )
     switch: str | None = Field(None, description="Switch part of the network; left out: one switch without limits")
-    oversubscription: float = Field(1.0, ge=1, description="Sum of the NICs over what the network carries at once")
+    oversubscription: float = Field(
+        1.0, ge=1, le=1000, description="Sum of the NICs over what the network carries at once"
+    )
 
     @model_validator(mode="after")
     def _says_which_nodes(self) -> ClusterSpec:

@@ -52,6 +52,7 @@ class Topology:
     n_nodes: int
     file: str
     trays: int = 1
+    notes: tuple[str, ...] = ()  # what is odd about it, each with its place in a file
 
     @property
     def runs(self) -> list[tuple[int, int]]:

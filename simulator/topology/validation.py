@@ -7,8 +7,8 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from simulator.errors import Fault, InputError, nearest, one_line
-from simulator.topology.yaml_source import YamlSource
+from simulator.errors import FAULTS_SHOWN, Fault, InputError, nearest, one_line
+from simulator.topology.yaml_source import YamlSource, uncollected
 
 __all__ = ["kept_positions", "validate", "validate_in_part"]
 
@@ -34,25 +34,40 @@ def validate(source: YamlSource, kind: type[Model], union: TypeAdapter[Any] | No
     try:
         result: Model = kind.model_validate(source.data) if union is None else union.validate_python(source.data)
     except ValidationError as error:
-        faults = [_fault(source, kind, dict(item)) for item in error.errors(include_url=False)]
-        unique = {(f.line, f.column, f.message): f for f in faults}
-        raise InputError([unique[place] for place in sorted(unique)]) from None
+        raise _worded(source, kind, error) from None
     return result
 
 
-def validate_in_part(source: YamlSource, kind: type[Model], lists: tuple[str, ...]) -> tuple[Model | None, list[Fault]]:
-    """Return what of *source* can be used, with the faults of the rest.
+def _worded(source: YamlSource, kind: type[BaseModel], error: ValidationError) -> InputError:
+    """Return the first faults of *error* in the order of the file, and how many others there are."""
+    with uncollected():
+        items: list[Any] = error.errors(include_url=False)
+    if len(items) > FAULTS_SHOWN:
+        items.sort(key=lambda item: source.place(item["loc"]))
+    unique: dict[tuple[int, int, str], Fault] = {}
+    n_worded = 0
+    while n_worded < len(items) and len(unique) < FAULTS_SHOWN:
+        fault = _fault(source, kind, dict(items[n_worded]))
+        unique[fault.line, fault.column, fault.message] = fault
+        n_worded += 1
+    return InputError([unique[place] for place in sorted(unique)], len(items) - n_worded)
+
+
+def validate_in_part(
+    source: YamlSource, kind: type[Model], lists: tuple[str, ...]
+) -> tuple[Model | None, InputError | None]:
+    """Return what of *source* can be used, with the error that tells the faults of the rest.
 
     Entries that hold a fault are left out of the mappings and lists under the keys *lists*, and so are other keys that
     may be absent, so that a reader can go on and find the faults of the others.  An entry of a list keeps its place in
     the file through :func:`kept_positions`.  The model is None where a fault lies elsewhere.
     """
     try:
-        return validate(source, kind), []
+        return validate(source, kind), None
     except InputError as error:
-        faults = list(error.faults)
+        told = error
     if not isinstance(source.data, dict):
-        return None, faults
+        return None, told
     data: dict[str, Any] = {}
     for key, field in kind.model_fields.items():
         value = source.data.get(key)
@@ -63,9 +78,9 @@ def validate_in_part(source: YamlSource, kind: type[Model], lists: tuple[str, ..
         elif key in source.data and (field.is_required() or _alone(kind, key, value)):
             data[key] = value
     try:
-        return kind.model_validate(data), faults
+        return kind.model_validate(data), told
     except ValidationError:
-        return None, faults
+        return None, told
 
 
 def kept_positions(source: YamlSource, kind: type[BaseModel], key: str) -> list[int]:
@@ -131,7 +146,7 @@ def _keys_at(kind: type[BaseModel], path: tuple[Any, ...]) -> set[str]:
                 following |= _models_in(field.annotation)
         tagged = {m for m in models if _tag(m) == step}
         models = tagged or following or models
-    return {name for model in models for name in model.model_fields}
+    return {field.alias or name for model in models for name, field in model.model_fields.items()}
 
 
 def _models_in(annotation: Any) -> set[type[BaseModel]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,19 @@ import yaml
 
 from simulator.errors import Fault, InputError, one_line
 
-__all__ = ["MAX_BYTES", "YamlSource", "node_tree", "read_yaml"]
+__all__ = ["MAX_BYTES", "YamlSource", "node_tree", "read_yaml", "uncollected"]
 
-MAX_BYTES = 4_000_000
+MAX_BYTES = 2_000_000
 _MAX_DEPTH = 40
+_MAX_EVENTS = 100_000  # a second
 _NEEDS = "a topology needs schema_version, name, devices and links"
 _INSTEAD = "use a range such as gpu[0-7]"
 _CONTROL = re.compile("[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # YAML 1.1, section 5.1
 _TEXT = "tag:yaml.org,2002:str"
+_PLAIN = {
+    f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "timestamp", "merge", "map", "seq")
+}
+_LONGEST_NUMBER = 40  # characters
 _READ_AS = {"bool": "true or false", "int": "a number", "float": "a number", "null": "nothing", "timestamp": "a date"}
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -31,6 +38,7 @@ class YamlSource:
     file: str
     data: Any
     root: yaml.Node | None
+    _keys: dict[int, dict[str, tuple[yaml.Node, yaml.Node]]] = field(default_factory=dict, repr=False, compare=False)
 
     def place(self, path: Sequence[str | int], *, key: bool = False) -> tuple[int, int]:
         """Return line and column (from 1) of the node at *path*, or of the nearest one above it.
@@ -42,7 +50,10 @@ class YamlSource:
         for depth, step in enumerate(path):
             last = depth == len(path) - 1
             if isinstance(node, yaml.MappingNode):
-                found = next(((k, v) for k, v in node.value if k.value == str(step)), None)
+                keys = self._keys.get(id(node))
+                if keys is None:  # of two alike the first
+                    keys = self._keys[id(node)] = {str(k.value): (k, v) for k, v in reversed(node.value)}
+                found = keys.get(str(step))
                 if found is None:
                     continue  # a step that pydantic adds, such as the tag of a union
                 mark = found[0].start_mark if key and last else found[1].start_mark
@@ -97,8 +108,25 @@ def parse_yaml(raw: bytes, name: str, *, needs: str = _NEEDS, instead: str = _IN
         column = strange.start() - text.rfind("\n", 0, strange.start())
         message = f"holds the control character U+{ord(strange[0]):04X}; is this text?"
         raise InputError(Fault(message, name, line, column))
+    with uncollected():
+        return _parsed(text, name, instead)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Keep the garbage collector from walking again and again over a tree that grows: four times the seconds."""
+    enabled = gc.isenabled()
+    gc.disable()
     try:
-        _refuse_depth(text, name)
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _parsed(text: str, name: str, instead: str) -> YamlSource:
+    try:
+        _refuse_size(text, name)
         loader = _Loader(text)
         try:
             root = loader.get_single_node()
@@ -106,7 +134,7 @@ def parse_yaml(raw: bytes, name: str, *, needs: str = _NEEDS, instead: str = _IN
                 faults = _structure_faults(loader, root, name, instead)
                 if faults:
                     raise InputError(faults)
-            data = loader.construct_document(root) if root is not None else None
+            data = _data(loader, root) if root is not None else None
         finally:
             loader.dispose()
     except yaml.MarkedYAMLError as error:
@@ -132,10 +160,15 @@ def node_tree(text: str) -> yaml.Node | None:
         return None
 
 
-def _refuse_depth(text: str, name: str) -> None:
-    """Raise where *text* is nested too deep: what composes its nodes recurses on the C stack."""
+def _refuse_size(text: str, name: str) -> None:
+    """Raise where *text* is nested too deep, for what composes its nodes recurses on the C stack, or has too many."""
     depth = 0
-    for event in yaml.parse(text, Loader=_Loader):
+    for number, event in enumerate(yaml.parse(text, Loader=_Loader)):
+        if number > _MAX_EVENTS:
+            mark = event.start_mark
+            line, column = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
+            message = f"holds more than {_MAX_EVENTS:,} words and brackets up to here; ranges (gpu[0-7]) say it shorter"
+            raise InputError(Fault(message, name, line, column))
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > _MAX_DEPTH:
@@ -147,7 +180,11 @@ def _refuse_depth(text: str, name: str) -> None:
 
 
 def _structure_faults(loader: Any, root: yaml.Node, name: str, instead: str) -> list[Fault]:
-    """Find keys written twice, keys that are no text, anchors that repeat data, values that their tag does not fit."""
+    """Find keys written twice, keys that are no text, anchors that repeat data, values that their tag does not fit.
+
+    Values of other tags than those of plain text, and long numbers, are refused unread: what makes a number of them
+    may take as long as their square.
+    """
     faults: list[Fault] = []
     seen: set[int] = set()
     stack: list[yaml.Node] = [root]
@@ -157,7 +194,18 @@ def _structure_faults(loader: Any, root: yaml.Node, name: str, instead: str) -> 
 
     while stack:
         node = stack.pop()
+        if node.tag not in _PLAIN:
+            fault(node, _tag_words(node))
+            continue
         if isinstance(node, yaml.ScalarNode):
+            if node.tag.rpartition(":")[2] in ("int", "float"):
+                shown = f"'{one_line(node.value, 60)}'"
+                if ":" in node.value:
+                    fault(node, f"{shown} is read as a number to base 60; write it in quotes if it is text")
+                    continue
+                if len(node.value) > _LONGEST_NUMBER:
+                    fault(node, f"{shown} is too long: a number has at most {_LONGEST_NUMBER} characters")
+                    continue
             if node.tag != _TEXT and not _constructs(loader, node):
                 kind = node.tag.rpartition(":")[2]
                 shown = f"'{one_line(node.value, 60)}' cannot be read as {_READ_AS.get(kind, kind)}"
@@ -179,6 +227,8 @@ def _structure_faults(loader: Any, root: yaml.Node, name: str, instead: str) -> 
                 continue
             if key.tag == "tag:yaml.org,2002:merge":
                 fault(key, "merge keys (<<) are not supported")
+            elif key.tag not in _PLAIN:
+                fault(key, _tag_words(key))
             elif key.tag != _TEXT and (kind := key.tag.rpartition(":")[2]) in _READ_AS:
                 fault(key, f"the key '{one_line(key.value, 60)}' is read as {_READ_AS[kind]}; write it in quotes")
             elif key.value in first:
@@ -187,6 +237,20 @@ def _structure_faults(loader: Any, root: yaml.Node, name: str, instead: str) -> 
             first.setdefault(key.value, key)
             stack.append(value)
     return sorted(faults, key=lambda f: (f.line, f.column))
+
+
+def _tag_words(node: yaml.Node) -> str:
+    tag = node.tag.replace("tag:yaml.org,2002:", "!!")
+    return f"the tag {one_line(tag, 40)} is not supported; write plain text, a list or a mapping"
+
+
+def _data(loader: Any, node: yaml.Node) -> Any:
+    """Return *node*, in which no fault was found, as plain data."""
+    if isinstance(node, yaml.MappingNode):
+        return {_data(loader, key): _data(loader, value) for key, value in node.value}
+    if isinstance(node, yaml.SequenceNode):
+        return [_data(loader, value) for value in node.value]
+    return node.value if node.tag == _TEXT else loader.construct_object(node)
 
 
 def _constructs(loader: Any, node: yaml.ScalarNode) -> bool:

@@ -8,18 +8,32 @@ from simulator.step.issue import Issue
 from simulator.training.exchange import Exchange
 from simulator.training.roles import Role
 from simulator.training.worker import Worker
+from simulator.workload.network import block_name
 
 __all__ = ["Crew"]
 
 
 class Crew:
-    """*workers*, each with its role; *exchanges* are those within layers, by the axis of the layout."""
+    """*workers*, each with its role; *exchanges* are those within layers, by the axis of the layout.
 
-    def __init__(self, workers: Sequence[tuple[Role, Worker]], exchanges: Mapping[str, Exchange] | None = None) -> None:
+    Where *passes_beside* names an axis, what blocks gather and scatter along it passes beside the product that reads or
+    writes it, piece by piece: a product begins with the rows that its rank has, and the last piece of what it writes is
+    scattered after it.
+    """
+
+    def __init__(
+        self,
+        workers: Sequence[tuple[Role, Worker]],
+        exchanges: Mapping[str, Exchange] | None = None,
+        passes_beside: str = "",
+    ) -> None:
         self.roles = tuple(role for role, _ in workers)
         self.workers = tuple(worker for _, worker in workers)
         self._exchanges = exchanges or {}
         self._brought: dict[str, int] = {}  # by layer: the exchange that it did last
+        self._passes_beside = passes_beside
+        self._passing: set[int] = set()  # gathers that a product may begin before
+        self._before: list[int] | None = None  # what the product waited for that was issued last, if it was one
 
     @property
     def last(self) -> list[int]:
@@ -38,22 +52,45 @@ class Crew:
     def issue(self, same: Sequence[Issue], *, after: Sequence[int] = (), micro_batch: int = 0) -> list[int]:
         """Add what each role issues at one place; return the activity that ends it, of each role."""
         needed = [self._brought[layer] for layer in same[0].needs if layer in self._brought]
-        waited = (*after, *needed)
         sent = same[0].sent
         if sent is None:
-            return [
-                worker.issue(issue, after=waited, micro_batch=micro_batch)
-                for worker, issue in zip(self.workers, same, strict=True)
-            ]
+            return self._computed(same, after, needed, micro_batch)
+        waited = (*after, *needed)
         launched = [
             number
             for worker, issue in zip(self.workers, same, strict=True)
             for number in worker.launch(issue, micro_batch)
         ]
-        before = [*launched, *self.last, *waited]
-        number = self._exchanges[sent.axis](sent.op, sent.size_bytes, before, micro_batch)
+        before = [*launched, *self.last, *waited, *(n for worker in self.workers for n in worker.waits_once)]
+        exchange = self._exchanges[sent.axis]
+        beside = sent.axis == self._passes_beside and bool(block_name(same[0].layer))
+        size_bytes = float(sent.size_bytes)
+        if beside and sent.op == "reduce-scatter" and self._before is not None:
+            last_bytes = size_bytes / exchange.n_ranks
+            before.append(exchange(sent.op, size_bytes - last_bytes, [*launched, *self._before], micro_batch))
+            size_bytes = last_bytes
+        number = exchange(sent.op, size_bytes, before, micro_batch)
+        if beside and sent.op == "all-gather":
+            self._passing.add(number)
         self._brought[same[0].layer] = number
         return [number] * len(same)
+
+    def _computed(
+        self, same: Sequence[Issue], after: Sequence[int], needed: Sequence[int], micro_batch: int
+    ) -> list[int]:
+        """Add what each role computes at one place, once what is *needed* has come, or while it comes."""
+        is_product = "gemm" in same[0].work.kinds
+        beside = [number for number in needed if is_product and number in self._passing]
+        waited = [*after, *(number for number in needed if number not in beside)]
+        before = [*self.last, *waited]
+        found = [
+            worker.issue(issue, after=waited, micro_batch=micro_batch)
+            for worker, issue in zip(self.workers, same, strict=True)
+        ]
+        for worker in self.workers if beside else ():
+            worker.waits_once = tuple(beside)
+        self._before = [*before, *beside] if is_product else None
+        return found
 
     def update(self, after: Sequence[int], micro_batch: int, share: float = 1.0) -> None:
         """Add the update of each role, a *share* of it on the device, not before *after*."""

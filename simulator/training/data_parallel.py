@@ -86,16 +86,17 @@ def write_data_parallel(
     bucket_bytes: float,
     element_bytes: int,
     copies: bool,
+    prefetches: bool = True,
 ) -> None:
     """Write a step of all workers of *crew*; *copies*: into buckets and out of them take time.
 
     *element_bytes*: of a gradient that is exchanged.  With shards each updates its own, and all gather the parameters
-    (ZeRO stages 1 and 2; Rajbhandari et al., SC 2020, section 5): after the update, or with buckets while the next step
-    computes, which waits for those of each layer.
+    (ZeRO stages 1 and 2; Rajbhandari et al., SC 2020, section 5): after the update, or, where it *prefetches* and there
+    are buckets, while the next step computes, which waits for those of each layer.
     """
     last = batches.last
     passes = crew.passes()
-    ahead = _gather_ahead(network, options, sums, bucket_bytes) if bucket_bytes else {}
+    ahead = _gather_ahead(network, options, sums, bucket_bytes) if bucket_bytes and prefetches else {}
     for number in batches:
         if number == last:
             crew.go_on(batches.skip(builder, number))

@@ -124,8 +124,7 @@ def _check(replicas: Sequence[Replica], router: Router) -> None:
 
 def _split(replicas: Sequence[Replica], router: Router, network: Network, builder: PlanBuilder) -> None:
     """Add the copy of each GPU's part of the batch from the host's memory."""
-    written = {layer.output for layer in network.layers}
-    fed = sum(size for number, size in enumerate(network.elements) if number not in written)
+    fed = network.fed_elements
     size = float(fed * (8 if network.tokens else 4))
     for role, worker in replicas:
         issued_s = dispatch_time(role.place.device, Copy(fed), "fwd")

@@ -242,7 +242,7 @@ class _Pipeline:
     def _gathers_ahead(self) -> bool:
         """Return whether parameters that were updated in shards are gathered while the next step computes."""
         of_several = (self.layout.shards or 1) > 1 and self.question.options.mode == "train"
-        return of_several and bool(self.question.bucket_bytes)
+        return of_several and self.question.prefetches and bool(self.question.bucket_bytes)
 
     def _gather(self, stage: int, number: int, chunk: Chunk) -> None:
         """Add the all-gathers of a chunk's parameters, which its first forward pass waits for piece by piece."""

@@ -108,6 +108,7 @@ def plan_step(
         bucket_bytes=question.bucket_bytes,
         element_bytes=gradient_bytes(options, sums_in_fp32=question.sums_in_fp32),
         copies=contends and question.bucket_bytes > 0,
+        prefetches=question.prefetches,
     )
     return builder.build()
 
@@ -142,7 +143,7 @@ def crew_of(
         )
         for role in roles
     ]
-    return Crew(workers, exchanges)
+    return Crew(workers, exchanges, "tp" if question.layout.tp_overlap else "")
 
 
 def layer_exchanges(

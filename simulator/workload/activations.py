@@ -20,7 +20,19 @@ _INDEX_BYTES = 8  # int64
 _STATISTIC_BYTES = 4  # fp32 in each precision
 _KEEPS_OUTPUT = frozenset({"relu", "sigmoid", "tanh", "exp", "sqrt", "rsqrt", "reciprocal"})
 _KEEPS_NOTHING = frozenset(
-    {"add", "sub", "neg", "add_scalar", "sub_scalar", "mul_scalar", "div_scalar", "dropout", "where", "masked_fill"}
+    {
+        "add",
+        "sub",
+        "neg",
+        "add_scalar",
+        "sub_scalar",
+        "mul_scalar",
+        "div_scalar",
+        "dropout",
+        "dropout_add",
+        "where",
+        "masked_fill",
+    }
 )
 
 
@@ -107,7 +119,7 @@ def _besides(layer: Layer, size: int) -> int:
     """Return the bytes that *layer* keeps of what no other layer sees."""
     operator = layer.operator
     match operator:
-        case ops.Elementwise(function="dropout"):
+        case ops.Elementwise(function="dropout" | "dropout_add"):
             return operator.elements  # a mask of one byte each
         case ops.Pool(kind="max"):
             return operator.output_elements * _INDEX_BYTES

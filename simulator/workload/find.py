@@ -41,12 +41,14 @@ def find_network(
     sequence_length: int | None = None,
     image: int | None = None,
     settings: Mapping[str, int | str] | None = None,
+    words_multiple: int = 1,
 ) -> NetworkSource:
     """Return the network that *text* names.
 
     *training*: with the loss, and with layers that are there in training alone (dropout).
     *settings*: sizes of a network of the zoo other than its own: ``layers``, ``attention``, ...; and ``loss``, 0 where
         no cross-entropy comes last.
+    *words_multiple*: the vocabulary of a network of the zoo or of a ``config.json`` is padded to a multiple of it.
 
     Raises InputError where there is none, or the sizes do not suit it; names the nearest.
     """
@@ -84,7 +86,7 @@ def find_network(
     find: Callable[[], Entry] = partial(find_entry, text)
     if model is not None:
         find = partial(_same, model.entry)
-    built = partial(_from_entry, text, find, training, sizes)
+    built = partial(_from_entry, text, find, training, sizes, words_multiple)
     source = NetworkSource(text, cache(built), notes=tuple(map(str, model.notes)) if model is not None else ())
     with suppress(InputError):
         entry = find()
@@ -104,7 +106,12 @@ def _same(entry: Entry) -> Entry:
 
 
 def _from_entry(
-    text: str, find: Callable[[], Entry], training: bool, sizes: Mapping[str, int | str | None], batch: int
+    text: str,
+    find: Callable[[], Entry],
+    training: bool,
+    sizes: Mapping[str, int | str | None],
+    words_multiple: int,
+    batch: int,
 ) -> Network:
     from simulator.workload.zoo.registry import build_entry
 
@@ -114,7 +121,10 @@ def _from_entry(
         raise InputError(f"--workload: {error} (--list-networks)") from None
     sizes = dict(sizes)
     loss = bool(sizes.pop("loss", training))
+    words = sizes.get("vocabulary") or entry.defaults.get("vocabulary")
+    if isinstance(words, int) and words_multiple > 1:
+        sizes["vocabulary"] = -(-words // words_multiple) * words_multiple
     try:
         return build_entry(text, entry, batch=batch, training=training, loss=loss, **sizes)
     except InputError as error:
-        raise InputError([replace(fault, message=f"--workload: {fault.message}") for fault in error.faults]) from None
+        raise error.changed(lambda fault: replace(fault, message=f"--workload: {fault.message}")) from None

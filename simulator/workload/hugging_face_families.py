@@ -21,9 +21,9 @@ from simulator.workload.zoo.transformer import decoder
 __all__ = ["FAMILIES"]
 
 
-def _drops(c: Config, *names: str) -> int:
+def _drops(c: Config, *names: str, default: float = 0.1) -> int:
     """Return 1 where what parts add is dropped in training; remarks where some of *names* are 0 and others not."""
-    rates = {name: c.value(name, 0.1) for name in names}
+    rates = {name: c.value(name, default) for name in names}
     if len({bool(rate) for rate in rates.values()}) > 1:
         name = next(name for name, rate in rates.items() if not rate)
         c.note(name, "0 is not modelled beside others that are not; simulated with dropout")
@@ -99,6 +99,7 @@ def _mpt(c: Config) -> Entry:
         c.size("vocab_size", default=50368),
         inner=ratio * hidden,
         attention="fused",
+        dropout=0,
         tied=int(c.flag("tie_word_embeddings", True)),
         biases=not c.flag("no_bias", True),
         alibi=True,
@@ -117,11 +118,10 @@ def _bloom(c: Config) -> Entry:
         c.size("n_head", "num_attention_heads", default=8),
         c.size("n_layer", "num_hidden_layers", default=2),
         c.size("vocab_size", default=250880),
+        dropout=_drops(c, "hidden_dropout", "attention_dropout", default=0.0),
         tied=int(c.flag("tie_word_embeddings", True)),
     )
     c.usual("apply_residual_connection_post_layernorm", False)
-    c.value("hidden_dropout")
-    c.value("attention_dropout")
     return tokens_entry(decoder, 2048, sizes)
 
 

@@ -110,6 +110,12 @@ class Network:
         return self.parameter_count - idle
 
     @cached_property
+    def fed_elements(self) -> int:
+        """Elements of the tensors that are fed in: those that no layer writes."""
+        written = {layer.output for layer in self.layers}
+        return sum(size for number, size in enumerate(self.elements) if number not in written)
+
+    @cached_property
     def flop(self) -> int:
         """FLOPs of the forward pass, as FlopCounterMode counts."""
         return sum(layer.operator.flop for layer in self.layers)

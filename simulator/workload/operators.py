@@ -203,7 +203,14 @@ class Elementwise(WithoutProducts):
 
 @dataclass(frozen=True, slots=True)
 class Softmax(Rows):
-    """Softmax (or log-softmax) of each of ``rows`` rows of ``cols``."""
+    """Softmax (or log-softmax) of each of ``rows`` rows of ``cols``.
+
+    ``kernel``: the framework's own; or one that scales and masks besides, and whose warps hold a row in registers,
+    however long (Megatron-LM's ``scaled_masked_softmax``); of a causal mask it reads what is left alone
+    (``scaled_upper_triang_masked_softmax``).
+    """
+
+    kernel: Literal["", "masked", "causal"] = ""
 
 
 @dataclass(frozen=True, slots=True)

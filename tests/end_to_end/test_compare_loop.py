@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
 
 ROOT = Path(__file__).resolve().parents[2]
+_ENOUGH = 20  # rows of operators, to calibrate on
 
 
 def validate(*arguments, cwd):
@@ -30,8 +32,12 @@ def measured(tmp_path_factory):
     assert validate("describe", "--out", "mine.yaml", cwd=folder).returncode == 0
     common = ["--topology", "mine.yaml", "--device", "cpu", "--within", "30%"]
     for name in ("first", "second"):
-        done = validate("run", *common, "--only", "launch,ops", "--budget", "6s", "--out", name, cwd=folder)
-        assert done.returncode == 0, done.stderr
+        for budget in ("6s", "20s", "60s"):  # a busy machine measures little in six seconds
+            shutil.rmtree(folder / name, ignore_errors=True)
+            done = validate("run", *common, "--only", "launch,ops", "--budget", budget, "--out", name, cwd=folder)
+            assert done.returncode == 0, done.stderr
+            if len((folder / name / "ops.csv").read_text(encoding="utf-8").splitlines()) > _ENOUGH:
+                break
     return folder
 
 

@@ -8,10 +8,11 @@ from typing import Any
 from tests.oracles import torch_dense, torch_written  # noqa: F401  they register their networks
 from tests.oracles.torch_counting import BATCH, NAMES, measure
 from tests.oracles.torch_libraries import EAGER
+from tests.oracles.torch_written import SIZES
 
 __all__ = ["BATCH", "NAMES", "measure", "options"]
 
 
 def options(name: str) -> Mapping[str, Any]:
     """Return how the zoo is asked for the same."""
-    return {"attention": "eager"} if name in EAGER else {}
+    return {"attention": "eager"} if name in EAGER else SIZES.get(name, {})

@@ -9,6 +9,9 @@ from torch import nn
 
 from tests.oracles.torch_counting import BATCH, conv, dense, images, oracle
 
+# What is asked for in other than its own size, which takes torch too long.
+SIZES = {"tacotron2": {"frames": 12}}
+
 
 @oracle("lenet", "lenet-d2l", "alexnet-owt", "overfeat-fast", "alexnet-s", "alexnet-r")
 def column(name: str) -> Any:
@@ -220,3 +223,92 @@ class Filtering(nn.Module):
 @oracle("ncf")
 def filtering(name: str) -> Any:
     return Filtering(), tuple(torch.zeros(BATCH, dtype=torch.int64) for _ in range(2))
+
+
+class Remembering(nn.Module):
+    """Transformer-XL with a whole softmax over WikiText-103's 267,735 words."""
+
+    def __init__(self, d: int, heads: int, layers: int, inner: int) -> None:
+        super().__init__()
+        self.heads, words = heads, 267735
+        self.embed = nn.Embedding(words, d)
+        self.content, self.place = nn.Parameter(torch.empty(d)), nn.Parameter(torch.empty(d))
+        self.qkv = nn.ModuleList(nn.Linear(d, 3 * d, bias=False) for _ in range(layers))
+        self.far = nn.ModuleList(nn.Linear(d, d, bias=False) for _ in range(layers))
+        self.out = nn.ModuleList(nn.Linear(d, d, bias=False) for _ in range(layers))
+        self.norms = nn.ModuleList(nn.LayerNorm(d) for _ in range(2 * layers))
+        self.mlp = nn.ModuleList(nn.Sequential(nn.Linear(d, inner), nn.ReLU(), nn.Linear(inner, d)) for _ in self.qkv)
+        self.bias = nn.Parameter(torch.empty(words))
+
+    def forward(self, tokens: torch.Tensor, *before: torch.Tensor) -> torch.Tensor:
+        x = self.embed(tokens)
+        n, length, d = x.shape
+        reach, size = length + before[0].shape[1], d // self.heads
+        positions = torch.empty(reach, d)
+
+        def split(y: torch.Tensor, rows: int) -> torch.Tensor:
+            return y.reshape(n, rows, self.heads, size).transpose(1, 2)
+
+        for i, memory in enumerate(before):
+            q, k, v = self.qkv[i](torch.cat((memory, x), 1)).chunk(3, -1)
+            q = q[:, -length:]
+            far = self.far[i](positions).reshape(reach, self.heads, size).transpose(0, 1)
+            by_content = split(q + self.content, length) @ split(k, reach).transpose(-1, -2)
+            # One product a head, with the rows of all samples.
+            turned = split(q + self.place, length).transpose(0, 1).reshape(self.heads, n * length, size)
+            by_place = (turned @ far.transpose(-1, -2)).reshape(self.heads, n, length, reach).transpose(0, 1)
+            seen = torch.softmax(by_content + by_place, -1) @ split(v, reach)
+            x = self.norms[2 * i](x + self.out[i](seen.transpose(1, 2).reshape(n, length, d)))
+            x = self.norms[2 * i + 1](x + self.mlp[i](x))
+        return nn.functional.linear(x, self.embed.weight, self.bias)
+
+
+@oracle("transformer-xl-base", "transformer-xl-large")
+def remembering(name: str) -> Any:
+    d, heads, layers, inner, length = (512, 8, 16, 2048, 192) if "base" in name else (1024, 16, 18, 4096, 256)
+    tokens = torch.zeros(BATCH, length, dtype=torch.int64)
+    return Remembering(d, heads, layers, inner), (tokens, *(torch.zeros(BATCH, length, d) for _ in range(layers)))
+
+
+class Speech(nn.Module):
+    """Tacotron 2: three convolutions and an LSTM, a loop with location-sensitive attention, five convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+        def conv(c: int, n: int) -> nn.Sequential:
+            return nn.Sequential(nn.Conv1d(c, n, 5, padding=2), nn.BatchNorm1d(n))
+
+        self.embed = nn.Embedding(148, 512)
+        self.encoder = nn.Sequential(*(nn.Sequential(conv(512, 512), nn.ReLU()) for _ in range(3)))
+        self.lstm = nn.LSTM(512, 256, bidirectional=True, batch_first=True)
+        self.prenet = nn.Sequential(*(layer for c in (80, 256) for layer in (nn.Linear(c, 256, False), nn.ReLU())))
+        self.first, self.second = nn.LSTMCell(768, 1024), nn.LSTMCell(1536, 1024)
+        self.memory, self.query = nn.Linear(512, 128, bias=False), nn.Linear(1024, 128, bias=False)
+        self.location, self.dense = nn.Conv1d(2, 32, 31, padding=15, bias=False), nn.Linear(32, 128, bias=False)
+        self.score, self.bands, self.gate = nn.Linear(128, 1, bias=False), nn.Linear(1536, 80), nn.Linear(1536, 1)
+        self.postnet = nn.Sequential(conv(80, 512), *(conv(512, 512) for _ in range(3)), conv(512, 80))
+
+    def forward(self, text: torch.Tensor, frames: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        memory = self.lstm(self.encoder(self.embed(text).transpose(1, 2)).transpose(1, 2))[0]
+        keys, heard, n = self.memory(memory), self.prenet(frames), len(text)
+        a = b = (torch.zeros(n, 1024), torch.zeros(n, 1024))
+        context, weights, total = torch.zeros(n, 512), torch.zeros(n, text.shape[1]), torch.zeros(n, text.shape[1])
+        outputs, ends = [], []
+        for i in range(frames.shape[1]):
+            a = self.first(torch.cat((heard[:, i], context), -1), a)
+            where = self.dense(self.location(torch.stack((weights, total), 1)).transpose(1, 2))
+            scores = self.score(torch.tanh(self.query(a[0]).unsqueeze(1) + where + keys)).squeeze(-1)
+            weights = torch.softmax(scores, -1)
+            context, total = (weights.unsqueeze(1) @ memory).squeeze(1), total + weights
+            b = self.second(torch.cat((a[0], context), -1), b)
+            both = torch.cat((b[0], context), -1)
+            outputs.append(self.bands(both))
+            ends.append(self.gate(both))
+        spectrum = torch.stack(outputs, 2)
+        return spectrum + self.postnet(spectrum), torch.cat(ends, 1)
+
+
+@oracle("tacotron2")
+def speech(name: str) -> Any:
+    return Speech(), (torch.zeros(BATCH, 170, dtype=torch.int64), torch.zeros(BATCH, SIZES[name]["frames"], 80))

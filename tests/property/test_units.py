@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.units import _UNITS, format_bandwidth, format_duration, format_size, parse_quantity
+from simulator.units import _RANGE, _UNITS, format_bandwidth, format_duration, format_size, parse_quantity
 
 _REGISTRY = pint.UnitRegistry(non_int_type=Decimal, cache_folder=None)
 _REGISTRY.define("FLOP = []")
@@ -70,7 +70,22 @@ def test_numbers_with_units_are_what_pint_says(spelling: tuple[str, str], number
     dimension, unit = spelling
     text = form.format(number, unit)
     written = Decimal(text.strip().removesuffix(unit).strip())
-    assert parse_quantity(text, dimension) == float(written * by_pint(unit, dimension))
+    value = float(written * by_pint(unit, dimension))
+    _, low, _, high = _RANGE[dimension]
+    if value and not low <= value <= high:
+        with pytest.raises(ValueError, match=f"^{dimension} must be from "):
+            parse_quantity(text, dimension)
+    else:
+        assert parse_quantity(text, dimension) == value
+
+
+@pytest.mark.parametrize("dimension", _RANGE)
+def test_the_ends_of_a_range_are_in_it_and_what_is_beyond_is_refused(dimension: str) -> None:
+    least, low, most, high = _RANGE[dimension]
+    assert (parse_quantity(least, dimension), parse_quantity(most, dimension)) == (low, high)
+    number, _, unit = most.partition(" ")
+    with pytest.raises(ValueError, match=f"^{dimension} must be from {least} to {re.escape(most)}; got"):
+        parse_quantity(f"{float(number) * 1.01:g} {unit}", dimension)
 
 
 @given(st.sampled_from(_SPELLINGS), st.decimals(min_value=0, max_value=1000, places=3))

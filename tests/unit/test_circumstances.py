@@ -43,6 +43,26 @@ def test_a_failed_link_is_gone_around_or_refused() -> None:
         time_s(replace(PCIE, slow_links=(SlowLink("gpu0-switch0", 0.0),)))
 
 
+def test_a_link_that_slows_in_mid_run_costs_what_is_left() -> None:
+    """Three GPUs send 480 MB to gpu0 in 30 ms and receive in 30 ms; from 10 ms to 50 ms the link gives half."""
+    slow = replace(PCIE, slow_links=(SlowLink("gpu0-switch0", 0.5, 0.010, 0.050),))
+    # 160 MB by 10 ms, 320 MB more by 50 ms, and as long as ever for what comes back.
+    assert time_s(slow) == pytest.approx(0.080, rel=1e-9)
+    for_good = replace(PCIE, slow_links=(SlowLink("gpu0-switch0", 0.5, 0.010),))
+    assert time_s(for_good) == pytest.approx(0.010 + 0.040 + 0.060, rel=1e-9)
+    failed = replace(PCIE, slow_links=(SlowLink("gpu0-switch0", 0.0, 0.010, 0.030),))
+    assert time_s(failed) == pytest.approx(0.080, rel=1e-9)
+    after = replace(PCIE, slow_links=(SlowLink("gpu0-switch0", 0.0, 0.070, 0.080),))
+    assert time_s(after) == pytest.approx(0.060, rel=1e-9)
+
+
+def test_a_link_that_fails_in_a_step_is_waited_for() -> None:
+    asked = StepQuestion(where=Where("p3.16xlarge"), workload="vgg16", batch=8)
+    whole_s = Session().time_s(asked)
+    link = SlowLink("gpu0-gpu3", 0.0, 0.0, 0.5)
+    assert Session().time_s(replace(asked, where=replace(asked.where, slow_links=(link,)))) > 0.5 > whole_s
+
+
 def test_a_neighbour_takes_its_rate_before_all_others() -> None:
     busy = replace(PCIE, neighbours=(Neighbour("gpu1-gpu0", 4e9),))
     assert time_s(busy) == pytest.approx(3 * S / 12e9 + 3 * S / 16e9, rel=1e-9)
@@ -58,6 +78,10 @@ def test_a_neighbour_takes_its_rate_before_all_others() -> None:
         (["--slow-link", "gpu0:0.5x"], "names two devices with - between"),
         (["--slow-link", "gpu0-switch0:2x"], "from 0x, which is failed, to 1x"),
         (["--slow-link", "gpu0-switch0"], "write for example gpu0-gpu1:0.5x"),
+        (["--slow-link", "gpu0-switch0:0x@1ms"], "what crosses a link that fails for good never ends"),
+        (["--slow-link", "gpu0-switch0:0.5x@2ms..1ms"], "ends before it begins"),
+        (["--slow-link", "gpu0-switch0:0.5x@soon"], "for example gpu0-gpu1:0x@10ms..50ms"),
+        (["--slow-link", "gpu0-gpu1:0.5x@1ms"], "--slow-link gpu0-gpu1: no link joins these two"),
         (["--neighbour", "gpu0-gpu1"], "--neighbour gpu0-gpu1:"),
         (["--neighbour", "gpu0-switch0:1GB/s"], "switch0 is no GPU and no CPU"),
         (["--straggler", "gpu1:2x"], "--straggler: is about a step of a network; add --batch"),

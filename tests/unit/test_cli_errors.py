@@ -47,6 +47,11 @@ ERRORS = {
         [*P3, "--strategy", "rign"],
         "simulate: --strategy: no strategy is called 'rign'; did you mean 'ring'? (--list-strategies)",
     ),
+    "reduction": ([*RING, "--redop", "su"], "simulate: --redop su: no such choice; did you mean 'sum'?"),
+    "no reduction": (
+        [*RING, "--collective", "all-gather", "--redop", "max"],
+        "simulate: --redop max: all-gather reduces nothing",
+    ),
     "data type": ([*RING, "--dtype", "fp31"], "simulate: --dtype fp31: no such choice; did you mean 'fp32'?"),
     "empty strategy": (
         [*P3, "--strategy", "ring,,tree"],

@@ -246,8 +246,8 @@ def test_help_names_every_option_within_80_columns(monkeypatch: pytest.MonkeyPat
     assert all(len(line) <= 80 for line in out.splitlines())
     options = (
         "--topology --strategy --workload --collective --gpus --root --nodes --fabric --no-fold --json --trace --plot "
-        "--nccl --pairs --group-size --gpus-per-process --algorithm --dtype --batch --global-batch --micro-batches "
-        "--parallel --overlap --reduce-fp32 --no-prefetch --no-contention "
+        "--nccl --pairs --group-size --gpus-per-process --algorithm --dtype --redop --batch --global-batch "
+        "--micro-batches --parallel --overlap --reduce-fp32 --no-prefetch --no-contention "
         "--mode --precision --optimizer --seq-len --image --set "
         "--compile --cuda-graph --recompute --channels-last --fused-optimizer --cpu-library --device --threads "
         "--calibration --list-topologies --list-strategies --list-parts --list-networks --quiet --debug --version "

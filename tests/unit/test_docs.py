@@ -131,7 +131,10 @@ def test_the_pictures_are_current(command: str, here) -> None:
 # -- files ---------------------------------------------------------------------------
 
 NETWORKS = "docs/networks.md"  # its files are networks: tests/unit/test_network_yaml.py
-FILES = [(d, n) for d, n, _ in named_blocks(["yaml"]) if n and n != "broken.yaml" and d != NETWORKS]
+PROGRAMS = "docs/programs.md"
+INPUT = "docs/input.md"  # tests/unit/test_input.py
+OTHERS = (NETWORKS, PROGRAMS, INPUT)
+FILES = [(d, n) for d, n, _ in named_blocks(["yaml"]) if n and n != "broken.yaml" and d not in OTHERS]
 
 
 @pytest.mark.parametrize(("document", "name"), FILES)
@@ -140,6 +143,17 @@ def test_a_yaml_file_of_a_document_loads_and_runs(document: str, name: str, here
     machine = load_machine(name)
     assert machine.name == name.removesuffix(".yaml")
     assert simulate(machine, "ring", 1e8).sync_time_s > 0
+
+
+def test_a_program_of_the_document_runs_or_is_refused_in_the_words_shown(here, capsys) -> None:
+    tables.write_files(DOCUMENTS[PROGRAMS], here)
+    shown = re.search(r"^mixed\.yaml:\d.*$", DOCUMENTS[PROGRAMS], re.MULTILINE)
+    assert shown
+    for _, name, _ in (block for block in named_blocks(["yaml"]) if block[0] == PROGRAMS and block[1]):
+        status = run(["--topology", "p3.2xlarge", "--workload", name])
+        assert status == (2 if name == "mixed.yaml" else 0)
+        if status:
+            assert shown[0] in capsys.readouterr().err
 
 
 def test_a_gpu_and_a_cpu_of_ones_own_run_steps_and_need_what_the_document_says(here) -> None:

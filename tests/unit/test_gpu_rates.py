@@ -6,8 +6,12 @@ import pytest
 
 from simulator.devices.cost import bound_of
 from simulator.devices.gpu.clock import sustained_clock
-from simulator.devices.gpu.rates import compute_rate, tensor_rate
+from simulator.devices.gpu.rates import arithmetic_rate, compute_rate, tensor_rate
+from simulator.devices.kernels import Gemm
+from simulator.devices.predict import kernel_cost
 from simulator.errors import InputError
+from simulator.topology.catalogue import load_part, part_names
+from simulator.topology.parts import GpuPart
 from tests.devices import find_gpu
 
 
@@ -33,3 +37,24 @@ def test_latency_bounds_where_neither_explains_half(
     time_s: float, compute_s: float, memory_s: float, bound: str
 ) -> None:
     assert bound_of(time_s, compute_s, memory_s) == bound
+
+
+def test_fp16_on_a_chip_with_one_unit_for_64_of_fp32_is_computed_in_fp32() -> None:
+    few, half, tensor = find_gpu("gtx-1080"), find_gpu("p100-pcie-16gb"), find_gpu("v100-sxm2-16gb")
+    assert few.peak("fp16") < few.peak("fp32") / 60
+    assert arithmetic_rate(few, "fp16") == few.peak("fp32")
+    assert tensor_rate(few, "fp16") == tensor_rate(find_gpu("gtx-980"), "fp16") == 0.0
+    assert arithmetic_rate(half, "fp16") == half.peak("fp16") > half.peak("fp32")
+    assert arithmetic_rate(tensor, "fp16") == tensor.peak("fp16")
+
+
+def _before_tensor_cores() -> list[str]:
+    parts = {name: load_part(name) for name in part_names("gpu")}
+    return [n for n, p in parts.items() if isinstance(p, GpuPart) and p.architecture.startswith(("Pascal", "Maxwell"))]
+
+
+@pytest.mark.parametrize("name", _before_tensor_cores())
+def test_before_tensor_cores_a_product_in_fp16_takes_no_longer_than_in_fp32(name: str) -> None:
+    gpu = find_gpu(name)
+    times = [kernel_cost(gpu, Gemm(2048, 2048, 2048, precision)).time_s for precision in ("fp32", "fp16")]
+    assert times[0] / 2.5 < times[1] <= times[0]

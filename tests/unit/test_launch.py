@@ -138,6 +138,11 @@ def test_overlap_takes_megatrons_buckets() -> None:
     assert options(f"{LLAMA3_8B} --ddp-bucket-size 1000000 --grad-reduce-in-bf16")["overlap"] == "bucket:2MB"
 
 
+def test_exchanges_beside_products_are_read_where_sequences_are_split() -> None:
+    found = read_launch(f"{GPT3} --tp-comm-overlap")
+    assert (found.options["parallel"], found.notes) == ("tp=8,pp=8,dp=8,sp,tp_overlap,zero=1", [])
+
+
 def test_vocabularies_are_padded_as_megatron_pads_them() -> None:
     def words(more: str) -> object:
         return options(GPT3.replace("--vocab-size 50257", more))["set vocabulary"]

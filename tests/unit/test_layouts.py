@@ -11,12 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.api import load_machine, simulate_training
+from simulator.api import Session, load_machine, simulate_training
 from simulator.collectives.communicator import Communicator
 from simulator.errors import InputError
+from simulator.places import Places
 from simulator.questions.layout import AXES, FSDP, REPLICAS, Layout, parse_layout
 from simulator.questions.options import StepOptions
+from simulator.questions.step import StepQuestion
+from simulator.questions.where import Where
 from simulator.results.training import TrainingResult
+from simulator.step.issue import issues_of
 from simulator.training.divide import divided
 from simulator.training.placement import Placement
 from simulator.workload.network import Network, block_name
@@ -46,6 +50,7 @@ LAYOUTS = [
     ("fsdp=8", Layout(zero=3, shards=8)),
     ("tp=8,pp=4,dp=2", Layout(tp=8, pp=4, dp=2)),
     ("tp=2,sp,pp=4,vp=2,zero=1", Layout(tp=2, sp=True, pp=4, vp=2, zero=1)),
+    ("tp=2,sp,tp_overlap", Layout(tp=2, sp=True, tp_overlap=True)),
     ("tp=2,cp=2,ep=4,order=pp-dp-cp-tp", Layout(tp=2, cp=2, ep=4, order=("pp", "dp", "cp", "tp"))),
     ("pp=2,schedule=zero-bubble", Layout(pp=2, schedule="zero-bubble")),
 ]
@@ -63,6 +68,7 @@ MISTAKES = {
     "zero=4": "--parallel zero=4: zero is a whole number, 0 to 3",
     "fdsp": "--parallel fdsp: 'fdsp' is none of its items; did you mean 'fsdp'?",
     "tp=2,tp=4": "--parallel tp=2,tp=4: tp is said twice",
+    "tp=2,tp_overlap": "--parallel tp=2,tp_overlap: tp_overlap is of what sp gathers and scatters; say sp with it",
     "sp": "--parallel sp: sp splits what tp leaves whole; say tp=2 or more with it",
     "vp=2": "--parallel vp=2: vp and schedule are of a pipeline; say pp=2 or more with them",
     "pp=2,schedule=1f": "--parallel pp=2,schedule=1f: schedule '1f'; did you mean '1f1b'?",
@@ -287,3 +293,34 @@ def test_columns_of_a_table_are_a_layout() -> None:
     row = {"n_gpus": "16", "n_nodes": "2", "tp": "4", "pp": "2", "dp": "2", "sp": "1", "zero": "1"}
     assert spread(lambda column: row.get(column, "")) == (16, 2, Layout(tp=4, pp=2, sp=True, zero=1))
     assert Names()  # the tables' names are those of the layout's fields
+
+
+def test_exchanges_pass_beside_the_products_that_read_and_write_them() -> None:
+    def seconds(words: str, network: Network, n: int) -> float:
+        layout, gpus = parse_layout(words), tuple(range(n))
+        return step_s(layout, network, gpus=gpus, contention=False)
+
+    def computed_s(network: Network, n: int) -> float:
+        part = divided(network, parse_layout(f"tp={n},sp").on(n))
+        return sum(issue.device_s for issue in issues_of(Places(MACHINE).gpu(MACHINE.gpus[0]), part, HALF))
+
+    # Of large products little is left in sight: the ends, which no product hides, and a piece of each.
+    sizes = {"sequence_length": 2048, "hidden": 8192, "heads": 64, "layers": 2, "vocabulary": 1024}
+    wide = build_network("gpt", batch=4, loss=True, **sizes)  # type: ignore[arg-type]
+    least = computed_s(wide, 2)
+    beside, apart = seconds("tp=2,sp,tp_overlap", wide, 2), seconds("tp=2,sp", wide, 2)
+    assert least < beside < least + 0.7 * (apart - least)
+
+
+def test_vocabularies_of_megatron_are_whole_on_each_rank() -> None:
+    def words(framework: str, tp: int) -> int:
+        options = replace(HALF, framework=framework)  # type: ignore[type-var]
+        question = StepQuestion(
+            where=Where("dgx-a100-40gb"), workload="gpt3-1.3b", batch=1, options=options, layout=Layout(tp=tp)
+        )
+        network = Session().network(question)
+        return next(x.operator.outputs for x in network.layers if x.name == "lm_head")  # type: ignore[union-attr]
+
+    assert words("pytorch", 8) == 50257
+    assert words("megatron", 1) == 50304
+    assert words("megatron", 8) == 51200

@@ -184,14 +184,15 @@ def test_how_long_is_measured_follows_from_the_slowest_rank_alone(monkeypatch: p
     """No clock of one rank decides: with the same greatest times, the same calls."""
     asked: list[int] = []
 
-    def sample(call: Any, calls: int, token: Any) -> float:
+    def sample(call: Any, calls: int, token: Any) -> tuple[float, bool]:
         asked.append(calls)
-        return calls * 50e-6
+        return calls * 50e-6, len(asked) == 3
 
     monkeypatch.setattr(together, "_sample_cpu", sample)
     effort = Effort(interval=0.01, sample_s=200e-6, warmup_s=1e-3, longest_s=1.0)
     interval = together.time_together(lambda _: None, effort, cuda=False)
     assert interval.median == pytest.approx(50e-6)
+    assert not interval.ran_dry  # while warming up alone
     assert asked[:2] == [1, 1]
     assert set(asked[2:]) == {4}
     assert len(asked) == 2 + 5 + 6  # two to look, 1 ms to warm up, six that agree
@@ -199,7 +200,8 @@ def test_how_long_is_measured_follows_from_the_slowest_rank_alone(monkeypatch: p
 
 def test_a_noisy_collective_ends_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([1e-3, 1e-3] + [1e-3, 3e-3] * 1000)
-    monkeypatch.setattr(together, "_sample_cpu", lambda call, calls, token: calls * next(times))
+    monkeypatch.setattr(together, "_sample_cpu", lambda call, calls, token: (calls * next(times), True))
     effort = Effort(interval=0.01, sample_s=0.0, warmup_s=0.0, longest_s=0.05, most_samples=1000)
     interval = together.time_together(lambda _: None, effort, cuda=False)
     assert 20 <= interval.samples <= 30
+    assert interval.ran_dry

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +14,15 @@ pytestmark = pytest.mark.torch
 
 from validate.machine.measure import bench as benches  # noqa: E402  needs torch
 from validate.machine.measure import recording  # noqa: E402
+from validate.machine.measure import run as runs  # noqa: E402
+from validate.machine.measure.case import Case, Work  # noqa: E402
 from validate.machine.measure.recording import recorded  # noqa: E402
+from validate.machine.measure.sensors import Readings  # noqa: E402
 from validate.machine.measure.slug import slug  # noqa: E402
+from validate.machine.measure.statistics import Interval  # noqa: E402
+from validate.machine.measure.timing import Effort, time_call  # noqa: E402
+from validate.machine.measure.watches import QueuedStopwatch  # noqa: E402
+from validate.tables.software import nccl_of  # noqa: E402
 
 
 class Device:
@@ -109,6 +116,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: waiting)
     monkeypatch.setattr(torch.cuda, "synchronize", found.synchronize)
     monkeypatch.setattr(torch.cuda, "_sleep", found.sleep)
+    monkeypatch.setattr(torch.cuda, "device", nullcontext)
     return found
 
 
@@ -282,3 +290,49 @@ def test_what_cublas_keeps_for_streams_is_given_back_before_the_rest(monkeypatch
     assert told == ["wait", "clear", "empty"]
     benches.Bench(SimpleNamespace(type="cpu"), "d", 0, 0, Path()).release()
     assert len(told) == 3
+
+
+@pytest.mark.parametrize(("launch_s", "ran_dry"), [(10e-6, False), (2e-3, True)])
+def test_calls_that_a_host_cannot_issue_in_time_say_so(
+    device: Device, launch_s: float, ran_dry: bool, tmp_path: Path
+) -> None:
+    """At 2 ms a call no hold is long enough; the sample is taken, and known to hold the host's time."""
+    device.LAUNCH_S = launch_s
+    watch = QueuedStopwatch(benches.Bench(torch.device("cuda", 0), "fake", 1 << 30, 1 << 20, tmp_path))
+    found = time_call(watch, device.kernel, Effort(sample_s=1e-6, warmup_s=0.0, longest_s=0.1), at_least=4)
+    assert found.ran_dry == ran_dry
+    assert (found.median == pytest.approx(device.KERNEL_S)) == (not ran_dry)
+
+
+def test_a_graph_that_is_launched_too_slowly_says_so(device: Device) -> None:
+    device.LAUNCH_S = 50e-3
+    watch = benches.GraphStopwatch(lambda: None)
+    watch.sample(device.kernel, 2)
+    assert watch.ran_dry
+
+
+@pytest.mark.parametrize(
+    ("ran_dry", "throttled", "trust", "note"),
+    [
+        (False, "", "A", "said"),
+        (False, "power cap", "A", "said"),  # as in training
+        (False, "power cap; software thermal", "B", "said"),
+        (False, "hardware slowdown", "B", "said"),
+        (True, "", "B", "said; the queue ran dry: some of the host's time is in it"),
+    ],
+)
+def test_what_was_disturbed_is_not_graded_best(ran_dry: bool, throttled: str, trust: str, note: str) -> None:
+    case = Case("ops", "ops.csv", {"note": "said"}, lambda _: Work(lambda _: None))
+    interval = Interval(1.0, 0.999, 1.001, 10, ran_dry)
+    cells = runs._known(case, interval, Readings(throttled=throttled))
+    assert (cells["trust"], cells["note"]) == (trust, note)
+
+
+def test_the_version_of_nccl_is_written_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its costs are those of the version that `software` names."""
+    assert "nccl" not in runs._software()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
+    monkeypatch.setattr(torch.cuda.nccl, "version", lambda: (2, 21, 5))
+    assert runs._software().endswith(", nccl 2.21.5")
+    assert nccl_of(runs._software(), "7.0") == (2, 21)

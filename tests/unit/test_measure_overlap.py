@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
+from simulator.api import Session  # noqa: E402
+from simulator.questions.where import Where  # noqa: E402
+from simulator.questions.words import parse_question  # noqa: E402
 from tests.fake_cuda import fake_gpu  # noqa: E402
 from validate.machine.measure.bench import Bench  # noqa: E402
 from validate.machine.measure.case import Unavailable  # noqa: E402
@@ -64,6 +68,26 @@ def test_work_is_on_numbers_by_chance(work: str, tmp_path: Path, monkeypatch: py
     overlap._WORK[work](64, fake_gpu(monkeypatch, tmp_path))()
     assert all(len(x.unique()) > 16 for x in given)
     assert len(given) == 2
+
+
+def test_what_runs_beside_a_copy_is_in_its_row_and_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that goes on where another ended repeats the work as often as the rows that are there."""
+    for name in ("_SIDE", "_SMALL_SIDE", "_VECTOR", "_SMALL_VECTOR"):
+        monkeypatch.setattr(overlap, name, 64)
+    monkeypatch.setattr(overlap, "_SIZES", (1 << 16, 1 << 12))
+    bench = fake_gpu(monkeypatch, tmp_path)
+    monkeypatch.setattr(overlap, "_repeats", lambda copy_s, work_s: 7)
+    alone, copy, both = itertools.islice(overlap.cases(bench, "m"), 3)
+    alone.known({"repeats": "5"})
+    for case in (both, copy):
+        figures = case.build(bench).figures
+        assert figures is not None
+        cells = figures(median_interval([1e-3] * 6))
+        words = cells.get("work")
+        assert (cells.get("repeats"), words is not None) == ((5, True) if case is both else (None, False))
+        if words is not None:
+            asked = parse_question(words, Where("1x-v100-pcie-32gb"))
+            assert Session().time_s(asked) > 0
 
 
 def test_both_does_what_each_does_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,17 +53,19 @@ def test_results_come_back_in_the_order_of_ranks_and_a_group_is_used_again(two: 
 
 
 @pytest.mark.parametrize(
-    ("function", "words"),
+    ("function", "timeout_s", "words"),
     [
-        (_raise, "rank 1 raised ValueError: a reason to stop"),
-        (_die, "rank 1 died of signal 9"),
-        (_hang, "no answer of rank 0, 1 within 1 s"),
+        (_raise, 60.0, "rank 1 raised ValueError: a reason to stop"),
+        (_die, 60.0, "rank 1 died of signal 9"),
+        (_hang, 1.0, "no answer of rank 0, 1 within 1 s"),
     ],
 )
-def test_a_rank_that_fails_is_named_and_ends_the_group_soon(two: Any, function: Any, words: str) -> None:
+def test_a_rank_that_fails_is_named_and_ends_the_group_soon(
+    two: Any, function: Any, timeout_s: float, words: str
+) -> None:
     processes = [member.process for member in two._members]
     with pytest.raises(ranks.RanksFailed) as failed:
-        two.run(function, timeout_s=1.0)
+        two.run(function, timeout_s=timeout_s)
     assert words in str(failed.value)
     assert not two.alive
     assert not any(process.is_alive() for process in processes)

@@ -9,7 +9,8 @@ from hypothesis import given
 
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.nccl.graph import comm_graph
-from simulator.collectives.nccl.paths import rank_of, see
+from simulator.collectives.nccl.paths import Sight, rank_of
+from simulator.collectives.nccl.search import Search
 from simulator.collectives.nccl.tables import PATH_TYPES
 from simulator.collectives.nccl.tuning import CommGraph, candidates
 from simulator.network.machine import Machine, compile_machine
@@ -209,7 +210,7 @@ def test_a_single_rank() -> None:
 
 def test_path_classes_of_the_cube_mesh() -> None:
     machine = built_in("p3.16xlarge")
-    seen = see(machine, machine.nodes, machine.gpus, network=True)
+    seen = Sight(machine, machine.nodes, network=True).of(machine.gpus)
     nic = seen.nets[0]
     of = {key: (PATH_TYPES[path.kind], path.bandwidth) for key, path in seen.paths.items()}
     assert of[0, 3] == ("nvl", 40_000)
@@ -218,14 +219,14 @@ def test_path_classes_of_the_cube_mesh() -> None:
     assert of[0, 7] == ("nvb", 40_000)  # over 3 or 4: the wider of the ways
     assert of[0, nic] == ("phb", 3_125)
     assert of[nic, 7] == ("sys", 3_125)
-    pair = see(machine, machine.nodes, (0, 1), network=False)
+    pair = Sight(machine, machine.nodes, network=False).of((0, 1))
     assert set(pair.paths) == {(0, 1), (1, 0)}
 
 
 def test_adapters_behind_a_neighbour() -> None:
     machine = built_in("dgx-h100", 2)
     host = [node for node in machine.nodes if node.host == 0]
-    seen = see(machine, host, tuple(machine.gpus_of(0)), network=True)
+    seen = Sight(machine, host, network=True).of(tuple(machine.gpus_of(0)))
     first, second = seen.nets[:2]
     assert seen.paths[0, first].kind == rank_of["pix"]
     assert seen.paths[0, second].kind == rank_of["pxn"]
@@ -240,7 +241,7 @@ def test_any_machine_has_a_plan_within_what_its_links_carry(machine: Machine) ->
     assert graph.n_channels >= 1
     assert graph.comm_channels == min(2 * graph.n_channels, 64)
     assert candidates(graph, "all-reduce", 1e6)
-    seen = see(machine, machine.nodes, machine.gpus, network=False)
+    seen = Sight(machine, machine.nodes, network=False).of(machine.gpus)
     for gpu in machine.gpus:
         leaving = {path.hops[0] for (a, _), path in seen.paths.items() if a == gpu}
         planned = graph.n_channels * graph.bw_intra_GBps * 1000
@@ -267,4 +268,39 @@ links:
 """
     )
     assert boxed(found(machine)) == (1, 15, 2, "sys")  # of 16 between AMD sockets
-    assert len(see(machine, machine.nodes, machine.gpus, network=False).paths[0, 1].hops) == 3
+    assert len(Sight(machine, machine.nodes, network=False).of(machine.gpus).paths[0, 1].hops) == 3
+
+
+@pytest.mark.parametrize(
+    ("topology", "taking_part"),
+    [
+        ("gb200-nvl72", range(0, 72, 9)),
+        ("gb200-nvl72", (3, 4, 5, 70)),
+        ("p2.16xlarge", (0, 3, 9)),
+        ("dgx-h100", (1, 6)),
+    ],
+)
+@pytest.mark.parametrize("several", [True, False])
+def test_who_else_is_there_changes_nothing(topology: str, taking_part: Sequence[int], several: bool) -> None:
+    """Ways that are searched once for all GPUs are those that are found where only some exist."""
+    machine = built_in(topology)
+    gpus = tuple(machine.gpus[i] for i in taking_part)
+    nodes = [node for node in machine.nodes if node.kind != "gpu" or node.index in gpus]
+    among_all, alone = (Sight(machine, some, network=several).of(gpus) for some in (machine.nodes, nodes))
+    for pair, path in alone.paths.items():
+        other = among_all.paths[pair]
+        assert (path.kind, path.bandwidth, len(path.hops)) == (other.kind, other.bandwidth, len(other.hops))
+        assert sorted(share for _, share in path.loads) == sorted(share for _, share in other.loads)
+    assert alone.paths.keys() == among_all.paths.keys()
+    assert (alone.total, alone.has_switch) == (among_all.total, among_all.has_switch)
+    searches = [Search(seen, 90, several).found() for seen in (among_all, alone)]
+    assert searches[0] == searches[1]
+
+
+def test_groups_on_equal_racks_are_searched_once() -> None:
+    machine = built_in("gb200-nvl72", 4)
+    whole = Communicator(machine, machine.gpus)
+    first, second = (comm_graph(whole.part(range(rack * 72, rack * 72 + 4))) for rack in (0, 3))
+    assert first == second
+    searches = [key for key in whole.router._found if key[0] == "nccl search"]
+    assert len(searches) == 1

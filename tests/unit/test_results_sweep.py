@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
-from simulator.api import load_machine, simulate
+from simulator.api import Session, load_machine, simulate
+from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.where import Where
 from simulator.results.sweep import element_count, fit, sweep_table
 from simulator.workload.parse import parse_workload
 
@@ -20,10 +23,11 @@ HEADER = [
 ]
 
 
-def table(collective: str = "all-reduce", text: str = "sweep:8B-8GB:64") -> list[str]:
+def table(collective: str = "all-reduce", text: str = "sweep:8B-8GB:64", **asked_besides: str) -> list[str]:
     machine = load_machine("4gpu-pcie")
     results = [simulate(machine, "ring", size, collective=collective) for size in parse_workload(text).sizes]
-    return sweep_table(results).splitlines()
+    asked = CollectiveQuestion(where=Where("4gpu-pcie"), size_bytes=0.0, **asked_besides)
+    return sweep_table(results, asked).splitlines()
 
 
 def test_the_header_is_that_of_nccl_tests() -> None:
@@ -75,10 +79,23 @@ def test_numbers_lose_digits_to_fit(value: float, width: int, text: str) -> None
 
 
 def test_collectives_over_parts_count_the_part() -> None:
-    assert element_count(1024, "all-reduce", 4) == 256
-    assert element_count(1024, "all-gather", 4) == 64
-    assert element_count(1024, "reduce-scatter", 4) == 64
-    assert element_count(1024, "broadcast", 4) == 256
+    assert element_count(1024, "all-reduce", 4, 4) == 256
+    assert element_count(1024, "all-gather", 4, 4) == 64
+    assert element_count(1024, "reduce-scatter", 4, 2) == 128
+    assert element_count(1024, "broadcast", 4, 4) == 256
+
+
+def test_type_and_reduction_are_those_asked_for() -> None:
+    line = table(text="sweep:8B-8B", dtype="bf16", reduction="max")[5]
+    assert line.split()[:5] == ["8", "4", "bfloat16", "max", "-1"]
+
+
+def test_a_switch_reduces_what_nccl_lets_it() -> None:
+    """ncclNvlsSupported: sums of floating-point numbers, least and largest of 16 bits; no products."""
+    asked = CollectiveQuestion(where=Where("dgx-h100"), size_bytes=64e6, dtype="bf16")
+    sums_s, most_s, product_s = (Session().time_s(replace(asked, reduction=r)) for r in ("sum", "max", "prod"))
+    assert sums_s == most_s < product_s
+    assert not replace(asked, dtype="fp32", reduction="max").in_switch
 
 
 def test_a_sweep_doubles_from_the_first_size() -> None:

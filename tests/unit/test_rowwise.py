@@ -66,3 +66,16 @@ def test_half_the_bytes_take_half_the_time() -> None:
 def test_no_row_is_shorter_than_its_block() -> None:
     one = rowwise_cost(find_gpu("a100-pcie-40gb"), Rowwise("layer_norm", 1, 1024, "fp32"))
     assert one.time_s > ROWWISE.norm_row_s
+
+
+def test_masked_rows_are_held_in_registers_whatever_their_length() -> None:
+    a100 = find_gpu("a100-sxm4-80gb")
+    for cols in (1024, 4096, 16384):
+        assert passes(a100, "masked_softmax", cols) == pytest.approx(2 / ROWWISE.warp_share, rel=0.06)
+        assert passes(a100, "masked_softmax_bwd", cols) == pytest.approx(3 / ROWWISE.warp_share, rel=0.06)
+
+
+def test_a_causal_softmax_reads_what_the_mask_leaves() -> None:
+    a100 = find_gpu("a100-sxm4-80gb")
+    assert passes(a100, "causal_softmax", 2048) == pytest.approx(1.5 / ROWWISE.warp_share, rel=0.06)
+    assert passes(a100, "causal_softmax_bwd", 2048) == pytest.approx(2 / ROWWISE.warp_share, rel=0.06)

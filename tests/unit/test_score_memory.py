@@ -8,7 +8,7 @@ from simulator.constants import DEFAULT
 from simulator.devices.issuing import IssuingCosts, in_graph
 from simulator.devices.kernels import Streaming
 from simulator.devices.predict import kernel_cost
-from simulator.host.memory import chase_latency
+from simulator.host.latency import chase, memory_place
 from simulator.questions.access import AccessQuestion
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import CacheLevel, CpuPart
@@ -30,6 +30,10 @@ PHASES = CpuPart(
         "l3": CacheLevel(size="32 MiB", latency="16 ns"),
     },
 )
+
+
+def chase_latency(part: CpuPart, working_set_bytes: float) -> float:
+    return chase(part, working_set_bytes, memory_place(part)).latency_s
 
 
 def asked(**cells) -> Asked:
@@ -127,11 +131,14 @@ def test_babelstream_tells_the_size_of_one_array() -> None:
         ({"kernel": "dance"}, "no model of dance"),
         ({"kernel": ""}, "no model of a kernel without a name"),
         ({"dtype": "fp31"}, "no such dtype: fp31"),
-        ({"note": "occupancy 12.5 %"}, "fewer threads than fill the device"),
-        ({"note": "variant 3 of 9"}, "fewer blocks than fill the device"),
-        ({"kernel": "scale(1L1S) gsync/persistent"}, "one kernel that stays"),
+        ({"note": "occupancy 12.5 %"}, "threads missing"),
+        ({"device": "rtx-4090", "note": "occupancy 12.5 %", "threads": "100"}, "the part has no memory_latency"),
+        (
+            {"note": "variant 3 of 9", "kernel": "scale(1L1S) gsync/persistent"},
+            "how many small blocks stay is not said",
+        ),
         ({"kernel": "gather rows of 4096 B", "bytes": "64"}, "rows that are no part of their table"),
-        ({"bench": "pointer chase"}, "the parts of GPUs have no latencies of their caches and memory"),
+        ({"device": "rtx-4090", "bench": "pointer chase"}, "the part has no l1_latency and no l2_latency"),
         ({"device": "nobody"}, "no part of device 'nobody'"),
         ({"device": CPU, "threads": "0"}, "threads not positive"),
         ({"device": CPU, "threads": "1e9"}, "threads is no whole number up to 4096"),

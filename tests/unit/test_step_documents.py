@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.api import Session, simulate_step
+from simulator.questions.input_file import parse_input
 from simulator.questions.options import USUAL, StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
@@ -31,21 +32,34 @@ def keys_of(data: Any) -> set[str]:
     for name, value in data.items():
         if name == "streams":
             found |= keys_of(list(value.values()))
-        elif name not in ("flop_by_format", "parts_s", "waits_s"):
+        elif name not in ("flop_by_format", "parts_s", "waits_s", "critical_path_s", "limits_s", "rates_per_s"):
             found |= keys_of(value)
     return found
 
 
 def test_every_key_of_a_step_is_explained() -> None:
     session = Session()
-    several = session.step(StepQuestion(where=Where("p3.16xlarge"), workload="alexnet", batch=32))
+    fed = parse_input("imagenet,workers=1")
+    several = session.step(StepQuestion(where=Where("p3.16xlarge"), workload="alexnet", batch=32, input=fed))
     document = steps_document([advised(session, "alexnet", 32), several], {"tree with FSDP": "no way"})
     section = (ROOT / "docs" / "results.md").read_text(encoding="utf-8").split("## A step", 1)[1].split("\n## ", 1)[0]
     explained = set(re.findall(r"`(\w+)`", section))
     assert keys_of(document) <= explained
     table = section.split("A step that", 1)[0]
     named = set(re.findall(r"`(\w+)`", "".join(line for line in table.splitlines() if line.startswith("| `"))))
-    words = {"forward", "backward", "update", "compute", "memory", "latency", "host", "exchange", "fill"}
+    words = {
+        "forward",
+        "backward",
+        "update",
+        "compute",
+        "memory",
+        "latency",
+        "host",
+        "exchange",
+        "fill",
+        "copies",
+        "step",
+    }
     words |= {"computing", "slowest", "tensor", "context", "expert", "data", "gain"}  # what some steps have
     assert named - words <= keys_of(document)
 

@@ -110,3 +110,24 @@ def test_an_optimiser_in_steps_moves_more_than_a_fused_one() -> None:
     assert passes(fused=True) == 7  # parameter, gradient, two moments in; all but the gradient out
     assert passes(fused=False) == 18
     assert len(optimizer_kernels("momentum", 10, weight_decay=True)) == 4
+
+
+def test_dropout_is_bound_by_the_numbers_that_it_draws() -> None:
+    a100 = find_gpu("a100-sxm4-80gb")
+    kernel = Streaming("dropout", N, 2 * N, 3 * N)
+    slots = STREAMING.base_slots + STREAMING.slots["dropout"] + STREAMING.philox_products * STREAMING.product_slots
+    drawn_s = N * slots / (a100.sm_count * a100.lanes_per_sm * a100.light_clock_Hz)
+    cost = streaming_cost(a100, kernel)
+    assert cost.bound == "compute"
+    assert cost.time_s == pytest.approx(MEMORY.start_s + drawn_s, rel=1e-9)
+    assert streaming_cost(a100, replace(kernel, function="dropout_bwd")).bound == "memory"  # the mask is there
+    joined = Streaming("dropout_add", N, 4 * N, 3 * N)
+    apart_s = cost.time_s + streaming_cost(a100, Streaming("add", N, 4 * N, 2 * N)).time_s
+    assert cost.time_s <= streaming_cost(a100, joined).time_s < apart_s
+
+
+def test_products_of_32_bits_take_amd_longer() -> None:
+    assert STREAMING.amd_product_slots > 4 * STREAMING.product_slots
+    mi250 = find_gpu("mi250-gcd")
+    plain_s = streaming_cost(mi250, Streaming("relu", N, 4 * N, 5 * N)).time_s
+    assert streaming_cost(mi250, Streaming("dropout", N, 4 * N, 5 * N)).time_s > 1.3 * plain_s

@@ -86,7 +86,7 @@ def test_a_binary_file(tmp_path: Path) -> None:
 
 
 def test_a_device_without_an_end() -> None:
-    with pytest.raises(InputError, match=r"^/dev/zero:1:1: is larger than 4 MB; a topology is a few kB$"):
+    with pytest.raises(InputError, match=r"^/dev/zero:1:1: is larger than 2 MB; a topology is a few kB$"):
         load_topology("/dev/zero")
 
 
@@ -94,7 +94,7 @@ def test_a_file_of_10_mb(tmp_path: Path) -> None:
     path = tmp_path / "t.yaml"
     path.write_bytes((HEAD + GPUS + LINK).encode() + b"# filler\n" * 1_200_000)
     with at_most_calls(100_000):
-        assert faults_of(str(path)) == [f"{path}:1:1: is larger than 4 MB; a topology is a few kB"]
+        assert faults_of(str(path)) == [f"{path}:1:1: is larger than 2 MB; a topology is a few kB"]
 
 
 _LAUGHS = "".join(

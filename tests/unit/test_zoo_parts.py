@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ from simulator.devices.kernels import Gemm
 from simulator.devices.lowering import lower_operator
 from simulator.errors import InputError
 from simulator.workload.network import Layer, Network, block_name
-from simulator.workload.operators import Attention, Linear, MatMul
+from simulator.workload.operators import Attention, Elementwise, Linear, MatMul, Softmax
 from simulator.workload.zoo.registry import build_network
 
 SMALL = {"layers": 2, "sequence_length": 64}
@@ -137,3 +139,16 @@ def test_sizes_that_do_not_fit_each_other() -> None:
         build_network("deepseek-v3", batch=1, layers=2)
     with pytest.raises(InputError, match="patches of 16 do not divide an image of 100 x 100"):
         build_network("vit-b16", batch=1, image=100)
+
+
+def test_megatron_adds_what_it_drops_in_one_kernel_and_its_softmax_knows_the_mask() -> None:
+    def functions(**sizes: object) -> Counter[str]:
+        network = build_network("gpt", batch=1, layers=1, hidden=64, heads=4, sequence_length=32, **sizes)  # type: ignore[arg-type]
+        return Counter(x.operator.function for x in network.layers if isinstance(x.operator, Elementwise))
+
+    assert functions(training=True) == {"dropout": 2, "dropout_add": 2, "gelu": 1, "add": 1}
+    assert functions(training=False) == {"gelu": 1, "add": 3}
+    network = build_network("gpt", batch=1, layers=1, hidden=64, heads=4, sequence_length=32)
+    assert [x.operator.kernel for x in network.layers if isinstance(x.operator, Softmax)] == ["causal"]
+    longer = build_network("gpt", batch=1, layers=1, hidden=64, heads=4, sequence_length=32768)
+    assert [x.operator.kernel for x in longer.layers if isinstance(x.operator, Softmax)] == [""]

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 
 from simulator.console.files import OutputFile
+from simulator.console.style import printable
 
 __all__ = ["opened", "show", "tell"]
 
@@ -19,10 +20,10 @@ def opened(path: str | None, option: str = "--out") -> AbstractContextManager[Ou
 def show(text: str) -> None:
     """Print a result; what the encoding of standard output has not is escaped."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    sys.stdout.write(printable(text, sys.stdout).encode(encoding, "backslashreplace").decode(encoding))
 
 
 def tell(lines: Iterable[str], *, quiet: bool) -> None:
     """Print remarks, a line each."""
     if not quiet and sys.stderr is not None:
-        sys.stderr.writelines(f"{line}\n" for line in lines)
+        sys.stderr.writelines(f"{printable(line, sys.stderr)}\n" for line in lines)

@@ -1,7 +1,7 @@
 """Tables of launches: what issuing costs, on the device by way of issuing and on the host by what is issued.
 
-Read are the rows that ``validate run`` measures, the floors of small kernels that gpu-benches shows, and
-those of single operators of PyTorch between two events.  What an event, a view or a wait costs has no model.
+Read are the rows that ``validate run`` measures, the floors of small kernels that gpu-benches shows, those of single
+operators of PyTorch between two events, and superbenchmark's empty kernels.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from simulator.api import Session
 from simulator.errors import one_line
-from simulator.questions.launch import LaunchQuestion
+from simulator.questions.launch import Call, Launched, LaunchQuestion
 from simulator.topology.parts import CpuPart
 from simulator.workload.operators import (
     BatchNorm,
@@ -36,6 +36,16 @@ __all__ = ["LAUNCH", "read_launch"]
 _NUMBERS = 64  # of validate run's small operators
 _FLOOR = Elementwise("mul_scalar", (64 << 10) // 16)  # of fp64: 64 KiB read and written
 _PARAMETERS = 64
+# Calls that run no operator, as validate run names them, and superbenchmark.
+_CALLS: dict[str, tuple[Call, Launched]] = {
+    "host time of one view, no kernel": ("view", "host"),
+    "host time of reading one number back": ("read", "host"),
+    "host time of recording an event": ("record", "host"),
+    "host time of having a stream wait for an event": ("hold", "host"),
+    "host time of synchronising with an idle device": ("wait", "host"),
+    "kernel-launch/event_overhead": ("empty", "stream"),
+    "kernel-launch/wall_overhead": ("empty", "device"),
+}
 _CAPTURED = Elementwise("relu", _NUMBERS)
 _SMALL: dict[str, Operator] = {
     "one relu in place": Elementwise("relu", _NUMBERS),
@@ -90,6 +100,9 @@ def _said(cell: Cell) -> tuple[_Said, str]:
         found = pattern.match(metric)
         if found:
             return reader(found, mode)
+    if metric in _CALLS:
+        call, timed = _CALLS[metric]
+        return {"call": call, "timed": timed}, "host"
     for name, operator in _SMALL.items():
         if metric.startswith(f"time of {name}"):
             way = _way(mode)
@@ -133,7 +146,7 @@ _FLOOR_SAID: _Said = {"operator": _FLOOR, "precision": "fp64", "timed": "device"
 def _floor(found: re.Match[str], mode: str) -> tuple[_Said, str]:
     del found
     if "persistent" in mode:
-        raise NotScored("one kernel that stays, and waits for all its blocks")
+        return {**_FLOOR_SAID, "timed": "staying"}, "staying"
     way = _way(mode)
     return {**_FLOOR_SAID, "timed": "graph" if way == "graph" else "device"}, way
 

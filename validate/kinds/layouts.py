@@ -11,7 +11,24 @@ from validate.tables.cells import NotScored, whole
 
 __all__ = ["COLUMNS", "spread"]
 
-COLUMNS = ("n_gpus", "n_nodes", "tp", "pp", "dp", "cp", "ep", "sp", "vp", "fsdp", "zero", "shards", "schedule", "sync")
+COLUMNS = (
+    "n_gpus",
+    "n_nodes",
+    "tp",
+    "pp",
+    "dp",
+    "cp",
+    "ep",
+    "sp",
+    "tp_overlap",
+    "vp",
+    "fsdp",
+    "zero",
+    "shards",
+    "schedule",
+    "sync",
+    "strategy",
+)
 _MOST = 10**7
 _ALL_REDUCE = re.compile(r"ddp|horovod|nccl|replicated \(nccl\)", re.IGNORECASE)
 
@@ -19,7 +36,7 @@ _ALL_REDUCE = re.compile(r"ddp|horovod|nccl|replicated \(nccl\)", re.IGNORECASE)
 def spread(cell: Cell) -> tuple[int, int, Layout]:
     """Return over how many GPUs of how many nodes a row's step is spread, and how; one where a CPU computes it.
 
-    Raises NotScored where degrees do not multiply to the GPUs, gradients go through a server, or the row does not say.
+    Raises NotScored where degrees do not multiply to the GPUs, or the row does not say how gradients are exchanged.
     """
     if cell("n_gpus") == "0":
         return 1, 1, REPLICAS
@@ -29,9 +46,10 @@ def spread(cell: Cell) -> tuple[int, int, Layout]:
     if ranks % nodes:
         raise NotScored("n_gpus is no multiple of n_nodes")
     layout = _layout(cell)
-    if not layout.divides_network and not layout.zero and not _ALL_REDUCE.match(cell("sync")):
+    named = layout.divides_network or layout.zero or cell("strategy")
+    if not named and not _ALL_REDUCE.match(cell("sync")):
         way = one_line(cell("sync"), 30)
-        raise NotScored(f"more than one GPU, exchanged by '{way}': ddp, horovod, nccl are scored")
+        raise NotScored(f"more than one GPU, exchanged by '{way}': ddp, horovod, nccl are scored, or a strategy")
     try:
         known = layout.on(ranks)
     except InputError as error:
@@ -53,6 +71,7 @@ def _layout(cell: Cell) -> Layout:
         ep=degrees["ep"],
         vp=degrees["vp"] if degrees["pp"] > 1 else 1,
         sp=cell("sp") == "1" and degrees["tp"] > 1,
+        tp_overlap=cell("tp_overlap") == "1" and cell("sp") == "1" and degrees["tp"] > 1,
         zero=zero,
         shards=_whole(cell, "shards") if zero else None,
         schedule=schedule if degrees["vp"] == 1 else "1f1b",

@@ -37,8 +37,9 @@ _ARRAYS: tuple[tuple[str, int, int], ...] = (
 _ELEMENT = {"fp32": 4, "fp64": 8, "double": 8, "float": 4, "": 8}
 _GATHER = re.compile(r"gather rows of (\d{1,6}) B", re.ASCII)
 _OCCUPANCY = re.compile(r"occupancy (\d{1,3}(?:\.\d+)?) ?%", re.ASCII)
-_VARIANT = re.compile(r"variant (\d{1,3}) of (\d{1,3})", re.ASCII)  # from one block to as many as fill the device
-_FULL = 95.0  # percent of the threads that a device holds: fewer leave bandwidth unused, which is not modelled
+_VARIANT = re.compile(r"variant (\d{1,3}) of (\d{1,3})", re.ASCII)  # each of blocks twice as large as the last's
+_LARGEST_BLOCK = 1024
+_FULL = 95.0  # percent of the threads that a device holds: fewer leave bandwidth unused
 _GATHERED, _CPU_GATHERED = 64 << 20, 8 << 20  # bytes of rows that validate run picks at once
 _FLOAT_BYTES = 4
 
@@ -55,14 +56,15 @@ def _question(cell: Cell, names: Names) -> AccessQuestion:
     if dtype not in _ELEMENT:
         raise NotScored(f"no such dtype: {one_line(dtype, 20)}")
     occupancy = _OCCUPANCY.search(cell("note"))
-    if occupancy and float(occupancy[1]) < _FULL:
-        raise NotScored("fewer threads than fill the device")
-    variant = _VARIANT.search(cell("note"))
-    if variant and int(variant[1]) + 1 < int(variant[2]):
-        raise NotScored("fewer blocks than fill the device")
+    few = occupancy is not None and float(occupancy[1]) < _FULL
     threads = threads_of(cell) if on_cpu and occupancy is None else None
-    if "gsync" in kernel or "persistent" in kernel:
-        raise NotScored("one kernel that stays, and waits for all its blocks")
+    stays = "gsync" in kernel or "persistent" in kernel
+    variant = _VARIANT.search(cell("note"))
+    block_threads = 0
+    if variant and int(variant[1]) + 1 < int(variant[2]):
+        block_threads = _LARGEST_BLOCK >> (int(variant[2]) - 1 - int(variant[1]))
+        if "gsync" in kernel:
+            raise NotScored("how many small blocks stay is not said")
     gather = _GATHER.search(kernel)
     if gather:
         row_bytes = int(gather[1])
@@ -87,6 +89,9 @@ def _question(cell: Cell, names: Names) -> AccessQuestion:
                 element_bytes=_ELEMENT[dtype],
                 threads=threads,
                 in_graph="graph" in kernel.lower() or bench.startswith("torch"),
+                resident=int(number("threads", cell("threads"))) if few else 0,
+                block_threads=block_threads,
+                persistent=stays,
             )
     raise NotScored(f"no model of {one_line(kernel, 40) or 'a kernel without a name'}")
 

@@ -16,6 +16,7 @@ from simulator.questions.options import MODES, OPTIMIZERS, POLICIES, Mode, Optim
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.questions.where import Software
 from simulator.topology.parts import CpuPart
+from simulator.units import parse_quantity
 from simulator.workload.zoo.registry import Entry, find_entry
 from validate.kinds.kind import Asked, Cell, Kind
 from validate.kinds.layouts import COLUMNS, spread
@@ -30,12 +31,13 @@ _COLUMNS_ASKED = (
     *("machine", "n_nodes", "n_gpus", "framework", "software", "model", "phase", "dtype", "policy", "batch_per_gpu"),
     *("global_batch", "micro_batch", "grad_accum", "seq_len", "hidden", "heads", "layers", "vocab", "image"),
     *("recompute", "optimizer", "fused_optimizer", "loss", "attention", "predicted", "channels_last", "compiled"),
-    *("issue", "era", "unclear", "fsdp_prefetch", "overlap", "modules", "network", "lora"),
+    *("issue", "era", "unclear", "fsdp_prefetch", "overlap", "modules", "network", "lora", "dropout"),
     *(column for column in COLUMNS if column not in ("n_gpus", "n_nodes")),
 )
-_MAX_SIZE = 1e7
+_MAX_SIZE = 1e8
 _PHASES: Mapping[str, Mode] = {"": "train", "fwd": "forward", "bwd": "backward", **{m: m for m in MODES}}
 _ISSUES = ("", "eager", "graph", "compile")
+_OVERLAPS = {"": BUCKET_BYTES, "none": 0.0, "tensor": 1.0}  # bytes of a bucket
 _SIZES = {  # of a network, by the name of the column
     "image": "image",
     "seq_len": "sequence_length",
@@ -45,9 +47,11 @@ _SIZES = {  # of a network, by the name of the column
     "vocab": "vocabulary",
     "predicted": "predicted",
     "lora": "lora",
+    "dropout": "dropout",
 }
 _THREADS = re.compile(r"(?:^|; ?)cpu threads=([1-9][0-9]{0,3})(?:$| ?;)", re.IGNORECASE)
-_SAMPLES = re.compile(r"(?:images|sequences|samples)/s")
+_RATE = re.compile(r"([\w -]+)/s(/GPU)?")
+_SAMPLES = ("images", "sequences", "samples")
 _CONFIGURATION = ("machine", "model", "phase", "dtype", "batch_per_gpu", "image", "seq_len", "schedule", "dataset")
 
 
@@ -60,14 +64,14 @@ def read_step(cell: Cell, names: Names) -> Asked:
     name = cell("network") or cell("model")
     if not name:
         raise NotScored("model missing")
+    if cell("unclear"):
+        raise NotScored(one_line(cell("unclear"), 200))
     try:
         entry = find_entry(name)
     except InputError:
         raise NotScored(f"no network '{one_line(name, 40)}' in the zoo") from None
     if entry.sample == "sequences" and not cell("seq_len") and not entry.length_known:
         raise NotScored("seq_len missing, and sequences are of any length")
-    if cell("unclear"):
-        raise NotScored(one_line(cell("unclear"), 200))
     replicas = ranks // layout.model_ranks
     micro_batches = _micro_batches(cell, replicas)
     options = _options(cell)
@@ -84,7 +88,8 @@ def read_step(cell: Cell, names: Names) -> Asked:
         micro_batches=micro_batches,
         gpus=gpus,
         layout=layout,
-        bucket_bytes=0.0 if cell("overlap") == "none" else BUCKET_BYTES,
+        strategy=cell("strategy") or "nccl",
+        bucket_bytes=_bucket_bytes(cell("overlap")),
         sums_in_fp32="fp32" in cell("sync"),
         prefetches=cell("fsdp_prefetch") != "0",
         threads=int(threads[1]) if threads and not machine.gpus else None,
@@ -94,6 +99,16 @@ def read_step(cell: Cell, names: Names) -> Asked:
         ),
     )
     return Asked(question)
+
+
+def _bucket_bytes(text: str) -> float:
+    """Return the bytes of the buckets in which gradients are exchanged; raises NotScored."""
+    if text in _OVERLAPS:
+        return _OVERLAPS[text]
+    try:
+        return parse_quantity(text, "size", positive=True)
+    except ValueError as error:
+        raise NotScored(f"overlap '{one_line(text, 20)}': {one_line(error)}") from None
 
 
 def _whole(cell: Cell, column: str) -> int | None:
@@ -185,14 +200,25 @@ def _optimizer(cell: Cell) -> Optimizer:
 
 
 def step_measured_s(cell: Cell) -> float:
-    """Return ``step_time_s``, or samples over throughput where that is what was published."""
+    """Return ``step_time_s``, or what a step works on over throughput where that is what was published.
+
+    Throughput counts samples, or something of which a sample holds ``units_each``: tokens, frames.
+    """
     if cell("step_time_s"):
         return number("step_time_s", cell("step_time_s"))
     if not cell("throughput"):
         raise NotScored("step_time_s missing")
-    if not _SAMPLES.fullmatch(cell("throughput_unit")):
-        raise NotScored("step_time_s missing, and throughput is of something else than samples")
-    return _samples_of_step(cell) / number("throughput", cell("throughput"))
+    rate = _RATE.fullmatch(cell("throughput_unit"))
+    if rate is None:
+        raise NotScored(f"step_time_s missing, and what {one_line(cell('throughput_unit'), 30)} counts is not said")
+    each = 1.0
+    if rate[1] not in _SAMPLES:
+        column = "seq_len" if rate[1] == "tokens" and not cell("units_each") else "units_each"
+        if not cell(column):
+            raise NotScored(f"step_time_s missing, and how many {one_line(rate[1], 20)} a sample has ({column})")
+        each = number(column, cell(column))
+    gpus = number("n_gpus", cell("n_gpus") or "1") if rate[2] else 1.0
+    return _samples_of_step(cell) * each / (number("throughput", cell("throughput")) * gpus)
 
 
 def _samples_of_step(cell: Cell) -> float:
@@ -266,7 +292,7 @@ STEPS = Kind(
     method="data sheet and shared constants",
     needed=("machine", "model", "batch_per_gpu", "step_time_s"),
     asked=_COLUMNS_ASKED,
-    measured=("step_time_s", "throughput", "throughput_unit", "global_batch"),
+    measured=("step_time_s", "throughput", "throughput_unit", "units_each", "global_batch"),
     place="device",
     axes=(
         *(("processor", "ranks"), ("ranks", "family"), ("ranks", "family", "era"), _RANKED, ("dataset",)),

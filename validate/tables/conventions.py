@@ -1,9 +1,12 @@
-"""What tables mean and do not say: cells that a row leaves empty, by the rules in ``conventions.yaml``."""
+"""What tables mean and do not say: cells that a row leaves empty.
+
+The rules are in ``conventions.yaml`` and ``batches.yaml``.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -13,6 +16,7 @@ import yaml
 __all__ = ["filled", "filled_columns"]
 
 _COPIED = re.compile(r"\{(\w+)(?::([^{}]*))?\}")
+_NUMBERS = {"fp32": "^(fp32|tf32)$", "half": "^(fp16|bf16)$"}
 _Pattern = tuple[str, re.Pattern[str]]
 
 
@@ -38,7 +42,22 @@ def _rules() -> Mapping[str, Mapping[str, tuple[_Rule, ...]]]:
             )
             for column, value in rule["set"].items():
                 by_column[column] = (*by_column.get(column, ()), _Rule(when, unless, column, str(value)))
+    for rule in _batches():
+        by_column = found.setdefault("training", {})
+        by_column[rule.column] = (*by_column.get(rule.column, ()), rule)
     return found
+
+
+def _batches() -> Iterator[_Rule]:
+    """Yield the rules that ``batches.yaml`` says: a batch by machine, kind of numbers and network."""
+    written = yaml.safe_load(files("validate.tables").joinpath("batches.yaml").read_text(encoding="utf-8"))
+    for machines in written["machines"]:
+        for kind, dtypes in _NUMBERS.items():
+            for model, batch in machines[kind].items():
+                patterns = {"dataset": written["dataset"], "machine": machines["machine"], "dtype": dtypes}
+                when = {**patterns, "model": f"^{re.escape(model)}$"}
+                compiled = tuple((column, re.compile(pattern, re.IGNORECASE)) for column, pattern in when.items())
+                yield _Rule(compiled, (), "batch_per_gpu", str(batch))
 
 
 def _copied(text: str, pattern: str | None) -> str:

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.nccl import tables as t
-from simulator.collectives.nccl.paths import capability, cpu_kind, see
+from simulator.collectives.nccl.paths import Sight, capability, cpu_kind
 from simulator.collectives.nccl.search import Found, Search
 from simulator.collectives.nccl.tables import CpuKind
 from simulator.collectives.nccl.tuning import CommGraph
@@ -52,7 +52,7 @@ def _searched(group: Communicator) -> CommGraph:
     searched = []
     for host, sets in alike.items():
         for gpus in sets:
-            searched.append(Search(see(machine, nodes_of[host], gpus, network=several), lowest, several).found())
+            searched.append(_found(group, nodes_of[host], gpus, lowest, several=several))
     agreed = _agreed(searched)
     kinds = {cpu_kind(node) for node in nodes if node.kind == "cpu"}
     cpu: CpuKind = kinds.pop() if len(kinds) == 1 else "mixed" if kinds else "other"
@@ -81,6 +81,17 @@ def _searched(group: Communicator) -> CommGraph:
         nvls_bw_intra_GBps=nvls_intra,
         nvls_bw_inter_GBps=nvls_inter,
     )
+
+
+def _found(group: Communicator, nodes: Sequence[Node], gpus: tuple[int, ...], lowest: int, *, several: bool) -> Found:
+    """Return what is found where *gpus* of the host with *nodes* take part; searched once for all groups."""
+    once, host = group.router.once, nodes[0].host
+
+    def search() -> Found:
+        sight = once(("sight", host, several), lambda: Sight(group.machine, nodes, network=several))
+        return Search(sight.of(gpus), lowest, several).found()
+
+    return once(("nccl search", host, gpus, lowest, several), search)
 
 
 def _agreed(found: Sequence[Found]) -> Found:

@@ -23,7 +23,7 @@ from simulator.collectives.nccl.tables import CpuKind
 from simulator.network.machine import Link, Machine, Node
 from simulator.topology.parts import NETWORK_LINKS, CpuPart, GpuPart, NicPart
 
-__all__ = ["Path", "SeenMachine", "capability", "cpu_kind", "rank_of", "see"]
+__all__ = ["Path", "SeenMachine", "Sight", "capability", "cpu_kind", "rank_of"]
 
 UNKNOWN_CAPABILITY = 80  # GPUs without one, and other makers', are tuned as an A100
 rank_of = {path_type: i for i, path_type in enumerate(t.PATH_TYPES)}
@@ -74,15 +74,28 @@ def cpu_kind(node: Node) -> CpuKind:
     return node.part.vendor if isinstance(node.part, CpuPart) else "other"
 
 
-def see(machine: Machine, nodes: Iterable[Node], gpus: tuple[int, ...], *, network: bool) -> SeenMachine:
-    """Return what NCCL sees of the machine that *nodes* make up, when *gpus* take part.
+class Sight:
+    """What NCCL sees of the machine that *nodes* make up, whichever of its GPUs take part.
+
+    GPUs of no communicator do not exist for it, not even to pass through.  Where no two are linked directly none is
+    ever passed through, so ways are the same whoever else takes part, and are searched once for all.
 
     *machine*: which holds them.
     *nodes*: all devices of one host.
-    *gpus*: those of the communicator; others do not exist for it, not even to pass through.
     *network*: whether network devices count: they do when several machines take part.
     """
-    return _Builder(machine, list(nodes), gpus, network).seen()
+
+    def __init__(self, machine: Machine, nodes: Iterable[Node], *, network: bool) -> None:
+        self._machine, self._nodes, self._network = machine, list(nodes), network
+        gpus = tuple(node.index for node in self._nodes if node.kind == "gpu")
+        self._whole = _Builder(machine, self._nodes, gpus, network)
+        self._leads_through = self._whole.joins_gpus()
+
+    def of(self, gpus: tuple[int, ...]) -> SeenMachine:
+        """Return what is seen when *gpus* take part."""
+        if self._leads_through:
+            return _Builder(self._machine, self._nodes, gpus, self._network).seen(gpus)
+        return self._whole.seen(gpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +130,12 @@ class _Builder:
                     self._join(a, b, _SYS, _socket(machine.nodes[a], None), _socket(machine.nodes[b], None))
         for net, rate in self.rate.items():
             self.ports[net] = (self._link(rate), self._link(rate))
+        # No way leads to a network device but from behind: those to GPUs are read both ways.
+        self.onward = {a: [e for e in edges if e.dst not in self.rate] for a, edges in self.out.items()}
+
+    def joins_gpus(self) -> bool:
+        """Return whether two GPUs are linked directly."""
+        return any(self._kind(gpu) == self._kind(edge.dst) for gpu in self.gpus for edge in self.out.get(gpu, ()))
 
     def _nets(self, nodes: list[Node]) -> dict[int, int]:
         """Return the network devices with their rates."""
@@ -168,34 +187,35 @@ class _Builder:
 
     # -- paths ---------------------------------------------------------------------
 
-    def seen(self) -> SeenMachine:
+    def seen(self, gpus: tuple[int, ...]) -> SeenMachine:
+        """Return what is seen when *gpus* take part, which are all there are where one leads to another."""
         paths: dict[tuple[int, int], Path] = {}
-        for gpu in self.gpus:
+        for gpu in gpus:
             found = self._from(gpu)
-            for other in self.gpus:
+            for other in gpus:
                 if other != gpu and other in found:
                     paths[gpu, other] = self._peer(gpu, found[other])
         for net in self.rate:
             found = self._from(net)
-            for gpu in self.gpus:
+            for gpu in gpus:
                 if gpu in found:
                     paths[net, gpu], paths[gpu, net] = self._direct(net, gpu, found[gpu])
-        owners = {net: self._owner(net, paths) for net in self.rate}
+        owners = {net: self._owner(net, gpus, paths) for net in self.rate}
         paths |= {
             (gpu, net): path
             for net, owner in owners.items()
-            for gpu in self.gpus
+            for gpu in gpus
             if owner is not None and (path := _relayed(gpu, owner, net, paths)) is not None
         }
         totals = {}
-        for gpu in self.gpus:
+        has_switch = False
+        for gpu in gpus:
             edges = self.out.get(gpu, ())
             nvlink = sum(self.capacity[edge.link] for edge in edges if edge.kind == _NVL)
             host = [self.capacity[edge.link] for edge in edges if edge.kind in (_PIX, _C2C)]
             totals[gpu] = max([nvlink, *host])
-        return SeenMachine(
-            self.gpus, tuple(self.rate), tuple(self.capacity), paths, totals, bool(self.out.get(_SWITCH))
-        )
+            has_switch = has_switch or any(edge.dst == _SWITCH for edge in edges)
+        return SeenMachine(gpus, tuple(self.rate), tuple(self.capacity), paths, totals, has_switch)
 
     def _kind(self, node: int) -> str:
         return "nvlink-switch" if node == _SWITCH else self.machine.nodes[node].kind
@@ -208,14 +228,18 @@ class _Builder:
             following: dict[int, None] = {}
             for here in frontier:
                 kind, bandwidth, edges = best[here]
-                for edge in self.out.get(here, ()):
+                length = len(edges) + 1
+                for edge in self.onward.get(here, ()):
+                    width = min(bandwidth, self.capacity[edge.link])
+                    old = best.get(edge.dst)
+                    worth = (old[0], -old[1], len(old[2])) if old is not None else None
+                    if worth is not None and (kind, -width, length) >= worth:  # its class can only be worse
+                        continue
                     if not self._passes(start, edges, edge):
                         continue
                     reached = max(kind, self._class_of(start, here, edge, len(edges)))
-                    new = (reached, min(bandwidth, self.capacity[edge.link]), (*edges, edge))
-                    old = best.get(edge.dst)
-                    if old is None or (new[0], -new[1], len(new[2])) < (old[0], -old[1], len(old[2])):
-                        best[edge.dst] = new
+                    if worth is None or (reached, -width, length) < worth:
+                        best[edge.dst] = (reached, width, (*edges, edge))
                         following[edge.dst] = None
             frontier = list(following)
         return best
@@ -294,9 +318,9 @@ class _Builder:
             Path(kind, width, (*back, outward), (*((link, 1.0) for link in back), (outward, 1.0))),
         )
 
-    def _owner(self, net: int, paths: Mapping[tuple[int, int], Path]) -> int | None:
+    def _owner(self, net: int, gpus: tuple[int, ...], paths: Mapping[tuple[int, int], Path]) -> int | None:
         """Return the GPU that *net* belongs to: devices equally near to several are dealt out in turn."""
-        reach = {g: (p.kind, -p.bandwidth) for g in self.gpus if (p := paths.get((g, net))) is not None}
+        reach = {g: (p.kind, -p.bandwidth) for g in gpus if (p := paths.get((g, net))) is not None}
         if not reach:
             return None
         best = min(reach.values())

@@ -78,6 +78,15 @@ class Search:
         targets = self.outward if several else self.between
         self.widest = max((p.bandwidth for p in targets.values()), default=0) / 1000
         self._kept: dict[tuple[float, float, int, int], tuple[int, bool]] = {}
+        first: dict[int, set[int]] = {gpu: set() for gpu in seen.gpus}
+        for (a, _), path in seen.paths.items():
+            if a in first:
+                first[a].add(path.hops[0])
+        self._least_leaving = min(sum(seen.capacity[link] for link in links) for links in first.values())
+        ports: dict[int, int] = {}
+        for (_, net), path in self.outward.items():
+            ports[net] = max(ports.get(net, 0), path.bandwidth)
+        self._ports = tuple(ports.values())
 
     def found(self) -> Found:
         """Return the solution; where there is none, one slow ring in the order of ranks."""
@@ -172,17 +181,9 @@ class Search:
 
     def _bound(self, speeds: tuple[float, float]) -> int:
         """Return how many channels the GPUs' links and the network's ports allow at most."""
-        slow = round(min(speeds) * 1000)
-        leaving = [
-            sum(self.seen.capacity[link] for link in {p.hops[0] for (a, _), p in self.seen.paths.items() if a == gpu})
-            for gpu in self.seen.gpus
-        ]
-        bound = min(_MAX_SEARCHED, min(leaving) // slow)
+        bound = min(_MAX_SEARCHED, self._least_leaving // round(min(speeds) * 1000))
         if self.several:
-            ports: dict[int, int] = {}
-            for (_, net), path in self.outward.items():
-                ports[net] = max(ports.get(net, 0), path.bandwidth)
-            bound = min(bound, sum(width // round(speeds[1] * 1000) for width in ports.values()))
+            bound = min(bound, sum(width // round(speeds[1] * 1000) for width in self._ports))
         return bound
 
     def _first_fit(self, needs: list[dict[int, int]], bound: int) -> int:

@@ -14,6 +14,7 @@ from simulator.collectives.nccl.kernels import KernelPlanner
 from simulator.collectives.nccl.tables import ALGORITHMS, Algorithm
 from simulator.collectives.nccl.tuning import channels_used, choose
 from simulator.collectives.request import Request, Unsuitable
+from simulator.collectives.search.budget import say_ended
 from simulator.collectives.search.rings import FoundRing, find_rings
 from simulator.collectives.search.trees import find_trees
 from simulator.plan.plan import Plan, PlanBuilder
@@ -72,6 +73,7 @@ class Nccl:
             kernels.tree(_rings(request), choice.protocol)
         else:
             rings = _rings(request)
+            say_ended(builder.notes, [ring.whole for ring in rings])
             if not self._trees_instead(builder, kernels, request, rings, choice.protocol):
                 kernels.ring(rings, choice.protocol, log_steps=choice.algorithm == "pat")
         algorithm = str(builder.facts["algorithm"]).replace("_", " ")

@@ -9,6 +9,9 @@ On one machine, in this order:
    rules give (PCIe, host memory).  The faster one wins.
 3. On a crossbar (NVSwitch) and over PCIe one ring in a good order has all there is.
 
+No search takes more than a number of steps: where one ends there, the best rings so far are taken, and say so.
+What is found does not depend on the order in which the ranks are named.
+
 Over several machines a ring enters each of them near one NIC and leaves it near the same
 (or the previous) one: one ring for each NIC.
 """
@@ -21,6 +24,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, permutations
 
 from simulator.collectives.communicator import Communicator
+from simulator.collectives.search.budget import Budget
 from simulator.collectives.search.link_graph import LinkGraph, link_graph
 from simulator.collectives.search.packing import pack
 from simulator.network.fairshare import fair_rates
@@ -29,9 +33,10 @@ from simulator.network.route import Route
 __all__ = ["FoundRing", "find_rings", "round_rates"]
 
 _MAX_CYCLES = 5_000
+_MAX_STEPS = (20_000, 5_000, 5_000)  # of listing the cycles with none, one and two relays
+_GROWN_STEPS = 2_000  # of each cycle that is sought in what the others left
 _LISTED_UP_TO = 16  # GPUs; beyond that only the order given is tried
 _ALL_ORDERS_UP_TO = 6
-_MAX_RELAYS = 2
 _MAX_PACKED = 200  # cycles with relays that are tried beside each other
 
 
@@ -43,6 +48,7 @@ class FoundRing:
     bandwidth_Bps: float
     routes: tuple[Route, ...]
     kind: str  # "nvlink", "nvlink-relay", "crossbar", "mixed" or "network"
+    whole: bool = True  # whether the search for it came to its end
 
 
 def find_rings(group: Communicator, *, both_directions: bool) -> list[FoundRing]:
@@ -56,6 +62,10 @@ def find_rings(group: Communicator, *, both_directions: bool) -> list[FoundRing]
 def _find(group: Communicator, *, both_directions: bool) -> list[FoundRing]:
     if group.n_ranks < 2:
         return []
+    by_node = sorted(range(group.n_ranks), key=group.ranks.__getitem__)
+    if by_node != list(range(group.n_ranks)):
+        found = find_rings(group.part(by_node), both_directions=both_directions)
+        return [replace(ring, order=tuple(by_node[rank] for rank in ring.order)) for ring in found]
     hosts = group.by_host()
     if len(hosts) > 1:
         return _across(group, hosts, both_directions)
@@ -69,7 +79,9 @@ def _find(group: Communicator, *, both_directions: bool) -> list[FoundRing]:
         if packed and all(ring.kind == "nvlink" for ring in packed):
             return packed
     mixed = _mixed(group, ranks, both_directions)
-    return max(mixed, packed, key=lambda rings: sum(ring.bandwidth_Bps for ring in rings))
+    best = max(mixed, packed, key=lambda rings: sum(ring.bandwidth_Bps for ring in rings))
+    whole = all(ring.whole for ring in packed)
+    return best if whole else [replace(ring, whole=False) for ring in best]
 
 
 def _routes(group: Communicator, order: Sequence[int]) -> tuple[Route, ...]:
@@ -175,27 +187,7 @@ def _packed(group: Communicator, graph: LinkGraph, both_directions: bool) -> lis
     """Return the most rings of one link's speed that fit into the GPU links at once."""
     nodes = group.ranks
     rank_of = {node: rank for rank, node in enumerate(nodes)}
-    units = {(min(a, b), max(a, b)): n for a, row in graph.units.items() for b, n in row.items()}
-    degree = min(sum(graph.units.get(node, {}).values()) for node in nodes)
-    bound = degree if len(nodes) == 2 else degree // 2
-    best: list[list[tuple[int, ...]]] = []
-    cycles: list[list[tuple[int, ...]]] = []
-    one_way: list[tuple[int, ...]] | None = None
-    for n_relays in range(_MAX_RELAYS + 1):
-        if len(best) >= bound:
-            break
-        # Straight cycles stand before those with relays, wide ones before narrow ones.
-        listed = _cycles(nodes, graph, n_relays)
-        longer = [c for c in listed if all(units[e] >= k for e, k in _edges(c).items())]
-        if one_way is None:
-            one_way = next((c for c in listed if all(graph.between(*way) >= n for way, n in _ways(c).items())), None)
-        longer.sort(key=lambda cycle: -min(units[e] // k for e, k in _edges(cycle).items()))
-        cycles += longer[: _MAX_PACKED if n_relays else _MAX_CYCLES]
-        if not longer:
-            continue
-        taken = pack([_edges(cycle) for cycle in cycles], units, bound)
-        if len(taken) > len(best):
-            best = [cycles[i] for i in taken]
+    best, one_way, whole = group.once("cycles", lambda: _beside_each_other(nodes, graph))
     found: list[FoundRing] = []
     both = both_directions and len(nodes) > 2
     if not best and one_way is not None:  # there and back over the same links: no room for the reverse
@@ -205,11 +197,63 @@ def _packed(group: Communicator, graph: LinkGraph, both_directions: bool) -> lis
         for way in [hops, _reverse(hops)] if both else [hops]:
             ranks = tuple(rank_of[hop[0]] for hop in way)
             routes = tuple(_hop_route(group, hop) for hop in way)
-            found.append(FoundRing(ranks, graph.unit_Bps, routes, kind))
+            found.append(FoundRing(ranks, graph.unit_Bps, routes, kind, whole))
     if both:  # all of one direction first, then their reverses
         found = found[::2] + found[1::2]
     rates = round_rates(group, [ring.routes for ring in found])  # half-duplex links carry less than they count
     return [replace(ring, bandwidth_Bps=min(rate, graph.unit_Bps)) for ring, rate in zip(found, rates, strict=True)]
+
+
+def _beside_each_other(
+    nodes: tuple[int, ...], graph: LinkGraph
+) -> tuple[list[list[tuple[int, ...]]], list[tuple[int, ...]] | None, bool]:
+    """Return the most cycles that fit into the links at once, one that fits one way, and whether all was searched."""
+    units = {(min(a, b), max(a, b)): n for a, row in graph.units.items() for b, n in row.items()}
+    degree = min(sum(graph.units.get(node, {}).values()) for node in nodes)
+    bound = degree if len(nodes) == 2 else degree // 2
+    best: list[list[tuple[int, ...]]] = []
+    cycles: list[list[tuple[int, ...]]] = []
+    one_way: list[tuple[int, ...]] | None = None
+    whole = True
+    for n_relays, steps in enumerate(_MAX_STEPS):
+        if len(best) >= bound:
+            break
+        budget = Budget(steps)
+        # Straight cycles stand before those with relays, wide ones before narrow ones.
+        listed = _cycles(nodes, graph, n_relays, budget)
+        longer = [c for c in listed if all(units[e] >= k for e, k in _edges(c).items())]
+        if one_way is None:
+            one_way = next((c for c in listed if all(graph.between(*way) >= n for way, n in _ways(c).items())), None)
+        longer.sort(key=lambda cycle: -min(units[e] // k for e, k in _edges(cycle).items()))
+        cycles += longer[: _MAX_PACKED if n_relays else _MAX_CYCLES]
+        if longer:
+            taken = pack([_edges(cycle) for cycle in cycles], units, bound, budget)
+            if len(taken) > len(best):
+                best = [cycles[i] for i in taken]
+        if budget.ended and n_relays == 0 and len(best) < bound:
+            best = max(best, _grown(nodes, graph, bound), key=len)
+        whole = whole and not budget.ended
+    whole = whole or len(best) >= bound
+    return best, one_way, whole
+
+
+def _grown(nodes: tuple[int, ...], graph: LinkGraph, bound: int) -> list[list[tuple[int, ...]]]:
+    """Return straight cycles found one after another, each in what the others left."""
+    left = {a: dict(row) for a, row in graph.units.items()}
+    found: list[list[tuple[int, ...]]] = []
+    while len(found) < bound:
+        rest = LinkGraph(graph.unit_Bps, left)
+        tried = (_cycles(nodes, rest, 0, Budget(_GROWN_STEPS), 1, narrow_first=first) for first in (True, False))
+        cycle = next((cycles[0] for cycles in tried if cycles), None)
+        if cycle is None:
+            break
+        found.append(cycle)
+        for a, b in cycle:
+            for x, y in ((a, b), (b, a)):
+                left[x][y] -= 1
+                if not left[x][y]:
+                    del left[x][y]
+    return found
 
 
 def _reverse(hops: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
@@ -235,10 +279,19 @@ def _edges(cycle: list[tuple[int, ...]]) -> Counter[tuple[int, int]]:
     return Counter((min(way), max(way)) for hop in cycle for way in pairwise(hop))
 
 
-def _cycles(nodes: tuple[int, ...], graph: LinkGraph, n_relays: int) -> list[list[tuple[int, ...]]]:
+def _cycles(
+    nodes: tuple[int, ...],
+    graph: LinkGraph,
+    n_relays: int,
+    budget: Budget,
+    limit: int = _MAX_CYCLES,
+    *,
+    narrow_first: bool = False,
+) -> list[list[tuple[int, ...]]]:
     """List the Hamiltonian cycles over *nodes* with exactly *n_relays* hops through another GPU.
 
-    A hop is (from, to) or (from, relay, to).  Of a cycle and its reverse one is listed.
+    A hop is (from, to) or (from, relay, to).  Of a cycle and its reverse one is listed.  Ends at *limit* cycles.
+    *narrow_first*: of equal links those to GPUs with few ways on stand first (after Warnsdorff).
     """
     if len(nodes) > _LISTED_UP_TO:
         ring = list(zip(nodes, nodes[1:] + nodes[:1], strict=True))
@@ -255,9 +308,12 @@ def _cycles(nodes: tuple[int, ...], graph: LinkGraph, n_relays: int) -> list[lis
     taken: list[tuple[int, ...]] = []
     start = nodes[0]
 
+    def onward(b: int, there: set[int]) -> int:
+        return len(there.intersection(graph.units.get(b, ()))) if narrow_first else 0
+
     def steps(here: int, there: set[int], relays_left: int) -> list[tuple[int, ...]]:
         row = graph.units.get(here, {})
-        straight = sorted((b for b in row if b in there), key=lambda b: (-row[b], b))
+        straight = sorted((b for b in row if b in there), key=lambda b: (-row[b], onward(b, there), b))
         out: list[tuple[int, ...]] = [(here, b) for b in straight]
         if relays_left:
             for b in sorted(there - set(straight)):
@@ -265,7 +321,7 @@ def _cycles(nodes: tuple[int, ...], graph: LinkGraph, n_relays: int) -> list[lis
         return out
 
     def visit(here: int, left: set[int], relays_left: int) -> None:
-        if len(found) >= _MAX_CYCLES:
+        if len(found) >= limit or not budget.spend():
             return
         if not left:
             for hop in steps(here, {start}, relays_left):

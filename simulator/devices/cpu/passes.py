@@ -46,6 +46,7 @@ class PassCosts:
 
 
 _FUNCTIONS = frozenset(("elu", "erf", "exp", "gelu", "gelu_bwd", "log", "pow", "sigmoid", "silu", "tanh", "sin", "cos"))
+_DRAWN = frozenset(("normal", "uniform"))  # from one generator, whose state each number changes
 
 
 def start_time(cpu: Cpu) -> float:
@@ -70,7 +71,7 @@ def streaming_pass(cpu: Cpu, kernel: Streaming) -> KernelCost:
     """Return the cost of *kernel* on *cpu*."""
     c = cpu.constants(PassCosts)
     n, name = kernel.elements, kernel.function
-    threads = pass_threads(cpu, n)
+    threads = 1 if name in _DRAWN else pass_threads(cpu, n)
     if name in c.scalar_cycles:
         compute_s = n * c.scalar_cycles[name] / scalar_rate(cpu, threads)
     elif cpu.library == "blas":

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from simulator.devices.cost import KernelCost, bound_of
 from simulator.devices.gpu.convolution_algorithms import Candidate, Problem, problem
 from simulator.devices.gpu.convolution_costs import ConvolutionCosts
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.implicit_gemm import direct, explicit_gemm, implicit_gemm, tensor_gemm
-from simulator.devices.gpu.rates import tensor_rate
+from simulator.devices.gpu.rates import BYTES_AT_ONCE, multiplies_bytes, tensor_rate
 from simulator.devices.gpu.winograd import fft_tiles, winograd, winograd_fused
 from simulator.devices.kernels import Convolution
 from simulator.workload.precision import ELEMENT_BYTES
@@ -28,13 +30,22 @@ def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
     costs = gpu.constants(ConvolutionCosts)
     asked = problem(gpu, kernel, ELEMENT_BYTES[kernel.precision])
     tensor_flops_per_s = tensor_rate(gpu, kernel.precision)
-    candidates = [] if tensor_flops_per_s and kernel.shape.groups == 1 else _on_lanes(asked)
+    if multiplies_bytes(gpu, kernel.precision):  # no sum of transformed numbers stays within a byte
+        candidates = [implicit_gemm(_of_bytes(asked))]
+    else:
+        candidates = [] if tensor_flops_per_s and kernel.shape.groups == 1 else _on_lanes(asked)
     if tensor_flops_per_s:
         candidates.append(tensor_gemm(asked, tensor_flops_per_s, kernel.channels_last))
     best = min(candidates)
     time_s = best.time_s if kernel.autotuned else costs.heuristic * best.time_s
     bound = bound_of(best.time_s, best.compute_s, best.memory_s)
     return KernelCost(time_s, bound, float(kernel.flop), best.bytes, best.name)
+
+
+def _of_bytes(asked: Problem) -> Problem:
+    """Return *asked* for lanes that multiply four bytes at once."""
+    rate, hot = asked.rate_flops_per_s, asked.hot_rate_flops_per_s
+    return replace(asked, rate_flops_per_s=BYTES_AT_ONCE * rate, hot_rate_flops_per_s=BYTES_AT_ONCE * hot)
 
 
 def _on_lanes(asked: Problem) -> list[Candidate]:

@@ -67,7 +67,7 @@ class Traits:
     small_sms: bool = False  # with half of the lanes that the generation's other chips have in one
     unfed_lanes: bool = False  # more lanes than schedulers feed: 128 of 192 in a clock
     threads_per_sm: int = 2048
-    fp16_as_fp32: bool = False  # libraries compute fp16 in fp32, where it has no rate of its own
+    fp16_as_fp32: bool = False  # libraries compute fp16 in fp32, where its own rate is less
     int8_dot_products: bool = False  # lanes multiply four int8 at once (dp4a)
 
     # Share of the bus that long streams fill; see MemoryCosts.
@@ -98,7 +98,7 @@ _MAXWELL = Traits(
     cudnn=5,
 )
 _PASCAL = replace(_MAXWELL, process=_16_NM, int8_dot_products=True, cudnn=6)
-_VOLTA = Traits(_16_NM, "registers", integers="own", kernels="volta", cudnn=7)
+_VOLTA = Traits(_16_NM, "registers", integers="own", kernels="volta", cudnn=7, int8_dot_products=True)
 _AMPERE = Traits(_8_NM, "copies", threads_per_sm=1536)
 _HOPPER = Traits(_5_NM, "warps")
 _VEGA = Traits(_14_NM, "none", controllers="amd", large_l2=True, kernels="amd", cudnn=0)

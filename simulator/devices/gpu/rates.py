@@ -6,7 +6,36 @@ from simulator.devices.gpu.clock import computes_on_tensor_cores, sustained_cloc
 from simulator.devices.gpu.gpu import Gpu
 from simulator.workload.precision import Precision
 
-__all__ = ["arithmetic_rate", "compute_rate", "held", "tensor_rate"]
+__all__ = [
+    "BYTES_AT_ONCE",
+    "arithmetic_rate",
+    "compute_rate",
+    "computes_in_fp32",
+    "held",
+    "multiplies_bytes",
+    "tensor_rate",
+]
+
+BYTES_AT_ONCE = 4.0  # that a lane multiplies and adds in place of two numbers of fp32 (dp4a)
+
+
+def multiplies_bytes(gpu: Gpu, precision: Precision) -> bool:
+    """Return whether fp32 lanes, and no tensor cores, multiply numbers of *precision*, four at once."""
+    return precision == "int8" and precision not in gpu.peak_flops_per_s and gpu.traits.int8_dot_products
+
+
+def computes_in_fp32(gpu: Gpu, precision: Precision) -> bool:
+    """Whether libraries compute in fp32 what is stored in *precision*.
+
+    tf32 where there are no units for it, which is fp32 by another name; fp16 of the generations before tensor cores
+    where it has no units of its own, or few for the sake of compatibility: one for 64 of fp32 on GP102 and GP104
+    (NVIDIA, "CUDA C++ programming guide", throughput of native arithmetic, 6.1), which cuBLAS leaves alone as
+    PyTorch asks it for sums in fp32 (CUBLAS_COMPUTE_32F).
+    """
+    peak = gpu.peak_flops_per_s
+    if precision == "tf32":
+        return precision not in peak
+    return precision == "fp16" and gpu.traits.fp16_as_fp32 and peak.get("fp16", 0.0) < peak.get("fp32", 0.0)
 
 
 def held(gpu: Gpu, peak_flops_per_s: float, precision: Precision, energy: float = 1.0) -> float:
@@ -24,6 +53,8 @@ def tensor_rate(gpu: Gpu, precision: Precision) -> float:
 
     Raises InputError where the device has no figure for *precision*.
     """
+    if computes_in_fp32(gpu, precision) or multiplies_bytes(gpu, precision):
+        return 0.0
     found = compute_rate(gpu, precision)
     return found if computes_on_tensor_cores(gpu, precision) else 0.0
 
@@ -31,17 +62,16 @@ def tensor_rate(gpu: Gpu, precision: Precision) -> float:
 def arithmetic_rate(gpu: Gpu, precision: Precision) -> float:
     """Return the peak rate of products in FLOP/s at the boost clock.
 
-    Numbers that a device has no units for it computes in fp32, as libraries do: tf32 before Ampere,
-    fp16 before Pascal.  AMD's matrix cores take fp32 too.
+    What :func:`computes_in_fp32` says is computed at that rate.  AMD's matrix cores take fp32 too.
 
     Raises InputError where the data sheet has no figure for *precision*, and no other way is known.
     """
     peak = gpu.peak_flops_per_s
     if precision == "fp32" and "fp32_matrix" in peak:
         return peak["fp32_matrix"]
-    if precision not in peak and "fp32" in peak:
-        if precision == "int8" and gpu.traits.int8_dot_products:
-            return 4.0 * peak["fp32"]
-        if precision == "tf32" or (precision == "fp16" and gpu.traits.fp16_as_fp32):
+    if "fp32" in peak:
+        if multiplies_bytes(gpu, precision):
+            return BYTES_AT_ONCE * peak["fp32"]
+        if computes_in_fp32(gpu, precision):
             return peak["fp32"]
     return gpu.peak(precision)

@@ -21,6 +21,7 @@ AttentionKind = Literal["eager", "fused-softmax", "fused", "fused-first", "fused
 ATTENTIONS: tuple[AttentionKind, ...] = get_args(AttentionKind)
 _LIBRARIES: dict[str, AttentionLibrary] = {"fused": "flash2", "fused-first": "flash1", "fused-native": "native"}
 FUSED = tuple(_LIBRARIES)
+_MOST_FUSED = 16384  # keys of a row that Megatron-LM's softmax kernels take (FusedScaleMaskSoftmax)
 # How the mask reaches the scores: added (of padding, or causal), chosen by (causal), or
 # added and then bounded below (causal; OPT); or there is none.
 Mask = Literal["none", "add-padding", "add-causal", "where-causal", "bounded-causal"]
@@ -55,7 +56,8 @@ def self_attention(
         key, value = b.copy(key, f"{name}.repeat_k", split), b.copy(value, f"{name}.repeat_v", value_split)
     if kind == "fused-softmax":
         scores = b.matmul(b.view(query, *split), b.view(key, *split), f"{name}.scores", "NT")
-        weights = b.softmax(scores, f"{name}.softmax")
+        masked: Literal["masked", "causal"] = "masked" if mask in ("none", "add-padding") else "causal"
+        weights = b.softmax(scores, f"{name}.softmax", masked if length <= _MOST_FUSED else "")
         value = b.view(value, *value_split)
     else:
         weights, value = _eager(b, (query, key, value), name, split, value_split, mask)

@@ -235,6 +235,10 @@ class NetworkBuilder:
         """Return *x* with some of it set to zero; *x* itself outside training."""
         return self.elementwise(name, "dropout", x) if self.training else x
 
+    def dropout_add(self, x: Tensor, residual: Tensor, name: str) -> Tensor:
+        """Return *residual* with *x* added, of which some is set to zero: one kernel; their sum outside training."""
+        return self.elementwise(name, "dropout_add" if self.training else "add", x, residual)
+
     def concat(self, tensors: tuple[Tensor, ...], name: str) -> Tensor:
         """Return images side by side as channels of one."""
         batch, _, height, width = tensors[0].shape
@@ -248,9 +252,9 @@ class NetworkBuilder:
         shape = x.shape if shape is None else shape
         return self.add_layer(name, ops.Copy(prod(shape), transposed), (x,), shape)
 
-    def softmax(self, x: Tensor, name: str) -> Tensor:
-        """Return the softmax of the last dimension."""
-        return self.add_layer(name, ops.Softmax(prod(x.shape[:-1]), x.shape[-1]), (x,), x.shape)
+    def softmax(self, x: Tensor, name: str, kernel: Literal["", "masked", "causal"] = "") -> Tensor:
+        """Return the softmax of the last dimension, by *kernel* (:class:`~simulator.workload.operators.Softmax`)."""
+        return self.add_layer(name, ops.Softmax(prod(x.shape[:-1]), x.shape[-1], kernel), (x,), x.shape)
 
     def matmul(self, a: Tensor, b: Tensor, name: str, layout: Literal["NN", "NT", "TN", "TT"] = "NN") -> Tensor:
         """Return the products of the matrices in the last two dimensions; with ``NT``, *b* is read transposed."""

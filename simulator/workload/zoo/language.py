@@ -65,11 +65,11 @@ def _opt(hidden: int, heads: int, layers: int, **odd: Any) -> Entry:
 
 
 def _mpt(hidden: int, heads: int, layers: int) -> Entry:
-    return _decoder(2048, Decoder("mpt", hidden, heads, layers, 50368, attention="fused"))
+    return _decoder(2048, Decoder("mpt", hidden, heads, layers, 50368, attention="fused", dropout=0))
 
 
 def _bloom(hidden: int, heads: int, layers: int) -> Entry:
-    return _decoder(2048, Decoder("bloom", hidden, heads, layers, 250880))
+    return _decoder(2048, Decoder("bloom", hidden, heads, layers, 250880, dropout=0))
 
 
 def _llama(*shape: int, kv_heads: int = 0, words: int = 32000, length: int = 4096, tied: int = 0, **odd: Any) -> Entry:

@@ -23,6 +23,8 @@ from simulator.workload.zoo.maskrcnn import mask_rcnn
 from simulator.workload.zoo.ncf import neumf
 from simulator.workload.zoo.resnet import RESNET_BLOCKS, resnet, resnet_cifar, resnet_small_image
 from simulator.workload.zoo.ssd import ssd300
+from simulator.workload.zoo.tacotron2 import tacotron2
+from simulator.workload.zoo.transformer_xl import transformer_xl
 from simulator.workload.zoo.unet import unet, unet3d
 from simulator.workload.zoo.vgg import VGG_BLOCKS, vgg
 from simulator.workload.zoo.vit import VIT_SIZES, Sizes, vit
@@ -72,6 +74,19 @@ def _ncf(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
 
 def _waveglow(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
     return waveglow(b, batch, **options)
+
+
+def _tacotron2(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
+    return tacotron2(b, batch, **options)
+
+
+def _with_memory(hidden: int, heads: int, layers: int, inner: int, length: int) -> Entry:
+    def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
+        given = {k: v for k, v in options.items() if k != "sequence_length"}
+        return transformer_xl(b, b.input(batch, options["sequence_length"]), **given)
+
+    sizes = {"hidden": hidden, "heads": heads, "layers": layers, "inner": inner}
+    return Entry("sequences", {"sequence_length": length, **sizes, "memory": length, "vocabulary": 267735}, make)
 
 
 def _translation(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
@@ -126,6 +141,9 @@ _ENTRIES: dict[str, Entry] = {
     **LANGUAGE,
     **{name: vit_entry(sizes) for name, sizes in VIT_SIZES.items()},
     "gnmt": Entry("sequences", {"sequence_length": 50, "hidden": 1024, "layers": 4, "vocabulary": 32320}, _translation),
+    "tacotron2": Entry("samples", {"characters": 170, "frames": 860}, _tacotron2),
+    "transformer-xl-base": _with_memory(512, 8, 16, 2048, 192),
+    "transformer-xl-large": _with_memory(1024, 16, 18, 4096, 256),
     "waveglow": Entry("samples", {"samples": 8000, "channels": 512}, _waveglow),
     "ncf": Entry("samples", {"users": 138493, "items": 26744, "factors": 64, "widths": (256, 256, 128, 64)}, _ncf),
 }

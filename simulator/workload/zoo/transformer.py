@@ -62,13 +62,11 @@ _MASKS: dict[str, Mask] = {"gpt2": "where-causal", "opt": "bounded-causal"}
 
 
 def _gpt_block(b: NetworkBuilder, x: Tensor, name: str, d: Decoder) -> Tensor:
-    drops = bool(d.dropout) and d.family not in ("mpt", "bloom")
+    drops = bool(d.dropout)
     y = x if d.norm_last else b.layer_norm(x, f"{name}.norm1", bias=d.biases)
     with b.part("attention"):
         y = _attention(b, y, name, d, drops)
-    if drops:
-        y = b.dropout(y, f"{name}.out_dropout")
-    x = b.add(y, x, f"{name}.add1")
+    x = _added(b, y, x, f"{name}.out_dropout" if drops else "", f"{name}.add1", d)
     if d.norm_last:
         y = x = b.layer_norm(x, f"{name}.norm1")
     else:
@@ -81,10 +79,15 @@ def _gpt_block(b: NetworkBuilder, x: Tensor, name: str, d: Decoder) -> Tensor:
             function = "relu" if d.family == "opt" else "gelu"
             y = b.elementwise(f"{name}.{function}", function, y)
         y = b.linear(y, f"{name}.down", d.hidden, bias=d.biases, split="rows")
-    if drops:
-        y = b.dropout(y, f"{name}.down_dropout")
-    x = b.add(x, y, f"{name}.add2")
+    x = _added(b, y, x, f"{name}.down_dropout" if drops else "", f"{name}.add2", d)
     return b.layer_norm(x, f"{name}.norm2") if d.norm_last else x
+
+
+def _added(b: NetworkBuilder, y: Tensor, x: Tensor, dropout: str, name: str, d: Decoder) -> Tensor:
+    """Return *x* with *y* added, some of it dropped first where *dropout* names that; Megatron-LM's is one kernel."""
+    if dropout and (d.family == "gpt" or d.attention == "fused-softmax"):  # bias_dropout_add_fused_train
+        return b.dropout_add(y, x, name)
+    return b.add(b.dropout(y, dropout) if dropout else y, x, name)
 
 
 def _attention(b: NetworkBuilder, x: Tensor, name: str, d: Decoder, drops: bool) -> Tensor:

@@ -132,9 +132,16 @@ def _own_cpu(name: str, processor: Processor, like: str, part: CpuPart) -> list[
     if processor.caches:
         lines.append("    caches:")
     for cache in processor.caches:
-        latency_ns = _CACHE_NS.get(cache.level, 2 * _CACHE_NS[3])
+        similar = part.caches.get(f"l{cache.level}")
+        latency_ns = 1e9 * similar.latency if similar else _CACHE_NS.get(cache.level, 2 * _CACHE_NS[3])
         shared = f", shared_by_cores: {cache.shared_by_cores}" if cache.shared_by_cores > 1 else ""
         lines.append(f"      l{cache.level}: {{size: {_size(cache.size_bytes)}, latency: {latency_ns:g} ns{shared}}}")
+    if part.tlb:
+        lines.append("    tlb:")
+    for name_of, level in part.tlb.items():
+        large = f", large_entries: {level.large_entries}" if level.large_entries is not None else ""
+        after = f", latency: {level.latency * 1e9:.3g} ns" if level.latency else ""
+        lines.append(f"      {name_of}: {{entries: {level.entries}{large}{after}}}")
     lines += [f'    source: "{_SYSTEM}"', "    sources:"]
     if not processor.clock_Hz:
         lines.append(f'      clock: "UNVERIFIED: as {like}; fill in the base clock"')
@@ -149,7 +156,9 @@ def _own_cpu(name: str, processor: Processor, like: str, part: CpuPart) -> list[
     if latency_s:
         lines.append(f'      memory_latency: "UNVERIFIED: as {like}"')
     if processor.caches:
-        lines.append('      caches: "UNVERIFIED: sizes of the system, latencies typical"')
+        lines.append(f'      caches: "UNVERIFIED: sizes of the system, latencies as {like}, or typical"')
+    if part.tlb:
+        lines.append(f'      tlb: "UNVERIFIED: as {like}"')
     return lines
 
 

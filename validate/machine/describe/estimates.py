@@ -12,6 +12,7 @@ from validate.machine.measure.slug import slug
 
 __all__ = ["flop_per_cycle", "nearest_cpu", "vector_bits"]
 
+_FAMILIES = {"Rome": 23, "Milan": 25, "Genoa": 25, "Turin": 26}  # of AMD, as processors report them
 _ZEN_5 = 26  # the family from which AMD's vectors of 512 bits go in one piece
 _DESKTOPS = frozenset(("ryzen", "athlon", "pentium", "celeron", "threadripper", "apple"))
 _DESKTOP, _SERVER = "generic-desktop-cpu", "generic-server-cpu"
@@ -70,7 +71,8 @@ def nearest_cpu(processor: Processor) -> str:
         if part.vendor != processor.vendor or name in _NO_PATTERN:
             continue
         ratio = abs(math.log((part.core_count or 1) / processor.cores))
-        found.append((part.vector_bits != wide, round(ratio, 6), name))
+        other = _FAMILIES.get(part.architecture, processor.family) != processor.family
+        found.append((part.vector_bits != wide, other, round(ratio, 6), name))
     if found and processor.vendor != "other":
-        return min(found)[2]
+        return min(found)[3]
     return _SERVER if processor.cores * processor.sockets >= _MANY_CORES else _DESKTOP

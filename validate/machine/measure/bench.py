@@ -118,6 +118,7 @@ class GraphStopwatch:
     def __init__(self, look: Callable[[], None], reserve: int = 2) -> None:
         self._look = look
         self._launch_s = _LAUNCH_S
+        self.ran_dry = False  # whether the stream was free before the last replay was launched
         self._graphs: dict[int, Any] = {}
         self._reserve = reserve
 
@@ -129,8 +130,8 @@ class GraphStopwatch:
             self._graphs[calls] = capture(call, calls)
         graph = self._graphs[calls]
         while True:
-            took_s, early = time_queued(self._launch_s, graph.replay, self._look)
-            if not early or self._launch_s >= _MOST_LAUNCH_S:
+            took_s, self.ran_dry = time_queued(self._launch_s, graph.replay, self._look)
+            if not self.ran_dry or self._launch_s >= _MOST_LAUNCH_S:
                 return took_s
             self._launch_s *= 2
 

@@ -48,6 +48,8 @@ class Case:
     build: Callable[[Bench], Work]  # allocates on a bench and returns the work; raises Unavailable, or torch's errors
     # memory that it takes about; a case that is too large for the device is left out with that reason
     needs_bytes: int = field(default=0)
+    # told the row of this case where it was measured before: what follows may have to be of the same amount
+    known: Callable[[Mapping[str, str]], object] = lambda _: None
 
     @property
     def title(self) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from validate.machine.measure.bench import Bench, GraphStopwatch, open_bench
 from validate.machine.measure.case import Case, Unavailable, Work
@@ -31,6 +32,7 @@ __all__ = ["RECORD", "Settings", "run"]
 RECORD = "run.json"
 DATASET = "toposim_measure"
 DONE, FAILED, INTERRUPTED = 0, 1, 130
+_RAN_DRY = "the queue ran dry: some of the host's time is in it"
 _WELL_KNOWN = 0.03  # grade A: half the interval is at most this part of the median
 _OUT_OF_TIME = "no time left in the budget"
 _ALL = "all cases"
@@ -186,7 +188,9 @@ def _measure(this: _Run, queues: list[_Queue]) -> None:
         if case is None:
             waiting.remove(queue)
             continue
-        if this.tables[case.table].holds(_asked(this, case)):
+        held = this.tables[case.table].find(_asked(this, case))
+        if held is not None:
+            case.known(held)
             continue
         began_s = time.perf_counter()
         queue.under_way = case
@@ -271,11 +275,19 @@ def _known(case: Case, interval: Interval, readings: Readings) -> dict[str, Any]
         "power_W": readings.power_w,
         "temperature_C": readings.temperature_c,
         "throttled": readings.throttled,
-        "software": f"torch {torch.__version__}",
+        "software": _software(),
         "source": "measured",
-        "trust": "A" if relative <= _WELL_KNOWN else "B",
-        "note": str(case.columns.get("note", "")),
+        "trust": "A" if relative <= _WELL_KNOWN and not interval.ran_dry and not readings.held_back else "B",
+        "note": "; ".join(filter(None, (str(case.columns.get("note", "")), _RAN_DRY if interval.ran_dry else ""))),
     }
+
+
+def _software() -> str:
+    """Return the versions of what runs: torch, and where it has GPUs and NCCL, NCCL's."""
+    found = f"torch {torch.__version__}"
+    if torch.cuda.is_available() and dist.is_available() and dist.is_nccl_available():
+        found += f", nccl {'.'.join(map(str, torch.cuda.nccl.version()))}"
+    return found
 
 
 def _load() -> float | None:

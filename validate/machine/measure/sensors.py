@@ -16,8 +16,9 @@ __all__ = ["Readings", "Sensors"]
 _SM, _MEMORY = 1, 2  # nvmlClockType_t: SM and memory
 _CORE_C = 0  # nvmlTemperatureSensors_t
 # nvmlClocksEventReasons: what holds the clock below what was asked for.
+_POWER_CAP = "power cap"
 _REASONS = {
-    0x4: "power cap",
+    0x4: _POWER_CAP,
     0x8: "hardware slowdown",
     0x20: "software thermal",
     0x40: "hardware thermal",
@@ -36,6 +37,11 @@ class Readings:
     power_w: float | None = None
     temperature_c: float | None = None
     throttled: str = ""
+
+    @property
+    def held_back(self) -> bool:
+        """Whether heat or the board slowed the clock: at the power limit it is as it is in training."""
+        return any(reason in self.throttled for reason in _REASONS.values() if reason != _POWER_CAP)
 
 
 class _FieldValue(ctypes.Structure):

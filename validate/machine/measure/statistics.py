@@ -23,6 +23,7 @@ class Interval:
     low: float
     high: float
     samples: int
+    ran_dry: bool = False  # the device waited for the host within samples, though the host was to be ahead
 
     @property
     def relative(self) -> float:

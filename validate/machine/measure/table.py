@@ -29,7 +29,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "ops.csv": (*_OPERATOR, *_COMMON),
     "training.csv": (*_STEP, *_COMMON),
     "copies.csv": (
-        *("machine", "kind", "src", "dst", "bytes", "pinned", "engine", "GBps", "time_s", "latency_s"),
+        *("machine", "kind", "src", "dst", "bytes", "pinned", "engine", "work", "repeats"),
+        *("GBps", "time_s", "latency_s"),
         *_COMMON,
     ),
     "memory.csv": (
@@ -77,7 +78,8 @@ class RowFile:
         self.path = path
         self._columns = tuple(columns)
         self._rows: list[dict[str, str]] = []
-        self._asked: dict[tuple[str, ...], set[tuple[str, ...]]] = {}  # by the names of the columns asked for
+        # by the names of the columns asked for, and by what they say, the row
+        self._asked: dict[tuple[str, ...], dict[tuple[str, ...], dict[str, str]]] = {}
         if not path.exists():
             return
         text = path.read_text(encoding="utf-8")
@@ -91,10 +93,14 @@ class RowFile:
 
     def holds(self, asked: Mapping[str, Any]) -> bool:
         """Return whether a row with the cells *asked* is there."""
+        return self.find(asked) is not None
+
+    def find(self, asked: Mapping[str, Any]) -> Mapping[str, str] | None:
+        """Return the row with the cells *asked*; None where there is none."""
         names = tuple(asked)
         if names not in self._asked:
-            self._asked[names] = {tuple(row.get(name, "") for name in names) for row in self._rows}
-        return tuple(cell_text(value) for value in asked.values()) in self._asked[names]
+            self._asked[names] = {tuple(row.get(name, "") for name in names): row for row in self._rows}
+        return self._asked[names].get(tuple(cell_text(value) for value in asked.values()))
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -122,4 +128,4 @@ class RowFile:
             raise
         self._rows.append(cells)
         for names, known in self._asked.items():
-            known.add(tuple(cells.get(name, "") for name in names))
+            known[tuple(cells.get(name, "") for name in names)] = cells

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from validate.machine.measure.statistics import FEWEST, Interval, median_interval
@@ -20,7 +20,11 @@ class Stopwatch(Protocol):
     """Times calls on one device."""
 
     def sample(self, call: Call, calls: int) -> float:
-        """Return the seconds of *calls* calls, all of them done."""
+        """Return the seconds of *calls* calls, all of them done.
+
+        One that holds calls up until all are issued says in an attribute ``ran_dry`` whether the last sample's were
+        not issued in time after all.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,16 @@ def time_call(
         enough = one_by_one or calls >= _count(one_s, effort.sample_s)
         if enough and spent_s >= (effort.steady_s if hard and one_s >= effort.long_s else effort.warmup_s):
             break
-    return repeated(lambda: watch.sample(call, calls) / calls, lambda: time.perf_counter() - started, effort)
+    ran_dry = False
+
+    def sample() -> float:
+        nonlocal ran_dry
+        took_s = watch.sample(call, calls) / calls
+        ran_dry |= bool(getattr(watch, "ran_dry", False))
+        return took_s
+
+    found = repeated(sample, lambda: time.perf_counter() - started, effort)
+    return replace(found, ran_dry=ran_dry)
 
 
 def repeated(sample: Callable[[], float], spent_s: Callable[[], float], effort: Effort) -> Interval:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 import torch.distributed as dist
@@ -32,11 +33,15 @@ def time_together(
     device's even where it is shorter than issuing them.  *renew* is called before each sample, which is not timed.
     """
     token = torch.zeros(1, device="cuda" if cuda else "cpu")
+    ran_dry = False
 
     def sample(calls: int) -> float:
+        nonlocal ran_dry
         if renew is not None:
             renew()
-        return (_sample_cuda if cuda else _sample_cpu)(call, calls, token)
+        took_s, early = (_sample_cuda if cuda else _sample_cpu)(call, calls, token)
+        ran_dry |= early
+        return took_s
 
     spent_s = one_s = sample(1)
     once_s = sample(1)
@@ -48,13 +53,14 @@ def time_together(
         one_s = min(one_s, took_s / calls)
     calls = _count(one_s, effort)
     spent_s = 0.0
+    ran_dry = False  # what warms up does not count
 
     def one() -> float:
         nonlocal spent_s
         spent_s += (took_s := sample(calls))
         return took_s / calls
 
-    return repeated(one, lambda: spent_s, effort)
+    return replace(repeated(one, lambda: spent_s, effort), ran_dry=ran_dry)
 
 
 def _count(one_s: float, effort: Effort) -> int:
@@ -68,22 +74,24 @@ def _greatest(seconds: float, token: torch.Tensor) -> float:
     return float(value.item())
 
 
-def _sample_cpu(call: Callable[[int], object], calls: int, token: torch.Tensor) -> float:
+def _sample_cpu(call: Callable[[int], object], calls: int, token: torch.Tensor) -> tuple[float, bool]:
     dist.all_reduce(token)
     began_s = time.perf_counter()
     for i in range(calls):
         call(i)
-    return _greatest(time.perf_counter() - began_s, token)
+    return _greatest(time.perf_counter() - began_s, token), False
 
 
-def _sample_cuda(call: Callable[[int], object], calls: int, token: torch.Tensor) -> float:
+def _sample_cuda(call: Callable[[int], object], calls: int, token: torch.Tensor) -> tuple[float, bool]:
+    """Return the seconds, and whether this rank's stream was free before all was issued."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
-    hold_up(calls * _ISSUE_S)
+    held = hold_up(calls * _ISSUE_S)
     dist.all_reduce(token)
     start.record()
     for i in range(calls):
         call(i)
+    early = held and start.query()
     end.record()
     end.synchronize()
-    return _greatest(start.elapsed_time(end) / 1000, token)
+    return _greatest(start.elapsed_time(end) / 1000, token), early

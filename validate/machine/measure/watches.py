@@ -77,6 +77,7 @@ class QueuedStopwatch:
         self._bench = bench
         self._device = bench.device if device is None else torch.device("cuda", device)
         self._issue_s = _ISSUE_S
+        self.ran_dry = False  # whether the stream was free before all of the last sample was issued
 
     def sample(self, call: Call, calls: int) -> float:
         """Return the seconds on the device from the first of *calls* calls to the end of the last."""
@@ -88,8 +89,8 @@ class QueuedStopwatch:
         took_s = 0.0
         with torch.cuda.device(self._device):
             for _ in range(_TRIES):
-                took_s, early = time_queued(calls * self._issue_s, issue, self._bench.sensors.look)
-                if not early:
+                took_s, self.ran_dry = time_queued(calls * self._issue_s, issue, self._bench.sensors.look)
+                if not self.ran_dry:
                     break
                 self._issue_s = min(1e-3, self._issue_s * 2)
         return took_s

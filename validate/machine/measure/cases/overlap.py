@@ -3,13 +3,14 @@
 Three rows of ``copies.csv`` tell one case: ``kind`` is ``overlap_h2d`` or ``overlap_d2h``, ``bytes`` the size of the
 copy, and ``note`` says what runs: the work alone, the copy alone, or both, begun together and timed until both are
 done.  With these times w, c and b the share of the shorter one that is hidden is (w + c - b) / min(w, c).  The work
-is repeated so often that alone it takes about as long as the copy; it is matrix products, which are bound by
-arithmetic, or sums of vectors, which share the memory with the copy.
+is repeated so often that alone it takes about as long as the copy: ``repeats`` says how often, ``work`` what it is in
+the words of ``simulate --workload``.  It is matrix products, which are bound by arithmetic, or sums of vectors, which
+share the memory with the copy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -59,23 +60,42 @@ def _cases(here: str) -> Iterator[Case]:
                         "note": words.format(work=work),
                     }
                     build = partial(_build, size, work, to_device, part, shared)
-                    yield Case("overlap", "copies.csv", columns, build, needs_bytes=size + 16 * max(_SIDE**2, _VECTOR))
+                    needs_bytes = size + 16 * max(_SIDE**2, _VECTOR)
+                    known = partial(_take_over, shared)
+                    yield Case("overlap", "copies.csv", columns, build, needs_bytes=needs_bytes, known=known)
+
+
+def _take_over(shared: dict[str, int], row: Mapping[str, str]) -> None:
+    """Repeat work as often as in *row*, which was measured before."""
+    if row.get("repeats", "").isdigit():
+        shared["repeats"] = int(row["repeats"])
+
+
+def _side(size: int) -> int:
+    return _SIDE if size == _SIZES[0] else _SMALL_SIDE
+
+
+def _length(size: int) -> int:
+    return _VECTOR if size == _SIZES[0] else _SMALL_VECTOR
 
 
 def _products(size: int, bench: Bench) -> Callable[[], object]:
-    side = _SIDE if size == _SIZES[0] else _SMALL_SIDE
+    side = _side(size)
     # Numbers by chance: the power that products of equal numbers take, and so the clock, is another.
     a, b, out = (torch.randn(side, side, device=bench.device).half() for _ in range(3))
     return lambda: torch.mm(a, b, out=out)
 
 
 def _sums(size: int, bench: Bench) -> Callable[[], object]:
-    length = _VECTOR if size == _SIZES[0] else _SMALL_VECTOR
-    a, b, out = torch.randn(3, length, device=bench.device)
+    a, b, out = torch.randn(3, _length(size), device=bench.device)
     return lambda: torch.add(a, b, out=out)
 
 
 _WORK: dict[str, Callable[[int, Bench], Callable[[], object]]] = {"matrix products": _products, "sums": _sums}
+_WORDS: dict[str, Callable[[int], str]] = {
+    "matrix products": lambda size: f"op:mat_mul,m={_side(size)},n={_side(size)},k={_side(size)},precision=fp16",
+    "sums": lambda size: f"op:elementwise,function=add,elements={_length(size)},inputs=2",
+}
 
 
 def _build(size: int, name: str, to_device: bool, part: Part, shared: dict[str, int], bench: Bench) -> Work:
@@ -108,7 +128,10 @@ def _build(size: int, name: str, to_device: bool, part: Part, shared: dict[str, 
 
     def figures(interval: Interval) -> dict[str, Any]:
         rate = size / interval.median / 1e9
-        return {"GBps": None if part == "work" else rate, "time_s": interval.median}
+        cells: dict[str, Any] = {"GBps": None if part == "work" else rate, "time_s": interval.median}
+        if part != "copy":
+            cells |= {"work": _WORDS[name](size), "repeats": repeats}
+        return cells
 
     return Work(calls[part], figures=figures, watch=watch)
 

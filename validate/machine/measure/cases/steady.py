@@ -147,16 +147,29 @@ def steady_interval(clock: Clock, step: Step, patience: Patience) -> Interval:
 def agreed_samples(clock: Clock, step: Step, patience: Patience, greatest: Callable[[float], float]) -> list[float]:
     """Return the seconds of steps that several ranks run together, as each of them calls this.
 
-    How many there are follows from the *greatest* time of all ranks, so that all run as many.
+    What is decided, how many there are and whether they are enough, follows from the *greatest* figure of all ranks,
+    so that all run as many.  They warm up and are repeated as those of one device (:func:`steady_interval`).
     """
-    one_s = math.inf
-    for _ in range(_WARMUP):
+    one_s, spent_s = math.inf, 0.0
+    for count in range(1, 1000):
         before_s = time.perf_counter()
         _burst(clock, step, 1)
-        one_s = min(one_s, greatest(time.perf_counter() - before_s))
+        took_s = greatest(time.perf_counter() - before_s)
+        spent_s += took_s
+        one_s = min(one_s, took_s)
+        if (count >= _WARMUP and spent_s >= patience.warmup_s) or (count > 1 and one_s > patience.longest_s):
+            break
     n = max(FEWEST, _count(one_s, patience))
+    samples: list[float] = []
+    spent_s = 0.0
     step.begin()
-    samples = _burst(clock, step, n + clock.transient)[clock.transient :]
+    while True:
+        before_s = time.perf_counter()
+        samples += _burst(clock, step, n + clock.transient)[clock.transient :]
+        spent_s += greatest(time.perf_counter() - before_s)
+        known = greatest(median_interval(samples).relative) <= patience.interval
+        if known or len(samples) >= patience.most_samples or spent_s + n * one_s > 2 * patience.longest_s:
+            break
     step.end()
     return samples
 

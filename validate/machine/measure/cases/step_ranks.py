@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from validate.machine.measure.cases.stepping import make_step, step_figures
 from validate.machine.measure.ranks import Ranks
 from validate.machine.measure.statistics import Interval, median_interval
 
-__all__ = ["LazyRanks", "parallel_cases", "rank_step", "slowest"]
+__all__ = ["LazyRanks", "of_all", "parallel_cases", "rank_step"]
 
 _LONGEST_S = 120.0  # building a network on each rank, and its steps
 
@@ -59,7 +60,7 @@ def _build(shape: StepShape, ranks: LazyRanks, bench: Bench) -> Work:
     def measure() -> Interval:
         found = ranks.run(rank_step, shape, ranks.cuda, look=bench.sensors.look)
         peaks.extend(peak for _, peak in found)
-        return slowest([samples for samples, _ in found])
+        return of_all([samples for samples, _ in found])
 
     def figures(interval: Interval) -> Mapping[str, Any]:
         return step_figures(shape, interval, max((peak for peak in peaks if peak is not None), default=None))
@@ -67,9 +68,13 @@ def _build(shape: StepShape, ranks: LazyRanks, bench: Bench) -> Work:
     return Work(lambda _: None, figures=figures, own=measure)
 
 
-def slowest(samples: Sequence[Sequence[float]]) -> Interval:
-    """Return the median of the steps, each as long as on the rank that took longest."""
-    return median_interval([max(step) for step in zip(*samples, strict=True)])
+def of_all(samples: Sequence[Sequence[float]]) -> Interval:
+    """Return the median of the steps, each as long as it took on average over the ranks.
+
+    All wait for each other in every step, so that a step which one rank sees late it sees short the next time: what
+    was longest of each would count every such delay and none of what makes up for it.
+    """
+    return median_interval([fmean(step) for step in zip(*samples, strict=True)])
 
 
 def rank_step(rank: int, count: int, shape: StepShape, cuda: bool) -> tuple[list[float], int | None]:

@@ -1,0 +1,90 @@
+"""One figure for a program: what each stream does over time, and the memory that queued work holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from reports.file import figure_file
+from reports.machine import INK
+from simulator.programs.about import Did, Passed
+from simulator.results.program import ProgramResult
+from simulator.units import format_duration, format_size
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["draw_program"]
+
+# Okabe and Ito's colours, told apart by the colour-blind too.
+_COLOURS = {"issue": "#0072b2", "python": "#56b4e9", "wait": "#b4bcc4", "kernel": "#e69f00", "copy": "#009e73"}
+_WORDS = {"issue": "issuing", "python": "Python", "wait": "waiting", "kernel": "operators", "copy": "copies"}
+_MOST = 4000  # pieces of a stream that are drawn one by one
+
+
+def draw_program(result: ProgramResult, kind: str) -> bytes:
+    """Return a figure of *result* as a file of *kind*: svg, png or pdf."""
+    return figure_file(lambda: _figure(result), kind)
+
+
+def _figure(result: ProgramResult) -> Figure:
+    height = 1.9 + 0.34 * len(result.streams) + (1.6 if result.held else 0.0)
+    figure = Figure(figsize=(10.5, height))
+    figure.text(0.02, 1 - 0.2 / height, f"{result.name} on {result.machine}", fontsize=12, fontweight="bold", va="top")
+    told = f"host returns after {format_duration(result.issued_s)}, all done after {format_duration(result.done_s)}"
+    figure.text(0.02, 1 - 0.52 / height, told, fontsize=10, va="top")
+    scale, unit = _scale(result.done_s)
+    streams_height = 0.34 * len(result.streams) + 0.1
+    streams = figure.add_axes((0.16, 1 - (0.95 + streams_height) / height, 0.8, streams_height / height))
+    used = _draw_streams(streams, result, scale)
+    streams.set_xlim(0, result.done_s * scale or 1)
+    if result.held:
+        held = figure.add_axes((0.16, 0.75 / height, 0.8, 1.3 / height), sharex=streams)
+        held.fill_between(
+            [at * scale for at, _ in result.held], [size for _, size in result.held], color="#cc79a7", lw=0
+        )
+        held.set_ylim(0, 1.15 * result.held_bytes)
+        held.set_yticks([0, result.held_bytes], labels=["0", format_size(result.held_bytes, 3)], fontsize=8)
+        held.set_ylabel("queued\nholds", fontsize=8, rotation=0, ha="right", va="center")
+        held.spines[["top", "right"]].set_visible(False)
+        streams.tick_params(labelbottom=False)
+        held.set_xlabel(unit, fontsize=9)
+    else:
+        streams.set_xlabel(unit, fontsize=9)
+    patches = [Patch(color=_COLOURS[use], label=_WORDS[use]) for use in _COLOURS if use in used]
+    figure.legend(handles=patches, loc="lower right", ncols=len(patches) or 1, fontsize=8, frameon=False)
+    return figure
+
+
+def _draw_streams(axes: Axes, result: ProgramResult, scale: float) -> set[str]:
+    """Draw a bar for each activity, that of repetitions which passed at once in shares; return what is drawn."""
+    names = list(result.streams)
+    used: set[str] = set()
+    bars: dict[tuple[int, str], list[tuple[float, float]]] = {}
+    for task, span in zip(result.timeline.plan.tasks, result.timeline.spans, strict=True):
+        if task.stream not in result.streams or span.end_s <= span.start_s:
+            continue
+        row = names.index(task.stream)
+        if isinstance(task.about, Passed):
+            at_s = span.start_s
+            for use, _, seconds in task.about.busy_s:
+                bars.setdefault((row, use), []).append((at_s * scale, seconds * scale))
+                at_s += seconds
+        elif isinstance(task.about, Did) and task.about.use in _COLOURS:
+            bars.setdefault((row, task.about.use), []).append(
+                (span.start_s * scale, (span.end_s - span.start_s) * scale)
+            )
+    for (row, what), pieces in bars.items():
+        used.add(what)
+        axes.broken_barh(pieces[:_MOST], (row - 0.38, 0.76), color=_COLOURS[what], lw=0)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_yticks(range(len(names)), labels=names, fontsize=8, color=INK)
+    axes.tick_params(axis="x", labelsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    return used
+
+
+def _scale(seconds: float) -> tuple[float, str]:
+    return next(((s, unit) for s, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")) if seconds * s >= 1), (1e9, "ns"))

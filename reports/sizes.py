@@ -1,0 +1,62 @@
+"""A single operation over sizes: the staircase of latencies, or how long copies, blocks and messages take."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from reports.file import figure_file
+from reports.svg import SERIES
+from simulator.units import format_duration, format_size
+
+__all__ = ["draw_sizes"]
+
+_WIDTH = 80
+
+
+def draw_sizes(entries: Sequence[Mapping[str, Any]], title: str, kind: str) -> bytes:
+    """Return a figure of *entries*, as ``simulate --json`` lists them, over their sizes, both axes logarithmic.
+
+    *kind*: svg, png or pdf.
+    """
+    return figure_file(lambda: _figure(entries, title), kind)
+
+
+def _figure(entries: Sequence[Mapping[str, Any]], title: str) -> Figure:
+    figure = Figure(figsize=(7.2, 4.4))
+    axes = figure.add_axes((0.12, 0.13, 0.84, 0.74))
+    names = list(dict.fromkeys(entry["topology"] for entry in entries))
+    for i, name in enumerate(names):
+        colour, mark = SERIES[i % len(SERIES)]
+        mine = [entry for entry in entries if entry["topology"] == name]
+        sizes = [entry["size_bytes"] for entry in mine]
+        axes.plot(sizes, [entry["time_s"] for entry in mine], mark + "-", color=colour, ms=4, lw=1.4, label=name)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.xaxis.set_major_locator(LogLocator(base=2, numticks=9))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _binary(value)))
+    axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0), numticks=14))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value, digits=3)))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_formatter(NullFormatter())
+    of = next((entry["of"] for entry in entries if "of" in entry), "")
+    axes.set_xlabel("size")
+    axes.set_ylabel(f"time of {of}" if of else "time")
+    axes.grid(visible=True, which="major", color="#d3d7db", linewidth=0.6)
+    axes.tick_params(labelsize=8.5)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.legend(frameon=False, fontsize=9)
+    figure.text(0.02, 0.97, "\n".join(textwrap.wrap(title, _WIDTH)), fontsize=11.5, fontweight="bold", va="top")
+    return figure
+
+
+def _binary(n_bytes: float) -> str:
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if n_bytes >= scale:
+            return f"{n_bytes / scale:.3g} {unit}"
+    return format_size(n_bytes, digits=3)

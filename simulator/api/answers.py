@@ -1,0 +1,88 @@
+"""Questions whose answers come with their reason: accesses to memory, disks, messages, what a core waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from simulator.errors import InputError
+from simulator.questions.access import AccessQuestion
+from simulator.questions.core import CoreQuestion
+from simulator.questions.disk import DiskQuestion
+from simulator.questions.message import MessageQuestion
+
+if TYPE_CHECKING:  # the models are imported when one is asked for
+    from simulator.api.session import Session
+    from simulator.host.answer import Answer
+else:
+    Answer = Any
+
+__all__ = ["ANSWERS", "LEAST"]
+
+
+def _access(session: Session, question: AccessQuestion) -> Answer:
+    from simulator.host.memory import access_answer
+
+    return access_answer(question, session.machine(question.where), session.places(question.where))
+
+
+def _least_access_s(session: Session, question: AccessQuestion) -> float:
+    from simulator.host.memory import access_bound_s
+
+    return access_bound_s(question, session.device(question.where, question.device, question.threads))
+
+
+def _disk(session: Session, question: DiskQuestion) -> Answer:
+    from simulator.engine.executor import execute
+    from simulator.host.disks import disk_answer, requests_plan
+
+    machine = session.machine(question.where)
+    answer = disk_answer(question, machine, session.places(question.where))
+    found = None if question.hit_percent else requests_plan(machine, question)
+    if found is None:
+        return answer
+    plan, blocks = found  # a queue with slots, which the engine serves
+    return replace(answer, time_s=max(answer.time_s, execute(machine, plan).end_s / blocks))
+
+
+def _least_disk_s(session: Session, question: DiskQuestion) -> float:
+    from simulator.host.disks import disk_bound_s
+
+    return disk_bound_s(question, session.machine(question.where))
+
+
+def _message(session: Session, question: MessageQuestion) -> Answer:
+    from simulator.host.messages import message_answer
+
+    return message_answer(question, session.places(question.where), session.router(question.where))
+
+
+def _least_message_s(session: Session, question: MessageQuestion) -> float:
+    from simulator.host.messages import message_bound_s
+
+    return message_bound_s(question, session.router(question.where))
+
+
+def _core(session: Session, question: CoreQuestion) -> Answer:
+    from simulator.host.core import core_answer
+
+    return core_answer(question, session.machine(question.where))
+
+
+def _no_least(_session: Session, _question: CoreQuestion) -> float:
+    raise InputError("a latency has no rate")
+
+
+ANSWERS: dict[type, Callable[[Session, Any], Answer]] = {
+    AccessQuestion: _access,
+    DiskQuestion: _disk,
+    MessageQuestion: _message,
+    CoreQuestion: _core,
+}
+LEAST: dict[type, Callable[[Session, Any], float]] = {
+    AccessQuestion: _least_access_s,
+    DiskQuestion: _least_disk_s,
+    MessageQuestion: _least_message_s,
+    CoreQuestion: _no_least,
+}

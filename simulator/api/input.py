@@ -1,0 +1,361 @@
+"""A step with its input: simulated beside it until steady, with what would feed it (:func:`with_input`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import ceil, gcd, isfinite, sqrt
+from typing import TYPE_CHECKING
+
+from simulator.errors import InputError
+from simulator.questions.input import MEMORY, InputQuestion
+
+if TYPE_CHECKING:
+    from simulator.api.session import Session
+    from simulator.engine.timeline import Timeline
+    from simulator.host.input_plan import Feeding, StepShape
+    from simulator.network.machine import Machine
+    from simulator.network.routing import Router
+    from simulator.questions.step import StepQuestion
+    from simulator.results.input import InputRun, Limit
+    from simulator.results.training import TrainingResult
+
+__all__ = ["check_input", "with_input", "with_input_cures"]
+
+_SAME = 1e-3  # relative: cycles of workers that take as long as the one before
+_MOST_STEPS = 400
+_WORTH = 1.03  # times as fast
+_FED = 1.01  # times the step by itself
+_MOST_WORKERS = 64
+_SPARE = 1.02  # as many workers as that are never the last to be done
+_SHORT_SIDE = 256.0  # pixels: what images are made for networks of 224
+
+
+def check_input(question: StepQuestion) -> None:
+    """Refuse (InputError) an input that does not go with the step of *question*."""
+    if question.input is not None and question.has_servers:
+        raise InputError("--input: is for steps that all devices do together, not for parameter servers")
+
+
+def with_input(session: Session, question: StepQuestion, result: TrainingResult) -> TrainingResult:
+    """Return *result* with the input of *question*, where it has one; raises InputError."""
+    if question.input is None:
+        return result
+    return replace(result, input=_Input(session, question, result).run(question.input))
+
+
+def with_input_cures(session: Session, question: StepQuestion, result: TrainingResult) -> TrainingResult:
+    """Return *result*, whose step waits for its input, with what would feed it."""
+    run = result.input
+    if run is None or run.bound == "step":
+        return result
+    from simulator.results.input import Cure
+
+    own = _Input(session, question, replace(result, input=None))
+    cures = []
+    found, found_s, words = run.asked, run.period_s, ""
+    for change, changed in own.cures(run.asked, run.memory_bytes):
+        alone_s = own.run(changed).period_s
+        if alone_s * _WORTH < run.period_s:
+            cures.append(Cure(change, alone_s))
+        if found_s > run.step_s * _FED:  # together with those before
+            both = _merged(run.asked, changed, found)
+            both_s = alone_s if found == run.asked else own.run(both).period_s
+            if both_s * _WORTH < found_s:
+                found, found_s, words = both, both_s, f"{words}, {change}" if words else change
+    best = Cure(words, found_s) if words else None
+    ranked = tuple(sorted(cures, key=lambda cure: round(cure.step_time_s, 12)))
+    return replace(result, input=replace(run, cures=ranked, cure=best))
+
+
+def _merged(base: InputQuestion, changed: InputQuestion, found: InputQuestion) -> InputQuestion:
+    """Return *found* with what *changed* has otherwise than *base*."""
+    names = InputQuestion.__dataclass_fields__
+    return replace(found, **{n: getattr(changed, n) for n in names if getattr(changed, n) != getattr(base, n)})
+
+
+class _Input:
+    """The input of the step *result*, of which nothing but the input changes."""
+
+    def __init__(self, session: Session, question: StepQuestion, result: TrainingResult) -> None:
+        self.session, self.question, self.result = session, question, result
+        places = session.places(question.where)
+        self.machine: Machine = places.machine
+        self.cpu = places.host_of(None)
+        self.router: Router = session.group(question.where, None).router if self.machine.gpus else _router(self.machine)
+        self.on_cpu = result.step.on_host
+        self.local = self._local()
+        self.network = session.network(question)
+
+    def _local(self) -> tuple[int, ...]:
+        """Return the GPUs of the first machine that take part, by number."""
+        if self.on_cpu:
+            return ()
+        question, machine = self.question, self.machine
+        if self.result.device_count == 1:
+            node = machine.find(self.result.step.device)
+            assert node is not None
+            return (machine.gpus.index(node.index),)
+        chosen = question.gpus if question.gpus is not None else range(len(machine.gpus))
+        first = machine.nodes[machine.gpus[next(iter(chosen))]].host
+        return tuple(number for number in chosen if machine.nodes[machine.gpus[number]].host == first)
+
+    def run(self, asked: InputQuestion) -> InputRun:
+        """Return the steps with the input *asked*."""
+        from simulator.host.input_costs import InputCosts, disks_of, hit_share
+        from simulator.results.input import InputRun, begins_of, ends_of
+
+        shape = self._shape()
+        held = self.cpu.constants(InputCosts).cache_share * self.cpu.memory_bytes
+        buffers_bytes, feeding = 0.0, self._feeding(asked, 1.0)
+        buffers_bytes = self._buffers(feeding)
+        cached = hit_share(asked, max(0.0, held - buffers_bytes)) if disks_of(asked, self.machine) else 0.0
+        steps = -(-asked.samples // self.result.samples)
+        first, first_s = self._steady(feeding, shape, steps)
+        later, later_s, last = first, first_s, feeding
+        if cached and asked.epochs > 1:
+            last = self._feeding(asked, 1.0 - cached)
+            later, later_s = self._steady(last, shape, steps)
+
+        def epoch_s(timeline: Timeline, period_s: float) -> float:
+            ends = ends_of(timeline)
+            return ends[steps - 1] if steps <= len(ends) else ends[-1] + (steps - len(ends)) * period_s
+
+        disks = disks_of(asked, self.machine)
+        in_memory = asked.set_bytes if not disks else min(asked.set_bytes, held) if asked.cache == MEMORY else 0.0
+        return InputRun(
+            asked=asked,
+            disks=tuple(disk.part_name or disk.name for disk in disks),
+            load=last.load,
+            period_s=later_s,
+            first_period_s=first_s,
+            filled_s=begins_of(later),
+            step_s=self._own_s(shape),
+            epoch_steps=steps,
+            first_s=epoch_s(first, first_s) if steps else 0.0,
+            later_s=epoch_s(later, later_s) if steps else 0.0,
+            evaluation_s=self._evaluation_s(asked),
+            limits=self._limits(last, shape),
+            cached_share=cached if asked.epochs > 1 else 0.0,
+            buffers_bytes=buffers_bytes,
+            kept_bytes=in_memory,
+            memory_bytes=self.cpu.memory_bytes,
+            timeline=later,
+        )
+
+    # -- what is simulated ---------------------------------------------------------
+
+    def _shape(self) -> StepShape:
+        from simulator.host.input_plan import StepShape
+        from simulator.results.shares import shares_of
+
+        result, step = self.result, self.result.step
+        processes = 1 if self.question.one_process else max(1, len(self.local))
+        if self.on_cpu:
+            share = min(1.0, (self.question.threads or self.cpu.core_count) / self.cpu.core_count)
+            return StepShape(0.0, result.step_time_s, 0.0, 1, core_share=share)
+        wait_s = next((share.seconds for share in shares_of(result) if share.name == "host"), 0.0)
+        device_s = result.step_time_s - wait_s
+        moved = result.timeline.resource_bytes
+        loads = tuple(
+            (index, min(1.0, n_bytes / self.machine.capacity_Bps[index] / device_s))
+            for index, n_bytes in enumerate(moved)
+            if n_bytes and device_s
+        )
+        return StepShape(min(wait_s, step.host_s), device_s, step.host_s, processes, loads)
+
+    def _feeding(self, asked: InputQuestion, missed: float) -> Feeding:
+        from simulator.host.copies import copy_plan
+        from simulator.host.input_costs import batch_load
+        from simulator.host.input_plan import Feeding
+        from simulator.questions.copy import CopyQuestion
+
+        question, count = self.question, max(1, len(self.local))
+        one = question.one_process
+        network = self.network
+        load = batch_load(
+            asked,
+            self.machine,
+            self.cpu,
+            samples=network.samples * (count if one else 1),
+            sample_elements=network.fed_elements / network.samples,
+            element_bytes=8 if network.tokens else 4,
+            is_image=network.sample == "images",
+            missed=missed,
+        )
+        places = self.session.places(question.where)
+        size = load.batch_bytes / (count if one else 1)
+        copies = tuple(
+            copy_plan(
+                CopyQuestion(where=question.where, kind="h2d", size_bytes=size, src=gpu, pinned=asked.pinned),
+                places,
+                self.router,
+            )
+            for gpu in self.local
+        )
+        loaders = 1 if one else max(1, count // question.layout.model_ranks)
+        return Feeding(asked, load, loaders, question.micro_batches, self.cpu.core_count, copies)
+
+    def _steady(self, feeding: Feeding, shape: StepShape, steps: int) -> tuple[Timeline, float]:
+        """Return when several steps happen, all of an epoch where these are few, and how long each takes then."""
+        from simulator.engine.executor import execute
+        from simulator.host.input_plan import plan_input
+        from simulator.results.input import ends_of
+
+        workers = max(1, feeding.asked.workers)
+        cycle = workers // gcd(workers, feeding.batches)
+        ahead = ceil(workers * feeding.asked.prefetch / feeding.batches) + feeding.asked.ahead
+        count = 2 * ahead + 3 * cycle + 2
+        while True:
+            count = min(count, steps or count)
+            timeline = execute(self.machine, plan_input(self.machine, self.router, feeding, shape, count))
+            ends = ends_of(timeline)
+            if count < steps or not steps:  # beside the last steps nothing more is loaded
+                ends = ends[:-ahead]
+            if len(ends) <= 2 * cycle:
+                many = min(cycle, len(ends) - 1)
+                return timeline, (ends[-1] - ends[-1 - many]) / many if many else ends[-1]
+            last, before = ((ends[-1 - i * cycle] - ends[-1 - (i + 1) * cycle]) / cycle for i in (0, 1))
+            if abs(last - before) <= _SAME * last or count in (_MOST_STEPS, steps):
+                return timeline, last
+            count = min(_MOST_STEPS, 2 * count)
+
+    def _evaluation_s(self, asked: InputQuestion) -> float:
+        """Return what evaluating takes the first device, with the same input."""
+        if not asked.evaluate:
+            return 0.0
+        question = self.question
+        gpus = (self.local[0],) if self.local and question.device is None else question.gpus
+        options = replace(question.options, mode="inference", recompute=False, recompute_attention=False)
+        alone = replace(
+            question,
+            gpus=gpus,
+            options=options,
+            layout=type(question.layout)(),
+            micro_batches=1,
+            stragglers=(),
+            checkpoints=None,
+            divided=False,
+            helpers=(),
+            input=replace(asked, samples=asked.evaluate, evaluate=0, epochs=1, cache="none"),
+        )
+        run = self.session.step(alone).input
+        assert run is not None
+        return run.first_s
+
+    # -- what bounds it ------------------------------------------------------------
+
+    def _own_s(self, shape: StepShape) -> float:
+        """Return how long a step takes that finds its input: of steps that follow each other."""
+        asked = self.question.input
+        assert asked is not None
+        under_way = asked.steps_under_way
+        free_s = max(shape.device_s, shape.host_s)
+        return max(free_s, shape.alone_s / under_way) if under_way > 1 else shape.alone_s
+
+    def _limits(self, feeding: Feeding, shape: StepShape) -> tuple[Limit, ...]:
+        """Return what each stage takes for a step by itself, the longest first."""
+        from simulator.engine.executor import execute
+        from simulator.plan.plan import PlanBuilder
+        from simulator.results.input import Limit
+
+        asked, load = feeding.asked, feeding.load
+        all_s = feeding.loaders * feeding.batches
+        found = {"step": self._own_s(shape)}
+        for disk in load.disks:
+            name = "disk_operations" if disk.by_operations else "disk_bandwidth"
+            found[name] = max(found.get(name, 0.0), all_s * disk.busy_s)
+            cpu = self.router.nearest_cpu(disk.node)
+            if cpu is not None:
+                rate_Bps = self.router.route(disk.node, cpu).bandwidth_Bps
+                found["disk_link"] = max(found.get("disk_link", 0.0), all_s * disk.bytes / rate_Bps)
+        waits = "readers" if load.read_s > load.core_s else "decoders" if load.decode_s > load.core_s / 2 else "loaders"
+        if asked.workers:
+            found[waits] = feeding.batches * load.worker_s / asked.workers
+        issuing_s = shape.processes * shape.host_s + shape.core_share * shape.device_s * feeding.cores
+        found["cores"] = (all_s * load.core_s + issuing_s) / feeding.cores
+        if load.pin_s and asked.workers:
+            found["pinning"] = feeding.batches * load.pin_s
+        loop_s = feeding.batches * load.taken_s * bool(asked.workers) + asked.batch_s + shape.host_s
+        if not asked.workers:
+            loop_s += feeding.batches * load.worker_s
+        if feeding.copies:
+            builder = PlanBuilder()
+            for number, copy in enumerate(feeding.copies):
+                builder.inline(copy, f"{number} ")
+            copies_s = feeding.batches * execute(self.machine, builder.build()).end_s
+            in_turn_s = 0.0 if asked.ahead else self._own_s(shape)
+            found["copies" if asked.ahead else "copies_in_turn"] = copies_s + in_turn_s
+            loop_s += 0.0 if asked.pinned else copies_s
+        if loop_s > shape.host_s:
+            found["loop"] = loop_s + (shape.alone_s - shape.host_s if asked.steps_under_way == 1 else 0.0)
+        return tuple(
+            Limit(name, seconds)
+            for name, seconds in sorted(found.items(), key=lambda item: (-round(item[1], 12), item[0]))
+            if seconds
+        )
+
+    def _buffers(self, feeding: Feeding) -> float:
+        """Return the bytes of batches that wait in the host's memory: with workers, and page-locked."""
+        asked = feeding.asked
+        batches = asked.workers * asked.prefetch + (asked.workers * asked.prefetch if asked.pinned else 0)
+        return feeding.loaders * (max(1, batches)) * feeding.load.batch_bytes
+
+    # -- what would feed it ----------------------------------------------------------
+
+    def cures(self, asked: InputQuestion, memory_bytes: float) -> Iterator[tuple[str, InputQuestion]]:
+        """Yield changes of the input in words, what costs least first."""
+        if not asked.pinned and self.local:
+            yield "pinned=yes", replace(asked, pinned=True, ahead=1)
+        if asked.steps_under_way == 1:
+            yield "under_way=2", replace(asked, steps_under_way=2)
+        workers = self._enough(asked)
+        if workers > asked.workers:
+            yield f"workers={workers}", replace(asked, workers=workers)
+        from simulator.host.input_costs import InputCosts, disks_of
+
+        disks = disks_of(asked, self.machine)
+        if disks and not asked.block_bytes:
+            yield "block=1MB", replace(asked, block_bytes=max(1e6, asked.sample_bytes))
+        held = self.cpu.constants(InputCosts).cache_share * memory_bytes
+        if disks and asked.cache == "none" and asked.samples and asked.set_bytes <= held and isfinite(held):
+            yield "cache=memory,epochs=2", replace(asked, cache="memory", epochs=max(2, asked.epochs))
+        if asked.pixels and asked.decode == "jpeg":
+            smaller = _smaller(asked)
+            if smaller is not None:
+                yield smaller
+        for name in _other_disks(self.machine, [disk.index for disk in disks]) if disks else ():
+            yield f"disk={name}", replace(asked, disks=(name,))
+
+    def _enough(self, asked: InputQuestion) -> int:
+        """Return how many workers feed a step by themselves, as far as there are cores for them."""
+        shape, feeding = self._shape(), self._feeding(asked, 1.0)
+        needed = ceil(feeding.batches * feeding.load.worker_s / self._own_s(shape) * _SPARE)
+        cores = feeding.cores * max(1.0, feeding.load.worker_s / feeding.load.core_s)
+        return min(needed, _MOST_WORKERS, max(1, int(cores / feeding.loaders)))
+
+
+def _smaller(asked: InputQuestion) -> tuple[str, InputQuestion] | None:
+    """Return the set with images made smaller beforehand, to a short side that networks of 224 pixels crop."""
+    ratio = 1.25  # of the sides
+    pixels = _SHORT_SIDE * _SHORT_SIDE * ratio
+    if pixels >= asked.pixels:
+        return None
+    size = asked.sample_bytes * pixels / asked.pixels
+    width = round(sqrt(pixels * ratio))
+    words = f"pixels={width}x{round(pixels / width)},sample={size / 1e3:.0f}KB"
+    return words, replace(asked, pixels=pixels, sample_bytes=size)
+
+
+def _other_disks(machine: Machine, used: Sequence[int]) -> Iterator[str]:
+    from simulator.topology.parts import StoragePart
+
+    for node in machine.nodes_of(0):
+        if isinstance(node.part, StoragePart) and node.index not in used:
+            yield node.name
+
+
+def _router(machine: Machine) -> Router:
+    from simulator.network.routing import Router
+
+    return Router(machine)

@@ -1,0 +1,40 @@
+"""A program on a machine: written as a plan, executed, and what it comes to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simulator.questions.options import StepOptions
+from simulator.questions.program import ProgramQuestion
+from simulator.questions.step import StepQuestion
+
+if TYPE_CHECKING:
+    from simulator.api.session import Session
+    from simulator.results.program import ProgramResult
+    from simulator.workload.network import Network
+
+__all__ = ["run_program"]
+
+
+def run_program(session: Session, question: ProgramQuestion) -> ProgramResult:
+    """Return what the program of *question* does; raises InputError with every fault of its file."""
+    from simulator.engine.executor import execute
+    from simulator.network.routing import Router
+    from simulator.programs.check import check_program
+    from simulator.programs.costs import Costs
+    from simulator.programs.reader import load_program
+    from simulator.programs.writer import Writer
+    from simulator.results.program import make_program_result
+
+    places = session.places(question.where)
+    program = load_program(question.workload)
+    check_program(program, places, question.device)
+
+    def network(name: str, batch: int, options: StepOptions) -> Network:
+        return session.network(StepQuestion(where=question.where, workload=name, batch=batch, options=options))
+
+    costs = Costs(program.software, network, compiled=question.compiled, captured=question.captured)
+    writer = Writer(program, places, Router(places.machine), costs, question.device, question.threads)
+    writer.block(program.body)
+    timeline = execute(places.machine, writer.builder.build())
+    return make_program_result(program, places.machine.name, writer.default, writer.state, timeline)

@@ -1,0 +1,82 @@
+"""The input of a step as text: whether it feeds the devices, what bounds it, what would feed it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isfinite
+
+from simulator.console.style import Style
+from simulator.results.columns import lay_out, percent
+from simulator.results.input import STEP, InputRun
+from simulator.results.words import INPUT_WORDS
+from simulator.units import format_duration, format_size
+
+__all__ = ["input_lines"]
+
+
+def input_lines(run: InputRun, samples: int, sample: str, rate_of: Callable[[float], str], style: Style) -> list[str]:
+    """Return what bounds the steps of *run*, of so many samples each; *rate_of* writes a rate."""
+    where = " and ".join(dict.fromkeys(run.disks)) if run.disks else "memory"
+    name = "" if run.asked.name == "input" else f"{run.asked.name} "
+    lines = style.wrap(f"input: {name}from {where}, {_loader(run)}", "bold")
+    rows = [
+        [INPUT_WORDS[limit.name], format_duration(limit.seconds), f"{rate_of(samples / limit.seconds)} {sample}/s"]
+        for limit in run.limits
+    ]
+    table = lay_out([["what each alone would take", "a step", ""], *rows], [False, True, True])
+    table[0] = style.mark(table[0], "bold")
+    lines += table
+    idle = f"wait for their input, {percent(run.idle_share)} of the time"
+    facts = [("devices", "are fed in time" if run.bound == STEP else idle)]
+    if run.bound != STEP:
+        facts.append(("bound by", INPUT_WORDS[run.bound]))
+        if run.cure is not None:
+            rate = rate_of(samples / run.cure.step_time_s)
+            facts.append(("cheapest cure", f"{run.cure.change}: {rate} {sample}/s"))
+        else:
+            facts.append(("cheapest cure", "none of the input's own; another disk, or a host with more cores"))
+    if run.epoch_steps:
+        facts += _epochs(run)
+    has = f" of {format_size(run.memory_bytes, 3)}" if isfinite(run.memory_bytes) else ""
+    kept = f", {format_size(run.kept_bytes, 3)} of the set" if run.kept_bytes else ""
+    facts.append(("host memory", f"{format_size(run.buffers_bytes, 3)} of batches{kept}{has}"))
+    width = max(len(word) for word, _ in facts)
+    for word, text in facts:
+        lines += style.wrap(f"{word.ljust(width)}  {text}", hang=width + 2)
+    if run.cures:
+        table = lay_out(
+            [
+                ["what would feed it", "time", "gain"],
+                *(
+                    [cure.change, format_duration(cure.step_time_s), f"{run.period_s / cure.step_time_s:.2f} x"]
+                    for cure in run.cures
+                ),
+            ],
+            [False, True, True],
+        )
+        table[0] = style.mark(table[0], "bold")
+        lines += ["", *table]
+    return lines
+
+
+def _loader(run: InputRun) -> str:
+    asked = run.asked
+    if not asked.workers:
+        return "loaded by the process that issues"
+    workers = f"{asked.workers} worker{'s' if asked.workers > 1 else ''} a process"
+    return f"{workers}, {asked.prefetch} batch{'es' if asked.prefetch > 1 else ''} ahead each"
+
+
+def _epochs(run: InputRun) -> list[tuple[str, str]]:
+    asked = run.asked
+    rows = []
+    if asked.epochs > 1 and run.cached_share:
+        rows.append(("first epoch", f"{format_duration(run.first_s)}, {run.epoch_steps:,} steps"))
+        rows.append(("later epochs", f"{format_duration(run.later_s)}, {percent(run.cached_share)} from memory"))
+    else:
+        rows.append(("epoch", f"{format_duration(run.later_s)}, {run.epoch_steps:,} steps"))
+    if asked.evaluate:
+        rows.append(("evaluation", f"{format_duration(run.evaluation_s)}, {asked.evaluate:,} samples on one device"))
+    if asked.epochs > 1 or asked.evaluate:
+        rows.append(("all epochs", f"{format_duration(run.total_s)}, {asked.epochs:,} of them"))
+    return rows

@@ -1,0 +1,57 @@
+"""What ``simulate`` does with a program: answer on each machine, write the trace, print."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+
+from simulator.api.session import Session
+from simulator.cli.machines import find_machines
+from simulator.cli.options import look_here, parse_count
+from simulator.cli.output import Files, show
+from simulator.cli.program_text import program_lines
+from simulator.cli.step_questions import read_calibrations
+from simulator.cli.written import Written
+from simulator.console.style import choose_style
+from simulator.questions.program import ProgramQuestion
+from simulator.results.document import to_json
+
+__all__ = ["run_program_command"]
+
+
+def run_program_command(written: Written) -> None:
+    """Answer what was *written*; raises ToposimError."""
+    look_here(written.workload)
+    session = Session()
+    machines = find_machines(written, session)
+    session = session.calibrated(read_calibrations(written.calibration, [session.machine(w) for w in machines]))
+    threads = None if written.threads is None else parse_count("--threads", written.threads)
+    questions = [
+        ProgramQuestion(
+            where=where,
+            workload=written.workload,
+            device=written.device,
+            threads=threads,
+            compiled=written.compiled,
+            captured=written.cuda_graph,
+        )
+        for where in machines
+    ]
+    with ExitStack() as stack:
+        files = Files(written, stack)
+        results = sorted((session.program(question) for question in questions), key=lambda result: result.done_s)
+        if files.wants_trace:
+            from simulator.results.program_trace import program_trace
+
+            files.trace(program_trace(results[0]), f" of {results[0].machine}" if len(results) > 1 else "")
+        if files.plot_kind:
+            from reports.program import draw_program
+
+            files.plot(draw_program(results[0], files.plot_kind))
+        if written.json:
+            from simulator.results.program_document import programs_document
+
+            sys.stdout.write(to_json(programs_document(written.workload, results)))
+            return
+        style = choose_style(sys.stdout)
+        show([line for i, result in enumerate(results) for line in ([""] if i else []) + program_lines(result, style)])

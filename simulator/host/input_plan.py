@@ -1,0 +1,176 @@
+"""Loading samples beside the steps that use them, as a plan: :func:`plan_input`.
+
+Processes that do the same are one: what a worker loads the resources with, all like it do.  A worker loads whole
+batches, in turn with the others, and may be ``prefetch`` of them ahead of the loop.  A batch is copied to page-locked
+memory, then to the devices, as long as fewer than ``ahead`` wait there; the loop takes it, issues the step, and goes on
+while fewer than ``steps_under_way`` are (PyTorch's DataLoader with pin_memory, and a prefetcher on a stream of its
+own).  From pageable memory the loop itself copies, before it issues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from simulator.host.input_costs import BatchLoad
+from simulator.network.machine import Machine
+from simulator.network.routing import Router
+from simulator.plan.plan import Flow, Part, Plan, PlanBuilder, Resource, Work
+from simulator.questions.input import InputQuestion
+
+__all__ = ["CORES", "Feeding", "Loading", "StepShape", "plan_input"]
+
+CORES = "cores"
+_READY, _WAITING, _UNDER_WAY = "batches of worker", "batches on the devices", "steps under way"
+What = Literal["load", "pin", "copy", "loop", "issue", "step", "end"]
+
+
+class Loading(NamedTuple):
+    """What an activity is of: a stage of a step."""
+
+    what: What
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepShape:
+    """A step that has its input: the device waits ``lead_s`` for the host, and then takes ``device_s``.
+
+    The host issues for ``host_s``, in ``processes``, each on a core.  ``loads`` are the shares of links that the step
+    uses while the device computes; ``core_share`` of all cores, where these compute.
+    """
+
+    lead_s: float
+    device_s: float
+    host_s: float
+    processes: int
+    loads: tuple[tuple[Resource, float], ...] = ()
+    core_share: float = 0.0
+
+    @property
+    def alone_s(self) -> float:
+        """Seconds of a step with nothing else around."""
+        return self.lead_s + max(self.device_s, self.host_s - self.lead_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Feeding:
+    """What one machine loads for a step: ``batches`` by each of ``loaders`` processes, as ``load`` says.
+
+    ``copies`` are those of a batch to all its devices.  The machine has so many ``cores``.
+    """
+
+    asked: InputQuestion
+    load: BatchLoad
+    loaders: int
+    batches: int
+    cores: int
+    copies: tuple[Plan, ...]
+
+
+def plan_input(machine: Machine, router: Router, feeding: Feeding, step: StepShape, steps: int) -> Plan:
+    """Return the plan of *steps* steps that are fed so."""
+    asked, load = feeding.asked, feeding.load
+    plan = PlanBuilder()
+    for worker in range(asked.workers):
+        plan.queues[f"{_READY} {worker}"] = asked.prefetch
+    plan.queues[_WAITING] = (1 + asked.ahead) * feeding.batches
+    plan.queues[_UNDER_WAY] = asked.steps_under_way
+    cpu = router.nearest_cpu(machine.gpus[0]) if machine.gpus else 0
+    host = CORES if cpu is None else machine.nodes[cpu].name
+    issuing = ((CORES, min(1.0, step.processes / feeding.cores)),)
+    computing = (*step.loads, (CORES, step.core_share)) if step.core_share else step.loads
+    parts = _parts(router, feeding)
+    for number in range(steps):
+        ready, copied, taken_from = [], [], []
+        for batch in range(feeding.batches):
+            about = Loading("load", number)
+            if not asked.workers:
+                ready.append(plan.add("load", parts, stream="loop", place=host, about=about))
+                continue
+            worker = (number * feeding.batches + batch) % asked.workers
+            slots = f"{_READY} {worker}"
+            loaded = plan.add("load", parts, stream=f"worker {worker}", place=host, takes=(slots,), about=about)
+            taken_from.append(slots)
+            if asked.pinned:
+                pinning = _of_cores(load.pin_s, feeding.loaders, feeding.cores)
+                loaded = plan.add(
+                    "pin", pinning, stream="pin", after=[loaded], place=host, about=Loading("pin", number)
+                )
+            ready.append(loaded)
+        if asked.pinned:
+            copied = [n for batch in ready for n in _copied(plan, feeding, batch, number)]
+        taken_s = feeding.batches * load.taken_s * bool(asked.workers) + asked.batch_s
+        taken = plan.work(
+            "next batch",
+            host,
+            taken_s,
+            stream="loop",
+            after=ready,
+            loads=issuing,
+            takes=(_UNDER_WAY,),
+            gives=tuple(taken_from),
+            about=Loading("loop", number),
+        )
+        before = [taken]
+        if not asked.pinned:
+            before = copied = [n for _ in ready for n in _copied(plan, feeding, taken, number)]
+        first = plan.work(
+            "issue", host, step.lead_s, stream="loop", after=before, loads=issuing, about=Loading("issue", number)
+        )
+        device = plan.work(
+            "step",
+            "devices",
+            step.device_s,
+            stream="devices",
+            after=[first, *copied],
+            loads=computing,
+            gives=(_WAITING,) * feeding.batches,
+            about=Loading("step", number),
+        )
+        last = plan.work(
+            "issue", host, step.host_s - step.lead_s, stream="loop", loads=issuing, about=Loading("issue", number)
+        )
+        plan.work(
+            "end", "devices", 0.0, stream="end", after=[device, last], gives=(_UNDER_WAY,), about=Loading("end", number)
+        )
+    return plan.build()
+
+
+def _parts(router: Router, feeding: Feeding) -> list[Part]:
+    """Return what loading a batch is, by all processes at once: a worker's time, and bytes from the disks."""
+    load = feeding.load
+    worker_s = load.worker_s
+    if not worker_s:
+        return [Work(0.0)]
+    busy_s: dict[Resource, float] = {CORES: feeding.loaders * load.core_s / feeding.cores}
+    for disk in load.disks:
+        name = f"disk {disk.node}"
+        busy_s[name] = busy_s.get(name, 0.0) + feeding.loaders * disk.busy_s
+    duration_s = max(worker_s, *busy_s.values())
+    parts: list[Part] = [Work(duration_s, tuple((name, s / duration_s) for name, s in busy_s.items() if s))]
+    for disk in load.disks:
+        cpu = router.nearest_cpu(disk.node)
+        if cpu is not None and disk.bytes:
+            n_bytes = feeding.loaders * disk.bytes
+            parts.append(Flow(router.route(disk.node, cpu), n_bytes, cap_Bps=n_bytes / duration_s))
+    return parts
+
+
+def _of_cores(seconds: float, processes: int, cores: int) -> list[Part]:
+    """Return *seconds* of a core by each of so many processes at once."""
+    duration_s = seconds * max(1.0, processes / cores)
+    return [Work(duration_s, ((CORES, min(1.0, processes / cores)),))]
+
+
+def _copied(plan: PlanBuilder, feeding: Feeding, after: int, step: int) -> Sequence[int]:
+    """Add the copies of a batch to all devices of a machine, once there is room; return the last of them."""
+    if not feeding.copies:
+        return [after]
+    about = Loading("copy", step)
+    room = plan.work("room", "devices", 0.0, stream="room", after=[after], takes=(_WAITING,), about=about)
+    first = len(plan.tasks)
+    last = [n for copy in feeding.copies for n in plan.inline(copy, "copy ", [room])]
+    plan.tasks[first:] = [task._replace(about=about) for task in plan.tasks[first:]]
+    return last

@@ -1,0 +1,151 @@
+"""The latency of a load on a CPU: which cache or memory serves it, and how its address is translated.
+
+Loads go through a working set in no order, so each level holds as large a share of the set as it is large.  The same
+holds for translations: a buffer (TLB) of *n* entries knows *n* pages.  A translation that no buffer knows is read from
+the page table, whose entries of 8 bytes lie in caches and memory like other data (Drepper, What Every Programmer Should
+Know About Memory, sections 3.3.2 and 4.3).  Entries of the table and lines of the set compete for a cache; which of
+them it holds follows from how often each is used (Che, Tung, Wang: Hierarchical Web Caching Systems, 2002).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simulator.errors import InputError
+from simulator.topology.parts import CpuPart
+
+__all__ = ["LINE_BYTES", "Chase", "Place", "Stage", "chase", "kept_share", "memory_place"]
+
+LINE_BYTES = 64
+_ENTRY_BYTES = 8  # of a page table
+_LARGE_PAGE = 2 << 20
+_HALVINGS = 80  # of an interval, to the precision of a double
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Memory that loads come from: its words, and the latency to the first of them."""
+
+    name: str
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A level that serves ``share`` of the loads, each after ``latency_s``."""
+
+    name: str
+    share: float
+    latency_s: float
+    is_memory: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Chase:
+    """The mean latency of a load: of the data, and of the translation of its address."""
+
+    stages: tuple[Stage, ...]
+    translation_s: float
+    walked: float  # share of the loads whose translation is read from the page table
+
+    @property
+    def data_s(self) -> float:
+        """Return the mean over the levels."""
+        return sum(stage.share * stage.latency_s for stage in self.stages)
+
+    @property
+    def latency_s(self) -> float:
+        """Return the whole."""
+        return self.data_s + self.translation_s
+
+    @property
+    def missed(self) -> float:
+        """Return the share of loads that memory serves."""
+        return sum(stage.share for stage in self.stages if stage.is_memory)
+
+
+def memory_place(part: CpuPart, extra_s: float = 0.0, name: str = "memory") -> Place | None:
+    """Return the memory of the socket, *extra_s* away; None where the part has no latency of it."""
+    return None if part.memory_latency is None else Place(name, part.memory_latency + extra_s)
+
+
+def chase(
+    part: CpuPart,
+    working_set_bytes: float,
+    memory: Place | None,
+    page_bytes: float = 4096.0,
+    pages: float | None = None,
+) -> Chase:
+    """Return the latency of loads by one core that go through *working_set_bytes* in no order.
+
+    *pages* are those that the set lies on, as many as it fills where not given.  Raises InputError where the set goes
+    beyond the caches and *memory* is None.
+    """
+    stages = _stages(part, working_set_bytes, memory)
+    pages = max(1.0, working_set_bytes / page_bytes if pages is None else pages)
+    translation_s, walked = _translation(part, working_set_bytes, memory, pages, is_large=page_bytes >= _LARGE_PAGE)
+    return Chase(stages, translation_s, walked)
+
+
+def _stages(part: CpuPart, working_set_bytes: float, memory: Place | None) -> tuple[Stage, ...]:
+    found: list[Stage] = []
+    held = 0.0
+    for name, level in part.caches.items():
+        reach = min(1.0, level.size / working_set_bytes)
+        if reach > held:
+            found.append(Stage(name, reach - held, level.latency))
+            held = reach
+    if held < 1.0:
+        if memory is None:
+            raise InputError("the part has no memory_latency")
+        found.append(Stage(memory.name, 1.0 - held, memory.latency_s, is_memory=True))
+    return tuple(found)
+
+
+def _translation(
+    part: CpuPart, working_set_bytes: float, memory: Place | None, pages: float, *, is_large: bool
+) -> tuple[float, float]:
+    """Return the mean seconds of a translation, and the share of them that is read from the page table."""
+    seconds = known = 0.0
+    for level in part.tlb.values():
+        entries = level.large_entries if is_large and level.large_entries is not None else level.entries
+        reach = min(1.0, entries / pages)
+        if reach > known:
+            seconds += (reach - known) * level.latency
+            known = reach
+    if not part.tlb or known >= 1.0:
+        return seconds, 0.0
+    return seconds + (1.0 - known) * _walk_s(part, working_set_bytes, pages, memory), 1.0 - known
+
+
+def _walk_s(part: CpuPart, working_set_bytes: float, pages: float, memory: Place | None) -> float:
+    """Return the seconds in which the last entry of a page table is read, those above it being near."""
+    data, table = working_set_bytes / LINE_BYTES, max(1.0, pages * _ENTRY_BYTES / LINE_BYTES)
+    seconds = held = 0.0
+    for level in part.caches.values():
+        reach = max(held, kept_share(level.size / LINE_BYTES, table, (table, data)))
+        seconds += (reach - held) * level.latency
+        held = reach
+    if held < 1.0 and memory is not None:
+        seconds += (1.0 - held) * memory.latency_s
+    return seconds
+
+
+def kept_share(lines: float, mine: float, others: Sequence[float]) -> float:
+    """Return the share of *mine* (of all *others*, itself among them) that a cache of *lines* holds.
+
+    Each number is of lines of which one is used at a time, all equally often.  A line stays for as long as it takes to
+    fill the cache, t uses; so the cache holds sum n (1 - exp(-t / n)), which gives t.
+    """
+    if sum(others) <= lines:
+        return 1.0
+    low, high = 0.0, 64.0 * max(others)
+    for _ in range(_HALVINGS):
+        t = 0.5 * (low + high)
+        if sum(-n * math.expm1(-t / n) for n in others) < lines:
+            low = t
+        else:
+            high = t
+    return -math.expm1(-low / mine)

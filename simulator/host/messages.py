@@ -1,0 +1,123 @@
+"""A message between machines: what both ends take, its frames on the line, switches, and the way itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.constants import constants
+from simulator.errors import InputError
+from simulator.host.answer import Answer
+from simulator.host.frames import frames_of
+from simulator.network.machine import Link, Machine
+from simulator.network.routing import Router
+from simulator.places import Places
+from simulator.questions.message import MessageQuestion
+from simulator.topology.parts import NETWORK_LINKS
+from simulator.units import format_bandwidth, format_duration, format_size
+
+__all__ = ["DistanceCosts", "message_answer", "message_bound_s"]
+
+_MTUS = (1500.0, 9000.0)
+_LARGE_BYTES = 1e9  # a message whose share of payload is that of any larger one
+
+
+@constants("distance")
+@dataclass(frozen=True, slots=True)
+class DistanceCosts:
+    """Constants of ways between machines, the same for all."""
+
+    vacuum_mps: float
+    glass_share: float
+    switch_s: float
+
+
+def message_answer(question: MessageQuestion, places: Places, router: Router) -> Answer:
+    """Return how long a message takes one way, or there and back, and why; raises InputError."""
+    machine, costs = router.machine, places.constants(DistanceCosts)
+    if question.switches < 1:
+        raise InputError(f"switches is at least 1; got {question.switches}")
+    route = router.route(_cpu(machine, question.src, "src"), _cpu(machine, question.dst, "dst"))
+    line = _line(machine, question, router)
+    wire_bytes, said = _on_the_line(question, line)
+    parts = {
+        "ends_s": route.latency_s,
+        "wire_s": wire_bytes / min(line.nominal_Bps, _elsewhere_Bps(machine, route.links)),
+        "switches_s": (question.switches - 1) * costs.switch_s,
+        "distance_s": 1e3
+        * question.distance_km
+        / costs.vacuum_mps
+        / (1.0 if question.in_vacuum else costs.glass_share),
+    }
+    way_s = sum(parts.values())
+    words = {
+        "ends_s": "latency of both ends",
+        "wire_s": "network bandwidth",
+        "switches_s": "switches on the way",
+        "distance_s": "the speed of light",
+    }
+    bound = words[max(parts, key=lambda name: parts[name])]
+    why = [
+        f"both ends and the links between take {format_duration(parts['ends_s'], 3)}",
+        f"{said}: {format_duration(parts['wire_s'], 3)} at {format_bandwidth(line.nominal_Bps, 3)}",
+    ]
+    if parts["switches_s"]:
+        why.append(f"{question.switches - 1} more switches add {format_duration(parts['switches_s'], 3)}")
+    if parts["distance_s"]:
+        of = "space" if question.in_vacuum else "glass"
+        why.append(f"{question.distance_km} km of {of} take {format_duration(parts['distance_s'], 3)}")
+    if question.round_trip:
+        why.append("there and back: twice")
+    figures = {**parts, "wire_bytes": wire_bytes, "payload_share": question.size_bytes / wire_bytes}
+    time_s = 2.0 * way_s if question.round_trip else way_s
+    return Answer(time_s, "a round trip" if question.round_trip else "a message", bound, tuple(why), figures)
+
+
+def message_bound_s(question: MessageQuestion, router: Router) -> float:
+    """Return the bytes over the line rate, both ways where it comes back; raises InputError."""
+    line = _line(router.machine, question, router)
+    return (2.0 if question.round_trip else 1.0) * question.size_bytes / line.nominal_Bps
+
+
+def _on_the_line(question: MessageQuestion, line: Link) -> tuple[float, str]:
+    """Return the bytes that cross the line, and what they are in words."""
+    if line.kind != "ethernet":
+        if question.mtu_bytes:
+            raise InputError(f"mtu is of Ethernet; the machines are joined by {line.kind}")
+        share = line.bandwidth_Bps / line.nominal_Bps
+        return question.size_bytes / share, f"{format_size(question.size_bytes, 4)} and what {line.kind} adds"
+    mtu_bytes = question.mtu_bytes or min(
+        _MTUS,
+        key=lambda mtu: abs(frames_of(_LARGE_BYTES, "tcp", mtu).share - line.bandwidth_Bps / line.nominal_Bps),
+    )
+    frames = frames_of(question.size_bytes, question.protocol, mtu_bytes)
+    said = (
+        f"{frames.count} frame{'s' if frames.count > 1 else ''} of up to {mtu_bytes:.0f} B with headers of "
+        f"{question.protocol.upper()}, {frames.wire_bytes:.0f} B on the line, {frames.share:.1%} of them payload"
+    )
+    return frames.wire_bytes, said
+
+
+def _cpu(machine: Machine, host: int, name: str) -> int:
+    """Return the first CPU of *host*; raises InputError."""
+    if not 0 <= host < machine.n_hosts:
+        hint = "; --nodes 2 --fabric ethernet-10g makes two" if machine.n_hosts == 1 else ""
+        raise InputError(f"{name}={host}: {machine.name} has {machine.n_hosts} machines, from 0{hint}")
+    found = next((node for node in machine.nodes_of(host) if node.kind == "cpu"), None)
+    if found is None:
+        raise InputError(f"{name}={host}: the machine has no CPU")
+    return found.index
+
+
+def _line(machine: Machine, question: MessageQuestion, router: Router) -> Link:
+    """Return the slowest network link between the two; raises InputError where there is none."""
+    route = router.route(_cpu(machine, question.src, "src"), _cpu(machine, question.dst, "dst"))
+    lines = [machine.links[index] for index, _ in route.links if machine.links[index].kind in NETWORK_LINKS]
+    if not lines:
+        raise InputError(f"src={question.src} and dst={question.dst} are one machine; a message goes to another one")
+    return min(lines, key=lambda link: link.nominal_Bps)
+
+
+def _elsewhere_Bps(machine: Machine, links: tuple[tuple[int, float], ...]) -> float:  # noqa: N802  units keep their case
+    """Return what the links inside both machines give."""
+    rates = [machine.links[i].bandwidth_Bps / share for i, share in links if machine.links[i].kind not in NETWORK_LINKS]
+    return min(rates, default=float("inf"))

@@ -1,0 +1,67 @@
+"""What few threads, or small blocks, get of a GPU's memory.
+
+A thread that waits for what it reads has so many bytes under way; by Little's law all of them together draw these bytes
+in one latency.  As the rate nears what memory gives, requests queue, so it bends.  Blocks are begun at a rate of their
+own, which small ones do not feed the multiprocessors with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.constants import constants
+from simulator.devices.gpu.gpu import Gpu
+from simulator.errors import InputError
+from simulator.questions.access import AccessQuestion
+from simulator.topology.parts import GpuPart
+from simulator.units import format_bandwidth
+
+__all__ = ["OccupancyCosts", "with_few_threads"]
+
+
+@constants("occupancy")
+@dataclass(frozen=True, slots=True)
+class OccupancyCosts:
+    """Constants of threads under way, the same for all GPUs."""
+
+    sharpness: float
+    blocks_per_clock: float
+
+
+def with_few_threads(
+    question: AccessQuestion, part: GpuPart, gpu: Gpu, time_s: float
+) -> tuple[float, str | None, tuple[str, ...]]:
+    """Return what a pass of *time_s* takes with the threads that *question* names, what bounds it then, and why.
+
+    Raises InputError where the part has no latency of its memory.
+    """
+    costs = gpu.constants(OccupancyCosts)
+    bound: str | None = None
+    why: list[str] = []
+    resident = question.resident
+    if question.persistent and question.block_threads and not resident:
+        resident = gpu.sm_count * question.block_threads  # a block stays on each multiprocessor
+    if resident:
+        latency_s = part.memory_latency if question.reads else part.l2_latency
+        if latency_s is None:
+            raise InputError(f"the part has no {'memory' if question.reads else 'l2'}_latency")
+        each = (question.reads + question.writes) * question.element_bytes
+        drawn_Bps = resident * each / latency_s
+        full_Bps = question.size_bytes / time_s
+        rate_Bps = (full_Bps**-costs.sharpness + drawn_Bps**-costs.sharpness) ** (-1.0 / costs.sharpness)
+        time_s = question.size_bytes / rate_Bps
+        why.append(
+            f"{resident} threads with {each} B each under way draw {format_bandwidth(drawn_Bps, 3)}; all that the GPU "
+            f"holds would have {format_bandwidth(full_Bps, 3)}"
+        )
+        if drawn_Bps < full_Bps:
+            bound = "latency: too few threads are under way"
+    elif question.block_threads:
+        threads = question.size_bytes / ((question.reads + question.writes) * question.element_bytes)
+        blocks = max(1.0, threads / question.block_threads)
+        begun_s = blocks / (costs.blocks_per_clock * gpu.light_clock_Hz)
+        if begun_s > time_s:
+            bound = "beginning of blocks"
+            why.append(f"{blocks:.0f} blocks of {question.block_threads} threads are begun one after the other")
+        time_s = max(time_s, begun_s)
+    return time_s, bound, tuple(why)

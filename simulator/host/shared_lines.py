@@ -1,0 +1,53 @@
+"""Cores that write into one line: each write waits until the line has come from the core that wrote it last.
+
+Where the parts that cores write lie on lines of their own, each has its line in its first cache and waits for nobody.
+"""
+
+from __future__ import annotations
+
+from simulator.errors import InputError
+from simulator.host.answer import Answer
+from simulator.host.latency import LINE_BYTES
+from simulator.questions.access import AccessQuestion
+from simulator.topology.parts import CpuPart
+from simulator.units import format_duration
+
+__all__ = ["shared_answer"]
+
+
+def shared_answer(question: AccessQuestion, part: CpuPart) -> Answer:
+    """Return the time of an access by the next of ``cores`` to what they share, or only seem to; raises InputError."""
+    if question.cores < 1:
+        raise InputError(f"cores is at least 1; got {question.cores}")
+    is_remote = question.node == "remote"
+    if question.node not in ("local", "remote"):
+        raise InputError(f"node={question.node}: cores of a line's other writers are local or remote")
+    here = part.core_count or question.cores
+    if question.cores > here * (2 if is_remote else 1):
+        raise InputError(f"cores={question.cores}: the socket has {here}; node=remote: some are on another")
+    first = next(iter(part.caches.values()), None)
+    if first is None:
+        raise InputError("the part has no caches")
+    alone_s = first.latency
+    own_bytes = question.size_bytes / question.cores
+    if question.cores == 1 or own_bytes >= LINE_BYTES:
+        said = "one core has the line to itself" if question.cores == 1 else "each core has lines of its own"
+        return Answer(
+            alone_s, "a write", "latency of L1", (f"{said}: it stays in its first cache",), {"alone_s": alone_s}
+        )
+    if part.line_moves is None:
+        raise InputError("the part has no line_moves: what a line that another core has takes to come")
+    moves = part.line_moves
+    moved_s = moves.remote if is_remote else moves.modified if question.state == "modified" else moves.shared
+    if moved_s is None:
+        raise InputError("the part has no line_moves.remote")
+    did = "written" if question.state == "modified" else "read"
+    where = "of the other socket" if is_remote else "of the socket"
+    why = (
+        f"{question.cores} cores {where} use {own_bytes:.3g} B each of the same line of {LINE_BYTES} B: false sharing",
+        f"the core that has {did} it last has the line, and it takes {format_duration(moved_s, 3)} to come, every time",
+        f"one core alone takes {format_duration(alone_s, 3)}: together they are {moved_s / alone_s:.3g} times slower",
+        f"with {LINE_BYTES} B for each core they would not wait",
+    )
+    figures = {"alone_s": alone_s, "moved_s": moved_s, "against_one_core": moved_s / alone_s}
+    return Answer(moved_s, "a write", "moves of a cache line", why, figures)

@@ -1,0 +1,40 @@
+"""How much a CPU's vector units could take in, against what reaches them, and the reuse that makes up for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.devices.cpu.cpu import Cpu
+from simulator.units import format_bandwidth
+
+__all__ = ["Starvation", "starvation"]
+
+
+@dataclass(frozen=True, slots=True)
+class Starvation:
+    """What cores want: one vector register a cycle each; and what they get."""
+
+    cores: int
+    wanted_Bps: float
+    given_Bps: float
+
+    @property
+    def reuse(self) -> float:
+        """Return how often each byte has to be used, while it is near, for the cores never to wait."""
+        return max(1.0, self.wanted_Bps / self.given_Bps)
+
+    def sentence(self, cpu: Cpu) -> str:
+        """Return it in words."""
+        head = (
+            f"{self.cores} cores that load a register of {cpu.vector_bits} bits a cycle want "
+            f"{format_bandwidth(self.wanted_Bps, 3)} and get {format_bandwidth(self.given_Bps, 3)}"
+        )
+        if self.reuse <= 1.0:
+            return f"{head}: they are fed"
+        return f"{head}: each byte has to be used {self.reuse:.3g} times while it is in a cache or a register"
+
+
+def starvation(cpu: Cpu, given_Bps: float) -> Starvation:
+    """Return what the threads of *cpu* want at its base clock for vectors, beside *given_Bps*."""
+    cores = min(cpu.threads, cpu.core_count)
+    return Starvation(cores, cores * cpu.clock_Hz * cpu.vector_bits / 8.0, given_Bps)

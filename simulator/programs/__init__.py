@@ -1,0 +1,1 @@
+"""What a Python program issues, statement by statement, and the plan that it makes."""

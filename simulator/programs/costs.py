@@ -1,0 +1,176 @@
+"""What each operator of a program costs: on the host to issue, and on its device to run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from simulator.devices.cost import KernelCost
+from simulator.devices.cpu.cpu import Cpu
+from simulator.devices.cpu.predict import cpu_call_time
+from simulator.devices.dispatch import dispatch_time, graph_launch_time
+from simulator.devices.front_ends import FrontEndCosts
+from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.memory import achieved_bandwidth
+from simulator.devices.predict import kernel_cost
+from simulator.places import Place
+from simulator.programs.statements import Run, Software, Times
+from simulator.questions.operator import OperatorQuestion
+from simulator.questions.options import StepOptions
+from simulator.step.issue import Issue, issues_of
+from simulator.step.operator import operator_kernels
+from simulator.workload.network import Network
+from simulator.workload.precision import ELEMENT_BYTES
+
+__all__ = ["Bound", "Costs", "Priced"]
+
+Bound = Literal["arithmetic", "memory", "latency", "given"]
+_BOUNDS: dict[str, Bound] = {"compute": "arithmetic", "memory": "memory", "latency": "latency"}
+# A kernel that reaches half of the peak rate fills all multiprocessors; one that does less fills so many fewer.
+_FILLS = 2.0
+Networks = Callable[[str, int, StepOptions], Network]
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """One call of the front end: seconds of the host, then of the device, and what its result holds.
+
+    ``holds_bytes`` are those of its result, where the front end allocates it for as long as it is queued: MXNet does,
+    and PyTorch hands out memory in the order of the stream, so that what is queued holds none besides.  ``back_s``
+    passes from its end until a host that waits for it goes on.  ``shares`` of the multiprocessors and of the memory are
+    what it uses while it runs alone.
+    """
+
+    label: str
+    issue_s: float
+    compute_s: float
+    back_s: float
+    holds_bytes: float = 0.0
+    bound: Bound = "given"
+    shares: tuple[float, float] = (1.0, 0.0)
+
+
+class Costs:
+    """Prices what a program runs, each thing once.
+
+    Parameters
+    ----------
+    networks : callable
+        Returns the network of a name, for a batch and options; raises InputError.
+    compiled, captured : bool
+        All networks of the program are.
+    """
+
+    def __init__(self, software: Software, networks: Networks, *, compiled: bool, captured: bool) -> None:
+        self.software = software
+        self.networks = networks
+        self.compiled = compiled
+        self.captured = captured
+        self._kept: dict[tuple[object, ...], tuple[tuple[Priced, ...], float]] = {}
+
+    def of(self, run: Run, place: Place) -> tuple[tuple[Priced, ...], float]:
+        """Return the calls of *run* at *place*, and the bytes of its result; raises InputError."""
+        key = run.what, place.name, run.batch, run.options, run.holds_bytes
+        if key not in self._kept:
+            self._kept[key] = self._price(run, place)
+        return self._kept[key]
+
+    def waiting_s(self, place: Place) -> float:
+        """Return what passes from the end of something at *place* until the host that waits for it goes on."""
+        return place.device.constants(FrontEndCosts).wait_s
+
+    def call_s(self, place: Place) -> float:
+        """Return what issuing a copy, or another small operator, takes the host."""
+        front = place.device.constants(FrontEndCosts)
+        if self.software.front_end == "mxnet":
+            return front.mxnet.operator_s
+        return cpu_call_time(place.device) if isinstance(place.device, Cpu) else front.launch_s
+
+    def _price(self, run: Run, place: Place) -> tuple[tuple[Priced, ...], float]:
+        if isinstance(run.what, Times):
+            known = run.what
+            held = run.holds_bytes or 0.0
+            return (Priced("operator", known.issue_s, known.compute_s, known.back_s, held),), held
+        if isinstance(run.what, OperatorQuestion):
+            return self._operator(run, run.what, place)
+        return self._network(run, run.what, place)
+
+    def _operator(self, run: Run, what: OperatorQuestion, place: Place) -> tuple[tuple[Priced, ...], float]:
+        device, front = place.device, place.device.constants(FrontEndCosts)
+        costs = [kernel_cost(device, kernel, 1.0 if what.is_cold else 0.0) for kernel in operator_kernels(what)]
+        if self.software.front_end == "mxnet":
+            issue_s = front.mxnet.operator_s if what.phase == "fwd" else front.mxnet.backward_s
+        elif isinstance(device, Cpu) and not what.calls:
+            issue_s = cpu_call_time(device)
+        else:
+            issue_s = dispatch_time(device, what.operator, what.phase)
+        held = run.holds_bytes
+        size = float(what.operator.output_elements * ELEMENT_BYTES[what.precision])
+        compute_s, bound, shares = _together(device, costs, None)
+        name = type(what.operator).__name__.lower()
+        label = getattr(what.operator, "function", name)
+        if held is None:
+            held = size if self.software.front_end == "mxnet" else 0.0
+        return (Priced(label, issue_s, compute_s, front.wait_s, held, bound, shares),), size
+
+    def _network(self, run: Run, what: str, place: Place) -> tuple[tuple[Priced, ...], float]:
+        options = replace(
+            run.options,
+            compiled=run.options.compiled or self.compiled,
+            cuda_graph=run.options.cuda_graph or (self.captured and isinstance(place.device, Gpu)),
+        )
+        network = self.networks(what, run.batch, options)
+        element_bytes = ELEMENT_BYTES["fp32"]
+        result_bytes = float(network.elements[network.layers[-1].output] * element_bytes)
+        outputs = {layer.name: network.elements[layer.output] * element_bytes for layer in network.layers}
+        is_mxnet = self.software.front_end == "mxnet"
+        found = issues_of(place.device, network, replace(options, compiled=False) if is_mxnet else options)
+        priced = []
+        for issue in found:
+            compute_s, bound, shares = _together(place.device, issue.work.costs, issue.device_s)
+            host_s = self._mxnet_s(issue, network, options, place) if is_mxnet else issue.host_s
+            held = float(outputs.get(issue.layer, 0)) if is_mxnet and issue.part != "update" else 0.0
+            back_s = self.waiting_s(place)
+            priced.append(Priced(issue.name, host_s, compute_s, back_s, held, bound, shares))
+        if options.cuda_graph:
+            return (_captured(what, priced, graph_launch_time(place.device)),), result_bytes
+        return tuple(priced), result_bytes
+
+    def _mxnet_s(self, issue: Issue, network: Network, options: StepOptions, place: Place) -> float:
+        costs = place.device.constants(FrontEndCosts).mxnet
+        if issue.part == "update":
+            return costs.operator_s * sum(p.trained for p in network.parameters)
+        if issue.part == "backward":
+            return costs.backward_s
+        return costs.compiled_s if options.compiled else costs.layer_s
+
+
+def _together(
+    device: Any, costs: Sequence[KernelCost], known_s: float | None
+) -> tuple[float, Bound, tuple[float, float]]:
+    """Return the seconds of kernels one after the other, what bounds most of them, and what they use alone."""
+    seconds = sum(cost.time_s for cost in costs) if known_s is None else known_s
+    by_bound: dict[Bound, float] = {}
+    for cost in costs:
+        bound = _BOUNDS[cost.bound]
+        by_bound[bound] = by_bound.get(bound, 0.0) + cost.time_s
+    bound = max(by_bound, key=lambda name: by_bound[name]) if by_bound else "given"
+    if not isinstance(device, Gpu) or not seconds:
+        return seconds, bound, (1.0, 0.0)
+    moving_s = sum(cost.bytes for cost in costs) / achieved_bandwidth(device)
+    filled_s = (_FILLS * cost.flop / device.peak_flops_per_s["fp32"] for cost in costs if cost.bound == "compute")
+    computing_s = min(by_bound.get("arithmetic", 0.0), sum(filled_s))
+    return seconds, bound, (min(1.0, computing_s / seconds), min(1.0, moving_s / seconds))
+
+
+def _captured(what: str, priced: Sequence[Priced], launch_s: float) -> Priced:
+    """Return all calls as the one that launches them as a graph."""
+    total_s = sum(each.compute_s for each in priced)
+    by_bound: dict[Bound, float] = {}
+    for each in priced:
+        by_bound[each.bound] = by_bound.get(each.bound, 0.0) + each.compute_s
+    bound = max(by_bound, key=lambda name: by_bound[name])
+    share = [sum(each.shares[i] * each.compute_s for each in priced) / total_s if total_s else 0.0 for i in (0, 1)]
+    held = sum(each.holds_bytes for each in priced)
+    return Priced(f"graph of {what}", launch_s, total_s, priced[-1].back_s, held, bound, (share[0], share[1]))

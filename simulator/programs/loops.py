@@ -1,0 +1,280 @@
+"""Loops: written out until they repeat evenly, then passed at once as far as they do: ``write_loop``.
+
+While nothing changes who waits for whom, each stream goes on by a period of its own with each repetition: the host by
+what it issues, a device by what it computes.  So, once the last repetitions have been even, the next ones are known
+until a wait that has not mattered begins to matter, or one that has ceases to: a queue that fills, a host that falls
+behind.  So many pass as one activity on each stream, then some are written out again.  What is written is executed by
+the engine each time, so nothing here knows what an operator takes; it is exact but for rounding.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import floor
+from typing import TYPE_CHECKING
+
+from simulator.engine.executor import execute
+from simulator.engine.timeline import Span
+from simulator.plan.plan import Activity
+from simulator.programs.about import Did, Passed, Use
+from simulator.programs.costs import Bound
+from simulator.programs.queues import StreamQueue
+from simulator.programs.state import Again
+from simulator.programs.statements import Repeat
+
+if TYPE_CHECKING:
+    from simulator.programs.writer import Writer
+
+__all__ = ["busy_of", "write_loop"]
+
+_WRITTEN = 12  # repetitions of a loop that is no longer are all written out
+_EVEN = 3  # so many in a row must be alike
+_SAME = 1e-9  # relative: times that differ by rounding alone
+_LEAST = 8  # it is not worth it to pass fewer at once
+_LATER = "later/"
+
+
+@dataclass(frozen=True, slots=True)
+class _Repetition:
+    """What one repetition wrote: activities from ``first`` to before ``last``, and where all else stood after it."""
+
+    first: int
+    last: int
+    queued: Mapping[str, int]
+    held: int
+    marks: Mapping[str, int]
+    operators: int
+    copies: int
+
+
+def write_loop(writer: Writer, loop: Repeat) -> None:
+    """Write *loop*; raises InputError where it does not repeat evenly and is too long to be written out."""
+    done, written, attempt = 0, [_standing(writer)], _EVEN
+    may_pass = loop.count > _WRITTEN and not writer.locks
+    while done < loop.count:
+        writer.block(loop.body)
+        done += 1
+        written.append(_standing(writer))
+        left = loop.count - done
+        if not may_pass or left < _LEAST or len(written) <= attempt:
+            continue
+        passed = _pass(writer, written, left - 2)
+        done += passed
+        # What is uneven now is looked at again after half as many repetitions more.
+        attempt = _EVEN if passed else len(written) + len(written) // 2
+        if passed:
+            written = [_standing(writer)]
+
+
+def _standing(writer: Writer) -> _Repetition:
+    state, number = writer.state, len(writer.builder.tasks)
+    return _Repetition(
+        number,
+        number,
+        {name: stream.queue.count for name, stream in state.streams.items()},
+        len(state.held),
+        {name: noted.count for name, noted in state.marks.items()},
+        state.operators,
+        state.copies,
+    )
+
+
+def _pass(writer: Writer, written: Sequence[_Repetition], most: int) -> int:
+    """Let as many of the next *most* repetitions pass at once as go on like the last; return how many."""
+    bounds = [(a.last, b.last) for a, b in itertools.pairwise(written)][-_EVEN:]
+    tasks = writer.builder.tasks
+    groups = [_by_stream(tasks[first:last]) for first, last in bounds]
+    if len({tuple((name, len(found)) for name, found in group.items()) for group in groups}) > 1:
+        return 0
+    timeline = execute(writer.places.machine, writer.builder.build())
+    spans = timeline.spans
+    period_s = _periods(groups, spans)
+    if period_s is None:
+        return 0
+    before, after = written[-2], written[-1]
+    times = min(most, _until_waits_change(tasks[bounds[-1][0] : bounds[-1][1]], tasks, spans, period_s, bounds[-1][0]))
+    for name, stream in writer.state.streams.items():
+        operators = after.queued.get(name, 0) - before.queued.get(name, 0)
+        if operators and stream.queue.depth and times >= _LEAST:
+            at = groups[-1].get("", [])
+            issues = _issues(groups[-1], name, tasks) or at
+            times = min(times, _until_full(stream.queue, issues, operators, times, spans, period_s, name, tasks))
+    if times < _LEAST:
+        return 0
+    _skip(writer, before, after, times, groups[-1], spans, period_s)
+    return times
+
+
+def _by_stream(tasks: Sequence[Activity]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for task in tasks:
+        if not task.stream.startswith(_LATER):
+            found.setdefault(task.stream, []).append(task.id)
+    return found
+
+
+def _periods(groups: Sequence[Mapping[str, list[int]]], spans: Sequence[Span]) -> dict[str, float] | None:
+    """Return how far each stream goes on with a repetition; None where its activities do not go on alike."""
+    found: dict[str, float] = {}
+    for name in groups[0]:
+        steps = [
+            spans[b].end_s - spans[a].end_s
+            for earlier, later in itertools.pairwise(groups)
+            for a, b in zip(earlier[name], later[name], strict=True)
+        ]
+        starts = [
+            spans[b].start_s - spans[a].start_s
+            for earlier, later in itertools.pairwise(groups)
+            for a, b in zip(earlier[name], later[name], strict=True)
+        ]
+        end_s = spans[groups[-1][name][-1]].end_s
+        if max(*steps, *starts) - min(*steps, *starts) > _SAME * end_s:
+            return None
+        found[name] = steps[-1]
+    return found
+
+
+def _until_waits_change(
+    own: Sequence[Activity], tasks: Sequence[Activity], spans: Sequence[Span], period_s: Mapping[str, float], first: int
+) -> int:
+    """Return for how many repetitions all that *own* activities wait for comes no later than they begin."""
+    most = 10**18
+    for task in own:
+        if task.stream.startswith(_LATER):
+            continue
+        mine_s = period_s[task.stream]
+        for number in task.after:
+            other = tasks[number]
+            if other.stream.startswith(_LATER):
+                continue  # an entry of a queue, which is looked at by itself
+            theirs_s = period_s.get(other.stream, 0.0) if number >= first else 0.0
+            if number < first and other.stream in period_s and other.stream != task.stream:
+                theirs_s = period_s[other.stream]  # of the repetition before
+            gains_s = theirs_s - mine_s
+            if gains_s > _SAME * max(mine_s, theirs_s):
+                slack_s = max(0.0, spans[task.id].start_s - spans[number].end_s)
+                most = min(most, floor(slack_s / gains_s) - 1)
+    return most
+
+
+def _issues(group: Mapping[str, list[int]], stream: str, tasks: Sequence[Activity]) -> list[int]:
+    """Return the activities that issue what *stream* runs, in order."""
+    return [tasks[number].after[0] for number in group.get(stream, ()) if tasks[number].after]
+
+
+def _until_full(
+    queue: StreamQueue,
+    issues: Sequence[int],
+    operators: int,
+    most: int,
+    spans: Sequence[Span],
+    period_s: Mapping[str, float],
+    name: str,
+    tasks: Sequence[Activity],
+) -> int:
+    """Return for how many repetitions each operator finds an entry free when the host comes to issue it."""
+    device_s = period_s[name]
+    base = [queue.entry(n) for n in range(queue.count - operators, queue.count)]
+
+    def done_s(number: int) -> float:
+        if number < queue.count:
+            entry = queue.entry(number)
+            return spans[entry.number].end_s + entry.late_s
+        again, place = divmod(number - queue.count, operators)
+        return spans[base[place].number].end_s + base[place].late_s + (again + 1) * device_s
+
+    for place, issue in enumerate(issues[:operators]):
+        host_s = period_s[tasks[issue].stream]
+        number = queue.count - operators + place - queue.depth  # whose entry it took
+        begins_s = spans[issue].start_s
+
+        def lacks(k: int, number: int = number, begins_s: float = begins_s, host_s: float = host_s) -> bool:
+            needed = number + k * operators
+            return needed >= 0 and done_s(needed) > (begins_s + k * host_s) * (1 + _SAME)
+
+        for low, high in queue.pieces(max(0, number + operators), max(0, number + most * operators + 1)):
+            begin = -(-(low - number) // operators)
+            end = (high - number) // operators
+            if begin > end:
+                continue
+            if lacks(begin):
+                most = min(most, begin - 1)
+            elif lacks(end):
+                while end - begin > 1:  # times grow evenly in between, and so does what is lacking
+                    middle = (begin + end) // 2
+                    begin, end = (begin, middle) if lacks(middle) else (middle, end)
+                most = min(most, end - 1)
+            if most < end:
+                break
+    return most
+
+
+def _skip(
+    writer: Writer,
+    before: _Repetition,
+    after: _Repetition,
+    times: int,
+    group: Mapping[str, list[int]],
+    spans: Sequence[Span],
+    period_s: Mapping[str, float],
+) -> None:
+    """Write *times* repetitions as one activity on each stream, and set all else to where it stands after them."""
+    state, builder = writer.state, writer.builder
+    moved: dict[int, int] = {}
+
+    def later(number: int) -> int:
+        """Return what ends when *number*, or what was like it, does in the last of them."""
+        if not before.last <= number < after.last or builder.tasks[number].stream not in period_s:
+            return number
+        if number not in moved:
+            moved[number] = writer.later(number, times * period_s[builder.tasks[number].stream])
+        return moved[number]
+
+    for stream, numbers in group.items():
+        busy: dict[tuple[Use, Bound], float] = {}
+        loads: dict[int | str, float] = {}
+        for number in numbers:
+            about, span = builder.tasks[number].about, spans[number]
+            for key, seconds in busy_of(about, span):
+                busy[key] = busy.get(key, 0.0) + seconds
+            for part in builder.tasks[number].parts:
+                for resource, share in getattr(part, "loads", ()):
+                    loads[resource] = loads.get(resource, 0.0) + share * (span.end_s - span.start_s)
+        taken = tuple((r, min(1.0, used_s / period_s[stream])) for r, used_s in loads.items() if period_s[stream])
+        builder.work(
+            f"{times:,} repetitions more",
+            builder.tasks[numbers[-1]].place,
+            times * period_s[stream],
+            stream=stream,
+            loads=taken,
+            about=Passed(times, tuple((*key, times * seconds) for key, seconds in busy.items())),
+        )
+    for tensor in state.tensors.values():
+        tensor.ready = tuple(map(later, tensor.ready))
+    for event, recorded in state.events.items():
+        state.events[event] = tuple(map(later, recorded))
+    for name, one in state.streams.items():
+        one.last, one.after = tuple(map(later, one.last)), tuple(map(later, one.after))
+        operators = after.queued.get(name, 0) - before.queued.get(name, 0)
+        one.queue.skip(operators, times, period_s.get(name, 0.0))
+    for held in state.held[before.held : after.held]:
+        issue_s, done_s = (period_s.get(builder.tasks[n].stream, 0.0) for n in (held.issued, held.done))
+        state.held.append(replace(held, again=(*held.again, Again(times, issue_s, done_s))))
+    for name, noted in state.marks.items():
+        noted.count += times * (noted.count - before.marks.get(name, 0))
+    state.operators += times * (after.operators - before.operators)
+    state.copies += times * (after.copies - before.copies)
+
+
+def busy_of(about: object, span: Span) -> list[tuple[tuple[Use, Bound], float]]:
+    """Return for how long an activity is at work, by what it does and what bounds it."""
+    if isinstance(about, Passed):
+        return [((use, bound), seconds) for use, bound, seconds in about.busy_s]
+    if not isinstance(about, Did) or about.use in ("hidden", "mark"):
+        return []
+    seconds = span.end_s - span.start_s
+    if about.issue_s:
+        return [(("issue", "given"), about.issue_s), (("kernel", about.bound), seconds - about.issue_s)]
+    return [((about.use, about.bound), seconds)]

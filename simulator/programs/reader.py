@@ -1,0 +1,252 @@
+"""From a YAML file to a program: ``load_program``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path as FilePath
+from typing import Any, get_args
+
+import yaml
+
+from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.programs import statements as s
+from simulator.programs.schema import MAX_COUNT, VERBS, ProgramFile, StatementSpec, TimesSpec
+from simulator.questions.operator import OperatorQuestion
+from simulator.questions.options import POLICIES, StepOptions
+from simulator.questions.where import Where
+from simulator.questions.words import parse_question
+from simulator.topology.validation import validate
+from simulator.topology.yaml_source import YamlSource, read_yaml
+from simulator.workload.precision import ELEMENT_BYTES, Precision
+
+__all__ = ["is_program", "load_program"]
+
+_NEEDS = "a program needs schema_version and program"
+_INSTEAD = "write the statements again, or a list of them with repeat: 12"
+_NAMES = ("tensor", "copy_", "move", "read", "wait", "record", "hold", "mark", "gives", "to", "until", "stream")
+
+
+def is_program(path: str) -> bool:
+    """Whether the file at *path* is YAML that begins a program; False where it cannot be read."""
+    if not path.endswith((".yaml", ".yml")):
+        return False
+    try:
+        with open(path, encoding="utf-8") as stream:
+            return any(line.startswith("program:") for line in stream)
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def load_program(path: str) -> s.Program:
+    """Return the program in the file at *path*.
+
+    Raises InputError with every fault of the file, each with its place.
+    """
+    source = read_yaml(FilePath(path), path, needs=_NEEDS, instead=_INSTEAD)
+    faults: list[Fault] = []
+    spec: ProgramFile | None = None
+    try:
+        spec = validate(source, ProgramFile)
+    except InputError as error:
+        faults += error.faults
+    found = source.data.get("program") if isinstance(source.data, dict) else None
+    reader = _Reader(source, faults, spec.precision if spec else "fp32")
+    body = reader.block(found, ("program",)) if isinstance(found, list) else ()
+    if faults or spec is None:
+        unique = {(f.line, f.column, f.message): f for f in faults}
+        raise InputError([unique[place] for place in sorted(unique)])
+    software = s.Software(spec.software.front_end, spec.software.cpu_queue, spec.software.depth)
+    return s.Program(spec.name, software, body, source, spec.precision, spec.about)
+
+
+class _Reader:
+    """Reads each statement by itself, collecting the faults."""
+
+    def __init__(self, source: YamlSource, faults: list[Fault], precision: Precision) -> None:
+        self.source = source
+        self.faults = faults
+        self.precision = precision
+
+    def block(self, found: Sequence[Any], path: s.Path) -> tuple[s.Statement, ...]:
+        """Return the statements of the list *found* that hold no fault."""
+        read: list[s.Statement] = []
+        for i, raw in enumerate(found):
+            here = (*path, i)
+            if not isinstance(raw, dict):
+                self._fault(here, f"a statement is a mapping, such as 'wait: all'; got {one_line(repr(raw), 60)}")
+                continue
+            try:
+                spec = validate(YamlSource(self.source.file, raw, _node(self.source.root, here)), StatementSpec)
+            except InputError as error:
+                self.faults += error.faults
+                self._inner(raw, here)
+                continue
+            statement = self._statement(here, raw, spec)
+            if statement is not None:
+                read.append(statement)
+        return tuple(read)
+
+    def _inner(self, raw: dict[str, Any], here: s.Path) -> None:
+        """Read what stands within a statement that holds a fault, for the faults of its own."""
+        if isinstance(raw.get("do"), list):
+            self.block(raw["do"], (*here, "do"))
+
+    def _statement(self, here: s.Path, raw: dict[str, Any], spec: StatementSpec) -> s.Statement | None:
+        verbs = [key for key in raw if key in VERBS]
+        if len(verbs) != 1:
+            self._fault(here, f"a statement needs one of {', '.join(VERBS)}; got {' and '.join(verbs) or 'none'}")
+            self._inner(raw, here)
+            return None
+        verb = verbs[0]
+        required, optional = VERBS[verb]
+        before = len(self.faults)
+        for key in raw:
+            if key != verb and key not in required and key not in optional:
+                takes = ", ".join((*required, *optional)) or "nothing else"
+                self._fault((*here, key), f"{key} does not apply to {verb}, which takes {takes}", key=True)
+        for key in required:
+            if key not in raw:
+                self._fault(here, f"{verb} needs the key '{key}'")
+        for key in _NAMES:
+            value = getattr(spec, key)
+            if value is not None and not value.strip():
+                self._fault((*here, key.rstrip("_")), f"{key.rstrip('_')} must be a name")
+        made = getattr(self, f"_{verb}")(here, spec)
+        return made if len(self.faults) == before else None
+
+    # -- one verb each -------------------------------------------------------------
+
+    def _run(self, here: s.Path, spec: StatementSpec) -> s.Run | None:
+        known = spec.run
+        common: dict[str, Any] = {
+            "device": spec.device,
+            "stream": spec.stream or "compute",
+            "reads": spec.reads or (),
+            "gives": spec.gives,
+            "holds_bytes": spec.holds,
+        }
+        of_networks = ("batch", "mode", "optimizer", "compiled", "captured")
+        if not isinstance(known, str):
+            try:
+                times = validate(
+                    YamlSource(self.source.file, known, _node(self.source.root, (*here, "run"))), TimesSpec
+                )
+            except InputError as error:
+                self.faults += error.faults
+                return None
+            self._refuse(here, spec, (*of_networks, "precision"), "is for operators and networks; here are times")
+            return s.Run(here, s.Times(times.issue, times.compute, times.back), **common)
+        if known.startswith("op:"):
+            self._refuse(here, spec, of_networks, "is for networks; write an operator's sizes and phase in its words")
+            try:
+                question = parse_question(known, Where(""))
+            except InputError as error:
+                self._fault((*here, "run"), str(error).removeprefix("--workload "))
+                return None
+            assert isinstance(question, OperatorQuestion)
+            if "precision" not in known and spec.precision is None:
+                precision = self.precision
+            else:
+                precision = self._precision(here, spec.precision) if spec.precision else question.precision
+            return s.Run(here, replace(question, precision=precision), **common)
+        policy = spec.precision or self.precision
+        if policy not in POLICIES:
+            self._fault((*here, "precision"), f"there is no '{one_line(policy, 40)}'; {nearest(policy, POLICIES)}")
+            return None
+        options = StepOptions(
+            mode=spec.mode or "inference",
+            precision=policy,
+            optimizer=spec.optimizer or "sgd",
+            compiled=bool(spec.compiled),
+            cuda_graph=bool(spec.captured),
+        )
+        return s.Run(here, self._file(known), batch=spec.batch or 1, options=options, **common)
+
+    def _file(self, text: str) -> str:
+        """Return the network *text*; a file stands beside the program's own unless it is absolute."""
+        if not text.endswith((".yaml", ".yml")):
+            return text
+        return str(FilePath(self.source.file).parent / text)
+
+    def _precision(self, here: s.Path, text: str) -> Precision:
+        known = get_args(Precision)
+        if text not in known:
+            self._fault((*here, "precision"), f"there is no '{one_line(text, 40)}'; {nearest(text, known)}")
+            return self.precision
+        return text  # type: ignore[return-value]
+
+    def _tensor(self, here: s.Path, spec: StatementSpec) -> s.Make | None:
+        if (spec.shape is None) == (spec.size is None):
+            self._fault(here, "tensor needs either shape ([1000, 1000]) or size (4 MB)")
+            return None
+        elements = 1
+        for side in spec.shape or ():
+            elements *= side
+        size_bytes = spec.size if spec.size is not None else float(elements * ELEMENT_BYTES[self.precision])
+        return s.Make(here, spec.tensor or "", size_bytes, spec.device)
+
+    def _copy(self, here: s.Path, spec: StatementSpec) -> s.CopyTo:
+        return self._copied(here, spec, spec.copy_ or "", only_if_elsewhere=False)
+
+    def _move(self, here: s.Path, spec: StatementSpec) -> s.CopyTo:
+        return self._copied(here, spec, spec.move or "", only_if_elsewhere=True)
+
+    def _copied(self, here: s.Path, spec: StatementSpec, name: str, *, only_if_elsewhere: bool) -> s.CopyTo:
+        return s.CopyTo(
+            here,
+            name,
+            spec.to or "",
+            spec.gives or name,
+            pinned=bool(spec.pinned),
+            waits=spec.blocking,
+            only_if_elsewhere=only_if_elsewhere,
+            fresh=bool(spec.fresh),
+            stream=spec.stream,
+        )
+
+    def _read(self, here: s.Path, spec: StatementSpec) -> s.Read:
+        return s.Read(here, spec.read or "", spec.form or "number")
+
+    def _wait(self, here: s.Path, spec: StatementSpec) -> s.Wait:
+        return s.Wait(here, spec.wait or "")
+
+    def _record(self, here: s.Path, spec: StatementSpec) -> s.Record:
+        return s.Record(here, spec.record or "", spec.stream or "")
+
+    def _hold(self, here: s.Path, spec: StatementSpec) -> s.Hold:
+        return s.Hold(here, spec.hold or "", spec.until or "")
+
+    def _python(self, here: s.Path, spec: StatementSpec) -> s.Python:
+        return s.Python(here, spec.python or 0.0)
+
+    def _mark(self, here: s.Path, spec: StatementSpec) -> s.Mark:
+        return s.Mark(here, spec.mark or "")
+
+    def _repeat(self, here: s.Path, spec: StatementSpec) -> s.Repeat:
+        if spec.do is not None and not spec.do:
+            self._fault((*here, "do"), "do must have 1 or more statements; got []")
+        return s.Repeat(here, min(spec.repeat or 1, MAX_COUNT), self.block(spec.do or (), (*here, "do")))
+
+    def _threads(self, here: s.Path, spec: StatementSpec) -> s.Threads:
+        bodies = tuple(self.block(body, (*here, "threads", i)) for i, body in enumerate(spec.threads or ()))
+        return s.Threads(here, bodies)
+
+    def _refuse(self, here: s.Path, spec: StatementSpec, keys: Sequence[str], why: str) -> None:
+        for key in keys:
+            if getattr(spec, key) is not None:
+                self._fault((*here, key), f"{key} {why}", key=True)
+
+    def _fault(self, path: s.Path, message: str, *, key: bool = False) -> None:
+        self.faults.append(self.source.fault(path, message, key=key))
+
+
+def _node(root: yaml.Node | None, path: s.Path) -> yaml.Node | None:
+    """Return the node at *path*."""
+    node = root
+    for step in path:
+        if isinstance(node, yaml.MappingNode):
+            node = next((value for key, value in node.value if key.value == step), None)
+        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int):
+            node = node.value[step]
+    return node

@@ -1,0 +1,361 @@
+"""From a program to its plan: ``write_program``.
+
+A host stream issues, computes in Python and waits; each stream of a device runs what has been issued to it, in order;
+a copy engine for each direction of a GPU copies.  An operator waits for its issue, for what it reads, and for its
+stream.  The host waits for an entry of the stream's queue (:mod:`simulator.programs.queues`), which is how a device
+that is behind holds it up.  Loops are in :mod:`simulator.programs.loops`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from simulator.devices.front_ends import FrontEndCosts
+from simulator.errors import InputError
+from simulator.host.copies import copy_plan, copy_within_s
+from simulator.network.routing import Router
+from simulator.places import Place, Places
+from simulator.plan.plan import PlanBuilder, Resource
+from simulator.programs import statements as s
+from simulator.programs.about import Did
+from simulator.programs.costs import Costs, Priced
+from simulator.programs.queues import StreamQueue
+from simulator.programs.state import Held, Noted, State, Stream, Tensor
+from simulator.questions.copy import CopyKind, CopyQuestion
+from simulator.questions.where import Where
+
+__all__ = ["HOST", "LOCK", "Writer"]
+
+HOST = "host"
+LOCK = "interpreter lock"
+MAX_ACTIVITIES = 400_000  # of what does not repeat evenly, and is simulated one by one
+
+
+class Writer:
+    """Writes statements one after the other into ``builder``; ``state`` is where it has come to."""
+
+    def __init__(
+        self, program: s.Program, places: Places, router: Router, costs: Costs, device: str | None, threads: int | None
+    ) -> None:
+        self.program = program
+        self.places = places
+        self.router = router
+        self.costs = costs
+        self.threads = threads
+        self.default = places.find(device).name
+        self.builder = PlanBuilder()
+        self.state = State()
+        self.host = HOST
+        self.locks: tuple[str, ...] = ()
+        self.shared = _shared(program.body)
+        self._found: dict[str, Place] = {}
+
+    # -- what there is -------------------------------------------------------------
+
+    def place(self, name: str | None) -> Place:
+        """Return the device *name*, or the program's own."""
+        key = name or self.default
+        if key not in self._found:
+            is_cpu = key == "cpu" or self.places.machine.find(key) is None or self._is_cpu(key)
+            self._found[key] = self.places.find(key, threads=self.threads if is_cpu else None)
+        return self._found[key]
+
+    def _is_cpu(self, name: str) -> bool:
+        node = self.places.machine.find(name)
+        return node is not None and node.kind == "cpu"
+
+    def stream(self, device: str, name: str) -> Stream:
+        """Return the stream *name* of *device*, which begins empty."""
+        key = f"{device}/{name}"
+        if key not in self.state.streams:
+            self.state.streams[key] = Stream(device, StreamQueue(self.program.software.depth))
+        return self.state.streams[key]
+
+    @cached_property
+    def front(self) -> FrontEndCosts:
+        """What front ends cost."""
+        return self.places.constants(FrontEndCosts)
+
+    @cached_property
+    def host_place(self) -> str:
+        """The CPU on which Python runs."""
+        return self.place(None).host
+
+    # -- statements ----------------------------------------------------------------
+
+    def block(self, body: Sequence[s.Statement]) -> None:
+        """Write *body* once."""
+        for statement in body:
+            self.statement(statement)
+
+    def statement(self, statement: s.Statement) -> None:
+        """Write one; raises InputError where it cannot be simulated."""
+        if len(self.builder.tasks) > MAX_ACTIVITIES:
+            most = f"{MAX_ACTIVITIES:,} activities that do not repeat evenly"
+            raise InputError(self.program.source.fault(statement.path, f"more than {most}; repeat it less often"))
+        match statement:
+            case s.Run():
+                self._run(statement)
+            case s.Make():
+                self.state.tensors[statement.name] = Tensor(self.place(statement.device).name, statement.size_bytes)
+            case s.CopyTo():
+                self._copy(statement)
+            case s.Read():
+                self._read(statement)
+            case s.Wait():
+                self._wait(statement.what)
+            case s.Record():
+                self.events_cost()
+                self.state.events[statement.event] = self._named(statement.stream).last
+            case s.Hold():
+                self.events_cost()
+                stream = self._named(statement.stream)
+                stream.after = (*stream.after, *self.state.events.get(statement.event, ()))
+            case s.Python():
+                self.on_host("python", statement.seconds, use="python")
+            case s.Mark():
+                number = self.on_host(statement.name, 0.0, use="mark")
+                noted = self.state.marks.setdefault(statement.name, Noted())
+                noted.numbers.append(number)
+                noted.count += 1
+            case s.Repeat():
+                from simulator.programs.loops import write_loop
+
+                write_loop(self, statement)
+            case s.Threads():
+                self._threads(statement)
+
+    def on_host(self, label: str, seconds: float, *, use: str, after: Sequence[int] = ()) -> int:
+        """Add what the host does, under the interpreter lock where threads share it; waiting needs no lock."""
+        locks = self.locks if use != "wait" and seconds > 0 else ()
+        about = Did(use)  # type: ignore[arg-type]
+        return self.builder.work(
+            label, self.host_place, seconds, stream=self.host, after=after, takes=locks, gives=locks, about=about
+        )
+
+    def events_cost(self) -> None:
+        """Add what a call that concerns an event takes."""
+        self.on_host("event", self.front.pytorch.event_s, use="issue")
+
+    def _named(self, name: str) -> Stream:
+        device, _, stream = name.partition("/")
+        return self.stream(self.place(device).name, stream)
+
+    # -- operators -----------------------------------------------------------------
+
+    def _run(self, run: s.Run) -> None:
+        on = run.device or next((self.state.tensors[name].device for name in run.reads), None)
+        place = self.place(on)
+        try:
+            calls, result_bytes = self.costs.of(run, place)
+        except InputError as error:
+            message = str(error).removeprefix("--workload: ").removeprefix("--workload ")
+            raise InputError(self.program.source.fault((*run.path, "run"), message)) from None
+        needs = [number for name in run.reads for number in self.state.tensors[name].ready]
+        last: tuple[int, ...] = ()
+        for call in calls:
+            last = (self._call(call, place, run.stream, needs),)
+            needs = []
+        if run.gives is not None:
+            self.state.tensors[run.gives] = Tensor(place.name, result_bytes, last, calls[-1].back_s if calls else 0.0)
+
+    def _call(self, call: Priced, place: Place, name: str, needs: Sequence[int]) -> int:
+        """Add one call; return the activity that ends it."""
+        self.state.operators += 1
+        stream = self.stream(place.name, name)
+        if place.name == place.host and not self.program.software.cpu_queue:
+            about = Did("kernel", call.bound, issue_s=call.issue_s)
+            number = self.builder.work(
+                call.label,
+                place.name,
+                call.issue_s + call.compute_s,
+                stream=self.host,
+                after=(*stream.after, *needs),
+                takes=self.locks,
+                gives=self.locks,
+                about=about,
+            )
+            stream.last, stream.after, stream.back_s = (number,), (), 0.0
+            return number
+        blocker = stream.queue.blocker()
+        room = [] if blocker is None else [self.later(blocker.number, blocker.late_s)]
+        issued = self.on_host(call.label, call.issue_s, use="issue", after=room)
+        number = self.builder.work(
+            call.label,
+            place.name,
+            call.compute_s,
+            stream=f"{place.name}/{name}",
+            after=(issued, *stream.after, *needs),
+            loads=self._loads(place, call),
+            about=Did("kernel", call.bound),
+        )
+        stream.queue.add(number)
+        stream.last, stream.after, stream.back_s = (number,), (), call.back_s
+        if call.holds_bytes:
+            self.state.held.append(Held(issued, number, call.holds_bytes))
+        return number
+
+    def later(self, number: int, late_s: float) -> int:
+        """Return an activity that ends *late_s* after *number* does."""
+        if not late_s:
+            return number
+        stream = f"later/{len(self.builder.tasks)}"
+        return self.builder.work("", "", late_s, stream=stream, after=[number], about=Did("hidden"))
+
+    def _loads(self, place: Place, call: Priced) -> tuple[tuple[Resource, float], ...]:
+        """Return what *call* uses of its device, where other streams of it may want the same."""
+        if len(self.shared.get(place.name, set()) | self.shared.get("", set())) < 2:
+            return ()
+        node = self.places.machine.find(place.name)
+        if node is None:
+            return ((f"{place.name}:multiprocessors", 1.0),)
+        return (node.multiprocessors, call.shares[0]), (node.memory, call.shares[1])
+
+    # -- copies --------------------------------------------------------------------
+
+    def _copy(self, copy: s.CopyTo) -> None:
+        tensor, to = self.state.tensors[copy.name], self.place(copy.to)
+        if copy.only_if_elsewhere and tensor.device == to.name:
+            self.on_host(f"{copy.name} is there", self.front.pytorch.view_s, use="issue")
+            self.state.tensors[copy.gives] = tensor
+            return
+        done, is_sync = self.copied(copy, tensor, to)
+        is_mxnet = self.program.software.front_end == "mxnet"
+        waits = copy.waits if copy.waits is not None else not is_mxnet
+        if waits or (is_sync and not is_mxnet):
+            done = self.on_host("wait", self.front.wait_s, use="wait", after=[done])
+        self.state.tensors[copy.gives] = Tensor(to.name, tensor.size_bytes, (done,), self.front.wait_s)
+
+    def copied(self, copy: s.CopyTo, tensor: Tensor, to: Place) -> tuple[int, bool]:
+        """Add the copy of *tensor* to the device *to*; return its last activity, and whether the host takes part."""
+        question = self._question(tensor, to, pinned=copy.pinned, fresh=copy.fresh)
+        self.state.copies += 1
+        issued = self.on_host(f"copy {copy.name}", self.costs.call_s(to), use="issue")
+        about = Did("copy", bytes=tensor.size_bytes)
+        within_s = copy_within_s(question, self.places)
+        gpu = tensor.device if question.kind in ("d2h", "d2d", "p2p") else to.name
+        behind: tuple[int, ...] = ()
+        if self.program.software.front_end == "pytorch" or copy.stream is not None:
+            ordered = self.stream(gpu, (copy.stream or "compute").rpartition("/")[2])
+            behind = (*ordered.last, *ordered.after)
+        after = (issued, *tensor.ready, *behind)
+        if within_s is not None:
+            name = f"{gpu}/compute" if question.kind == "d2d" else f"{gpu}/copies"
+            number = self.builder.work(f"copy {copy.name}", gpu, within_s, stream=name, after=after, about=about)
+        else:
+            number = -1
+            name = f"{gpu}/copies {'in' if question.kind == 'h2d' else 'out'}"
+            for task in copy_plan(question, self.places, self.router).tasks:
+                waits = after if number < 0 else (number,)
+                label = f"copy {copy.name}" if task.label == "copy" else task.label
+                number = self.builder.add(label, task.parts, stream=name, after=waits, place=gpu, about=about)
+        self.stream(gpu, name.rpartition("/")[2]).last = (number,)
+        if behind or copy.stream is not None:
+            ordered = self.stream(gpu, (copy.stream or "compute").rpartition("/")[2])
+            ordered.after = (*ordered.after, number)
+        return number, not copy.pinned and question.kind in ("h2d", "d2h", "h2h")
+
+    def _question(self, tensor: Tensor, to: Place, *, pinned: bool, fresh: bool) -> CopyQuestion:
+        gpus = {self.places.machine.nodes[index].name: i for i, index in enumerate(self.places.machine.gpus)}
+        src, dst = gpus.get(tensor.device), gpus.get(to.name)
+        kind: CopyKind
+        if src is None and dst is None:
+            kind = "h2h"
+        elif src is None:
+            kind = "h2d"
+        elif dst is None:
+            kind = "d2h"
+        else:
+            kind = "d2d" if src == dst else "p2p"
+        return CopyQuestion(
+            where=Where(""),
+            kind=kind,
+            size_bytes=tensor.size_bytes,
+            src=dst if src is None and dst is not None else src or 0,
+            dst=dst or 0,
+            pinned=pinned or kind in ("p2p", "d2d"),
+            fresh=fresh,
+            threads=1 if kind == "h2h" else None,
+        )
+
+    # -- waiting -------------------------------------------------------------------
+
+    def _wait(self, what: str) -> None:
+        state = self.state
+        if what == "all":
+            self._wait_for(list(state.streams.values()), what)
+        elif what in state.tensors:
+            tensor = state.tensors[what]
+            self.on_host(f"wait for {what}", tensor.back_s, use="wait", after=tensor.ready)
+        elif what in state.events:
+            self.on_host(f"wait for {what}", self.front.wait_s, use="wait", after=state.events[what])
+        elif "/" in what:
+            self._wait_for([self._named(what)], what)
+        else:
+            device = self.place(what).name
+            self._wait_for([stream for stream in state.streams.values() if stream.device == device], what)
+
+    def _wait_for(self, streams: Sequence[Stream], what: str) -> None:
+        after = [number for stream in streams for number in (*stream.last, *stream.after)]
+        back_s = max((stream.back_s for stream in streams), default=0.0)
+        self.on_host(f"wait for {what}", back_s, use="wait", after=after)
+
+    def _read(self, read: s.Read) -> None:
+        tensor = self.state.tensors[read.name]
+        is_array = read.form == "numpy"
+        is_mxnet, is_gpu = self.program.software.front_end == "mxnet", self._is_gpu(tensor.device)
+        done: Sequence[int] = tensor.ready
+        if is_gpu:
+            size_bytes = tensor.size_bytes if is_array else min(tensor.size_bytes, 8.0)
+            part = Tensor(tensor.device, size_bytes, tensor.ready)
+            copy = s.CopyTo(read.path, read.name, "cpu", "", pinned=not is_array, fresh=is_array)
+            cpu = self.place(self.host_place) if self.places.machine.find(self.host_place) else self.place("cpu")
+            done = (self.copied(copy, part, cpu)[0],)
+        back_s = tensor.back_s if tensor.ready else self.front.wait_s
+        self.on_host(f"wait for {read.name}", back_s, use="wait", after=done)
+        if is_array and not is_gpu and is_mxnet:
+            question = self._question(tensor, self.place(tensor.device), pinned=False, fresh=True)
+            copied_s = copy_within_s(question, self.places)
+            self.on_host(f"copy {read.name}", copied_s or 0.0, use="python")
+        if is_mxnet:
+            self.on_host("array", self.front.mxnet.array_s, use="python")
+        if read.form == "print":
+            self.on_host("print", self.front.print_s, use="python")
+
+    def _is_gpu(self, device: str) -> bool:
+        node = self.places.machine.find(device)
+        return node is not None and node.kind == "gpu"
+
+    # -- threads -------------------------------------------------------------------
+
+    def _threads(self, threads: s.Threads) -> None:
+        started = self.on_host("threads start", 0.0, use="mark")
+        host, ends = self.host, [started]
+        self.builder.queues[LOCK] = 1
+        for i, body in enumerate(threads.bodies):
+            self.host, self.locks = f"{host} {i}", (LOCK,)
+            self.on_host("thread starts", 0.0, use="mark", after=[started])
+            self.block(body)
+            ends.append(self.on_host("thread ends", 0.0, use="mark"))
+        self.host, self.locks = host, ()
+        self.on_host("threads end", 0.0, use="mark", after=ends)
+
+
+def _shared(body: Sequence[s.Statement]) -> dict[str, set[str]]:
+    """Return which streams each device runs operators on; under ``""`` those of no device that is named."""
+    found: dict[str, set[str]] = {}
+    for statement in body:
+        if isinstance(statement, s.Run):
+            found.setdefault(statement.device or "", set()).add(statement.stream)
+        elif isinstance(statement, s.Repeat):
+            _join(found, _shared(statement.body))
+        elif isinstance(statement, s.Threads):
+            for inner in statement.bodies:
+                _join(found, _shared(inner))
+    return found
+
+
+def _join(found: dict[str, set[str]], other: dict[str, set[str]]) -> None:
+    for device, streams in other.items():
+        found.setdefault(device, set()).update(streams)

@@ -1,0 +1,168 @@
+"""An input as a file or in words: ``imagenet,from=ebs0,workers=8``, read by :func:`parse_input`.
+
+The first word may name a data set of the catalogue (``simulator/workload/data_sets``) or a YAML file of one's own;
+further words are the same keys, and what they say goes before what the file says.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.questions.input import Cache, Decoder, InputQuestion
+from simulator.topology.names import expand
+from simulator.topology.validation import validate
+from simulator.topology.yaml_source import YamlSource, parse_yaml, read_yaml
+from simulator.units import Duration, Size
+
+__all__ = ["InputFile", "data_sets", "parse_input"]
+
+_NEEDS = "an input needs sample, the bytes of one as it is stored"
+_LARGEST = 10**12
+_PIXELS = re.compile(r"\s*([1-9]\d{0,4})\s*x\s*([1-9]\d{0,4})\s*")
+_YES = {"yes": True, "no": False, "true": True, "false": False}
+
+
+def _pixels(value: object) -> object:
+    """Return the pixels of ``469x387``."""
+    found = _PIXELS.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError("width and height, for example 469x387")
+    return float(int(found[1]) * int(found[2]))
+
+
+def _names(value: object) -> object:
+    """Return the names that ``nvme[0-3]`` or ``ssd0+ssd1`` stands for."""
+    return tuple(n for word in value.split("+") for n in expand(word.strip())) if isinstance(value, str) else value
+
+
+def _yes(value: object) -> object:
+    return _YES.get(value, value) if isinstance(value, str) else value
+
+
+def _whole(value: object) -> object:
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
+
+
+_Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+_Pixels = Annotated[float, BeforeValidator(_pixels)]
+_YesNo = Annotated[bool, BeforeValidator(_yes), Field(strict=True)]
+_Count = Annotated[int, BeforeValidator(_whole), Field(strict=True)]
+
+
+class InputFile(BaseModel):
+    """An input as it is written."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+
+    schema_version: Annotated[int, Field(strict=True, ge=1, le=1)] = 1
+    description: str = Field("", description="What it is, in a few words")
+    source: str = Field("", description="Where the figures come from")
+    sample: Size = Field(..., gt=0, description="Bytes of one sample as it is stored, on average")
+    samples: _Count = Field(0, ge=0, le=_LARGEST, description="Samples of the set")
+    pixels: _Pixels = Field(0.0, description="Width x height of a stored image, on average")
+    decode: Decoder = Field("none", description="jpeg; none: stored as it is used")
+    sample_time: Duration | None = Field(None, description="Decoding and augmenting one, by a core; else the model's")
+    block: Size = Field(0.0, description="Samples lie in large files and are read in such blocks; 0: a file each")
+    disk: _Names = Field((), description="Disks of the machine (nvme0, nvme[0-3]), or memory; else its first disk")
+    workers: _Count = Field(4, ge=0, le=256, description="Loading processes for each that feeds devices; 0: itself")
+    prefetch: _Count = Field(2, ge=1, le=64, description="Batches that a worker may be ahead")
+    shuffle: _YesNo = Field(True, description="Samples are read in random order")
+    cache: Cache = Field("none", description="memory: what was read stays there as far as there is room")
+    epochs: _Count = Field(1, ge=1, le=100_000, description="How often the set is read")
+    augment: _YesNo = Field(True, description="Images are cropped at random and resized")
+    pinned: _YesNo = Field(True, description="Copied through page-locked memory while the device computes")
+    ahead: _Count = Field(1, ge=0, le=64, description="Batches that wait on the device")
+    batch_time: Duration = Field(0.0, description="What the loop takes the host each step besides")
+    under_way: _Count = Field(2, ge=1, le=64, description="Steps begun and not ended; 1: the host waits for each")
+    evaluate: _Count = Field(0, ge=0, le=_LARGEST, description="Samples evaluated on one device after each epoch")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> InputFile:
+        if self.decode == "jpeg" and not self.pixels and self.sample_time is None:
+            raise ValueError("decode: jpeg needs pixels, for example 469x387, or sample_time")
+        if self.epochs > 1 and not self.samples:
+            raise ValueError("epochs needs samples, those of the set")
+        if self.cache == "memory" and not self.samples:
+            raise ValueError("cache: memory needs samples, those of the set")
+        if not self.pinned and "ahead" in self.model_fields_set and self.ahead:
+            raise ValueError("ahead needs pinned: a copy from pageable memory waits")
+        return self
+
+    def question(self, name: str) -> InputQuestion:
+        """Return what is asked, of the set called *name*."""
+        return InputQuestion(
+            name=name,
+            sample_bytes=self.sample,
+            samples=self.samples,
+            pixels=self.pixels,
+            decode=self.decode,
+            sample_s=self.sample_time,
+            block_bytes=self.block,
+            disks=self.disk,
+            workers=self.workers,
+            prefetch=self.prefetch,
+            shuffle=self.shuffle,
+            cache=self.cache,
+            epochs=self.epochs,
+            augment=self.augment,
+            pinned=self.pinned,
+            ahead=self.ahead if self.pinned else 0,
+            batch_s=self.batch_time,
+            steps_under_way=self.under_way,
+            evaluate=self.evaluate,
+        )
+
+
+def data_sets() -> tuple[str, ...]:
+    """Return the names of the catalogue's data sets."""
+    folder = files("simulator.workload").joinpath("data_sets")
+    return tuple(sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml")))
+
+
+def parse_input(text: str) -> InputQuestion:
+    """Return the input that *text* says; raises InputError with all that is wrong in it."""
+    first, *rest = [word.strip() for word in text.split(",")]
+    if "=" in first:
+        return _validated(_of_words([first, *rest])).question("input")
+    name, said = _named(first)
+    return _validated({**said, **_of_words(rest)}).question(name)
+
+
+def _named(first: str) -> tuple[str, dict[str, Any]]:
+    """Return the name of a data set or a file, and what it says."""
+    if first.endswith((".yaml", ".yml")):
+        source = read_yaml(Path(first), one_line(first, 1000), needs=_NEEDS)
+        validate(source, InputFile)
+        return Path(first).stem, dict(source.data)
+    known = data_sets()
+    if first not in known:
+        hint = nearest(first, known) if first else f"write a data set ({', '.join(known)}), a YAML file, or sample=4KB"
+        raise InputError(f"--input {one_line(first, 60)}: no such data set; {hint}")
+    text = files("simulator.workload").joinpath("data_sets", f"{first}.yaml").read_bytes()
+    return first, dict(parse_yaml(text, f"{first}.yaml", needs=_NEEDS).data)
+
+
+def _of_words(words: list[str]) -> dict[str, str]:
+    """Return what *words* say; raises InputError."""
+    said: dict[str, str] = {}
+    for word in words:
+        key, equals, value = (part.strip() for part in word.partition("="))
+        if not equals or not key or not value:
+            raise InputError(f"--input {one_line(word, 60)}: write a key and a value, for example workers=8")
+        if key in said:
+            raise InputError(f"--input {one_line(word, 60)}: {one_line(key, 40)} is said twice")
+        said[key] = value
+    return said
+
+
+def _validated(data: dict[str, Any]) -> InputFile:
+    try:
+        return validate(YamlSource("--input", data, None), InputFile)
+    except InputError as error:
+        raise InputError([Fault(f"--input: {fault.message}") for fault in error.faults]) from None

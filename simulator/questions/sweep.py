@@ -1,0 +1,27 @@
+"""A question over sizes: ``access:chase,sweep:4KiB-256MiB`` is one question for each size."""
+
+from __future__ import annotations
+
+from simulator.errors import InputError, one_line
+from simulator.workload.parse import parse_workload
+
+__all__ = ["swept"]
+
+_SWEEP = "sweep:"
+
+
+def swept(text: str) -> list[tuple[int | None, str]]:
+    """Return each size of the sweep that *text* names with the question about it; *text* alone where it names none.
+
+    Raises InputError where the sweep cannot be read, or there are two.
+    """
+    kind, _, rest = text.partition(":")
+    items = [item.strip() for item in rest.split(",")]
+    found = [i for i, item in enumerate(items) if item.startswith(_SWEEP)]
+    if not found:
+        return [(None, text)]
+    if len(found) > 1:
+        raise InputError(f"--workload {one_line(text, 60)}: one size is swept; got {len(found)} sweeps")
+    place = found[0]
+    sizes = parse_workload(items[place]).sizes
+    return [(size, f"{kind}:{','.join([*items[:place], f'{size}B', *items[place + 1 :]])}") for size in sizes]

@@ -1,0 +1,138 @@
+"""What a program comes to: when the host returned, when all was done, who was busy, and what bounds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from simulator.engine.timeline import Timeline
+from simulator.programs.about import Did, Passed
+from simulator.programs.loops import busy_of
+from simulator.programs.memory import held_curve
+from simulator.programs.state import State
+from simulator.programs.statements import Program
+from simulator.programs.writer import LOCK
+
+__all__ = ["MarkTimes", "ProgramResult", "StreamTimes", "make_program_result"]
+
+_MOSTLY = 0.7  # who is busy for so much of the time sets the pace; below, host and device take turns
+
+
+@dataclass(slots=True)
+class StreamTimes:
+    """Seconds for which a stream is at work, by what it does (``issue``, ``kernel``, ...) and what bounds it.
+
+    ``waiting_s`` is what it waits explicitly (a host's synchronisation); the rest of the time it is idle.
+    """
+
+    by_use: dict[str, float] = field(default_factory=dict)
+    by_bound: dict[str, float] = field(default_factory=dict)
+    waiting_s: float = 0.0
+
+    @property
+    def busy_s(self) -> float:
+        """All but waiting."""
+        return sum(self.by_use.values())
+
+
+@dataclass(frozen=True, slots=True)
+class MarkTimes:
+    """When a mark was passed: first and last, and how often."""
+
+    first_s: float
+    last_s: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramResult:
+    """``issued_s``: when the host had been through all statements; ``done_s``: when all devices were done as well.
+
+    ``bound`` is what sets the pace: host, arithmetic, memory, latency, copies, waiting (host and device take turns), or
+    what is given in the file.  ``held`` is the curve of memory that queued work holds, ``held_bytes`` its peak.
+    """
+
+    name: str
+    machine: str
+    device: str
+    issued_s: float
+    done_s: float
+    operators: int
+    copies: int
+    marks: Mapping[str, MarkTimes]
+    streams: Mapping[str, StreamTimes]
+    bound: str
+    bound_stream: str
+    held_bytes: float
+    held: tuple[tuple[float, float], ...]
+    timeline: Timeline
+
+    @property
+    def answers(self) -> dict[str, float]:
+        """The figures by name: of a mark that is passed several times the first and the mean step too."""
+        found = {"issued_s": self.issued_s, "done_s": self.done_s, "held_bytes": self.held_bytes}
+        for name, mark in self.marks.items():
+            found[name] = mark.last_s
+            if mark.count > 1:
+                found[f"{name} first"] = mark.first_s
+                found[f"{name} every"] = (mark.last_s - mark.first_s) / (mark.count - 1)
+        return found
+
+
+def make_program_result(program: Program, machine: str, device: str, state: State, timeline: Timeline) -> ProgramResult:
+    """Return what *program*, written as far as *state* says, came to in *timeline*."""
+    streams: dict[str, StreamTimes] = {}
+    issued_s = 0.0
+    for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True):
+        if isinstance(task.about, Did) and task.about.use == "hidden":
+            continue
+        times = streams.setdefault(task.stream, StreamTimes())
+        if task.stream.split(" ")[0] == "host":
+            issued_s = max(issued_s, span.end_s)
+        if isinstance(task.about, Did | Passed):
+            for (use, why), seconds in busy_of(task.about, span):
+                if use == "wait":
+                    times.waiting_s += seconds
+                else:
+                    times.by_use[use] = times.by_use.get(use, 0.0) + seconds
+                    times.by_bound[why] = times.by_bound.get(why, 0.0) + seconds
+    marks = {
+        name: MarkTimes(timeline.spans[noted.numbers[0]].end_s, timeline.spans[noted.numbers[-1]].end_s, noted.count)
+        for name, noted in state.marks.items()
+    }
+    bound, where = _bound(streams, timeline.end_s)
+    held_bytes, curve = held_curve(state.held, timeline.spans)
+    return ProgramResult(
+        name=program.name,
+        machine=machine,
+        device=device,
+        issued_s=issued_s,
+        done_s=timeline.end_s,
+        operators=state.operators,
+        copies=state.copies,
+        marks=marks,
+        streams=streams,
+        bound=bound,
+        bound_stream=where,
+        held_bytes=held_bytes,
+        held=curve,
+        timeline=timeline,
+    )
+
+
+def _bound(streams: Mapping[str, StreamTimes], total_s: float) -> tuple[str, str]:
+    """Return what sets the pace, and on which stream."""
+    if not total_s:
+        return "nothing", ""
+    where = max(streams, key=lambda name: streams[name].busy_s)
+    busiest = streams[where]
+    locked_s = sum(times.busy_s for name, times in streams.items() if name.startswith("host "))
+    if locked_s > max(busiest.busy_s, _MOSTLY * total_s):
+        return "host", LOCK
+    if busiest.busy_s < _MOSTLY * total_s and any(times.waiting_s for times in streams.values()):
+        return "waiting", where
+    if where.split(" ")[0] == "host" and busiest.by_use.get("kernel", 0.0) <= 0.5 * busiest.busy_s:
+        return "host", where
+    if "copy" in busiest.by_use and busiest.by_use["copy"] > 0.5 * busiest.busy_s:
+        return "copies", where
+    return max(busiest.by_bound, key=lambda name: busiest.by_bound[name]), where

@@ -1,0 +1,331 @@
+"""Look up every name of a file of one machine: parts, devices, links and matrices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from simulator.errors import FAULTS_SHOWN, Fault, InputError, nearest, one_line
+from simulator.topology import catalogue
+from simulator.topology.lanes import lane_notes
+from simulator.topology.matrix import read_matrix
+from simulator.topology.names import MAX_NAMES, count, expand
+from simulator.topology.parts import CpuPart, GpuPart, LinkPart, NicPart, Part, StoragePart, SwitchPart
+from simulator.topology.schema import DeviceSpec, LinkSpec, MeshSpec, TopologyFile
+from simulator.topology.topology import Device, DeviceKind, Topology, Wire
+from simulator.topology.validation import kept_positions
+from simulator.topology.yaml_source import YamlSource
+
+__all__ = ["Resolver"]
+
+_DEFAULTS: Mapping[str, Part] = {
+    "gpu": GpuPart(kind="gpu"),
+    "cpu": CpuPart(kind="cpu"),
+    "pcie-switch": SwitchPart(kind="switch", of="pcie"),
+    "nvlink-switch": SwitchPart(kind="switch", of="nvlink"),
+    "network-switch": SwitchPart(kind="switch", of="network"),
+    "storage": StoragePart(kind="storage"),
+}
+AnyKind = TypeVar("AnyKind", bound=Part)
+_NAMED = 4  # of a range at most; the others are like them
+_MAX_WIRES = 262_144
+_MOST_NVLINKS = 72  # of a GPU without a part: twice the 36 of the newest announced (Rubin)
+_NUMBERED = re.compile(r"gpu\d+", re.ASCII)
+_OVERRIDES = ("memory_size", "memory_bandwidth", "core_count", "thread_count", "latency", "bandwidth")
+
+
+def _described(source: YamlSource) -> set[str] | None:
+    """Return all names under devices, those of entries with faults too; None where a name cannot be read."""
+    names: set[str] = set()
+    readable, n_names = True, 0
+    described = source.data.get("devices") or {}
+    if not isinstance(described, dict):
+        return None
+    for key in described:
+        try:
+            n_names += count(str(key))
+            if n_names <= MAX_NAMES:
+                names.update(expand(str(key)))
+        except ValueError:
+            readable = False
+        if n_names > MAX_NAMES:
+            raise InputError(source.fault(("devices", key), f"a machine has at most {MAX_NAMES} devices", key=True))
+    return names if readable else None
+
+
+class Resolver:
+    """Look up every name of one file, collecting the first faults and the number of the others.
+
+    *told*: the faults that the file has by its schema.
+    """
+
+    def __init__(self, source: YamlSource, spec: TopologyFile, told: InputError | None = None) -> None:
+        self.source = source
+        self.spec = spec
+        self.faults: list[Fault] = list(told.faults) if told is not None else []
+        self.more = told.more if told is not None else 0
+        self.devices: dict[str, Device] = {}
+        self.keys: dict[str, str] = {}
+        self.n_wires = 0
+        self.in_matrices: set[str] = set()
+        self._known_parts: dict[type[Part], list[str]] = {}
+        self.described = _described(source)
+        self.known = sorted(self.described or ())
+
+    def fault(
+        self,
+        path: tuple[str | int, ...],
+        message: str,
+        *,
+        key: bool = False,
+        near: tuple[str, Collection[str]] | None = None,
+        none: str = "",
+    ) -> None:
+        """Tell a fault; *near*: a name that was found, and those that are allowed, *none* what is said without any."""
+        if len(self.faults) >= 2 * FAULTS_SHOWN:
+            self.more += 1
+            return
+        if near is not None:
+            message += f"; {nearest(*near, listed=8) or none}"
+        self.faults.append(self.source.fault(path, message, key=key))
+
+    def raise_faults(self) -> None:
+        """Raise InputError with what was told, in the order of the file."""
+        if self.faults:
+            raise InputError(sorted(self.faults, key=lambda f: (f.line, f.column)), self.more)
+
+    def topology(self) -> Topology:
+        """Return the machine of the file; raises InputError with every fault."""
+        for key, device in self.spec.devices.items():
+            self._device(key, device)
+        wires: list[Wire] = []
+        for i, link in zip(self._positions("links"), self.spec.links, strict=True):
+            wires.extend(self._link(i, link))
+        for i, mesh in zip(self._positions("meshes"), self.spec.meshes, strict=True):
+            wires.extend(self._mesh(i, mesh))
+        computing = any(d.kind == "gpu" or (d.kind == "cpu" and d.part_name) for d in self.devices.values())
+        if not computing and not self.faults:
+            place = ("devices",) if self.spec.devices else ()
+            self.fault(place, "there is no GPU; devices needs for example gpu[0-3]: {kind: gpu}", key=True)
+        n_gpus = sum(d.kind == "gpu" for d in self.devices.values())
+        if n_gpus % self.spec.trays and not self.faults:
+            self.fault(("trays",), f"{n_gpus} GPUs cannot be divided evenly among {self.spec.trays} trays")
+        if not self.faults:
+            self._whole()
+            self._ports(wires)
+            self._connected(wires)
+        self.raise_faults()
+        return Topology(
+            name=self.spec.name,
+            description=self.spec.description,
+            aliases=self.spec.aliases,
+            devices=tuple(self.devices.values()),
+            wires=tuple(wires),
+            transport=self.spec.transport,
+            n_nodes=1,
+            file=self.source.file,
+            trays=self.spec.trays,
+            notes=lane_notes(self.source, self.devices, self.keys, wires),
+        )
+
+    def part(self, name: str | None, kind: type[AnyKind], path: tuple[str | int, ...]) -> AnyKind | None:
+        """Return the part *name* of the file or the catalogue; a fault where there is none of that kind."""
+        if name is None:
+            return None
+        part = self.spec.parts.get(name) or catalogue.load_part(name)
+        if isinstance(part, kind):
+            return part
+        wanted = kind.__name__.removesuffix("Part").lower()
+        names = self._part_names(kind, wanted)
+        shown = one_line(name, 60)
+        own = self.source.data.get("parts")
+        if part is None and isinstance(own, dict) and name in own:
+            return None  # described in the file, with a fault of its own
+        if part is None:
+            self.fault(path, f"no part is called '{shown}'", near=(name, names))
+        else:
+            article = "a part of kind " + str(getattr(part, "kind", "?"))
+            self.fault(path, f"'{shown}' is {article}, a {wanted} is needed here", near=(name, names))
+        return None
+
+    def _part_names(self, kind: type[Part], wanted: str) -> list[str]:
+        if kind not in self._known_parts:
+            own = [one_line(n, 60) for n, p in self.spec.parts.items() if isinstance(p, kind)]
+            self._known_parts[kind] = [*catalogue.part_names(wanted or None), *own]
+        return self._known_parts[kind]
+
+    def _positions(self, key: str) -> Sequence[int]:
+        """Return where the entries that are left of the list *key* stand in the file."""
+        if self.faults:
+            return kept_positions(self.source, TopologyFile, key)
+        return range(len(getattr(self.spec, key)))
+
+    def _device(self, key: str, spec: DeviceSpec) -> None:
+        path = ("devices", key)
+        try:
+            names = expand(key)
+        except ValueError as error:
+            self.fault(path, str(error), key=True)
+            return
+        if (spec.part is None) == (spec.kind is None):
+            message = f"{key} needs either part (a name of the catalogue) or kind (gpu, cpu, ...), not both"
+            self.fault(path, message, key=True)
+            return
+        part: Part | None
+        if spec.part is not None:
+            part = self.part(spec.part, Part, (*path, "part"))
+            if isinstance(part, LinkPart):
+                self.fault((*path, "part"), f"'{one_line(spec.part, 60)}' is a link; a device is needed here")
+                return
+        elif spec.kind == "nic":
+            if spec.bandwidth is None:
+                self.fault(path, f"{key}: a NIC without a part needs a bandwidth", key=True)
+                return
+            part = NicPart.model_construct(kind="nic", network="ethernet", bandwidth=spec.bandwidth)
+        else:
+            part = _DEFAULTS[cast(str, spec.kind)]
+        if part is None:
+            return
+        changes: dict[str, Any] = {k: v for k in _OVERRIDES if (v := getattr(spec, k)) is not None}
+        for name in [k for k in changes if k not in type(part).model_fields]:
+            self.fault((*path, name), f"{key}: {name} does not apply to a {getattr(part, 'kind', 'device')}", key=True)
+            del changes[name]
+        if isinstance(part, CpuPart) and "core_count" in changes and part.core_count and part.thread_count:
+            threads = changes["core_count"] * part.thread_count // part.core_count
+            changes.setdefault("thread_count", threads)
+        if changes:
+            part = part.model_copy(update=changes)
+        kind = cast(DeviceKind, f"{part.of}-switch" if isinstance(part, SwitchPart) else getattr(part, "kind", ""))
+        for name in names:
+            if name in self.devices:
+                self.fault(path, f"the device '{name}' is described twice; also by '{self.keys[name]}'", key=True)
+                continue
+            self.keys[name] = key
+            self.devices[name] = Device(name, kind, part, spec.part or "", 0)
+
+    def _figures(self, path: tuple[str | int, ...], spec: LinkSpec | MeshSpec) -> LinkPart | None:
+        figures = ("bandwidth", "efficiency", "latency", "duplex")
+        changes: dict[str, Any] = {k: v for k in figures if (v := getattr(spec, k, None)) is not None}
+        if spec.part is not None:
+            part = self.part(spec.part, LinkPart, (*path, "part"))
+            if spec.kind is not None and part is not None and part.of != spec.kind:
+                shown = one_line(spec.part, 60)
+                self.fault((*path, "kind"), f"the part '{shown}' is of kind {part.of}; leave kind out")
+            return part.model_copy(update=changes) if part is not None else None
+        if spec.kind is None or "bandwidth" not in changes:
+            self.fault(path, "a link needs a part, or kind and bandwidth; for example {kind: pcie, bandwidth: 16 GB/s}")
+            return None
+        return LinkPart.model_construct(kind="link", of=spec.kind, **changes)
+
+    def _link(self, index: int, spec: LinkSpec) -> list[Wire]:
+        path = ("links", index)
+        part = self._figures(path, spec)
+        try:
+            counts = [count(text) for text in spec.between]
+        except ValueError:
+            counts = [1]  # told below, with its place
+        n_pairs = max(counts)
+        if len(counts) == 2 and counts[0] != counts[1] and 1 not in counts:
+            message = f"the ends stand for {counts[0]} and {counts[1]} devices; equal numbers pair up, one repeats"
+            self.fault((*path, "between"), message)
+            return []
+        self.n_wires += n_pairs
+        if self.n_wires > _MAX_WIRES:
+            raise InputError(self.source.fault(path, f"a machine has at most {_MAX_WIRES} links"))
+        ends: list[list[str]] = []
+        for i, text in enumerate(spec.between):
+            try:
+                names = expand(text)
+            except ValueError as error:
+                self.fault((*path, "between", i), str(error))
+                continue
+            ends.append(names)
+            if self.described is None:
+                continue
+            unknown = [name for name in dict.fromkeys(names) if name not in self.described]
+            for name in unknown[:_NAMED]:
+                more = f" (nor {len(unknown) - _NAMED} more of {text})" if name in unknown[_NAMED - 1 : -1] else ""
+                message = f"no device is called '{name}'{more}"
+                self.fault((*path, "between", i), message, near=(name, self.known), none="none is described")
+        if len(ends) < 2 or part is None:
+            return []
+        a, b = ends
+        if len(a) != len(b):
+            a, b = (a * len(b), b) if len(a) == 1 else (a, b * len(a))
+        for name in list(dict.fromkeys(x for x, y in zip(a, b, strict=True) if x == y))[:_NAMED]:
+            self.fault((*path, "between"), f"the link joins '{name}' with itself")
+        return [Wire(x, y, part, spec.count) for x, y in zip(a, b, strict=True)]
+
+    def _mesh(self, index: int, spec: MeshSpec) -> list[Wire]:
+        path = ("meshes", index)
+        part = self._figures(path, spec)
+        try:
+            matrix = read_matrix(spec.matrix)
+        except ValueError as error:
+            self.fault((*path, "matrix"), str(error))
+            return []
+        if part is None or self.described is None:
+            return []
+        unknown = [n for n in matrix.gpus if f"gpu{n}" not in self.described]
+        for number in unknown:
+            near = f"gpu{number}", self.known
+            self.fault((*path, "matrix"), f"no device is called '{near[0]}'", near=near, none="none is described")
+        self.n_wires += len(matrix.links)
+        if self.n_wires > _MAX_WIRES:
+            raise InputError(self.source.fault(path, f"a machine has at most {_MAX_WIRES} links"))
+        if unknown:
+            return []
+        self.in_matrices.update(f"gpu{n}" for n in matrix.gpus)
+        return [Wire(f"gpu{a}", f"gpu{b}", part, n) for a, b, n in matrix.links]
+
+    def _whole(self) -> None:
+        """Refuse matrices that leave out GPUs: nothing would say that what they have was forgotten."""
+        gpus = [name for name, device in self.devices.items() if device.kind == "gpu"]
+        left_out = [name for name in gpus if name not in self.in_matrices and _NUMBERED.fullmatch(name)]
+        if self.in_matrices and left_out:
+            named = ", ".join(left_out[:_NAMED]) + (", ..." if len(left_out) > _NAMED else "")
+            message = f"no matrix has a row for {named}; write SYS where there is no link, or use links for a few"
+            self.fault(("meshes", 0, "matrix"), message)
+
+    def _ports(self, wires: list[Wire]) -> None:
+        """Refuse more NVLinks at a GPU than its part has."""
+        taken: dict[str, int] = {}
+        for wire in wires:
+            if wire.part.of == "nvlink":
+                for name in (wire.a, wire.b):
+                    taken[name] = taken.get(name, 0) + wire.count
+        for name, n_links in taken.items():
+            part = self.devices[name].part
+            if not isinstance(part, GpuPart):
+                continue
+            known = part.nvlink_count is not None
+            most = part.nvlink_count if part.nvlink_count is not None else _MOST_NVLINKS
+            if n_links > most:
+                whose = f"{self.devices[name].part_name or 'its part'} has" if known else "no GPU has more than"
+                via = "; NVLink switches make every pair look linked: link each GPU to an nvlink-switch instead"
+                place: tuple[str | int, ...] = ("meshes",) if name in self.in_matrices else ("links",)
+                message = f"{name} has {n_links} NVLinks, {whose} {most}{via if name in self.in_matrices else ''}"
+                self.fault(place, message, key=True)
+
+    def _connected(self, wires: list[Wire]) -> None:
+        """Every GPU must be reachable from the first one."""
+        neighbours: dict[str, list[str]] = {name: [] for name in self.devices}
+        for wire in wires:
+            neighbours[wire.a].append(wire.b)
+            neighbours[wire.b].append(wire.a)
+        gpus = [name for name, device in self.devices.items() if device.kind == "gpu"]
+        reached = set(gpus[:1])
+        stack = gpus[:1]
+        while stack:
+            for name in neighbours[stack.pop()]:
+                if name not in reached:
+                    reached.add(name)
+                    stack.append(name)
+        lost: dict[str, list[str]] = {}
+        for name in gpus:
+            if name not in reached:
+                lost.setdefault(self.keys[name], []).append(name)
+        for key, names in lost.items():
+            named = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
+            self.fault(("devices", key), f"no links lead from {gpus[0]} to {named}; add them under links", key=True)

@@ -1,0 +1,122 @@
+"""Tacotron 2 (Shen et al., arXiv 1712.05884), as NVIDIA's DeepLearningExamples train it.
+
+The decoder is a loop in Python: each frame of the spectrum is attended, and passes two cells, by kernels of its own.
+"""
+
+from __future__ import annotations
+
+from simulator.workload.network import Parameter
+from simulator.workload.operators import Conv2d, Copy, Elementwise, Linear
+from simulator.workload.zoo.builder import NetworkBuilder, Tensor
+
+__all__ = ["tacotron2"]
+
+_BANDS, _SYMBOLS, _WIDTH, _RNN, _PRENET, _ATTENTION = 80, 148, 512, 1024, 256, 128
+_FILTERS, _FILTER_WIDTH, _KERNEL = 32, 31, 5
+_ENCODER_LAYERS, _POSTNET_LAYERS = 3, 5
+
+
+def tacotron2(b: NetworkBuilder, batch: int, characters: int, frames: int) -> tuple[Tensor, Tensor]:
+    """Return the spectrum, and whether each frame is the last.
+
+    Each of *batch* texts is of so many *characters* and becomes so many *frames*.
+    """
+    memory = _encoder(b, b.input(batch, characters))
+    keys = b.linear(memory, "attention.memory", _ATTENTION, bias=False)
+    heard = b.input(batch, frames, _BANDS)
+    for i in range(2):
+        heard = b.relu(b.linear(heard, f"prenet.{i}", _PRENET, bias=False), f"prenet.{i}.relu")
+        heard = b.dropout(heard, f"prenet.{i}.dropout")
+    decoder = _Decoder(b, batch, memory, keys)
+    outputs, ends = zip(*(decoder.frame(heard, i) for i in range(frames)), strict=True)
+    spectrum = b.add_layer("stack", Copy(batch * frames * _BANDS, transposed=True), outputs, (batch, _BANDS, 1, frames))
+    last = b.add_layer("stack_ends", Copy(batch * frames), ends, (batch, frames))
+    return b.add(_postnet(b, spectrum), spectrum, "residual"), last
+
+
+def _encoder(b: NetworkBuilder, text: Tensor) -> Tensor:
+    batch, length = text.shape
+    x = b.embedding(text, "embedding", _SYMBOLS, _WIDTH)
+    x = b.copy(x, "embedding.transpose", (batch, _WIDTH, 1, length), transposed=True)
+    for i in range(_ENCODER_LAYERS):
+        x = b.batch_norm(b.conv(x, f"encoder.{i}", _WIDTH, (1, _KERNEL), pad=(0, 2), bias=True), f"encoder.{i}.norm")
+        x = b.dropout(b.relu(x, f"encoder.{i}.relu", in_place=False), f"encoder.{i}.dropout")
+    x = b.copy(x, "encoder.transpose", (batch, length, _WIDTH), transposed=True)
+    both = tuple(b.recurrent(x, f"encoder.{way}", _WIDTH // 2) for way in ("forward", "back"))
+    return b.add_layer("encoder.join", Copy(batch * length * _WIDTH), both, (batch, length, _WIDTH))
+
+
+def _postnet(b: NetworkBuilder, x: Tensor) -> Tensor:
+    for i in range(_POSTNET_LAYERS):
+        width = _BANDS if i == _POSTNET_LAYERS - 1 else _WIDTH
+        x = b.batch_norm(b.conv(x, f"postnet.{i}", width, (1, _KERNEL), pad=(0, 2), bias=True), f"postnet.{i}.norm")
+        if width == _WIDTH:
+            x = b.elementwise(f"postnet.{i}.tanh", "tanh", x)
+        x = b.dropout(x, f"postnet.{i}.dropout")
+    return x
+
+
+class _Decoder:
+    """What one frame leaves for the next: two cells' states, the context, and the weights of the attention."""
+
+    def __init__(self, b: NetworkBuilder, batch: int, memory: Tensor, keys: Tensor) -> None:
+        self.b, self.batch, self.memory, self.keys = b, batch, memory, keys
+        self.states = {name: (b.input(batch, _RNN), b.input(batch, _RNN)) for name in ("attention_rnn", "decoder_rnn")}
+        self.context = b.input(batch, _WIDTH)
+        self.weights = self.total = b.input(batch, memory.shape[1])
+
+    def frame(self, heard: Tensor, i: int) -> tuple[Tensor, Tensor]:
+        """Return the bands of frame *i*, and whether it is the last."""
+        b = self.b
+        query = self._cell(self._join(b.view(heard, self.batch, _PRENET), self.context, f"{i}.in"), "attention_rnn", i)
+        self._attend(query, i)
+        x = self._cell(self._join(query, self.context, f"{i}.both"), "decoder_rnn", i)
+        x = self._join(x, self.context, f"{i}.out")
+        return self._shared(x, f"{i}.bands", "projection", _BANDS), self._shared(x, f"{i}.end", "gate", 1)
+
+    def _attend(self, query: Tensor, i: int) -> None:
+        """Attend to the text by content, and by where the attention has been (location-sensitive)."""
+        b, length = self.b, self.memory.shape[1]
+        if i:
+            self.total = b.add(self.total, self.weights, f"{i}.total")
+        both = b.add_layer(
+            f"{i}.weights", Copy(2 * self.total.elements), (self.weights, self.total), (self.batch, 2, 1, length)
+        )
+        operator = Conv2d(self.batch, 2, _FILTERS, 1, length, 1, _FILTER_WIDTH, pad_w=_FILTER_WIDTH // 2)
+        filters = Parameter("attention.location.weight", operator.weight_elements)
+        where = b.add_layer(f"{i}.location", operator, (both,), (self.batch, _FILTERS, 1, length), (filters,))
+        where = b.copy(where, f"{i}.location.transpose", (self.batch, length, _FILTERS), transposed=True)
+        where = self._shared(where, f"{i}.location.dense", "attention.dense", _ATTENTION, bias=False)
+        asked = self._shared(query, f"{i}.query", "attention.query", _ATTENTION, bias=False)
+        shape = where.shape
+        x = b.add_layer(f"{i}.sum", Elementwise("add", where.elements), (where, asked), shape)
+        x = b.elementwise(f"{i}.tanh", "tanh", b.add(x, self.keys, f"{i}.add"))
+        scores = b.view(self._shared(x, f"{i}.score", "attention.v", 1, bias=False), self.batch, length)
+        scores = b.elementwise(f"{i}.mask", "masked_fill", scores, in_place=True)
+        self.weights = b.softmax(scores, f"{i}.softmax")
+        context = b.matmul(b.view(self.weights, self.batch, 1, length), self.memory, f"{i}.context")
+        self.context = b.view(context, self.batch, _WIDTH)
+
+    def _cell(self, x: Tensor, name: str, i: int) -> Tensor:
+        """Return the new state of an LSTM's cell: two products, and one kernel for its gates, which are kept."""
+        b, (state, cell) = self.b, self.states[name]
+        gates = [self._shared(t, f"{i}.{name}.{w}", f"{name}.{w}", 4 * _RNN) for t, w in ((x, "ih"), (state, "hh"))]
+        fresh = b.add_layer(
+            f"{i}.{name}.gates", Elementwise("lstm_cell", self.batch * 4 * _RNN, 2), (*gates, cell), gates[0].shape
+        )
+        fresh_state = b.dropout(b.view(fresh, *state.shape), f"{i}.{name}.dropout")
+        self.states[name] = fresh_state, b.view(fresh, *cell.shape)
+        return fresh_state
+
+    def _shared(self, x: Tensor, layer: str, name: str, outputs: int, *, bias: bool = True) -> Tensor:
+        """Return a linear layer whose weights all frames share."""
+        inputs = x.shape[-1]
+        parameters = (Parameter(f"{name}.weight", inputs * outputs),)
+        if bias:
+            parameters += (Parameter(f"{name}.bias", outputs),)
+        operator = Linear(x.elements // inputs, inputs, outputs, bias)
+        return self.b.add_layer(layer, operator, (x,), (*x.shape[:-1], outputs), parameters)
+
+    def _join(self, first: Tensor, second: Tensor, name: str) -> Tensor:
+        shape = self.batch, first.shape[-1] + second.shape[-1]
+        return self.b.add_layer(f"{name}.join", Copy(shape[0] * shape[1]), (first, second), shape)
