@@ -21,7 +21,8 @@ from typing import Any
 
 import yaml
 
-from simulator.cli.scenario_command import answer_scenario
+from reports.scenario import draw_answers
+from simulator.cli.scenario_command import answer_scenario, has_timeline
 from simulator.cli.scenario_text import error_words, expected_words, scenario_lines, value_words
 from simulator.console.style import PLAIN
 from simulator.scenarios.answers import Answer
@@ -147,7 +148,13 @@ def book_body(book: Book) -> str:
         counts = " | ".join(str(verdicts.count(verdict)) for verdict in MARKS)
         lines.append(f"| {source or '**all**'} | {counts} |")
     for source in sources:
-        lines += ["", f"## {source}", "", "| | what it says | command, answer (and the source's figure) |", "|--:|---|---|"]
+        lines += [
+            "",
+            f"## {source}",
+            "",
+            "| | what it says | command, answer (and the source's figure) |",
+            "|--:|---|---|",
+        ]
         lines += [_row(book, item) for item in book.items if _chapter(item) == source]
     return "\n".join(lines) + "\n"
 
@@ -178,6 +185,8 @@ def scenarios_body(pictures: bool) -> str:
             lines += [f"## {chapter}", ""]
         picture = PICTURES / f"{scenario.name}.svg"
         answers, _ = answer_scenario(scenario, plot=str(picture) if pictures else None)
+        if pictures and not has_timeline(scenario):
+            picture.write_bytes(draw_answers(scenario, answers, "svg"))
         lines += [f"### {scenario.name}", ""]
         lines += [f"![{scenario.title}](images/scenarios/{picture.name})", ""]
         lines += ["```text", f"$ simulate scenario {scenario.name}", *shown(scenario, answers), "```", ""]
