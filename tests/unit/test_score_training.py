@@ -302,7 +302,7 @@ def test_throughput_stands_in_for_the_time(tmp_path, capsys):
     assert scored["overall"]["median_ape"] == pytest.approx(0, abs=1e-9)
     assert scored["skipped"] == {
         "step_time_s missing": 1,
-        "step_time_s missing, and throughput is of something else than samples": 1,
+        "step_time_s missing, and how many tokens a sample has (seq_len)": 1,
     }
 
 

@@ -111,7 +111,7 @@ class _Decoder:
     def _shared(self, x: Tensor, layer: str, name: str, outputs: int, *, bias: bool = True) -> Tensor:
         """Return a linear layer whose weights all frames share."""
         inputs = x.shape[-1]
-        parameters = (Parameter(f"{name}.weight", inputs * outputs),)
+        parameters: tuple[Parameter, ...] = (Parameter(f"{name}.weight", inputs * outputs),)
         if bias:
             parameters += (Parameter(f"{name}.bias", outputs),)
         operator = Linear(x.elements // inputs, inputs, outputs, bias)
