@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from simulator.cli import run
 from simulator.cli.scenario_command import answer_scenario
@@ -324,12 +323,17 @@ def test_the_list_is_in_the_order_of_a_course(capsys) -> None:
 def test_every_yaml_file_is_a_scenario_or_is_needed_by_one() -> None:
     folder = next(iter(builtin_scenarios().values())).parent
     named = {folder / file for scenario in in_order() for file in needed_files(scenario)}
-    within = {  # clusters name the files of their nodes
-        file.parent / str(group["node"])
-        for file in folder.rglob("*.yaml")
-        for group in (yaml.safe_load(file.read_text()).get("cluster") or {}).get("groups", ())
-    }
-    assert set(folder.rglob("*.yaml")) - set(builtin_scenarios().values()) - named - within == set()
+    assert set(folder.rglob("*.yaml")) - set(builtin_scenarios().values()) - named == set()
+
+
+def test_a_copy_has_the_networks_that_its_programs_name_and_runs_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["scenario", "a-barrier-each-batch", "--copy", str(tmp_path)]) == 0
+    assert (tmp_path / "networks" / "mlp-512-2048-512-1.yaml").is_file()
+    monkeypatch.chdir(tmp_path)
+    assert run(["--topology", "p3.8xlarge", "--threads", "8", "--workload", "programs/epoch-wait-each.yaml"]) == 0
+    assert "150 batches" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", builtin_scenarios())
