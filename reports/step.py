@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
@@ -86,7 +87,7 @@ def _draw_streams(axes: Axes, result: TrainingResult) -> None:
         return
     prefix = f"{result.step.device}/"
     names = [name for name in result.streams if "/" not in name or name.startswith(prefix)]
-    colours = dict(zip(names, _COLOURS, strict=False))
+    colours = dict(zip(names, cycle(_COLOURS), strict=False))
     spans: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     for task, span in zip(result.timeline.plan.tasks, result.timeline.spans, strict=True):
         held = spans.get(task.stream)

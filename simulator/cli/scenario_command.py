@@ -109,7 +109,7 @@ def answer_scenario(
             if document is None and not _may_fail(scenario, run):
                 why = answered.errors or [f"ended with the exit status {answered.status} and no JSON"]
                 faults += [scenario.fault(("runs", run.name), f"runs.{run.name}: {line}") for line in why]
-            said = {"error": " / ".join(answered.errors) if answered.status else ""}
+            said: dict[str, Any] = {"error": " / ".join(answered.errors) if answered.status else ""}
             said |= {"warnings": [] if answered.status else answered.errors}
             documents[run.name] = {**(document or {}), "exit_status": answered.status, **said}
             progress.advance(run.name)
