@@ -85,9 +85,9 @@ def read_items(file: Path = ITEMS) -> list[Item]:
 class Book:
     """Items and their answers; a scenario or a run that several items name is answered once."""
 
-    def __init__(self, items: Sequence[Item]) -> None:
+    def __init__(self, items: Sequence[Item], answered: Mapping[str, tuple[Answer, ...]] | None = None) -> None:
         self.items = items
-        self._scenarios: dict[str, tuple[Answer, ...]] = {}
+        self._scenarios = dict(answered or {})
 
     def answers(self, item: Item) -> tuple[Answer, ...]:
         """Return the answers of *item*; raises InputError where its command cannot be answered."""
@@ -175,8 +175,8 @@ def _row(book: Book, item: Item) -> str:
     return f"| {item.number} {MARKS[item.verdict]} | {item.says} | {cell} |"
 
 
-def scenarios_body(pictures: bool) -> str:
-    """Return what docs/scenarios.md shows: each scenario with its picture and what it prints."""
+def scenarios_body(pictures: bool, answered: dict[str, tuple[Answer, ...]]) -> str:
+    """Return what docs/scenarios.md shows: each scenario with its picture and what it prints; fill *answered*."""
     lines: list[str] = []
     chapter = None
     for scenario in in_order():
@@ -185,6 +185,7 @@ def scenarios_body(pictures: bool) -> str:
             lines += [f"## {chapter}", ""]
         picture = PICTURES / f"{scenario.name}.svg"
         answers, _ = answer_scenario(scenario, plot=str(picture) if pictures else None)
+        answered[scenario.name] = answers
         if pictures and not has_timeline(scenario):
             picture.write_bytes(draw_answers(scenario, answers, "svg"))
         lines += [f"### {scenario.name}", ""]
@@ -201,7 +202,11 @@ def shown(scenario: Scenario, answers: tuple[Answer, ...]) -> Iterator[str]:
 def write_pages(*, pictures: bool = True) -> None:
     """Write both pages."""
     os.environ.pop("COLUMNS", None)
-    bodies = {"scenarios": lambda: scenarios_body(pictures), "book": lambda: book_body(Book(read_items()))}
+    answered: dict[str, tuple[Answer, ...]] = {}
+    bodies = {
+        "scenarios": lambda: scenarios_body(pictures, answered),
+        "book": lambda: book_body(Book(read_items(), answered)),
+    }
     for what, body in bodies.items():
         page = DOCS / f"{what}.md"
         before = page.read_text(encoding="utf-8")
