@@ -63,6 +63,9 @@ class _Walk:
                     self.exchange(statement)
                 case Read():
                     self.known((*statement.path, "read"), statement.name)
+                    machine = self.places.machine
+                    if not any(node.kind == "cpu" for node in machine.nodes_of(0)):
+                        self.fault((*statement.path, "read"), f"{machine.name} has no CPU that could look at it")
                 case Wait():
                     self.wait(statement)
                 case Record():

@@ -43,7 +43,7 @@ class StepQuestion:
         Gradients of 16 bits are summed in fp32.
     prefetches : bool
         Of ``zero=3``: backward, the next unit is gathered while one computes (BACKWARD_PRE); else after it.  Of
-        ``zero=1`` and ``zero=2``: parameters are gathered while the next step computes; else after the update.
+        ``zero=1`` and 2: parameters are gathered while the next step computes; else after the update.
     contention : bool
         What computes and what exchanges at the same time slow each other, gradients are copied into buckets and out
         of them, and all wait for the slowest rank; otherwise each runs as if alone, on equal devices.
