@@ -10,6 +10,8 @@ import pytest
 
 from simulator.cli import run
 from simulator.cli.scenario_command import answer_scenario
+from simulator.cli.scenario_text import scenario_lines
+from simulator.console.style import PLAIN
 from simulator.errors import InputError
 from simulator.scenarios.answers import Answer, answers_of
 from simulator.scenarios.catalogue import builtin_scenarios, find_scenario, in_order, needed_files
@@ -24,6 +26,7 @@ about: A.
 runs:
   one: simulate --topology 4gpu-pcie --workload bytes:160MB --strategy gpu0
 """
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "scenarios.md"
 FOUR = "four-gpus-one-switch"
 
 
@@ -359,3 +362,5 @@ def test_a_built_in_scenario_holds_what_it_says(name: str) -> None:
         f"{answer.asked.name}: {answer.value}, error {answer.error}" for answer in answers if answer.holds is False
     ]
     assert wrong == []
+    shown = "\n".join(line.rstrip() for line in scenario_lines(find_scenario(name), answers, PLAIN))
+    assert f"$ simulate scenario {name}\n{shown}\n```" in PAGE.read_text(encoding="utf-8"), "run docs.make_pages"
