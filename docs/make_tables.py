@@ -16,6 +16,8 @@ In the documents
   project (validate/measurements/), which need no folder.  What these show of devices left out of the fit needs
   ``--imported DIR``, what ``validate import`` wrote.
 
+docs/make_pages.py writes those of scenarios and of the book anew besides.
+
 ``tests/unit/test_docs.py`` fails where a document shows something else than the program.
 """
 
@@ -28,6 +30,7 @@ import json
 import os
 import re
 import shlex
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -390,7 +393,7 @@ def tables(
         found |= {"steps": step_table(rows, SHOWN_STEPS), "published": published_table(rows)}
         TRUST.write_text(trust_json(rows), encoding="utf-8")
         if second is not None:
-            found["divided"] = divided_table([*rows, *scored(second / "training.csv", STEPS)])
+            found["divided"] = divided_table([*rows, *step_rows(second, answers)])
     return found
 
 
@@ -420,6 +423,7 @@ def main(arguments: Sequence[str]) -> int:
     with contextlib.chdir(ROOT):
         for picture in PICTURES:
             printed(picture)
+    subprocess.run([sys.executable, "-m", "docs.make_pages"], cwd=ROOT, check=True)
     if folder is None:
         sys.stdout.write("the tables of errors stay as they were: name the folder of measurements (TOPOSIM_CORPUS)\n")
     return 0

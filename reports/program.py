@@ -21,7 +21,7 @@ __all__ = ["draw_program"]
 # Okabe and Ito's colours, told apart by the colour-blind too.
 _COLOURS = {"issue": "#0072b2", "python": "#56b4e9", "wait": "#b4bcc4", "kernel": "#e69f00", "copy": "#009e73"}
 _WORDS = {"issue": "issuing", "python": "Python", "wait": "waiting", "kernel": "operators", "copy": "copies"}
-_MOST = 4000  # pieces of a stream that are drawn one by one
+_MOST = 1000  # pieces that are drawn; of more the first, and the figure says so
 
 
 def draw_program(result: ProgramResult, kind: str) -> bytes:
@@ -34,12 +34,14 @@ def _figure(result: ProgramResult) -> Figure:
     figure = Figure(figsize=(10.5, height))
     figure.text(0.02, 1 - 0.2 / height, f"{result.name} on {result.machine}", fontsize=12, fontweight="bold", va="top")
     told = f"host returns after {format_duration(result.issued_s)}, all done after {format_duration(result.done_s)}"
-    figure.text(0.02, 1 - 0.52 / height, told, fontsize=10, va="top")
     scale, unit = _scale(result.done_s)
     streams_height = 0.34 * len(result.streams) + 0.1
     streams = figure.add_axes((0.16, 1 - (0.95 + streams_height) / height, 0.8, streams_height / height))
-    used = _draw_streams(streams, result, scale)
-    streams.set_xlim(0, result.done_s * scale or 1)
+    used, until = _draw_streams(streams, result, scale)
+    streams.set_xlim(0, until or 1)
+    if until < result.done_s * scale:
+        told += f", of which the first {format_duration(until / scale, 3)} are drawn"
+    figure.text(0.02, 1 - 0.52 / height, told, fontsize=10, va="top")
     if result.held:
         held = figure.add_axes((0.16, 0.75 / height, 0.8, 1.3 / height), sharex=streams)
         held.fill_between(
@@ -58,8 +60,11 @@ def _figure(result: ProgramResult) -> Figure:
     return figure
 
 
-def _draw_streams(axes: Axes, result: ProgramResult, scale: float) -> set[str]:
-    """Draw a bar for each activity, that of repetitions which passed at once in shares; return what is drawn."""
+def _draw_streams(axes: Axes, result: ProgramResult, scale: float) -> tuple[set[str], float]:
+    """Draw a bar for each activity, that of repetitions which passed at once in shares.
+
+    Returns what is drawn, and until when.
+    """
     names = list(result.streams)
     used: set[str] = set()
     bars: dict[tuple[int, str], list[tuple[float, float]]] = {}
@@ -76,14 +81,17 @@ def _draw_streams(axes: Axes, result: ProgramResult, scale: float) -> set[str]:
             bars.setdefault((row, task.about.use), []).append(
                 (span.start_s * scale, (span.end_s - span.start_s) * scale)
             )
+    starts = sorted(at for pieces in bars.values() for at, _ in pieces)
+    until = starts[_MOST] if len(starts) > _MOST else result.done_s * scale
     for (row, what), pieces in bars.items():
         used.add(what)
-        axes.broken_barh(pieces[:_MOST], (row - 0.38, 0.76), color=_COLOURS[what], lw=0)
+        drawn = [(at, length) for at, length in pieces if at < until]
+        axes.broken_barh(drawn, (row - 0.38, 0.76), color=_COLOURS[what], lw=0)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_yticks(range(len(names)), labels=names, fontsize=8, color=INK)
     axes.tick_params(axis="x", labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)
-    return used
+    return used, until
 
 
 def _scale(seconds: float) -> tuple[float, str]:

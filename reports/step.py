@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
@@ -13,10 +14,10 @@ from reports.file import figure_file
 from reports.machine import BEST, INK
 from reports.pipeline import draw_passes
 from simulator.results.columns import percent
-from simulator.results.reason import bound_of, steps_verdict
+from simulator.results.reason import steps_verdict
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
-from simulator.results.words import BOUND_WORDS, KIND_WORDS, MODE_WORDS, change_words, divided_words, precision_words
+from simulator.results.words import KIND_WORDS, MODE_WORDS, bound_words, change_words, divided_words, precision_words
 from simulator.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -39,6 +40,11 @@ def draw_steps(results: Sequence[TrainingResult], kind: str) -> bytes:
     return figure_file(lambda: _figure(results[0]) if len(results) == 1 else _compared(results), kind)
 
 
+def _head_size(head: str) -> float:
+    """Return the size of type in which *head* fits into one line."""
+    return min(12.0, 12.0 * 98 / len(head))
+
+
 def _figure(result: TrainingResult) -> Figure:
     step, several = result.step, result.device_count > 1
     rows = min(16, result.question.layout.pp) if several else 1
@@ -51,9 +57,11 @@ def _figure(result: TrainingResult) -> Figure:
     head = f"{MODE_WORDS[options.mode]} of {step.workload}, {how}, on {result.machine} {where}"
     if result.strategy:
         head += f", {divided_words(result)}"
-    figure.text(0.02, 1 - 0.22 / height, head[0].upper() + head[1:], fontsize=12, fontweight="bold", va="top")
+    figure.text(
+        0.02, 1 - 0.22 / height, head[0].upper() + head[1:], fontsize=_head_size(head), fontweight="bold", va="top"
+    )
     rate = f"{format_duration(result.step_time_s)}, {result.throughput:,.4g} {step.sample}/s"
-    rate += f"; bound by {BOUND_WORDS[bound_of(result)]}"
+    rate += f"; bound by {bound_words(result)}"
     if several:
         rate += f"; {percent(result.scaling_efficiency)} of {result.device_count} devices alone"
     figure.text(0.02, 1 - 0.59 / height, rate, fontsize=10, va="top")
@@ -79,7 +87,7 @@ def _draw_streams(axes: Axes, result: TrainingResult) -> None:
         return
     prefix = f"{result.step.device}/"
     names = [name for name in result.streams if "/" not in name or name.startswith(prefix)]
-    colours = dict(zip(names, _COLOURS, strict=False))
+    colours = dict(zip(names, cycle(_COLOURS), strict=False))
     spans: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     for task, span in zip(result.timeline.plan.tasks, result.timeline.spans, strict=True):
         held = spans.get(task.stream)
@@ -118,7 +126,9 @@ def _compared(results: Sequence[TrainingResult]) -> Figure:
     head = f"{MODE_WORDS[step.options.mode]} of {step.workload}, batch {step.samples} a device, {precision_words(step)}"
     if len(machines) == 1:
         head += f", on {shown[0].machine}, {shown[0].device_count} x {step.part}"
-    figure.text(0.02, 1 - 0.2 / height, head[0].upper() + head[1:], fontsize=12, fontweight="bold", va="top")
+    figure.text(
+        0.02, 1 - 0.2 / height, head[0].upper() + head[1:], fontsize=_head_size(head), fontweight="bold", va="top"
+    )
     text = steps_verdict(results)
     figure.text(0.02, 1 - 0.52 / height, "\n".join(textwrap.wrap(text, 130)), fontsize=9, va="top")
     axes = figure.add_axes((0.26, 0.5 / height, 0.6, (height - 1.5) / height))

@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 from simulator.questions.options import StepOptions
 from simulator.questions.program import ProgramQuestion
 from simulator.questions.step import StepQuestion
+from simulator.questions.where import TODAY
 
 if TYPE_CHECKING:
     from simulator.api.session import Session
+    from simulator.plan.plan import Plan
+    from simulator.programs.statements import Exchanges
     from simulator.results.program import ProgramResult
+    from simulator.workload.collective import Collective
     from simulator.workload.network import Network
 
 __all__ = ["run_program"]
@@ -18,6 +22,8 @@ __all__ = ["run_program"]
 
 def run_program(session: Session, question: ProgramQuestion) -> ProgramResult:
     """Return what the program of *question* does; raises InputError with every fault of its file."""
+    from simulator.api.collectives import make_request
+    from simulator.collectives.registry import strategy_of
     from simulator.engine.executor import execute
     from simulator.network.routing import Router
     from simulator.programs.check import check_program
@@ -33,7 +39,13 @@ def run_program(session: Session, question: ProgramQuestion) -> ProgramResult:
     def network(name: str, batch: int, options: StepOptions) -> Network:
         return session.network(StepQuestion(where=question.where, workload=name, batch=batch, options=options))
 
-    costs = Costs(program.software, network, compiled=question.compiled, captured=question.captured)
+    def collective(exchange: Exchanges) -> Plan:
+        group = session.group(question.where, tuple(range(exchange.gpus)))
+        name: Collective = exchange.collective  # type: ignore[assignment]  # the reader knows them
+        request = make_request(group.machine, exchange.size_bytes, collective=name, group=group)
+        return strategy_of(exchange.strategy, TODAY, constants=session.constants).plan(request)
+
+    costs = Costs(program.software, network, collective, compiled=question.compiled, captured=question.captured)
     writer = Writer(program, places, Router(places.machine), costs, question.device, question.threads)
     writer.block(program.body)
     timeline = execute(places.machine, writer.builder.build())

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from simulator.api.answers import ANSWERS, LEAST
 from simulator.api.collectives import chosen_gpus, make_request, run_collective
 from simulator.api.machines import load_machine, perturbations_of
+from simulator.api.seconds import SINGLE_LEAST, SINGLE_TIMES
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.registry import strategy_of
 from simulator.collectives.request import Strategy, Unsuitable
@@ -364,62 +365,15 @@ def _step_bound_s(session: Session, question: StepQuestion) -> float:
     return question.micro_batches * whole_s / question.layout.model_ranks
 
 
-def _operator_s(session: Session, question: OperatorQuestion) -> float:
-    from simulator.step.operator import operator_s
-
-    return operator_s(question, session.device(question.where, question.device, question.threads))
-
-
-def _operator_bound_s(session: Session, question: OperatorQuestion) -> float:
-    from simulator.step.operator import operator_roofline_s
-
-    return operator_roofline_s(question, session.device(question.where, question.device, question.threads))
-
-
-def _copy_s(session: Session, question: CopyQuestion) -> float:
-    from simulator.engine.executor import execute
-    from simulator.host.copies import copy_plan, copy_within_s
-
-    places = session.places(question.where)
-    within_s = copy_within_s(question, places)
-    if within_s is not None:
-        return within_s
-    router = session.group(question.where, None).router
-    return execute(places.machine, copy_plan(question, places, router)).end_s
-
-
-def _copy_bound_s(session: Session, question: CopyQuestion) -> float:
-    from simulator.host.copies import copy_bound_s
-
-    return copy_bound_s(question, session.places(question.where), session.group(question.where, None).router)
-
-
-def _launch_s(session: Session, question: LaunchQuestion) -> float:
-    from simulator.host.launches import launch_s
-
-    return launch_s(question, session.device(question.where, question.device))
-
-
-def _launch_bound_s(session: Session, question: LaunchQuestion) -> float:
-    from simulator.host.launches import launch_kernels_s
-
-    return launch_kernels_s(question, session.device(question.where, question.device))
-
-
 _TIMES: dict[type, Callable[[Session, Any], float]] = {
+    **SINGLE_TIMES,
     **dict.fromkeys(ANSWERS, lambda session, question: session.answer(question).time_s),
     CollectiveQuestion: lambda session, question: session.collective(question).sync_time_s,
     StepQuestion: _step_s,
-    OperatorQuestion: _operator_s,
-    CopyQuestion: _copy_s,
-    ProgramQuestion: lambda session, question: session.program(question).done_s,
-    LaunchQuestion: _launch_s,
 }
 _BOUNDS: dict[type, Callable[[Session, Any], float]] = {
     **LEAST,
+    **SINGLE_LEAST,
     CollectiveQuestion: _collective_bound_s,
     StepQuestion: _step_bound_s,
-    OperatorQuestion: _operator_bound_s,
-    CopyQuestion: _copy_bound_s,
-    LaunchQuestion: _launch_bound_s,
 }

@@ -6,7 +6,9 @@ import contextlib
 import os
 import shutil
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +16,17 @@ from simulator.cli.captured import Captured, captured
 from simulator.cli.options import check_outputs
 from simulator.cli.output import show
 from simulator.cli.scenario_text import list_lines, scenario_lines
+from simulator.console.files import OutputFile
 from simulator.console.progress import Progress
 from simulator.console.style import choose_style
 from simulator.errors import Fault, InputError, one_line
+from simulator.questions.words import KINDS
 from simulator.results.document import SCHEMA_VERSION, to_json
 from simulator.scenarios.answers import Answer, answers_document, answers_of
 from simulator.scenarios.catalogue import find_scenario, in_order, needed_files
 from simulator.scenarios.file import Run, Scenario
 
-__all__ = ["Wanted", "answer_scenario", "run_scenario"]
+__all__ = ["Wanted", "answer_scenario", "has_timeline", "run_scenario"]
 
 _READS_STATUS = ("exit_status", "error")
 
@@ -56,7 +60,16 @@ def run_scenario(wanted: Wanted) -> None:
         _copy(scenario, wanted.copy)
         return
     check_outputs({"scenario": str(scenario.path), "--trace": wanted.trace, "--plot": wanted.plot})
-    answers, notes = answer_scenario(scenario, trace=wanted.trace, plot=wanted.plot, quiet=wanted.quiet)
+    with ExitStack() as stack:
+        file = None
+        if wanted.plot is not None and not has_timeline(scenario):
+            file = stack.enter_context(OutputFile("--plot", wanted.plot))
+        answers, notes = answer_scenario(scenario, trace=wanted.trace, plot=wanted.plot, quiet=wanted.quiet)
+        if file is not None:
+            from reports.scenario import draw_answers
+
+            file.write(draw_answers(scenario, answers, file.shown.lower().rsplit(".", 1)[-1]))
+            notes.append(f"wrote the plot to {file.shown}")
     for note in () if wanted.quiet else notes:
         sys.stderr.write(note + "\n")
     if wanted.json:
@@ -70,13 +83,15 @@ def answer_scenario(
 ) -> tuple[tuple[Answer, ...], list[str]]:
     """Run *scenario* and return its answers, and what its runs remarked.
 
-    *trace* and *plot* are files for the timeline of its main run.  Runs of equal words are run once.  The working
-    folder is that of the scenario's file meanwhile.  Raises InputError with the faults of all runs, or of all answers.
+    *trace* and *plot* are files for the timeline of its main run, where that has one.  Runs of equal words are run
+    once.  The working folder is that of the scenario's file meanwhile.
+
+    Raises InputError with the faults of all runs, or of all answers.
     """
-    outputs: list[str] = []
-    for option, file in (("--trace", trace), ("--plot", plot)):
-        if file is not None:
-            outputs += [option, os.path.abspath(file)]
+    if trace is not None and not has_timeline(scenario):
+        raise InputError(f"--trace: the runs of {scenario.name} are single operations, which have no timeline")
+    files = {"--trace": trace, "--plot": plot if has_timeline(scenario) else None}
+    outputs = [word for option, file in files.items() if file is not None for word in (option, os.path.abspath(file))]
     drawn = next(run.arguments for run in scenario.runs if run.name == scenario.timeline)
     done: dict[tuple[str, ...], Captured] = {}
     documents: dict[str, Any] = {}
@@ -94,15 +109,22 @@ def answer_scenario(
             if document is None and not _may_fail(scenario, run):
                 why = answered.errors or [f"ended with the exit status {answered.status} and no JSON"]
                 faults += [scenario.fault(("runs", run.name), f"runs.{run.name}: {line}") for line in why]
-            documents[run.name] = {**(document or {}), "exit_status": answered.status, "error": _said(answered)}
+            said: dict[str, Any] = {"error": " / ".join(answered.errors) if answered.status else ""}
+            said |= {"warnings": [] if answered.status else answered.errors}
+            documents[run.name] = {**(document or {}), "exit_status": answered.status, **said}
             progress.advance(run.name)
     if faults:
         raise InputError(faults)
     return answers_of(scenario, documents), notes
 
 
-def _said(answered: Captured) -> str:
-    return " / ".join(answered.errors) if answered.status else ""
+def has_timeline(scenario: Scenario) -> bool:
+    """Whether the main run of *scenario* can be drawn by itself: a single operation is one figure, unless of sizes."""
+    words = next(run.arguments for run in scenario.runs if run.name == scenario.timeline)
+    given = next((later for word, later in pairwise(words) if word == "--workload"), "")
+    scheme, colon, rest = given.partition(":")
+    lists = any(word.startswith("--list-") for word in words)
+    return not lists and not (colon and scheme in KINDS and "sweep:" not in rest)
 
 
 def _may_fail(scenario: Scenario, run: Run) -> bool:

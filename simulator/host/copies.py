@@ -18,7 +18,7 @@ from simulator.devices.cpu.predict import cpu_call_time
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.kernels import Streaming
 from simulator.devices.predict import kernel_cost
-from simulator.errors import InputError
+from simulator.errors import InputError, nearest, one_line
 from simulator.network.machine import Machine
 from simulator.network.route import Route, join
 from simulator.network.routing import Router
@@ -129,7 +129,17 @@ def _route(machine: Machine, router: Router, question: CopyQuestion) -> Route:
     cpu = router.nearest_cpu(src)
     if cpu is None:
         raise InputError("the machine has no CPU")
+    if question.socket:
+        cpu = _socket(machine, question.socket)
     return router.route(cpu, src) if question.kind == "h2d" else router.route(src, cpu)
+
+
+def _socket(machine: Machine, name: str) -> int:
+    """Return the CPU called *name*; raises InputError."""
+    cpus = {node.name: node.index for node in machine.nodes if node.kind == "cpu"}
+    if name not in cpus:
+        raise InputError(f"{machine.name} has no CPU '{one_line(name, 40)}'; {nearest(name, cpus)}")
+    return cpus[name]
 
 
 def _gpu_node(machine: Machine, number: int) -> int:

@@ -11,6 +11,7 @@ from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.places import Places
 from simulator.programs.statements import (
     CopyTo,
+    Exchanges,
     Hold,
     Make,
     Path,
@@ -58,8 +59,13 @@ class _Walk:
                 case CopyTo():
                     self.known((*statement.path, "move" if statement.only_if_elsewhere else "copy"), statement.name)
                     self.tensors[statement.gives] = self.device((*statement.path, "to"), statement.to)
+                case Exchanges():
+                    self.exchange(statement)
                 case Read():
                     self.known((*statement.path, "read"), statement.name)
+                    machine = self.places.machine
+                    if not any(node.kind == "cpu" for node in machine.nodes_of(0)):
+                        self.fault((*statement.path, "read"), f"{machine.name} has no CPU that could look at it")
                 case Wait():
                     self.wait(statement)
                 case Record():
@@ -97,6 +103,14 @@ class _Walk:
             self.tensors[statement.gives] = device
         used = self.streams.setdefault(f"{device}/{statement.stream}", set())
         used.add(self.thread)
+
+    def exchange(self, statement: Exchanges) -> None:
+        has = len(self.places.machine.gpus)
+        if not 1 < statement.gpus <= has:
+            name = self.places.machine.name
+            self.fault((*statement.path, "gpus"), f"{name} has {has} GPUs; an exchange is among 2 or more of them")
+        for i, name in enumerate(statement.reads):
+            self.known((*statement.path, "reads", i), name)
 
     def wait(self, statement: Wait) -> None:
         what = statement.what

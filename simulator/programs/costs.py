@@ -15,7 +15,8 @@ from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.devices.predict import kernel_cost
 from simulator.places import Place
-from simulator.programs.statements import Run, Software, Times
+from simulator.plan.plan import Fragment, Plan
+from simulator.programs.statements import Exchanges, Run, Software, Times
 from simulator.questions.operator import OperatorQuestion
 from simulator.questions.options import StepOptions
 from simulator.step.issue import Issue, issues_of
@@ -30,6 +31,7 @@ _BOUNDS: dict[str, Bound] = {"compute": "arithmetic", "memory": "memory", "laten
 # A kernel that reaches half of the peak rate fills all multiprocessors; one that does less fills so many fewer.
 _FILLS = 2.0
 Networks = Callable[[str, int, StepOptions], Network]
+Collectives = Callable[[Exchanges], Plan]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +60,19 @@ class Costs:
     ----------
     networks : callable
         Returns the network of a name, for a batch and options; raises InputError.
+    collectives : callable
+        Returns the plan of an exchange; raises Unsuitable.
     compiled, captured : bool
         All networks of the program are.
     """
 
-    def __init__(self, software: Software, networks: Networks, *, compiled: bool, captured: bool) -> None:
+    def __init__(
+        self, software: Software, networks: Networks, collectives: Collectives, *, compiled: bool, captured: bool
+    ) -> None:
         self.software = software
         self.networks = networks
+        self.collectives = collectives
+        self._fragments: dict[tuple[object, ...], Fragment] = {}
         self.compiled = compiled
         self.captured = captured
         self._kept: dict[tuple[object, ...], tuple[tuple[Priced, ...], float]] = {}
@@ -75,6 +83,13 @@ class Costs:
         if key not in self._kept:
             self._kept[key] = self._price(run, place)
         return self._kept[key]
+
+    def exchanged(self, exchange: Exchanges) -> Fragment:
+        """Return what *exchange* does, the same object for the same exchange; raises Unsuitable."""
+        key = exchange.collective, exchange.size_bytes, exchange.gpus, exchange.strategy
+        if key not in self._fragments:
+            self._fragments[key] = Fragment(self.collectives(exchange))
+        return self._fragments[key]
 
     def waiting_s(self, place: Place) -> float:
         """Return what passes from the end of something at *place* until the host that waits for it goes on."""

@@ -98,8 +98,7 @@ def _pass(writer: Writer, written: Sequence[_Repetition], most: int) -> int:
     for name, stream in writer.state.streams.items():
         operators = after.queued.get(name, 0) - before.queued.get(name, 0)
         if operators and stream.queue.depth and times >= _LEAST:
-            at = groups[-1].get("", [])
-            issues = _issues(groups[-1], name, tasks) or at
+            issues = _issues(groups[-1], name, tasks)
             times = min(times, _until_full(stream.queue, issues, operators, times, spans, period_s, name, tasks))
     if times < _LEAST:
         return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path as FilePath
@@ -9,6 +10,7 @@ from typing import Any, get_args
 
 import yaml
 
+from simulator.collectives.registry import strategy_names
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.programs import statements as s
 from simulator.programs.schema import MAX_COUNT, VERBS, ProgramFile, StatementSpec, TimesSpec
@@ -17,13 +19,15 @@ from simulator.questions.options import POLICIES, StepOptions
 from simulator.questions.where import Where
 from simulator.questions.words import parse_question
 from simulator.topology.validation import validate
-from simulator.topology.yaml_source import YamlSource, read_yaml
+from simulator.topology.yaml_source import MAX_BYTES, YamlSource, read_yaml
+from simulator.workload.collective import COLLECTIVES
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 __all__ = ["is_program", "load_program"]
 
 _NEEDS = "a program needs schema_version and program"
 _INSTEAD = "write the statements again, or a list of them with repeat: 12"
+_BEGINS = re.compile(rb"^[\"']?program[\"']?\s*:", re.MULTILINE)
 _NAMES = ("tensor", "copy_", "move", "read", "wait", "record", "hold", "mark", "gives", "to", "until", "stream")
 
 
@@ -32,9 +36,9 @@ def is_program(path: str) -> bool:
     if not path.endswith((".yaml", ".yml")):
         return False
     try:
-        with open(path, encoding="utf-8") as stream:
-            return any(line.startswith("program:") for line in stream)
-    except (OSError, UnicodeDecodeError):
+        with FilePath(path).open("rb") as stream:  # read bounded: a device or a pipe has no size
+            return _BEGINS.search(stream.read(MAX_BYTES)) is not None
+    except OSError:
         return False
 
 
@@ -204,6 +208,18 @@ class _Reader:
             fresh=bool(spec.fresh),
             stream=spec.stream,
         )
+
+    def _exchange(self, here: s.Path, spec: StatementSpec) -> s.Exchanges | None:
+        name = (spec.exchange or "").strip()
+        if name not in COLLECTIVES:
+            self._fault((*here, "exchange"), f"no collective '{one_line(name, 40)}'; {nearest(name, COLLECTIVES)}")
+            return None
+        strategy = spec.strategy or "nccl"
+        if strategy not in (known := strategy_names()):
+            self._fault((*here, "strategy"), f"no strategy '{one_line(strategy, 40)}'; {nearest(strategy, known)}")
+            return None
+        stream, size_bytes = spec.stream or "communication", spec.size or 0.0
+        return s.Exchanges(here, name, size_bytes, spec.gpus or 1, strategy, stream, spec.reads or ())
 
     def _read(self, here: s.Path, spec: StatementSpec) -> s.Read:
         return s.Read(here, spec.read or "", spec.form or "number")

@@ -67,6 +67,7 @@ class StatementSpec(Strict):
     tensor: str | None = None
     copy_: str | None = Field(None, alias="copy")
     move: str | None = None
+    exchange: str | None = None
     read: str | None = None
     wait: str | None = None
     record: str | None = None
@@ -86,6 +87,8 @@ class StatementSpec(Strict):
     optimizer: Literal["none", "sgd", "momentum", "adam"] | None = None
     compiled: Annotated[bool, Field(strict=True)] | None = None
     captured: Annotated[bool, Field(strict=True)] | None = None
+    gpus: Count | None = None
+    strategy: str | None = None
     shape: list[Count] | None = None
     size: Size | None = None
     to: str | None = None
@@ -109,6 +112,7 @@ VERBS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "tensor": ((), ("shape", "size", "device")),
     "copy": (("to",), ("gives", "pinned", "blocking", "fresh", "stream")),
     "move": (("to",), ("gives", "pinned", "blocking", "fresh", "stream")),
+    "exchange": (("size", "gpus"), ("strategy", "stream", "reads")),
     "read": ((), ("form",)),
     "wait": ((), ()),
     "record": (("stream",), ()),

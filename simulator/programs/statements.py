@@ -15,6 +15,7 @@ from simulator.workload.precision import Precision
 
 __all__ = [
     "CopyTo",
+    "Exchanges",
     "Hold",
     "Make",
     "Mark",
@@ -112,6 +113,19 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
+class Exchanges:
+    """GPUs exchange: a collective of ``size_bytes``, as nccl-tests counts them, among the first so many GPUs."""
+
+    path: Path
+    collective: str
+    size_bytes: float
+    gpus: int
+    strategy: str = "nccl"
+    stream: str = "communication"
+    reads: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Hold:
     """A stream waits for an event; the host does not."""
 
@@ -153,7 +167,7 @@ class Threads:
     bodies: tuple[tuple[Statement, ...], ...]
 
 
-Statement = Run | Make | CopyTo | Read | Wait | Record | Hold | Python | Mark | Repeat | Threads
+Statement = Run | Make | CopyTo | Exchanges | Read | Wait | Record | Hold | Python | Mark | Repeat | Threads
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
+from simulator.collectives.request import Unsuitable
 from simulator.devices.front_ends import FrontEndCosts
 from simulator.errors import InputError
 from simulator.host.copies import copy_plan, copy_within_s
@@ -101,6 +102,8 @@ class Writer:
                 self.state.tensors[statement.name] = Tensor(self.place(statement.device).name, statement.size_bytes)
             case s.CopyTo():
                 self._copy(statement)
+            case s.Exchanges():
+                self._exchange(statement)
             case s.Read():
                 self._read(statement)
             case s.Wait():
@@ -277,7 +280,33 @@ class Writer:
             pinned=pinned or kind in ("p2p", "d2d"),
             fresh=fresh,
             threads=1 if kind == "h2h" else None,
+            socket=self._socket(tensor.device if kind == "h2d" else to.name) if kind in ("h2d", "d2h") else "",
         )
+
+    def _socket(self, device: str) -> str:
+        """Return the CPU *device* where it is one socket; all sockets together have no memory of their own."""
+        return device if self._is_cpu(device) else ""
+
+    def _exchange(self, exchange: s.Exchanges) -> None:
+        gpu = self.places.machine.nodes[self.places.machine.gpus[0]].name
+        try:
+            fragment = self.costs.exchanged(exchange)
+        except Unsuitable as error:
+            message = f"{exchange.strategy} does not fit: {error}"
+            raise InputError(self.program.source.fault((*exchange.path, "exchange"), message)) from None
+        self.state.copies += 1
+        issued = self.on_host(exchange.collective, self.front.launch_s, use="issue")
+        stream = self.stream(gpu, exchange.stream)
+        needs = [number for name in exchange.reads for number in self.state.tensors[name].ready]
+        number = self.builder.splice(
+            fragment,
+            label=exchange.collective,
+            stream=f"{gpu}/{exchange.stream}",
+            after=(issued, *stream.after, *needs),
+            place=gpu,
+            about=Did("copy", bytes=exchange.size_bytes),
+        )
+        stream.last, stream.after, stream.back_s = (number,), (), self.front.wait_s
 
     # -- waiting -------------------------------------------------------------------
 

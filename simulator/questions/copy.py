@@ -19,6 +19,7 @@ class CopyQuestion:
     ``h2d`` and ``d2h`` go between the host and GPU ``src``, ``p2p`` from GPU ``src`` to ``dst``, ``d2d`` and ``h2h``
     within a GPU's or the host's memory.  ``staged``: between GPUs through host memory, whatever the machine could do.
     ``waited``: the host waits for it, and its part counts.  ``threads`` copy within the host, None all.
+    ``socket``: the CPU beside whose memory the host's end lies; else the nearest.
     ``fresh``: the host's memory that is written has been allocated and not touched yet (pageable memory alone).
     """
 
@@ -33,3 +34,4 @@ class CopyQuestion:
     waited: bool = False
     threads: int | None = None
     fresh: bool = False
+    socket: str = ""

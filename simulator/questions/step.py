@@ -43,7 +43,7 @@ class StepQuestion:
         Gradients of 16 bits are summed in fp32.
     prefetches : bool
         Of ``zero=3``: backward, the next unit is gathered while one computes (BACKWARD_PRE); else after it.  Of
-        ``zero=1`` and ``zero=2``: parameters are gathered while the next step computes; else after the update.
+        ``zero=1`` and 2: parameters are gathered while the next step computes; else after the update.
     contention : bool
         What computes and what exchanges at the same time slow each other, gradients are copied into buckets and out
         of them, and all wait for the slowest rank; otherwise each runs as if alone, on equal devices.
@@ -68,6 +68,8 @@ class StepQuestion:
         Failures and checkpoints of a run of such steps.
     input : InputQuestion, optional
         Where the samples come from; otherwise each step finds them on its devices.
+    programs : int
+        Processes that each do such a step on one GPU, which runs kernels of one of them at a time.
     """
 
     where: Where
@@ -94,6 +96,7 @@ class StepQuestion:
     lost: tuple[str, float] | None = None
     checkpoints: CheckpointQuestion | None = None
     input: InputQuestion | None = None
+    programs: int = 1
     software: Software = TODAY
 
     @property

@@ -57,10 +57,31 @@ def _place(chapter: str) -> tuple[bool, str, tuple[int, ...]]:
 
 
 def needed_files(scenario: Scenario) -> Iterator[Path]:
-    """Yield the files beside *scenario* that its runs name, by their place in its folder."""
+    """Yield the files beside *scenario* that its runs name, and those that these name, by their place in its folder."""
     folder = scenario.path.parent
     words = {part for run in scenario.runs for word in run.arguments for part in re.split(r"[,=:@]", word) if part}
-    for word in sorted(words):
-        path = Path(word)
-        if not path.is_absolute() and ".." not in path.parts and (folder / path).is_file():
-            yield path
+    found: dict[Path, None] = {}
+    wanted = [path for word in sorted(words) if (path := _beside(folder, Path(), word)) is not None]
+    while wanted:
+        path = wanted.pop(0)
+        if path not in found:
+            found[path] = None
+            wanted += _named_in(folder, path)
+    yield from found
+
+
+def _named_in(folder: Path, path: Path) -> list[Path]:
+    """Return the files that the YAML file *path* of *folder* names: nodes of a cluster, networks of a program."""
+    if path.suffix not in _SUFFIXES:
+        return []
+    text = (folder / path).read_text(encoding="utf-8")
+    words = dict.fromkeys(re.findall(r"[\w./-]+\.ya?ml\b", text))
+    return [found for word in words if (found := _beside(folder, path.parent, word)) is not None]
+
+
+def _beside(folder: Path, within: Path, word: str) -> Path | None:
+    """Return the file of *folder* that *word* names in its folder *within*; None where there is none."""
+    if os.path.isabs(word):
+        return None
+    path = Path(os.path.normpath(within / word))
+    return path if ".." not in path.parts and (folder / path).is_file() else None

@@ -89,7 +89,7 @@ class Pricer:
                     self.space.question,
                     batch=size,
                     options=self.space.options(recompute),
-                    layout=Layout(tp=tp, sp=sp, cp=cp, ep=ep),
+                    layout=Layout(tp=tp, sp=sp, tp_overlap=sp and self.space.tp_overlap, cp=cp, ep=ep),
                 )
                 try:
                     fitting = self._priced(Divided(self.session, asked, self.group), ways, infeasible)

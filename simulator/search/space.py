@@ -97,8 +97,15 @@ class Space:
             for cp in self._degrees("cp", most_cp)
             if self.device_count % (tp * cp) == 0
             for ep in self._degrees("ep", experts)
-            for sp in self._choices("sp", (False, True) if tp > 1 and network.tokens else (False,))
+            for sp in self._choices(
+                "sp", dict.fromkeys((self.tp_overlap, True)) if tp > 1 and network.tokens else (False,)
+            )
         ]
+
+    @property
+    def tp_overlap(self) -> bool:
+        """Whether exchanges of those that split layers pass beside products, which is tried where it is fixed."""
+        return bool(dict(self.fixed).get("tp_overlap"))
 
     def recomputes(self, network: Network) -> tuple[Recompute, ...]:
         """Return what can be computed again of *network*: blocks where there are any, attention where there is."""
@@ -122,6 +129,7 @@ class Space:
                 for zero, shards in self._shardings(pp, cp * dp):
                     for order in self._orders(pp, dp, ep):
                         usual = Layout(tp=tp, sp=sp, cp=cp, ep=ep, pp=pp, dp=dp, vp=vp, zero=zero, shards=shards)
+                        usual = replace(usual, tp_overlap=sp and self.tp_overlap)
                         rest = {key: value for key, value in self.fixed if key in ("schedule",)}
                         yield replace(usual, order=order, **rest)
 
@@ -184,4 +192,8 @@ def parse_fixed(text: str | None) -> tuple[tuple[str, Any], ...]:
             if field.name in found:
                 raise InputError(f"--parallel {one_line(text, 60)}: {field.name} is said twice")
             found[field.name] = getattr(layout, field.name)
+    if found.get("tp_overlap") and (found.get("sp") is False or found.get("tp") == 1):
+        raise InputError(
+            f"--parallel {one_line(text or '', 60)}: tp_overlap is of what sp gathers and scatters; say sp with it"
+        )
     return tuple(found.items())

@@ -17,7 +17,7 @@ from simulator.topology.topology import Device, DeviceKind, Topology, Wire
 from simulator.topology.validation import kept_positions
 from simulator.topology.yaml_source import YamlSource
 
-__all__ = ["Resolver"]
+__all__ = ["MOST_NVLINKS", "Resolver"]
 
 _DEFAULTS: Mapping[str, Part] = {
     "gpu": GpuPart(kind="gpu"),
@@ -30,7 +30,7 @@ _DEFAULTS: Mapping[str, Part] = {
 AnyKind = TypeVar("AnyKind", bound=Part)
 _NAMED = 4  # of a range at most; the others are like them
 _MAX_WIRES = 262_144
-_MOST_NVLINKS = 72  # of a GPU without a part: twice the 36 of the newest announced (Rubin)
+MOST_NVLINKS = 72  # of a GPU without a part: twice the 36 of the newest announced (Rubin)
 _NUMBERED = re.compile(r"gpu\d+", re.ASCII)
 _OVERRIDES = ("memory_size", "memory_bandwidth", "core_count", "thread_count", "latency", "bandwidth")
 
@@ -300,7 +300,7 @@ class Resolver:
             if not isinstance(part, GpuPart):
                 continue
             known = part.nvlink_count is not None
-            most = part.nvlink_count if part.nvlink_count is not None else _MOST_NVLINKS
+            most = part.nvlink_count if part.nvlink_count is not None else MOST_NVLINKS
             if n_links > most:
                 whose = f"{self.devices[name].part_name or 'its part'} has" if known else "no GPU has more than"
                 via = "; NVLink switches make every pair look linked: link each GPU to an nvlink-switch instead"

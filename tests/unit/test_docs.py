@@ -133,7 +133,8 @@ def test_the_pictures_are_current(command: str, here) -> None:
 NETWORKS = "docs/networks.md"  # its files are networks: tests/unit/test_network_yaml.py
 PROGRAMS = "docs/programs.md"
 INPUT = "docs/input.md"  # tests/unit/test_input.py
-OTHERS = (NETWORKS, PROGRAMS, INPUT)
+SCENARIOS = "docs/scenarios.md"  # tests/unit/test_scenarios.py
+OTHERS = (NETWORKS, PROGRAMS, INPUT, SCENARIOS)
 FILES = [(d, n) for d, n, _ in named_blocks(["yaml"]) if n and n != "broken.yaml" and d not in OTHERS]
 
 

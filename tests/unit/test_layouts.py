@@ -274,6 +274,21 @@ def test_shards_of_the_optimiser_exchange_what_replicas_do() -> None:
     assert updating_s(shards) == pytest.approx(updating_s(replicas) / 8, rel=0.05)
 
 
+def test_parameters_are_gathered_ahead_or_after_the_update() -> None:
+    ahead, after = (
+        simulate_training(MACHINE, LLAMA, HALF, layout=Layout(zero=1), prefetches=prefetches, contention=False)
+        for prefetches in (True, False)
+    )
+    plans = [[task for task in result.timeline.plan.tasks if task.label == "all-gather"] for result in (ahead, after)]
+    assert len(plans[0]) > 1
+    (last,) = plans[1]
+    span = after.timeline.spans[after.timeline.plan.tasks.index(last)]
+    assert span.end_s == pytest.approx(after.step_time_s)
+    gathered_s = span.end_s - span.start_s
+    assert 0 < after.step_time_s - ahead.step_time_s <= gathered_s * (1 + 1e-9)
+    assert after.exposed_s >= gathered_s * (1 - 1e-9)
+
+
 def updating_s(result: TrainingResult) -> float:
     """Return how long the device updates parameters."""
     tasks = zip(result.timeline.plan.tasks, result.timeline.spans, strict=True)

@@ -273,12 +273,7 @@ links:
 
 @pytest.mark.parametrize(
     ("topology", "taking_part"),
-    [
-        ("gb200-nvl72", range(0, 72, 9)),
-        ("gb200-nvl72", (3, 4, 5, 70)),
-        ("p2.16xlarge", (0, 3, 9)),
-        ("dgx-h100", (1, 6)),
-    ],
+    [("gb200-nvl72", range(0, 72, 9)), ("gb200-nvl72", (3, 4, 5, 70)), ("p2.16xlarge", (0, 3)), ("dgx-h100", (1, 6))],
 )
 @pytest.mark.parametrize("several", [True, False])
 def test_who_else_is_there_changes_nothing(topology: str, taking_part: Sequence[int], several: bool) -> None:

@@ -9,8 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.api.session import Session
+from simulator.constants import DEFAULT
+from simulator.devices.front_ends import FrontEndCosts
 from simulator.errors import InputError
 from simulator.programs import loops
+from simulator.programs.about import Passed
 from simulator.questions.program import ProgramQuestion
 from simulator.questions.where import Where
 from simulator.results.program import ProgramResult
@@ -303,4 +306,75 @@ def test_a_stream_that_catches_up_begins_to_wait_where_it_has(tmp_path: Path, co
     )
     # Behind by 5 ms at first, it gains 10 us with each until it waits for the other.
     behind_s, waiting_s = 1e-6 + 5e-3 + count * 10e-6, 1e-6 + count * 20e-6 + 10e-6
-    assert run(tmp_path, body, "{depth: 0}").done_s == pytest.approx(max(behind_s, waiting_s), rel=1e-9)
+    result = run(tmp_path, body, "{depth: 0}")
+    assert result.done_s == pytest.approx(max(behind_s, waiting_s), rel=1e-9)
+    ends_s: dict[str, list[float]] = {}
+    for task, span in zip(result.timeline.plan.tasks, result.timeline.spans, strict=True):
+        if isinstance(task.about, Passed):
+            ends_s.setdefault(task.stream, []).append(span.end_s)
+    for first, second in zip(ends_s.get("gpu0/compute", ()), ends_s.get("gpu1/compute", ()), strict=True):
+        assert second >= first + 10e-6 - 1e-12  # no repetition passed before what it waits for
+
+
+@pytest.mark.parametrize(("machine", "shares"), [("4x-v100-pcie", True), ("p3.8xlarge", False)])
+def test_a_copy_and_an_exchange_share_the_port_of_a_gpu_where_both_use_it(
+    tmp_path: Path, machine: str, shares: bool
+) -> None:
+    copy = "  - {copy: x, to: gpu0, pinned: true, blocking: false, stream: copies}\n"
+    tensor, exchange = (
+        "  - {tensor: x, size: 400 MB, device: cpu}\n",
+        "  - {exchange: all-reduce, size: 400 MB, gpus: 2}\n",
+    )
+    copy_s = run(tmp_path, tensor + copy, machine=machine).done_s
+    exchange_s = run(tmp_path, exchange, machine=machine).done_s
+    both_s = run(tmp_path, tensor + exchange + copy, machine=machine).done_s
+    if shares:
+        assert 1.1 * max(copy_s, exchange_s) < both_s < copy_s + exchange_s
+    else:
+        assert both_s == pytest.approx(max(copy_s, exchange_s), rel=0.01)
+
+
+def test_memory_of_the_other_socket_is_further_away(tmp_path: Path) -> None:
+    def copied_s(socket: str) -> float:
+        body = f"  - {{tensor: x, size: 144 MB, device: {socket}}}\n  - {{copy: x, to: gpu0, pinned: true}}\n"
+        return run(tmp_path, body, machine="dgx-1-v100-16gb").done_s
+
+    assert copied_s("cpu1") > 1.5 * copied_s("cpu0")
+
+
+def test_exchanges_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    body = (
+        "  - {exchange: all-reduse, size: 1 MB, gpus: 2}\n"
+        "  - {exchange: all-reduce, size: 1 MB, gpus: 2, strategy: rings}\n"
+    )
+    assert faults(tmp_path, body) == [
+        "3:16: no collective 'all-reduse'; did you mean 'all-reduce'?",
+        "4:59: no strategy 'rings'; did you mean 'ring'?",
+    ]
+    [few] = faults(tmp_path, "  - {exchange: all-reduce, size: 1 MB, gpus: 9}\n")
+    assert few.endswith("p3.8xlarge has 4 GPUs; an exchange is among 2 or more of them")
+
+
+def test_mxnet_issues_a_network_layer_by_layer_or_hybridised_and_queues_it_on_the_cpu(tmp_path: Path) -> None:
+    costs = DEFAULT(FrontEndCosts)
+    software = "{front_end: mxnet, cpu_queue: true, depth: 0}"
+    body = loop(100, "- {run: mlp, batch: 1, device: cpu}") + "  - mark: returned\n  - wait: all\n"
+    eager, hybridised = run(tmp_path, body, software), run(tmp_path, body, software, compiled=True)
+    assert eager.answers["returned"] == pytest.approx(100 * 5 * costs.mxnet.layer_s)
+    assert hybridised.answers["returned"] == pytest.approx(100 * 5 * costs.mxnet.compiled_s)
+    assert eager.done_s > eager.answers["returned"]
+
+
+def test_random_numbers_of_a_cpu_come_one_after_the_other_whatever_its_threads(tmp_path: Path) -> None:
+    body = "  - {run: 'op:elementwise,function=normal,elements=1000000,inputs=0', device: cpu}\n"
+    one, many = run(tmp_path, body, threads=1), run(tmp_path, body, threads=16)
+    assert many.done_s == pytest.approx(one.done_s, rel=0.01)
+    # 214 cycles each, at a clock between the data sheet's 2.3 and 3.0 GHz
+    assert 1e6 * 214 / 3.0e9 < one.done_s < 1e6 * 214 / 2.3e9 + 1e-3
+    assert run(tmp_path, body.replace("cpu}", "gpu0}")).done_s < 1e-3
+
+
+def test_a_gpu_without_a_host_is_not_read_from(tmp_path: Path) -> None:
+    (tmp_path / "program.yaml").write_text(HEAD + "program:\n  - {run: mlp, gives: y}\n  - {read: y}\n")
+    with pytest.raises(InputError, match=r"program\.yaml:4:12: h100-sxm5-80gb has no CPU that could look at it"):
+        SESSION.program(ProgramQuestion(where=Where("h100-sxm5-80gb"), workload=str(tmp_path / "program.yaml")))

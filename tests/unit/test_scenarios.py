@@ -7,10 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from simulator.cli import run
 from simulator.cli.scenario_command import answer_scenario
+from simulator.cli.scenario_text import scenario_lines
+from simulator.console.style import PLAIN
 from simulator.errors import InputError
 from simulator.scenarios.answers import Answer, answers_of
 from simulator.scenarios.catalogue import builtin_scenarios, find_scenario, in_order, needed_files
@@ -25,6 +26,7 @@ about: A.
 runs:
   one: simulate --topology 4gpu-pcie --workload bytes:160MB --strategy gpu0
 """
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "scenarios.md"
 FOUR = "four-gpus-one-switch"
 
 
@@ -304,6 +306,13 @@ def test_a_copy_runs_as_the_original_and_overwrites_nothing(tmp_path, capsys) ->
     assert capsys.readouterr().out == (tmp_path / f"{name}.yaml").read_text()
 
 
+def test_a_copy_has_the_nodes_of_its_clusters(tmp_path, capsys) -> None:
+    (tmp_path / "there").mkdir()
+    assert run(["scenario", "messages", "--copy", str(tmp_path / "there")]) == 0
+    assert (tmp_path / "there" / "machines" / "iwarp-host.yaml").exists()
+    assert run(["scenario", str(tmp_path / "there" / "messages.yaml"), "--json"]) == 0, capsys.readouterr().err
+
+
 # -- built in --------------------------------------------------------------------------
 
 
@@ -324,12 +333,17 @@ def test_the_list_is_in_the_order_of_a_course(capsys) -> None:
 def test_every_yaml_file_is_a_scenario_or_is_needed_by_one() -> None:
     folder = next(iter(builtin_scenarios().values())).parent
     named = {folder / file for scenario in in_order() for file in needed_files(scenario)}
-    within = {  # clusters name the files of their nodes
-        file.parent / str(group["node"])
-        for file in folder.rglob("*.yaml")
-        for group in (yaml.safe_load(file.read_text()).get("cluster") or {}).get("groups", ())
-    }
-    assert set(folder.rglob("*.yaml")) - set(builtin_scenarios().values()) - named - within == set()
+    assert set(folder.rglob("*.yaml")) - set(builtin_scenarios().values()) - named == set()
+
+
+def test_a_copy_has_the_networks_that_its_programs_name_and_runs_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["scenario", "a-barrier-each-batch", "--copy", str(tmp_path)]) == 0
+    assert (tmp_path / "networks" / "mlp-512-2048-512-1.yaml").is_file()
+    monkeypatch.chdir(tmp_path)
+    assert run(["--topology", "p3.8xlarge", "--threads", "8", "--workload", "programs/epoch-wait-each.yaml"]) == 0
+    assert "150 batches" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", builtin_scenarios())
@@ -348,3 +362,5 @@ def test_a_built_in_scenario_holds_what_it_says(name: str) -> None:
         f"{answer.asked.name}: {answer.value}, error {answer.error}" for answer in answers if answer.holds is False
     ]
     assert wrong == []
+    shown = "\n".join(line.rstrip() for line in scenario_lines(find_scenario(name), answers, PLAIN))
+    assert f"$ simulate scenario {name}\n{shown}\n```" in PAGE.read_text(encoding="utf-8"), "run docs.make_pages"

@@ -3,6 +3,7 @@
 import csv
 import json
 import random
+import re
 from importlib.resources import files
 
 import pytest
@@ -13,23 +14,24 @@ from simulator.devices.lowering import NoKernels, lower_operator
 from simulator.errors import InputError
 from simulator.places import Places
 from simulator.questions.options import StepOptions
-from simulator.questions.step import StepQuestion
+from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.questions.where import Where
 from simulator.step.issue import issues_of
-from simulator.workload.zoo.registry import build_network
+from simulator.workload.zoo.registry import build_network, find_entry
 from validate.cli.score import score_command
 from validate.kinds import KINDS, STEPS
 from validate.kinds.kind import Asked
 from validate.tables.cells import NotScored
 from validate.tables.csv_text import Record
-from validate.tables.names import Names
+from validate.tables.names import Names, builtin_names
 from validate.tables.published import read_published
 from validate.tables.table import tabulate
 
 NAMES = Names()
 COLUMNS = ["row_id", "machine", "n_gpus", "framework", "software", "model", "phase", "dtype", "batch_per_gpu",
            "global_batch", "micro_batch", "grad_accum", "seq_len", "hidden", "heads", "layers", "image", "recompute",
-           "schedule", "optimizer", "step_time_s", "throughput", "throughput_unit", "dataset", "trust"]  # fmt: skip
+           "schedule", "sync", "optimizer", "step_time_s", "throughput", "throughput_unit", "dataset",
+           "trust"]  # fmt: skip
 ROW = {"row_id": "a", "machine": "p3.2xlarge", "n_gpus": "1", "framework": "pytorch", "software": "torch2.1",
        "model": "alexnet", "phase": "train", "dtype": "fp32", "batch_per_gpu": "4", "step_time_s": "0.01",
        "dataset": "mine", "trust": "A"}  # fmt: skip
@@ -302,7 +304,7 @@ def test_throughput_stands_in_for_the_time(tmp_path, capsys):
     assert scored["overall"]["median_ape"] == pytest.approx(0, abs=1e-9)
     assert scored["skipped"] == {
         "step_time_s missing": 1,
-        "step_time_s missing, and throughput is of something else than samples": 1,
+        "step_time_s missing, and how many tokens a sample has (seq_len)": 1,
     }
 
 
@@ -432,3 +434,98 @@ def test_a_machine_can_be_named(tmp_path, capsys):
     assert document(capsys, file)["scored"] == 0
     assert document(capsys, file, machines=["the-box=p3.2xlarge"])["scored"] == 1
     assert document(capsys, file, topology="p3.2xlarge")["scored"] == 1
+
+
+@pytest.mark.parametrize(
+    ("sync", "strategy", "bucket_bytes"),
+    [
+        ("kvstore-device", "sharded", 1.0),
+        ("parameter_server/gpu", "sharded", 1.0),
+        ("replicated (no NCCL)/gpu", "sharded", 1.0),
+        ("parameter_server/cpu", "cpu", 1.0),
+        ("parameter-server dist_device_sync", "parameter-server-colocated", BUCKET_BYTES),
+        ("replicated (NCCL)", "nccl", BUCKET_BYTES),
+        ("ddp", "nccl", BUCKET_BYTES),
+    ],
+)
+def test_how_gradients_are_exchanged(sync, strategy, bucket_bytes):
+    found = asked(sync=sync, n_gpus="8", machine="p2.8xlarge")
+    assert (found.strategy, found.bucket_bytes) == (strategy, bucket_bytes)
+
+
+def test_buckets_have_the_size_that_a_row_says():
+    assert asked(overlap="1 GiB", sync="ddp", n_gpus="8", machine="p3.16xlarge").bucket_bytes == 2**30
+    assert asked(overlap="none", sync="ddp", n_gpus="8", machine="p3.16xlarge").bucket_bytes == 0
+    with pytest.raises(NotScored, match="overlap 'much'"):
+        asked(overlap="much", sync="ddp", n_gpus="8", machine="p3.16xlarge")
+
+
+def test_frameworks_that_gather_parameters_after_the_update():
+    cells = {"machine": "dgx-a100-80gb", "n_gpus": "8", "model": "internlm-7b", "dtype": "bf16", "zero": "1"}
+    found = asked(**cells, framework="internevo", seq_len="2048")
+    assert (found.prefetches, found.bucket_bytes, dict(found.sizes)["attention"]) == (False, 2**30, "fused-first")
+    assert asked(**cells, framework="megatron-lm", seq_len="2048").prefetches
+
+
+BATCHES = yaml.safe_load(files("validate.tables").joinpath("batches.yaml").read_text(encoding="utf-8"))
+
+
+def test_batches_that_a_collection_publishes_beside_its_results():
+    cells = {"dataset": "lambda_pytorch_throughput", "batch_per_gpu": "", "n_gpus": "1"}
+    found = asked(**cells, machine="lambda-a6000-v1", model="gnmt", dtype="fp16")
+    assert (found.batch, dict(found.sizes)["sequence_length"]) == (968, 30)
+    assert asked(**cells, machine="lambda-a6000-v1", model="gnmt", dtype="tf32").batch == 576
+    with pytest.raises(NotScored, match="batch_per_gpu missing"):
+        asked(**cells, machine="lambda-2080ti", model="gnmt", dtype="fp16")
+    assert asked(**{**cells, "batch_per_gpu": "7"}, machine="lambda-a6000-v1", model="gnmt", dtype="fp16").batch == 7
+
+
+def test_published_batches_are_of_known_networks_on_known_machines():
+    patterns = [re.compile(each["machine"]) for each in BATCHES["machines"]]
+    for each in BATCHES["machines"]:
+        for kind in ("fp32", "half"):
+            for name in each[kind]:
+                build = find_entry(name)
+                assert build.defaults
+        assert each["source"]
+    for name in builtin_names():
+        assert sum(bool(pattern.search(name)) for pattern in patterns) <= 1, name
+    for pattern in patterns:
+        assert any(pattern.search(name) for name in builtin_names()), pattern.pattern
+
+
+@pytest.mark.parametrize(
+    ("cells", "seconds"),
+    [
+        ({"throughput": "100", "throughput_unit": "samples/s", "batch_per_gpu": "5"}, 0.05),
+        ({"throughput": "1000", "throughput_unit": "tokens/s", "batch_per_gpu": "5", "seq_len": "100"}, 0.5),
+        ({"throughput": "250", "throughput_unit": "tokens/s/GPU", "batch_per_gpu": "5", "seq_len": "100"}, 2.0),
+        ({"throughput": "40000", "throughput_unit": "audio-samples/s", "batch_per_gpu": "5"}, 1.0),
+        ({"throughput": "1000", "throughput_unit": "tokens/s", "batch_per_gpu": "5", "model": "gnmt"}, 0.25),
+    ],
+)
+def test_what_throughput_counts(cells, seconds):
+    row = {**ROW, "step_time_s": "", **cells}
+    records = [Record(1, tuple(row)), Record(2, tuple(row.values()))]
+    found = tabulate(records, "t.csv", STEPS.needed, STEPS.columns, STEPS.name)
+    measured = STEPS.measured_s(lambda column: found.cell(found.rows[0], column), NAMES)
+    assert measured == pytest.approx(seconds * (1 if "n_gpus" not in cells else int(cells["n_gpus"])))
+
+
+def test_efficiency_of_more_gpus_is_set_beside_the_measured_one(tmp_path, capsys):
+    row = {"model": "alexnet", "machine": "p3.16xlarge", "sync": "ddp", "batch_per_gpu": "64"}
+    rows = [{**row, "n_gpus": n, "step_time_s": t} for n, t in (("1", "0.1"), ("2", "0.125"), ("8", "0.2"))]
+    rows.append({**row, "n_gpus": "4", "batch_per_gpu": "32", "step_time_s": "0.1"})  # of no other's batch
+    file = table(tmp_path, *rows)
+    scored = document(capsys, file, scaling=True, out=str(tmp_path / "out.csv"))
+    with (tmp_path / "out.csv").open() as stream:
+        times = [float(each["predicted_s"]) for each in csv.DictReader(stream)]
+    off = sorted(abs(times[0] / times[i] - measured) for i, measured in ((1, 0.8), (2, 0.5)))
+    (found,) = scored["scaling"]
+    assert (found["dataset"], found["pairs"], found["measured"]) == ("mine", 2, pytest.approx(0.65))
+    assert found["median"] == pytest.approx(sum(off) / 2)
+    assert "scaling" not in document(capsys, file)
+    score_command([file], scaling=True)
+    assert "scaling efficiency, in points  pairs" in capsys.readouterr().out
+    score_command([table(tmp_path, rows[0], name="one.csv")], scaling=True)
+    assert "no two scored rows differ" in capsys.readouterr().out

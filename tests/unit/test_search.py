@@ -246,3 +246,17 @@ def test_what_if(capsys) -> None:
     assert list(gains.values()) == sorted(gains.values(), reverse=True)
     assert all(gain > 1 for gain in gains.values())
     assert run(["--topology", "dgx-h100", "--what-if"]) == 2
+
+
+def test_exchanges_beside_products_are_priced_where_they_are_fixed() -> None:
+    fixed = space(fixed=parse_fixed("tp_overlap"))
+    network = SESSION.network(fixed.question)
+    divisions = fixed.divisions(network)
+    assert {division.sp for division in divisions if division.tp > 1} == {True}
+    layouts = [layout for division in divisions for layout in fixed.layouts(division, 12)]
+    assert all(layout.tp_overlap == (layout.tp > 1) for layout in layouts)
+    with pytest.raises(InputError, match="tp_overlap is of what sp gathers"):
+        parse_fixed("tp=2,sp=0,tp_overlap")
+    assert not any(
+        layout.tp_overlap for division in space().divisions(network) for layout in space().layouts(division, 12)
+    )

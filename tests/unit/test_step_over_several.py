@@ -343,7 +343,7 @@ MISTAKES = {
         [*STEP, "--parallel", "fsdp", "--overlap", "none"],
         "--overlap: is for --parallel dp; shards are gathered one unit ahead",
     ),
-    "gathering of replicas": ([*STEP, "--no-prefetch"], "--no-prefetch: is for --parallel fsdp"),
+    "gathering of replicas": ([*STEP, "--no-prefetch"], "--no-prefetch: is for --parallel fsdp, or zero=1 or 2"),
     "a strategy for one": (
         [*STEP, "--gpus", "1", "--strategy", "ring"],
         "--strategy: is about an exchange, and one device of p3.16xlarge steps alone",

@@ -55,6 +55,9 @@ def score(
     baselines: Annotated[Text, option("FILE", "Predictions of others, by row_id, to show beside.")] = None,
     trust: Trust = "A,B",
     by: Annotated[Text, option("COLUMN,...", "Group by machine, collective, decade, size, op or any column.")] = None,
+    scaling: Annotated[
+        bool, typer.Option("--scaling", help="Of steps: how far the efficiency of more GPUs is off, in points.")
+    ] = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -82,6 +85,7 @@ def score(
         baselines=baselines,
         trust=trust,
         by=by,
+        scaling=scaling,
         quiet=quiet,
     )
 

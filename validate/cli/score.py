@@ -34,6 +34,7 @@ def score_command(
     as_json: bool = False,
     trust: str = TRUSTED,
     by: str | None = None,
+    scaling: bool = False,
     quiet: bool = False,
     topology: str | None = None,
     machines: Sequence[str] = (),
@@ -67,10 +68,10 @@ def score_command(
         if output is not None:
             output.write(predictions_csv([(table, rows) for (table, _), rows in zip(tables, scored, strict=True)]))
     if as_json:
-        found = document(scored, strategy=strategy or "nccl", trust=grades, by=axes)
+        found = document(scored, strategy=strategy or "nccl", trust=grades, by=axes, scales=scaling)
         show(json.dumps(found, indent=2, allow_nan=False) + "\n")
     else:
-        show(report(scored, trust=grades, by=axes, style=choose_style(sys.stdout)))
+        show(report(scored, trust=grades, by=axes, scales=scaling, style=choose_style(sys.stdout)))
     said = _remarks(scored, grades, asked_for=trust != TRUSTED)
     tell([*said, *([f"wrote {one_line(out)}"] if out is not None else [])], quiet=quiet)
 

@@ -1,7 +1,7 @@
 """Tables of launches: what issuing costs, on the device by way of issuing and on the host by what is issued.
 
 Read are the rows that ``validate run`` measures, the floors of small kernels that gpu-benches shows, those of single
-operators of PyTorch between two events, and superbenchmark's empty kernels.
+operators of PyTorch between two events, and empty kernels that others time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["LAUNCH", "read_launch"]
 _NUMBERS = 64  # of validate run's small operators
 _FLOOR = Elementwise("mul_scalar", (64 << 10) // 16)  # of fp64: 64 KiB read and written
 _PARAMETERS = 64
-# Calls that run no operator, as validate run names them, and superbenchmark.
+# Calls that run no operator, as validate run and others name them.
 _CALLS: dict[str, tuple[Call, Launched]] = {
     "host time of one view, no kernel": ("view", "host"),
     "host time of reading one number back": ("read", "host"),

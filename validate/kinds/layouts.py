@@ -12,22 +12,8 @@ from validate.tables.cells import NotScored, whole
 __all__ = ["COLUMNS", "spread"]
 
 COLUMNS = (
-    "n_gpus",
-    "n_nodes",
-    "tp",
-    "pp",
-    "dp",
-    "cp",
-    "ep",
-    "sp",
-    "tp_overlap",
-    "vp",
-    "fsdp",
-    "zero",
-    "shards",
-    "schedule",
-    "sync",
-    "strategy",
+    *("n_gpus", "n_nodes", "tp", "pp", "dp", "cp", "ep", "sp", "tp_overlap", "vp", "fsdp", "zero"),
+    *("shards", "schedule", "sync", "strategy"),
 )
 _MOST = 10**7
 _ALL_REDUCE = re.compile(r"ddp|horovod|nccl|replicated \(nccl\)", re.IGNORECASE)

@@ -10,6 +10,7 @@ from simulator.api.collectives import ALPHA_S
 from simulator.errors import one_line
 from validate.kinds.kind import Kind
 from validate.score.groups import Group, beside_published, group_rows, median_of, whole
+from validate.score.scaling import scaling_document
 from validate.score.score import ScoredRow
 from validate.tables.lines import by_frequency
 
@@ -29,15 +30,18 @@ class ScoredTable:
 
 
 def document(
-    tables: Sequence[ScoredTable], *, strategy: str, trust: Sequence[str], by: Sequence[str] = ()
+    tables: Sequence[ScoredTable], *, strategy: str, trust: Sequence[str], by: Sequence[str] = (), scales: bool = False
 ) -> dict[str, Any]:
-    """Return the scores of *tables*, grouped by the usual axes of their kind and by *by*."""
+    """Return the scores of *tables*, grouped by the usual axes of their kind and by *by*; *scales*: as of a report."""
     return {
         "schema_version": SCHEMA_VERSION,
         "strategy": strategy,
         "trust": list(trust),
         "baseline_constants": {"alpha-beta-ring": {"alpha_s": ALPHA_S}},
-        "tables": [_table(table, tuple(by)) for table in tables],
+        "tables": [
+            {**_table(table, tuple(by)), **({"scaling": scaling_document(table.rows)} if scales else {})}
+            for table in tables
+        ],
     }
 
 

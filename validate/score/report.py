@@ -9,6 +9,7 @@ from simulator.errors import one_line
 from simulator.results.columns import lay_out
 from validate.score.document import ScoredTable, skipped_lines
 from validate.score.groups import Group, beside_published, group_rows, median_of, whole
+from validate.score.scaling import scaling_lines
 from validate.score.score import ScoredRow
 from validate.tables.lines import skipped_table
 
@@ -17,9 +18,21 @@ __all__ = ["report"]
 _HEADER = ["", "rows", "scored", "median", "p90", "mean", "bias"]
 
 
-def report(tables: Sequence[ScoredTable], *, trust: Sequence[str], by: Sequence[str] = (), style: Style = PLAIN) -> str:
-    """Return tables of errors: over all, then by what the kind of table is grouped by, or by *by*."""
+def report(
+    tables: Sequence[ScoredTable],
+    *,
+    trust: Sequence[str],
+    by: Sequence[str] = (),
+    scales: bool = False,
+    style: Style = PLAIN,
+) -> str:
+    """Return tables of errors: over all, then by what the kind of table is grouped by, or by *by*.
+
+    *scales*: with how far efficiencies are off, where steps of more and of fewer GPUs are measured.
+    """
     blocks = [_table(table, trust, by, style) for table in tables]
+    if scales:
+        blocks += ["\n".join(scaling_lines(table.rows)) for table in tables]
     legends = dict.fromkeys(table.kind.legend for table in tables)
     blocks.append(
         "error = (simulated - measured) / measured; median, p90 and mean of its absolute value; bias: its mean\n"

@@ -1,7 +1,4 @@
-"""What tables mean and do not say: cells that a row leaves empty.
-
-The rules are in ``conventions.yaml`` and ``batches.yaml``.
-"""
+"""What tables mean and do not say: cells that a row leaves empty, by ``conventions.yaml`` and ``batches.yaml``."""
 
 from __future__ import annotations
 

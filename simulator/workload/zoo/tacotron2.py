@@ -111,9 +111,8 @@ class _Decoder:
     def _shared(self, x: Tensor, layer: str, name: str, outputs: int, *, bias: bool = True) -> Tensor:
         """Return a linear layer whose weights all frames share."""
         inputs = x.shape[-1]
-        parameters = (Parameter(f"{name}.weight", inputs * outputs),)
-        if bias:
-            parameters += (Parameter(f"{name}.bias", outputs),)
+        weight, biases = Parameter(f"{name}.weight", inputs * outputs), Parameter(f"{name}.bias", outputs)
+        parameters = (weight, biases) if bias else (weight,)
         operator = Linear(x.elements // inputs, inputs, outputs, bias)
         return self.b.add_layer(layer, operator, (x,), (*x.shape[:-1], outputs), parameters)
 

@@ -42,6 +42,8 @@ _WORDS: tuple[tuple[str, str], ...] = (
     (r"vit-(.)(\d+)", "vision transformer {0}, patches of {1}"),
     ("mask-rcnn", "Mask R-CNN on a pyramid of ResNet-50, torchvision"),
     ("waveglow", "speech by flows, NVIDIA's DeepLearningExamples"),
+    ("tacotron2", "spectrograms from text, NVIDIA's DeepLearningExamples"),
+    (r"transformer-xl-(.+)", "Transformer-XL {0}: text with a memory of what came before"),
     ("gnmt", "translation by LSTMs, NVIDIA's DeepLearningExamples"),
     ("ncf", "NeuMF for MovieLens 20M, NVIDIA's DeepLearningExamples"),
     ("unet3d", "U-Net of volumes, MLPerf"),

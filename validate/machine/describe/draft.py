@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from simulator.topology.catalogue import builtin_topologies, load_part
 from simulator.topology.parts import CpuPart, GpuPart
+from simulator.topology.resolver import MOST_NVLINKS
 from validate.machine.describe.estimates import flop_per_cycle, nearest_cpu, vector_bits
 from validate.machine.describe.graphics import Card, part_of, pcie_part
 from validate.machine.describe.links import Placement, nvlink_parts, place_gpus
@@ -272,6 +273,17 @@ def _nvlinks(cards: Sequence[Card], matrix: Matrix | None) -> tuple[list[str], l
     link, switch = nvlink_parts(part_of(cards[0]) or "")
     if _through_switches(cards, matrix):
         return [], [f"nvswitch0: {{part: {switch}}}" if switch else "nvswitch0: {kind: nvlink-switch}"]
+    for a in range(matrix.gpus):
+        n_links, part = (
+            sum(matrix.nvlinks(a, b) for b in range(matrix.gpus) if b != a),
+            load_part(part_of(cards[a]) or ""),
+        )
+        most = part.nvlink_count if isinstance(part, GpuPart) and part.nvlink_count is not None else MOST_NVLINKS
+        if n_links > most:
+            return [
+                "",
+                f"# The matrix gives gpu{a} {n_links} NVLinks, where it has at most {most}: all are left out.",
+            ], []
     form = f"part: {link}" if link else "kind: nvlink\n    bandwidth: 25 GB/s"
     lines = ["", "meshes:", f"  - {form}"]
     if not link:

@@ -1,0 +1,224 @@
+"""Write anew the pages that show answers: docs/scenarios.md with its pictures, and docs/book.md.
+
+``python -m docs.make_pages`` rewrites what stands between ``<!-- scenarios -->`` and ``<!-- /scenarios -->``, and
+likewise ``book``; ``docs/make_tables.py`` does it too.  With ``--no-pictures`` the pictures stay as they are.
+
+docs/book/items.yaml holds what two sources say, item by item.  An item is answered by one command: that of a scenario
+(``scenario``, and which of its ``answers``), or a ``run`` with ``answers`` as scenario files have them, whose paths
+begin with ``run``.  ``partly`` and ``not`` say why an item is not right; without either it is, and
+``tests/unit/test_book.py`` holds it to that.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from reports.scenario import draw_answers
+from simulator.cli.scenario_command import answer_scenario, has_timeline
+from simulator.cli.scenario_text import error_words, expected_words, scenario_lines, value_words
+from simulator.console.style import PLAIN
+from simulator.scenarios.answers import Answer
+from simulator.scenarios.catalogue import find_scenario, in_order
+from simulator.scenarios.file import Scenario, scenario_from
+from simulator.topology.yaml_source import YamlSource
+
+DOCS = Path(__file__).resolve().parent
+ITEMS = DOCS / "book" / "items.yaml"
+PICTURES = DOCS / "images" / "scenarios"
+_MARKED = re.compile(r"(<!-- (?P<what>\w+) -->\n)(?P<body>.*?)(<!-- /(?P=what) -->)", re.DOTALL)
+MARKS = {"right": "✔", "partly": "~", "not": "✘"}
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One statement: its number, where it is from, what it says, and how it is asked."""
+
+    number: int
+    source: str
+    says: str
+    run: str | None
+    scenario: str | None
+    answers: tuple[Any, ...]
+    partly: str
+    refused: str
+
+    @property
+    def verdict(self) -> str:
+        """``right``, ``partly`` or ``not``, as the file says."""
+        return "not" if self.refused else "partly" if self.partly else "right"
+
+    @property
+    def command(self) -> str:
+        """The one command; empty where there is none."""
+        return f"simulate scenario {self.scenario}" if self.scenario else self.run or ""
+
+
+def read_items(file: Path = ITEMS) -> list[Item]:
+    """Return the items in their order; a key that nobody reads is an error."""
+    known = {"item", "of", "says", "run", "scenario", "answers", "partly", "not"}
+    found = []
+    for entry in yaml.safe_load(file.read_text(encoding="utf-8")):
+        assert set(entry) <= known, (entry.get("item"), set(entry) - known)
+        found.append(
+            Item(
+                entry["item"],
+                entry["of"],
+                " ".join(entry["says"].split()),
+                " ".join(entry["run"].split()) if "run" in entry else None,
+                entry.get("scenario"),
+                tuple(entry.get("answers", ())),
+                " ".join(entry.get("partly", "").split()),
+                " ".join(entry.get("not", "").split()),
+            )
+        )
+    return found
+
+
+class Book:
+    """Items and their answers; a scenario or a run that several items name is answered once."""
+
+    def __init__(self, items: Sequence[Item], answered: Mapping[str, tuple[Answer, ...]] | None = None) -> None:
+        self.items = items
+        self._scenarios = dict(answered or {})
+
+    def answers(self, item: Item) -> tuple[Answer, ...]:
+        """Return the answers of *item*; raises InputError where its command cannot be answered."""
+        if item.scenario is not None:
+            found = self._scenario(item.scenario)
+            names = [answer.asked.name for answer in found]
+            missing = [name for name in item.answers if name not in names]
+            assert not missing, f"item {item.number}: {item.scenario} has no answer {missing}"
+            return tuple(answer for answer in found if not item.answers or answer.asked.name in item.answers)
+        if item.run is None:
+            return ()
+        return answer_scenario(_as_scenario(item))[0]
+
+    def _scenario(self, name: str) -> tuple[Answer, ...]:
+        if name not in self._scenarios:
+            self._scenarios[name] = answer_scenario(find_scenario(name))[0]
+        return self._scenarios[name]
+
+
+def _as_scenario(item: Item) -> Scenario:
+    answers = []
+    for given in item.answers:
+        answer: dict[str, Any] = {"unit": "s", **given}
+        if "measured" in answer or "published" in answer:
+            answer.setdefault("source", item.source)
+        answers.append(answer)
+    data = {
+        "schema_version": 1,
+        "title": f"item {item.number}",
+        "chapter": item.source,
+        "about": item.says,
+        "runs": {"run": item.run},
+        "answers": answers,
+    }
+    return scenario_from(YamlSource(f"{ITEMS.name}, item {item.number}", data, None), ITEMS)
+
+
+def answer_words(answers: Sequence[Answer]) -> str:
+    """Return *answers* in one cell, each beside what the source says."""
+    return "; ".join(dict.fromkeys(map(_one, answers)))
+
+
+def _one(answer: Answer) -> str:
+    value = value_words(answer.value, answer.asked.unit)
+    text = f"{answer.asked.name} **{value}**"
+    if answer.asked.expected is None:
+        return text
+    error = error_words(answer)
+    return f"{text} ({expected_words(answer)}{'' if error in ('same', 'within', '0.0 %') else f', {error}'})"
+
+
+def book_body(book: Book) -> str:
+    """Return what docs/book.md shows: how many are right, and a table for each source."""
+    lines = ["| source | right | partly | not |", "|---|--:|--:|--:|"]
+    sources = dict.fromkeys(_chapter(item) for item in book.items)
+    for source in [*sources, ""]:
+        verdicts = [item.verdict for item in book.items if source in ("", _chapter(item))]
+        counts = " | ".join(str(verdicts.count(verdict)) for verdict in MARKS)
+        lines.append(f"| {source or '**all**'} | {counts} |")
+    for source in sources:
+        lines += [
+            "",
+            f"## {source}",
+            "",
+            "| | what it says | command, answer (and the source's figure) |",
+            "|--:|---|---|",
+        ]
+        lines += [_row(book, item) for item in book.items if _chapter(item) == source]
+    return "\n".join(lines) + "\n"
+
+
+def _chapter(item: Item) -> str:
+    match = re.match(r"(Dive into Deep Learning \d+(?:\.\d+)?|EE-559 6\.6)", item.source)
+    assert match is not None, item.source
+    return match[0]
+
+
+def _row(book: Book, item: Item) -> str:
+    cells = []
+    if item.command:
+        cells.append(f"`{item.command}`")
+        cells.append(answer_words(book.answers(item)))
+    cells += [text for text in (item.partly, item.refused) if text]
+    cell = "<br>".join(cells).replace("|", "\\|")
+    return f"| {item.number} {MARKS[item.verdict]} | {item.says} | {cell} |"
+
+
+def scenarios_body(pictures: bool, answered: dict[str, tuple[Answer, ...]]) -> str:
+    """Return what docs/scenarios.md shows: each scenario with its picture and what it prints; fill *answered*."""
+    lines: list[str] = []
+    chapter = None
+    for scenario in in_order():
+        if scenario.chapter != chapter:
+            chapter = scenario.chapter
+            lines += [f"## {chapter}", ""]
+        picture = PICTURES / f"{scenario.name}.svg"
+        answers, _ = answer_scenario(scenario, plot=str(picture) if pictures else None)
+        answered[scenario.name] = answers
+        if pictures and not has_timeline(scenario):
+            picture.write_bytes(draw_answers(scenario, answers, "svg"))
+        lines += [f"### {scenario.name}", ""]
+        lines += [f"![{scenario.title}](images/scenarios/{picture.name})", ""]
+        lines += ["```text", f"$ simulate scenario {scenario.name}", *shown(scenario, answers), "```", ""]
+    return "\n".join(lines[:-1]) + "\n"
+
+
+def shown(scenario: Scenario, answers: tuple[Answer, ...]) -> Iterator[str]:
+    """Yield the lines that the command prints."""
+    return (line.rstrip() for line in scenario_lines(scenario, answers, PLAIN))
+
+
+def write_pages(*, pictures: bool = True) -> None:
+    """Write both pages."""
+    os.environ.pop("COLUMNS", None)
+    answered: dict[str, tuple[Answer, ...]] = {}
+    bodies = {
+        "scenarios": lambda: scenarios_body(pictures, answered),
+        "book": lambda: book_body(Book(read_items(), answered)),
+    }
+    for what, body in bodies.items():
+        page = DOCS / f"{what}.md"
+        before = page.read_text(encoding="utf-8")
+        after = _with(before, {what: body()})
+        if after != before:
+            page.write_text(after, encoding="utf-8")
+            sys.stdout.write(f"wrote docs/{page.name}\n")
+
+
+def _with(text: str, bodies: Mapping[str, str]) -> str:
+    return _MARKED.sub(lambda m: f"{m[1]}{bodies.get(m['what'], m['body'])}{m[4]}", text)
+
+
+if __name__ == "__main__":
+    write_pages(pictures="--no-pictures" not in sys.argv[1:])

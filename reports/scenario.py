@@ -1,0 +1,90 @@
+"""A scenario whose runs are single operations: each answer as a bar beside what is expected of it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from reports.file import figure_file
+from simulator.scenarios.answers import Answer
+from simulator.scenarios.file import Scenario
+from simulator.units import format_bandwidth, format_duration, format_size
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["draw_answers"]
+
+_PREDICTED, _EXPECTED = "#0072b2", "#e69f00"  # of Okabe and Ito
+_FORMATS = {"s": format_duration, "B": format_size, "B/s": format_bandwidth}
+_ROW, _HEAD, _FOOT = 0.34, 0.62, 0.55  # inches: of an answer, above and below those of one unit
+
+
+def draw_answers(scenario: Scenario, answers: Sequence[Answer], kind: str) -> bytes:
+    """Return a figure of the *answers* that are numbers, those of each unit on an axis, as a file of *kind*.
+
+    A mark stands at what is expected, a line where that is a range.
+    """
+    return figure_file(lambda: _figure(scenario, answers), kind)
+
+
+def _figure(scenario: Scenario, answers: Sequence[Answer]) -> Figure:
+    by_unit: dict[str, list[Answer]] = {}
+    for answer in answers:
+        if not isinstance(answer.value, str) and answer.value > 0:
+            by_unit.setdefault(answer.asked.unit, []).append(answer)
+    groups = list(by_unit.items())
+    height = _HEAD + sum(_FOOT + _ROW * len(group) for _, group in groups) + 0.3
+    figure = Figure(figsize=(9.0, height))
+    figure.text(0.02, 1 - 0.2 / height, scenario.title, fontsize=11.5, fontweight="bold", va="top")
+    top = height - _HEAD
+    for unit, group in groups:
+        tall = _ROW * len(group)
+        axes = figure.add_axes((0.33, (top - tall) / height, 0.62, tall / height))
+        _draw(axes, unit, group)
+        top -= tall + _FOOT
+    figure.text(0.33, 0.1 / height, "bars: predicted", color=_PREDICTED, fontsize=8.5)
+    figure.text(0.52, 0.1 / height, "marks: ideal, measured or published", color="#9a6a00", fontsize=8.5)
+    return figure
+
+
+def _draw(axes: Axes, unit: str, group: Sequence[Answer]) -> None:
+    values = [float(answer.value) for answer in group]
+    ends = [end for answer in group for end in (answer.low, answer.high) if end is not None and end > 0]
+    is_wide = max([*values, *ends]) > 20 * min([*values, *ends])
+    rows = range(len(group))
+    axes.barh(rows, values, height=0.62, color=_PREDICTED)
+    for row, answer in zip(rows, group, strict=True):
+        low, high = answer.low, answer.high
+        if low is not None and high is not None and high > low:
+            axes.plot([low, high], [row, row], color=_EXPECTED, lw=4, solid_capstyle="butt")
+        for end, mark in ((low, "|" if low == high else ">"), (high, "|" if low == high else "<")):
+            if end is not None and end > 0:
+                axes.plot([end], [row], mark, color=_EXPECTED, ms=15 if mark == "|" else 6, mew=3)
+    if is_wide:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(base=10, numticks=8))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.set_xlim(0, 1.08 * max([*values, *ends]))
+    shown = _FORMATS.get(unit)
+    axes.xaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: shown(value, 3) if shown else _number(100 * value if unit == "%" else value))
+    )
+    if shown is None and unit != "1":
+        axes.set_xlabel(unit, fontsize=8.5)
+    labels = ["\n".join(textwrap.wrap(answer.asked.name, 38)) for answer in group]
+    axes.set_yticks(list(rows), labels=labels, fontsize=8.5)
+    axes.invert_yaxis()
+    axes.tick_params(axis="x", labelsize=8.5)
+    axes.grid(visible=True, axis="x", which="major", color="#d3d7db", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if 1e4 <= value < 1e12 else f"{value:,.4g}"
