@@ -393,7 +393,7 @@ def tables(
         found |= {"steps": step_table(rows, SHOWN_STEPS), "published": published_table(rows)}
         TRUST.write_text(trust_json(rows), encoding="utf-8")
         if second is not None:
-            found["divided"] = divided_table([*rows, *scored(second / "training.csv", STEPS)])
+            found["divided"] = divided_table([*rows, *step_rows(second, answers)])
     return found
 
 

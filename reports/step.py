@@ -14,10 +14,10 @@ from reports.file import figure_file
 from reports.machine import BEST, INK
 from reports.pipeline import draw_passes
 from simulator.results.columns import percent
-from simulator.results.reason import bound_of, steps_verdict
+from simulator.results.reason import steps_verdict
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
-from simulator.results.words import BOUND_WORDS, KIND_WORDS, MODE_WORDS, change_words, divided_words, precision_words
+from simulator.results.words import KIND_WORDS, MODE_WORDS, bound_words, change_words, divided_words, precision_words
 from simulator.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _figure(result: TrainingResult) -> Figure:
         0.02, 1 - 0.22 / height, head[0].upper() + head[1:], fontsize=_head_size(head), fontweight="bold", va="top"
     )
     rate = f"{format_duration(result.step_time_s)}, {result.throughput:,.4g} {step.sample}/s"
-    rate += f"; bound by {BOUND_WORDS[bound_of(result)]}"
+    rate += f"; bound by {bound_words(result)}"
     if several:
         rate += f"; {percent(result.scaling_efficiency)} of {result.device_count} devices alone"
     figure.text(0.02, 1 - 0.59 / height, rate, fontsize=10, va="top")

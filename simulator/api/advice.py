@@ -11,6 +11,7 @@ from simulator.api.input import with_input_cures
 from simulator.questions.layout import FSDP, REPLICAS
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.results.alternatives import Way, faster
+from simulator.results.input import STEP
 from simulator.results.training import TrainingResult
 from simulator.step.changes import changes_of
 from simulator.step.fitting import larger_device, what_would_fit
@@ -39,7 +40,8 @@ def advised(session: Session, question: StepQuestion) -> TrainingResult:
     count = result.device_count
     device = session.device(question.where, result.step.device, question.threads)
     ways = _ways(session, question, device, several=count > 1)
-    alternatives = faster(result.step_time_s, question.batch, ways)
+    is_fed = result.input is None or result.input.bound == STEP  # else nothing but its input makes it faster
+    alternatives = faster(result.step_time_s, question.programs * question.batch, ways) if is_fed else ()
     remedies: tuple[str, ...] = ()
     if not result.fits:
         needed_bytes = result.tightest.need.total_bytes
@@ -53,7 +55,7 @@ def _ways(session: Session, question: StepQuestion, device: Device, *, several: 
             found = session.step(changed)
             return found.step_time_s, found.fits
 
-        return Way(words, changed.batch, run)
+        return Way(words, changed.programs * changed.batch, run)
 
     if question.layout.pp > 1:  # each would be a simulation of all stages
         return
@@ -81,7 +83,7 @@ def _remedies(session: Session, question: StepQuestion, device: Device, count: i
 
     def need(of: StepQuestion, network: Network, options: StepOptions) -> MemoryNeed:
         if count == 1:
-            return memory_need(network, options, device)
+            return memory_need(network, options, device).times(of.programs)
         layout = of.layout.on(count)
         return device_memory(divided(network, layout), replace(of, options=options), device, layout)
 

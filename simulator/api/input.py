@@ -24,6 +24,7 @@ __all__ = ["check_input", "with_input", "with_input_cures"]
 
 _SAME = 1e-3  # relative: cycles of workers that take as long as the one before
 _MOST_STEPS = 400
+_WORKERS, _AHEAD = 16, 2  # that are simulated one by one, and batches ahead of each then
 _WORTH = 1.03  # times as fast
 _FED = 1.01  # times the step by itself
 _MOST_WORKERS = 64
@@ -202,6 +203,7 @@ class _Input:
         from simulator.host.input_plan import plan_input
         from simulator.results.input import ends_of
 
+        feeding = _fewer(feeding)
         workers = max(1, feeding.asked.workers)
         cycle = workers // gcd(workers, feeding.batches)
         ahead = ceil(workers * feeding.asked.prefetch / feeding.batches) + feeding.asked.ahead
@@ -333,6 +335,16 @@ class _Input:
         needed = ceil(feeding.batches * feeding.load.worker_s / self._own_s(shape) * _SPARE)
         cores = feeding.cores * max(1.0, feeding.load.worker_s / feeding.load.core_s)
         return min(needed, _MOST_WORKERS, max(1, int(cores / feeding.loaders)))
+
+
+def _fewer(feeding: Feeding) -> Feeding:
+    """Return *feeding* by fewer workers where there are many, each of which does what several do, and as fast."""
+    asked = feeding.asked
+    if asked.workers * asked.prefetch > _WORKERS * _AHEAD:  # what waits longer changes nothing once it is steady
+        asked = replace(asked, prefetch=min(_AHEAD, asked.prefetch))
+    if asked.workers <= _WORKERS:
+        return replace(feeding, asked=asked)
+    return replace(feeding, asked=replace(asked, workers=_WORKERS), pace=asked.workers / _WORKERS)
 
 
 def _smaller(asked: InputQuestion) -> tuple[str, InputQuestion] | None:

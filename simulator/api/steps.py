@@ -125,6 +125,8 @@ def alone_timeline(
 
     if question.options.cuda_graph and place.name == place.host:
         raise InputError(f"{place.name} is a CPU; a CUDA graph is for GPUs")
+    if question.programs > 1 and place.name == place.host:
+        raise InputError(f"--programs {question.programs}: {place.name} is a CPU; programs share a GPU here")
     issues = issues_of(place.device, network, question.options)
     node = machine.find(place.name)
     check_stragglers(machine, () if node is None else (node.index,), question.stragglers)
@@ -137,18 +139,21 @@ def alone_timeline(
 
 def run_alone(machine: Machine, place: Place, network: Network, question: StepQuestion) -> StepResult:
     """Return the step of *network* at *place* by itself; raises InputError."""
-    from simulator.results.step import make_step_result
+    from simulator.results.step import make_step_result, of_programs
     from simulator.step.memory import memory_need
+    from simulator.training.plan import PROGRAM
 
-    return make_step_result(
+    step = make_step_result(
         machine=machine.name,
         place=place,
         network=network,
         options=question.options,
         memory=memory_need(network, question.options, place.device),
         timeline=alone_timeline(machine, place, network, question),
+        prefix=f"{PROGRAM} 0/" if question.programs > 1 else "",
         micro_batches=question.micro_batches,
     )
+    return of_programs(step, question.programs)
 
 
 def together_timeline(

@@ -34,8 +34,8 @@ def simulate(
             "of Hugging Face or its folder, layers.yaml, torch:package.module:factory). A size (bytes:160MB), or a "
             "sweep over sizes (sweep:8B-8GB, with a factor sweep:8B-8GB:4). Or a single operation: "
             "op:linear,rows=512,inputs=1024,outputs=4096, copy:h2d,160MB, access:stream,64MiB, "
-            "launch:stream,op=elementwise,function=relu,elements=64, disk:read_random,4KiB. Or a program, what Python "
-            "issues to devices: loop.yaml.",
+            "launch:stream,op=elementwise,function=relu,elements=64, disk:read_random,4KiB, message:4KiB, core:mutex; "
+            "over sizes access:chase,sweep:4KiB-1GiB. Or a program, what Python issues to devices: loop.yaml.",
         ),
     ] = "resnet50",
     strategy: Annotated[
@@ -129,6 +129,10 @@ def simulate(
             "workers=8, prefetch=2, block=1MB, cache=memory, epochs=3, pinned=no, batch_time=2ms, evaluate=10000, ...",
         ),
     ] = None,
+    programs: Annotated[
+        str,
+        typer.Option(metavar="COUNT", help="So many processes do the step on one GPU, which runs one at a time."),
+    ] = "1",
     micro_batches: Annotated[
         str, typer.Option(metavar="COUNT", help="Gradients of so many batches are summed before the update.")
     ] = "1",

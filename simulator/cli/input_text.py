@@ -39,7 +39,8 @@ def input_lines(run: InputRun, samples: int, sample: str, rate_of: Callable[[flo
         facts += _epochs(run)
     has = f" of {format_size(run.memory_bytes, 3)}" if isfinite(run.memory_bytes) else ""
     kept = f", {format_size(run.kept_bytes, 3)} of the set" if run.kept_bytes else ""
-    facts.append(("host memory", f"{format_size(run.buffers_bytes, 3)} of batches{kept}{has}"))
+    lacks = ": more than there is" if run.buffers_bytes > run.memory_bytes else ""
+    facts.append(("host memory", f"{format_size(run.buffers_bytes, 3)} of batches{kept}{has}{lacks}"))
     width = max(len(word) for word, _ in facts)
     for word, text in facts:
         lines += style.wrap(f"{word.ljust(width)}  {text}", hang=width + 2)

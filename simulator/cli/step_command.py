@@ -53,9 +53,13 @@ def run_steps(written: Written) -> None:
         if files.wants_trace:
             from simulator.results.step_trace import step_trace
 
+            shown = best.timeline if best.input is None else best.input.timeline
             several = len(runs.found) > 1
             name = f"{best.machine} {best.step.workload} batch {best.step.samples}"
-            files.trace(step_trace(best.shown_timeline, name, best.device_count), f" of {best.way}" if several else "")
+            files.trace(
+                step_trace(shown, name, best.device_count),
+                f" of {best.way}" if several else "",
+            )
         if files.plot_kind:
             from reports.step import draw_steps
 

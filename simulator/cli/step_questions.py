@@ -44,6 +44,7 @@ from simulator.units import parse_quantity
 __all__ = ["ask_steps", "read_calibrations"]
 
 _MAX_SIZE = 10**7
+_MOST_PROGRAMS = 64
 
 
 def ask_steps(written: Written) -> tuple[Session, list[StepQuestion]]:
@@ -77,7 +78,7 @@ def _ways(written: Written) -> list[StepQuestion]:
         lambda: _layouts(written.parallel),
         lambda: parse_list("--overlap", written.overlap, _overlap, "none,bucket:25MiB"),
     )
-    stragglers, staleness, servers, checkpoints, (divided, helpers), lost, fed = read_all(
+    stragglers, staleness, servers, checkpoints, (divided, helpers), lost, fed, programs = read_all(
         lambda: parse_stragglers(written.straggler),
         lambda: parse_staleness(written.staleness),
         lambda: parse_servers(written.servers, strategies),
@@ -85,6 +86,7 @@ def _ways(written: Written) -> list[StepQuestion]:
         lambda: parse_divide(written.divide),
         lambda: parse_loss(written.lose),
         lambda: None if written.input is None else parse_input(written.input),
+        lambda: _programs(written),
     )
     served = [name for name in strategies if name.startswith("parameter-server")]
     if len(served) == len(strategies) and any(size not in (0.0, BUCKET_BYTES) for size in overlaps):
@@ -131,6 +133,7 @@ def _ways(written: Written) -> list[StepQuestion]:
         helpers=helpers,
         lost=lost,
         input=fed,
+        programs=programs,
         software=software,
     )
     return [
@@ -155,6 +158,16 @@ def _layouts(written: Sequence[str]) -> list[Layout]:
 def _ways_of(text: str) -> list[str]:
     """Return *text* in one, or where it names several layouts that have no degrees (``dp,fsdp``), each of them."""
     return text.split(",") if "=" not in text else [text]
+
+
+def _programs(written: Written) -> int:
+    """Return how many programs share a GPU."""
+    value = parse_count("--programs", written.programs)
+    if not 1 <= value <= _MOST_PROGRAMS:
+        raise InputError(f"--programs {value}: from 1 to {_MOST_PROGRAMS}")
+    if value > 1:
+        refuse({"--input": written.input is not None}, "is about one program; without --programs it is read")
+    return value
 
 
 def _micro_batch(written: Written) -> int | None:
@@ -207,6 +220,7 @@ def _questions(
         gpus = _gpus(written, machine)
         count = 1 if gpus is None else len(gpus)
         if count > 1:
+            refuse({"--programs": written.programs != "1"}, f"is about one GPU, and {count} take part; --gpus 1")
             refuse({"--threads": written.threads is not None}, f"is about a CPU, and {count} GPUs take part")
         own = ways if count + len(ways[0].helpers) > 1 else [replace(ways[0], layout=REPLICAS)]
         asked = [replace(_shared_out(written, way, count), where=where, gpus=gpus) for way in own]

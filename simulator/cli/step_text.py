@@ -13,15 +13,15 @@ from simulator.cli.server_text import checkpoint_lines, server_lines, share_line
 from simulator.console.style import Style
 from simulator.results.alternatives import Alternative
 from simulator.results.columns import duration_column, lay_out, percent
-from simulator.results.reason import BOUNDS, bound_of, steps_verdict
+from simulator.results.reason import BOUNDS, steps_verdict
 from simulator.results.shares import SHARE_WORDS, shares_of
 from simulator.results.step import KindTime, LayerTime, StepResult
 from simulator.results.training import DeviceMemory, TrainingResult
 from simulator.results.words import (
-    BOUND_WORDS,
     FORMAT_WORDS,
     KIND_WORDS,
     MODE_WORDS,
+    bound_words,
     change_words,
     divided_words,
     precision_words,
@@ -118,7 +118,8 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
 def _title(result: TrainingResult) -> str:
     step = result.step
     options = step.options
-    each = step.samples // step.micro_batches
+    programs = result.question.programs
+    each = step.samples // step.micro_batches // programs
     batch = f"batch {each}"
     if step.micro_batches > 1:
         batch += f" x {step.micro_batches} micro-batches"
@@ -127,6 +128,8 @@ def _title(result: TrainingResult) -> str:
     elif result.device_count > 1:
         several = "replicas" if result.question.layout.model_ranks > 1 else "devices"
         batch += f" x {result.replicas} {several}" if result.replicas > 1 else ""
+    if programs > 1:
+        batch += f" x {programs} programs"
     if step.tokens:
         batch += f" x {step.tokens // step.samples:,} tokens"
     how = [batch, *_how(result, precision_words(step))]
@@ -225,7 +228,7 @@ def _times(result: TrainingResult, style: Style) -> list[str]:
         why = "Winograd's algorithm multiplies less than" if convolves else "causal attention computes half of what"
         used += f"; {why} is counted"
     width = max(len(row[0]) for row in rows)
-    facts = [("arithmetic", used), ("bound by", BOUND_WORDS[bound_of(result)])]
+    facts = [("arithmetic", used), ("bound by", bound_words(result))]
     if result.bottleneck is not None:
         facts.append(("slowest link", f"{result.bottleneck.name}, {percent(result.bottleneck.utilisation)} in use"))
     if not result.counts_software:

@@ -48,6 +48,7 @@ class Written:
     straggler: str | None = None
     epoch: str | None = None
     input: str | None = None
+    programs: str = "1"
     divide: str = "even"
     lose: str | None = None
     mtbf: str | None = None
@@ -116,7 +117,7 @@ _OF_A_STEP = (
     ),
     *("seq_len", "image", "sizes", "compiled", "cuda_graph", "recompute", "channels_last", "fused_optimizer"),
     *("recompute_attention", "framework", "cpu_library", "what_if"),
-    *("staleness", "straggler", "epoch", "input", "divide", "lose"),
+    *("staleness", "straggler", "epoch", "input", "programs", "divide", "lose"),
     *("mtbf", "checkpoint_every", "checkpoint_time", "restart_time"),
 )
 _READ_BY: dict[str, tuple[str, ...]] = {

@@ -54,6 +54,9 @@ def disk_answer(question: DiskQuestion, machine: Machine, places: Places) -> Ans
         raise InputError(f"hit-percent is from 0 to 100; got {question.hit_percent}")
     if question.threads < 1:
         raise InputError(f"threads is at least 1; got {question.threads}")
+    part = None if question.cached else _part(machine, question)
+    if question.sustained and (part is None or not part.burst_rate):
+        raise InputError("sustained is of a volume whose part has a burst_rate")
     hits = 1.0 if question.cached else question.hit_percent / _PERCENT
     if question.kind.startswith("write") and hits > 0.0:
         raise InputError("writes wait for the disk; cached and hit-percent are of reads")
@@ -63,7 +66,8 @@ def disk_answer(question: DiskQuestion, machine: Machine, places: Places) -> Ans
         memory_s = 2.0 * question.block_bytes / bandwidth(host, float("inf"), question.threads)
     if hits >= 1.0:
         return Answer(memory_s, "a block", "memory bandwidth", ("the system's memory holds all of it",))
-    found = _block(_part(machine, question), question)
+    assert part is not None
+    found = _block(part, question)
     if not hits:
         return found
     each, others = format_duration(memory_s, 3), format_duration(found.time_s, 3)
@@ -87,7 +91,7 @@ def block_time(disk: StoragePart, question: DiskQuestion) -> float:
 def _block(disk: StoragePart, question: DiskQuestion) -> Answer:
     request = _request(disk, question)
     at_once = min(question.threads, request.slots) if request.slots else question.threads
-    waits = {"bytes": request.bytes_s}
+    waits = {"bytes": request.bytes_s / (at_once if request.holds else 1)}
     if request.is_ahead:
         waits["latency"] = request.wait_s / at_once
     else:

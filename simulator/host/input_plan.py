@@ -58,7 +58,8 @@ class StepShape:
 class Feeding:
     """What one machine loads for a step: ``batches`` by each of ``loaders`` processes, as ``load`` says.
 
-    ``copies`` are those of a batch to all its devices.  The machine has so many ``cores``.
+    ``copies`` are those of a batch to all its devices.  The machine has so many ``cores``.  ``pace``: a worker stands
+    for so many, and is as fast as they are together.
     """
 
     asked: InputQuestion
@@ -67,6 +68,7 @@ class Feeding:
     batches: int
     cores: int
     copies: tuple[Plan, ...]
+    pace: float = 1.0
 
 
 def plan_input(machine: Machine, router: Router, feeding: Feeding, step: StepShape, steps: int) -> Plan:
@@ -101,18 +103,19 @@ def plan_input(machine: Machine, router: Router, feeding: Feeding, step: StepSha
             ready.append(loaded)
         if asked.pinned:
             copied = [n for batch in ready for n in _copied(plan, feeding, batch, number)]
-        taken_s = feeding.batches * load.taken_s * bool(asked.workers) + asked.batch_s
-        taken = plan.work(
-            "next batch",
-            host,
-            taken_s,
-            stream="loop",
-            after=ready,
-            loads=issuing,
-            takes=(_UNDER_WAY,),
-            gives=tuple(taken_from),
-            about=Loading("loop", number),
-        )
+        for batch, loaded in enumerate(ready):
+            taken_s = load.taken_s * bool(asked.workers) + (0.0 if batch else asked.batch_s)
+            taken = plan.work(
+                "next batch",
+                host,
+                taken_s,
+                stream="loop",
+                after=[loaded],
+                loads=issuing,
+                takes=() if batch else (_UNDER_WAY,),
+                gives=tuple(taken_from[batch : batch + 1]),
+                about=Loading("loop", number),
+            )
         before = [taken]
         if not asked.pinned:
             before = copied = [n for _ in ready for n in _copied(plan, feeding, taken, number)]
@@ -141,7 +144,7 @@ def plan_input(machine: Machine, router: Router, feeding: Feeding, step: StepSha
 def _parts(router: Router, feeding: Feeding) -> list[Part]:
     """Return what loading a batch is, by all processes at once: a worker's time, and bytes from the disks."""
     load = feeding.load
-    worker_s = load.worker_s
+    worker_s = load.worker_s / feeding.pace
     if not worker_s:
         return [Work(0.0)]
     busy_s: dict[Resource, float] = {CORES: feeding.loaders * load.core_s / feeding.cores}

@@ -70,7 +70,7 @@ class InputFile(BaseModel):
     sample_time: Duration | None = Field(None, description="Decoding and augmenting one, by a core; else the model's")
     block: Size = Field(0.0, description="Samples lie in large files and are read in such blocks; 0: a file each")
     disk: _Names = Field((), description="Disks of the machine (nvme0, nvme[0-3]), or memory; else its first disk")
-    workers: _Count = Field(4, ge=0, le=256, description="Loading processes for each that feeds devices; 0: itself")
+    workers: _Count = Field(4, ge=0, le=64, description="Loading processes for each that feeds devices; 0: itself")
     prefetch: _Count = Field(2, ge=1, le=64, description="Batches that a worker may be ahead")
     shuffle: _YesNo = Field(True, description="Samples are read in random order")
     cache: Cache = Field("none", description="memory: what was read stays there as far as there is room")

@@ -68,6 +68,8 @@ class StepQuestion:
         Failures and checkpoints of a run of such steps.
     input : InputQuestion, optional
         Where the samples come from; otherwise each step finds them on its devices.
+    programs : int
+        Processes that each do such a step on one GPU, which runs kernels of one of them at a time.
     """
 
     where: Where
@@ -94,6 +96,7 @@ class StepQuestion:
     lost: tuple[str, float] | None = None
     checkpoints: CheckpointQuestion | None = None
     input: InputQuestion | None = None
+    programs: int = 1
     software: Software = TODAY
 
     @property

@@ -12,10 +12,12 @@ from simulator.programs.memory import held_curve
 from simulator.programs.state import State
 from simulator.programs.statements import Program
 from simulator.programs.writer import LOCK
+from simulator.results.limits import critical_path
 
 __all__ = ["MarkTimes", "ProgramResult", "StreamTimes", "make_program_result"]
 
-_MOSTLY = 0.7  # who is busy for so much of the time sets the pace; below, host and device take turns
+_MOSTLY = 0.7  # what so much of the critical path is spent on sets the pace; below, host and device take turns
+_NAMES = {"issue": "host", "python": "host", "copy": "copies", "wait": "waiting"}
 
 
 @dataclass(slots=True)
@@ -100,7 +102,7 @@ def make_program_result(program: Program, machine: str, device: str, state: Stat
         name: MarkTimes(timeline.spans[noted.numbers[0]].end_s, timeline.spans[noted.numbers[-1]].end_s, noted.count)
         for name, noted in state.marks.items()
     }
-    bound, where = _bound(streams, timeline.end_s)
+    bound, where = _bound(streams, timeline)
     held_bytes, curve = held_curve(state.held, timeline.spans)
     return ProgramResult(
         name=program.name,
@@ -120,19 +122,36 @@ def make_program_result(program: Program, machine: str, device: str, state: Stat
     )
 
 
-def _bound(streams: Mapping[str, StreamTimes], total_s: float) -> tuple[str, str]:
-    """Return what sets the pace, and on which stream."""
-    if not total_s:
+def _bound(streams: Mapping[str, StreamTimes], timeline: Timeline) -> tuple[str, str]:
+    """Return what sets the pace, and on which stream: what most of the critical path is spent on.
+
+    Where the host waits, and neither it nor a device is at work for most of the path, they take turns.
+    """
+    spent: dict[tuple[str, str], float] = {}
+    since: dict[tuple[str, str], float] = {}
+    for number in critical_path(timeline):
+        task, span = timeline.plan.tasks[number], timeline.spans[number]
+        if isinstance(task.about, Passed) and (whole_s := sum(since.values())):
+            share = (span.end_s - span.start_s) / whole_s  # repetitions that passed at once are as those before them
+            found, since = {key: share * seconds for key, seconds in since.items()}, {}
+        else:
+            found = {}
+            for (use, why), seconds in busy_of(task.about, span):
+                key = _NAMES.get(use, why), task.stream
+                found[key] = found.get(key, 0.0) + seconds
+                since[key] = since.get(key, 0.0) + seconds
+        for key, seconds in found.items():
+            spent[key] = spent.get(key, 0.0) + seconds
+    if not spent:
         return "nothing", ""
-    where = max(streams, key=lambda name: streams[name].busy_s)
-    busiest = streams[where]
-    locked_s = sum(times.busy_s for name, times in streams.items() if name.startswith("host "))
-    if locked_s > max(busiest.busy_s, _MOSTLY * total_s):
-        return "host", LOCK
-    if busiest.busy_s < _MOSTLY * total_s and any(times.waiting_s for times in streams.values()):
-        return "waiting", where
-    if where.split(" ")[0] == "host" and busiest.by_use.get("kernel", 0.0) <= 0.5 * busiest.busy_s:
-        return "host", where
-    if "copy" in busiest.by_use and busiest.by_use["copy"] > 0.5 * busiest.busy_s:
-        return "copies", where
-    return max(busiest.by_bound, key=lambda name: busiest.by_bound[name]), where
+    by_name: dict[str, float] = {}
+    for (name, _), seconds in spent.items():
+        by_name[name] = by_name.get(name, 0.0) + seconds
+    name = max(by_name, key=lambda each: round(by_name[each], 12))
+    hosts = [stream for found, stream in spent if found == "host" and name == "host"]
+    where = max((key for key in spent if key[0] == name), key=lambda key: round(spent[key], 12))[1]
+    if name == "waiting" or (
+        by_name[name] < _MOSTLY * sum(by_name.values()) and any(times.waiting_s for times in streams.values())
+    ):
+        return "waiting", max(streams, key=lambda stream: streams[stream].busy_s)
+    return name, LOCK if len(hosts) > 1 else where

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from simulator.devices.cost import Bound, KernelCost
@@ -26,7 +26,7 @@ from simulator.workload.backward import gradient_order, training_flop
 from simulator.workload.network import Network
 from simulator.workload.precision import Precision
 
-__all__ = ["KindTime", "LayerTime", "StepResult", "make_step_result"]
+__all__ = ["KindTime", "LayerTime", "StepResult", "make_step_result", "of_programs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +186,31 @@ def make_step_result(
         on_host=place.name == place.host,
         micro_batches=micro_batches,
         prefix=prefix,
+    )
+
+
+def of_programs(step: StepResult, count: int) -> StepResult:
+    """Return *step*, that of one of *count* programs that share its device, as what the device does for all of them."""
+    if count == 1:
+        return step
+    names = ("time_s", "count", "flop", "bytes", "compute_s", "memory_s", "latency_s")
+    kinds = [
+        replace(
+            kind,
+            **{name: count * getattr(kind, name) for name in names},
+            parts_s={part: count * seconds for part, seconds in kind.parts_s.items()},
+        )
+        for kind in step.kinds
+    ]
+    return replace(
+        step,
+        samples=count * step.samples,
+        tokens=count * step.tokens,
+        model_flop=count * step.model_flop,
+        busy_s=count * step.busy_s,
+        kinds=tuple(kinds),
+        layers=tuple(replace(layer, time_s=count * layer.time_s) for layer in step.layers),
+        memory=step.memory.times(count),
     )
 
 

@@ -49,6 +49,7 @@ def _entry(result: TrainingResult) -> dict[str, Any]:
         "samples": result.samples,
         "tokens": result.tokens,
         "micro_batches": question.micro_batches,
+        "programs": question.programs,
         "sizes": dict(question.sizes),
         "step_time_s": result.step_time_s,
         "throughput_per_s": result.throughput,

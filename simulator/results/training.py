@@ -113,11 +113,6 @@ class TrainingResult:
         return self.timeline.end_s if self.servers is None else self.servers.period_s
 
     @property
-    def shown_timeline(self) -> Timeline:
-        """What there is to look at: steps with their input, or the step."""
-        return self.timeline if self.input is None else self.input.timeline
-
-    @property
     def replicas(self) -> int:
         """Devices, or groups of them that divide the network between them."""
         return self.device_count // self.question.layout.model_ranks
@@ -173,7 +168,7 @@ class TrainingResult:
     @property
     def trust(self) -> Trust | None:
         """How good predictions of such steps were, where others have measured them."""
-        if self.servers is not None or self.question.one_process or self.shares:
+        if self.servers is not None or self.question.one_process or self.shares or self.question.programs > 1:
             return None
         return self.step.trust_of(self.device_count, divided=self.question.layout.divides_network)
 

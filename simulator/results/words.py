@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from simulator.results.alternatives import Alternative
+from simulator.results.reason import bound_of
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
 
@@ -12,6 +13,7 @@ __all__ = [
     "INPUT_WORDS",
     "KIND_WORDS",
     "MODE_WORDS",
+    "bound_words",
     "change_words",
     "divided_words",
     "precision_words",
@@ -58,6 +60,13 @@ MODE_WORDS = {
     "backward": "backward pass",
 }
 FORMAT_WORDS = {"fp32": "fp32", "tf32": "TF32", "half": "half precision", "fp8": "fp8"}
+
+
+def bound_words(result: TrainingResult) -> str:
+    """Return what bounds a step; of one that waits for its input, which stage of that."""
+    name = bound_of(result)
+    words = BOUND_WORDS[name]
+    return f"{words}: {INPUT_WORDS[result.input.bound]}" if result.input is not None and name == "input" else words
 
 
 def precision_words(result: StepResult) -> str:

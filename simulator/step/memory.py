@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
@@ -38,6 +38,11 @@ class MemoryNeed:
     working_bytes: float
     context_bytes: float
     available_bytes: float
+
+    def times(self, count: int) -> MemoryNeed:
+        """Return what so many that need this need together."""
+        names = [field.name for field in fields(self) if field.name != "available_bytes"]
+        return replace(self, **{name: count * getattr(self, name) for name in names}) if count > 1 else self
 
     @property
     def total_bytes(self) -> float:

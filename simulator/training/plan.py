@@ -23,7 +23,9 @@ from simulator.training.slowest import slowest_of
 from simulator.training.worker import Worker
 from simulator.workload.network import Network
 
-__all__ = ["crew_of", "layer_exchanges", "plan_step"]
+PROGRAM = "program"
+
+__all__ = ["PROGRAM", "crew_of", "layer_exchanges", "plan_step"]
 
 
 def plan_step(
@@ -50,6 +52,8 @@ def plan_step(
     contends = question.contention and placement is not None and trains and not question.one_process
     if placement is None:
         crew = crew_of(builder, machine, roles, question, contends=False)
+        if question.programs > 1:
+            crew = _programs(builder, machine, roles[0], question)
         for number in batches:
             crew.go_on(batches.skip(builder, number))
             for same in crew.passes():
@@ -144,6 +148,22 @@ def crew_of(
         for role in roles
     ]
     return Crew(workers, exchanges, "tp" if question.layout.tp_overlap else "")
+
+
+def _programs(builder: PlanBuilder, machine: Machine, role: Role, question: StepQuestion) -> Crew:
+    """Return the programs that share a GPU, each with a host of its own; the driver runs kernels of one at a time."""
+    captured, turns = question.options.cuda_graph, f"turns on {role.place.name}"
+    builder.queues[turns] = 1
+    prefixes = [f"{PROGRAM} {number}/" for number in range(question.programs)]
+    return Crew(
+        [
+            (
+                role,
+                Worker(builder, machine, role.place, captured=captured, pace=role.pace, prefix=prefix, turns=turns),
+            )
+            for prefix in prefixes
+        ]
+    )
 
 
 def layer_exchanges(

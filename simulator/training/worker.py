@@ -40,7 +40,8 @@ class Worker:
     issue that waits begins on the host when the device is done with all before it.  Of a *captured* step one call
     launches all, and the host looks at nothing.  *loads*: kernels use multiprocessors and memory of the device, so
     that what runs beside them slows them; *pace*: they take so many times as long as on a device of the mean.
-    *prefix* tells the streams of several workers apart; *host_stream* is one that they share.
+    *prefix* tells the streams of several workers apart; *host_stream* is one that they share.  *turns* is a queue of
+    one slot that a kernel takes, where several processes have one device.
     """
 
     def __init__(
@@ -54,12 +55,14 @@ class Worker:
         pace: float = 1.0,
         prefix: str = "",
         host_stream: str = "",
+        turns: str = "",
     ) -> None:
         self._builder = builder
         self._place = place
         self._captured = captured
         self._prefix = prefix
         self._pace = pace
+        self._turns = (turns,) if turns else ()
         self._node = machine.node(place.name) if loads and isinstance(place.device, Gpu) else None
         self._launched: tuple[int, ...] = ()
         self.host_stream = host_stream or f"{prefix}host"
@@ -83,6 +86,8 @@ class Worker:
                 stream=f"{self._prefix}compute",
                 after=(*self.launch(issue, micro_batch), *self.waits_once, *after),
                 loads=self._loads(issue),
+                takes=self._turns,
+                gives=self._turns,
                 about=Issued(issue, micro_batch, on_host=False),
             )
         self.last = (number,)

@@ -21,12 +21,13 @@ from simulator.host.input_costs import BatchLoad, DiskUse, hit_share
 from simulator.host.input_plan import Feeding, StepShape, plan_input
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
+from simulator.plan.plan import Flow, PlanBuilder
 from simulator.questions.input import InputQuestion
 from simulator.questions.input_file import InputFile, data_sets, parse_input
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.results.input import ends_of
-from tests.machines import ring_machine
+from tests.machines import machine_from, ring_machine
 
 GB = 1e9
 
@@ -139,6 +140,50 @@ def test_batches_ahead_hide_a_worker_that_is_late(machine: Machine) -> None:
     begun = [s.start_s for t, s in zip(plan.tasks, timeline.spans, strict=True) if t.label == "load"]
     ended = ends_of(timeline)
     assert sum(start < ended[9] for start in begun) == 10 + 16 + 1  # workers x prefetch batches, and one on the device
+
+
+def test_many_micro_batches_pass_few_workers(machine: Machine) -> None:
+    asked = InputQuestion(name="test", sample_bytes=1.0, workers=2, prefetch=1)
+    feeding = Feeding(asked, batch(core_s=0.01), 1, 16, 8, ())
+    ends = ends_of(execute(machine, plan_input(machine, Router(machine), feeding, StepShape(0.0, 0.01, 0.0, 0), 6)))
+    assert ends[4] - ends[3] == pytest.approx(16 * 0.01 / 2)
+
+
+def test_workers_that_stand_for_others_are_as_fast(machine: Machine) -> None:
+    load = batch(read_s=0.03, core_s=0.05, disk_s=0.0001)
+    for pace, workers in ((1.0, 32), (2.0, 16), (4.0, 8)):
+        feeding = Feeding(InputQuestion(name="test", sample_bytes=1.0, workers=workers), load, 1, 1, 64, (), pace)
+        plan = plan_input(machine, Router(machine), feeding, StepShape(0.0, 0.001, 0.0, 0), 200)
+        ends = ends_of(execute(machine, plan))
+        assert (ends[-1] - ends[-1 - 96]) / 96 == pytest.approx(0.08 / 32), workers
+
+
+def test_copies_share_links_with_what_the_step_moves() -> None:
+    pair = machine_from(
+        """
+schema_version: 1
+name: a GPU and its host
+devices:
+  gpu0: {kind: gpu}
+  cpu0: {kind: cpu}
+links:
+  - {between: [gpu0, cpu0], kind: pcie, bandwidth: 10 GB/s}
+"""
+    )
+    router = Router(pair)
+    down = router.route(1, 0)
+    copy = PlanBuilder()
+    copy.transfer("copy", [Flow(down, 1e9)])
+    asked = InputQuestion(name="test", sample_bytes=1.0, workers=4)
+    feeding = Feeding(asked, batch(core_s=0.01), 1, 1, 8, (copy.build(),))
+    found = []
+    for share in (0.0, 0.8):
+        loads = ((down.links[0][0], share),) if share else ()
+        shape = StepShape(0.0, 0.11, 0.0, 0, loads)
+        ends = ends_of(execute(pair, plan_input(pair, router, feeding, shape, 40)))
+        found.append((ends[30] - ends[10]) / 20)
+    assert found[0] == pytest.approx(0.11)
+    assert found[1] == pytest.approx(0.1 + 0.8 * 0.11, rel=0.02)  # the link is never idle
 
 
 # -- memory ----------------------------------------------------------------------------

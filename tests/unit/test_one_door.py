@@ -12,8 +12,12 @@ import pytest
 from simulator.api import Question, Session
 from simulator.cli import run
 from simulator.errors import InputError
+from simulator.questions.access import AccessQuestion
 from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.core import CoreQuestion
+from simulator.questions.disk import DiskQuestion
 from simulator.questions.layout import FSDP
+from simulator.questions.message import MessageQuestion
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Software, Where
@@ -196,7 +200,7 @@ def test_rows_of_the_corpus(table: str, corpus: Path, capsys: pytest.CaptureFixt
 
 # -- questions that no table asks --------------------------------------------------------
 
-P3, TWO = Where("p3.16xlarge"), Where("4x-v100-pcie", 2, "ethernet-10g")
+P3, TWO, SOCKETS = Where("p3.16xlarge"), Where("4x-v100-pcie", 2, "ethernet-10g"), Where("cpu-2xe5-2690v4")
 STEP = StepQuestion(where=P3, workload="resnet18", batch=4)
 ODD: Sequence[Question] = (
     CollectiveQuestion(where=TWO, size_bytes=1e6, strategy="ring"),
@@ -215,6 +219,16 @@ ODD: Sequence[Question] = (
                  options=StepOptions(mode="inference", compiled=True, cuda_graph=True, recompute=True)),
     StepQuestion(where=P3, workload="gpt2", batch=1, sizes=(("layers", 2), ("attention", "fused")),
                  options=StepOptions(mode="backward", optimizer="adam", recompute=True, fused_optimizer=True)),
+    AccessQuestion(where=SOCKETS, kind="random", size_bytes=1e9, each_bytes=100.0, outstanding=3, node="cpu1",
+                   page_bytes=2097152.0, misaligned=True, threads=2),
+    AccessQuestion(where=SOCKETS, kind="strided", size_bytes=1e9, stride_bytes=24.0, backward=True, device="cpu0"),
+    AccessQuestion(where=SOCKETS, kind="shared", size_bytes=64.0, cores=3, state="unchanged"),
+    AccessQuestion(where=P3, kind="stream", size_bytes=1e9, resident=4096, block_threads=64, device="gpu1"),
+    AccessQuestion(where=P3, kind="chase", size_bytes=1e4, level="scratchpad"),
+    DiskQuestion(where=Where("dgx-2"), kind="read_random", block_bytes=5e4, threads=3, hit_percent=20, disk="nvme1"),
+    MessageQuestion(where=TWO, size_bytes=1234.0, protocol="udp", src=1, dst=0, mtu_bytes=9000.0, switches=3,
+                    distance_km=7, in_vacuum=True, round_trip=True),
+    CoreQuestion(where=SOCKETS, operation="branch-miss", count=7, device="cpu1"),
 )  # fmt: skip
 
 

@@ -316,6 +316,13 @@ def test_single_operations_are_drawn_as_answers_and_have_no_trace(tmp_path, caps
     assert "single operations, which have no timeline" in capsys.readouterr().err
 
 
+def test_a_copy_has_the_nodes_of_its_clusters(tmp_path, capsys) -> None:
+    (tmp_path / "there").mkdir()
+    assert run(["scenario", "messages", "--copy", str(tmp_path / "there")]) == 0
+    assert (tmp_path / "there" / "machines" / "iwarp-host.yaml").exists()
+    assert run(["scenario", str(tmp_path / "there" / "messages.yaml"), "--json"]) == 0, capsys.readouterr().err
+
+
 # -- built in --------------------------------------------------------------------------
 
 
