@@ -306,6 +306,16 @@ def test_a_copy_runs_as_the_original_and_overwrites_nothing(tmp_path, capsys) ->
     assert capsys.readouterr().out == (tmp_path / f"{name}.yaml").read_text()
 
 
+def test_single_operations_are_drawn_as_answers_and_have_no_trace(tmp_path, capsys) -> None:
+    head = HEAD.replace("4gpu-pcie --workload bytes:160MB --strategy gpu0", "p3.2xlarge --workload copy:h2d,1MB")
+    answers = "  - {name: there, value: 'one.results[0].time_s', unit: s, ideal: 80 us to 90 us}\n"
+    path = written(tmp_path, answers, head)
+    assert run(["scenario", str(path), "--plot", str(tmp_path / "drawn.svg")]) == 0
+    assert ">there<" in (tmp_path / "drawn.svg").read_text(encoding="utf-8")
+    assert run(["scenario", str(path), "--trace", str(tmp_path / "drawn.json")]) == 2
+    assert "single operations, which have no timeline" in capsys.readouterr().err
+
+
 def test_a_copy_has_the_nodes_of_its_clusters(tmp_path, capsys) -> None:
     (tmp_path / "there").mkdir()
     assert run(["scenario", "messages", "--copy", str(tmp_path / "there")]) == 0
