@@ -16,6 +16,7 @@ from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import CpuLibrary, Where
 from simulator.workload.network import Network, once
+from simulator.workload.split.experts import expert_parameters
 
 if TYPE_CHECKING:
     from simulator.collectives.request import Strategy
@@ -324,7 +325,11 @@ def _ideal_s(role: Role, network: Network, own: Network, question: StepQuestion,
     """
     batch_s, _ = _computing_s(role.place, role.pace, network, question.options)
     _, update_s = _computing_s(role.place, role.pace, own, question.options)
-    return question.micro_batches * batch_s / layout.model_ranks + update_s / (layout.shards or 1)
+    names = expert_parameters(own)
+    experts = sum(p.elements for p in own.parameters if p.trained and p.name in names)
+    return question.micro_batches * batch_s / layout.model_ranks + update_s * layout.kept_share(
+        own.trained_count, experts
+    )
 
 
 def alone_s_of(machine: Machine, role: Role, network: Network, options: StepOptions, micro_batches: int) -> float:

@@ -126,7 +126,7 @@ class Pricer:
             units = [unit for chunk in self._chunks(layout)[stage :: layout.pp] for unit in chunk]
             flying = in_flight(layout, stage, way.micro_batches) if layout.pp > 1 else 1.0
             held = part.held(units)
-            need = held_memory(held, part.gathered, part.question, self.device, layout, flying)
+            need = held_memory(held, part.gathered(layout), part.question, self.device, layout, flying)
             most = max(most, need.total_bytes)
         return most
 
@@ -160,11 +160,13 @@ class Pricer:
         fill_s = (sum(passes_s) - passes_s[slowest]) / layout.vp
         time_s = count * passes_s[slowest] + fill_s
         first = stages[0]
+        if layout.zero == 2:  # gradients of each micro-batch are scattered, while the next computes
+            scatter_s = self._scatter_s(layout, first.trained * wide, first.trained_of_experts * wide)
+            time_s += (count - 1) * max(0.0, scatter_s - passes_s[slowest])
         time_s += self._exposed_s(layout, first, question, wide)
         if layout.zero:
             time_s += self._gathered_s(layout, first, question, narrow)
-        share = 1.0 / (layout.shards or 1)
-        return time_s + share * max(stage.update_s for stage in stages)
+        return time_s + max(layout.kept_share(s.trained, s.trained_of_experts) * s.update_s for s in stages)
 
     def _pieces(self, layout: Layout, n_bytes: float, question: StepQuestion) -> int:
         if not question.bucket_bytes:
@@ -174,23 +176,18 @@ class Pricer:
 
     def _exposed_s(self, layout: Layout, stage: _Stage, question: StepQuestion, element: int) -> float:
         """Return for how long sums of gradients go on after the last backward pass."""
-        n_bytes = (stage.trained - stage.of_experts) * element
+        n_bytes = (stage.trained - stage.trained_of_experts) * element
         pieces = self._pieces(layout, n_bytes, question)
-        each = n_bytes / pieces
-        if layout.zero:
-            sum_s = self._exchange_s(layout, "shards", "reduce-scatter", each)
-            sum_s += self._exchange_s(layout, "replicas", "all-reduce", each / (layout.shards or 1))
-        else:
-            sum_s = self._exchange_s(layout, "data", "all-reduce", each)
-        if stage.of_experts:
-            sum_s += self._exchange_s(layout, "experts", "all-reduce", stage.of_experts * element / pieces)
+        sum_s = self._sum_s(layout, n_bytes / pieces)
+        sum_s += self._sum_s(layout, stage.trained_of_experts * element / pieces, experts=True)
         return max(sum_s, pieces * sum_s - stage.backward_s * (pieces - 1) / pieces)
 
     def _gathered_s(self, layout: Layout, stage: _Stage, question: StepQuestion, element: int) -> float:
         """Return for how long parameters that were updated in shards are gathered before anything can go on."""
-        n_bytes = stage.elements * element
-        pieces = self._pieces(layout, n_bytes, question)
-        gather_s = self._exchange_s(layout, "shards", "all-gather", n_bytes / pieces)
+        pieces = self._pieces(layout, stage.elements * element, question)
+        each = element / pieces
+        gather_s = self._exchange_s(layout, "shards", "all-gather", (stage.elements - stage.of_experts) * each)
+        gather_s += self._exchange_s(layout, "shards", "all-gather", stage.of_experts * each, experts=True)
         return max(gather_s, pieces * gather_s - stage.forward_s * (pieces - 1) / pieces)
 
     def _sharded_s(self, costs: tuple[UnitCost, ...], way: Candidate, question: StepQuestion, element: int) -> float:
@@ -199,31 +196,53 @@ class Pricer:
         summed = ELEMENT_BYTES["fp32"] if question.sums_in_fp32 else element
         time_s = last_s = update_s = 0.0
         for cost, times in Counter(costs).items():
-            gather_s = self._exchange_s(layout, "shards", "all-gather", cost.elements * element)
-            scatter_s = self._exchange_s(layout, "shards", "reduce-scatter", cost.trained * summed)
-            share = cost.trained * summed / (layout.shards or 1)
-            more_s = self._exchange_s(layout, "replicas", "all-reduce", share)
+            gather_s = scatter_s = more_s = 0.0
+            for experts, elements, trained in (
+                (False, cost.elements - cost.of_experts, cost.trained - cost.trained_of_experts),
+                (True, cost.of_experts, cost.trained_of_experts),
+            ):
+                gather_s += self._exchange_s(layout, "shards", "all-gather", elements * element, experts=experts)
+                scatter_s += self._exchange_s(layout, "shards", "reduce-scatter", trained * summed, experts=experts)
+                more_s += self._replicas_s(layout, trained * summed, experts=experts)
             backward_s = max(cost.backward_s, gather_s + scatter_s)
             time_s += times * way.micro_batches * (max(cost.forward_s, gather_s) + backward_s)
             time_s += times * (max(cost.backward_s, gather_s + scatter_s + more_s) - backward_s)
             last_s = max(last_s, gather_s + scatter_s)
-            update_s += times * cost.update_s
-        return time_s + last_s + update_s / (layout.shards or 1)
+            update_s += times * cost.update_s * layout.kept_share(cost.trained, cost.trained_of_experts)
+        return time_s + last_s + update_s
 
     # -- exchanges -----------------------------------------------------------------
 
-    def _exchange_s(self, layout: Layout, which: str, op: str, size_bytes: float) -> float:
+    def _scatter_s(self, layout: Layout, n_bytes: float, of_experts: float) -> float:
+        """Return what it takes to scatter *n_bytes* of gradients, *of_experts* among those that have the same."""
+        scatter_s = self._exchange_s(layout, "shards", "reduce-scatter", n_bytes - of_experts)
+        return scatter_s + self._exchange_s(layout, "shards", "reduce-scatter", of_experts, experts=True)
+
+    def _sum_s(self, layout: Layout, size_bytes: float, *, experts: bool = False) -> float:
+        """Return what the sum of *size_bytes* of gradients takes, of *experts* among those that have the same."""
+        if not layout.zero:
+            return self._exchange_s(layout, "data", "all-reduce", size_bytes, experts=experts)
+        scatter_s = self._exchange_s(layout, "shards", "reduce-scatter", size_bytes, experts=experts)
+        return scatter_s + self._replicas_s(layout, size_bytes, experts=experts)
+
+    def _replicas_s(self, layout: Layout, size_bytes: float, *, experts: bool = False) -> float:
+        """Return what ranks with the same shard of *size_bytes* of gradients take to sum it."""
+        shards = layout.expert_shards if experts else layout.shards or 1
+        return self._exchange_s(layout, "replicas", "all-reduce", size_bytes / shards, experts=experts)
+
+    def _exchange_s(self, layout: Layout, which: str, op: str, size_bytes: float, *, experts: bool = False) -> float:
         """Return what the first stage's groups of a sort take together."""
-        key = replace(layout, sp=False, vp=1, zero=min(1, layout.zero)), which, op, size_bytes
+        if not size_bytes:
+            return 0.0
+        key = replace(layout, sp=False, vp=1, zero=min(1, layout.zero)), which, experts, op, size_bytes
         if key not in self._seconds:
             placement = self._placement(key[0])
             find = {
                 "data": placement.data_groups,
-                "experts": lambda stage: placement.data_groups(stage, experts=True),
                 "shards": placement.shard_groups,
                 "replicas": placement.replica_groups,
             }[which]
-            self._seconds[key] = self.exchanges.seconds(find(0), op, size_bytes)  # type: ignore[arg-type]
+            self._seconds[key] = self.exchanges.seconds(find(0, experts=experts), op, size_bytes)  # type: ignore[arg-type]
         return self._seconds[key]
 
     def _received_s(self, layout: Layout, size_bytes: float) -> float:
@@ -254,18 +273,20 @@ class _Stage:
     elements: int
     trained: int
     of_experts: int
+    trained_of_experts: int
 
     @staticmethod
     def of(costs: tuple[UnitCost, ...], chunks: tuple[range, ...]) -> _Stage:
         mine = [costs[unit] for chunk in chunks for unit in chunk]
-        sums = (
-            sum(values)
-            for values in zip(
-                *((c.forward_s, c.backward_s, c.update_s, c.elements, c.trained, c.of_experts) for c in mine),
-                strict=True,
-            )
+        return _Stage(
+            sum(c.forward_s for c in mine),
+            sum(c.backward_s for c in mine),
+            sum(c.update_s for c in mine),
+            sum(c.elements for c in mine),
+            sum(c.trained for c in mine),
+            sum(c.of_experts for c in mine),
+            sum(c.trained_of_experts for c in mine),
         )
-        return _Stage(*sums)
 
 
 def _reason(error: Exception) -> str:

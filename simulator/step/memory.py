@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
@@ -14,6 +14,7 @@ from simulator.workload.activations import SavedTensors, peak_forward_bytes, sav
 from simulator.workload.backward import backward_steps, needs_gradient
 from simulator.workload.network import Network, block_name, once
 from simulator.workload.precision import ELEMENT_BYTES
+from simulator.workload.split.experts import expert_parameters
 
 __all__ = ["CONTEXT_BYTES", "Held", "MemoryNeed", "Shares", "held_in", "memory_need", "need_of"]
 
@@ -79,13 +80,17 @@ class Held:
     """What a network makes a device hold, in whatever shares.
 
     ``moments`` are bytes of activations, of parameters' gradients and of others at each step of the backward pass;
-    ``most_forward_bytes`` what lives at once where there is none.
+    ``most_forward_bytes`` what lives at once where there is none.  Of parameters and of those that are trained,
+    ``of_experts`` and ``trained_of_experts`` are of experts; ``largest`` elements are trained of one parameter.
     """
 
     parameter_count: int
     trained_count: int
     moments: tuple[tuple[int, int, int], ...] = ()
     most_forward_bytes: int = 0
+    of_experts: int = 0
+    trained_of_experts: int = 0
+    largest: int = 0
 
 
 @once
@@ -99,13 +104,20 @@ def memory_need(network: Network, options: StepOptions, device: Device, shares: 
 
 def held_in(network: Network, options: StepOptions) -> Held:
     """Return what a step of *network* makes a device hold."""
+    names = expert_parameters(network)
+    experts = [p for p in network.parameters if p.name in names]
+    held = Held(
+        network.parameter_count,
+        network.trained_count,
+        of_experts=sum(p.elements for p in experts),
+        trained_of_experts=sum(p.elements for p in experts if p.trained),
+        largest=max((p.elements for p in network.parameters if p.trained), default=0),
+    )
     if not options.trains:
-        most = peak_forward_bytes(network, storage_of(options.precision))
-        return Held(network.parameter_count, network.trained_count, most_forward_bytes=most)
+        return replace(held, most_forward_bytes=peak_forward_bytes(network, storage_of(options.precision)))
     element, kept = _element_bytes(options)
     gradient = element if has_master(options.precision) else kept
-    moments = _backward_moments(network, options, element, gradient)
-    return Held(network.parameter_count, network.trained_count, tuple(moments))
+    return replace(held, moments=tuple(_backward_moments(network, options, element, gradient)))
 
 
 def _element_bytes(options: StepOptions) -> tuple[int, int]:
