@@ -244,14 +244,20 @@ def run_together(
         else:
             alone_s.append(alone_s_of(machine, role, own, options, count))
     if not any(role.network for role in roles):
-        steps = [_of_whole(step, network, count) for step in steps]
+        steps = [_of_whole(step, network, count, layout) for step in steps]
     return together_result(question, group, roles, steps, memory, alone_s, timeline)
 
 
-def _of_whole(step: StepResult, network: Network, micro_batches: int) -> StepResult:
-    """Return *step*, what a rank does, with the tokens and parameters of all ranks that divide *network*."""
+def _of_whole(step: StepResult, network: Network, micro_batches: int, layout: Layout) -> StepResult:
+    """Return *step*, what a rank does, with the tokens and parameters of all ranks that divide *network*.
+
+    Its FLOPs are its share of those that the undivided network has, whatever a way to divide it leaves out or repeats.
+    """
+    from simulator.results.step import model_flop_of
+
     return replace(
         step,
+        model_flop=model_flop_of(network, step.options) * micro_batches / layout.model_ranks,
         tokens=network.tokens * micro_batches,
         parameter_count=network.parameter_count,
         trained_count=network.trained_count,
@@ -297,7 +303,7 @@ def _run_stages(
         prefix=f"stage {busiest}/",
         micro_batches=count,
     )
-    step = _of_whole(step, network, count)
+    step = _of_whole(step, network, count, layout)
     roles = [stage.role for stage in run.stages]
     alone_s = _ideal_s(roles[0], network, run.stages[0].network, question, layout)
     chunks = run.stages[busiest].chunks

@@ -186,10 +186,9 @@ class Divided:
         held, three, two = self._held(sample), self._held((1, 2, 3)), self._held((1, 2))
         saved = (three.moments[0][0] - two.moments[0][0]) * more if three.moments else 0
         graded = (three.moments[-1][1] - two.moments[-1][1]) * more if three.moments else 0
-        stays = saved if self.question.options.recompute else 0  # what blocks keep is there until the end
         half = len(held.moments) // 2
         early = [(s + saved, g, w) for s, g, w in held.moments[:half]]
-        late = [(s + stays, g + graded, w) for s, g, w in held.moments[half:]]
+        late = [(s, g + graded, w) for s, g, w in held.moments[half:]]
         self._kept[key] = replace(
             held,
             parameter_count=held.parameter_count + more * (three.parameter_count - two.parameter_count),

@@ -151,8 +151,8 @@ class Space:
             if zero == 0:
                 yield 0, None
                 continue
-            if zero == 3 and pp > 1 and "zero" not in known:
-                continue
+            if zero > 1 and pp > 1 and "zero" not in known:
+                continue  # shards of gradients would be scattered in every micro-batch, which DeepSpeed refuses with pp
             if "shards" in known:
                 yield zero, known["shards"]
                 continue
