@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from simulator.api.session import Session
 from simulator.collectives.request import Unsuitable
@@ -32,6 +33,7 @@ __all__ = ["MEMORY", "Outcome", "Pricer"]
 MEMORY = "memory"
 _UNEVEN = "samples do not share out evenly"
 _TURNS = "virtual stages do not share the micro-batches"
+_EXPLICIT = 3  # micro-batches that are followed one by one; all others take as long as the last of them
 _PIECES = 8  # into which a pipeline's gradients are cut while its last backward pass goes on
 
 
@@ -191,25 +193,46 @@ class Pricer:
         return max(gather_s, pieces * gather_s - stage.forward_s * (pieces - 1) / pieces)
 
     def _sharded_s(self, costs: tuple[UnitCost, ...], way: Candidate, question: StepQuestion, element: int) -> float:
-        """Return what a step takes whose parameters are gathered unit by unit, one ahead."""
+        """Return what a step takes whose parameters are gathered unit by unit, one ahead.
+
+        Units compute one after the other, and so pass their exchanges, as :mod:`simulator.training.sharded` writes them.
+        """
         layout = way.layout
+        units = [self._sharded_unit(cost, layout, question, element) for cost in costs]
+        passes = [(unit, False) for unit in units] + [(unit, True) for unit in reversed(units)]
+        end_s = exchanged_s = 0.0  # when computing ends, and exchanging
+        before_s = batch_s = 0.0
+        explicit = min(way.micro_batches, _EXPLICIT)
+        for number in range(explicit):
+            before_s = end_s
+            last = number == explicit - 1
+            exchanged_s = gathered_s = max(end_s, exchanged_s) + units[0].gather_s
+            for place, (unit, backward) in enumerate(passes):
+                following_s = passes[place + 1][0].gather_s if place + 1 < len(passes) else 0.0
+                ahead = question.prefetches or not backward
+                starts_s = end_s
+                end_s = max(end_s, gathered_s) + (unit.backward_s if backward else unit.forward_s)
+                if following_s:
+                    exchanged_s = max(exchanged_s, starts_s if ahead else end_s) + following_s
+                gathered_s = exchanged_s if following_s else 0.0
+                if backward:
+                    exchanged_s = max(exchanged_s, end_s) + unit.scatter_s + (unit.sum_s if last else 0.0)
+            batch_s = end_s - before_s
+        skipped_s = (way.micro_batches - explicit) * batch_s
+        update_s = sum(cost.update_s * layout.kept_share(cost.trained, cost.trained_of_experts) for cost in costs)
+        return skipped_s + max(end_s, exchanged_s) + update_s
+
+    def _sharded_unit(self, cost: UnitCost, layout: Layout, question: StepQuestion, element: int) -> _ShardedUnit:
         summed = ELEMENT_BYTES["fp32"] if question.sums_in_fp32 else element
-        time_s = last_s = update_s = 0.0
-        for cost, times in Counter(costs).items():
-            gather_s = scatter_s = more_s = 0.0
-            for experts, elements, trained in (
-                (False, cost.elements - cost.of_experts, cost.trained - cost.trained_of_experts),
-                (True, cost.of_experts, cost.trained_of_experts),
-            ):
-                gather_s += self._exchange_s(layout, "shards", "all-gather", elements * element, experts=experts)
-                scatter_s += self._exchange_s(layout, "shards", "reduce-scatter", trained * summed, experts=experts)
-                more_s += self._replicas_s(layout, trained * summed, experts=experts)
-            backward_s = max(cost.backward_s, gather_s + scatter_s)
-            time_s += times * way.micro_batches * (max(cost.forward_s, gather_s) + backward_s)
-            time_s += times * (max(cost.backward_s, gather_s + scatter_s + more_s) - backward_s)
-            last_s = max(last_s, gather_s + scatter_s)
-            update_s += times * cost.update_s * layout.kept_share(cost.trained, cost.trained_of_experts)
-        return time_s + last_s + update_s
+        gather_s = scatter_s = sum_s = 0.0
+        for experts, elements, trained in (
+            (False, cost.elements - cost.of_experts, cost.trained - cost.trained_of_experts),
+            (True, cost.of_experts, cost.trained_of_experts),
+        ):
+            gather_s += self._exchange_s(layout, "shards", "all-gather", elements * element, experts=experts)
+            scatter_s += self._exchange_s(layout, "shards", "reduce-scatter", trained * summed, experts=experts)
+            sum_s += self._replicas_s(layout, trained * summed, experts=experts)
+        return _ShardedUnit(cost.forward_s, cost.backward_s, gather_s, scatter_s, sum_s)
 
     # -- exchanges -----------------------------------------------------------------
 
@@ -261,6 +284,16 @@ class Pricer:
         if layout not in self._placements:
             self._placements[layout] = Placement(self.group, layout)
         return self._placements[layout]
+
+
+class _ShardedUnit(NamedTuple):
+    """Seconds of a unit's passes and exchanges, the last of those among replicas of its shards."""
+
+    forward_s: float
+    backward_s: float
+    gather_s: float
+    scatter_s: float
+    sum_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ What a process does is a function of its arguments alone, so that the result is 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -136,7 +137,8 @@ def _chosen(priced: Sequence[list[Any]], count: int) -> list[list[Any]]:
     Sorts are pipelines, shards of parameters, and replicas: a price may be farther off for one than for another.  Of
     ways that cost the same (an order of ranks that changes nothing) there is one.
     """
-    priced = list({f"{entry[1]:.9e}": entry for entry in reversed(priced)}.values())[::-1]
+    alike = {(f"{entry[1]:.9e}", re.sub(r",order=[\w-]+", "", entry[0])): entry for entry in reversed(priced)}
+    priced = list(alike.values())[::-1]
     found = list(priced[: count // 2])
     sorts: dict[str, list[list[Any]]] = {}
     for entry in priced[count // 2 :]:
