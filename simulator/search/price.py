@@ -39,10 +39,14 @@ _PIECES = 8  # into which a pipeline's gradients are cut while its last backward
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Ways that fit, each with its seconds and the bytes that a device needs; and how many do not, by the reason."""
+    """Ways that fit, each with its seconds and the bytes that a device needs; and how many do not, by the reason.
+
+    ``nearest`` is, of those that do not fit into memory, what needs the fewest bytes, and these.
+    """
 
     priced: tuple[tuple[Candidate, float, float], ...] = ()
     infeasible: Counter[str] = field(default_factory=Counter)
+    nearest: tuple[float, str] | None = None
 
 
 class Pricer:
@@ -71,6 +75,7 @@ class Pricer:
         found: list[tuple[Candidate, float, float]] = []
         infeasible: Counter[str] = Counter()
         layouts = list(self.space.layouts(division, self.unit_count))
+        too_large: list[tuple[float, str]] = []
         for recompute in self.space.recomputes(self.network):
             full = False  # with smaller micro-batches nothing fits
             for size in self.space.micro_sizes():
@@ -94,16 +99,16 @@ class Pricer:
                     layout=Layout(tp=tp, sp=sp, cp=cp, ep=ep),
                 )
                 try:
-                    fitting = self._priced(Divided(self.session, asked, self.group), ways, infeasible)
+                    fitting = self._priced(Divided(self.session, asked, self.group), ways, infeasible, too_large)
                 except (InputError, Unsuitable) as error:
                     infeasible[_reason(error)] += len(ways)
                     continue
                 found += fitting
                 full = not fitting
-        return Outcome(tuple(found), +infeasible)
+        return Outcome(tuple(found), +infeasible, min(too_large, default=None))
 
     def _priced(
-        self, part: Divided, ways: list[Candidate], infeasible: Counter[str]
+        self, part: Divided, ways: list[Candidate], infeasible: Counter[str], too_large: list[tuple[float, str]]
     ) -> list[tuple[Candidate, float, float]]:
         part.network  # noqa: B018  raises where it cannot be divided
         found = []
@@ -112,6 +117,7 @@ class Pricer:
                 n_bytes = self._memory_bytes(part, way)
                 if n_bytes > self.device.memory_bytes:
                     infeasible[MEMORY] += 1
+                    too_large.append((n_bytes, way.words))
                     continue
                 found.append((way, self._step_s(part, way), n_bytes))
             except (InputError, Unsuitable) as error:
@@ -195,7 +201,7 @@ class Pricer:
     def _sharded_s(self, costs: tuple[UnitCost, ...], way: Candidate, question: StepQuestion, element: int) -> float:
         """Return what a step takes whose parameters are gathered unit by unit, one ahead.
 
-        Units compute one after the other, and so pass their exchanges, as :mod:`simulator.training.sharded` writes them.
+        Units compute one after the other, and so pass exchanges, as :mod:`simulator.training.sharded` writes them.
         """
         layout = way.layout
         units = [self._sharded_unit(cost, layout, question, element) for cost in costs]

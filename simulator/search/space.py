@@ -81,6 +81,19 @@ class Space:
             self.question.options, recompute=recompute == "full", recompute_attention=recompute == "selective"
         )
 
+    def check_degrees(self) -> None:
+        """Raise InputError where a degree that is fixed does not divide the devices, alone or with those before it."""
+        known, left = dict(self.fixed), self.device_count
+        for axis in ("tp", "cp", "pp", "dp"):
+            degree = known.get(axis, 1)
+            if left % degree:
+                fits = ", ".join(str(n) for n in range(1, left + 1) if left % n == 0)
+                among = "" if left == self.device_count else f", of which the degrees before it leave {left}"
+                raise InputError(
+                    f"--parallel: {axis}={degree} does not divide {self.device_count} GPUs{among}; {fits} would do"
+                )
+            left //= degree
+
     # -- what is tried -------------------------------------------------------------
 
     def divisions(self, network: Network) -> list[Division]:
