@@ -241,6 +241,7 @@ def _price(
     of_weights = weights_s(device, network, question.options) if question.layout.schedule == "zero-bubble" else 0.0
     trained = [p for p in network.parameters if p.trained]
     apart = expert_parameters(network) if placement.layout.ep > 1 else frozenset()
+    of_experts = [p for p in network.parameters if p.name in apart]
     chunk = Chunk(
         seconds["forward"],
         seconds["backward"],
@@ -249,7 +250,8 @@ def _price(
         issues,
         elements=network.parameter_count,
         trained=sum(p.elements for p in trained),
-        experts=sum(p.elements for p in trained if p.name in apart),
+        of_experts=sum(p.elements for p in of_experts),
+        trained_of_experts=sum(p.elements for p in of_experts if p.trained),
     )
     return _Priced(chunk, _summed(uses))
 

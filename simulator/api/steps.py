@@ -16,6 +16,7 @@ from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import CpuLibrary, Where
 from simulator.workload.network import Network, once
+from simulator.workload.split.experts import expert_parameters
 
 if TYPE_CHECKING:
     from simulator.collectives.request import Strategy
@@ -248,14 +249,20 @@ def run_together(
         else:
             alone_s.append(alone_s_of(machine, role, own, options, count))
     if not any(role.network for role in roles):
-        steps = [_of_whole(step, network, count) for step in steps]
+        steps = [_of_whole(step, network, count, layout) for step in steps]
     return together_result(question, group, roles, steps, memory, alone_s, timeline)
 
 
-def _of_whole(step: StepResult, network: Network, micro_batches: int) -> StepResult:
-    """Return *step*, what a rank does, with the tokens and parameters of all ranks that divide *network*."""
+def _of_whole(step: StepResult, network: Network, micro_batches: int, layout: Layout) -> StepResult:
+    """Return *step*, what a rank does, with the tokens and parameters of all ranks that divide *network*.
+
+    Its FLOPs are its share of those that the undivided network has, whatever a way to divide it leaves out or repeats.
+    """
+    from simulator.results.step import model_flop_of
+
     return replace(
         step,
+        model_flop=model_flop_of(network, step.options) * micro_batches / layout.model_ranks,
         tokens=network.tokens * micro_batches,
         parameter_count=network.parameter_count,
         trained_count=network.trained_count,
@@ -301,7 +308,7 @@ def _run_stages(
         prefix=f"stage {busiest}/",
         micro_batches=count,
     )
-    step = _of_whole(step, network, count)
+    step = _of_whole(step, network, count, layout)
     roles = [stage.role for stage in run.stages]
     alone_s = _ideal_s(roles[0], network, run.stages[0].network, question, layout)
     chunks = run.stages[busiest].chunks
@@ -329,7 +336,11 @@ def _ideal_s(role: Role, network: Network, own: Network, question: StepQuestion,
     """
     batch_s, _ = _computing_s(role.place, role.pace, network, question.options)
     _, update_s = _computing_s(role.place, role.pace, own, question.options)
-    return question.micro_batches * batch_s / layout.model_ranks + update_s / (layout.shards or 1)
+    names = expert_parameters(own)
+    experts = sum(p.elements for p in own.parameters if p.trained and p.name in names)
+    return question.micro_batches * batch_s / layout.model_ranks + update_s * layout.kept_share(
+        own.trained_count, experts
+    )
 
 
 def alone_s_of(machine: Machine, role: Role, network: Network, options: StepOptions, micro_batches: int) -> float:

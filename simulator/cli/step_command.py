@@ -20,8 +20,17 @@ from simulator.results.document import to_json
 from simulator.results.reason import best_of
 from simulator.results.training import TrainingResult
 from simulator.units import format_size
+from simulator.workload.split.experts import whole_experts_note
 
 __all__ = ["run_steps"]
+
+
+def _notes(session: Session, question: StepQuestion) -> list[str]:
+    """Return what *question* says, or means elsewhere, that is not simulated."""
+    notes = list(session.source(question).notes)
+    if question.layout.tp > 1 and (note := whole_experts_note(session.network(question), question.layout.tp)):
+        notes.append(note)
+    return notes
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +48,7 @@ def run_steps(written: Written) -> None:
     fit into the memory of its devices.
     """
     session, questions = ask_steps(written)
-    warn(written, (note for question in questions for note in session.source(question).notes))
+    warn(written, (note for question in questions for note in _notes(session, question)))
     with ExitStack() as stack:
         files = Files(written, stack)
         runs = _simulate(written, session, questions)

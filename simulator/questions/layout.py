@@ -96,6 +96,17 @@ class Layout:
         """Whether each rank is a process with a whole replica of the network."""
         return not self.divides_network and not self.zero and self.process == "each"
 
+    @property
+    def expert_shards(self) -> int:
+        """Ranks that make up a whole of shards of the same experts: every ``ep``-th of those that do of all else."""
+        return max(1, (self.shards or 1) // self.ep)
+
+    def kept_share(self, count: float, of_experts: float) -> float:
+        """Return the share of *count* elements that a rank keeps; *of_experts* of them are those of its experts."""
+        if not count:
+            return 1.0
+        return ((count - of_experts) / (self.shards or 1) + of_experts / self.expert_shards) / count
+
     def on(self, n_ranks: int) -> Layout:
         """Return the layout with all degrees known, over *n_ranks*; raises InputError, saying what would do."""
         each = self.model_ranks
@@ -118,7 +129,10 @@ class Layout:
             raise InputError(
                 f"--parallel: ep={self.ep} does not divide the {group} ranks of cp x dp; {_divisors(group)}"
             )
-        return replace(self, dp=data, shards=self.shards or (group if self.zero else None))
+        shards = self.shards or (group if self.zero else None)
+        if shards is not None and shards % self.ep and self.ep % shards:
+            raise InputError(f"--parallel: shards={shards} with ep={self.ep}: one is a multiple of the other")
+        return replace(self, dp=data, shards=shards)
 
     @property
     def words(self) -> str:

@@ -26,7 +26,7 @@ from simulator.workload.backward import gradient_order, training_flop
 from simulator.workload.network import Network
 from simulator.workload.precision import Precision
 
-__all__ = ["KindTime", "LayerTime", "StepResult", "make_step_result", "of_programs"]
+__all__ = ["KindTime", "LayerTime", "StepResult", "make_step_result", "model_flop_of", "of_programs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +153,6 @@ def make_step_result(
     """
     ran = _ran(timeline, place, prefix)
     passes = [] if ran else _passes(timeline, prefix)
-    model_flop = float(training_flop(network) if options.mode in ("train", "backward") else network.flop)
-    if options.mode == "backward":
-        model_flop -= network.flop
     flop_by_format = _flop_by_format(network, options, place)
     trains = options.mode in ("train", "backward")
     return StepResult(
@@ -172,7 +169,7 @@ def make_step_result(
         parts_s=_parts(ran) if ran else _stage_parts(passes),
         busy_s=sum(each.times * each.busy_s for each in ran) if ran else sum(s for _, s in passes),
         host_s=_host(ran, timeline, place, prefix) if ran else sum(r.share * _host_s(r) for r, _ in passes),
-        model_flop=model_flop * micro_batches,
+        model_flop=model_flop_of(network, options) * micro_batches,
         peak_flops_per_s=_peak(flop_by_format, options, place),
         flop_by_format=flop_by_format,
         kinds=_kinds(ran or _of_passes(passes)),
@@ -212,6 +209,13 @@ def of_programs(step: StepResult, count: int) -> StepResult:
         layers=tuple(replace(layer, time_s=count * layer.time_s) for layer in step.layers),
         memory=step.memory.times(count),
     )
+
+
+def model_flop_of(network: Network, options: StepOptions) -> float:
+    """Return the FLOPs of products that a step of *network* asks for, without those of what is computed again."""
+    if options.mode not in ("train", "backward"):
+        return float(network.flop)
+    return float(training_flop(network) - (network.flop if options.mode == "backward" else 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,8 +284,9 @@ def _of_passes(passes: Sequence[tuple[ChunkRun, float]]) -> list[_Ran]:
         counts[key] = counts.get(key, 0.0) + run.share
         issues[key] = run.issues
     return [
-        _Ran(issue, 0.0, issue.device_s, 0, round(counts[key]) or 1)
+        _Ran(issue, 0.0, issue.device_s * counts[key] / times, 0, times)  # of an update in shards, a part
         for key, found in issues.items()
+        for times in [max(1, round(counts[key]))]
         for issue in found
         if issue.part == key[1]
     ]

@@ -14,6 +14,7 @@ from simulator.collectives.communicator import Communicator
 from simulator.collectives.registry import strategy_of
 from simulator.engine.executor import alone, execute
 from simulator.network.machine import Machine
+from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
 from simulator.results.streams import StreamUse, stream_uses
 from simulator.search.repeats import KEPT, Shortened, part_of, shortened
@@ -44,6 +45,7 @@ class UnitCost(NamedTuple):
     elements: int
     trained: int
     of_experts: int
+    trained_of_experts: int
 
 
 class Exchanges:
@@ -133,7 +135,8 @@ class Divided:
                 if stream.endswith(" communication"):
                     axis = stream.removesuffix(" communication")
                     exposed_s[axis] = exposed_s.get(axis, 0.0) + waited_s
-        experts = expert_parameters(network) if layout.ep > 1 else frozenset()
+        names = expert_parameters(network) if layout.ep > 1 else frozenset()
+        experts = [p for p in network.parameters if p.name in names]
         return UnitCost(
             seconds["forward"],
             seconds["backward"],
@@ -141,7 +144,8 @@ class Divided:
             tuple(sorted(exposed_s.items())),
             network.parameter_count,
             network.trained_count,
-            sum(p.elements for p in network.parameters if p.trained and p.name in experts),
+            sum(p.elements for p in experts),
+            sum(p.elements for p in experts if p.trained),
         )
 
     # -- memory --------------------------------------------------------------------
@@ -150,10 +154,16 @@ class Divided:
     def _kept(self) -> dict[Hashable, Held]:
         return {}
 
+    def gathered(self, layout: Layout) -> int:
+        """Return the parameters that are there in full at once where each rank has a shard."""
+        keeps_experts = layout.expert_shards == 1
+        if keeps_experts not in self._gathered:
+            self._gathered[keeps_experts] = gathered_elements(self.network, layout)
+        return self._gathered[keeps_experts]
+
     @cached_property
-    def gathered(self) -> int:
-        """Parameters that are there in full at once where each rank has a shard."""
-        return gathered_elements(self.network)
+    def _gathered(self) -> dict[bool, int]:
+        return {}
 
     def held(self, units: Iterable[int]) -> Held:
         """Return what a rank holds that computes *units* of the whole network, by their numbers in order."""
@@ -176,14 +186,16 @@ class Divided:
         held, three, two = self._held(sample), self._held((1, 2, 3)), self._held((1, 2))
         saved = (three.moments[0][0] - two.moments[0][0]) * more if three.moments else 0
         graded = (three.moments[-1][1] - two.moments[-1][1]) * more if three.moments else 0
-        stays = saved if self.question.options.recompute else 0  # what blocks keep is there until the end
         half = len(held.moments) // 2
         early = [(s + saved, g, w) for s, g, w in held.moments[:half]]
-        late = [(s + stays, g + graded, w) for s, g, w in held.moments[half:]]
-        self._kept[key] = Held(
-            held.parameter_count + more * (three.parameter_count - two.parameter_count),
-            held.trained_count + more * (three.trained_count - two.trained_count),
-            (*early, *late),
+        late = [(s, g + graded, w) for s, g, w in held.moments[half:]]
+        self._kept[key] = replace(
+            held,
+            parameter_count=held.parameter_count + more * (three.parameter_count - two.parameter_count),
+            trained_count=held.trained_count + more * (three.trained_count - two.trained_count),
+            moments=(*early, *late),
+            of_experts=held.of_experts + more * (three.of_experts - two.of_experts),
+            trained_of_experts=held.trained_of_experts + more * (three.trained_of_experts - two.trained_of_experts),
         )
         return self._kept[key]
 

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from simulator.api.session import Session
 from simulator.collectives.request import Unsuitable
@@ -32,15 +33,20 @@ __all__ = ["MEMORY", "Outcome", "Pricer"]
 MEMORY = "memory"
 _UNEVEN = "samples do not share out evenly"
 _TURNS = "virtual stages do not share the micro-batches"
+_EXPLICIT = 3  # micro-batches that are followed one by one; all others take as long as the last of them
 _PIECES = 8  # into which a pipeline's gradients are cut while its last backward pass goes on
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Ways that fit, each with its seconds and the bytes that a device needs; and how many do not, by the reason."""
+    """Ways that fit, each with its seconds and the bytes that a device needs; and how many do not, by the reason.
+
+    ``nearest`` is, of those that do not fit into memory, what needs the fewest bytes, and these.
+    """
 
     priced: tuple[tuple[Candidate, float, float], ...] = ()
     infeasible: Counter[str] = field(default_factory=Counter)
+    nearest: tuple[float, str] | None = None
 
 
 class Pricer:
@@ -69,6 +75,7 @@ class Pricer:
         found: list[tuple[Candidate, float, float]] = []
         infeasible: Counter[str] = Counter()
         layouts = list(self.space.layouts(division, self.unit_count))
+        too_large: list[tuple[float, str]] = []
         for recompute in self.space.recomputes(self.network):
             full = False  # with smaller micro-batches nothing fits
             for size in self.space.micro_sizes():
@@ -92,16 +99,16 @@ class Pricer:
                     layout=Layout(tp=tp, sp=sp, tp_overlap=sp and self.space.tp_overlap, cp=cp, ep=ep),
                 )
                 try:
-                    fitting = self._priced(Divided(self.session, asked, self.group), ways, infeasible)
+                    fitting = self._priced(Divided(self.session, asked, self.group), ways, infeasible, too_large)
                 except (InputError, Unsuitable) as error:
                     infeasible[_reason(error)] += len(ways)
                     continue
                 found += fitting
                 full = not fitting
-        return Outcome(tuple(found), +infeasible)
+        return Outcome(tuple(found), +infeasible, min(too_large, default=None))
 
     def _priced(
-        self, part: Divided, ways: list[Candidate], infeasible: Counter[str]
+        self, part: Divided, ways: list[Candidate], infeasible: Counter[str], too_large: list[tuple[float, str]]
     ) -> list[tuple[Candidate, float, float]]:
         part.network  # noqa: B018  raises where it cannot be divided
         found = []
@@ -110,6 +117,7 @@ class Pricer:
                 n_bytes = self._memory_bytes(part, way)
                 if n_bytes > self.device.memory_bytes:
                     infeasible[MEMORY] += 1
+                    too_large.append((n_bytes, way.words))
                     continue
                 found.append((way, self._step_s(part, way), n_bytes))
             except (InputError, Unsuitable) as error:
@@ -126,7 +134,7 @@ class Pricer:
             units = [unit for chunk in self._chunks(layout)[stage :: layout.pp] for unit in chunk]
             flying = in_flight(layout, stage, way.micro_batches) if layout.pp > 1 else 1.0
             held = part.held(units)
-            need = held_memory(held, part.gathered, part.question, self.device, layout, flying)
+            need = held_memory(held, part.gathered(layout), part.question, self.device, layout, flying)
             most = max(most, need.total_bytes)
         return most
 
@@ -160,11 +168,13 @@ class Pricer:
         fill_s = (sum(passes_s) - passes_s[slowest]) / layout.vp
         time_s = count * passes_s[slowest] + fill_s
         first = stages[0]
+        if layout.zero == 2:  # gradients of each micro-batch are scattered, while the next computes
+            scatter_s = self._scatter_s(layout, first.trained * wide, first.trained_of_experts * wide)
+            time_s += (count - 1) * max(0.0, scatter_s - passes_s[slowest])
         time_s += self._exposed_s(layout, first, question, wide)
         if layout.zero:
             time_s += self._gathered_s(layout, first, question, narrow)
-        share = 1.0 / (layout.shards or 1)
-        return time_s + share * max(stage.update_s for stage in stages)
+        return time_s + max(layout.kept_share(s.trained, s.trained_of_experts) * s.update_s for s in stages)
 
     def _pieces(self, layout: Layout, n_bytes: float, question: StepQuestion) -> int:
         if not question.bucket_bytes:
@@ -174,56 +184,94 @@ class Pricer:
 
     def _exposed_s(self, layout: Layout, stage: _Stage, question: StepQuestion, element: int) -> float:
         """Return for how long sums of gradients go on after the last backward pass."""
-        n_bytes = (stage.trained - stage.of_experts) * element
+        n_bytes = (stage.trained - stage.trained_of_experts) * element
         pieces = self._pieces(layout, n_bytes, question)
-        each = n_bytes / pieces
-        if layout.zero:
-            sum_s = self._exchange_s(layout, "shards", "reduce-scatter", each)
-            sum_s += self._exchange_s(layout, "replicas", "all-reduce", each / (layout.shards or 1))
-        else:
-            sum_s = self._exchange_s(layout, "data", "all-reduce", each)
-        if stage.of_experts:
-            sum_s += self._exchange_s(layout, "experts", "all-reduce", stage.of_experts * element / pieces)
+        sum_s = self._sum_s(layout, n_bytes / pieces)
+        sum_s += self._sum_s(layout, stage.trained_of_experts * element / pieces, experts=True)
         return max(sum_s, pieces * sum_s - stage.backward_s * (pieces - 1) / pieces)
 
     def _gathered_s(self, layout: Layout, stage: _Stage, question: StepQuestion, element: int) -> float:
         """Return for how long parameters that were updated in shards are gathered before anything can go on."""
-        n_bytes = stage.elements * element
-        pieces = self._pieces(layout, n_bytes, question)
-        gather_s = self._exchange_s(layout, "shards", "all-gather", n_bytes / pieces)
+        pieces = self._pieces(layout, stage.elements * element, question)
+        each = element / pieces
+        gather_s = self._exchange_s(layout, "shards", "all-gather", (stage.elements - stage.of_experts) * each)
+        gather_s += self._exchange_s(layout, "shards", "all-gather", stage.of_experts * each, experts=True)
         return max(gather_s, pieces * gather_s - stage.forward_s * (pieces - 1) / pieces)
 
     def _sharded_s(self, costs: tuple[UnitCost, ...], way: Candidate, question: StepQuestion, element: int) -> float:
-        """Return what a step takes whose parameters are gathered unit by unit, one ahead."""
+        """Return what a step takes whose parameters are gathered unit by unit, one ahead.
+
+        Units compute one after the other, and so pass exchanges, as :mod:`simulator.training.sharded` writes them.
+        """
         layout = way.layout
+        units = [self._sharded_unit(cost, layout, question, element) for cost in costs]
+        passes = [(unit, False) for unit in units] + [(unit, True) for unit in reversed(units)]
+        end_s = exchanged_s = 0.0  # when computing ends, and exchanging
+        before_s = batch_s = 0.0
+        explicit = min(way.micro_batches, _EXPLICIT)
+        for number in range(explicit):
+            before_s = end_s
+            last = number == explicit - 1
+            exchanged_s = gathered_s = max(end_s, exchanged_s) + units[0].gather_s
+            for place, (unit, backward) in enumerate(passes):
+                following_s = passes[place + 1][0].gather_s if place + 1 < len(passes) else 0.0
+                ahead = question.prefetches or not backward
+                starts_s = end_s
+                end_s = max(end_s, gathered_s) + (unit.backward_s if backward else unit.forward_s)
+                if following_s:
+                    exchanged_s = max(exchanged_s, starts_s if ahead else end_s) + following_s
+                gathered_s = exchanged_s if following_s else 0.0
+                if backward:
+                    exchanged_s = max(exchanged_s, end_s) + unit.scatter_s + (unit.sum_s if last else 0.0)
+            batch_s = end_s - before_s
+        skipped_s = (way.micro_batches - explicit) * batch_s
+        update_s = sum(cost.update_s * layout.kept_share(cost.trained, cost.trained_of_experts) for cost in costs)
+        return skipped_s + max(end_s, exchanged_s) + update_s
+
+    def _sharded_unit(self, cost: UnitCost, layout: Layout, question: StepQuestion, element: int) -> _ShardedUnit:
         summed = ELEMENT_BYTES["fp32"] if question.sums_in_fp32 else element
-        time_s = last_s = update_s = 0.0
-        for cost, times in Counter(costs).items():
-            gather_s = self._exchange_s(layout, "shards", "all-gather", cost.elements * element)
-            scatter_s = self._exchange_s(layout, "shards", "reduce-scatter", cost.trained * summed)
-            share = cost.trained * summed / (layout.shards or 1)
-            more_s = self._exchange_s(layout, "replicas", "all-reduce", share)
-            backward_s = max(cost.backward_s, gather_s + scatter_s)
-            time_s += times * way.micro_batches * (max(cost.forward_s, gather_s) + backward_s)
-            time_s += times * (max(cost.backward_s, gather_s + scatter_s + more_s) - backward_s)
-            last_s = max(last_s, gather_s + scatter_s)
-            update_s += times * cost.update_s
-        return time_s + last_s + update_s / (layout.shards or 1)
+        gather_s = scatter_s = sum_s = 0.0
+        for experts, elements, trained in (
+            (False, cost.elements - cost.of_experts, cost.trained - cost.trained_of_experts),
+            (True, cost.of_experts, cost.trained_of_experts),
+        ):
+            gather_s += self._exchange_s(layout, "shards", "all-gather", elements * element, experts=experts)
+            scatter_s += self._exchange_s(layout, "shards", "reduce-scatter", trained * summed, experts=experts)
+            sum_s += self._replicas_s(layout, trained * summed, experts=experts)
+        return _ShardedUnit(cost.forward_s, cost.backward_s, gather_s, scatter_s, sum_s)
 
     # -- exchanges -----------------------------------------------------------------
 
-    def _exchange_s(self, layout: Layout, which: str, op: str, size_bytes: float) -> float:
+    def _scatter_s(self, layout: Layout, n_bytes: float, of_experts: float) -> float:
+        """Return what it takes to scatter *n_bytes* of gradients, *of_experts* among those that have the same."""
+        scatter_s = self._exchange_s(layout, "shards", "reduce-scatter", n_bytes - of_experts)
+        return scatter_s + self._exchange_s(layout, "shards", "reduce-scatter", of_experts, experts=True)
+
+    def _sum_s(self, layout: Layout, size_bytes: float, *, experts: bool = False) -> float:
+        """Return what the sum of *size_bytes* of gradients takes, of *experts* among those that have the same."""
+        if not layout.zero:
+            return self._exchange_s(layout, "data", "all-reduce", size_bytes, experts=experts)
+        scatter_s = self._exchange_s(layout, "shards", "reduce-scatter", size_bytes, experts=experts)
+        return scatter_s + self._replicas_s(layout, size_bytes, experts=experts)
+
+    def _replicas_s(self, layout: Layout, size_bytes: float, *, experts: bool = False) -> float:
+        """Return what ranks with the same shard of *size_bytes* of gradients take to sum it."""
+        shards = layout.expert_shards if experts else layout.shards or 1
+        return self._exchange_s(layout, "replicas", "all-reduce", size_bytes / shards, experts=experts)
+
+    def _exchange_s(self, layout: Layout, which: str, op: str, size_bytes: float, *, experts: bool = False) -> float:
         """Return what the first stage's groups of a sort take together."""
-        key = replace(layout, sp=False, vp=1, zero=min(1, layout.zero)), which, op, size_bytes
+        if not size_bytes:
+            return 0.0
+        key = replace(layout, sp=False, vp=1, zero=min(1, layout.zero)), which, experts, op, size_bytes
         if key not in self._seconds:
             placement = self._placement(key[0])
             find = {
                 "data": placement.data_groups,
-                "experts": lambda stage: placement.data_groups(stage, experts=True),
                 "shards": placement.shard_groups,
                 "replicas": placement.replica_groups,
             }[which]
-            self._seconds[key] = self.exchanges.seconds(find(0), op, size_bytes)  # type: ignore[arg-type]
+            self._seconds[key] = self.exchanges.seconds(find(0, experts=experts), op, size_bytes)  # type: ignore[arg-type]
         return self._seconds[key]
 
     def _received_s(self, layout: Layout, size_bytes: float) -> float:
@@ -244,6 +292,16 @@ class Pricer:
         return self._placements[layout]
 
 
+class _ShardedUnit(NamedTuple):
+    """Seconds of a unit's passes and exchanges, the last of those among replicas of its shards."""
+
+    forward_s: float
+    backward_s: float
+    gather_s: float
+    scatter_s: float
+    sum_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class _Stage:
     """What the units of a stage cost together."""
@@ -254,18 +312,20 @@ class _Stage:
     elements: int
     trained: int
     of_experts: int
+    trained_of_experts: int
 
     @staticmethod
     def of(costs: tuple[UnitCost, ...], chunks: tuple[range, ...]) -> _Stage:
         mine = [costs[unit] for chunk in chunks for unit in chunk]
-        sums = (
-            sum(values)
-            for values in zip(
-                *((c.forward_s, c.backward_s, c.update_s, c.elements, c.trained, c.of_experts) for c in mine),
-                strict=True,
-            )
+        return _Stage(
+            sum(c.forward_s for c in mine),
+            sum(c.backward_s for c in mine),
+            sum(c.update_s for c in mine),
+            sum(c.elements for c in mine),
+            sum(c.trained for c in mine),
+            sum(c.of_experts for c in mine),
+            sum(c.trained_of_experts for c in mine),
         )
-        return _Stage(*sums)
 
 
 def _reason(error: Exception) -> str:

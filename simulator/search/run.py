@@ -5,6 +5,7 @@ What a process does is a function of its arguments alone, so that the result is 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from simulator.questions.layout import parse_layout
 from simulator.results.shares import Share, shares_of
 from simulator.search.price import MEMORY, Outcome, Pricer
 from simulator.search.space import Candidate, Division, Space
+from simulator.units import format_size
 
 __all__ = ["Best", "Kept", "Ranked", "Runner", "find_best", "here"]
 
@@ -85,6 +87,7 @@ def find_best(
 
     Raises InputError where nothing is feasible; says why.
     """
+    space.check_degrees()
     kept = kept or Kept()
     network = session.network(replace(space.question, batch=1))
     divisions = space.divisions(network)
@@ -113,6 +116,10 @@ def find_best(
     priced.sort(key=lambda entry: (float(f"{entry[1]:.9e}"), entry[0]))
     if not priced:
         said = "; ".join(f"{n:,} of them: {why}" for why, n in sorted(infeasible.items(), key=lambda item: -item[1]))
+        nearest = min((outcome["nearest"] for outcome in outcomes if outcome.get("nearest")), default=None)
+        if nearest is not None:
+            has = format_size(outcomes[0]["memory_bytes"])
+            said += f"; the nearest, {nearest[1]}, needs {format_size(nearest[0])} a device, which has {has}"
         raise InputError(f"no way to do the step is feasible: {said or 'no degrees fit the devices'}")
     chosen = [_candidate(space, entry[0]) for entry in _chosen(priced, simulated)]
     answers = done("simulated", simulate_way, {way.words: (space, way) for way in chosen})
@@ -136,7 +143,8 @@ def _chosen(priced: Sequence[list[Any]], count: int) -> list[list[Any]]:
     Sorts are pipelines, shards of parameters, and replicas: a price may be farther off for one than for another.  Of
     ways that cost the same (an order of ranks that changes nothing) there is one.
     """
-    priced = list({f"{entry[1]:.9e}": entry for entry in reversed(priced)}.values())[::-1]
+    alike = {(f"{entry[1]:.9e}", re.sub(r",order=[\w-]+", "", entry[0])): entry for entry in reversed(priced)}
+    priced = list(alike.values())[::-1]
     found = list(priced[: count // 2])
     sorts: dict[str, list[list[Any]]] = {}
     for entry in priced[count // 2 :]:
@@ -175,6 +183,8 @@ def price(space: Space, division: Division) -> dict[str, Any]:
     return {
         "priced": [[way.words, time_s, n_bytes] for way, time_s, n_bytes in outcome.priced],
         "infeasible": dict(sorted(outcome.infeasible.items())),
+        "nearest": outcome.nearest and list(outcome.nearest),
+        "memory_bytes": _pricer(space).device.memory_bytes,
     }
 
 

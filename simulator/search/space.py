@@ -81,6 +81,19 @@ class Space:
             self.question.options, recompute=recompute == "full", recompute_attention=recompute == "selective"
         )
 
+    def check_degrees(self) -> None:
+        """Raise InputError where a degree that is fixed does not divide the devices, alone or with those before it."""
+        known, left = dict(self.fixed), self.device_count
+        for axis in ("tp", "cp", "pp", "dp"):
+            degree = known.get(axis, 1)
+            if left % degree:
+                fits = ", ".join(str(n) for n in range(1, left + 1) if left % n == 0)
+                among = "" if left == self.device_count else f", of which the degrees before it leave {left}"
+                raise InputError(
+                    f"--parallel: {axis}={degree} does not divide {self.device_count} GPUs{among}; {fits} would do"
+                )
+            left //= degree
+
     # -- what is tried -------------------------------------------------------------
 
     def divisions(self, network: Network) -> list[Division]:
@@ -159,8 +172,8 @@ class Space:
             if zero == 0:
                 yield 0, None
                 continue
-            if zero == 3 and pp > 1 and "zero" not in known:
-                continue
+            if zero > 1 and pp > 1 and "zero" not in known:
+                continue  # shards of gradients would be scattered in every micro-batch, which DeepSpeed refuses with pp
             if "shards" in known:
                 yield zero, known["shards"]
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, fields, replace
 
 from simulator.devices.gpu.gpu import Gpu
@@ -14,6 +15,7 @@ from simulator.workload.activations import SavedTensors, peak_forward_bytes, sav
 from simulator.workload.backward import backward_steps, needs_gradient
 from simulator.workload.network import Network, block_name, once
 from simulator.workload.precision import ELEMENT_BYTES
+from simulator.workload.split.experts import expert_parameters
 
 __all__ = ["CONTEXT_BYTES", "Held", "MemoryNeed", "Shares", "held_in", "memory_need", "need_of"]
 
@@ -84,13 +86,17 @@ class Held:
     """What a network makes a device hold, in whatever shares.
 
     ``moments`` are bytes of activations, of parameters' gradients and of others at each step of the backward pass;
-    ``most_forward_bytes`` what lives at once where there is none.
+    ``most_forward_bytes`` what lives at once where there is none.  Of parameters and of those that are trained,
+    ``of_experts`` and ``trained_of_experts`` are of experts; ``largest`` elements are trained of one parameter.
     """
 
     parameter_count: int
     trained_count: int
     moments: tuple[tuple[int, int, int], ...] = ()
     most_forward_bytes: int = 0
+    of_experts: int = 0
+    trained_of_experts: int = 0
+    largest: int = 0
 
 
 @once
@@ -104,13 +110,20 @@ def memory_need(network: Network, options: StepOptions, device: Device, shares: 
 
 def held_in(network: Network, options: StepOptions) -> Held:
     """Return what a step of *network* makes a device hold."""
+    names = expert_parameters(network)
+    experts = [p for p in network.parameters if p.name in names]
+    held = Held(
+        network.parameter_count,
+        network.trained_count,
+        of_experts=sum(p.elements for p in experts),
+        trained_of_experts=sum(p.elements for p in experts if p.trained),
+        largest=max((p.elements for p in network.parameters if p.trained), default=0),
+    )
     if not options.trains:
-        most = peak_forward_bytes(network, storage_of(options.precision))
-        return Held(network.parameter_count, network.trained_count, most_forward_bytes=most)
+        return replace(held, most_forward_bytes=peak_forward_bytes(network, storage_of(options.precision)))
     element, kept = _element_bytes(options)
     gradient = element if has_master(options.precision) else kept
-    moments = _backward_moments(network, options, element, gradient)
-    return Held(network.parameter_count, network.trained_count, tuple(moments))
+    return replace(held, moments=tuple(_backward_moments(network, options, element, gradient)))
 
 
 def _element_bytes(options: StepOptions) -> tuple[int, int]:
@@ -152,16 +165,16 @@ def _backward_moments(network: Network, options: StepOptions, element: int, kept
     saved = saved_tensors(network, storage_of(options.precision))
     if options.compiled:
         saved = _of_groups(network, saved)
-    activations = saved.total_bytes
-    going: dict[int, int] = {}
-    for number, index in saved.first_keeper.items():
-        going[index] = going.get(index, 0) + saved.by_tensor[number]
     if options.recompute_attention and not options.recompute:
         saved = _without_attention(network, saved)
-        activations = saved.total_bytes
-        going = {i: sum(saved.by_tensor[t] for t, first in saved.first_keeper.items() if first == i) for i in going}
+    again = _recomputed(network, saved) if options.recompute else SavedTensors({}, (), {})
     if options.recompute:
-        activations, going = _of_blocks(network, saved), {}
+        saved = _rest_of(saved, again)
+    blocks = [block_name(layer.name) for layer in network.layers]
+    of_block: Counter[str] = Counter()  # what a block keeps once it is computed again
+    for index, n_bytes in again.goes_with.items():
+        of_block[blocks[index]] += n_bytes
+    activations, going, inside = saved.total_bytes, saved.goes_with, again.goes_with
     gradients = working = 0
     there: dict[int, int] = {}  # gradients of tensors, by number
     moments = [(activations, 0, 0)]
@@ -169,6 +182,7 @@ def _backward_moments(network: Network, options: StepOptions, element: int, kept
     needed = needs_gradient(network)
     for step in backward_steps(network):
         layer = step.layer
+        activations += of_block.pop(blocks[step.index], 0)
         if layer.output not in there:  # where the pass starts
             there[layer.output] = network.elements[layer.output] * element
             working += there[layer.output]
@@ -181,8 +195,7 @@ def _backward_moments(network: Network, options: StepOptions, element: int, kept
                 gradients += parameter.elements * kept
         moments.append((activations, gradients, working))
         working -= there.pop(layer.output)
-        if not options.recompute:
-            activations -= going.get(step.index, 0) + saved.by_layer[step.index]
+        activations -= going[step.index] + inside[step.index]
     return moments
 
 
@@ -212,21 +225,28 @@ def _of_groups(network: Network, saved: SavedTensors) -> SavedTensors:
     )
 
 
-def _of_blocks(network: Network, saved: SavedTensors) -> int:
-    """Return what is kept where repeated blocks keep their inputs alone, and one at a time is there in full."""
+def _recomputed(network: Network, saved: SavedTensors) -> SavedTensors:
+    """Return what is kept of each repeated block once it is computed again: all but what other layers have too."""
     blocks_of: dict[int, set[str]] = {}
-    inside: dict[str, int] = {}
-    for layer, besides in zip(network.layers, saved.by_layer, strict=True):
-        block = block_name(layer.name)
-        inside[block] = inside.get(block, 0) + besides
+    for layer in network.layers:
         for tensor in (*layer.inputs, layer.output):
-            blocks_of.setdefault(tensor, set()).add(block)
-    kept = 0
-    for tensor, n_bytes in saved.by_tensor.items():
-        blocks = blocks_of.get(tensor, {""})
-        if len(blocks) == 1:
-            inside[next(iter(blocks))] = inside.get(next(iter(blocks)), 0) + n_bytes
-        else:
-            kept += n_bytes
-    kept += inside.pop("", 0)
-    return kept + max(inside.values(), default=0)
+            blocks_of.setdefault(tensor, set()).add(block_name(layer.name))
+    by_tensor = {
+        tensor: n_bytes
+        for tensor, n_bytes in saved.by_tensor.items()
+        if len(blocks := blocks_of.get(tensor, {""})) == 1 and "" not in blocks
+    }
+    return SavedTensors(
+        by_tensor,
+        tuple(n if block_name(layer.name) else 0 for layer, n in zip(network.layers, saved.by_layer, strict=True)),
+        {tensor: index for tensor, index in saved.first_keeper.items() if tensor in by_tensor},
+    )
+
+
+def _rest_of(saved: SavedTensors, part: SavedTensors) -> SavedTensors:
+    """Return *saved* without *part* of it."""
+    return SavedTensors(
+        {tensor: n for tensor, n in saved.by_tensor.items() if tensor not in part.by_tensor},
+        tuple(n - other for n, other in zip(saved.by_layer, part.by_layer, strict=True)),
+        {tensor: index for tensor, index in saved.first_keeper.items() if tensor not in part.by_tensor},
+    )

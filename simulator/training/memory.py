@@ -11,6 +11,7 @@ from simulator.step.memory import Held, MemoryNeed, Shares, held_in, need_of
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.sharded import unit_elements
 from simulator.workload.network import Network, once
+from simulator.workload.split.experts import expert_parameters
 
 __all__ = ["device_memory", "gathered_elements", "held_memory"]
 
@@ -24,18 +25,25 @@ def device_memory(
 
     A replica holds its buckets besides, which are all gradients once more (PyTorch's ``gradient_as_bucket_view`` saves
     them and is off unless asked for).  Of shards two units are there in full at once; ranks that share the optimiser's
-    state, or gradients too, have a part of these alone (Rajbhandari et al., "ZeRO", SC 2020, section 5).
+    state, or gradients too, have a part of these alone (Rajbhandari et al., "ZeRO", SC 2020, section 5); of gradients
+    with the bucket that is being filled.  Experts are shared by fewer ranks (:attr:`Layout.expert_shards`).
     """
     held = _held(network, question.options)
-    return held_memory(held, gathered_elements(network), question, device, layout, in_flight)
+    return held_memory(held, gathered_elements(network, layout), question, device, layout, in_flight)
 
 
 _held = once(held_in)
 
 
-def gathered_elements(network: Network) -> int:
-    """Return the parameters that are there in full at once where each rank keeps a shard: of two units."""
+def gathered_elements(network: Network, layout: Layout) -> int:
+    """Return the parameters that are there in full at once where each rank keeps a shard: of two units.
+
+    Experts of which a rank keeps all need no gathering.
+    """
     units = unit_elements(network)
+    if layout.ep > 1 and layout.expert_shards == 1:
+        experts = unit_elements(network, only=expert_parameters(network))
+        units = {name: count - experts.get(name, 0) for name, count in units.items()}
     outside = units.pop("", 0)
     return outside + sum(sorted(units.values())[-2:])
 
@@ -47,16 +55,21 @@ def held_memory(
 
     *gathered*: :func:`gathered_elements` of it.
     """
-    shard = 1.0 / (layout.shards or 1)
+    shard = layout.kept_share(held.trained_count, held.trained_of_experts)
     if layout.zero == 3:
-        there = min(1.0, gathered / max(1, held.parameter_count) + shard)
+        whole = layout.kept_share(held.parameter_count, held.of_experts)
+        there = min(1.0, gathered / max(1, held.parameter_count) + whole)
         return need_of(held, question.options, device, Shares(there, there, shard, shard, in_flight))
     if question.has_servers:  # which keep what the optimiser keeps
         return need_of(held, replace(question.options, optimizer="none"), device)
-    kept = shard if layout.zero == 2 else 1.0
-    need = need_of(held, question.options, device, Shares(1.0, 1.0, kept, shard, in_flight))
     has_buckets = question.bucket_bytes and layout.cp * (layout.dp or 1) > 1 and not question.one_process
+    kept = shard if layout.zero == 2 else 1.0
+    during = kept if has_buckets else 1.0  # without buckets all gradients wait for the end of the backward pass
+    need = need_of(held, question.options, device, Shares(1.0, during, kept, shard, in_flight))
     if not has_buckets or question.options.mode not in ("train", "backward"):
         return need
-    buckets = float(held.trained_count * gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32))
+    element = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
+    buckets = float(held.trained_count * element)
+    if layout.zero == 2:  # one is filled, and freed once it is scattered
+        buckets = min(buckets, question.bucket_bytes + held.largest * element)
     return replace(need, working_bytes=need.working_bytes + buckets)

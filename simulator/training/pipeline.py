@@ -40,7 +40,7 @@ class Chunk(NamedTuple):
     """What one part of a network takes for a micro-batch: seconds of each pass, and the device's resources meanwhile.
 
     ``weights_s`` are those of the backward pass that go to gradients of parameters; ``issues`` are those of both.
-    ``elements`` are its parameters', ``trained`` those with gradients, of which ``experts`` are of divided experts.
+    ``elements`` are its parameters', ``trained`` those with gradients; of each so many are of divided experts.
     """
 
     forward_s: float
@@ -50,7 +50,13 @@ class Chunk(NamedTuple):
     issues: tuple[Issue, ...]
     elements: int
     trained: int
-    experts: int
+    of_experts: int
+    trained_of_experts: int
+
+    def parts(self, *, trained: bool) -> tuple[tuple[bool, int], ...]:
+        """Return elements that all ranks share, and those of divided experts: whether they are such, and how many."""
+        count, experts = (self.trained, self.trained_of_experts) if trained else (self.elements, self.of_experts)
+        return (False, count - experts), (True, experts)
 
 
 class ChunkRun(NamedTuple):
@@ -217,6 +223,8 @@ class _Pipeline:
         gathered = self.gathered.pop((stage, each.chunk), []) if of == "forward" else []
         pieces = len(gathered) or (self._pieces(chunk.trained) if ends and of == "backward" else 1)
         part: Part = "forward" if of == "forward" else "backward"
+        scatters = self.layout.zero == 2  # gradients of each micro-batch, of which a shard alone is kept
+        gives = "weights" if self.layout.schedule == "zero-bubble" else "backward"
         for piece in range(pieces):
             number = self.builder.work(
                 of,
@@ -224,11 +232,13 @@ class _Pipeline:
                 seconds * share / pieces,
                 stream=f"stage {stage}/compute",
                 after=[*after, *gathered[piece : piece + 1]],
-                loads=chunk.loads if self.contends and pieces > 1 else (),
+                loads=chunk.loads if self.contends and (pieces > 1 or scatters) else (),
                 about=ChunkRun(chunk.issues, part, each.micro_batch, share / pieces),
             )
             if ends:
                 self.ends[stage].append((number, chunk, 1.0 / pieces))
+        if scatters and of == gives and not ends and self.question.options.trains:
+            self._sum(stage, [(number, chunk, 1.0)], each.micro_batch)
         if of != "weights":
             self._send(stage, each, number)
 
@@ -247,9 +257,19 @@ class _Pipeline:
     def _gather(self, stage: int, number: int, chunk: Chunk) -> None:
         """Add the all-gathers of a chunk's parameters, which its first forward pass waits for piece by piece."""
         pieces = self._pieces(chunk.trained)
-        n_bytes = chunk.elements * self.element_bytes / pieces
-        shards = self.placement.shard_groups(stage)
-        self.gathered[stage, number] = [self._exchange(stage, shards, "all-gather", n_bytes, []) for _ in range(pieces)]
+        each = self.element_bytes / pieces
+        gathered = [self._gather_parts(stage, [chunk], each, []) for _ in range(pieces)]
+        self.gathered[stage, number] = [numbers[-1] for numbers in gathered if numbers]
+
+    def _gather_parts(self, stage: int, chunks: Sequence[Chunk], each_bytes: float, after: Sequence[int]) -> list[int]:
+        """Add the all-gathers of *chunks*, *each_bytes* of an element, one after the other."""
+        found = []
+        for experts in (False, True):
+            shards = self.placement.shard_groups(stage, experts=experts)
+            elements = sum(dict(chunk.parts(trained=False))[experts] for chunk in chunks)
+            if elements and shards[0].n_ranks > 1:
+                found.append(self._exchange(stage, shards, "all-gather", elements * each_bytes, after))
+        return found
 
     def _send(self, stage: int, each: Pass, after: int) -> None:
         """Add what goes on to the next part of the network, or the gradient that goes back to the one before."""
@@ -271,14 +291,16 @@ class _Pipeline:
 
     def _finish(self) -> None:
         """Add the sums of gradients, the update once all have been summed (their norm is needed), and what follows."""
-        summed = [self._sum(stage, self.ends[stage]) for stage in range(len(self.stages))]
+        summed = [self._sum(stage, self.ends[stage], self.last) for stage in range(len(self.stages))]
         tied_bytes = self.stages[0].shared_bytes
         if tied_bytes:
             pairs = self.placement.next_stage_pairs(self.layout.pp - 1)
             summed.append(self._exchange(0, pairs, "all-reduce", tied_bytes, [summed[0], summed[-1]]))
         for stage, work in enumerate(self.stages):
-            shards = self.placement.shard_groups(stage) if self.layout.zero else []
-            share = 1.0 / shards[0].n_ranks if shards else 1.0
+            trained, experts = (
+                sum(counts) for counts in zip(*((c.trained, c.trained_of_experts) for c in work.chunks), strict=True)
+            )
+            share = self.layout.kept_share(trained, experts)
             issues = tuple(issue for issue in work.role.issues if issue.part == "update")
             number = self.builder.work(
                 "update",
@@ -288,39 +310,53 @@ class _Pipeline:
                 after=summed,
                 about=ChunkRun(issues, "update", self.last, share),
             )
-            if shards and shards[0].n_ranks > 1 and not self._gathers_ahead():
-                kept_bytes = work.network.parameter_count * self.element_bytes
-                self._exchange(stage, shards, "all-gather", kept_bytes, [number])
+            if self.layout.zero and not self._gathers_ahead():
+                self._gather_parts(stage, work.chunks, self.element_bytes, [number])
 
-    def _sum(self, stage: int, ends: Sequence[tuple[int, Chunk, float]]) -> int:
+    def _sum(self, stage: int, ends: Sequence[tuple[int, Chunk, float]], micro_batch: int) -> int:
         """Add the sums of a stage's gradients, a part of them after each of *ends*; return the last."""
         number = ends[-1][0]
-        groups, same = self.placement.data_groups(stage), self.placement.data_groups(stage, experts=True)
-        if groups[0].n_ranks == 1:
+        if self.placement.data_groups(stage)[0].n_ranks == 1:
             return number
+        ends_all = micro_batch == self.last
         for end, chunk, share in ends:
-            n_bytes, expert_bytes = (
-                elements * share * self._gradient_bytes() for elements in (chunk.trained - chunk.experts, chunk.experts)
-            )
             number = end
-            if expert_bytes and same[0].n_ranks > 1:
-                self._exchange(stage, same, "all-reduce", expert_bytes, [end])
-            if not self.layout.zero:
-                number = self._exchange(stage, groups, "all-reduce", n_bytes, [end])
-                continue
-            shards, replicas = self.placement.shard_groups(stage), self.placement.replica_groups(stage)
-            if shards[0].n_ranks > 1:
-                number = self._exchange(stage, shards, "reduce-scatter", n_bytes, [end])
-            if replicas[0].n_ranks > 1:
-                number = self._exchange(stage, replicas, "all-reduce", n_bytes / shards[0].n_ranks, [number])
+            for experts, elements in reversed(chunk.parts(trained=True)):
+                n_bytes = elements * share * self._gradient_bytes()
+                groups, shards, replicas = (
+                    find(stage, experts=experts)
+                    for find in (
+                        self.placement.data_groups,
+                        self.placement.shard_groups,
+                        self.placement.replica_groups,
+                    )
+                )
+                if not n_bytes or groups[0].n_ranks == 1:
+                    continue
+                if not self.layout.zero:
+                    number = self._exchange(stage, groups, "all-reduce", n_bytes, [end])
+                    continue
+                after = end
+                if shards[0].n_ranks > 1:
+                    number = self._exchange(stage, shards, "reduce-scatter", n_bytes, [end], micro_batch)
+                    after = number
+                if replicas[0].n_ranks > 1 and ends_all:
+                    n_bytes /= shards[0].n_ranks
+                    number = self._exchange(stage, replicas, "all-reduce", n_bytes, [after], micro_batch)
         return number
 
     def _exchange(
-        self, stage: int, bundles: Sequence[Bundle], op: Collective, size_bytes: float, after: Sequence[int]
+        self,
+        stage: int,
+        bundles: Sequence[Bundle],
+        op: Collective,
+        size_bytes: float,
+        after: Sequence[int],
+        micro_batch: int | None = None,
     ) -> int:
         priced = self.price(bundles, op, size_bytes)
         loads = self.stages[stage].resources(priced.shares) if self.contends else ()
-        about = Exchanged(op, size_bytes, self.last)
+        about = Exchanged(op, size_bytes, self.last if micro_batch is None else micro_batch)
         return self.builder.work(
             op, "", priced.seconds, stream=f"stage {stage}/{STREAM}", after=after, loads=loads, about=about
         )

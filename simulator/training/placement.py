@@ -61,23 +61,22 @@ class Placement:
 
     def data_groups(self, stage: int, *, experts: bool = False) -> list[Bundle]:
         """Return the groups of one stage that have the same parameters (of *experts*: the same experts)."""
-        found = []
-        for ranks in self._same_parameters(stage):
-            step = self.layout.ep if experts else 1
-            found += [ranks[i::step] for i in range(step)]
-        return self._bundles(found)
+        return self._bundles(list(self._same_parameters(stage, experts=experts)))
 
-    def shard_groups(self, stage: int) -> list[Bundle]:
-        """Return the groups of one stage that have a whole of shards between them."""
-        size = self.layout.shards or 1
-        return self._bundles(
-            [ranks[i : i + size] for ranks in self._same_parameters(stage) for i in range(0, len(ranks), size)]
-        )
+    def shard_groups(self, stage: int, *, experts: bool = False) -> list[Bundle]:
+        """Return the groups of one stage that have a whole of shards between them (of *experts*: of the same ones)."""
+        size = self._shards(experts=experts)
+        same = self._same_parameters(stage, experts=experts)
+        return self._bundles([ranks[i : i + size] for ranks in same for i in range(0, len(ranks), size)])
 
-    def replica_groups(self, stage: int) -> list[Bundle]:
+    def replica_groups(self, stage: int, *, experts: bool = False) -> list[Bundle]:
         """Return the groups of one stage that have the same shard; each a single rank where shards have no replica."""
-        size = self.layout.shards or 1
-        return self._bundles([ranks[i::size] for ranks in self._same_parameters(stage) for i in range(size)])
+        size = self._shards(experts=experts)
+        same = self._same_parameters(stage, experts=experts)
+        return self._bundles([ranks[i::size] for ranks in same for i in range(size)])
+
+    def _shards(self, *, experts: bool) -> int:
+        return self.layout.expert_shards if experts else self.layout.shards or 1
 
     def next_stage_pairs(self, stage: int) -> list[Bundle]:
         """Return the pairs of a rank of *stage* and the one of the next that goes on with its work.
@@ -91,9 +90,12 @@ class Placement:
         ]
         return self._once(("pairs", stage), lambda: self._bundles(pairs))
 
-    def _same_parameters(self, stage: int) -> Iterator[list[int]]:
+    def _same_parameters(self, stage: int, *, experts: bool = False) -> Iterator[list[int]]:
+        """Yield the ranks of one stage that have the same parameters; of *experts*: every ``ep``-th of them."""
+        step = self.layout.ep if experts else 1
         for t in range(self.layout.tp):
-            yield [self.rank(tp=t, cp=c, dp=d, pp=stage) for d, c in self._others("dp", "cp")]
+            ranks = [self.rank(tp=t, cp=c, dp=d, pp=stage) for d, c in self._others("dp", "cp")]
+            yield from (ranks[i::step] for i in range(step))
 
     def _others(self, *axes: Axis) -> Iterator[tuple[int, ...]]:
         return product(*(range(self._degrees[axis]) for axis in axes))

@@ -87,17 +87,24 @@ def plan_step(
         return Exchange(builder, bundles, strategy, loads_on) if bundles[0].n_ranks > 1 else None
 
     layout = placement.layout
-    shards = exchange(placement.shard_groups(0)) if layout.zero else None
-    replicas = exchange(placement.replica_groups(0)) if layout.zero else None
-    of_experts = exchange(placement.data_groups(0, experts=True)) if layout.ep > 1 else None
-    if shards is not None and layout.zero == 3:
+
+    def sums_of(*, experts: bool) -> Sums:
+        among = placement.shard_groups, placement.replica_groups
+        in_shards = [exchange(groups(0, experts=experts)) if layout.zero else None for groups in among]
+        return Sums(exchange(placement.data_groups(0, experts=experts)), *in_shards)
+
+    sums = sums_of(experts=False)
+    of_experts = sums_of(experts=True) if layout.ep > 1 else None
+    if sums.shards is not None and layout.zero == 3:
         write_sharded(
+            builder,
             crew,
             network,
             options,
-            shards,
+            sums,
+            of_experts,
             batches,
-            replicas=replicas,
+            layout=layout,
             sums_in_fp32=question.sums_in_fp32,
             prefetches=question.prefetches,
         )
@@ -107,8 +114,10 @@ def plan_step(
         crew,
         network,
         options,
-        Sums(exchange(placement.data_groups(0)), shards, replicas, of_experts, layout.ep > 1),
+        sums,
+        of_experts,
         batches,
+        layout=layout,
         bucket_bytes=question.bucket_bytes,
         element_bytes=gradient_bytes(options, sums_in_fp32=question.sums_in_fp32),
         copies=contends and question.bucket_bytes > 0,

@@ -11,108 +11,136 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from simulator.plan.plan import PlanBuilder
+from simulator.questions.layout import Layout
 from simulator.questions.options import StepOptions
 from simulator.step.issue import Issue, Part
 from simulator.step.precision import storage_of
 from simulator.training.crew import Crew
-from simulator.training.exchange import Exchange
+from simulator.training.data_parallel import Sums
 from simulator.training.micro_batches import Batches
 from simulator.workload.network import Network, block_name
 from simulator.workload.precision import ELEMENT_BYTES
+from simulator.workload.split.experts import expert_parameters
 
 __all__ = ["unit_elements", "write_sharded"]
 
 
+_Elements = tuple[int, int]
+
+
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """Issues of one unit in one pass, of each role; elements that are gathered before them, and scattered after."""
+    """Issues of one unit in one pass, of each role; elements that are gathered before them, and scattered after.
+
+    Elements are those that all ranks share, and those of divided experts.
+    """
 
     part: Part
     issues: tuple[tuple[Issue, ...], ...]
-    gathered: int
-    scattered: int
+    gathered: _Elements = (0, 0)
+    scattered: _Elements = (0, 0)
 
 
 def write_sharded(
+    builder: PlanBuilder,
     crew: Crew,
     network: Network,
     options: StepOptions,
-    exchange: Exchange,
+    sums: Sums,
+    of_experts: Sums | None,
     batches: Batches,
     *,
-    replicas: Exchange | None = None,
+    layout: Layout,
     sums_in_fp32: bool,
     prefetches: bool,
 ) -> None:
     """Write a step of all workers of *crew*.
 
-    *replicas* are the ranks with the same shard, where the shards are not spread over all (HSDP).
+    *sums* are among the ranks that share parameters, *of_experts* among those with the same experts, where these are
+    divided.  Where shards are not spread over all of them, those with the same shard sum its gradients (HSDP).
     *sums_in_fp32*: of gradients in 16 bits; *prefetches*: a unit is gathered while the one before it computes its
     backward pass (BACKWARD_PRE), else after that, before its gradients are scattered (BACKWARD_POST).
     """
     element = ELEMENT_BYTES[storage_of(options.precision)]
     summed = ELEMENT_BYTES["fp32"] if sums_in_fp32 else element
-    units = _units(network, crew.passes())
+    apart = expert_parameters(network) if of_experts is not None else frozenset()
+    units = _units(network, crew.passes(), apart)
+    both = (sums, *(() if of_experts is None else (of_experts,)))
     exchanged: list[int] = []
     for number in batches:
-        crew.go_on(batches.skip(exchange.builder, number))
+        crew.go_on(batches.skip(builder, number))
         end = crew.last  # of the unit before
-        gathered = _gather(units[:1], exchange, element, end, number)
+        gathered = _gather(units[:1], both, element, end, number)
         for place, unit in enumerate(units):
             following = units[place + 1 : place + 2]
             is_ahead = prefetches or unit.part == "forward"
             if is_ahead:  # while this unit computes: no more than two are there at once
-                ahead = _gather(following, exchange, element, end, number)
+                ahead = _gather(following, both, element, end, number)
             for same in unit.issues:
                 crew.issue(same, after=gathered, micro_batch=number)
             end = crew.last
             if not is_ahead:
-                ahead = _gather(following, exchange, element, end, number)
-            if unit.scattered:
-                exchanged = [exchange("reduce-scatter", unit.scattered * summed, end, number)]
-                if replicas is not None and number == batches.last:
-                    share = unit.scattered * summed / exchange.n_ranks
-                    exchanged = [replicas("all-reduce", share, exchanged, number)]
+                ahead = _gather(following, both, element, end, number)
+            for among, elements in zip(both, unit.scattered, strict=False):
+                if elements:
+                    exchanged = among.reduce(elements * summed, end, number, ends=number == batches.last) or exchanged
             gathered = ahead
-    crew.update(exchanged, batches.last, 1.0 / exchange.n_ranks)
+    trained = sum(p.elements for p in network.parameters if p.trained)
+    experts = sum(p.elements for p in network.parameters if p.trained and p.name in apart)
+    crew.update(exchanged, batches.last, layout.kept_share(trained, experts))
 
 
-def _gather(units: Sequence[_Unit], exchange: Exchange, element: int, after: Sequence[int], number: int) -> list[int]:
-    """Add the all-gather of the first of *units*; return it, nothing where there is none."""
-    return [exchange("all-gather", unit.gathered * element, after, number) for unit in units if unit.gathered]
+def _gather(units: Sequence[_Unit], both: Sequence[Sums], element: int, after: Sequence[int], number: int) -> list[int]:
+    """Add the all-gathers of the first of *units*; return them, nothing where there is none."""
+    return [
+        gathers
+        for unit in units
+        for among, elements in zip(both, unit.gathered, strict=False)
+        if elements
+        for gathers in among.gather(elements * element, after, number)
+    ]
 
 
-def unit_elements(network: Network, *, trained: bool = False) -> dict[str, int]:
+def unit_elements(network: Network, *, trained: bool = False, only: frozenset[str] | None = None) -> dict[str, int]:
     """Return the parameters of each repeated block, and of what lies in none (empty name), each counted once.
 
-    *trained*: those alone that have gradients.
+    *trained*: those alone that have gradients; *only*: those alone of these names.
     """
     elements: dict[str, int] = {}
     seen: set[str] = set()
     for layer in network.layers:
         name = block_name(layer.name)
         for parameter in layer.trained if trained else layer.parameters:
-            if parameter.name not in seen:
+            if parameter.name not in seen and (only is None or parameter.name in only):
                 seen.add(parameter.name)
                 elements[name] = elements.get(name, 0) + parameter.elements
     return elements
 
 
-def _units(network: Network, passes: Sequence[tuple[Issue, ...]]) -> list[_Unit]:
-    """Return the units of one micro-batch in the order in which they run, forward and backward."""
-    elements, with_gradients = unit_elements(network), unit_elements(network, trained=True)
+def _units(network: Network, passes: Sequence[tuple[Issue, ...]], apart: frozenset[str]) -> list[_Unit]:
+    """Return the units of one micro-batch in the order in which they run, forward and backward; *apart*: experts."""
+    elements, with_gradients = _elements(network, apart), _elements(network, apart, trained=True)
     found: list[_Unit] = []
     outside: list[int] = []  # units of what lies in no block: gathered at first, and kept until the end
     for (part, name), issues in groupby(passes, key=lambda same: (same[0].part, block_name(same[0].layer))):
-        size = elements.get(name, 0)
-        if not name:
+        unit = _Unit(part, tuple(issues))
+        if name:
+            scattered = with_gradients.get(name, (0, 0)) if part == "backward" else (0, 0)
+            unit = replace(unit, gathered=elements.get(name, (0, 0)), scattered=scattered)
+        else:
             outside.append(len(found))
-            size = 0
-        scattered = with_gradients.get(name, 0) if name and part == "backward" else 0
-        found.append(_Unit(part, tuple(issues), size, scattered))
+        found.append(unit)
     if outside:
-        found[outside[0]] = replace(found[outside[0]], gathered=elements.get("", 0))
+        found[outside[0]] = replace(found[outside[0]], gathered=elements.get("", (0, 0)))
         last = outside[-1]
         if found[last].part == "backward":
-            found[last] = replace(found[last], scattered=with_gradients.get("", 0))
+            found[last] = replace(found[last], scattered=with_gradients.get("", (0, 0)))
     return found
+
+
+def _elements(network: Network, apart: frozenset[str], *, trained: bool = False) -> dict[str, _Elements]:
+    """Return :func:`unit_elements` of each unit, those of *apart* by themselves."""
+    experts = unit_elements(network, trained=trained, only=apart)
+    everything = unit_elements(network, trained=trained)
+    return {name: (count - experts.get(name, 0), experts.get(name, 0)) for name, count in everything.items()}

@@ -6,6 +6,7 @@ for CUDA.  Parameters and constants (masks, tables of sines) are not counted.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -52,6 +53,14 @@ class SavedTensors:
     def total_bytes(self) -> int:
         """Bytes of all."""
         return sum(self.by_tensor.values()) + sum(self.by_layer)
+
+    @property
+    def goes_with(self) -> Counter[int]:
+        """Bytes that go after the backward pass of each layer, by its number."""
+        found = Counter(dict(enumerate(self.by_layer)))
+        for tensor, index in self.first_keeper.items():
+            found[index] += self.by_tensor[tensor]
+        return found
 
 
 @once

@@ -302,6 +302,22 @@ def test_dividing_is_composed() -> None:
     assert divided(LLAMA, REPLICAS.on(8)) is LLAMA
 
 
+@pytest.mark.parametrize("words", ["cp=2", "cp=4", "tp=2", "pp=2", "cp=2,pp=2"])
+def test_utilisation_is_as_many_sequences_a_second_whoever_computes_them(words: str) -> None:
+    layout = parse_layout(words)
+    whole, parts = (simulate_training(MACHINE, LLAMA, HALF, layout=way) for way in (REPLICAS, layout))
+    assert parts.step.model_flop * layout.model_ranks == pytest.approx(whole.step.model_flop)
+
+
+@pytest.mark.parametrize("words", ["pp=2,zero=1", "pp=2,zero=2", "pp=4,tp=2", "pp=2,vp=2,zero=1"])
+def test_kernels_of_a_stage_take_no_longer_than_it_computes(words: str) -> None:
+    step = simulate_training(MACHINE, LLAMA, HALF, layout=parse_layout(words), micro_batches=2).step
+    assert sum(kind.time_s for kind in step.kinds) <= step.busy_s
+    assert sum(layer.time_s for layer in step.layers) <= step.busy_s
+    updating_s = sum(kind.parts_s.get("update", 0.0) for kind in step.kinds)
+    assert updating_s == pytest.approx(step.parts_s["update"], rel=0.1)
+
+
 def test_columns_of_a_table_are_a_layout() -> None:
     from validate.kinds.layouts import spread
 

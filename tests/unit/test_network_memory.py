@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
+from simulator.questions.options import StepOptions
+from simulator.step.memory import held_in
 from simulator.workload.activations import peak_forward_bytes, saved_tensors
 from simulator.workload.backward import backward_steps, needs_gradient, read_elements, storages, training_flop
 from simulator.workload.network import Network
@@ -152,3 +156,18 @@ def test_queries_keys_and_values_read_a_third_each_of_what_holds_them(batch: int
         if tensor == joint
     ]
     assert reads == [network.elements[joint] // 3] * 3
+
+
+@pytest.mark.parametrize("workload", ["llama3-8b", "gpt2", "mixtral-8x7b"])
+def test_recomputation_never_needs_more_and_block_inputs_fall_as_the_pass_goes_on(workload: str) -> None:
+    network = build_network(workload, batch=1, loss=True, layers=4)
+    plain, again = (held_in(network, StepOptions(recompute=again)).moments for again in (False, True))
+    assert len(plain) == len(again)
+    assert all(recomputed[0] <= kept[0] for kept, recomputed in zip(plain, again, strict=True))
+    assert again[0][0] < 0.7 * plain[0][0]
+    assert again[-1][0] == plain[-1][0]  # what the first layer keeps alone
+    # Of four blocks' inputs and one block in full, three inputs are gone when the first block's pass begins.
+    totals = [activations for activations, _, _ in again]
+    peaks = [here for before, here in pairwise(totals) if here > before]
+    assert len(peaks) == 4
+    assert all(later < earlier for earlier, later in pairwise(peaks))

@@ -13,7 +13,7 @@ from simulator.errors import InputError
 from simulator.workload.network import Layer, Network, Parameter, once
 from simulator.workload.operators import Exchange, Linear
 
-__all__ = ["expert_parameters", "expert_split"]
+__all__ = ["expert_parameters", "expert_split", "whole_experts_note"]
 
 
 @once
@@ -48,6 +48,13 @@ def expert_split(network: Network, ranks: int) -> Network:
 def expert_parameters(network: Network) -> frozenset[str]:
     """Return the names of parameters of which ranks that divide the experts have different ones."""
     return frozenset(p.name for layer in network.layers if layer.part == "experts" for p in layer.parameters)
+
+
+def whole_experts_note(network: Network, tp: int) -> str | None:
+    """Return that tensor parallelism of *tp* ranks leaves the experts of *network* whole, None where it has none."""
+    if tp == 1 or not any(_is_of_experts(layer) for layer in network.layers):
+        return None
+    return f"tp={tp} leaves experts whole on each of its ranks (--expert-tensor-parallel-size 1); ep divides them"
 
 
 def _is_of_experts(layer: Layer) -> bool:

@@ -1,0 +1,65 @@
+"""What the search says without simulating: prices of shards, ways that cost the same, what is missing."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.api.session import Session
+from simulator.cli import run
+from simulator.questions.options import StepOptions
+from simulator.questions.step import StepQuestion
+from simulator.questions.where import Where
+from simulator.search.price import Pricer
+from simulator.search.run import _chosen
+from simulator.search.space import Division, Space
+
+SESSION = Session()
+BEST = ["best", "--topology", "dgx-h100", "--global-batch", "16", "--jobs", "1", "-q"]
+
+
+@pytest.mark.parametrize("micro_batches", [1, 4])
+def test_shards_of_parameters_are_priced_as_simulated_where_exchanges_dominate(micro_batches: int) -> None:
+    question = StepQuestion(
+        where=Where("dgx-h100", 2, fabric="ethernet-25g"),
+        workload="llama2-7b",
+        batch=1,
+        sizes=(("attention", "fused"), ("layers", 3)),
+        options=StepOptions(precision="amp-bf16", optimizer="adam"),
+        gpus=tuple(range(16)),
+    )
+    fixed = tuple({"tp": 1, "cp": 1, "pp": 1, "zero": 3, "shards": 16}.items())
+    space = Space(question, 16 * micro_batches, 16, 8, fixed, micro_batch=1)
+    priced = Pricer(space, SESSION).outcome(Division(1, False, 1, 1)).priced
+    assert {way.recompute for way, _, _ in priced} == {"none", "full"}
+    for way, time_s, _ in priced:
+        assert time_s == pytest.approx(SESSION.step(space.asked(way)).step_time_s, rel=0.06)
+
+
+def test_of_ways_that_cost_the_same_one_order_alone_is_left_out() -> None:
+    orders = ("dp=8,pp=2 micro-batch=1 recompute=none", "dp=8,pp=2,order=dp-pp-tp-cp micro-batch=1 recompute=none")
+    ways = [*orders, "dp=16,fsdp micro-batch=1 recompute=none", "dp=16,fsdp micro-batch=1 recompute=full"]
+    chosen = _chosen([[words, 1.0, 1e9] for words in ways], 16)
+    assert [words for words, _, _ in chosen] == [orders[0], *ways[2:]]
+
+
+def test_what_does_not_fit_says_how_near_the_nearest_was(capsys: pytest.CaptureFixture[str]) -> None:
+    fixed = ["--workload", "llama3-70b", "--parallel", "tp=8,sp=1,pp=1,cp=1", "--micro-batch", "1"]
+    assert run([*BEST, *fixed, "--recompute", "full"]) == 2
+    error = capsys.readouterr().err
+    assert "the nearest, tp=8,dp=1,sp" in error or "the nearest, tp=8,sp" in error
+    assert "a device, which has 85.52 GB" in error
+
+
+def test_a_degree_that_does_not_divide_the_devices_says_which_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*BEST, "--workload", "llama2-7b", "--parallel", "tp=3"]) == 2
+    assert "--parallel: tp=3 does not divide 8 GPUs; 1, 2, 4, 8 would do" in capsys.readouterr().err
+    assert run([*BEST, "--workload", "llama2-7b", "--parallel", "tp=4,pp=4"]) == 2
+    found = "pp=4 does not divide 8 GPUs, of which the degrees before it leave 2; 1, 2 would do"
+    assert found in capsys.readouterr().err
+
+
+def test_tensor_parallelism_says_that_it_leaves_experts_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    step = ["simulate", "--topology", "dgx-h100", "--workload", "mixtral-8x7b", "--set", "layers=1", "--batch", "1"]
+    for words, said in (("tp=2,ep=4", True), ("ep=8", False)):
+        run([*step[1:], "--parallel", words])
+        assert ("leaves experts whole" in capsys.readouterr().err) == said
