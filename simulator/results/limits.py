@@ -8,7 +8,8 @@ that the step takes as long.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 
 from simulator.engine.timeline import Timeline
 from simulator.plan.plan import Activity
@@ -38,16 +39,37 @@ def critical_path(timeline: Timeline) -> list[int]:
         last_on[task.stream] = task.id
         for queue in task.gives:
             givers.setdefault(queue, []).append(task.id)
+    by_end = {queue: sorted((spans[n].end_s, i, n) for i, n in enumerate(ids)) for queue, ids in givers.items()}
     path: dict[int, None] = {}
     number = max(range(len(tasks)), key=lambda n: (round(spans[n].end_s, _DIGITS), -n), default=None)
     while number is not None:
         path[number] = None
         task, start_s = tasks[number], spans[number].start_s
-        slots = (n for queue in task.takes for n in givers.get(queue, ()) if spans[n].end_s <= start_s)
+        slots = [n for queue in task.takes for n in _last_given(by_end.get(queue, []), start_s, path)]
         awaited = dict.fromkeys([*([before[number]] if number in before else []), *task.after, *slots])
         known = [n for n in awaited if n not in path]
         number = max(known, key=lambda n: round(spans[n].end_s, _DIGITS), default=None)
     return list(path)[::-1]
+
+
+def _last_given(ends: Sequence[tuple[float, int, int]], start_s: float, path: Mapping[int, None]) -> list[int]:
+    """Return who gave back a slot last of those that ended by *start_s* and are not on *path*: the first of equals.
+
+    *ends* are (end, place, activity), sorted; a queue may have a million of them.
+    """
+    first: tuple[int, int] | None = None
+    last_s = None
+    at = bisect_right(ends, (start_s, len(ends), 0))
+    while at > 0:
+        at -= 1
+        end_s, place, number = ends[at]
+        if number in path:
+            continue
+        if last_s is not None and round(end_s, _DIGITS) != last_s:
+            break
+        last_s = round(end_s, _DIGITS)
+        first = (place, number) if first is None or place < first[0] else first
+    return [first[1]] if first is not None else []
 
 
 def limits_of(timeline: Timeline, seen: str = "") -> dict[str, float]:

@@ -102,3 +102,19 @@ def test_nothing_has_no_path() -> None:
     timeline = execute(ring_machine(2), PlanBuilder().build())
     assert critical_path(timeline) == []
     assert limits_of(timeline) == {}
+
+
+def test_the_last_slot_given_back_is_found_as_by_looking_at_all() -> None:
+    from random import Random
+
+    from simulator.results.limits import _last_given
+
+    random = Random(7)
+    for _ in range(300):
+        ends_s = [random.choice((0.0, 1.0, 1.0 + 1e-15, 2.0, 3.0)) for _ in range(random.randint(0, 8))]
+        path = dict.fromkeys(n for n in range(len(ends_s)) if random.random() < 0.3)
+        start_s = random.choice((0.0, 1.0, 2.5))
+        known = [n for n, end_s in enumerate(ends_s) if end_s <= start_s and n not in path]
+        best = max(known, key=lambda n: round(ends_s[n], 12), default=None)
+        found = _last_given(sorted((end_s, n, n) for n, end_s in enumerate(ends_s)), start_s, path)
+        assert found == ([] if best is None else [best])
