@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from simulator.collectives.request import Request
 from simulator.engine.timeline import Timeline
 from simulator.results.bottleneck import LinkUse, mean_factors
+from simulator.results.staging import staging_notes
 from simulator.units import format_duration
 from simulator.workload.collective import Collective, bus_factor
 
@@ -89,18 +90,11 @@ def make_result(strategy: str, request: Request, timeline: Timeline) -> Result:
         bottleneck=busiest,
         links=(*links, *shared),
         rings=tuple(tuple(ordinal[node] for node in ring) for ring in timeline.plan.rings),
-        notes=(*timeline.plan.notes, *_staging_note(timeline), *_launch_note(timeline)),
+        notes=(*timeline.plan.notes, *staging_notes(machine, [timeline.plan]), *_launch_note(timeline)),
         facts=dict(timeline.plan.facts),
         simulation_events=timeline.simulation_events,
         timeline=timeline,
     )
-
-
-def _staging_note(timeline: Timeline) -> list[str]:
-    """Say so where bytes go to a NIC through host memory."""
-    if any(flow.route.transport == "network-staged" for task in timeline.plan.tasks for flow in task.flows):
-        return ["bytes go to the NIC through host memory: no GPUDirect over that distance (transport.gpudirect_rdma)"]
-    return []
 
 
 def _launch_note(timeline: Timeline) -> list[str]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from simulator.collectives.communicator import Communicator
 from simulator.engine.executor import alone
 from simulator.engine.timeline import Timeline
+from simulator.network.machine import Machine
 from simulator.plan.plan import Fragment
 from simulator.questions.step import StepQuestion
 from simulator.results.alternatives import Alternative
@@ -16,6 +17,7 @@ from simulator.results.bottleneck import LinkUse, bottleneck_of
 from simulator.results.checkpoints import Checkpoints
 from simulator.results.input import InputRun
 from simulator.results.servers import COMPUTE, ServerRun
+from simulator.results.staging import staging_notes
 from simulator.results.step import StepResult
 from simulator.results.streams import StreamUse, stream_uses, times_of
 from simulator.results.trust import Trust
@@ -238,12 +240,18 @@ def together_result(
         memory=_by_part([DeviceMemory(r.place.part, r.count, need) for r, need in zip(roles, memory, strict=True)]),
         streams=uses,
         counts_software=largest is None or "software" in largest.plan.facts,
-        notes=() if largest is None else largest.plan.notes,
+        notes=_notes(timeline.machine, largest, [part for part, _ in fragments]),
         timeline=timeline,
         pace=_pace(question, roles, slowest),
         exchanges=sum(count for count, _ in exchanged),
         exchanged_bytes=sum(n_bytes for _, n_bytes in exchanged),
     )
+
+
+def _notes(machine: Machine, largest: Fragment | None, fragments: Sequence[Fragment]) -> tuple[str, ...]:
+    """Return what the largest exchange notes, and of all of *fragments* whether bytes are staged in host memory."""
+    own = () if largest is None else largest.plan.notes
+    return (*own, *staging_notes(machine, [fragment.plan for fragment in dict.fromkeys(fragments)]))
 
 
 def _pace(question: StepQuestion, roles: Sequence[Role], slowest: int) -> float:
@@ -380,7 +388,7 @@ def pipeline_result(
         ),
         streams=uses,
         counts_software=largest is None or "software" in largest.plan.facts,
-        notes=() if largest is None else largest.plan.notes,
+        notes=_notes(timeline.machine, largest, [part for part, _ in exchanges]),
         timeline=timeline,
         bubble_s=bubble_s,
         pace=_pace(question, roles, seen.stage),
