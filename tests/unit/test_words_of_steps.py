@@ -71,7 +71,7 @@ def test_errors_say_what_is_meant(words: list[str], told: str, not_told: str, ca
 
 def test_a_typing_error_in_a_launch_line_is_told() -> None:
     line = "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 2 --hiden-size 64 --num-attention-heads 4"
-    with pytest.raises(InputError, match="--hidden-size: is missing.*; is --hiden-size meant to be it"):
+    with pytest.raises(InputError, match=r"--hidden-size: is missing.*; is --hiden-size meant to be it"):
         read_launch(line)
     with pytest.raises(InputError) as error:
         read_launch(line.replace("hiden-size", "ffn-hidden-size"))
