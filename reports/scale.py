@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from typing import TYPE_CHECKING
 
@@ -45,13 +46,22 @@ def _figure(curve: Curve) -> Figure:
     figure = Figure(figsize=(9.5, 6.4))
     step = first.step
     which = "weak" if curve.is_weak else "strong"
-    head = f"{MODE_WORDS[step.options.mode]} of {step.workload} on {last.machine}, {which} scaling, "
+    where = _machines(first.machine, last.machine)
+    head = f"{MODE_WORDS[step.options.mode]} of {step.workload} on {where}, {which} scaling, "
     head += f"{precision_words(step)}, {last.way}"
     figure.text(0.02, 0.98, "\n".join(textwrap.wrap(head[0].upper() + head[1:], 95)), fontsize=11.5,
                 fontweight="bold", va="top")  # fmt: skip
     _draw_rate(figure.add_axes((0.09, 0.47, 0.66, 0.42)), curve)
     _draw_shares(figure.add_axes((0.09, 0.09, 0.66, 0.28)), curve)
     return figure
+
+
+def _machines(first: str, last: str) -> str:
+    """Return the name of machines that grow from the *first* to the *last*: 1 to 32 x dgx-h100."""
+    fewest, most = re.match(r"(\d+) x (?=.)", first), re.match(r"(\d+) x (?=.)", last)
+    if first == last or most is None:
+        return last
+    return f"{fewest[1] if fewest else 1} to {last}"
 
 
 def _draw_rate(axes: Axes, curve: Curve) -> None:

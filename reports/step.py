@@ -30,6 +30,7 @@ _WIDTH, _HEIGHT = 10.5, 6.2  # inches
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#7a5195")
 _GREY = "#b4bcc4"
 _LEGEND_COLUMNS = 5
+_TITLE = 1150  # letters of a line times their size in points, which fit into the width
 
 
 def draw_steps(results: Sequence[TrainingResult], kind: str) -> bytes:
@@ -54,12 +55,10 @@ def _figure(result: TrainingResult) -> Figure:
     options = step.options
     how = f"batch {step.samples}, {precision_words(step)}"
     where = f"{result.device_count} x {step.part}" if several else f"{step.device} ({step.part})"
-    head = f"{MODE_WORDS[options.mode]} of {step.workload}, {how}, on {result.machine} {where}"
+    head = f"{MODE_WORDS[options.mode]} of {step.workload}, {how}, on {result.machine}, {where}"
     if result.strategy:
         head += f", {divided_words(result)}"
-    figure.text(
-        0.02, 1 - 0.22 / height, head[0].upper() + head[1:], fontsize=_head_size(head), fontweight="bold", va="top"
-    )
+    _draw_title(figure, head)
     rate = f"{format_duration(result.step_time_s)}, {result.throughput:,.4g} {step.sample}/s"
     rate += f"; bound by {bound_words(result)}"
     if several:
@@ -74,9 +73,18 @@ def _figure(result: TrainingResult) -> Figure:
     _draw_parts(
         place(0.11, 3.2, 0.86, 1.2 if several else 1.75), step, "waiting" if several else "waiting for the host"
     )
-    _draw_memory(place(0.11, 0.75, 0.38, 1.35), step)
+    _draw_memory(place(0.11, 0.75, 0.38, 1.35), result)
     _draw_alternatives(place(0.68, 0.75, 0.24, 1.35), result)
     return figure
+
+
+def _draw_title(figure: Figure, text: str) -> None:
+    """Write *text* above all else, in smaller letters or in two lines where it would leave the picture."""
+    size = next((size for size in (12, 11, 10) if len(text) * size <= _TITLE), 11)
+    lines = textwrap.wrap(text[0].upper() + text[1:], _TITLE // size)
+    _, height = figure.get_size_inches()
+    figure.text(0.02, 1 - (0.22 if len(lines) == 1 else 0.1) / height, "\n".join(lines[:2]), fontsize=size,
+                fontweight="bold", va="top", linespacing=1.1)  # fmt: skip
 
 
 def _draw_streams(axes: Axes, result: TrainingResult) -> None:
@@ -123,12 +131,16 @@ def _compared(results: Sequence[TrainingResult]) -> Figure:
     height = 1.75 + 0.34 * len(shown)
     figure = Figure(figsize=(_WIDTH, height))
     step = shown[0].step
-    head = f"{MODE_WORDS[step.options.mode]} of {step.workload}, batch {step.samples} a device, {precision_words(step)}"
+    samples = {r.samples for r in shown}
+    parts = [1 if len(samples) == 1 else r.samples for r in shown]  # of unlike steps, the time for a sample
+    each = {r.step.samples for r in shown}
+    batch = f"batch {step.samples} a device" if len(each) == len(samples) == 1 else "time for a sample"
+    if len(samples) == 1 and len(each) > 1:
+        batch = f"{shown[0].samples} {step.sample}"
+    head = f"{MODE_WORDS[step.options.mode]} of {step.workload}, {batch}, {precision_words(step)}"
     if len(machines) == 1:
         head += f", on {shown[0].machine}, {shown[0].device_count} x {step.part}"
-    figure.text(
-        0.02, 1 - 0.2 / height, head[0].upper() + head[1:], fontsize=_head_size(head), fontweight="bold", va="top"
-    )
+    _draw_title(figure, head)
     text = steps_verdict(results)
     figure.text(0.02, 1 - 0.52 / height, "\n".join(textwrap.wrap(text, 130)), fontsize=9, va="top")
     axes = figure.add_axes((0.26, 0.5 / height, 0.6, (height - 1.5) / height))
@@ -136,6 +148,9 @@ def _compared(results: Sequence[TrainingResult]) -> Figure:
     exposed = [min(r.exposed_s, max(0.0, r.step_time_s - a)) for r, a in zip(shown, alone, strict=True)]
     filling = [min(r.bubble_s, max(0.0, r.step_time_s - a - e)) for r, a, e in zip(shown, alone, exposed, strict=True)]
     slowed = [max(0.0, r.step_time_s - a - e - f) for r, a, e, f in zip(shown, alone, exposed, filling, strict=True)]
+    alone, exposed, filling, slowed = (
+        [seconds / part for seconds, part in zip(of, parts, strict=True)] for of in (alone, exposed, filling, slowed)
+    )
     rows = list(range(len(shown)))
     lefts = [0.0] * len(shown)
     for lengths, colour, label in (
@@ -146,14 +161,13 @@ def _compared(results: Sequence[TrainingResult]) -> Figure:
     ):
         axes.barh(rows, lengths, left=lefts, color=colour, height=0.62, label=label)
         lefts = [left + length for left, length in zip(lefts, lengths, strict=True)]
-    for row, result in enumerate(shown):
-        note = f"{format_duration(result.step_time_s)}, {result.throughput:,.4g}/s" + (
-            "" if result.fits else ", does not fit"
-        )
-        axes.annotate(note, (result.step_time_s, row), (6, 0), textcoords="offset points", va="center", fontsize=8)
+    ends = [r.step_time_s / part for r, part in zip(shown, parts, strict=True)]
+    for row, (result, end_s) in enumerate(zip(shown, ends, strict=True)):
+        note = f"{format_duration(end_s)}, {result.throughput:,.4g}/s" + ("" if result.fits else ", does not fit")
+        axes.annotate(note, (end_s, row), (6, 0), textcoords="offset points", va="center", fontsize=8)
     axes.set_yticks(rows, names)
     axes.set_ylim(len(shown) - 0.4, -0.6)
-    axes.set_xlim(0, max(r.step_time_s for r in shown) * 1.02 or 1.0)
+    axes.set_xlim(0, max(ends) * 1.02 or 1.0)
     left = -0.35 if any(filling) else -0.005  # four entries need more room
     axes.legend(fontsize=8, ncols=4, loc="lower left", bbox_to_anchor=(left, 0.99), frameon=False, handlelength=1.0)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value, 3)))
@@ -194,9 +208,10 @@ def _draw_parts(axes: Axes, result: StepResult, waiting: str) -> None:
     _plain(axes)
 
 
-def _draw_memory(axes: Axes, result: StepResult) -> None:
+def _draw_memory(axes: Axes, result: TrainingResult) -> None:
     """Draw what memory holds as one bar, and what there is as a line."""
-    need = result.memory
+    device = result.tightest
+    need = device.need
     held = {
         "parameters": need.parameters_bytes,
         "gradients": need.gradients_bytes,
@@ -219,7 +234,10 @@ def _draw_memory(axes: Axes, result: StepResult) -> None:
     axes.set_ylim(-0.5, 0.5)
     axes.set_yticks([])
     verdict = "" if need.fits else f", {format_size(need.missing_bytes, 3)} too much"
-    axes.set_title(f"memory: {format_size(need.total_bytes, 3)} needed{verdict}", fontsize=10, loc="left", pad=34)
+    stage = "" if device.stage is None else f" of stage {device.stage}"
+    axes.set_title(
+        f"memory{stage}: {format_size(need.total_bytes, 3)} needed{verdict}", fontsize=10, loc="left", pad=34
+    )
     axes.legend(fontsize=8, ncols=3, loc="lower left", bbox_to_anchor=(-0.01, 0.97), frameon=False, handlelength=1.0)
     axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_size(value, 3)))

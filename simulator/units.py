@@ -201,10 +201,16 @@ def _scaled(value: float, units: list[tuple[float, str]], digits: int) -> str:
     return f"{value / scale:.{digits}g} {unit}"
 
 
+_MANY_S = 9999.5  # from here on four digits of seconds have an exponent
+
+
 def format_duration(seconds: float, digits: int = 4) -> str:
     """Return *seconds* for a reader, for example ``5.185 ms``."""
     if seconds == 0:
         return "0 s"
+    if abs(seconds) >= _MANY_S:
+        hours = seconds / 3600.0
+        return f"{hours:,.0f} h" if abs(hours) >= 10**digits else f"{hours:.{digits}g} h"
     return _scaled(seconds, [(1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")], digits)
 
 

@@ -39,12 +39,14 @@ __all__ = ["PipelineRun", "run_pipeline"]
 class PipelineRun:
     """Stages, when a step of them happens, and by stage what a micro-batch waits for within its passes.
 
-    ``largest`` is the sum of gradients that takes longest.
+    ``exchanged`` are likewise the exchanges of a micro-batch, within its passes and before them, each with how often it
+    happens.  ``largest`` is the sum of gradients that takes longest.
     """
 
     stages: tuple[StageWork, ...]
     timeline: Timeline
     within: tuple[dict[str, StreamUse], ...]
+    exchanged: tuple[tuple[tuple[Fragment, int], ...], ...]
     largest: Fragment | None
 
 
@@ -52,6 +54,7 @@ class PipelineRun:
 class _Priced:
     chunk: Chunk
     uses: dict[str, StreamUse]
+    exchanges: tuple[tuple[Fragment, int], ...]
 
 
 def run_pipeline(
@@ -78,7 +81,7 @@ def run_pipeline(
     shared = parts[0].shared_elements * gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
     sends = _Prices(places.machine, layer_strategy)
     paces = _paces(places, question, placement)
-    stages, within = [], []
+    stages, within, exchanged = [], [], []
     for number in range(layout.pp):
         mine = parts[number :: layout.pp]
         ranks = placement.stage_ranks(number)
@@ -108,9 +111,14 @@ def run_pipeline(
         )
         stages.append(work)
         within.append(_summed([each.uses for each in found]))
+        received = sum(bool(part.received_elements) for part in mine)
+        before = [(sends.largest, received)] if received and sends.largest is not None else []
+        exchanged.append((*before, *(exchange for each in found for exchange in each.exchanges)))
     prices = _Prices(places.machine, strategy)
     plan = plan_pipeline(stages, question, placement, prices)
-    return PipelineRun(tuple(stages), execute(places.machine, plan, fold=fold), tuple(within), prices.largest)
+    return PipelineRun(
+        tuple(stages), execute(places.machine, plan, fold=fold), tuple(within), tuple(exchanged), prices.largest
+    )
 
 
 def _paces(places: Places, question: StepQuestion, placement: Placement) -> list[float]:
@@ -227,12 +235,14 @@ def _price(
     seconds: dict[Part, float] = {}
     loads: dict[Resource, float] = {}
     uses = []
+    exchanges: list[tuple[Fragment, int]] = []
     parts: tuple[Part, ...] = ("forward", "backward")
     for part in parts:
         timeline = execute(machine, plan_chunk(machine, acting, question, placement, layer_strategy, part), fold=fold)
         seconds[part] = timeline.end_s
         uses.append(stream_uses(timeline))
         for task in timeline.plan.tasks:
+            exchanges += [(sent, task.repeat) for sent in task.parts if isinstance(sent, Fragment)]
             for work in (part for part in task.parts if isinstance(part, Work)):
                 for resource, share in work.loads:
                     loads[resource] = loads.get(resource, 0.0) + share * work.duration_s
@@ -253,7 +263,7 @@ def _price(
         of_experts=sum(p.elements for p in of_experts),
         trained_of_experts=sum(p.elements for p in of_experts if p.trained),
     )
-    return _Priced(chunk, _summed(uses))
+    return _Priced(chunk, _summed(uses), tuple(exchanges))
 
 
 def _update(

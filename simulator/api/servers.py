@@ -111,8 +111,10 @@ def run_servers(
     step = replace(step, step_time_s=run.period_s)
     element = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
     pace = pace_in(question, teams, teams[slowest], role)
+    usual = [replace(each, pace=1.0) for each in roles]
+    usual_s = max(alone_s_of(machine, each, network, question.options, question.micro_batches) for each in usual)
     n_bytes = float(network.trained_count * element)
-    return server_result(question, run, step, memory, alone_s[id(role)], one, timeline, pace, n_bytes)
+    return server_result(question, run, step, memory, usual_s, one, timeline, pace, n_bytes)
 
 
 def _lost_s(

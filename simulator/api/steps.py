@@ -227,8 +227,9 @@ def run_together(
     )
     layout = question.layout.on(group.n_ranks)
     part = divided(network, layout)
-    steps, memory, alone_s = [], [], []
+    steps, memory, alone_s, usual_s = [], [], [], []
     for role in roles:
+        usual = replace(role, pace=1.0)
         own = role.network or part
         need = device_memory(own, question, role.place.device, layout)
         memory.append(need)
@@ -246,11 +247,13 @@ def run_together(
         )
         if layout.divides_network or layout.zero:
             alone_s.append(_ideal_s(role, network, own, question, layout))
+            usual_s.append(_ideal_s(usual, network, own, question, layout))
         else:
             alone_s.append(alone_s_of(machine, role, own, options, count))
+            usual_s.append(alone_s_of(machine, usual, own, options, count))
     if not any(role.network for role in roles):
         steps = [_of_whole(step, network, count, layout) for step in steps]
-    return together_result(question, group, roles, steps, memory, alone_s, timeline)
+    return together_result(question, group, roles, steps, memory, alone_s, max(usual_s), timeline)
 
 
 def _of_whole(step: StepResult, network: Network, micro_batches: int, layout: Layout) -> StepResult:
@@ -310,10 +313,10 @@ def _run_stages(
     )
     step = _of_whole(step, network, count, layout)
     roles = [stage.role for stage in run.stages]
-    alone_s = _ideal_s(roles[0], network, run.stages[0].network, question, layout)
+    alone_s = _ideal_s(replace(roles[0], pace=1.0), network, run.stages[0].network, question, layout)
     chunks = run.stages[busiest].chunks
     sent = [issue.sent for chunk in chunks for issue in chunk.issues if issue.sent is not None]
-    seen = Seen(busiest, run.within[busiest], sent)
+    seen = Seen(busiest, run.within[busiest], sent, run.exchanged[busiest])
     return pipeline_result(question, group, roles, step, memory, alone_s, run.timeline, seen, run.largest)
 
 

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 
 from simulator.collectives.request import Unsuitable
 from simulator.errors import InputError
-from simulator.network.machine import compile_machine
+from simulator.network.circumstances import machine_of
 from simulator.questions.calibration import Calibration
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.results.alternatives import Alternative
 from simulator.step.changes import changes_of
 from simulator.topology.load import load_topology
-from simulator.topology.parts import LinkPart, NicPart, Part, SwitchPart
+from simulator.topology.parts import CpuPart, LinkPart, NicPart, Part, SwitchPart
 from simulator.topology.topology import Topology
 
 if TYPE_CHECKING:
     from simulator.api.session import Session
 
-__all__ = ["faster_links", "shorter_latencies", "what_if"]
+__all__ = ["faster_host_memory", "faster_links", "shorter_latencies", "what_if", "wider_fabrics", "with_gpudirect"]
 
 _TIMES = 2.0
 _LEAST = 1e-3  # of the step's time: a smaller gain is none
@@ -54,9 +54,14 @@ def _changes(session: Session, question: StepQuestion) -> Iterator[tuple[str, Se
         kinds = sorted({wire.part.of for wire in topology.wires if wire.part.of != "storage"})
         machines = [(f"{_NAMES.get(kind, kind)} links twice as fast", faster_links(topology, kind)) for kind in kinds]
         machines.append(("latencies of links, adapters and switches halved", shorter_latencies(topology)))
+        machines.append(("memory of hosts twice as fast", faster_host_memory(topology)))
+        machines.append(("fabrics of switches twice as fast", wider_fabrics(topology)))
+        machines.append(("GPUDirect between GPUs and adapters", with_gpudirect(topology)))
         for words, changed in machines:
+            if changed == topology:
+                continue
             there = replace(where, topology=f"{where.topology} with {words}")
-            session.know(there, compile_machine(changed))
+            session.know(there, machine_of(changed, where.slow_links, where.neighbours))
             yield words, session, replace(question, where=there)
     parts = {node.part_name for node in session.machine(where).nodes_of(0)}
     known = {name: session.calibrations.get(name, Calibration()) for name in parts}
@@ -130,6 +135,40 @@ def shorter_latencies(topology: Topology, times: float = 1.0 / _TIMES) -> Topolo
         return part
 
     return _with_parts(topology, changed)
+
+
+def faster_host_memory(topology: Topology, times: float = _TIMES) -> Topology:
+    """Return *topology* whose CPUs have memory so much faster, where its bandwidth is known."""
+
+    def changed(part: Part) -> Part:
+        if isinstance(part, CpuPart) and part.memory_bandwidth:
+            return part.model_copy(update={"memory_bandwidth": times * part.memory_bandwidth})
+        return part
+
+    return _with_parts(topology, changed)
+
+
+def wider_fabrics(topology: Topology, times: float = _TIMES) -> Topology:
+    """Return *topology* whose switches, those of the network too, pass so much more at once."""
+
+    def changed(part: Part) -> Part:
+        if isinstance(part, SwitchPart) and part.fabric_bandwidth:
+            return part.model_copy(update={"fabric_bandwidth": times * part.fabric_bandwidth})
+        return part
+
+    return _with_parts(topology, changed)
+
+
+def with_gpudirect(topology: Topology) -> Topology:
+    """Return *topology* whose adapters read and write the memory of GPUs of their machine, however far apart."""
+
+    def changed(part: Part) -> Part:
+        return part.model_copy(update={"gpudirect": True}) if isinstance(part, NicPart) else part
+
+    if topology.n_nodes < 2 or not any(isinstance(device.part, NicPart) for device in topology.devices):
+        return topology
+    transport = topology.transport.model_copy(update={"gpudirect_rdma": "sys"})
+    return replace(_with_parts(topology, changed), transport=transport)
 
 
 def _with_parts(topology: Topology, changed: Callable[[Part], Part]) -> Topology:

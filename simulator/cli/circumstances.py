@@ -80,7 +80,16 @@ def parse_stragglers(text: str | None) -> tuple[tuple[str, float], ...]:
             raise InputError(f"--straggler {one_line(word, 60)}: from {1 / _MOST:g}x to {_MOST:g}x")
         return name, factor
 
-    return tuple(parse_list("--straggler", text, one, "gpu3:1.5x")) if text is not None else ()
+    found = tuple(parse_list("--straggler", text, one, "gpu3:1.5x")) if text is not None else ()
+    _refuse_twice("--straggler", [name for name, _ in found])
+    return found
+
+
+def _refuse_twice(option: str, names: Sequence[str]) -> None:
+    """Raise InputError where one of *names* stands there twice."""
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise InputError(f"{option}: {one_line(name, 60)} is said twice; say it once")
 
 
 def parse_servers(text: str | None, strategies: Sequence[str]) -> tuple[str, ...]:

@@ -21,6 +21,11 @@ def with_launch(written: Written) -> tuple[Written, Sequence[str]]:
     Raises InputError where the line cannot be read, or options say something else than it does.
     """
     launch = read_launch(written.launch or "")
+    if written.batch is written.global_batch is None and "global_batch" not in launch.options:
+        raise InputError(
+            "--launch: the line names no batch (--micro-batch-size and --global-batch-size, "
+            "--per_device_train_batch_size, or DeepSpeed's configuration); add --batch, for example --batch 32"
+        )
     changes: dict[str, object] = {}
     faults: list[Fault] = []
 

@@ -102,8 +102,10 @@ def _ways(written: Written) -> list[StepQuestion]:
         of_servers = {"--servers": bool(servers), "--staleness": written.staleness != "0", "--lose": lost is not None}
         refuse(of_servers, "is for --parallel dp; servers keep the parameters of whole replicas")
     if not served:
-        of_servers = {"--staleness": written.staleness != "0", "--lose": lost is not None}
-        refuse(of_servers, "is for --strategy parameter-server; others go on from a checkpoint (--mtbf)")
+        refuse({"--staleness": written.staleness != "0"}, "is for --strategy parameter-server; others wait for all")
+        refuse(
+            {"--lose": lost is not None}, "is for --strategy parameter-server; others go on from a checkpoint (--mtbf)"
+        )
     if "nccl" not in strategies:
         refuse({"--nccl": written.nccl is not None}, WITHOUT_NCCL)
     if not any(_has_buckets(layout) for layout in layouts):

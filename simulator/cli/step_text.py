@@ -15,6 +15,7 @@ from simulator.results.alternatives import Alternative
 from simulator.results.columns import duration_column, lay_out, percent
 from simulator.results.reason import BOUNDS, steps_verdict
 from simulator.results.shares import SHARE_WORDS, shares_of
+from simulator.results.staging import STAGED
 from simulator.results.step import KindTime, LayerTime, StepResult
 from simulator.results.training import DeviceMemory, TrainingResult
 from simulator.results.words import (
@@ -231,6 +232,7 @@ def _times(result: TrainingResult, style: Style) -> list[str]:
     facts = [("arithmetic", used), ("bound by", bound_words(result))]
     if result.bottleneck is not None:
         facts.append(("slowest link", f"{result.bottleneck.name}, {percent(result.bottleneck.utilisation)} in use"))
+    facts += [("staged", note) for note in result.notes if note.startswith(STAGED)]
     if not result.counts_software:
         facts.append(("a bound", f"{result.strategy} is an ideal schedule, without launches and protocols"))
     facts += [("trust", text)] if (text := _trust(result)) else []

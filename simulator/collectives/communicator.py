@@ -36,6 +36,15 @@ class Communicator:
         """How many take part."""
         return len(self.ranks)
 
+    @property
+    def nominal(self) -> Communicator:
+        """The same ranks as links say what they carry, whatever they give; itself where they give that."""
+        machine = self.machine.nominal
+        if machine is None:
+            return self
+        router = self.router.once("nominal", lambda: Router(machine))
+        return self.once("nominal", lambda: Communicator(machine, self.ranks, router))
+
     def by_host(self) -> dict[int, list[int]]:
         """Return the ranks (not nodes) by machine, in order."""
         return self.once("hosts", self._by_host)

@@ -15,12 +15,22 @@ from simulator.launch.model import read_model
 from simulator.launch.ranks import Ranks, read_ranks
 from simulator.launch.shell import Script, Word, commands_of
 from simulator.launch.timeless import NOT_MODELLED, is_timeless
+from simulator.launch.trainer import Trainer, read_trainer
 
 __all__ = ["Launch", "read_launch"]
 
 _MOST_BYTES = 1_000_000
 _LISTED = 12
 _OTHER_MODELS = re.compile("bert|t5|mamba|vision|vlm|retro|ict|multimodal|biencoder")
+_EIGHT = ("fp8-format", "fp8-hybrid", "fp8-e4m3")
+# Arguments of checkouts, and of DeepSpeed's fork, whose layers are Megatron-LM's own unless said.
+_OLD = frozenset(
+    (
+        *("model-parallel-size", "batch-size", "checkpoint-activations", "checkpoint-num-layers"),
+        *("activations-checkpoint-granularity", "activations-checkpoint-method", "activations-checkpoint-num-layers"),
+        *("use-legacy-models", "zero-stage", "deepspeed", "deepspeed-config"),
+    )
+)
 _OTHERS = ("echo", "printf", "mkdir", "rm", "cp", "pip", "git", "tee", "cat", "docker", "set")
 
 
@@ -63,7 +73,9 @@ def read_launch(text: str) -> Launch:
         except InputError as error:
             args.faults += error.faults
     found.notes += deepspeed.notes
-    _read(args, ranks, deepspeed, found)
+    trainer = read_trainer(args, launcher, found.notes)
+    args.faults += [fault for fault in launcher.faults if fault not in args.faults]
+    _read(args, ranks, deepspeed, trainer, found)
     args.finish()
     found.notes += _unread(args)
     return found
@@ -107,10 +119,14 @@ def _unquoted(words: tuple[Word, ...], file: str) -> tuple[Word, ...]:
     return (*before, *(Word(word.text, inner.line, inner.column) for word in deeper))
 
 
-def _read(args: Arguments, ranks: Ranks, deepspeed: DeepSpeed, found: Launch) -> None:
+def _read(args: Arguments, ranks: Ranks, deepspeed: DeepSpeed, trainer: Trainer, found: Launch) -> None:
     options = found.options
-    precision = _precision(args) or deepspeed.precision
+    precision = (
+        deepspeed.precision or trainer.precision if trainer.is_there else _precision(args) or deepspeed.precision
+    )
     layout = read_layout(args, ranks, deepspeed)
+    if trainer.zero is not None and deepspeed.zero is None:
+        layout.zero = trainer.zero
     model = read_model(args, layout.tp, _attention(args, found.notes))
     found.notes += model.notes
     layout.with_stages(args, model.layers)
@@ -130,12 +146,14 @@ def _read(args: Arguments, ranks: Ranks, deepspeed: DeepSpeed, found: Launch) ->
     exchange = read_overlap(args, layout, precision, found.notes)
     if ranks.whole != 1:
         options |= {"parallel": layout.words, **exchange}
-    _batch(args, layout.dp, deepspeed, options)
+    _batch(args, layout.dp, deepspeed, trainer, options)
     _recompute(args, options, found.notes)
+    said = {"recompute": trainer.recomputes, "compiled": trainer.compiles, "fused_optimizer": trainer.fuses_update}
+    options |= {name: True for name, is_said in said.items() if is_said}
 
 
 def _precision(args: Arguments) -> str | None:
-    eight = args.has("fp8-format", "fp8-hybrid", "fp8-e4m3")
+    eight = args.has(*_EIGHT)
     half = "bf16" if args.has("bf16") else "fp16" if args.has("fp16") else None
     if eight and half is None:
         args.fault("fp8-format", "goes with --bf16 or --fp16")
@@ -150,16 +168,26 @@ def _attention(args: Arguments, notes: list[str]) -> str:
         return {"auto": "fused-native", "fused": "fused-native", "flash": "fused"}.get(backend, "fused-softmax")
     if args.has("use-flash-attn"):
         return "fused"
+    if implementation == "local" and args.has(*_EIGHT):
+        args.fault("transformer-impl", "local has no fp8; transformer_engine has")
     if implementation is not None:
         return "fused-softmax" if implementation == "local" else "fused-native"
-    if args.has("use-mcore-models", "fp8-format", "fp8-hybrid", "fp8-e4m3"):
-        return "fused-native"
-    if "num-layers" in args:
+    if args.has("use-mcore-models", "tp-comm-overlap", *_EIGHT):
+        return "fused-native"  # which are of Transformer Engine, or take it by themselves
+    if "num-layers" not in args:
+        return "fused-softmax"
+    old = next((name for name in args.names if name in _OLD), None)
+    if old is not None:
         notes.append(
-            "--attention-backend: is not there, nor --use-flash-attn or --transformer-impl; simulated as Megatron-LM's "
-            "own fused softmax"
+            f"--transformer-impl: is not there; simulated as local, with Megatron-LM's own fused softmax, as in the "
+            f"older checkouts that have --{old}"
         )
-    return "fused-softmax"
+        return "fused-softmax"
+    notes.append(
+        "--transformer-impl: is not there; simulated as transformer_engine, the default of current checkouts of "
+        "Megatron-LM; where yours is older (2023), add --transformer-impl local"
+    )
+    return "fused-native"
 
 
 def _update(args: Arguments, options: dict[str, str | bool]) -> None:
@@ -168,21 +196,45 @@ def _update(args: Arguments, options: dict[str, str | bool]) -> None:
     options["fused_optimizer"] = True
 
 
-def _batch(args: Arguments, dp: int | None, deepspeed: DeepSpeed, options: dict[str, str | bool]) -> None:
-    micro = args.number("micro-batch-size", "batch-size") or deepspeed.micro_batch
+def _batch(
+    args: Arguments, dp: int | None, deepspeed: DeepSpeed, trainer: Trainer, options: dict[str, str | bool]
+) -> None:
+    micro = args.number("micro-batch-size", "batch-size") or deepspeed.micro_batch or trainer.micro_batch
     whole = args.number("global-batch-size") or deepspeed.batch
     if micro is not None and deepspeed.micro_batch not in (None, micro):
         args.fault("micro-batch-size", f"{micro}, and DeepSpeed's configuration says {deepspeed.micro_batch}")
-    if micro is None and whole is not None and dp is not None and deepspeed.micro_batches is not None:
-        micro = max(1, whole // (dp * deepspeed.micro_batches))
+    for name, own, said in (
+        ("per-device-train-batch-size", trainer.micro_batch, deepspeed.micro_batch),
+        ("gradient-accumulation-steps", trainer.micro_batches, deepspeed.micro_batches),
+    ):
+        if own is not None and said not in (None, own):
+            args.fault(name, f"{own}, and DeepSpeed's configuration says {said}")
+    count = deepspeed.micro_batches or trainer.micro_batches
+    if deepspeed.batch is not None and whole == deepspeed.batch and dp is not None:
+        _check_deepspeed(args, deepspeed.batch, micro, count, dp)
+    if micro is None and whole is not None and dp is not None and count is not None:
+        micro = max(1, whole // (dp * count))
     if micro is None:
         return
     if whole is None and dp is not None:
-        whole = micro * dp * (deepspeed.micro_batches or 1)
+        whole = micro * dp * (count or 1)
     if whole is None:
         args.fault("global-batch-size", "is missing, and nothing says how many replicas there are (--nproc-per-node)")
         return
     options["global_batch"], options["micro_batch"] = str(whole), str(micro)
+
+
+def _check_deepspeed(args: Arguments, batch: int, micro: int | None, count: int | None, dp: int) -> None:
+    """Tell a fault where train_batch_size is no product of the others, which DeepSpeed refuses too."""
+    name = "deepspeed-config" if "deepspeed-config" in args else "deepspeed"
+    each = (micro or 1) * (count or 1) * dp
+    whole = micro is not None and count is not None
+    if (batch != each) if whole else batch % each:
+        parts = [f"{micro} a GPU"] * (micro is not None) + [f"{count} accumulated"] * (count is not None)
+        product = " x ".join([*parts, f"{dp} GPUs"])
+        args.fault(
+            name, f"train_batch_size {batch} is {'not' if whole else 'no multiple of'} {product}, which is {each}"
+        )
 
 
 def _recompute(args: Arguments, options: dict[str, str | bool], notes: list[str]) -> None:

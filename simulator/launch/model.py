@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 
 from simulator.launch.arguments import Arguments
 
@@ -41,7 +42,9 @@ def read_model(args: Arguments, tp: int, attention: str) -> Model:
         return found
     for name, value in {"num-layers": layers, "hidden-size": hidden, "num-attention-heads": heads}.items():
         if value is None and name not in args and not args.faults:
-            args.fault(name, "is missing; Megatron-LM needs it, and so does a simulation")
+            close = get_close_matches(name, args.names, n=1, cutoff=0.9)
+            typo = f"; is --{close[0]} meant to be it?" if close else ""
+            args.fault(name, f"is missing; Megatron-LM needs it, and so does a simulation{typo}")
     if layers is None or hidden is None or heads is None:
         return found
     experts = args.number("num-experts")

@@ -45,6 +45,8 @@ def read_ranks(launcher: Arguments, comments: Sequence[Word], file: str) -> Rank
     launcher.faults += batch.faults
     if nodes is None and each is not None and whole is not None and whole % each == 0:
         nodes = whole // each
+    if nodes is None and each is None and "num-processes" in launcher:  # of Accelerate, whose default is one machine
+        nodes, each = 1, whole
     if nodes is None and each is not None and whole is None:
         nodes = 1
     if whole is None and nodes is not None and each is not None:

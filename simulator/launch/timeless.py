@@ -38,6 +38,7 @@ tensorboard-* test-data-path test-mode tiktoken-* timing-log-* tokenizer-* train
 train-tokens transformer-engine* use-checkpoint-opt-param-scheduler use-cpu-initialization use-dist-ckpt use-env
 use-legacy-models use-mcore-models use-one-sent-docs use-pytorch-profiler use-ring-exchange-p2p
 use-rotary-position-embeddings use-tokenizer-model-from-checkpoint-args valid-data-path validate-every verbose
+max-grad-norm max-steps num-train-epochs per-device-eval-batch-size report-to
 vocab-file wandb-* warmup warmup-* weight-decay weight-decay* world-size zloss*
 """
 _EXACT = frozenset(name for name in _TIMELESS.split() if not name.endswith("*"))
@@ -64,6 +65,7 @@ NOT_MODELLED: dict[str, str] = {
     "hierarchical-context-parallel-sizes": "a sequence is split in one ring",
     "hybrid-override-pattern": "all layers are attention and a feed-forward layer",
     "high-priority-stream-groups": "streams have equal priority",
+    "model-name-or-path": "the network is the one that --workload names",
     "microbatch-group-size-per-vp-stage": "micro-batches take turns in groups as large as the pipeline is long",
     "moe-enable-deepep": "tokens go to experts by an all-to-all",
     "moe-expert-capacity-factor": "experts get equal numbers of tokens, and drop none",

@@ -21,9 +21,10 @@ def machine_of(
 ) -> Machine:
     """Return the machine of *topology* in these circumstances, compiled for simulation.
 
-    A slow link reaches less than its nominal bandwidth, so that what is chosen by nominal figures (NCCL) is chosen as
-    ever; one of factor 0 is not there, and bytes take another way where there is one.  A neighbour takes its rate from
-    every capacity on its way, before all others.  Nodes of a cluster that either touches are no longer like others.
+    A slow link carries less than it says; one of factor 0 is not there, and bytes take another way where there is one.
+    A neighbour takes its rate from every capacity on its way, before all others.  What chooses by the figures that
+    links say, and not by what they give (NCCL), looks at the machine's ``nominal``, whose nodes, links and resources
+    have the same numbers.  Nodes of a cluster that either touches are no longer like others.
 
     A link that is slow for a time only is left as it is (:func:`passing`).
 
@@ -42,14 +43,16 @@ def machine_of(
     touched = {end.host for _, ends in (*slowed, *busy) for end in ends if end.host >= 0}
     for host in sorted(touched) if topology.n_nodes > 1 else ():
         topology = apart(topology, host)
-    wires = list(topology.wires)
+    nominal, wires = list(topology.wires), list(topology.wires)
     for slow, ends in slowed:
         names = frozenset(_written(topology, end) for end in ends)
-        between = [wire for wire in wires if {wire.a, wire.b} == names]
-        if not between:
+        if not any({wire.a, wire.b} == names for wire in wires):
             raise InputError(f"--slow-link {slow.ends}: no link joins these two; {_links_near(slow.ends, machine)}")
-        wires = [made for wire in wires for made in (_slowed(wire, slow.factor) if wire in between else [wire])]
+        wires = [made for wire in wires for made in _slowed(wire, slow.factor if {wire.a, wire.b} == names else 1.0)]
+        if not slow.factor:
+            nominal = [wire for wire in nominal if {wire.a, wire.b} != names]
     machine = compile_machine(replace(topology, wires=tuple(wires)))
+    machine = replace(machine, nominal=compile_machine(replace(topology, wires=tuple(nominal))))
     router = Router(machine)
     left_Bps = list(machine.capacity_Bps)
     for neighbour, (src, dst) in busy:
@@ -99,8 +102,8 @@ def _written(topology: Topology, node: Node) -> str:
 
 def _slowed(wire: Wire, factor: float) -> list[Wire]:
     """Return *wire* at *factor* of its bandwidth, or none."""
-    if not factor:
-        return []
+    if factor in (0.0, 1.0):
+        return [wire] if factor else []
     part = wire.part.model_copy(update={"efficiency": wire.part.efficiency * factor})
     return [replace(wire, part=part)]
 

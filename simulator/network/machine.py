@@ -112,6 +112,7 @@ class Machine:
     resource_copies: Repeated[str, str] = field(repr=False)
     first: dict[str, int] = field(repr=False)  # nodes of the first host of each run and of the network, as called there
     notes: tuple[str, ...] = ()  # what is odd about it, each with its place in a file
+    nominal: Machine | None = field(default=None, repr=False)  # the same with no link slow and no neighbour, if others
 
     def find(self, name: str) -> Node | None:
         """Return the node called *name*, None where there is none."""

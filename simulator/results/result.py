@@ -4,28 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from simulator.collectives.request import Request
 from simulator.engine.timeline import Timeline
+from simulator.results.bottleneck import LinkUse, mean_factors
+from simulator.results.staging import staging_notes
 from simulator.units import format_duration
 from simulator.workload.collective import Collective, bus_factor
 
 __all__ = ["LinkUse", "Result", "make_result"]
-
-
-class LinkUse(NamedTuple):
-    """Bytes over a link (or through a memory bus or a switch's fabric), and the share of its capacity used."""
-
-    names: Sequence[str]
-    number: int
-    bytes: float
-    utilisation: float
-
-    @property
-    def name(self) -> str:
-        """What it is called."""
-        return self.names[self.number]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,24 +52,31 @@ def make_result(strategy: str, request: Request, timeline: Timeline) -> Result:
     end_s = timeline.end_s
     ordinal = {node: i for i, node in enumerate(machine.gpus)}
 
-    def use(names: Sequence[str], number: int, n_bytes: float, capacity_Bps: float) -> LinkUse:
+    factors = mean_factors(timeline.plan.perturbations, end_s)
+
+    def use(names: Sequence[str], number: int, n_bytes: float, capacity_Bps: float, resource: int) -> LinkUse:
+        if factors:
+            capacity_Bps *= factors.get(machine.resource_names[resource], 1.0)
         return LinkUse(names, number, n_bytes, n_bytes / (capacity_Bps * end_s) if end_s > 0 else 0.0)
 
     names = machine.link_names
     moved = zip(timeline.link_bytes, machine.alike, strict=True)
-    links = [use(names, number, n_bytes, like.bandwidth_Bps) for number, (n_bytes, like) in enumerate(moved)]
+    at = [link.resource for link in machine.links] if factors else range(len(names))
+    links = [use(names, i, n_bytes, like.bandwidth_Bps, at[i]) for i, (n_bytes, like) in enumerate(moved)]
     shared = [
-        use(machine.resource_names, r, timeline.resource_bytes[r], machine.capacity_Bps[r])
+        use(machine.resource_names, r, timeline.resource_bytes[r], machine.capacity_Bps[r], r)
         for r in sorted({*machine.memory_bus.values(), *machine.fabric.values(), *machine.half_duplex})
         if timeline.resource_bytes[r] > 0
     ]
     used = [u for u in [*links, *shared] if u.bytes > 0]
     # max takes the first of equals, so that ties are broken by the order of the file.
     busiest = max(used, key=lambda u: round(u.utilisation, 9), default=None)
-    # A plan that keeps below a link's bandwidth (NCCL on PCIe) knows which link that is.
-    bound = timeline.plan.facts.get("bound_link")
-    named = machine.link(str(bound))
-    busiest = busiest if named is None or not links[named.index].bytes else links[named.index]
+    named = machine.link(str(timeline.plan.facts.get("bound_link")))
+    if busiest is not None and named is not None and links[named.index].bytes:
+        # A plan that keeps below a link's bandwidth (NCCL on PCIe) knows which link that is.
+        at_most = float(timeline.plan.facts.get("bound_share", 1.0))
+        if links[named.index].utilisation / at_most >= busiest.utilisation * (1 - 1e-9):
+            busiest = links[named.index]
     algbw = request.size_bytes / end_s if end_s > 0 else 0.0
     return Result(
         strategy=strategy,
@@ -96,18 +90,11 @@ def make_result(strategy: str, request: Request, timeline: Timeline) -> Result:
         bottleneck=busiest,
         links=(*links, *shared),
         rings=tuple(tuple(ordinal[node] for node in ring) for ring in timeline.plan.rings),
-        notes=(*timeline.plan.notes, *_staging_note(timeline), *_launch_note(timeline)),
+        notes=(*timeline.plan.notes, *staging_notes(machine, [timeline.plan]), *_launch_note(timeline)),
         facts=dict(timeline.plan.facts),
         simulation_events=timeline.simulation_events,
         timeline=timeline,
     )
-
-
-def _staging_note(timeline: Timeline) -> list[str]:
-    """Say so where bytes go to a NIC through host memory."""
-    if any(flow.route.transport == "network-staged" for task in timeline.plan.tasks for flow in task.flows):
-        return ["bytes go to the NIC through host memory: no GPUDirect over that distance (transport.gpudirect_rdma)"]
-    return []
 
 
 def _launch_note(timeline: Timeline) -> list[str]:

@@ -9,13 +9,15 @@ from typing import NamedTuple
 from simulator.collectives.communicator import Communicator
 from simulator.engine.executor import alone
 from simulator.engine.timeline import Timeline
+from simulator.network.machine import Machine
 from simulator.plan.plan import Fragment
 from simulator.questions.step import StepQuestion
 from simulator.results.alternatives import Alternative
+from simulator.results.bottleneck import LinkUse, bottleneck_of
 from simulator.results.checkpoints import Checkpoints
 from simulator.results.input import InputRun
-from simulator.results.result import LinkUse
 from simulator.results.servers import COMPUTE, ServerRun
+from simulator.results.staging import staging_notes
 from simulator.results.step import StepResult
 from simulator.results.streams import StreamUse, stream_uses, times_of
 from simulator.results.trust import Trust
@@ -52,11 +54,11 @@ class TrainingResult:
     """What a user asks for of a step.
 
     ``step`` is the step as the first device of the slowest role sees it, or of the busiest pipeline stage.  ``alone_s``
-    is what that device takes by itself for its part of the samples.  ``exposed_s`` is for how long it waits for an
-    exchange, ``exchanging_s`` how long exchanges take in all; ``bubble_s`` for how long a stage waits for others.
-    ``exchanges`` are the times that a rank exchanges in a step, of ``exchanged_bytes`` as nccl-tests counts them.
-    ``counts_software``: launches and protocols are in the time of an exchange; without them nobody can select it, and
-    it is a bound.
+    is what such a device takes by itself for its part of the samples, at the pace that is usual for its part.
+    ``exposed_s`` is for how long it waits for an exchange, ``exchanging_s``, never less, how long exchanges take in
+    all; ``bubble_s`` for how long a stage waits for others.  ``exchanges`` are the times that a rank exchanges in a
+    step, of ``exchanged_bytes`` as nccl-tests counts them.  ``counts_software``: launches and protocols are in the time
+    of an exchange; without them nobody can select it, and it is a bound.
     """
 
     question: StepQuestion
@@ -152,7 +154,9 @@ class TrainingResult:
 
     @property
     def scaling_efficiency(self) -> float:
-        """Throughput against that of as many devices that exchange nothing."""
+        """Throughput against that of as many devices that exchange nothing, none of them a straggler."""
+        if self.servers is not None:
+            return self.alone_s * self.servers.devices_per_s / self.device_count
         return self.alone_s / self.step_time_s if self.step_time_s > 0 else 1.0
 
     @property
@@ -198,11 +202,13 @@ def together_result(
     steps: Sequence[StepResult],
     memory: Sequence[MemoryNeed],
     alone_s: Sequence[float],
+    usual_s: float,
     timeline: Timeline,
 ) -> TrainingResult:
     """Return the result of *timeline*, in which the ranks of *group* played *roles*.
 
     *steps*, *memory* and *alone_s* are by role: the step as it sees it, what it needs, how long it takes alone.
+    *usual_s*: how long the slowest of them takes alone at the pace that is usual for its part.
     """
     slowest = max(range(len(roles)), key=lambda i: alone_s[i])
     uses = dict(sorted(stream_uses(timeline).items(), key=lambda use: use[0].endswith(STREAM)))  # devices first
@@ -222,19 +228,25 @@ def together_result(
         question=question,
         step=steps[slowest],
         device_count=group.n_ranks,
-        alone_s=alone_s[slowest],
-        exposed_s=min(exposed_s, exchanging_s) if question.one_process else exposed_s,
+        alone_s=usual_s,
+        exposed_s=min(exposed_s, exchanging_s),
         exchanging_s=exchanging_s,
-        bottleneck=None if largest is None else _bottleneck(timeline, largest, fragments),
+        bottleneck=bottleneck_of(timeline.machine, fragments, timeline.end_s, timeline.plan.perturbations),
         memory=_by_part([DeviceMemory(r.place.part, r.count, need) for r, need in zip(roles, memory, strict=True)]),
         streams=uses,
         counts_software=largest is None or "software" in largest.plan.facts,
-        notes=() if largest is None else largest.plan.notes,
+        notes=_notes(timeline.machine, largest, [part for part, _ in fragments]),
         timeline=timeline,
         pace=_pace(question, roles, slowest),
         exchanges=sum(count for count, _ in exchanged),
         exchanged_bytes=sum(n_bytes for _, n_bytes in exchanged),
     )
+
+
+def _notes(machine: Machine, largest: Fragment | None, fragments: Sequence[Fragment]) -> tuple[str, ...]:
+    """Return what the largest exchange notes, and of all of *fragments* whether bytes are staged in host memory."""
+    own = () if largest is None else largest.plan.notes
+    return (*own, *staging_notes(machine, [fragment.plan for fragment in dict.fromkeys(fragments)]))
 
 
 def _pace(question: StepQuestion, roles: Sequence[Role], slowest: int) -> float:
@@ -273,7 +285,7 @@ def server_result(
         step=step,
         device_count=sum(pace.gpu_count for pace in run.paces),
         alone_s=alone_s,
-        exposed_s=sum(seconds for stream, seconds in waits_s.items() if not stream.endswith("host")),
+        exposed_s=min(exchanging_s, sum(seconds for stream, seconds in waits_s.items() if not stream.endswith("host"))),
         exchanging_s=exchanging_s,
         bottleneck=run.bottleneck,
         memory=_by_part(memory),
@@ -308,12 +320,14 @@ def _exchanged(timeline: Timeline, prefix: str = "") -> list[tuple[int, float]]:
 class Seen(NamedTuple):
     """What the busiest stage of a pipeline, number ``stage``, does within the passes of a micro-batch.
 
-    ``streams`` are their use, ``sent`` what it exchanges within layers.
+    ``streams`` are their use, ``sent`` what it exchanges within layers, ``parts`` these exchanges, and those with the
+    stage before, each with how often it happens for a micro-batch.
     """
 
     stage: int
     streams: Mapping[str, StreamUse]
     sent: Sequence[Sent]
+    parts: Sequence[tuple[Fragment, int]] = ()
 
 
 def pipeline_result(
@@ -352,21 +366,24 @@ def pipeline_result(
             compute.busy_s -= waited_s
             compute.waits_s[stream] = waited_s
             exposed_s += waited_s
+    exchanging_s = sum(use.busy_s for stream, use in uses.items() if stream != "compute")
+    exchanges = [(part, question.micro_batches * times) for part, times in seen.parts]
+    exchanges += [] if largest is None else [(largest, _pieces(timeline, mine))]
     return TrainingResult(
         question=question,
         step=step,
         device_count=group.n_ranks,
         alone_s=alone_s,
-        exposed_s=exposed_s,
-        exchanging_s=sum(use.busy_s for stream, use in uses.items() if stream != "compute"),
-        bottleneck=None if largest is None else _bottleneck(timeline, largest, [(largest, _pieces(timeline, mine))]),
+        exposed_s=min(exposed_s, exchanging_s),
+        exchanging_s=exchanging_s,
+        bottleneck=bottleneck_of(timeline.machine, exchanges, timeline.end_s),
         memory=tuple(
             DeviceMemory(role.place.part, role.count, need, stage)
             for stage, (role, need) in enumerate(zip(roles, memory, strict=True))
         ),
         streams=uses,
         counts_software=largest is None or "software" in largest.plan.facts,
-        notes=() if largest is None else largest.plan.notes,
+        notes=_notes(timeline.machine, largest, [part for part, _ in exchanges]),
         timeline=timeline,
         bubble_s=bubble_s,
         pace=_pace(question, roles, seen.stage),
@@ -378,22 +395,3 @@ def pipeline_result(
 def _pieces(timeline: Timeline, prefix: str) -> int:
     """Return in how many parts a stage's gradients are summed."""
     return sum(task.stream == f"{prefix}{STREAM}" and task.label != "all-gather" for task in timeline.plan.tasks)
-
-
-def _bottleneck(timeline: Timeline, largest: Fragment, fragments: Sequence[tuple[Fragment, int]]) -> LinkUse | None:
-    """Return the link that bounds the *largest* of *fragments* (with how often each ran), and its use in the step."""
-    machine = timeline.machine
-    shares = [
-        (round(n_bytes / machine.capacity_Bps[r], 12), -r)
-        for r, n_bytes in enumerate(alone(machine, largest).resource_bytes)
-        if n_bytes
-    ]
-    if not shares:
-        return None
-    resource = -max(shares)[1]
-    bound = largest.plan.facts.get("bound_link")
-    link = machine.link(str(bound))
-    resource = link.resource if link is not None else resource
-    moved = sum(times * alone(machine, part).resource_bytes[resource] for part, times in fragments)
-    capacity = machine.capacity_Bps[resource] * timeline.end_s
-    return LinkUse(machine.resource_names, resource, moved, moved / capacity if capacity else 0.0)

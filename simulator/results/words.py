@@ -78,7 +78,7 @@ def precision_words(result: StepResult) -> str:
 
 def change_words(other: Alternative, result: StepResult) -> str:
     """Return what is changed; of another batch, that its time is for as many samples as the step has."""
-    if other.batch == result.samples:
+    if other.batch * result.micro_batches == result.samples:
         return other.change
     return f"{other.change}, for {result.samples} {result.sample if result.samples != 1 else result.sample[:-1]}"
 

@@ -56,7 +56,8 @@ def curve_of(results: Sequence[TrainingResult]) -> Curve:
     for i in range(1, len(results)):
         doublings = math.log2(results[i].device_count / results[i - 1].device_count)
         gains.append((each[i] / each[i - 1]) ** (1.0 / doublings))
-    drops = [before - after for before, after in zip([1.0, *gains], gains, strict=False)]
+    worth = [min(1.0, gain) for gain in gains]  # what is worth more than twice as much does not bend the curve
+    drops = [before - after for before, after in zip([1.0, *worth], worth, strict=False)]
     worst = max(range(len(drops)), key=lambda i: round(drops[i], 9), default=None)
     knee = None
     if worst is not None and drops[worst] >= _WORTH_SAYING:

@@ -32,7 +32,7 @@ _NAMED = 4  # of a range at most; the others are like them
 _MAX_WIRES = 262_144
 MOST_NVLINKS = 72  # of a GPU without a part: twice the 36 of the newest announced (Rubin)
 _NUMBERED = re.compile(r"gpu\d+", re.ASCII)
-_OVERRIDES = ("memory_size", "memory_bandwidth", "core_count", "thread_count", "latency", "bandwidth")
+_OVERRIDES = ("memory_size", "memory_bandwidth", "core_count", "thread_count", "latency", "bandwidth", "gpudirect")
 
 
 def _described(source: YamlSource) -> set[str] | None:

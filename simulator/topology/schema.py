@@ -42,6 +42,7 @@ class DeviceSpec(Strict):
     thread_count: int | None = Field(None, gt=0, description="Of a CPU; left out: as many a core as the part has")
     latency: Duration | None = Field(None, description="Of a switch or a NIC, in place of the part's")
     bandwidth: Bandwidth | None = Field(None, description="Of a NIC, in place of the part's")
+    gpudirect: bool | None = Field(None, description="Of a NIC, in place of the part's: reads and writes GPU memory")
     source: str = Field("", description="Where this comes from")
 
 

@@ -240,6 +240,73 @@ def test_deepspeeds_file(tmp_path) -> None:
     ]
 
 
+TRAINER = (
+    "torchrun --nproc-per-node 8 train.py --model_name_or_path x --per_device_train_batch_size 4 "
+    "--gradient_accumulation_steps 8 --fsdp 'full_shard auto_wrap' --gradient_checkpointing True --bf16 True"
+)
+
+
+def test_a_line_of_hugging_faces_trainer() -> None:
+    said = {"global_batch": "256", "micro_batch": "4", "precision": "amp-bf16"}
+    assert options(TRAINER) == {"gpus": "8", "parallel": "dp=8,fsdp", "recompute": True, **said}
+    of_trainer = TRAINER.replace(" --bf16 True", "").replace("torchrun --nproc-per-node 8", "")
+    accelerated = f"accelerate launch --num_processes 8 --mixed_precision bf16 {of_trainer}"
+    assert options(accelerated) == options(TRAINER)
+    without = TRAINER.replace("'full_shard auto_wrap'", "shard_grad_op").replace(
+        "checkpointing True", "checkpointing 0"
+    )
+    assert options(without) == {"gpus": "8", "parallel": "dp=8,zero=2", **said}
+    assert options(TRAINER.replace("--bf16 True", "--bf16 False"))["precision"] == "fp32"
+    assert options("accelerate launch --num_processes 4 --use_fsdp train.py")["parallel"] == "dp=4,fsdp"
+
+
+def test_a_line_without_a_batch_is_told_so() -> None:
+    for line in (TRAINER.replace("--per_device_train_batch_size 4", ""), "torchrun --nproc-per-node 8 train.py --bf16"):
+        with pytest.raises(InputError, match="--launch: the line names no batch"):
+            with_launch(Written(launch=line))
+        assert with_launch(Written(launch=line, batch="4"))[0].parallel
+
+
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [
+        ('"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2',
+         "train_batch_size 32 is not 4 a GPU x 2 accumulated x 8 GPUs, which is 64"),
+        ('"train_batch_size": 32, "train_micro_batch_size_per_gpu": 3',
+         "train_batch_size 32 is no multiple of 3 a GPU x 8 GPUs, which is 24"),
+        ('"train_batch_size": 36', "train_batch_size 36 is no multiple of 8 GPUs, which is 8"),
+        ('"train_batch_size": 64, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2', None),
+        ('"train_batch_size": 64, "train_micro_batch_size_per_gpu": 4', None),
+    ],
+)  # fmt: skip
+def test_batches_that_deepspeed_refuses_are_refused(file: str, told: str | None, tmp_path) -> None:
+    path = tmp_path / "ds.json"
+    path.write_text(f"{{{file}}}", encoding="utf-8")
+    line = f"deepspeed --num_gpus 8 train.py --deepspeed_config {path}"
+    if told is None:
+        assert read_launch(line).options["global_batch"] == "64"
+        return
+    with pytest.raises(InputError) as error:
+        read_launch(line)
+    assert told in str(error.value)
+
+
+def test_layers_are_transformer_engines_where_nothing_says_otherwise() -> None:
+    plain = GPT3.replace("--use-flash-attn ", "")
+    found = read_launch(plain)
+    assert found.sizes["attention"] == "fused-native"
+    assert any(
+        "the default of current checkouts" in note and "--transformer-impl local" in note for note in found.notes
+    )
+    for more in ("--tp-comm-overlap", "--fp8-format hybrid", "--transformer-impl transformer_engine"):
+        asked = read_launch(f"{plain} {more}")
+        assert asked.sizes["attention"] == "fused-native"
+        assert not any("transformer-impl" in note for note in asked.notes)
+    assert read_launch(f"{plain} --transformer-impl local").sizes["attention"] == "fused-softmax"
+    with pytest.raises(InputError, match="local has no fp8"):
+        read_launch(f"{plain} --transformer-impl local --fp8-format hybrid")
+
+
 _VALUES = st.text(alphabet="ab1 #$'\"\\-=", max_size=6)
 
 

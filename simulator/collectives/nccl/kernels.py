@@ -232,6 +232,7 @@ class KernelPlanner:
             if i == index
         )
         share = at_full_s / needed_s[index] if needed_s[index] > 0 else 1.0
+        self.builder.facts["bound_share"] = round(share, 6)
         if share < _TOLD_BELOW and needed_s[index] > self._channels[0][3].base_s:  # else latency bounds it
             reached = f"{format_bandwidth(share * link.bandwidth_Bps)}, {share:.0%} of what the link carries"
             self.builder.notes.append(f"{link.name} bounds it at {reached}: as much as NCCL reaches there")

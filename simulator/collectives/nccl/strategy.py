@@ -6,6 +6,7 @@ NVLink and rings over PCIe that the searches find stand against each other, and 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 from simulator.collectives.nccl.cost import Costs, costs_of
@@ -44,6 +45,7 @@ class Nccl:
         """Return the plan; raises Unsuitable where a forced algorithm does not fit."""
         if request.n_ranks < 2:
             return Plan(())
+        request = replace(request, group=request.group.nominal)  # NCCL knows what links say, not what they give
         parts = [request.machine.nodes[node].part for node in request.ranks]
         if any(isinstance(part, GpuPart) and part.vendor == "other" for part in parts):
             raise Unsuitable("no hardware that NCCL runs on")

@@ -219,8 +219,9 @@ class _Splitter:
             case MatMul():
                 return replace(operator, batch=self._part(operator.batch, layer))
             case Attention():
-                heads = self._part(operator.heads, layer)
-                return replace(operator, heads=heads, kv_heads=self._part(operator.kv_heads or operator.heads, layer))
+                heads = self._part(operator.heads, layer, "heads")
+                kv_heads = self._part(operator.kv_heads or operator.heads, layer, "heads of keys and values")
+                return replace(operator, heads=heads, kv_heads=kv_heads)
             case Elementwise() | Copy():
                 return replace(operator, elements=operator.elements // self._ranks)
             case Softmax():
@@ -241,10 +242,9 @@ class _Splitter:
         tokens = self._network.tokens
         return bool(tokens) and operator.rows > tokens and operator.rows % (tokens * self._ranks) == 0
 
-    def _part(self, count: int, layer: Layer) -> int:
+    def _part(self, count: int, layer: Layer, what: str = "parts") -> int:
         if count % self._ranks:
             fits = ", ".join(str(d) for d in range(1, count + 1) if count % d == 0)
-            what = "heads of keys and values" if isinstance(layer.operator, Attention) else "parts"
             raise InputError(f"--parallel: tp={self._ranks} does not divide the {count} {what} of {layer.name}; {fits}")
         return count // self._ranks
 

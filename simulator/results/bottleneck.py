@@ -1,0 +1,90 @@
+"""Which link, memory bus or fabric bounds exchanges: :func:`binding`, :func:`bottleneck_of`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from simulator.engine.executor import alone
+from simulator.network.machine import Machine
+from simulator.plan.plan import Fragment, Perturbation, Plan
+
+__all__ = ["LinkUse", "binding", "bottleneck_of", "mean_factors"]
+
+
+class LinkUse(NamedTuple):
+    """Bytes over a link (or through a memory bus or a switch's fabric), and the share of its capacity used."""
+
+    names: Sequence[str]
+    number: int
+    bytes: float
+    utilisation: float
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.names[self.number]
+
+
+def mean_factors(perturbations: Iterable[Perturbation], end_s: float) -> dict[str, float]:
+    """Return which part of its capacity each resource or place that *perturbations* name has until *end_s* on average.
+
+    Those of capacity 0 all the time are left out: nothing crosses them.
+    """
+    since: dict[str, tuple[float, float]] = {}
+    whole_s: dict[str, float] = {}
+    for change in sorted(perturbations, key=lambda change: change.at_s):
+        if change.target:
+            at_s = min(change.at_s, end_s)
+            from_s, factor = since.get(change.target, (0.0, 1.0))
+            whole_s[change.target] = whole_s.get(change.target, 0.0) + factor * (at_s - from_s)
+            since[change.target] = at_s, change.factor
+    found = {target: whole_s[target] + factor * (end_s - from_s) for target, (from_s, factor) in since.items()}
+    return {target: seconds / end_s for target, seconds in found.items() if seconds > 0 and end_s > 0}
+
+
+def binding(machine: Machine, plan: Plan, used: Mapping[int, float]) -> int:
+    """Return the resource that bounds *plan*, of the seconds that each is *used* at its full rate.
+
+    It is the one used longest.  A plan that keeps below a link's bandwidth (NCCL on PCIe) says which link that is, and
+    how much of it can be used at most: so much less of it is as good as all of another.
+    """
+    least = {resource: round(seconds, 12) for resource, seconds in used.items()}
+    link = machine.link(str(plan.facts.get("bound_link")))
+    if link is not None and used.get(link.resource):
+        least[link.resource] = round(used[link.resource] / float(plan.facts.get("bound_share", 1.0)), 12)
+        most = max(least.values())
+        if least[link.resource] >= most * (1 - 1e-9):  # of equals, the one that the plan names
+            return link.resource
+    return max(least, key=lambda resource: (least[resource], -resource))
+
+
+def bottleneck_of(
+    machine: Machine,
+    exchanges: Iterable[tuple[Fragment, int]],
+    end_s: float,
+    perturbations: Sequence[Perturbation] = (),
+) -> LinkUse | None:
+    """Return what bounds *exchanges*, each done so many times, for most of their time, and its use until *end_s*."""
+    times = Counter[Fragment]()
+    for fragment, count in exchanges:
+        times[fragment] += count
+    factors = mean_factors(perturbations, end_s)
+    names, capacity_Bps = machine.resource_names, machine.capacity_Bps
+    slowed = {r: factors[name] for r, name in enumerate(names) if name in factors} if factors else {}
+    bound_s: dict[int, float] = {}
+    for fragment, count in times.items():
+        own = alone(machine, fragment)
+        used = {
+            r: n_bytes / capacity_Bps[r] / slowed.get(r, 1.0) for r, n_bytes in enumerate(own.resource_bytes) if n_bytes
+        }
+        if used:
+            most = binding(machine, fragment.plan, used)
+            bound_s[most] = bound_s.get(most, 0.0) + count * own.end_s
+    if not bound_s:
+        return None
+    most = max(bound_s, key=lambda r: (round(bound_s[r], 12), -r))
+    moved = sum(count * alone(machine, fragment).resource_bytes[most] for fragment, count in times.items())
+    could = capacity_Bps[most] * slowed.get(most, 1.0) * end_s
+    return LinkUse(names, most, moved, moved / could if could else 0.0)

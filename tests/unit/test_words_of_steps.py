@@ -1,0 +1,85 @@
+"""What is said of steps: bends, times, typing errors, heads, baselines."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from reports.scale import _machines
+from simulator.cli import run
+from simulator.errors import InputError
+from simulator.launch.launch import read_launch
+from simulator.results.alternatives import Alternative
+from simulator.results.words import change_words
+from simulator.search import scaling
+from simulator.search.scaling import curve_of
+from simulator.units import format_duration
+
+
+def results(*efficiencies: float) -> list:
+    return [
+        SimpleNamespace(device_count=n, throughput=n * each, samples=n)
+        for n, each in zip((8, 16, 32, 64), efficiencies, strict=False)
+    ]
+
+
+def test_what_grows_faster_than_devices_does_not_bend(monkeypatch) -> None:
+    monkeypatch.setattr(scaling, "_cause", lambda before, after: "why")
+    assert curve_of(results(1.0, 1.023, 1.023)).knee is None
+    assert curve_of(results(1.0, 1.05, 1.04)).knee is None
+    knee = curve_of(results(1.0, 1.05, 1.05, 0.84)).knee
+    assert knee is not None
+    assert (knee.before, knee.after, knee.drop) == (32, 64, pytest.approx(0.2))
+
+
+def test_a_title_names_all_sizes_of_machines() -> None:
+    assert _machines("dgx-h100", "32 x dgx-h100") == "1 to 32 x dgx-h100"
+    assert _machines("2 x dgx-h100", "32 x dgx-h100") == "2 to 32 x dgx-h100"
+    assert _machines("dgx-h100", "dgx-h100") == "dgx-h100"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(86400, "24 h"), (9999, "9999 s"), (1e5, "27.78 h"), (1.8e8, "50,000 h")]
+)
+def test_long_times_have_no_exponent(seconds: float, words: str) -> None:
+    assert format_duration(seconds) == words
+
+
+def test_samples_are_named_where_another_batch_has_others() -> None:
+    step = SimpleNamespace(samples=16, micro_batches=8, sample="sequences")
+    assert change_words(Alternative("--compile", 1.0, True, 2), step) == "--compile"
+    assert change_words(Alternative("--batch 4", 1.0, True, 4), step) == "--batch 4, for 16 sequences"
+
+
+@pytest.mark.parametrize(
+    ("words", "told", "not_told"),
+    [
+        (["--staleness", "2"], "--staleness: is for --strategy parameter-server; others wait for all", "--lose"),
+        (["--workload", "llama3-8b", "--parallel", "tp=3"], "does not divide the 32 heads of", "keys and values"),
+        (["--workload", "llama3-8b", "--parallel", "tp=16"], "does not divide the 8 heads of keys and values", "32"),
+    ],
+)
+def test_errors_say_what_is_meant(words: list[str], told: str, not_told: str, capsys) -> None:
+    nodes = ["--nodes", "6"] if "--parallel" in words else []
+    assert run(["--topology", "dgx-h100", *nodes, "--batch", "1", "--quiet", *words]) == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert not_told not in error
+
+
+def test_a_typing_error_in_a_launch_line_is_told() -> None:
+    line = "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 2 --hiden-size 64 --num-attention-heads 4"
+    with pytest.raises(InputError, match=r"--hidden-size: is missing.*; is --hiden-size meant to be it"):
+        read_launch(line)
+    with pytest.raises(InputError) as error:
+        read_launch(line.replace("hiden-size", "ffn-hidden-size"))
+    assert "meant" not in str(error.value)
+
+
+def test_throughput_is_of_a_device_above_and_of_all_in_results(capsys) -> None:
+    words = ["--topology", "p3.16xlarge", "--workload", "resnet18", "--batch", "4", "--json", "--quiet"]
+    assert run(words) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["throughput_per_s"] * 8 == pytest.approx(found["results"][0]["throughput_per_s"], rel=1e-6)
