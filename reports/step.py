@@ -41,11 +41,6 @@ def draw_steps(results: Sequence[TrainingResult], kind: str) -> bytes:
     return figure_file(lambda: _figure(results[0]) if len(results) == 1 else _compared(results), kind)
 
 
-def _head_size(head: str) -> float:
-    """Return the size of type in which *head* fits into one line."""
-    return min(12.0, 12.0 * 98 / len(head))
-
-
 def _figure(result: TrainingResult) -> Figure:
     step, several = result.step, result.device_count > 1
     rows = min(16, result.question.layout.pp) if several else 1
