@@ -390,7 +390,7 @@ def test_what_does_not_fit_into_memory_is_shown_and_then_one_line(capsys: Capsys
     assert "too much" in out
     assert err.startswith("simulate: out of memory: gpt2 at batch 64 needs ")
     assert err.count("\n") == 1
-    (batch,) = re.findall(r"what would fit: --batch (\d+) or ", err)
+    (batch,) = re.findall(r"what would fit: .*--batch (\d+) or ", err)
     assert run([*gpt[:-1], batch, "--quiet"]) == 0
     assert run([*gpt[:-1], str(int(batch) + 1), "--quiet"]) == 1
     capsys.readouterr()

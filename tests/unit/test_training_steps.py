@@ -244,7 +244,7 @@ def test_ranks_are_the_first_gpus_of_each_node() -> None:
     ("cells", "message"),
     [
         ({"sync": ""}, "more than one GPU, exchanged by ''"),
-        ({"sync": "parameter_server/cpu"}, "exchanged by 'parameter_server/cpu'"),
+        ({"sync": "by hand"}, "exchanged by 'by hand'"),
         ({"tp": "3"}, "n_gpus 8: tp=3 takes 3 ranks or a multiple of them; 6 ranks would do"),
         ({"tp": "2", "dp": "3"}, "tp x pp x cp x dp is 6, and n_gpus 8"),
         ({"n_gpus": "9", "n_nodes": "2"}, "no multiple"),

@@ -203,7 +203,7 @@ def test_mistakes_are_one_line(capsys, monkeypatch, tmp_path, good, arguments, w
             "t.csv:1:1: no table of operators: missing column dtype",
         ),
         (ROW.encode(), "t.csv:1:1: no table of collectives: missing columns"),
-        (b"x" * 10_000_000, "t.csv:1:1: no table of collectives"),
+        (b"x" * 10_000_000, "t.csv:1:1: a cell has more than 1,000,000 characters"),
         (HEADER.encode() + b'"', "t.csv:2:1: the quote that opens here never closes"),
     ],
 )
