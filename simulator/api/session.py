@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from simulator.api.answers import ANSWERS, LEAST
 from simulator.api.collectives import chosen_gpus, make_request, run_collective
 from simulator.api.machines import load_machine, perturbations_of
-from simulator.api.seconds import SINGLE_LEAST, SINGLE_TIMES
+from simulator.api.single import ANSWERS, LEAST, TIMES
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.registry import strategy_of
 from simulator.collectives.request import Strategy, Unsuitable
@@ -365,15 +364,20 @@ def _step_bound_s(session: Session, question: StepQuestion) -> float:
     return question.micro_batches * whole_s / question.layout.model_ranks
 
 
+def _program_bound_s(_session: Session, _question: ProgramQuestion) -> float:
+    raise InputError("of a program the data sheet says nothing")
+
+
 _TIMES: dict[type, Callable[[Session, Any], float]] = {
-    **SINGLE_TIMES,
+    **TIMES,
     **dict.fromkeys(ANSWERS, lambda session, question: session.answer(question).time_s),
     CollectiveQuestion: lambda session, question: session.collective(question).sync_time_s,
     StepQuestion: _step_s,
+    ProgramQuestion: lambda session, question: session.program(question).done_s,
 }
 _BOUNDS: dict[type, Callable[[Session, Any], float]] = {
     **LEAST,
-    **SINGLE_LEAST,
     CollectiveQuestion: _collective_bound_s,
     StepQuestion: _step_bound_s,
+    ProgramQuestion: _program_bound_s,
 }
