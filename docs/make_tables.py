@@ -2,7 +2,7 @@
 
 ``python docs/make_tables.py [FOLDER] [--leave-one-out] [--imported DIR]`` rewrites README.md and docs/*.md in place.
 The tables of errors need the measurements: collectives.csv, ops.csv, training.csv and baselines.csv in
-FOLDER, or in the folder that TOPOSIM_CORPUS names; without either they stay as they are, and that is said.
+FOLDER, or in the folder that TOPOCAST_CORPUS names; without either they stay as they are, and that is said.
 The columns of devices left out of the fit need ``--leave-one-out``, which fits for minutes (it is
 ``validate fit ops.csv --leave-one-out place``); without it they stay as they are.
 
@@ -402,13 +402,13 @@ def main(arguments: Sequence[str]) -> int:
     for variable in ("COLUMNS", "FORCE_COLOR"):
         os.environ.pop(variable, None)
     parser = argparse.ArgumentParser(description="Write anew what the documents show of the program.")
-    parser.add_argument("folder", nargs="?", type=Path, help="of measurements; TOPOSIM_CORPUS if not said")
+    parser.add_argument("folder", nargs="?", type=Path, help="of measurements; TOPOCAST_CORPUS if not said")
     parser.add_argument("--leave-one-out", action="store_true", help="fit without each device in turn")
     parser.add_argument("--second", metavar="DIR", type=Path, help="more measurements of steps over several devices")
     parser.add_argument("--imported", metavar="DIR", type=Path, help="what validate import wrote")
     asked = parser.parse_args(arguments)
     imported: Path | None = asked.imported
-    variable = os.environ.get("TOPOSIM_CORPUS")
+    variable = os.environ.get("TOPOCAST_CORPUS")
     folder: Path | None = asked.folder or (Path(variable) if variable else None)
     old = {m["what"]: m["body"] for path in documents() for m in _MARKED.finditer(path.read_text(encoding="utf-8"))}
     new_tables = nvidia_tables(old, imported) | {"own-steps": own_step_table()}
@@ -425,7 +425,7 @@ def main(arguments: Sequence[str]) -> int:
             printed(picture)
     subprocess.run([sys.executable, "-m", "docs.make_pages"], cwd=ROOT, check=True)
     if folder is None:
-        sys.stdout.write("the tables of errors stay as they were: name the folder of measurements (TOPOSIM_CORPUS)\n")
+        sys.stdout.write("the tables of errors stay as they were: name the folder of measurements (TOPOCAST_CORPUS)\n")
     return 0
 
 

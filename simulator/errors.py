@@ -2,7 +2,7 @@
 
 ::
 
-    ToposimError
+    TopocastError
     ├── InputError           what the user wrote cannot be used: exit status 2
     │   └── carries one or more Fault, each with its place
     ├── SimulationError      the model could not be run to its end: exit status 1
@@ -25,7 +25,7 @@ __all__ = [
     "InputError",
     "MissingDependency",
     "SimulationError",
-    "ToposimError",
+    "TopocastError",
     "escaped",
     "nearest",
     "one_line",
@@ -105,13 +105,13 @@ class Fault:
         return line if len(line) <= _LONGEST_FAULT else line[: _LONGEST_FAULT - 3] + "..."
 
 
-class ToposimError(Exception):
+class TopocastError(Exception):
     """Root of all errors that this project raises on purpose."""
 
     exit_status = 1
 
 
-class InputError(ToposimError):
+class InputError(TopocastError):
     """The user's input holds one or more faults: ``faults`` has the first, ``more`` says how many others there are."""
 
     exit_status = 2
@@ -135,11 +135,11 @@ class InputError(ToposimError):
         return InputError([change(fault) for fault in self.faults], self.more)
 
 
-class SimulationError(ToposimError):
+class SimulationError(TopocastError):
     """The engine found a state that it cannot continue from."""
 
 
-class MissingDependency(ToposimError):  # noqa: N818  the name says the fault
+class MissingDependency(TopocastError):  # noqa: N818  the name says the fault
     """An optional library is needed for what was asked."""
 
     exit_status = 4

@@ -50,7 +50,7 @@ class _Runs:
 
 
 def run_exchange(written: Written) -> None:
-    """Check the options, simulate, write the files asked for, and print the results; raises ToposimError."""
+    """Check the options, simulate, write the files asked for, and print the results; raises TopocastError."""
     session = Session()
     look_here(written.workload)
     payload, (questions, names) = read_all(

@@ -44,7 +44,7 @@ class _Runs:
 def run_steps(written: Written) -> None:
     """Check the options, simulate, write the files asked for, and print the results.
 
-    Raises ToposimError where the input cannot be used; or, after the result has been printed, where the step does not
+    Raises TopocastError where the input cannot be used; or, after the result has been printed, where the step does not
     fit into the memory of its devices.
     """
     session, questions = ask_steps(written)

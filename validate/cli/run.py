@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 
 from simulator.console.files import OutputFile
-from simulator.errors import InputError, MissingDependency, ToposimError, nearest, one_line
+from simulator.errors import InputError, MissingDependency, TopocastError, nearest, one_line
 from validate.cli.output import tell
 from validate.compare.folder import TOPOLOGY
 from validate.machine.measure.duration import duration_s, fraction
@@ -49,7 +49,7 @@ def run_command(
         from validate.machine.measure.timing import Effort
     except ImportError as error:
         raise MissingDependency(
-            f"torch is needed to measure ({one_line(error)}); pip install 'toposim[torch]'"
+            f"torch is needed to measure ({one_line(error)}); pip install 'topocast[torch]'"
         ) from None
     groups = tuple(name.strip() for name in (only or "").split(",") if name.strip())
     for name in groups:
@@ -125,7 +125,7 @@ def _name_in(path: Path) -> str:
 
     try:
         return load_topology(str(path)).name if path.is_file() else ""
-    except ToposimError:
+    except TopocastError:
         return ""
 
 

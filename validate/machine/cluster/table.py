@@ -48,7 +48,7 @@ def table(outcomes: Sequence[Outcome], torch_version: str, limited: Collection[S
                 "busbw_GBps": f"{algbw * bus_factor(case.strategy.collective, case.n_nodes):.6g}",
                 "dataset": "validate_cluster",
                 "source": "validate cluster",
-                "software": f"torch {torch_version}, gloo" if case.strategy.n_servers == 0 else "toposim, TCP",
+                "software": f"torch {torch_version}, gloo" if case.strategy.n_servers == 0 else "topocast, TCP",
                 "trust": "C" if case.shape in limited else "A",
                 "note": f"{case.strategy.name}; median of {measured.samples}{known}",
             }
