@@ -79,6 +79,7 @@ class Session:
         self.calibrations = dict(calibrations or {})
         self.constants = constants
         self._kept: dict[object, Any] = {}
+        self._networks: dict[str, NetworkSource] = {}
         self._answers: dict[tuple[str, Question], _Answer] = {}
 
     def calibrated(self, calibrations: Mapping[str, Calibration], constants: Constants | None = None) -> Session:
@@ -87,6 +88,7 @@ class Session:
         other._kept = {
             key: made for key, made in self._kept.items() if not (isinstance(key, tuple) and "places" in key)
         }
+        other._networks = dict(self._networks)
         return other
 
     # -- what there is -------------------------------------------------------------
@@ -94,6 +96,10 @@ class Session:
     def know(self, where: Where, machine: Machine) -> None:
         """Take *machine* for what is *where*, whatever stands in the catalogue."""
         self._kept[where] = machine
+
+    def know_network(self, workload: str, source: NetworkSource) -> None:
+        """Take *source* for the network that questions call *workload*, whatever bears that name."""
+        self._networks[workload] = source
 
     def machine(self, where: Where) -> Machine:
         """Return the machine *where*; raises InputError."""
@@ -146,6 +152,8 @@ class Session:
         """Return what builds the network of *question* for any batch; raises InputError."""
         from simulator.workload.find import find_network
 
+        if question.workload in self._networks:
+            return self._networks[question.workload]
         # Megatron-LM pads vocabularies so that each rank of those that split layers has whole 128 words.
         multiple = _WORDS * question.layout.tp if question.options.framework == "megatron" else 1
         key = question.workload, question.sizes, question.options.trains, multiple

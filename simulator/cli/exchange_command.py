@@ -38,11 +38,11 @@ from simulator.results.result import Result
 from simulator.results.sweep import sweep_table
 from simulator.workload.parse import Payload, parse_workload
 
-__all__ = ["run_exchange"]
+__all__ = ["ExchangeRuns", "answer_exchanges", "exchange_questions", "run_exchange"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Runs:
+class ExchangeRuns:
     """``by_size`` holds, for each size, the results, fastest first; ``unfit`` why others do not fit, by name."""
 
     by_size: tuple[tuple[Result, ...], ...]
@@ -54,14 +54,14 @@ def run_exchange(written: Written) -> None:
     session = Session()
     look_here(written.workload)
     payload, (questions, names) = read_all(
-        lambda: parse_workload(written.workload), lambda: _questions(written, session)
+        lambda: parse_workload(written.workload), lambda: exchange_questions(written, session)
     )
     warn(written, payload.notes)
     if written.trace is not None and payload.is_sweep:
         raise InputError(f"--trace shows one size; {one_line(payload.text, 60)} has {len(payload.sizes)}")
     with ExitStack() as stack:
         files = Files(written, stack)
-        runs = _simulate(written, session, questions, names, payload)
+        runs = answer_exchanges(written, session, questions, names, payload)
         if files.wants_trace:
             from simulator.results.trace import chrome_trace
 
@@ -75,7 +75,7 @@ def run_exchange(written: Written) -> None:
         _print(written, session, questions, payload, runs)
 
 
-def _questions(written: Written, session: Session) -> tuple[list[CollectiveQuestion], list[str]]:
+def exchange_questions(written: Written, session: Session) -> tuple[list[CollectiveQuestion], list[str]]:
     """Return the questions about each machine, of no size yet, and what each strategy is told apart by."""
     machines, collective, strategies, algorithm, dtype, reduction, software, root, driven = read_all(
         lambda: find_machines(written, session),
@@ -151,9 +151,10 @@ def _pairs(text: str | None, collective: str, n_ranks: int) -> tuple[tuple[int, 
     return tuple(found)
 
 
-def _simulate(
+def answer_exchanges(
     written: Written, session: Session, questions: Sequence[CollectiveQuestion], names: Sequence[str], payload: Payload
-) -> _Runs:
+) -> ExchangeRuns:
+    """Return the answers at each size of *payload*; raises InputError where no strategy fits."""
     by_size: list[tuple[Result, ...]] = []
     unfit: dict[str, str] = {}
     fitting = list(zip(questions, names, strict=True))
@@ -180,11 +181,11 @@ def _simulate(
                 for name, why in unfit.items()
             ]
         )
-    return _Runs(tuple(by_size), unfit)
+    return ExchangeRuns(tuple(by_size), unfit)
 
 
 def _print(
-    written: Written, session: Session, questions: Sequence[CollectiveQuestion], payload: Payload, runs: _Runs
+    written: Written, session: Session, questions: Sequence[CollectiveQuestion], payload: Payload, runs: ExchangeRuns
 ) -> None:
     results = [result for found in runs.by_size for result in found]
     machines = [session.machine(where) for where in dict.fromkeys(question.where for question in questions)]

@@ -47,15 +47,15 @@ _MAX_SIZE = 10**7
 _MOST_PROGRAMS = 64
 
 
-def ask_steps(written: Written) -> tuple[Session, list[StepQuestion]]:
+def ask_steps(written: Written, session: Session | None = None) -> tuple[Session, list[StepQuestion]]:
     """Return what was asked, each machine and way a question, and a session that knows the machines.
 
-    Raises InputError.
+    *session*: one that knows some already, or networks.  Raises InputError.
     """
     look_here(written.workload)
-    session = Session()
-    machines, ways = read_all(lambda: find_machines(written, session), lambda: _ways(written))
-    session = session.calibrated(read_calibrations(written.calibration, [session.machine(w) for w in machines]))
+    known = session or Session()
+    machines, ways = read_all(lambda: find_machines(written, known), lambda: _ways(written))
+    session = known.calibrated(read_calibrations(written.calibration, [known.machine(w) for w in machines]))
     return session, _questions(written, session, machines, ways)
 
 
