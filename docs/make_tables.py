@@ -1,4 +1,4 @@
-"""Write anew what the documents show of the program: outputs of commands, the picture, the table of errors.
+"""Write anew what the documents show of the program: outputs of commands, pictures, tables of errors.
 
 ``python docs/make_tables.py [FOLDER] [--leave-one-out] [--imported DIR]`` rewrites README.md and docs/*.md in place.
 The tables of errors need the measurements: collectives.csv, ops.csv, training.csv and baselines.csv in
@@ -33,6 +33,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -238,6 +239,19 @@ def table_cells(table: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in table.strip().splitlines()[2:]]
 
 
+def accuracy_words(shown: Mapping[str, str]) -> str:
+    """Return what the tables *shown* say in their first lines, as a sentence for those who read no table."""
+    collectives, operators, steps = (table_cells(shown[what])[0] for what in ("errors", "operators", "steps"))
+    unseen = operators[4]
+    text = (
+        f"From data sheets alone, against measurements that others published, half of the predictions are within "
+        f"{collectives[2]} for {int(collectives[1]):,} collectives of NCCL, within {operators[2]} for "
+        f"{int(operators[1]):,} operators ({unseen} on devices left out of the fit), and within {steps[2]} for "
+        f"{int(steps[1]):,} training steps. [docs/accuracy.md](docs/accuracy.md) has every group, the worst named."
+    )
+    return textwrap.fill(text, 119, break_on_hyphens=False) + "\n"
+
+
 def _left_out(tables: Sequence[Path], *options: str) -> list[dict[str, Any]]:
     """Return the errors of rows of each device by a fit that has not seen it."""
     files = [str(table) for table in tables]
@@ -414,6 +428,7 @@ def main(arguments: Sequence[str]) -> int:
     new_tables = nvidia_tables(old, imported) | {"own-steps": own_step_table()}
     if folder is not None:
         new_tables |= tables(folder, old, leave_one_out=asked.leave_one_out, second=asked.second)
+    new_tables["accuracy"] = accuracy_words(old | new_tables)
     for path in documents():
         before = path.read_text(encoding="utf-8")
         after = _MARKED.sub(lambda m: f"{m[1]}{new_tables.get(m['what'], m['body'])}{m[4]}", with_outputs(before))

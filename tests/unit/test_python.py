@@ -168,11 +168,11 @@ def test_tied_weights_of_a_module_are_exchanged_once():
     assert simulate("p3.16xlarge", "ring", Tied(), inputs=tokens).size_bytes == 4 * 1600
 
 
-def test_the_examples_of_the_docs_run():
+@pytest.mark.parametrize(("document", "count", "lines"), [("README.md", 1, 2), ("docs/results.md", 3, 7)])
+def test_the_examples_of_the_docs_run(document, count, lines):
     pytest.importorskip("torch")
-    text = (ROOT / "docs" / "results.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert len(blocks) == 3
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+    assert len(blocks) == count
     code = "\n".join(blocks)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert len(done.stdout.splitlines()) == 7
+    assert len(done.stdout.splitlines()) == lines
