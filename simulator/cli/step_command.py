@@ -20,17 +20,13 @@ from simulator.results.document import to_json
 from simulator.results.reason import best_of
 from simulator.results.training import TrainingResult
 from simulator.units import format_size
-from simulator.workload.split.experts import whole_experts_note
 
 __all__ = ["StepRuns", "answer_steps", "notes_of", "run_steps"]
 
 
 def notes_of(session: Session, question: StepQuestion) -> list[str]:
     """Return what *question* says, or means elsewhere, that is not simulated."""
-    notes = list(session.source(question).notes)
-    if question.layout.tp > 1 and (note := whole_experts_note(session.network(question), question.layout.tp)):
-        notes.append(note)
-    return notes
+    return list(session.source(question).notes)
 
 
 @dataclass(frozen=True, slots=True)
