@@ -1,4 +1,4 @@
-"""Questions whose answers come with their reason: accesses to memory, disks, messages, what a core waits for."""
+"""Questions whose answers come with their reason: copies, launches, accesses to memory, disks, messages, a core's own."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from simulator.errors import InputError
 from simulator.questions.access import AccessQuestion
+from simulator.questions.copy import CopyQuestion
 from simulator.questions.core import CoreQuestion
 from simulator.questions.disk import DiskQuestion
+from simulator.questions.launch import LaunchQuestion
 from simulator.questions.message import MessageQuestion
 
 if TYPE_CHECKING:  # the models are imported when one is asked for
@@ -19,6 +21,36 @@ else:
     Answer = Any
 
 __all__ = ["ANSWERS", "LEAST"]
+
+
+def _copy(session: Session, question: CopyQuestion) -> Answer:
+    from simulator.engine.executor import execute
+    from simulator.host.copies import copy_plan, copy_within_s
+    from simulator.host.copy_reason import copy_answer
+
+    places, router = session.places(question.where), session.group(question.where, None).router
+    time_s = copy_within_s(question, places)
+    if time_s is None:
+        time_s = execute(places.machine, copy_plan(question, places, router)).end_s
+    return copy_answer(question, places, router, time_s)
+
+
+def _least_copy_s(session: Session, question: CopyQuestion) -> float:
+    from simulator.host.copies import copy_bound_s
+
+    return copy_bound_s(question, session.places(question.where), session.group(question.where, None).router)
+
+
+def _launch(session: Session, question: LaunchQuestion) -> Answer:
+    from simulator.host.launches import launch_answer
+
+    return launch_answer(question, session.device(question.where, question.device))
+
+
+def _least_launch_s(session: Session, question: LaunchQuestion) -> float:
+    from simulator.host.launches import launch_kernels_s
+
+    return launch_kernels_s(question, session.device(question.where, question.device))
 
 
 def _access(session: Session, question: AccessQuestion) -> Answer:
@@ -75,12 +107,16 @@ def _no_least(_session: Session, _question: CoreQuestion) -> float:
 
 
 ANSWERS: dict[type, Callable[[Session, Any], Answer]] = {
+    CopyQuestion: _copy,
+    LaunchQuestion: _launch,
     AccessQuestion: _access,
     DiskQuestion: _disk,
     MessageQuestion: _message,
     CoreQuestion: _core,
 }
 LEAST: dict[type, Callable[[Session, Any], float]] = {
+    CopyQuestion: _least_copy_s,
+    LaunchQuestion: _least_launch_s,
     AccessQuestion: _least_access_s,
     DiskQuestion: _least_disk_s,
     MessageQuestion: _least_message_s,
