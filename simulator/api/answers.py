@@ -1,4 +1,4 @@
-"""Questions whose answers come with their reason: copies, launches, accesses to memory, disks, messages, a core's own."""
+"""Questions whose answers come with their reason: copies, launches, accesses to memory, disks, messages, cores."""
 
 from __future__ import annotations
 
