@@ -43,9 +43,9 @@ class Cpu:
 
     ``clock_Hz`` is that of all cores while they compute with vectors, ``turbo_clock_Hz`` that of one core
     alone, ``scalar_turbo_clock_Hz`` the same without vectors (0: no other).  ``flop_per_cycle`` is one core's, by
-    precision; a precision that is not there, it does not compute in.  ``memory_bandwidth_Bps`` is one socket's, ``memory_bytes`` of all of them
-    (infinite where the part does not say).  ``library`` says whose kernels run: ``onednn`` as
-    frameworks use since 2018, every pass over memory parallel and with vectors; ``blas`` as in those
+    precision; a precision that is not there, it does not compute in.  ``memory_bandwidth_Bps`` is one socket's,
+    ``memory_bytes`` of all of them (infinite where the part does not say).  ``library`` says whose kernels run:
+    ``onednn`` as frameworks use since 2018, every pass over memory parallel and with vectors; ``blas`` as in those
     of 2016, whose products alone are (:mod:`simulator.devices.cpu.gemm`).
     Two devices are the same only where they are one object, so that costs can be remembered.
     """
