@@ -88,7 +88,7 @@ _RANGE = {
     "frequency": ("1 Hz", 1.0, "1 PHz", 1e15),
     "power": ("1e-3 W", 1e-3, "1000 MW", 1e9),
     "length": ("1e-3 mm", 1e-6, "1e9 m", 1e9),
-    "density": ("1 Mbit/in2", 1e9, "1e6 Tbit/in2", 1e22),
+    "density": ("1 Mbit/in2", float(10**6 / _INCH_M**2), "1e6 Tbit/in2", float(10**18 / _INCH_M**2)),
     "rate": ("1e-3 IOP/s", 1e-3, "1 PIOP/s", 1e15),
 }
 _LONGEST = 80  # characters; no quantity needs more, and a pattern must not be tried on a whole file

@@ -192,7 +192,7 @@ def _value(owner: type[Any], field: Field[Any], text: str) -> Any:
 
 def _choice(name: str, text: str, choices: tuple[str, ...]) -> str:
     if text not in choices:
-        raise ValueError(f"{name}: there is no '{one_line(text, 40)}'; {nearest(text, choices)}")
+        raise ValueError(f"{name}: there is no '{one_line(text, 40)}'; {nearest(text, filter(None, choices))}")
     return text
 
 
