@@ -1,6 +1,6 @@
 """One operation by itself: an operator, a copy, a launch, accesses to memory, a disk, a message, what a core waits for.
 
-Of some only the seconds are known (``TIMES``), of others also what bounds them and why (``ANSWERS``).  ``LEAST`` is
+Of operators the seconds are known (``TIMES``), of the others also what bounds them and why (``ANSWERS``).  ``LEAST`` is
 what the data sheet alone says of either.
 """
 
@@ -40,16 +40,16 @@ def _operator_bound_s(session: Session, question: OperatorQuestion) -> float:
     return operator_roofline_s(question, session.device(question.where, question.device, question.threads))
 
 
-def _copy_s(session: Session, question: CopyQuestion) -> float:
+def _copy(session: Session, question: CopyQuestion) -> Answer:
     from simulator.engine.executor import execute
     from simulator.host.copies import copy_plan, copy_within_s
+    from simulator.host.copy_reason import copy_answer
 
-    places = session.places(question.where)
-    within_s = copy_within_s(question, places)
-    if within_s is not None:
-        return within_s
-    router = session.group(question.where, None).router
-    return execute(places.machine, copy_plan(question, places, router)).end_s
+    places, router = session.places(question.where), session.group(question.where, None).router
+    time_s = copy_within_s(question, places)
+    if time_s is None:
+        time_s = execute(places.machine, copy_plan(question, places, router)).end_s
+    return copy_answer(question, places, router, time_s)
 
 
 def _copy_bound_s(session: Session, question: CopyQuestion) -> float:
@@ -58,10 +58,10 @@ def _copy_bound_s(session: Session, question: CopyQuestion) -> float:
     return copy_bound_s(question, session.places(question.where), session.group(question.where, None).router)
 
 
-def _launch_s(session: Session, question: LaunchQuestion) -> float:
-    from simulator.host.launches import launch_s
+def _launch(session: Session, question: LaunchQuestion) -> Answer:
+    from simulator.host.launches import launch_answer
 
-    return launch_s(question, session.device(question.where, question.device))
+    return launch_answer(question, session.device(question.where, question.device))
 
 
 def _launch_bound_s(session: Session, question: LaunchQuestion) -> float:
@@ -125,10 +125,10 @@ def _no_least(_session: Session, _question: CoreQuestion) -> float:
 
 TIMES: dict[type, Callable[[Session, Any], float]] = {
     OperatorQuestion: _operator_s,
-    CopyQuestion: _copy_s,
-    LaunchQuestion: _launch_s,
 }
 ANSWERS: dict[type, Callable[[Session, Any], Answer]] = {
+    CopyQuestion: _copy,
+    LaunchQuestion: _launch,
     AccessQuestion: _access,
     DiskQuestion: _disk,
     MessageQuestion: _message,
