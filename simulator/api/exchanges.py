@@ -18,7 +18,7 @@ from simulator.network.machine import Machine
 from simulator.plan.plan import Plan
 from simulator.questions.collective import CollectiveQuestion
 
-__all__ = ["Exchange", "Moved", "Stand", "exchange_of", "exchange_of_plan"]
+__all__ = ["Exchange", "Moved", "Stand", "exchange_of", "exchange_of_plan", "stands_of"]
 
 _OWN_BUFFERS = ("all-to-all", "send-recv")  # a buffer for each rank; the others are about one
 _MOST_MOVES = 2_000_000
@@ -32,6 +32,10 @@ class Stand:
     kind: str
     host: int
     index: int
+
+    def data(self) -> dict[str, str | int]:
+        """Return it as what JSON can hold."""
+        return {"name": self.name, "kind": self.kind, "host": self.host, "index": self.index}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,7 @@ class Exchange:
             "collective": self.collective,
             "n_ranks": self.n_ranks,
             "n_elements": self.n_elements,
-            "stands": [{"name": s.name, "kind": s.kind, "host": s.host, "index": s.index} for s in self.stands],
+            "stands": [stand.data() for stand in self.stands],
             "rounds": [[[m.src, m.dst, m.first, m.count, int(m.reduce)] for m in step] for step in self.rounds],
         }
 
@@ -85,6 +89,12 @@ def exchange_of(session: Session, question: CollectiveQuestion, element_bytes: i
     except Unsuitable as error:
         raise InputError(f"{question.strategy} does not fit {requests[0].machine.name}: {error}") from None
     return exchange_of_plan(question.strategy, requests[0], plan, element_bytes)
+
+
+def stands_of(session: Session, question: CollectiveQuestion) -> tuple[Stand, ...]:
+    """Return where the ranks of *question* stand; raises InputError."""
+    _, requests = session.planned(question)
+    return tuple(_stand(request.machine, node) for request in requests for node in request.ranks)
 
 
 def exchange_of_plan(name: str, request: Request, plan: Plan, element_bytes: int = 4) -> Exchange:
