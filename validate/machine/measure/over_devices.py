@@ -70,15 +70,11 @@ class OverDevices:
 
     def _round(self, step: dict[int, Part], done: list[Any]) -> list[Any]:
         """Issue one round; return the events after which each stand's part in all rounds so far has ended."""
-        for stand in step:
-            self._adding[stand].wait_event(done[stand])
-        arrived: dict[tuple[int, int], Any] = {}
         for stand, part in step.items():
             for receive in part.receives:
-                event = self._copy(receive, done)
-                arrived[stand, receive.tag] = event
-                self._adding[stand].wait_event(event)
-                self._adding[receive.move.src].wait_event(event)
+                arrived = self._copy(receive, done)
+                self._adding[stand].wait_event(arrived)
+                self._adding[receive.move.src].wait_event(arrived)
         for stand, part in step.items():
             self._add(stand, part)
         return [_recorded(self._adding[stand]) if stand in step else event for stand, event in enumerate(done)]
