@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path, PurePosixPath
 
 from simulator.api import Device, Session
 from simulator.errors import InputError, nearest, one_line
@@ -283,13 +284,22 @@ class DeviceNames:
 class Names:
     """What rows call machines and devices, and the session in which they are asked about.
 
-    ``strategy`` is what predicts collectives of which a row does not say how they were done.
+    ``strategy`` is what predicts collectives of which a row does not say how they were done; ``folder`` is the
+    table's, where networks are that its rows name.
     """
 
     machines: MachineNames = field(default_factory=MachineNames)
     devices: DeviceNames = field(default_factory=DeviceNames)
     session: Session = field(default_factory=Session)
     strategy: str = "nccl"
+    folder: str = ""
+
+    def file(self, name: str) -> str:
+        """Return the path of the file *name* that stands beside the table; raises NotScored where none can."""
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts:
+            raise NotScored(f"'{one_line(name, 60)}' is not in the folder of the table")
+        return str(Path(self.folder) / path)
 
     def machine(self, where: Where) -> Machine:
         """Return the machine *where*; raises NotScored."""

@@ -21,7 +21,8 @@ _OPERATOR = (
     *("threads", "time_s", "includes_dispatch", "cache", "issue"),
 )
 _STEP = (
-    *("row_id", "machine", "fabric", "n_nodes", "n_gpus", "framework", "model", "phase", "dtype", "batch_per_gpu"),
+    *("row_id", "machine", "fabric", "n_nodes", "n_gpus", "framework", "model", "network"),
+    *("phase", "dtype", "policy", "batch_per_gpu", "grad_accum", "recompute", "channels_last", "fused_optimizer"),
     *("global_batch", "seq_len", "hidden", "heads", "layers", "vocab", "image", "optimizer", "schedule", "sync"),
     *("issue", "step_time_s", "throughput", "throughput_unit", "peak_bytes"),
 )
