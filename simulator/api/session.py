@@ -13,7 +13,7 @@ from simulator.api.machines import load_machine, perturbations_of
 from simulator.api.single import ANSWERS, LEAST, TIMES
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.registry import strategy_of
-from simulator.collectives.request import Strategy, Unsuitable
+from simulator.collectives.request import Request, Strategy, Unsuitable
 from simulator.constants import DEFAULT, Constants
 from simulator.errors import InputError
 from simulator.network.machine import Machine
@@ -229,6 +229,12 @@ class Session:
 
     def collective(self, question: CollectiveQuestion, *, fold: bool = True) -> Result:
         """Return the result of a collective, with *fold* as :func:`simulate`; raises InputError, or Unsuitable."""
+        strategy, requests = self.planned(question)
+        perturbations = perturbations_of(requests[0].machine, question.where.slow_links)
+        return run_collective(strategy, requests, fold=fold, perturbations=perturbations)
+
+    def planned(self, question: CollectiveQuestion) -> tuple[Strategy, list[Request]]:
+        """Return the strategy of *question*, and the request of each of its groups; raises InputError."""
         group = self.group(question.where, question.gpus)
         size = question.group_size or group.n_ranks
         if question.group_size is not None and (not 1 < size <= group.n_ranks or group.n_ranks % size):
@@ -254,8 +260,7 @@ class Session:
             )
             for part in groups
         ]
-        perturbations = perturbations_of(group.machine, question.where.slow_links)
-        return run_collective(strategy, requests, fold=fold, perturbations=perturbations)
+        return strategy, requests
 
     def step(self, question: StepQuestion) -> TrainingResult:
         """Return the result of a step, on one device or over several; raises InputError, or Unsuitable."""

@@ -76,7 +76,7 @@ def test_measured_and_predicted_agree(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert list_namespaces() == before
-    assert len(found["cases"]) == 2 * 2 * 4
+    assert len(found["cases"]) == 2 * 2 * 6
     rows = list(csv.DictReader((tmp_path / "collectives.csv").read_text(encoding="utf-8").splitlines()))
     assert [float(row["time_s"]) for row in rows] == pytest.approx([c["measured_s"] for c in found["cases"]], rel=1e-5)
     assert sorted(path.name for path in tmp_path.iterdir()) == [

@@ -295,10 +295,8 @@ def cluster(
     sizes: Annotated[str, option("SIZE,...", "Bytes that each host exchanges.")] = "1MB,4MB,16MB",
     strategies: Annotated[
         str,
-        option(
-            "NAME,...", "ring and broadcast (gloo), parameter-server (-N: N servers; -colocated: one on each host)."
-        ),
-    ] = "ring,parameter-server,parameter-server-colocated,broadcast",
+        option("NAME,...", "Any schedule of simulate --strategy, send by send; gloo and broadcast are torch's own."),
+    ] = "ring,halving-doubling,sharded,parameter-server,gloo,broadcast",
     repeat: Annotated[str, option("COUNT", "Times of each case, at most.")] = "15",
     budget: Annotated[str, option("TIME", "Time to measure, about.")] = "10 min",
     calibrate: Annotated[
@@ -315,7 +313,7 @@ def cluster(
     """Measure a real network of hosts on this machine, and predict the same.
 
     Hosts are network namespaces of Linux, joined by veth pairs and a bridge, each link with a rate
-    (tc tbf). torch.distributed with gloo, and push and pull over TCP, run on them; the
+    (tc tbf). Strategies run on them send by send over torch's gloo, and gloo's own collectives; the
     simulator predicts the same from the rate alone. All of it is removed at the end.
     Needs ip and tc, the right to make namespaces, and torch. docs/cluster.md explains it.
     """
