@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -91,7 +92,7 @@ class _Kept:
         if self._text is None:
             return self
         folder = self._path.parent
-        self._made = [folder, *folder.parents][: sum(not p.exists() for p in (folder, *folder.parents))]
+        self._made = [folder, *folder.parents][: sum(not os.path.exists(p) for p in (folder, *folder.parents))]
         folder.mkdir(parents=True, exist_ok=True)
         self._before = self._path.read_bytes() if self._path.is_file() else None
         self._write(self._text.encode())
@@ -124,7 +125,7 @@ def _name_in(path: Path) -> str:
     from simulator.topology.load import load_topology
 
     try:
-        return load_topology(str(path)).name if path.is_file() else ""
+        return load_topology(str(path)).name if os.path.isfile(path) else ""
     except ToposimError:
         return ""
 
