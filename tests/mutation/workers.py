@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import types
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -25,9 +25,10 @@ from tests.mutation.mutants import Mutant, mutated
 __all__ = ["Ran", "prepare", "ran", "survives"]
 
 _LIMIT_BYTES = 4 << 30
+_NOT_CHANGED = 98  # the exit status where the file is no longer what was imported
 _LEAST_S, _TIMES = 2.0, 5.0  # of its CPU a test has so much, and so many times what it takes without a change
 _IMPORTED_BEFORE = "ignore::pytest.PytestAssertRewriteWarning"
-Ran = dict[str, tuple[float, list[int]]]  # of each test its seconds, and the lines of the module that it runs
+Ran = dict[str, tuple[float, dict[str, list[int]]]]  # of each test its seconds, and the lines of each file that it runs
 
 # As tests/conftest.py has it; an example that fails is enough, and need not be made small.
 settings.register_profile(
@@ -62,24 +63,24 @@ class _Chosen:
 
 
 class _Watch:
-    """For pytest: note the seconds of each test, and the lines of one file that it runs."""
+    """For pytest: note the seconds of each test, and the lines of some files that it runs."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, paths: Iterable[str]) -> None:
         self.found: Ran = {}
-        self._lines: set[int] = set()
+        self._lines: dict[str, set[int]] = {path: set() for path in paths}
 
     def _call(self, frame: types.FrameType, _event: str, _what: object) -> Callable[..., object] | None:
-        return self._line if frame.f_code.co_filename == self.path else None
+        return self._line if frame.f_code.co_filename in self._lines else None
 
     def _line(self, frame: types.FrameType, event: str, _what: object) -> Callable[..., object]:
         if event == "line":
-            self._lines.add(frame.f_lineno)
+            self._lines[frame.f_code.co_filename].add(frame.f_lineno)
         return self._line
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item):  # type: ignore[no-untyped-def]
-        self._lines.clear()
+        for lines in self._lines.values():
+            lines.clear()
         _forget()
         began_s = time.process_time()
         sys.settrace(self._call)
@@ -87,7 +88,8 @@ class _Watch:
             return (yield)
         finally:
             sys.settrace(None)
-            self.found[item.nodeid] = time.process_time() - began_s, sorted(self._lines)
+            lines_of = {path: sorted(lines) for path, lines in self._lines.items()}
+            self.found[item.nodeid] = time.process_time() - began_s, lines_of
 
 
 def _pytest(arguments: Sequence[str], plugins: Sequence[object]) -> int:
@@ -127,19 +129,19 @@ def _forked(run: Callable[[], int]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def ran(path: Path, files: Sequence[str]) -> Ran:
-    """Return what each test of *files* takes, and which lines of *path* it runs; all must pass."""
+def ran(paths: Sequence[Path], files: Sequence[str]) -> Ran:
+    """Return what each test of *files* takes, and which lines of *paths* it runs; all must pass."""
     with tempfile.TemporaryDirectory() as folder:
         noted = Path(folder, "ran.json")
 
         def run() -> int:
-            watch = _Watch(str(path))
+            watch = _Watch(map(str, paths))
             status = _pytest(files, [watch])
             noted.write_text(json.dumps(watch.found), encoding="utf-8")
             return status
 
         if status := _forked(run):
-            raise SystemExit(f"tests of {path} fail without a change: exit status {status}")
+            raise SystemExit(f"{' '.join(files)}: fail without a change, exit status {status}")
         return {test: (took_s, lines) for test, (took_s, lines) in json.loads(noted.read_text()).items()}
 
 
@@ -150,7 +152,9 @@ def survives(path: Path, source: str, mutant: Mutant, tests: Ran, limit_s: float
     changed module is imported anew, and all tests may notice.
     """
     lines = set(range(mutant.line, mutant.last_line + 1))
-    took_s = {test: s for test, (s, known) in tests.items() if mutant.function and not lines.isdisjoint(known)}
+    took_s = {
+        test: s for test, (s, known) in tests.items() if mutant.function and not lines.isdisjoint(known[str(path)])
+    }
     anew = not took_s
     if anew:
         took_s = {test: s for test, (s, _) in tests.items()}
@@ -166,7 +170,10 @@ def survives(path: Path, source: str, mutant: Mutant, tests: Ran, limit_s: float
         _forget()
         return _pytest(sorted({test.partition("::")[0] for test in chosen}), [_Chosen(chosen)])
 
-    return _forked(run) == 0
+    status = _forked(run)
+    if status == _NOT_CHANGED:
+        raise SystemExit(f"{path} is no longer what was imported")
+    return status == 0
 
 
 def _codes(code: types.CodeType) -> dict[tuple[str, int], types.CodeType]:
@@ -182,11 +189,15 @@ def _codes(code: types.CodeType) -> dict[tuple[str, int], types.CodeType]:
 def _change(path: str, code: types.CodeType) -> None:
     """Let every function of *path* that there is do what that of the same name in *code* does."""
     new = _codes(code)
+    changed = 0
     for function in gc.get_objects():
         if isinstance(function, types.FunctionType) and function.__code__.co_filename == path:
             key = function.__code__.co_qualname, function.__code__.co_firstlineno
             if key in new:
                 function.__code__ = new[key]
+                changed += 1
+    if not changed:
+        os._exit(_NOT_CHANGED)
 
 
 def _import_changed(path: str, code: types.CodeType) -> None:

@@ -76,3 +76,13 @@ def test_levels_that_rounding_parts_are_one() -> None:
 def test_many_equal_flows_are_one_step() -> None:
     with at_most_calls(60_000):
         assert fair_rates([[(0, 1.0)]] * 2_000, [INFINITE] * 2_000, [4_000.0]) == [2.0] * 2_000
+
+
+def test_shares_of_a_whole() -> None:
+    """Works share a resource of 1: what a small one leaves is less than that."""
+    assert fair_rates([[(0, 1.0)], [(0, 1.0)]], [0.25, 1.0], [1.0]) == [0.25, 0.75]
+    assert fair_rates([[(0, 0.5)], [(0, 1.0)], [(0, 0.25)]], [0.5, 1.0, 1.0], [1.0]) == [0.5, 0.6, 0.6]
+
+
+def test_who_is_stopped_leaves_all_to_the_others() -> None:
+    assert fair_rates([[(0, 1.0)], [(0, 1.0)], [(0, 1.0)]], [0.0, 5.0, 0.0], [4.0]) == [0.0, 4.0, 0.0]
