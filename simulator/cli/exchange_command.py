@@ -91,7 +91,8 @@ def exchange_questions(written: Written, session: Session) -> tuple[list[Collect
     if reduction != "sum" and collective not in ("all-reduce", "reduce-scatter", "reduce"):
         raise InputError(f"--redop {reduction}: {collective} reduces nothing")
     if "nccl" not in strategies:
-        refuse({"--algorithm": algorithm is not None, "--nccl": written.nccl is not None}, WITHOUT_NCCL)
+        of_nccl = {"--algorithm": algorithm is not None, "--nccl": written.nccl is not None}
+        refuse({**of_nccl, "--gpus-per-process": driven != 1}, WITHOUT_NCCL)
     servers = parse_servers(written.servers, strategies)
     questions, names = [], []
     for where in machines:
@@ -124,6 +125,8 @@ def exchange_questions(written: Written, session: Session) -> tuple[list[Collect
                 )
             )
             names.append(f"{name} on {machine.name}" if len(machines) > 1 else name)
+    if collective not in ("broadcast", "reduce"):
+        refuse({"--root": root != 0}, f"is for --collective broadcast or reduce, not {collective}")
     return questions, names
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -128,7 +129,7 @@ class _Kept:
         if self._text is None:
             return self
         folder = self._path.parent
-        self._made = [folder, *folder.parents][: sum(not p.exists() for p in (folder, *folder.parents))]
+        self._made = [folder, *folder.parents][: sum(not os.path.exists(p) for p in (folder, *folder.parents))]
         folder.mkdir(parents=True, exist_ok=True)
         self._before = self._path.read_bytes() if self._path.is_file() else None
         self._write(self._text.encode())
@@ -161,7 +162,7 @@ def _name_in(path: Path) -> str:
     from simulator.topology.load import load_topology
 
     try:
-        return load_topology(str(path)).name if path.is_file() else ""
+        return load_topology(str(path)).name if os.path.isfile(path) else ""
     except TopocastError:
         return ""
 
