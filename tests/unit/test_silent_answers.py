@@ -182,6 +182,15 @@ def test_equal_ways_through_a_fat_tree_share_the_bytes(kind: str, link: str, n_s
     assert all(share == pytest.approx(1 / n_spines) for share in spread.values())
 
 
+@pytest.mark.parametrize("n_spines", [1, 2, 4])
+def test_hosts_that_hang_at_switches_of_a_network_use_all_spines(n_spines: int) -> None:
+    """No rule of transports applies to a GPU at a network's switch: its bytes spread over equal ways all the same."""
+    machine = fat_tree("network-switch", "ethernet", n_spines)
+    assert seconds(machine, machine.gpus, "sharded") == pytest.approx(
+        seconds(fat_tree("nvlink-switch", "nvlink", n_spines), machine.gpus, "sharded")
+    )
+
+
 def test_of_equal_ways_only_the_widest_are_taken() -> None:
     """A spine of a tenth of the rate carries nothing: it would hold up the rest."""
     machine = compile_machine(
