@@ -85,6 +85,9 @@ class GpuPart(Part):
     )
     memory_size: Size | None = Field(None, description="Device memory")
     memory_bandwidth: Bandwidth | None = Field(None, description="Peak of the device memory")
+    inline_ecc: bool = Field(
+        False, description="Check bits are kept in the device memory itself: GDDR with error correction on"
+    )
     l2_size: Size | None = Field(None, description="Last-level cache")
     l1_size_per_sm: Size | None = Field(None, description="L1 and shared memory of one SM together")
     shared_memory_per_sm: Size | None = Field(None, description="Shared memory of one SM at most")
