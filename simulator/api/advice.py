@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["advised"]
 
+_MOST_DOUBLINGS = 8  # of the machines that shards are spread over
+
 
 def advised(session: Session, question: StepQuestion) -> TrainingResult:
     """Return the result of *question* with ``alternatives`` that are faster and ``remedies`` that make it fit.
@@ -76,22 +78,40 @@ def _variants(session: Session, question: StepQuestion) -> Iterator[tuple[str, t
 
 
 def _remedies(session: Session, question: StepQuestion, device: Device, count: int) -> Iterator[str]:
-    """Yield changes that would each make the step fit on each of *count* devices."""
+    """Yield changes that would each make the step fit on each of *count* devices; of shards, also on more machines."""
 
     def builder(of: StepQuestion) -> Callable[[int], Network]:
         return lambda batch: session.network(replace(of, batch=batch))
 
-    def need(of: StepQuestion, network: Network, options: StepOptions) -> MemoryNeed:
-        if count == 1:
+    def need(of: StepQuestion, ranks: int, network: Network, options: StepOptions) -> MemoryNeed:
+        if ranks == 1:
             return memory_need(network, options, device).times(of.programs)
-        layout = of.layout.on(count)
+        layout = of.layout.on(ranks)
         return device_memory(divided(network, layout), replace(of, options=options), device, layout)
 
-    if count > 1 and question.layout == REPLICAS and question.options.trains:
-        sharded = replace(question, layout=FSDP)
-        if need(sharded, session.network(sharded), sharded.options).fits:
-            yield "--parallel fsdp"
-    variants = [(words, builder(replace(question, sizes=sizes))) for words, sizes in _variants(session, question)]
-    yield from what_would_fit(
-        builder(question), question.batch, question.options, device, variants, partial(need, question)
-    )
+    def fitting(of: StepQuestion) -> list[str]:
+        variants = [(words, builder(replace(of, sizes=sizes))) for words, sizes in _variants(session, of)]
+        return what_would_fit(builder(of), of.batch, of.options, device, variants, partial(need, of, count))
+
+    found = fitting(question)
+    if count == 1 or question.layout not in (REPLICAS, FSDP) or not question.options.trains:
+        yield from found
+        return
+    sharded, words = replace(question, layout=FSDP), "--parallel fsdp"
+    network = session.network(sharded)
+    if question.layout == REPLICAS:
+        if need(sharded, count, network, sharded.options).fits:
+            yield words
+        elif not found:
+            found = [f"{words} {change}" for change in fitting(sharded)]
+    yield from found
+    again = replace(question.options, recompute=True)
+    for machines in (2**k for k in range(1, _MOST_DOUBLINGS)):
+        if not found and question.gpus in (None, tuple(range(count))):
+            here = f"--nodes {machines * (question.where.nodes or 1)} {words}"
+            found = [
+                f"{here}{more}"
+                for options, more in ((question.options, ""), (again, " --recompute"))
+                if need(sharded, count * machines, network, options).fits
+            ]
+            yield from found[:1]
