@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from simulator.cli.help import GroupedCommand
+
 __all__ = ["app"]
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
@@ -16,7 +18,7 @@ _EPILOG = (
 )
 
 
-@app.command(epilog=_EPILOG)
+@app.command(epilog=_EPILOG, cls=GroupedCommand)
 def simulate(
     topology: Annotated[
         str | None,
@@ -306,6 +308,8 @@ def simulate(
     simulate --topology p3.16xlarge.yaml --strategy ring
 
     simulate --topology p3.16xlarge --workload resnet50 --batch 64
+
+    Also: simulate best (a search of layouts), simulate scale (a curve), simulate scenario (ready questions).
     """
     given = locals()
     del debug  # read from the arguments where errors are shown

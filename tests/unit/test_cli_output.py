@@ -5,13 +5,17 @@ from __future__ import annotations
 import io
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 from simulator.cli import run
+from simulator.cli.app import app
+from simulator.cli.help import GROUPS
 from simulator.cli.options import parse_collective, parse_gpus
 from simulator.console.style import Style, choose_style
 from simulator.network.machine import compile_machine
@@ -254,3 +258,18 @@ def test_help_names_every_option_within_80_columns(monkeypatch: pytest.MonkeyPat
         "--help"
     )
     assert not [option for option in options.split() if option not in out]
+
+
+def test_help_has_each_option_in_one_group() -> None:
+    command = get_command(app)
+    context = command.make_context("simulate", [], resilient_parsing=True)
+    options = [parameter.name for parameter in command.get_params(context)]
+    grouped = [name for _, names in GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("title", [title for title in GROUPS if title != "Launch line"])
+def test_the_examples_of_help_run(title: str, tmp_path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(shlex.split(GROUPS[title][0])) == 0, capsys.readouterr().err

@@ -22,7 +22,7 @@ def _remedies(network: str, batch: int, layout=REPLICAS, nodes=None) -> tuple[st
 
 
 def _run(network: str, batch: int, words: str) -> bool:
-    asked = {"batch": batch, "precision": "amp-fp16", "optimizer": "adam", "sizes": "layers=12 attention=fused".split()}
+    asked = {"batch": batch, "precision": "amp-fp16", "optimizer": "adam", "sizes": ["layers=12", "attention=fused"]}
     pairs = re.findall(r"--([a-z-]+)((?: (?!--)\S+)?)", words)
     asked |= {name.replace("-", "_"): value.strip() or True for name, value in pairs}
     return simulate("p3.16xlarge", workload=network, **asked).fits
