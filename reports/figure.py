@@ -14,7 +14,7 @@ from reports.panels import draw_comparison, draw_links, draw_sweep
 from reports.view import make_view
 from simulator.results.reason import best_of, verdict
 from simulator.results.result import Result
-from simulator.units import format_size
+from simulator.units import format_bandwidth, format_duration, format_size
 
 __all__ = ["draw"]
 
@@ -45,6 +45,8 @@ def _figure(by_size: Sequence[Sequence[Result]]) -> Figure:
     elif len(results) > 1:
         draw_comparison(panel, results)
         head = f"time to {best.collective} {format_size(best.size_bytes)}"
+        if best.counts_software and not all(r.counts_software for r in results):
+            head += "; grey: bounds on bare links"
     else:
         draw_links(panel, best, colours)
         head = f"links by use, {format_size(best.size_bytes)}"
@@ -54,8 +56,8 @@ def _figure(by_size: Sequence[Sequence[Result]]) -> Figure:
     bar.set_ticks(range(0, 101, 25), labels=[f"{tick} %" for tick in range(0, 101, 25)], fontsize=8)
     bar.outline.set_visible(False)
     y = 1 - 0.55 / height
-    figure.text(0.25 / width, 1 - 0.16 / height, f"{best.machine}: {best.collective} over {gpus}", fontsize=12,
-                fontweight="bold", va="top")  # fmt: skip
+    title = f"{best.machine}: {best.collective} over {gpus}, {_answer(best, over_sizes=len(by_size) > 1)}"
+    figure.text(0.25 / width, 1 - 0.16 / height, title, fontsize=12, fontweight="bold", va="top")
     figure.text(1.55 / width, y, head, fontsize=10, va="top")
     parts = [f"links under {best.strategy}, by use of the busier direction"]
     if len(by_size) > 1:
@@ -65,3 +67,11 @@ def _figure(by_size: Sequence[Sequence[Result]]) -> Figure:
         text = "\n".join(textwrap.wrap(verdict(results), int(width * 13.2)))
         figure.text(0.25 / width, 0.12 / height, text, fontsize=9, va="bottom")
     return figure
+
+
+def _answer(best: Result, *, over_sizes: bool) -> str:
+    """Return what *best* takes, and which strategy that is; of several sizes at the largest."""
+    takes = "takes" if best.counts_software else "needs at least"
+    rate = f", {format_bandwidth(best.busbw_Bps, 3)} of bus bandwidth" if best.busbw_Bps else ""
+    at = f" for {format_size(best.size_bytes)}" if over_sizes else ""
+    return f"{best.strategy} {takes} {format_duration(best.sync_time_s)}{at}{rate}"

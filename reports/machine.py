@@ -135,9 +135,7 @@ def _line(curve: Curve, colour: object, width: float, order: float) -> PathPatch
 
 
 def _draw_symbol(axes: Axes, symbol: Symbol, x: float, y: float) -> None:
-    half = (
-        min(0.47, max(0.36, 0.055 * len(symbol.label) + 0.08)) if symbol.kind in ("gpu", "nic", "pcie-switch") else 0.5
-    )
+    half = min(0.47, max(0.36, 0.055 * len(symbol.label) + 0.08))  # less than half a column: lines pass beside it
     box = FancyBboxPatch(
         (x - half, y - _HALF_HEIGHT), 2 * half, 2 * _HALF_HEIGHT,
         boxstyle="round,pad=0,rounding_size=0.09", mutation_aspect=1.0,
