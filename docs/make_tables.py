@@ -35,8 +35,11 @@ import sys
 import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import cache
 from hashlib import sha256
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,7 @@ from simulator.cli import run as simulate
 from simulator.console.run import run_app
 from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.step import StepQuestion
 from validate.cli.app import app as validate_app
 from validate.constants.rows import calibrate_devices
 from validate.kinds import COLLECTIVES, OPERATORS, STEPS, Kind
@@ -335,26 +339,76 @@ def question_digest(question: Question) -> str:
     return sha256(repr(question).encode()).hexdigest()[:12]
 
 
+class _Listed(Session):
+    """A session that answers nothing, and keeps what it was asked of steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.questions: list[StepQuestion] = []
+
+    def time_s(self, question: Question) -> float:
+        """Keep *question*; raises InputError."""
+        if isinstance(question, StepQuestion):
+            self.questions.append(question)
+        raise InputError("listed")
+
+    def bound_s(self, question: Question) -> float:
+        """Raise InputError, whatever is asked."""
+        raise InputError(f"listed: {type(question).__name__}")
+
+
+@cache
+def _answers_of_this_process() -> Answers:
+    return Answers()
+
+
+def _answers_to(questions: Sequence[Question]) -> dict[str, float | str]:
+    """Return the answers to *questions* by their digests; in a process of its own."""
+    answers = _answers_of_this_process()
+    for question in questions:
+        with contextlib.suppress(InputError):
+            answers.time_s(question)
+    return {digest: answers.given[digest] for digest in map(question_digest, questions)}
+
+
 class Answers(Session):
     """A session that keeps what it answered, by the digest of each question: seconds, or why there are none."""
 
     def __init__(self) -> None:
         super().__init__()
         self.given: dict[str, float | str] = {}
+        self.asked: set[str] = set()
 
     def time_s(self, question: Question) -> float:
         """Return the seconds of *question*; raises InputError."""
         digest = question_digest(question)
-        try:
-            self.given[digest] = found = super().time_s(question)
-        except InputError as error:
-            self.given[digest] = str(error)
-            raise
+        self.asked.add(digest)
+        if digest not in self.given:
+            try:
+                self.given[digest] = super().time_s(question)
+            except InputError as error:
+                self.given[digest] = str(error)
+        found = self.given[digest]
+        if isinstance(found, str):
+            raise InputError(found)
         return found
 
+    def ask_together(self, folders: Sequence[Path]) -> None:
+        """Answer the questions about the steps of *folders* on all cores, those about one network in one process."""
+        listed = _Listed()
+        for folder in folders:
+            step_rows(folder, listed)
+        alike: dict[object, list[Question]] = {}
+        for question in dict.fromkeys(listed.questions):
+            alike.setdefault((question.workload, question.where), []).append(question)
+        largest_first = sorted(alike.values(), key=lambda group: (-len(group), repr(group[0])))
+        with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+            for given in pool.map(_answers_to, largest_first):
+                self.given |= given
+
     def written(self) -> str:
-        """Return them as a document, an answer a line."""
-        lines = (f"  {json.dumps(key)}: {json.dumps(self.given[key])}" for key in sorted(self.given))
+        """Return what was asked so far as a document, an answer a line."""
+        lines = (f"  {json.dumps(key)}: {json.dumps(self.given[key])}" for key in sorted(self.asked))
         return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
@@ -402,6 +456,7 @@ def tables(
         found |= operator_tables(folder / "ops.csv", old, leave_one_out=leave_one_out)
     if (folder / "training.csv").is_file():
         answers = Answers()
+        answers.ask_together([folder, *([second] if second is not None else [])])
         rows = step_rows(folder, answers)
         PREDICTED.write_text(answers.written(), encoding="utf-8")
         found |= {"steps": step_table(rows, SHOWN_STEPS), "published": published_table(rows)}
