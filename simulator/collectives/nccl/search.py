@@ -15,6 +15,7 @@ Readings, where the rules leave room:
   by step while it is below twice the network's.
 * Packing is exact on small machines; where many orders compete (eight GPUs all linked directly)
   it is the better of first fit and a bounded search, and may miss a channel.
+* All speeds and classes share one budget of steps; at its end the best found so far stands.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from dataclasses import dataclass, replace
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.orders import closed_rings, rings_through_network
 from simulator.collectives.nccl.paths import SeenMachine, rank_of
+from simulator.collectives.search.budget import Budget
 from simulator.collectives.search.packing import pack
 
 __all__ = ["Found", "Search"]
@@ -33,6 +35,8 @@ _MAX_NVLS_HEADS = 32
 _NOTHING_FOUND = 0.1  # GB/s
 _SPARE = 0.49  # below this share of the best speed no slower one is tried
 _PACKED_UP_TO = 2_000  # candidates x links of each; beyond that first fit alone
+_ORDER_STEPS = 200_000  # of trying orders of the GPUs, of the whole search
+_PACKING_STEPS = (160_000, 40_000)  # of packing rings beside each other: of the whole search, and each time
 _LOC, _NVL, _NVB, _PIX, _P2C, _PXN, _SYS = (rank_of[k] for k in ("loc", "nvl", "nvb", "pix", "p2c", "pxn", "sys"))
 
 
@@ -77,6 +81,8 @@ class Search:
         self.outward = {(a, b): p for (a, b), p in seen.paths.items() if a in gpus and b in nets}
         targets = self.outward if several else self.between
         self.widest = max((p.bandwidth for p in targets.values()), default=0) / 1000
+        self._ordering = Budget(_ORDER_STEPS)
+        self._packing = Budget(_PACKING_STEPS[0])
         self._kept: dict[tuple[float, float, int, int], tuple[int, bool]] = {}
         first: dict[int, set[int]] = {gpu: set() for gpu in seen.gpus}
         for (a, _), path in seen.paths.items():
@@ -158,9 +164,9 @@ class Search:
 
     def _packed(self, speeds: tuple[float, float], intra: int, inter: int) -> tuple[int, bool]:
         if self.several:
-            rings = list(rings_through_network(self.seen, speeds, intra, inter, self.capacity))
+            rings = list(rings_through_network(self.seen, speeds, intra, inter, self.capacity, self._ordering))
         else:
-            rings = list(closed_rings(self.seen, speeds[0], intra, self.capacity))
+            rings = list(closed_rings(self.seen, speeds[0], intra, self.capacity, self._ordering))
         needs = [ring.needs(*speeds) for ring in rings]
         room = [min(self.capacity[link] // need for link, need in taken.items()) for taken in needs]
         order = sorted((i for i in range(len(rings)) if room[i]), key=lambda i: (-room[i], len(needs[i]), i))
@@ -176,7 +182,8 @@ class Search:
         if most < bound and len(alike) > 1:
             most = max(most, self._first_fit([needs[i] for i in order], bound))
             if most < bound and sum(map(len, needs)) <= _PACKED_UP_TO:
-                most = max(most, len(pack([needs[i] for i in order], self.capacity, bound)))
+                steps = self._packing.part(_PACKING_STEPS[1])
+                most = max(most, len(pack([needs[i] for i in order], self.capacity, bound, steps)))
         return most, most == same
 
     def _bound(self, speeds: tuple[float, float]) -> int:
@@ -201,7 +208,7 @@ class Search:
         """Return how many rings are found one after another, each in what the others left."""
         free = dict(self.capacity)
         for n in range(bound):
-            for ring in closed_rings(self.seen, speed, intra, free):
+            for ring in closed_rings(self.seen, speed, intra, free, self._ordering):
                 taken = ring.needs(speed, speed)
                 if all(need <= free[link] for link, need in taken.items()):
                     break
