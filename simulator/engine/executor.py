@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import compress, count
 
 from simulator.engine.kernel import Kernel, Queue
 from simulator.engine.rounds import Amount, Rounds, Run
@@ -192,8 +193,8 @@ class _Executor:
         timeline = alone(self.machine, fragment, fold=self.fold)
         shares = dict(fragment.loads)
         if timeline.end_s > 0:
-            for resource, n_bytes in enumerate(timeline.resource_bytes):
-                if n_bytes and resource in self.met:
+            for resource, n_bytes in timeline.moved():
+                if resource in self.met:
                     share = n_bytes / self.machine.capacity_Bps[resource] / timeline.end_s
                     shares[resource] = shares.get(resource, 0.0) + share
             for name, used_s in fragment.used_s:
@@ -259,9 +260,8 @@ class _Executor:
 
 
 def _add(totals: list[float], moved: Sequence[float], times: int) -> None:
-    for index, n_bytes in enumerate(moved):
-        if n_bytes:
-            totals[index] += n_bytes * times
+    for index in compress(count(), moved):
+        totals[index] += moved[index] * times
 
 
 def _met(machine: Machine, plan: Plan, fold: bool) -> tuple[set[Resource], set[int]]:
@@ -363,5 +363,5 @@ def _loaded(machine: Machine, part: Part, fold: bool) -> frozenset[Resource]:
     named = [resource for resource, _ in part.loads]
     if isinstance(part, Fragment):
         named += [resource for resource, _ in part.used_s]
-        named += [index for index, n_bytes in enumerate(alone(machine, part, fold=fold).resource_bytes) if n_bytes]
+        named += [resource for resource, _ in alone(machine, part, fold=fold).moved()]
     return frozenset(named)

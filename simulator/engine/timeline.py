@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import compress, count
 
 from simulator.network.machine import Machine
 from simulator.plan.plan import Plan
@@ -36,3 +38,8 @@ class Timeline:
     link_bytes: tuple[float, ...]  # on the wire, by link
     resource_bytes: tuple[float, ...]  # by resource
     simulation_events: int
+
+    def moved(self) -> Iterator[tuple[int, float]]:
+        """Yield the resources that carried bytes, of perhaps a million, and how many."""
+        values = self.resource_bytes
+        return zip(compress(count(), values), compress(values, values), strict=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import product
 
@@ -67,19 +68,29 @@ class Placement:
 
     def data_groups(self, stage: int, *, experts: bool = False) -> list[Bundle]:
         """Return the groups of one stage that have the same parameters (of *experts*: the same experts)."""
-        return self._bundles(list(self._same_parameters(stage, experts=experts)))
+        return self._once(
+            ("data", stage, experts), lambda: self._bundles(list(self._same_parameters(stage, experts=experts)))
+        )
 
     def shard_groups(self, stage: int, *, experts: bool = False) -> list[Bundle]:
         """Return the groups of one stage that have a whole of shards between them (of *experts*: of the same ones)."""
         size = self._shards(experts=experts)
-        same = self._same_parameters(stage, experts=experts)
-        return self._bundles([ranks[i : i + size] for ranks in same for i in range(0, len(ranks), size)])
+
+        def find() -> list[Bundle]:
+            same = self._same_parameters(stage, experts=experts)
+            return self._bundles([ranks[i : i + size] for ranks in same for i in range(0, len(ranks), size)])
+
+        return self._once(("shards", stage, experts), find)
 
     def replica_groups(self, stage: int, *, experts: bool = False) -> list[Bundle]:
         """Return the groups of one stage that have the same shard; each a single rank where shards have no replica."""
         size = self._shards(experts=experts)
-        same = self._same_parameters(stage, experts=experts)
-        return self._bundles([ranks[i::size] for ranks in same for i in range(size)])
+
+        def find() -> list[Bundle]:
+            same = self._same_parameters(stage, experts=experts)
+            return self._bundles([ranks[i::size] for ranks in same for i in range(size)])
+
+        return self._once(("replicas", stage, experts), find)
 
     def _shards(self, *, experts: bool) -> int:
         return self.layout.expert_shards if experts else self.layout.shards or 1
@@ -90,11 +101,13 @@ class Placement:
         After the last stage comes the first.
         """
         after = (stage + 1) % self.layout.pp
-        pairs = [
-            [self.rank(tp=t, cp=c, dp=d, pp=stage), self.rank(tp=t, cp=c, dp=d, pp=after)]
-            for t, c, d in self._others("tp", "cp", "dp")
-        ]
-        return self._once(("pairs", stage), lambda: self._bundles(pairs))
+
+        def find() -> list[Bundle]:
+            apart = (after - stage) * self._stride["pp"]
+            here = (self.rank(tp=t, cp=c, dp=d, pp=stage) for t, c, d in self._others("tp", "cp", "dp"))
+            return self._bundles([[rank, rank + apart] for rank in here])
+
+        return self._once(("pairs", stage), find)
 
     def _same_parameters(self, stage: int, *, experts: bool = False) -> Iterator[list[int]]:
         """Yield the ranks of one stage that have the same parameters: every ``tp``-th, or as many as hold *experts*."""
@@ -116,8 +129,8 @@ class Placement:
 
     def _bundles(self, groups: Sequence[Sequence[int]]) -> list[Bundle]:
         """Return *groups* that meet on a machine together, and of those that lie alike the first."""
-        machine, nodes = self.group.machine, self.group.ranks
-        hosts = [{machine.nodes[nodes[rank]].host for rank in ranks} for ranks in groups]
+        places = self._places()
+        hosts = [{places[rank][0] for rank in ranks} for ranks in groups]
         leader: dict[int, int] = {}
 
         def root(host: int) -> int:
@@ -142,14 +155,23 @@ class Placement:
 
     def _lie(self, parts: Sequence[Sequence[int]]) -> Hashable:
         """Return how *parts* lie on their machines, whichever of equal ones these are."""
-        machine, nodes = self.group.machine, self.group.ranks
+        places = self._places()
         order: dict[int, int] = {}
+        lies = array("q", [len(ranks) for ranks in parts])
+        for ranks in parts:
+            for rank in ranks:
+                host, first, own = places[rank]
+                lies.extend((order.setdefault(host, len(order)), first, own))
+        return lies.tobytes()  # a tenth of what tuples take: there may be a number for each of a hundred thousand ranks
 
-        def lies(node: int) -> tuple[int, int, int]:
-            run, host, own = machine.locate(node)
-            return order.setdefault(host, len(order)), run.first, own
+    def _places(self) -> list[tuple[int, int, int]]:
+        """Return for each rank its machine, the first of those equal to that, and which of its nodes it is."""
 
-        return tuple(tuple(lies(nodes[rank]) for rank in ranks) for ranks in parts)
+        def find() -> list[tuple[int, int, int]]:
+            located = map(self.group.machine.locate, self.group.ranks)
+            return [(host, run.first, own) for run, host, own in located]
+
+        return self.group.once("places", find)
 
     def _part(self, ranks: Sequence[int]) -> Communicator:
         whole = len(ranks) == self.group.n_ranks and list(ranks) == list(range(len(ranks)))

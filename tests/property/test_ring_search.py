@@ -12,12 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.collectives.communicator import Communicator
+from simulator.collectives.search.budget import Budget
 from simulator.collectives.search.packing import pack
 from simulator.collectives.search.rings import FoundRing, find_rings
 from tests.machines import machine_from
 
 Counts = dict[tuple[int, int], int]
 _UNIT_BPS = 20e9
+_PLENTY = 1_000_000  # steps
 
 
 @st.composite
@@ -131,7 +133,7 @@ def test_rings_of_larger_meshes_fit(mesh: tuple[int, Counts]) -> None:
 def test_packing_is_the_best_there_is(candidates: list[dict[int, int]], units: list[int]) -> None:
     free = dict(enumerate(units))
     bound = sum(units)
-    taken = pack(candidates, free, bound)
+    taken = pack(candidates, free, bound, Budget(_PLENTY))
     used = Counter[int]()
     for index in taken:
         used.update(candidates[index])
@@ -141,8 +143,8 @@ def test_packing_is_the_best_there_is(candidates: list[dict[int, int]], units: l
 
 
 def test_packing_stops_at_its_bound() -> None:
-    assert pack([{0: 1}], {0: 9}, 4) == [0] * 4
-    assert pack([], {0: 1}, 3) == []
+    assert pack([{0: 1}], {0: 9}, 4, Budget(_PLENTY)) == [0] * 4
+    assert pack([], {0: 1}, 3, Budget(_PLENTY)) == []
 
 
 @pytest.mark.parametrize("n", [3, 4, 5, 6, 7, 8])

@@ -8,9 +8,12 @@ from itertools import pairwise
 import pytest
 
 from simulator.collectives.communicator import Communicator
+from simulator.collectives.registry import find_strategy
+from simulator.collectives.request import Request
 from simulator.collectives.search.rings import FoundRing, find_rings
 from simulator.network.machine import Machine, compile_machine
 from simulator.topology.load import load_topology
+from tests.calls import at_most_calls
 from tests.machines import crossbar, machine_from
 
 DOUBLE = (0, 3, 2, 1, 5, 6, 7, 4)  # each hop has two links
@@ -157,3 +160,43 @@ transport: {{peer_to_peer: sys}}
     [fast] = rings_of(machine_from(text.format(pcie="60 GB/s")), (0, 1, 2), both=False)
     assert fast.kind == "mixed"
     assert fast.bandwidth_Bps == 50e9
+
+
+def meshed(n: int, links: str) -> Machine:
+    return machine_from(f"""
+schema_version: 1
+name: mesh
+devices:
+  gpu[0-{n - 1}]: {{kind: gpu}}
+  cpu0: {{kind: cpu}}
+links:
+  - {{between: ["gpu[0-{n - 1}]", cpu0], kind: pcie, bandwidth: 1 GB/s}}
+{links}
+transport: {{peer_to_peer: sys}}
+""")
+
+
+def link(a: int, b: int, bandwidth: str, count: int = 1) -> str:
+    return f"  - {{between: [gpu{a}, gpu{b}], kind: nvlink, bandwidth: {bandwidth}, count: {count}}}\n"
+
+
+@pytest.mark.parametrize("slow", ["1 kB/s", "1 bit/s"])
+def test_links_of_very_unlike_speeds_make_no_more_rings_than_can_run(slow: str) -> None:
+    fast = "".join(link(a, (a + 1) % 4, "450 GB/s") for a in range(4))
+    rings = rings_of(meshed(4, fast + link(0, 2, slow)), (0, 1, 2, 3), both=False)
+    assert [ring.bandwidth_Bps for ring in rings] == [450e9]
+    assert not rings[0].whole  # the slow link is left out, which is said
+
+
+def test_where_all_must_cross_a_slow_link_the_ring_has_its_speed() -> None:
+    links = link(0, 1, "450 GB/s") + link(1, 2, "450 GB/s") + link(0, 2, "2 GB/s")
+    assert [ring.bandwidth_Bps for ring in rings_of(meshed(3, links), (0, 1, 2), both=False)] == [2e9]
+
+
+@pytest.mark.parametrize("strategy", ["ring", "tree", "nccl"])
+def test_a_dense_mesh_of_sixteen_is_searched_in_bounded_steps(strategy: str) -> None:
+    links = "".join(link(a, b, f"{1 + (a * b) % 3} GB/s", 1 + (a + b) % 4) for a in range(16) for b in range(a))
+    machine = meshed(16, links)
+    group = Communicator(machine, machine.gpus)
+    with at_most_calls(2_500_000):
+        find_strategy(strategy).plan(Request(group, "all-reduce", 1e9))

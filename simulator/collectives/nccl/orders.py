@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from simulator.collectives.nccl.paths import SeenMachine, rank_of
+from simulator.collectives.search.budget import Budget
 
 __all__ = ["Ring", "closed_rings", "rings_through_network"]
 
 _MAX_ORDERS = 120
-_MAX_STEPS = 20_000
+_MAX_STEPS = 20_000  # each time that orders are tried
 _ALL_ORDERS_UP_TO = 16  # GPUs
 _MAX_STARTS = 4
 _NVB = rank_of["nvb"]
@@ -41,16 +42,19 @@ class Ring:
         return {link: round(need) for link, need in taken.items()}
 
 
-def closed_rings(seen: SeenMachine, speed: float, intra: int, free: Free) -> Iterator[Ring]:
-    """Yield rings inside the machine whose hops are of class *intra* or better and have *speed* free."""
-    for order in _orders(seen, seen.gpus[0], speed, intra, free, cut=False):
+def closed_rings(seen: SeenMachine, speed: float, intra: int, free: Free, budget: Budget) -> Iterator[Ring]:
+    """Yield rings inside the machine whose hops are of class *intra* or better and have *speed* free.
+
+    *budget*: a step is a GPU that is tried as the next of an order.
+    """
+    for order in _orders(seen, seen.gpus[0], speed, intra, free, budget, cut=False):
         hops = [*pairwise(order), (order[-1], order[0])]
         if all(_open(seen, hop, speed, intra, free) for hop in hops):
             yield Ring(order, _loads(seen, hops), ())
 
 
 def rings_through_network(
-    seen: SeenMachine, speeds: tuple[float, float], intra: int, inter: int, free: Free
+    seen: SeenMachine, speeds: tuple[float, float], intra: int, inter: int, free: Free, budget: Budget
 ) -> Iterator[Ring]:
     """Yield chains of all GPUs that enter and leave by one network device.
 
@@ -58,6 +62,7 @@ def rings_through_network(
     *speeds*: inside and to the network.
     *intra*, *inter*: path classes that are good enough.
     *free*: what is left of each link.
+    *budget*: as :func:`closed_rings` has it.
     """
     speed, wide = speeds[0], round(speeds[1] * 1000)
     for net in seen.nets:
@@ -65,7 +70,7 @@ def rings_through_network(
         usable = {gpu: p for gpu, p in into.items() if p.kind <= inter and p.bandwidth >= wide}
         nearest = min((p.kind for p in usable.values()), default=None)
         for gpu in [g for g, p in usable.items() if p.kind == nearest][:_MAX_STARTS]:
-            for order in _orders(seen, gpu, speed, intra, free, cut=True):
+            for order in _orders(seen, gpu, speed, intra, free, budget, cut=True):
                 back = seen.paths.get((order[-1], net))
                 hops = list(pairwise(order))
                 if back is None or back.kind > inter or back.bandwidth < wide:
@@ -90,7 +95,7 @@ def _loads(seen: SeenMachine, hops: Sequence[tuple[int, int]]) -> tuple[tuple[in
 
 
 def _orders(
-    seen: SeenMachine, start: int, speed: float, intra: int, free: Free, *, cut: bool
+    seen: SeenMachine, start: int, speed: float, intra: int, free: Free, budget: Budget, *, cut: bool
 ) -> Iterator[tuple[int, ...]]:
     """Yield orders of the GPUs, *start* first; *cut* where the last does not go on to the first."""
     gpus = seen.gpus
@@ -101,7 +106,7 @@ def _orders(
         if len(gpus) > 2:
             yield turned[:1] + turned[:0:-1]
     elif intra <= _NVB and len(gpus) <= _ALL_ORDERS_UP_TO:
-        yield from _all_orders(seen, start, speed, intra, free)
+        yield from _all_orders(seen, start, speed, intra, free, budget.part(_MAX_STEPS))
     else:
         orders = {turned: None, turned[:1] + turned[:0:-1]: None}
         for first in (start,) if cut else gpus:
@@ -126,18 +131,19 @@ def _nearest(seen: SeenMachine, start: int) -> tuple[int, ...]:
     return tuple(order)
 
 
-def _all_orders(seen: SeenMachine, start: int, speed: float, intra: int, free: Free) -> Iterator[tuple[int, ...]]:
-    """Yield every order whose hops are open, depth first, up to a number of them and of steps."""
+def _all_orders(
+    seen: SeenMachine, start: int, speed: float, intra: int, free: Free, budget: Budget
+) -> Iterator[tuple[int, ...]]:
+    """Yield every order whose hops are open, depth first, up to a number of them."""
     following: dict[int, list[int]] = {}
     for a in seen.gpus:
         near = [b for b in seen.gpus if b != a and _open(seen, (a, b), speed, intra, free)]
         reach = {b: (seen.paths[a, b].kind, -seen.paths[a, b].bandwidth, b) for b in near}
         following[a] = sorted(near, key=reach.__getitem__)
-    steps = found = 0
+    found = 0
     trail = [start]
     choices = [iter(following[start])]
-    while choices and found < _MAX_ORDERS and steps < _MAX_STEPS:
-        steps += 1
+    while choices and found < _MAX_ORDERS and budget.spend():
         gpu = next(choices[-1], None)
         if gpu is None:
             choices.pop()

@@ -15,6 +15,7 @@ Readings, where the rules leave room:
   by step while it is below twice the network's.
 * Packing is exact on small machines; where many orders compete (eight GPUs all linked directly)
   it is the better of first fit and a bounded search, and may miss a channel.
+* All speeds and classes share one budget of steps; at its end the best found so far stands.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from itertools import pairwise
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.orders import closed_rings, rings_through_network
 from simulator.collectives.nccl.paths import SeenMachine, rank_of
+from simulator.collectives.search.budget import Budget
 from simulator.collectives.search.packing import pack
 
 __all__ = ["Found", "Search"]
@@ -35,6 +37,8 @@ _MAX_NVLS_HEADS = 32
 _NOTHING_FOUND = 0.1  # GB/s
 _SPARE = 0.49  # below this share of the best speed no slower one is tried
 _PACKED_UP_TO = 2_000  # candidates x links of each; beyond that first fit alone
+_ORDER_STEPS = 200_000  # of trying orders of the GPUs, of the whole search
+_PACKING_STEPS = (160_000, 40_000)  # of packing rings beside each other: of the whole search, and each time
 _LOC, _NVL, _NVB, _PIX, _P2C, _PXN, _SYS = (rank_of[k] for k in ("loc", "nvl", "nvb", "pix", "p2c", "pxn", "sys"))
 
 
@@ -86,6 +90,8 @@ class Search:
         self.outward = {(a, b): p for (a, b), p in seen.paths.items() if a in gpus and b in nets}
         targets = self.outward if several else self.between
         self.widest = max((p.bandwidth for p in targets.values()), default=0) / 1000
+        self._ordering = Budget(_ORDER_STEPS)
+        self._packing = Budget(_PACKING_STEPS[0])
         self._kept: dict[tuple[float, float, int, int], tuple[Orders, bool]] = {}
         first: dict[int, set[int]] = {gpu: set() for gpu in seen.gpus}
         for (a, _), path in seen.paths.items():
@@ -168,9 +174,9 @@ class Search:
 
     def _packed(self, speeds: tuple[float, float], intra: int, inter: int) -> tuple[Orders, bool]:
         if self.several:
-            rings = list(rings_through_network(self.seen, speeds, intra, inter, self.capacity))
+            rings = list(rings_through_network(self.seen, speeds, intra, inter, self.capacity, self._ordering))
         else:
-            rings = list(closed_rings(self.seen, speeds[0], intra, self.capacity))
+            rings = list(closed_rings(self.seen, speeds[0], intra, self.capacity, self._ordering))
         needs = [ring.needs(*speeds) for ring in rings]
         room = [min(self.capacity[link] // need for link, need in taken.items()) for taken in needs]
         order = sorted((i for i in range(len(rings)) if room[i]), key=lambda i: (-room[i], len(needs[i]), i))
@@ -184,7 +190,8 @@ class Search:
         if len(best) < bound and len(alike) > 1:
             best = max(best, self._first_fit(order, needs, bound), key=len)
             if len(best) < bound and sum(map(len, needs)) <= _PACKED_UP_TO:
-                packed = pack([needs[i] for i in order], self.capacity, bound)
+                steps = self._packing.part(_PACKING_STEPS[1])
+                packed = pack([needs[i] for i in order], self.capacity, bound, steps)
                 best = max(best, [order[i] for i in packed], key=len)
         found = [rings[i].order for i in best]
         if len(found) < bound and not self.several and not self.seen.has_switch and intra <= _NVB:
@@ -214,7 +221,7 @@ class Search:
         free = dict(self.capacity)
         found: list[tuple[int, ...]] = []
         while len(found) < bound:
-            for ring in closed_rings(self.seen, speed, intra, free):
+            for ring in closed_rings(self.seen, speed, intra, free, self._ordering):
                 taken = ring.needs(speed, speed)
                 if all(need <= free[link] for link, need in taken.items()):
                     break

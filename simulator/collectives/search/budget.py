@@ -10,14 +10,19 @@ __all__ = ["Budget", "say_ended"]
 class Budget:
     """A number of steps.  ``ended`` says whether they did not do; a search then gives the best that it has."""
 
-    def __init__(self, steps: int) -> None:
+    def __init__(self, steps: int, whole: Budget | None = None) -> None:
         self._left = steps
+        self._whole = whole
         self.ended = False
+
+    def part(self, steps: int) -> Budget:
+        """Return a budget of *steps*, for one of several searches that share this one; ends when either ends."""
+        return Budget(steps, self)
 
     def spend(self, steps: int = 1) -> bool:
         """Take *steps*; False where there are none left."""
         self._left -= steps
-        if self._left < 0:
+        if self._left < 0 or (self._whole is not None and not self._whole.spend(steps)):
             self.ended = True
         return not self.ended
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import TypeVar
 
 from simulator.collectives.search.budget import Budget
@@ -10,63 +11,66 @@ from simulator.collectives.search.budget import Budget
 __all__ = ["pack"]
 
 Edge = TypeVar("Edge", bound=Hashable)
-_MAX_VISITS = 2_000
-_MAX_TRIED = 80_000  # candidates for which room was looked for
 
 
-def pack(
-    candidates: Sequence[Mapping[Edge, int]], units: Mapping[Edge, int], bound: int, budget: Budget | None = None
-) -> list[int]:
+def pack(candidates: Sequence[Mapping[Edge, int]], units: Mapping[Edge, int], bound: int, budget: Budget) -> list[int]:
     """Return indices into *candidates*, repeated as often as each is taken.
 
     Depth first, each candidate as often as it fits before less often, so that of two answers of equal size the one with
-    fewer different candidates is found first.  Stops at *bound* taken, or after a fixed number of visits and of
-    candidates tried with the best found so far; all are deterministic.
+    fewer different candidates is found first.  A branch ends where all that is free would not make a better answer.
+    The search stops at *bound* taken, or at the end of its budget with the best found so far.
 
-    *candidates*: how many units of each edge a candidate takes.
-    *units*: how many units each edge has.
+    *candidates*: how many units of each edge a candidate takes; of one edge at least.
+    *units*: how many units each of these edges has.
     *bound*: no answer is larger than this.
-    *budget*: is told where the search did not come to its end.
+    *budget*: a step is a candidate for which there is no room, or an edge of one for which there is.
     """
     free = dict(units)
+    needs = [list(one.items()) for one in candidates]
+    sizes = [sum(one.values()) for one in candidates]
+    least = list(accumulate(reversed(sizes), min))[::-1]  # from each candidate on
     best: list[int] = []
     taken: list[int] = []
-    visits = tried = 0
 
-    def room(index: int) -> int:
-        least = bound
-        for edge, need in candidates[index].items():
-            fits = free.get(edge, 0) // need
-            if not fits:
-                return 0
-            least = min(least, fits)
-        return least
+    def following(start: int) -> Iterator[tuple[int, int]]:
+        """Yield the candidates from *start* on that fit, with how often each does, while the budget lasts."""
+        looked_at = start
+        for i in range(start, len(needs)):
+            times = bound - len(taken)
+            for edge, need in needs[i]:
+                fits = free[edge] // need
+                if fits < times:
+                    times = fits
+                    if not fits:
+                        break
+            else:
+                if not budget.spend(i - looked_at + len(needs[i])):
+                    return
+                looked_at = i + 1
+                yield i, times
+        budget.spend(len(needs) - looked_at)
 
-    def visit(start: int) -> bool:
-        nonlocal best, visits, tried
-        visits += 1
+    def visit(start: int, left: int) -> bool:
+        """Go on with the candidates from *start* on, *left* units being free; True where the search is over."""
+        nonlocal best
         if len(taken) > len(best):
             best = list(taken)
         if len(best) >= bound:
             return True
-        if visits > _MAX_VISITS or tried > _MAX_TRIED:
-            if budget is not None:
-                budget.ended = True
-            return True
-        tried += len(candidates) - start
-        for index in range(start, len(candidates)):
-            fits = room(index)
-            for times in range(min(fits, bound - len(taken)), 0, -1):
-                for edge, need in candidates[index].items():
+        for i, most in following(start):
+            if len(taken) + left // least[i] <= len(best):
+                break
+            for times in range(most, 0, -1):
+                for edge, need in needs[i]:
                     free[edge] -= need * times
-                taken.extend([index] * times)
-                done = visit(index + 1)
+                taken.extend([i] * times)
+                over = visit(i + 1, left - sizes[i] * times)
                 del taken[len(taken) - times :]
-                for edge, need in candidates[index].items():
+                for edge, need in needs[i]:
                     free[edge] += need * times
-                if done:
+                if over:
                     return True
-        return False
+        return budget.ended
 
-    visit(0)
+    visit(0, sum(free.values()))
     return best

@@ -18,26 +18,19 @@ Over several machines a ring enters each of them near one NIC and leaves it near
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, permutations
+from itertools import permutations
 
 from simulator.collectives.communicator import Communicator
-from simulator.collectives.search.budget import Budget
+from simulator.collectives.search.cycles import LISTED_UP_TO, Cycle, cycles_beside_each_other
 from simulator.collectives.search.link_graph import LinkGraph, link_graph
-from simulator.collectives.search.packing import pack
 from simulator.network.fairshare import fair_rates
 from simulator.network.route import Route
 
 __all__ = ["FoundRing", "find_rings", "round_rates"]
 
-_MAX_CYCLES = 5_000
-_MAX_STEPS = (20_000, 5_000, 5_000)  # of listing the cycles with none, one and two relays
-_GROWN_STEPS = 2_000  # of each cycle that is sought in what the others left
-_LISTED_UP_TO = 16  # GPUs; beyond that only the order given is tried
 _ALL_ORDERS_UP_TO = 6
-_MAX_PACKED = 200  # cycles with relays that are tried beside each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +161,7 @@ def _tree_order(group: Communicator, ranks: tuple[int, ...]) -> tuple[int, ...]:
 
 def _nearest_order(group: Communicator, ranks: tuple[int, ...]) -> tuple[int, ...]:
     """Go from each rank to the one it reaches fastest."""
-    if len(ranks) > _LISTED_UP_TO:
+    if len(ranks) > LISTED_UP_TO:
         return ranks
     order = [ranks[0]]
     left = list(ranks[1:])
@@ -187,7 +180,7 @@ def _packed(group: Communicator, graph: LinkGraph, both_directions: bool) -> lis
     """Return the most rings of one link's speed that fit into the GPU links at once."""
     nodes = group.ranks
     rank_of = {node: rank for rank, node in enumerate(nodes)}
-    best, one_way, whole = group.once("cycles", lambda: _beside_each_other(nodes, graph))
+    best, one_way, whole = group.once("cycles", lambda: cycles_beside_each_other(nodes, graph))
     found: list[FoundRing] = []
     both = both_directions and len(nodes) > 2
     if not best and one_way is not None:  # there and back over the same links: no room for the reverse
@@ -204,59 +197,7 @@ def _packed(group: Communicator, graph: LinkGraph, both_directions: bool) -> lis
     return [replace(ring, bandwidth_Bps=min(rate, graph.unit_Bps)) for ring, rate in zip(found, rates, strict=True)]
 
 
-def _beside_each_other(
-    nodes: tuple[int, ...], graph: LinkGraph
-) -> tuple[list[list[tuple[int, ...]]], list[tuple[int, ...]] | None, bool]:
-    """Return the most cycles that fit into the links at once, one that fits one way, and whether all was searched."""
-    units = {(min(a, b), max(a, b)): n for a, row in graph.units.items() for b, n in row.items()}
-    degree = min(sum(graph.units.get(node, {}).values()) for node in nodes)
-    bound = degree if len(nodes) == 2 else degree // 2
-    best: list[list[tuple[int, ...]]] = []
-    cycles: list[list[tuple[int, ...]]] = []
-    one_way: list[tuple[int, ...]] | None = None
-    whole = True
-    for n_relays, steps in enumerate(_MAX_STEPS):
-        if len(best) >= bound:
-            break
-        budget = Budget(steps)
-        # Straight cycles stand before those with relays, wide ones before narrow ones.
-        listed = _cycles(nodes, graph, n_relays, budget)
-        longer = [c for c in listed if all(units[e] >= k for e, k in _edges(c).items())]
-        if one_way is None:
-            one_way = next((c for c in listed if all(graph.between(*way) >= n for way, n in _ways(c).items())), None)
-        longer.sort(key=lambda cycle: -min(units[e] // k for e, k in _edges(cycle).items()))
-        cycles += longer[: _MAX_PACKED if n_relays else _MAX_CYCLES]
-        if longer:
-            taken = pack([_edges(cycle) for cycle in cycles], units, bound, budget)
-            if len(taken) > len(best):
-                best = [cycles[i] for i in taken]
-        if budget.ended and n_relays == 0 and len(best) < bound:
-            best = max(best, _grown(nodes, graph, bound), key=len)
-        whole = whole and not budget.ended
-    whole = whole or len(best) >= bound
-    return best, one_way, whole
-
-
-def _grown(nodes: tuple[int, ...], graph: LinkGraph, bound: int) -> list[list[tuple[int, ...]]]:
-    """Return straight cycles found one after another, each in what the others left."""
-    left = {a: dict(row) for a, row in graph.units.items()}
-    found: list[list[tuple[int, ...]]] = []
-    while len(found) < bound:
-        rest = LinkGraph(graph.unit_Bps, left)
-        tried = (_cycles(nodes, rest, 0, Budget(_GROWN_STEPS), 1, narrow_first=first) for first in (True, False))
-        cycle = next((cycles[0] for cycles in tried if cycles), None)
-        if cycle is None:
-            break
-        found.append(cycle)
-        for a, b in cycle:
-            for x, y in ((a, b), (b, a)):
-                left[x][y] -= 1
-                if not left[x][y]:
-                    del left[x][y]
-    return found
-
-
-def _reverse(hops: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+def _reverse(hops: Cycle) -> Cycle:
     """Turn a cycle round, keeping its first node first."""
     return [hop[::-1] for hop in reversed(hops)]
 
@@ -265,79 +206,6 @@ def _hop_route(group: Communicator, hop: tuple[int, ...]) -> Route:
     route = group.router.direct(*hop) if len(hop) == 2 else group.router.relay(*hop)
     assert route is not None
     return route
-
-
-def _ways(cycle: list[tuple[int, ...]]) -> Counter[tuple[int, int]]:
-    """Return the units of each link that a cycle takes in its own direction."""
-    return Counter(way for hop in cycle for way in pairwise(hop))
-
-
-def _edges(cycle: list[tuple[int, ...]]) -> Counter[tuple[int, int]]:
-    """Return the units of each undirected link that a cycle takes."""
-    if len(cycle) == 2:  # there and back is one link, used both ways
-        cycle = cycle[:1]
-    return Counter((min(way), max(way)) for hop in cycle for way in pairwise(hop))
-
-
-def _cycles(
-    nodes: tuple[int, ...],
-    graph: LinkGraph,
-    n_relays: int,
-    budget: Budget,
-    limit: int = _MAX_CYCLES,
-    *,
-    narrow_first: bool = False,
-) -> list[list[tuple[int, ...]]]:
-    """List the Hamiltonian cycles over *nodes* with exactly *n_relays* hops through another GPU.
-
-    A hop is (from, to) or (from, relay, to).  Of a cycle and its reverse one is listed.  Ends at *limit* cycles.
-    *narrow_first*: of equal links those to GPUs with few ways on stand first (after Warnsdorff).
-    """
-    if len(nodes) > _LISTED_UP_TO:
-        ring = list(zip(nodes, nodes[1:] + nodes[:1], strict=True))
-        fits = n_relays == 0 and all(graph.between(a, b) for a, b in ring)
-        return [[*ring]] if fits else []
-    if len(nodes) == 2:
-        a, b = nodes
-        if n_relays == 0:
-            return [[(a, b), (b, a)]] if graph.between(a, b) else []
-        hops = [(a, via, b) for via in sorted(graph.units) if graph.between(a, via) and graph.between(via, b)]
-        return [[hop, hop[::-1]] for hop in hops] if n_relays == 2 and not graph.between(a, b) else []
-    wanted = set(nodes)
-    found: list[list[tuple[int, ...]]] = []
-    taken: list[tuple[int, ...]] = []
-    start = nodes[0]
-
-    def onward(b: int, there: set[int]) -> int:
-        return len(there.intersection(graph.units.get(b, ()))) if narrow_first else 0
-
-    def steps(here: int, there: set[int], relays_left: int) -> list[tuple[int, ...]]:
-        row = graph.units.get(here, {})
-        straight = sorted((b for b in row if b in there), key=lambda b: (-row[b], onward(b, there), b))
-        out: list[tuple[int, ...]] = [(here, b) for b in straight]
-        if relays_left:
-            for b in sorted(there - set(straight)):
-                out += [(here, via, b) for via in sorted(row) if graph.between(via, b) and via != b]
-        return out
-
-    def visit(here: int, left: set[int], relays_left: int) -> None:
-        if len(found) >= limit or not budget.spend():
-            return
-        if not left:
-            for hop in steps(here, {start}, relays_left):
-                if relays_left != len(hop) - 2:
-                    continue
-                cycle = [*taken, hop]
-                if cycle[0][-1] <= cycle[-1][0]:  # of two directions, the one whose second node is smaller
-                    found.append(cycle)
-            return
-        for hop in steps(here, left, relays_left):
-            taken.append(hop)
-            visit(hop[-1], left - {hop[-1]}, relays_left - (len(hop) - 2))
-            taken.pop()
-
-    visit(start, wanted - {start}, n_relays)
-    return found
 
 
 # -- several machines --------------------------------------------------------------

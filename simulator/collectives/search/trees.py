@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.collectives.communicator import Communicator
-from simulator.collectives.search.link_graph import link_graph
+from simulator.collectives.search.link_graph import MOST_AT_ONCE, link_graph
 
 __all__ = ["FoundTree", "find_trees"]
 
@@ -49,13 +49,14 @@ def _find(group: Communicator) -> list[FoundTree]:
         if graph.between(nodes[a], nodes[b])
     }
     trees: list[FoundTree] = []
-    while True:
+    while len(trees) < MOST_AT_ONCE:
         edges = _spanning(len(nodes), free)
         if edges is None:
-            return trees
+            break
         for edge in edges:
             free[edge] -= 1
         trees.append(_rooted(len(nodes), edges, graph.unit_Bps))
+    return trees
 
 
 def _spanning(n: int, free: dict[tuple[int, int], int]) -> list[tuple[int, int]] | None:

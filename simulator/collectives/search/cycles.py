@@ -1,0 +1,172 @@
+"""Cycles through all GPUs over their direct links: listed, and the most of them that fit beside each other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from simulator.collectives.search.budget import Budget
+from simulator.collectives.search.link_graph import MOST_AT_ONCE, LinkGraph
+from simulator.collectives.search.packing import pack
+
+__all__ = ["LISTED_UP_TO", "Cycle", "Cycles", "cycles_beside_each_other"]
+
+LISTED_UP_TO = 16  # GPUs; beyond that only the order given is tried
+# A step is a GPU that is entered while cycles are listed, or a cycle for which room is looked for.
+_MAX_STEPS = 150_000  # of the whole search
+_LISTED_STEPS = (20_000, 5_000, 5_000)  # of listing the cycles with none, one and two relays
+_PACKED_STEPS = 30_000  # each time that cycles are packed
+_GROWN_STEPS = 2_000  # of each cycle that is sought in what the others left
+_MAX_CYCLES = 5_000
+_MAX_PACKED = 200  # cycles with relays that are tried beside each other
+
+Cycle = list[tuple[int, ...]]  # its hops: (from, to), or (from, relay, to)
+
+
+class Cycles(NamedTuple):
+    """What was found.
+
+    ``fitting``: the most cycles that fit into the links at once, each used both ways.
+    ``one_way``: the first that fits if it is used one way only.
+    ``whole``: whether all was searched.
+    """
+
+    fitting: list[Cycle]
+    one_way: Cycle | None
+    whole: bool
+
+
+def cycles_beside_each_other(nodes: tuple[int, ...], graph: LinkGraph) -> Cycles:
+    """Return the cycles over *nodes* to use beside each other, with as few relays as the most of them need."""
+    units = {(min(a, b), max(a, b)): n for a, row in graph.units.items() for b, n in row.items()}
+    degree = min(sum(graph.units.get(node, {}).values()) for node in nodes)
+    bound = min(degree if len(nodes) == 2 else degree // 2, MOST_AT_ONCE)
+    best: list[Cycle] = []
+    cycles: list[Cycle] = []
+    needs: list[Counter[tuple[int, int]]] = []
+    one_way: Cycle | None = None
+    whole = True
+    all_steps = Budget(_MAX_STEPS)
+    for n_relays, steps in enumerate(_LISTED_STEPS):
+        if len(best) >= bound:
+            break
+        budget = all_steps.part(steps)
+        # Straight cycles stand before those with relays, wide ones before narrow ones.
+        listed = _listed(nodes, graph, n_relays, budget)
+        whole = whole and not budget.ended
+        if one_way is None:
+            one_way = next((c for c in listed if all(graph.between(*way) >= n for way, n in _ways(c).items())), None)
+        wide = [(cycle, edges, min(units[edge] // n for edge, n in edges.items())) for cycle, edges in _edged(listed)]
+        wide = sorted((one for one in wide if one[2]), key=lambda one: -one[2])
+        wide = wide[: _MAX_PACKED if n_relays else _MAX_CYCLES]
+        if wide:
+            cycles += [cycle for cycle, _, _ in wide]
+            needs += [edges for _, edges, _ in wide]
+            packing = all_steps.part(_PACKED_STEPS)
+            taken = pack(needs, units, bound, packing)
+            whole = whole and not packing.ended
+            if len(taken) > len(best):
+                best = [cycles[i] for i in taken]
+        if not whole and n_relays == 0 and len(best) < bound:
+            best = max(best, _grown(nodes, graph, bound, all_steps), key=len)
+    return Cycles(best, one_way, graph.whole and (whole or len(best) >= bound))
+
+
+def _grown(nodes: tuple[int, ...], graph: LinkGraph, bound: int, budget: Budget) -> list[Cycle]:
+    """Return straight cycles found one after another, each in what the others left."""
+    left = {a: dict(row) for a, row in graph.units.items()}
+    found: list[Cycle] = []
+    while len(found) < bound:
+        rest = LinkGraph(graph.unit_Bps, left)
+        tried = (_listed(nodes, rest, 0, budget.part(_GROWN_STEPS), 1, narrow_first=first) for first in (True, False))
+        cycle = next((cycles[0] for cycles in tried if cycles), None)
+        if cycle is None:
+            break
+        found.append(cycle)
+        for a, b in cycle:
+            for x, y in ((a, b), (b, a)):
+                left[x][y] -= 1
+                if not left[x][y]:
+                    del left[x][y]
+    return found
+
+
+def _ways(cycle: Cycle) -> Counter[tuple[int, int]]:
+    """Return the units of each link that a cycle takes in its own direction."""
+    return Counter(way for hop in cycle for way in pairwise(hop))
+
+
+def _edged(cycles: list[Cycle]) -> Iterator[tuple[Cycle, Counter[tuple[int, int]]]]:
+    """Yield each cycle with the units of each undirected link that it takes."""
+    for cycle in cycles:
+        hops = cycle[:1] if len(cycle) == 2 else cycle  # there and back is one link, used both ways
+        yield cycle, Counter([(a, b) if a < b else (b, a) for hop in hops for a, b in pairwise(hop)])
+
+
+def _listed(
+    nodes: tuple[int, ...],
+    graph: LinkGraph,
+    n_relays: int,
+    budget: Budget,
+    limit: int = _MAX_CYCLES,
+    *,
+    narrow_first: bool = False,
+) -> list[Cycle]:
+    """List the Hamiltonian cycles over *nodes* with exactly *n_relays* hops through another GPU.
+
+    Of a cycle and its reverse one is listed.  Ends at *limit* cycles.
+    *narrow_first*: of equal links those to GPUs with few ways on stand first (after Warnsdorff).
+    """
+    if len(nodes) > LISTED_UP_TO:
+        ring = list(zip(nodes, nodes[1:] + nodes[:1], strict=True))
+        fits = n_relays == 0 and all(graph.between(a, b) for a, b in ring)
+        return [[*ring]] if fits else []
+    if len(nodes) == 2:
+        a, b = nodes
+        if n_relays == 0:
+            return [[(a, b), (b, a)]] if graph.between(a, b) else []
+        hops = [(a, via, b) for via in sorted(graph.units) if graph.between(a, via) and graph.between(via, b)]
+        return [[hop, hop[::-1]] for hop in hops] if n_relays == 2 and not graph.between(a, b) else []
+    start = nodes[0]
+    straight = {a: [(a, b) for b in sorted(row, key=lambda b: (-row[b], b))] for a, row in graph.units.items()}
+    relayed = {a: _relayed(graph, a, nodes) for a in nodes} if n_relays else {}
+    found: list[Cycle] = []
+    taken: Cycle = []
+
+    def onward(hop: tuple[int, ...], there: set[int]) -> tuple[int, int]:
+        here, b = hop
+        return -graph.units[here][b], len(there.intersection(graph.units.get(b, ())))
+
+    def steps(here: int, there: set[int], relays_left: int) -> Cycle:
+        hops: Cycle = [hop for hop in straight.get(here, ()) if hop[1] in there]
+        if narrow_first:
+            hops.sort(key=lambda hop: onward(hop, there))
+        return hops + [hop for hop in relayed[here] if hop[2] in there] if relays_left else hops
+
+    def visit(here: int, left: set[int], relays_left: int) -> None:
+        if len(found) >= limit or not budget.spend():
+            return
+        if not left:
+            for hop in steps(here, {start}, relays_left):
+                if relays_left != len(hop) - 2:
+                    continue
+                cycle = [*taken, hop]
+                if cycle[0][-1] <= cycle[-1][0]:  # of two directions, the one whose second node is smaller
+                    found.append(cycle)
+            return
+        for hop in steps(here, left, relays_left):
+            taken.append(hop)
+            visit(hop[-1], left - {hop[-1]}, relays_left - (len(hop) - 2))
+            taken.pop()
+
+    visit(start, set(nodes) - {start}, n_relays)
+    return found
+
+
+def _relayed(graph: LinkGraph, here: int, nodes: tuple[int, ...]) -> Cycle:
+    """Return the hops from *here* over another GPU to those that no link joins it with."""
+    row = graph.units.get(here, {})
+    apart = sorted(set(nodes) - set(row) - {here})
+    return [(here, via, b) for b in apart for via in sorted(row) if via != b and graph.between(via, b)]
