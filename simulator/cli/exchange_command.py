@@ -38,7 +38,7 @@ from simulator.results.result import Result
 from simulator.results.sweep import sweep_table
 from simulator.workload.parse import Payload, parse_workload
 
-__all__ = ["run_exchange"]
+__all__ = ["exchange_questions", "run_exchange"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def run_exchange(written: Written) -> None:
     session = Session()
     look_here(written.workload)
     payload, (questions, names) = read_all(
-        lambda: parse_workload(written.workload), lambda: _questions(written, session)
+        lambda: parse_workload(written.workload), lambda: exchange_questions(written, session)
     )
     warn(written, payload.notes)
     if written.trace is not None and payload.is_sweep:
@@ -75,8 +75,11 @@ def run_exchange(written: Written) -> None:
         _print(written, session, questions, payload, runs)
 
 
-def _questions(written: Written, session: Session) -> tuple[list[CollectiveQuestion], list[str]]:
-    """Return the questions about each machine, of no size yet, and what each strategy is told apart by."""
+def exchange_questions(written: Written, session: Session) -> tuple[list[CollectiveQuestion], list[str]]:
+    """Return the questions about each machine, of no size yet, and what each strategy is told apart by.
+
+    Raises InputError where a word cannot be read.
+    """
     machines, collective, strategies, algorithm, dtype, reduction, software, root, driven = read_all(
         lambda: find_machines(written, session),
         lambda: parse_collective(written.collective),

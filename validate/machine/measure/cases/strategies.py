@@ -20,6 +20,7 @@ from validate.machine.measure.bench import Bench
 from validate.machine.measure.case import Case, Columns, Unavailable, Work
 from validate.machine.measure.cases.collectives import Groups, figures_of
 from validate.machine.measure.exchange import Exchange, processes_of, read_exchange
+from validate.machine.measure.groups import EXCHANGES
 from validate.machine.measure.over_devices import OverDevices
 from validate.machine.measure.over_ranks import OverRanks
 from validate.machine.measure.statistics import Interval
@@ -27,10 +28,7 @@ from validate.machine.measure.timing import Call, Effort
 from validate.machine.measure.together import time_together
 from validate.machine.measure.watches import QueuedStopwatch
 
-__all__ = ["EXCHANGES", "cases"]
-
-EXCHANGES = "exchanges.json"
-"""The file that says which strategies a user asked for, and what each rank does in them."""
+__all__ = ["cases"]
 
 _MOST_ISSUE_S = 30e-3  # what the host may need to issue a whole exchange
 _EFFORT = Effort(longest_s=2.0, warmup_s=0.02)
