@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.errors import ToposimError
+from simulator.errors import TopocastError
 from validate.machine.cluster.names import Names, owner_of, process_start
 from validate.machine.cluster.rights import check_machine, check_rights, check_torch
 from validate.machine.cluster.shell import list_namespaces, processes_in
@@ -30,7 +30,7 @@ def possible() -> None:
         check_machine()
         check_torch()
         check_rights(Names.of_this_process(), delay=False)
-    except ToposimError as error:
+    except TopocastError as error:
         pytest.skip(str(error))
 
 
@@ -112,7 +112,7 @@ def test_an_interrupted_run_leaves_nothing(number: signal.Signals) -> None:
 def test_a_killed_run_is_cleaned_up_after_and_others_are_not() -> None:
     process = started_and_measuring()
     workers = workers_of(process)
-    other = "toposim-test-other"
+    other = "topocast-test-other"
     subprocess.run(["ip", "netns", "add", other], check=True)
     try:
         process.kill()

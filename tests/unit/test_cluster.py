@@ -188,14 +188,14 @@ def test_names_tell_whose_they_are() -> None:
     for name in (names.switch, names.probe, names.host(0), names.host(31)):
         assert name.startswith(PREFIX)
         assert owner_of(name) == me
-    for other in ("", "blue", "toposim-cluster-", "toposim-cluster-x-1-host0", "toposim-cluster-1-1-host0-mine"):
+    for other in ("", "blue", "topocast-cluster-", "topocast-cluster-x-1-host0", "topocast-cluster-1-1-host0-mine"):
         assert owner_of(other) is None
     assert process_start(2**30) is None
 
 
 def test_only_what_crashed_runs_left_is_removed(monkeypatch) -> None:
     mine, dead, recycled = Names.of_this_process().switch, f"{PREFIX}1073741824-5-host0", f"{PREFIX}1-99999999-switch"
-    there = ["blue", mine, dead, recycled, "toposim-cluster-notes"]
+    there = ["blue", mine, dead, recycled, "topocast-cluster-notes"]
     commands: list[tuple[str, ...]] = []
     monkeypatch.setattr(left, "list_namespaces", lambda: there)
     monkeypatch.setattr(left, "processes_in", lambda name: [])

@@ -100,6 +100,16 @@ def fit(
         Text,
         option("place|generation", "Judge each device or machine, or each generation of GPUs, by a fit to all others."),
     ] = None,
+    leave_one_generation_out: Annotated[
+        bool, typer.Option("--leave-one-generation-out", help="The same as --leave-one-out generation.")
+    ] = False,
+    terms: Annotated[
+        bool,
+        typer.Option("--terms", help="Switch each term off in turn; say what it is worth on what is left out."),
+    ] = False,
+    rows: Annotated[
+        Text, option("SHARE", "Fit to so many of the rows that would count, such as 0.2: to judge faster.")
+    ] = None,
     only: Annotated[
         Text,
         option("FAMILY,...", "gemm, tensor_product, attention, memory_bound, convolution, recurrence, nccl; else all."),
@@ -124,7 +134,9 @@ def fit(
     fit_tables(
         tables or [],
         hold_out=hold_out or [],
-        leave_one_out=leave_one_out,
+        leave_one_out="generation" if leave_one_generation_out and leave_one_out is None else leave_one_out,
+        terms=terms,
+        share=rows,
         only=only,
         jobs=jobs,
         write=write,

@@ -49,7 +49,7 @@ def cluster_command(
 ) -> None:
     """Make the network, measure, predict, compare, print; or what *dry_run* or *clean* ask instead.
 
-    Raises ToposimError where an option cannot be used, this machine cannot hold the network, or a host fails.
+    Raises TopocastError where an option cannot be used, this machine cannot hold the network, or a host fails.
     """
     if clean:
         check_machine()
