@@ -95,6 +95,14 @@ def test_what_this_machine_cannot_do_is_said(monkeypatch, tmp_path):
         cases(bench, "m")
 
 
+def test_what_gathers_needs_room_for_all_that_arrives(monkeypatch, tmp_path):
+    clocked_gpus(monkeypatch, 4)
+    ring, gather, library = asked(tmp_path, question("ring"), question("gpu0"), question("nccl"))
+    assert gather.needs_bytes == 4 * 4000  # its own, and those of the three others
+    assert 4000 < ring.needs_bytes < 2 * 4000
+    assert library.needs_bytes == 2 * 4000
+
+
 def test_nccl_is_nccl(tmp_path):
     (found,) = exchanges_of(SESSION, [question("nccl")])
     assert "rounds" not in found
