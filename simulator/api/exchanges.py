@@ -60,6 +60,7 @@ class Exchange:
     strategy: str
     collective: str
     n_ranks: int
+    root: int
     n_elements: int
     stands: tuple[Stand, ...]
     rounds: tuple[tuple[Moved, ...], ...]
@@ -70,6 +71,7 @@ class Exchange:
             "strategy": self.strategy,
             "collective": self.collective,
             "n_ranks": self.n_ranks,
+            "root": self.root,
             "n_elements": self.n_elements,
             "stands": [stand.data() for stand in self.stands],
             "rounds": [[[m.src, m.dst, m.first, m.count, int(m.reduce)] for m in step] for step in self.rounds],
@@ -127,6 +129,7 @@ def exchange_of_plan(name: str, request: Request, plan: Plan, element_bytes: int
         strategy=name,
         collective=request.collective,
         n_ranks=request.n_ranks,
+        root=request.root,
         n_elements=n_elements,
         stands=tuple(_stand(request.machine, node) for node in numbers),
         rounds=tuple(_first_stored(ordered, request.n_ranks)),

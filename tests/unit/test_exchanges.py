@@ -59,7 +59,7 @@ class Post:
 
     def irecv(self, tensor: torch.Tensor, src: int, tag: int) -> Any:
         box = self._boxes[src, self._here.process, tag]
-        return _Work(lambda: tensor.copy_(box.get(timeout=60)))
+        return _Work(lambda: tensor.copy_(box.get(timeout=600)))
 
 
 class _Work:
@@ -93,7 +93,7 @@ def run(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(600)
     assert not faults
     return ranks
 
@@ -126,6 +126,16 @@ def test_each_collective_leaves_what_it_must(monkeypatch, strategy, collective):
             assert all(rank.is_right() for rank in run(found, monkeypatch))
 
 
+@pytest.mark.parametrize("collective", ["broadcast", "reduce"])
+@pytest.mark.parametrize("strategy", ["ring", "sharded", "halving-doubling", "hierarchical", "tree", "cpu"])
+def test_a_root_may_be_any_rank(monkeypatch, strategy, collective):
+    for where, gpus in ((Where("dgx-1-v100-16gb"), tuple(range(5))), (Where("dgx-1-v100-16gb", nodes=2), None)):
+        found = exchange(where, strategy, collective, gpus=gpus, root=3)
+        if found is not None:
+            assert found.root == 3
+            assert all(rank.is_right() for rank in run(found, monkeypatch))
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_sums_of_floats_are_right_within_rounding(monkeypatch, strategy):
     found = exchange(Where("dgx-1-v100-16gb", nodes=2), strategy)
@@ -143,13 +153,13 @@ def test_a_move_too_few_is_noticed(monkeypatch):
     assert found is not None
     for index in range(len(found.rounds[0])):
         rounds = (found.rounds[0][:index] + found.rounds[0][index + 1 :], *found.rounds[1:])
-        short = Exchange(found.strategy, found.collective, 3, N_ELEMENTS, found.stands, rounds)
+        short = Exchange(found.strategy, found.collective, 3, 0, N_ELEMENTS, found.stands, rounds)
         assert not all(rank.is_right() for rank in run(short, monkeypatch))
 
 
 def test_what_is_read_in_a_round_is_staged_before_it_is_overwritten():
     data = {
-        "strategy": "swap", "collective": "broadcast", "n_ranks": 2, "n_elements": 8,
+        "strategy": "swap", "collective": "broadcast", "n_ranks": 2, "root": 0, "n_elements": 8,
         "stands": [{"name": f"gpu{i}", "kind": "gpu", "host": 0, "index": i} for i in range(2)],
         "rounds": [[[0, 1, 0, 4, 0], [1, 0, 3, 4, 0], [1, 0, 7, 1, 0]]],
     }  # fmt: skip
@@ -160,7 +170,7 @@ def test_what_is_read_in_a_round_is_staged_before_it_is_overwritten():
 @pytest.mark.parametrize("move", [[0, 0, 0, 1, 0], [0, 2, 0, 1, 0], [0, 1, 8, 1, 0], [0, 1, -1, 2, 0], [0, 1, 3, 0, 0]])
 def test_moves_that_cannot_be_are_refused(move):
     stands = [{"name": f"gpu{i}", "kind": "gpu", "host": 0, "index": i} for i in range(2)]
-    data = {"strategy": "x", "collective": "all-reduce", "n_ranks": 2, "n_elements": 8, "stands": stands}
+    data = {"strategy": "x", "collective": "all-reduce", "n_ranks": 2, "root": 0, "n_elements": 8, "stands": stands}
     with pytest.raises(ValueError, match="round 0: no move between stands"):
         read_exchange(data | {"rounds": [[move]]})
 

@@ -254,6 +254,15 @@ def run(
     channels_last: Annotated[bool, typer.Option("--channels-last", help="Images pixel by pixel in memory.")] = False,
     fused_optimizer: Annotated[bool, typer.Option("--fused-optimizer", help="fused=True.")] = False,
     threads: Annotated[Text, option("COUNT", "Threads of a CPU.")] = None,
+    # -- of an exchange, as simulate has them
+    strategy: Annotated[
+        Text, option("NAME,...", "With bytes:160MB or a network: measure these strategies, each rank's sends and adds.")
+    ] = None,
+    collective: Annotated[
+        str, option("NAME", "all-reduce, all-gather, reduce-scatter, broadcast, reduce.")
+    ] = "all-reduce",
+    root: Annotated[str, option("RANK", "Where a broadcast starts and a reduce ends.")] = "0",
+    servers: Annotated[Text, option("WHERE", "Where parameter servers stand: own, workers or names of CPUs.")] = None,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -265,7 +274,7 @@ def run(
     without --topology.  A topology that the machine contradicts is refused before anything is measured.
 
     validate run --topology mine.yaml --workload my_net.yaml --batch 64 measures the step that simulate predicts
-    in the same words.
+    in the same words; --workload bytes:160MB --strategy ring,gpu0,nccl the exchanges.
     """
     given = locals()
     del debug  # read from the arguments where errors are shown

@@ -29,16 +29,16 @@ NETWORKS = "networks"  # the folder of what is written out, in that of the measu
 _SEVERAL = "is about several devices; what they exchange is measured by --only collectives"
 _MODEL = "changes what is predicted, and not what a machine does; validate compare is told"
 _OUTPUT = "is of what simulate prints"
-_EXCHANGE = "is of an exchange alone, and not of a step"
+_BY_TABLE = "is of collectives that a library does; --only collectives measures those, by NCCL's own variables"
 NOT_MEASURED: Mapping[str, str] = {
-    **dict.fromkeys(("strategy", "parallel", "overlap", "servers", "reduce_fp32", "prefetch", "divide"), _SEVERAL),
+    **dict.fromkeys(("parallel", "overlap", "reduce_fp32", "prefetch", "divide"), _SEVERAL),
     **dict.fromkeys(("staleness", "lose", "nodes", "fabric"), _SEVERAL),
     **dict.fromkeys(("slow_link", "neighbour", "straggler", "mtbf"), "is an event that nobody can order"),
     **dict.fromkeys(("checkpoint_every", "checkpoint_time", "restart_time"), "is of a run with failures"),
     **dict.fromkeys(("calibration", "contention", "what_if", "nccl", "epoch"), _MODEL),
     **dict.fromkeys(("json", "trace", "plot", "show_options"), _OUTPUT),
-    **dict.fromkeys(("collective", "root", "pairs", "group_size", "gpus_per_process"), _EXCHANGE),
-    **dict.fromkeys(("algorithm", "dtype", "redop", "fold"), _EXCHANGE),
+    **dict.fromkeys(("pairs", "group_size", "gpus_per_process", "algorithm", "dtype", "redop"), _BY_TABLE),
+    "fold": _MODEL,
     "input": "is a loader of samples; a step is measured with samples that are there",
     "programs": "is other programs on the same GPU",
     "framework": "is Megatron-LM's modules; a step is measured with torch's",
@@ -68,6 +68,9 @@ def ask(written: Written, devices: int) -> Asked:
     if written.batch is None and written.global_batch is None:
         raise InputError("--workload: a step has a batch; add --batch, for example --batch 32")
     check_read(written)
+    if written.strategy is not None or written.servers is not None:
+        option = "--strategy" if written.strategy is not None else "--servers"
+        raise InputError(f"{option}: in a step torch's own exchanges are measured; without --batch the exchange is")
     session, questions = ask_steps(written)
     if len(questions) > 1:
         raise InputError("--topology: one machine is measured, the one that this runs on")

@@ -8,15 +8,18 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from simulator.cli.written import Written
 from simulator.console.files import OutputFile
 from simulator.errors import InputError, MissingDependency, TopocastError, nearest, one_line
 from validate.cli.asking import Asked, ask, keep
+from validate.cli.asking_strategies import ask_exchanges, is_exchange
 from validate.cli.output import tell
 from validate.compare.folder import RECORD, TOPOLOGY
 from validate.machine.measure.duration import duration_s, fraction
 from validate.machine.run.checks import has_rows, load_warning, machine_name, reported
+from validate.machine.run.strategies import write_exchanges
 
 __all__ = ["run_command"]
 
@@ -59,7 +62,8 @@ def run_command(
         raise MissingDependency(
             f"torch is needed to measure ({one_line(error)}); pip install 'topocast[torch]'"
         ) from None
-    names = "asked" if written is not None else only or ""
+    of_exchange = written is not None and is_exchange(written)
+    names = ("strategies" if of_exchange else "asked") if written is not None else only or ""
     groups = tuple(name.strip() for name in names.split(",") if name.strip())
     for name in groups:
         if name not in GROUPS:
@@ -70,7 +74,8 @@ def run_command(
         from validate.compare.places import check_machine
 
         check_machine("--topology", topology, reported(device or ""))
-    asked = None if written is None else _ask(written, device or "")
+    asked = None if written is None or of_exchange else _ask(written, device or "")
+    exchanges = _exchanges(written, device or "", quiet=quiet) if written is not None and of_exchange else []
     name = machine_name(folder, machine or "", source[0] if source else "", _name_in(kept))
     tell(filter(None, [load_warning()]), quiet=quiet)
     settings = Settings(folder, groups, device or "", budget_s, name, Effort(interval=interval))
@@ -78,6 +83,9 @@ def run_command(
         with _Kept(kept, source[1] if source else None) as topology_file:
             if asked is not None:
                 keep(asked, folder)
+            if exchanges:
+                folder.mkdir(parents=True, exist_ok=True)
+                write_exchanges(folder, exchanges)
             status = run(settings, (lambda _: None) if quiet else None)
             topology_file.keep()
     except InputError:
@@ -86,8 +94,8 @@ def run_command(
         raise InputError(one_line(error, 300)) from None
     except OSError as error:
         raise InputError(f"--out {one_line(out)}: {error.strerror}") from None
-    if asked is not None:
-        _check_measured(folder, status)
+    if written is not None:
+        _check_measured(folder, status, groups[0])
     following = f"; next: validate compare {one_line(out)}" if has_rows(folder) else ", which holds no row"
     tell([f"wrote {one_line(out)}{following}"], quiet=quiet)
     return status
@@ -107,10 +115,23 @@ def _ask(written: Written, device: str) -> Asked:
     return ask(written, max(1, 0 if device == "cpu" else gpus))
 
 
-def _check_measured(folder: Path, status: int) -> None:
+def _exchanges(written: Written, device: str, *, quiet: bool) -> list[dict[str, Any]]:
+    """Return the exchanges that were *written*, on this machine; raises InputError."""
+    if written.topology is None:
+        raise InputError("--strategy needs --topology, the machine whose ranks exchange (validate describe drafts one)")
+    if device.startswith("cuda:"):
+        raise InputError(f"--device {device}: is one GPU, and an exchange takes two or more; --gpus says which")
+    import torch
+
+    found, left = ask_exchanges(written, on_gpus=device != "cpu" and torch.cuda.device_count() > 0)
+    tell((f"not measured: {why}" for why in left), quiet=quiet)
+    return found
+
+
+def _check_measured(folder: Path, status: int, group: str) -> None:
     """Refuse (InputError) where a run that did end could not measure what was asked."""
     record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-    left = [row for row in record.get("left", ()) if row.get("group") == "asked"]
+    left = [row for row in record.get("left", ()) if row.get("group") == group]
     if left and not status:
         raise InputError(f"--workload: could not be measured: {one_line(left[0].get('reason', ''), 200)}")
 

@@ -48,8 +48,9 @@ def part_by_facts(name: str, environment: Mapping[str, Any]) -> str:
 def contradiction(parts: Mapping[str, object], environment: Mapping[str, Any]) -> str:
     """Return why none of *parts*, by their names, is what was measured in *environment*.
 
-    Empty where one may be, or where nothing is reported.  A CPU contradicts every GPU that has a model, a GPU
-    every CPU; of two GPUs the multiprocessors and the model in the name decide.
+    Empty where one may be, or where nothing is reported.  A CPU contradicts every GPU that has a figure (one without
+    stands for any process that exchanges, as in linux-host), a GPU every CPU; of two GPUs the multiprocessors and the
+    model in the name decide.
     """
     if not environment.get("device"):
         return ""
@@ -57,7 +58,8 @@ def contradiction(parts: Mapping[str, object], environment: Mapping[str, Any]) -
     facts = _gpu(environment)
     measured = one_line(facts.get("name") or environment["device"], 80)
     if not facts:
-        return f"{', '.join(gpus)} is a GPU, and the CPU {measured} is what is measured" if gpus else ""
+        models = [name for name, part in gpus.items() if part.peak or part.memory_bandwidth or part.sm_count]
+        return f"{', '.join(models)} is a GPU, and the CPU {measured} is what is measured" if models else ""
     if not gpus:
         return f"has no GPU, and the GPU {measured} is what is measured"
     reasons = [_unlike(name, part, measured, environment) for name, part in gpus.items()]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from validate.machine.measure.duration import duration_s, fraction
+from validate.machine.measure.duration import bucket_bytes, duration_s, fraction
 
 __all__ = ["main"]
 
@@ -23,6 +24,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--budget", default="", metavar="TIME", help="begin no case after this time, such as 120s")
     parser.add_argument("--machine", default="", metavar="NAME", help="the name of the machine in the tables")
     parser.add_argument("--within", default="1%", metavar="PART", help="how well medians are to be known; 1%%")
+    parser.add_argument("--workload", default="", metavar="NETWORK", help="with --gpus: this step, and nothing else")
+    parser.add_argument("--batch", type=int, default=32, metavar="COUNT", help="samples a rank; 32")
+    parser.add_argument("--gpus", default="", metavar="N,...", help="over so many ranks, such as 1,2,4,8")
+    parser.add_argument("--precision", default="fp32", metavar="NAME", help="fp32, tf32, amp-bf16, ...; fp32")
+    parser.add_argument("--overlap", default="", metavar="bucket:SIZE", help="bytes of a bucket of gradients; 25 MiB")
     given = parser.parse_args(arguments)
     try:
         budget_s = duration_s(given.budget) if given.budget else None
@@ -36,6 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"Python 3.11 or later is needed; this is {sys.version.split()[0]}\n")
         return 2
     try:
+        from validate.machine.measure.cases.scaling import write_scaling
+        from validate.machine.measure.launched import launch
         from validate.machine.measure.run import Settings, run
         from validate.machine.measure.timing import Effort
     except KeyboardInterrupt:
@@ -43,14 +51,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ImportError as error:
         sys.stderr.write(f"torch is needed: {error}\n")
         return 4
+    here = launch()
+    if here is not None and here.rank:
+        here.serve()
+        return 0
     status = 2
     groups = tuple(name.strip() for name in given.only.split(",") if name.strip())
     try:
+        if given.workload or given.gpus:
+            if not (given.workload and given.gpus) or groups:
+                raise ValueError("--workload and --gpus go together, and without --only")
+            if not re.fullmatch(r"\d{1,5}(,\d{1,5})*", given.gpus, re.ASCII):
+                raise ValueError(f"--gpus: numbers of ranks such as 1,2,4,8 are needed; got '{given.gpus[:60]}'")
+            counts = [int(word) for word in given.gpus.split(",")]
+            bucket = bucket_bytes(given.overlap) if given.overlap else 0
+            write_scaling(Path(given.out), given.workload, given.batch, counts, given.precision, bucket)
+            groups = ("scaling",)
         settings = Settings(Path(given.out), groups, given.device, budget_s, given.machine, Effort(interval=interval))
         status = run(settings)
         sys.stderr.write(f"wrote {given.out}; elsewhere: validate compare {given.out} --topology FILE\n")
     except (ValueError, OSError) as error:
         sys.stderr.write(f"--out {given.out}: {error.strerror}\n" if isinstance(error, OSError) else f"{error}\n")
+    finally:
+        if here is not None:
+            here.end()
     return status
 
 

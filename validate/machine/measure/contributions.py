@@ -21,16 +21,16 @@ class Contribution:
     A rank brings numbers that tell it and the place in the buffer apart; a helper what nobody may read.
     """
 
-    def __init__(self, exchange: Exchange, stand: int, dtype: Any, root: int = 0) -> None:
+    def __init__(self, exchange: Exchange, stand: int, dtype: Any) -> None:
         n, count, collective = exchange.n_ranks, exchange.n_elements, exchange.collective
         is_rank = stand < n
         self._brought = _numbers(exchange, stand, dtype) if is_rank else None
         self._blocks: list[tuple[int, int, Any]] = []  # from, to, and what must be there
         blocks = [(count * i // n, count * (i + 1) // n) for i in range(n)]
-        if not is_rank or (collective == "reduce" and stand != root):
+        if not is_rank or (collective == "reduce" and stand != exchange.root):
             return
         if collective == "broadcast":
-            self._blocks = [(0, count, _numbers(exchange, root, dtype))]
+            self._blocks = [(0, count, _numbers(exchange, exchange.root, dtype))]
         elif collective == "all-gather":
             self._blocks = [(a, b, _numbers(exchange, rank, dtype)[a:b]) for rank, (a, b) in enumerate(blocks)]
         elif collective in ("all-reduce", "reduce", "reduce-scatter"):

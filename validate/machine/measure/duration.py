@@ -1,11 +1,12 @@
-"""Times and fractions as options say them; of the standard library alone, as compute nodes need them too."""
+"""Times, fractions and buckets as options say them; of the standard library alone, as compute nodes need them too."""
 
 from __future__ import annotations
 
 import re
 
-__all__ = ["duration_s", "fraction"]
+__all__ = ["bucket_bytes", "duration_s", "fraction"]
 
+_BYTES = {"B": 1, "kB": 10**3, "KiB": 1 << 10, "MB": 10**6, "MiB": 1 << 20, "GB": 10**9, "GiB": 1 << 30}
 _UNITS = {"": 1, "s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600}
 
 
@@ -24,3 +25,11 @@ def fraction(text: str) -> float:
     if not 0 < value < 1:
         raise ValueError(f"a part such as 1% or 0.01 is needed; got '{text[:60]}'")
     return value
+
+
+def bucket_bytes(text: str) -> int:
+    """Return the bytes that *text* says: ``bucket:25MiB``, ``bucket:10MB``; raises ValueError."""
+    found = re.fullmatch(r"bucket:\s*([0-9]+(?:\.[0-9]+)?)\s*(B|kB|KiB|MB|MiB|GB|GiB)", text.strip())
+    if found is None or not float(found[1]):
+        raise ValueError(f"--overlap: a size such as bucket:25MiB is needed; got '{text[:60]}'")
+    return round(float(found[1]) * _BYTES[found[2]])

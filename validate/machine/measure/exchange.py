@@ -43,6 +43,7 @@ class Exchange:
     strategy: str
     collective: str
     n_ranks: int
+    root: int
     n_elements: int
     stands: tuple[Stand, ...]
     rounds: tuple[tuple[Move, ...], ...]
@@ -80,7 +81,9 @@ def read_exchange(data: Mapping[str, Any]) -> Exchange:
             if not inside or move.src == move.dst or not all(0 <= end < len(stands) for end in (move.src, move.dst)):
                 raise ValueError(f"round {len(rounds)}: no move between stands of the exchange: {move}")
         rounds.append(moves)
-    return Exchange(data["strategy"], data["collective"], int(data["n_ranks"]), n, stands, tuple(rounds))
+    return Exchange(
+        data["strategy"], data["collective"], int(data["n_ranks"]), int(data["root"]), n, stands, tuple(rounds)
+    )
 
 
 def parts_of(exchange: Exchange, stand: int) -> tuple[Part, ...]:

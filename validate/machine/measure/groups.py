@@ -10,11 +10,15 @@ from pathlib import Path
 from validate.machine.measure.bench import Bench
 from validate.machine.measure.case import Case
 
-__all__ = ["ASKED", "GROUPS", "Group", "cases_of", "usual_groups"]
+__all__ = ["ASKED", "EXCHANGES", "GROUPS", "SCALING", "Group", "cases_of", "usual_groups"]
 
 
 ASKED = "asked.json"
 """The file that says which steps a user asked for."""
+EXCHANGES = "exchanges.json"
+"""The file that says which strategies a user asked for, and what each rank does in them."""
+SCALING = "scaling.json"
+"""The file that says which step a user asked for over 1, 2, ... n ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,8 @@ class Group:
 
 GROUPS: dict[str, Group] = {
     "asked": Group("asked", 25, "the steps that --workload asked for", ASKED),
+    "strategies": Group("strategies", 10, "the exchanges that --strategy asked for, rank by rank", EXCHANGES),
+    "scaling": Group("scaling", 25, "the step that --gpus asked for, over more and more ranks", SCALING),
     "launch": Group("launch", 3, "what issuing work costs: kernels in a stream, alone, from a captured graph"),
     "ops": Group("operators", 50, "operators by class, size and precision"),
     "memory": Group("memory", 8, "bandwidth and latency by the size of what is touched"),

@@ -12,7 +12,7 @@ from simulator.api.exchanges import exchange_of, stands_of
 from simulator.console.files import OutputFile
 from simulator.errors import InputError
 from simulator.questions.collective import CollectiveQuestion
-from validate.machine.measure.cases.strategies import EXCHANGES
+from validate.machine.measure.groups import EXCHANGES
 
 __all__ = ["exchanges_of", "write_exchanges"]
 

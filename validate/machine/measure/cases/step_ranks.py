@@ -16,6 +16,7 @@ from validate.machine.measure.case import Case, Work
 from validate.machine.measure.cases.steady import CpuClock, CudaClock, Patience, Step, agreed_samples
 from validate.machine.measure.cases.step_shapes import StepShape
 from validate.machine.measure.cases.stepping import make_step, step_figures
+from validate.machine.measure.launched import LaunchedRanks, ranks_of
 from validate.machine.measure.ranks import Ranks
 from validate.machine.measure.statistics import Interval, median_interval
 
@@ -29,12 +30,12 @@ class LazyRanks:
 
     def __init__(self, count: int, *, cuda: bool) -> None:
         self.count, self.cuda = count, cuda
-        self._ranks: Ranks | None = None
+        self._ranks: Ranks | LaunchedRanks | None = None
 
     def run(self, function: Callable[..., Any], *arguments: Any, look: Callable[[], None] | None = None) -> list[Any]:
         """Return what *function* returned on each rank; may raise RanksFailed."""
         if self._ranks is None or not self._ranks.alive:
-            self._ranks = Ranks(self.count, cuda=self.cuda)
+            self._ranks = ranks_of(self.count, cuda=self.cuda)
         return self._ranks.run(function, *arguments, timeout_s=_LONGEST_S, look=look)
 
     def close(self) -> None:
@@ -79,12 +80,14 @@ def of_all(samples: Sequence[Sequence[float]]) -> Interval:
 
 def rank_step(rank: int, count: int, shape: StepShape, cuda: bool) -> tuple[list[float], int | None]:
     """Return the seconds of steps on this rank, and the most memory that tensors took."""
-    del count
-    device = torch.device("cuda", rank) if cuda else torch.device("cpu")
+    del rank, count
+    device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
     _give_back(cuda)
 
     def wrap(module: Any) -> Any:
-        return torch.nn.parallel.DistributedDataParallel(module, device_ids=[rank] if cuda else None)
+        bucket: dict[str, float] = {"bucket_cap_mb": shape.bucket / (1 << 20)} if shape.bucket else {}
+        devices = [device.index] if cuda else None
+        return torch.nn.parallel.DistributedDataParallel(module, device_ids=devices, **bucket)
 
     def greatest(seconds: float) -> float:
         value = torch.tensor([seconds], dtype=torch.float64, device=device)

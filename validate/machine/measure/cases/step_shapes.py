@@ -32,7 +32,8 @@ class StepShape:
     ``n_gpus``: on how many the same step runs, their gradients averaged by DistributedDataParallel.
     ``network``: what is built and run, where ``model`` is no network of ours but the name of one that was asked for.
     ``micro_batches``: gradients of so many batches are summed before the update.  ``recompute``: what is not kept.
-    ``threads``: of a CPU; as torch has it where 0.
+    ``threads``: of a CPU; as torch has it where 0.  ``n_nodes``: over how many machines the ranks are.  ``bucket``: the
+    bytes of gradients that are exchanged together; DistributedDataParallel's own where 0.
     """
 
     model: str
@@ -50,6 +51,8 @@ class StepShape:
     micro_batches: int = 1
     recompute: Recompute = ""
     threads: int = 0
+    n_nodes: int = 1
+    bucket: int = 0
 
     @property
     def sample(self) -> str:
@@ -67,7 +70,7 @@ class StepShape:
         words += ["channels last"] if self.channels_last else []
         words += ["fused optimizer"] if self.fused else []
         found: dict[str, str | int] = {
-            "n_nodes": 1,
+            "n_nodes": self.n_nodes,
             "n_gpus": 0 if threads and self.n_gpus == 1 else self.n_gpus,
             "framework": "torch",
             "model": self.model,
@@ -81,6 +84,8 @@ class StepShape:
         found["schedule"] = "; ".join(words)
         found["sync"] = "ddp" if self.n_gpus > 1 else "each step" if self.each else ""
         found["issue"] = self.issue
+        if self.bucket and self.n_gpus > 1:
+            found["overlap"] = f"{self.bucket} B"
         return found
 
     def _own_sizes(self) -> dict[str, str | int]:

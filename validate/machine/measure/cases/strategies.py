@@ -19,7 +19,8 @@ import torch
 from validate.machine.measure.bench import Bench
 from validate.machine.measure.case import Case, Columns, Unavailable, Work
 from validate.machine.measure.cases.collectives import Groups, figures_of
-from validate.machine.measure.exchange import Exchange, processes_of, read_exchange
+from validate.machine.measure.exchange import Exchange, parts_of, processes_of, read_exchange, staging_count
+from validate.machine.measure.groups import EXCHANGES
 from validate.machine.measure.over_devices import OverDevices
 from validate.machine.measure.over_ranks import OverRanks
 from validate.machine.measure.statistics import Interval
@@ -27,11 +28,9 @@ from validate.machine.measure.timing import Call, Effort
 from validate.machine.measure.together import time_together
 from validate.machine.measure.watches import QueuedStopwatch
 
-__all__ = ["EXCHANGES", "cases"]
+__all__ = ["cases"]
 
-EXCHANGES = "exchanges.json"
-"""The file that says which strategies a user asked for, and what each rank does in them."""
-
+_FLOAT_BYTES = 4
 _MOST_ISSUE_S = 30e-3  # what the host may need to issue a whole exchange
 _EFFORT = Effort(longest_s=2.0, warmup_s=0.02)
 
@@ -72,10 +71,20 @@ def _cases(bench: Bench, asked: list[Mapping[str, Any]]) -> Iterator[Case]:
                 "note": "" if bench.is_cuda else "gloo over loopback",
             }
             build = partial(_build, groups, name, exchange, str(columns["collective"]), size, count)
-            # Each buffer, what is brought and what must come out, and as much that has arrived and is not added yet.
-            yield Case("strategies", "collectives.csv", columns, build, needs_bytes=4 * size)
+            needs = 2 * size if exchange is None else _needs_bytes(exchange, is_cuda=bench.is_cuda)
+            yield Case("strategies", "collectives.csv", columns, build, needs_bytes=needs)
     finally:
         groups.close()
+
+
+def _needs_bytes(exchange: Exchange, *, is_cuda: bool) -> int:
+    """Return what a GPU needs, that of the fullest, or what all processes need together on a CPU.
+
+    A stand holds its buffer and what has arrived and is not added yet; on the CPU also what it brings and must get.
+    """
+    held = [exchange.n_elements + staging_count(parts_of(exchange, s)) for s in range(len(exchange.stands))]
+    most = max(held) if is_cuda else sum(held) + 2 * exchange.n_elements * len(held)
+    return most * _FLOAT_BYTES
 
 
 def _build(

@@ -1,0 +1,96 @@
+"""What several ranks do, measured and compared without a GPU or any right: exchanges, and a step over more ranks."""
+
+from __future__ import annotations
+
+import csv
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+ROOT = Path(__file__).resolve().parents[2]
+HOSTS = """\
+schema_version: 1
+name: hosts
+description: Processes of one machine, joined by its loopback interface
+source: "an example"
+parts:
+  loopback:
+    kind: link
+    of: ethernet
+    bandwidth: 10 Gbit/s
+    efficiency: 0.9
+    latency: 5 us
+    source: "an example"
+cluster:
+  node: linux-host
+  nodes: 3
+  fabric: loopback
+"""
+
+
+def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+
+
+def test_strategies_are_measured_between_processes_and_predicted_by_the_same_words(tmp_path: Path) -> None:
+    (tmp_path / "hosts.yaml").write_text(HOSTS, encoding="utf-8")
+    what = ["--workload", "bytes:64kB", "--strategy", "ring,parameter-server,gloo", "--out", "m", "--quiet"]
+    done = run("validate", "run", "--topology", "hosts.yaml", *what, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = rows(tmp_path / "m" / "collectives.csv")
+    assert [row["strategy"] for row in found] == ["ring", "parameter-server", "gloo"]
+    assert {(row["machine"], row["n_nodes"], row["n_gpus"], row["bytes"]) for row in found} == {
+        ("hosts", "3", "3", "64000")
+    }
+    compared = run("validate", "compare", "m", "--quiet", folder=tmp_path)
+    assert compared.returncode == 0, compared.stderr
+    assert "3 of 3 rows predicted" in compared.stdout
+    before = (tmp_path / "m" / "collectives.csv").read_text(encoding="utf-8")
+    assert run("validate", "run", "--topology", "hosts.yaml", *what, folder=tmp_path).returncode == 0
+    assert (tmp_path / "m" / "collectives.csv").read_text(encoding="utf-8") == before  # nothing was missing
+
+
+def test_a_launcher_measures_a_step_over_the_ranks_of_several_nodes(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    meet = ["--nnodes", "2", "--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", str(port)]
+    what = ["-m", "validate.measure", "--workload", "lenet", "--batch", "4", "--gpus", "1,2", "--out", "m"]
+    command = [sys.executable, "-m", "torch.distributed.run", *meet]
+    nodes = [
+        subprocess.Popen(
+            [*command, "--node-rank", str(rank), *what, "--device", "cpu", "--overlap", "bucket:1MB"],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    said = [node.communicate(timeout=600)[1] for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], said
+    found = rows(tmp_path / "m" / "training.csv")
+    assert [(row["n_nodes"], row["n_gpus"], row["sync"], row["overlap"]) for row in found] == [
+        ("1", "0", "", ""),
+        ("2", "2", "ddp", "1000000 B"),
+    ]
+    assert all(float(row["step_time_s"]) > 0 for row in found)

@@ -1,0 +1,60 @@
+"""The exchange that ``validate run --strategy`` measures: asked in the words of ``simulate``, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from simulator.api import Session
+from simulator.cli.exchange_command import exchange_questions
+from simulator.cli.options import look_here
+from simulator.cli.written import Written, check_read
+from simulator.errors import InputError, one_line
+from simulator.workload.parse import parse_workload
+from validate.machine.run.strategies import exchanges_of
+
+__all__ = ["ask_exchanges", "is_exchange"]
+
+_PAYLOADS = ("bytes", "sweep")
+
+
+def is_exchange(written: Written) -> bool:
+    """Return whether an exchange alone is asked for: bytes, or a network's gradients by a strategy, and no batch."""
+    scheme, colon, _ = written.workload.partition(":")
+    return written.kind == "exchange" and (written.strategy is not None or (bool(colon) and scheme in _PAYLOADS))
+
+
+def ask_exchanges(written: Written, *, on_gpus: bool) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return what each rank does, by size and strategy, and why strategies that were not named one by one are left out.
+
+    Raises InputError where a word cannot be read, or a strategy that was named does not fit.
+    """
+    check_read(written)
+    look_here(written.workload)
+    session = Session()
+    payload = parse_workload(written.workload)
+    questions, _ = exchange_questions(written, session)
+    if len({question.where for question in questions}) > 1:
+        raise InputError("--topology: one machine is measured, the one that this runs on")
+    named = written.strategy not in (None, "all")
+    found, left = [], []
+    for size in payload.sizes:
+        for question in questions:
+            if question.collective in ("all-to-all", "send-recv"):
+                raise InputError(
+                    f"--collective {question.collective}: is measured by --only collectives, as torch does it"
+                )
+            if question.strategy == "nccl" and not on_gpus:
+                why = "nccl is between GPUs, and the CPU is measured; gloo is what torch does there"
+            else:
+                try:
+                    found += exchanges_of(session, [replace(question, size_bytes=float(size))])
+                    continue
+                except InputError as error:
+                    why = one_line(error, 200)
+            if named:
+                raise InputError(f"--strategy: {why}")
+            left.append(why)
+    if not found:
+        raise InputError("--strategy: none fits this machine")
+    return found, list(dict.fromkeys(left))

@@ -1,0 +1,67 @@
+"""One training step over 1, 2, ... n ranks, each with the same batch: how it scales.
+
+``scaling.json`` in the folder of the measurements says which.  One rank is the step alone, without
+DistributedDataParallel.  Ranks are processes of this machine, or those that a launcher has started over several.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import torch
+
+from validate.machine.measure.bench import Bench
+from validate.machine.measure.case import Case, Unavailable
+from validate.machine.measure.cases.networks.catalogue import ENTRIES
+from validate.machine.measure.cases.step_ranks import parallel_cases
+from validate.machine.measure.cases.step_shapes import Policy, StepShape
+from validate.machine.measure.cases.steps import alone
+from validate.machine.measure.groups import SCALING
+from validate.machine.measure.launched import launch
+
+__all__ = ["cases", "write_scaling"]
+
+_MOST_CPU_RANKS = 64
+
+
+def write_scaling(folder: Path, model: str, batch: int, counts: list[int], precision: str, bucket_bytes: int) -> None:
+    """Write which steps are asked for into *folder*; *bucket_bytes* 0 is DistributedDataParallel's own 25 MiB.
+
+    Raises ValueError where one is not known, OSError.
+    """
+    if model not in ENTRIES:
+        raise ValueError(f"--workload: no network '{model[:60]}'; {', '.join(ENTRIES)}")
+    if precision not in get_args(Policy):
+        raise ValueError(f"--precision: no policy '{precision[:60]}'; {', '.join(get_args(Policy))}")
+    if batch < 1 or not counts or min(counts) < 1:
+        raise ValueError("--batch and --gpus are whole numbers from 1 on")
+    steps = {"model": model, "batch": batch, "gpus": counts, "precision": precision, "bucket_bytes": bucket_bytes}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / SCALING).write_text(json.dumps({"schema_version": 1, **steps}) + "\n", encoding="utf-8")
+
+
+def cases(bench: Bench, machine: str) -> Iterator[Case]:
+    """Yield the step over each number of ranks; raises Unavailable where there are not so many."""
+    try:
+        asked = json.loads((bench.scratch / SCALING).read_text(encoding="utf-8"))
+        counts = [int(count) for count in asked["gpus"]]
+        shape = StepShape(
+            str(asked["model"]), int(asked["batch"]), asked["precision"], bucket=int(asked["bucket_bytes"])
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        raise Unavailable(f"{SCALING} is missing or says no step; --gpus writes it") from None
+    here = launch()
+    most = here.world if here is not None else torch.cuda.device_count() if bench.is_cuda else _MOST_CPU_RANKS
+    if max(counts) > most:
+        raise Unavailable(f"--gpus {max(counts)}: there are {most} ranks at most here")
+    threads = 0 if bench.is_cuda else torch.get_num_threads()
+    for count in sorted(set(counts)):
+        if count == 1:
+            yield from alone([shape], machine, threads)
+        else:
+            nodes = 1 if here is None else here.nodes_of(count)
+            yield from parallel_cases([replace(shape, n_gpus=count, n_nodes=nodes)], machine, threads)

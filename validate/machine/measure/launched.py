@@ -1,0 +1,162 @@
+"""Ranks that a launcher has started (``torchrun``), over one node or several: the first directs, the others serve.
+
+``torchrun`` tells each process its rank in the environment and offers a store that all reach.  The first rank measures
+as it does alone, and puts what the ranks are to run into the store; those that take part join a process group of just
+as many, so that the same launch measures over 1, 2, 4, ... of its ranks.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from validate.machine.measure.ranks import Ranks, RanksFailed
+
+__all__ = ["Launch", "LaunchedRanks", "launch", "ranks_of"]
+
+_JOIN_S = 300.0
+_IDLE_S = 7 * 86_400.0  # the first rank may measure alone for long
+_LENGTH = 200
+
+
+@dataclass(slots=True)
+class Launch:
+    """What the launcher says: this process's rank among ``world``, and among those of its node."""
+
+    rank: int
+    world: int
+    local_rank: int
+    local_world: int
+    store: Any
+    tasks: int = 0  # so many have been put into the store
+    size: int = 0  # of the process group that this process is in
+
+    def nodes_of(self, count: int) -> int:
+        """Return over how many nodes the first *count* ranks are."""
+        return -(-count // self.local_world)
+
+    def serve(self) -> None:
+        """Run what the first rank puts into the store until it says that there is no more."""
+        while True:
+            key = f"task/{self.tasks}"
+            self.store.wait([key], timedelta(seconds=_IDLE_S))
+            task = pickle.loads(self.store.get(key))
+            if task is None:
+                return
+            self.do(*task)
+
+    def end(self) -> None:
+        """Let the other ranks go."""
+        self.store.set(f"task/{self.tasks}", pickle.dumps(None))
+
+    def do(self, count: int, cuda: bool, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        """Run this rank's part of a task, which may be none, and leave the result in the store; return it."""
+        number, self.tasks = self.tasks, self.tasks + 1
+        try:
+            self._join(number, count, cuda=cuda)
+            answer = (True, function(self.rank, count, *arguments) if self.rank < count else None)
+        except Exception as error:
+            text = " ".join(str(error).split())
+            answer = (False, f"{type(error).__name__}: {text}"[:_LENGTH])
+        self.store.set(f"done/{number}/{self.rank}", pickle.dumps(answer))
+        return answer
+
+    def _join(self, number: int, count: int, *, cuda: bool) -> None:
+        """Be in a group of the first *count* ranks, where this one is among them; in none otherwise."""
+        if count == self.size:
+            return
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        self.size = count
+        if self.rank >= count:
+            return
+        if not cuda:
+            usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            torch.set_num_threads(max(1, usable // min(count, self.local_world)))
+        dist.init_process_group(
+            "nccl" if cuda else "gloo",
+            store=dist.PrefixStore(f"group/{number}", self.store),
+            rank=self.rank,
+            world_size=count,
+            timeout=timedelta(seconds=_JOIN_S),
+            device_id=torch.device("cuda", self.local_rank) if cuda else None,
+        )
+
+
+@cache
+def launch() -> Launch | None:
+    """Return what the launcher says, connected to its store; None where there is none, or one rank alone."""
+    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    if any(name not in os.environ for name in names):
+        return None
+    rank, world, address, port = (os.environ[name] for name in names)
+    if int(world) < 2:
+        return None
+    here = Launch(
+        int(rank),
+        int(world),
+        int(os.environ.get("LOCAL_RANK", rank)),
+        int(os.environ.get("LOCAL_WORLD_SIZE", world)),
+        None,
+    )
+    kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # torchrun's own process keeps it
+    store = dist.TCPStore(address, int(port), is_master=not kept and here.rank == 0, timeout=timedelta(seconds=_JOIN_S))
+    here.store = dist.PrefixStore("validate", store)
+    if torch.cuda.is_available():
+        torch.cuda.set_device(here.local_rank)
+    return here
+
+
+class LaunchedRanks:
+    """The first *count* ranks of a launch, asked as :class:`Ranks` are."""
+
+    def __init__(self, here: Launch, count: int, *, cuda: bool) -> None:
+        if count > here.world:
+            raise RanksFailed(f"the launcher has started {here.world} ranks, and {count} are asked for")
+        self.count, self.cuda = count, cuda
+        self._here = here
+        self.alive = True
+
+    def run(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        timeout_s: float = 120.0,
+        look: Callable[[], None] | None = None,
+    ) -> list[Any]:
+        """Return what *function* returned on each rank, in their order; raises RanksFailed."""
+        del look  # this process computes itself, and sensors are read by nobody meanwhile
+        here, number = self._here, self._here.tasks
+        here.store.set(f"task/{number}", pickle.dumps((self.count, self.cuda, function, arguments)))
+        answers = [here.do(self.count, self.cuda, function, arguments)]
+        for rank in range(1, self.count):
+            key = f"done/{number}/{rank}"
+            try:
+                here.store.wait([key], timedelta(seconds=timeout_s))
+            except RuntimeError:
+                raise RanksFailed(f"no answer of rank {rank} within {timeout_s:g} s") from None
+            answers.append(pickle.loads(here.store.get(key)))
+        faults = [f"rank {rank} raised {value}" for rank, (good, value) in enumerate(answers) if not good]
+        if faults:
+            raise RanksFailed("; ".join(faults))
+        return [value for _, value in answers]
+
+    def close(self) -> None:
+        """Do nothing: the processes are the launcher's, and serve the next who asks."""
+
+
+def ranks_of(count: int, *, cuda: bool) -> Ranks | LaunchedRanks:
+    """Return *count* ranks: those of the launcher where one has started some, else processes of our own.
+
+    Raises RanksFailed, or Unavailable.
+    """
+    here = launch()
+    return Ranks(count, cuda=cuda) if here is None else LaunchedRanks(here, count, cuda=cuda)
