@@ -124,7 +124,7 @@ class Search:
 
     def _looser(self, intra: int, inter: int, best: Found | None) -> tuple[int, int] | None:
         """Return the next classes to try, or None: none looser than a solution has."""
-        farthest = max((p.kind for p in self.outward.values()), default=_PIX) if self.lowest >= 90 else _SYS
+        farthest = max((p.kind for p in self.outward.values()), default=_PIX)  # beyond it there is nothing to find
         limit = inter if self.several else max((p.kind for p in self.between.values()), default=_LOC)
         if intra < limit and (best is None or intra < best.kind_intra):
             return intra + 1, inter
