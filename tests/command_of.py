@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import fields
 from typing import Any
 
+from simulator.api import Session
 from simulator.api.session import Question
 from simulator.cli.written import Written, spelt
 from simulator.errors import InputError
@@ -46,6 +47,9 @@ def command_of(question: Question) -> list[str]:
     return words
 
 
+_SESSION = Session()  # that knows how many GPUs a machine has
+
+
 def _collective(question: CollectiveQuestion) -> dict[str, Any]:
     return {
         "workload": f"bytes:{question.size_bytes:.17g}B",
@@ -64,7 +68,9 @@ def _collective(question: CollectiveQuestion) -> dict[str, Any]:
 
 def _step(question: StepQuestion) -> dict[str, Any]:
     options = question.options
-    trains, alone = options.mode == "train", question.device is not None or len(question.gpus or (0, 1)) == 1
+    gpus = question.gpus or _SESSION.machine(question.where).gpus
+    on_cpu = question.device.startswith("cpu") if question.device else not gpus
+    trains, alone = options.mode == "train", question.device is not None or len(gpus) <= 1
     sizes = dict(question.sizes)
     precision = options.precision if options.precision != "torch" else None
     with suppress(InputError):  # what simulate takes for language models where nobody says
@@ -90,7 +96,7 @@ def _step(question: StepQuestion) -> dict[str, Any]:
         "device": question.device,
         "gpus": None if question.device is not None else _gpus(question.gpus),
         "threads": question.threads,
-        "cpu_library": question.software.cpu_library if (question.device or "").startswith("cpu") else None,
+        "cpu_library": question.software.cpu_library if on_cpu else None,
     }
     if alone or options.mode == "inference":  # which exchange nothing
         return said

@@ -31,7 +31,7 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
         ),
     ),
     "rings": (f"{_COLLECTIVES}/search/rings.py", (*_RINGS, "unit/test_hostile_inputs")),
-    "packing": (f"{_COLLECTIVES}/search/packing.py", _RINGS),
+    "packing": (f"{_COLLECTIVES}/search/packing.py", ("unit/test_packing", "property/test_ring_search")),
     "nccl-cost": (f"{_COLLECTIVES}/nccl/cost.py", ("unit/test_nccl_kernels",)),
     "nccl-search": (f"{_COLLECTIVES}/nccl/search.py", ("unit/test_nccl_search", "unit/test_nccl_graph")),
     "flows": ("simulator/engine/flows.py", _ENGINE),

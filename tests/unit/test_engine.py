@@ -395,3 +395,45 @@ def test_what_ends_at_one_instant_ends_in_the_order_in_which_it_began() -> None:
         moved = builder.transfer("move", [flow(2 * number, 2 * number + 1, 1.0)], stream=f"s{number}")
         builder.work("work", "gpu0", 1.0, stream=f"w{number}", after=[moved], takes=("engine",), gives=("engine",))
     assert ends(builder)[1::2] == pytest.approx([2.0, 3.0, 4.0])
+
+
+def test_what_is_cancelled_as_its_rounds_end_ends_once_and_alone() -> None:
+    """Two channels sleep through their rounds; at the instant at which both end, one of them is cancelled."""
+    builder = PlanBuilder()
+    first = builder.transfer("cancelled", [flow(0, 1, 0.125)], stream="a", repeat=5)
+    second = builder.transfer("beside", [flow(0, 1, 0.125)], stream="b", repeat=5)
+    builder.work("after", "gpu0", 1.0, stream="c", after=[first, second])
+    builder.perturbations.append(Perturbation(1.25, cancels=first))
+    assert ends(builder) == pytest.approx([1.25, 1.25, 2.25])
+
+
+@pytest.mark.parametrize("into_s", [0.02, 0.05, 0.15, 0.22, 0.27])
+@pytest.mark.parametrize("after_s", [0.0, 2.0])
+def test_who_has_ended_within_a_round_arrives_when_it_would_have(into_s: float, after_s: float) -> None:
+    """The first flow is sent in 0.05 s and arrives at 0.25 s, the second takes 0.2 s: a round is bound by the first.
+
+    In the third round another comes to the second's link, and slows it by less than it waits for the first.
+    """
+    builder = PlanBuilder()
+    first = builder.work("wait", "cpu0", after_s, stream="host")
+    flows = [flow(0, 1, 0.05, latency_s=0.2), flow(2, 3, 0.2)]
+    builder.transfer("rounds", flows, after=[first], repeat=8)
+    begun = builder.work("wait", "cpu1", after_s + 0.5 + into_s, stream="other host")
+    builder.transfer("other", [flow(2, 4, 0.01)], stream="other", after=[begun])
+    assert ends(builder)[1] == pytest.approx(after_s + 8 * 0.25, rel=1e-9)
+
+
+@pytest.mark.parametrize("into_s", [0.0, 0.03, 0.07])
+def test_works_that_repeat_are_woken_within_one(into_s: float) -> None:
+    builder = PlanBuilder()
+    builder.add("rounds", [Work(0.1, ((CORES, 1.0),))], stream="a", place="gpu0", repeat=10)
+    begun = builder.work("wait", "cpu1", 0.3 + into_s, stream="host")
+    builder.work("other", "gpu0", 0.1, stream="b", after=[begun], loads=((CORES, 1.0),))
+    assert ends(builder) == pytest.approx([1.1, 0.3 + into_s, 0.5 + into_s])
+
+
+def test_rounds_that_take_no_time_are_woken_too() -> None:
+    builder = PlanBuilder()
+    builder.transfer("nothing", [flow(0, 1, 0.0)], stream="a", repeat=5)
+    builder.transfer("other", [flow(0, 1, 1.0)], stream="b")
+    assert ends(builder) == pytest.approx([0.0, 1.0])
