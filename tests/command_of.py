@@ -17,6 +17,7 @@ from simulator.questions.layout import REPLICAS
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.questions.where import NCCL_TODAY, Software
 from simulator.questions.words import question_words
+from simulator.workload.operators import Conv2d
 from simulator.workload.zoo.registry import find_entry
 
 __all__ = ["command_of"]
@@ -90,7 +91,7 @@ def _step(question: StepQuestion) -> dict[str, Any]:
         "recompute": options.recompute and options.trains,
         "recompute_attention": options.recompute_attention and options.trains,
         "framework": options.framework,
-        "channels_last": options.channels_last,
+        "channels_last": options.channels_last and _convolves(question),
         "fused_optimizer": options.fused_optimizer and trains,
         "micro_batches": str(question.micro_batches),
         "device": question.device,
@@ -108,6 +109,10 @@ def _step(question: StepQuestion) -> dict[str, Any]:
         return said | {"prefetch": question.prefetches}
     bucket = f"bucket:{question.bucket_bytes:.17g}B" if question.bucket_bytes else "none"
     return said | {"overlap": bucket if question.bucket_bytes != BUCKET_BYTES else None}
+
+
+def _convolves(question: StepQuestion) -> bool:
+    return any(isinstance(layer.operator, Conv2d) for layer in _SESSION.network(question).layers)
 
 
 def _gpus(gpus: Sequence[int] | None) -> str | None:

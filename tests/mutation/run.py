@@ -17,7 +17,6 @@ from tests.mutation.workers import Ran, prepare, ran, survives
 
 _ROOT = Path(__file__).resolve().parents[2]
 _COLLECTIVES = "simulator/collectives"
-_RINGS = ("unit/test_ring_search", "property/test_ring_search", "unit/test_silent_answers", "unit/test_strategies")
 _ENGINE = (*("unit/test_engine", "unit/test_activities", "unit/test_kernel_and_events", "unit/test_circumstances"),)
 # By what is asked for: the module, and the tests that are to notice.
 MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -30,7 +29,7 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
             *("unit/test_equal_nodes", "unit/test_unlike_nodes"),
         ),
     ),
-    "rings": (f"{_COLLECTIVES}/search/rings.py", (*_RINGS, "unit/test_hostile_inputs")),
+    "rings": (f"{_COLLECTIVES}/search/rings.py", ("unit/test_ring_search", "property/test_ring_search")),
     "packing": (f"{_COLLECTIVES}/search/packing.py", ("unit/test_packing", "property/test_ring_search")),
     "nccl-cost": (f"{_COLLECTIVES}/nccl/cost.py", ("unit/test_nccl_kernels",)),
     "nccl-search": (f"{_COLLECTIVES}/nccl/search.py", ("unit/test_nccl_search", "unit/test_nccl_graph")),

@@ -281,13 +281,13 @@ def test_a_collective_that_uses_half_of_a_link_leaves_the_other_half() -> None:
 
 
 def test_what_a_fragment_uses_for_a_part_of_its_time_counts_in_proportion() -> None:
-    """0.25 s of the memory in 1 s: beside a work that uses all of it, both go at 1 / 1.25."""
+    """0.5 s of the memory in 2 s: beside a work that uses all of it, both go at 1 / 1.25."""
     inner = PlanBuilder()
-    inner.transfer("move", [flow(0, 1, 1.0)])
+    inner.transfer("move", [flow(0, 1, 2.0)])
     builder = PlanBuilder()
-    builder.splice(Fragment(inner.build(), (), ((MEMORY, 0.25),)), label="collective", stream="a")
-    builder.work("kernel", "gpu0", 1.0, stream="b", loads=((MEMORY, 1.0),))
-    assert ends(builder) == pytest.approx([1.25, 1.25])
+    builder.splice(Fragment(inner.build(), (), ((MEMORY, 0.5),)), label="collective", stream="a")
+    builder.work("kernel", "gpu0", 2.0, stream="b", loads=((MEMORY, 1.0),))
+    assert ends(builder) == pytest.approx([2.5, 2.5])
 
 
 def test_a_share_above_all_is_all() -> None:
@@ -437,3 +437,35 @@ def test_rounds_that_take_no_time_are_woken_too() -> None:
     builder.transfer("nothing", [flow(0, 1, 0.0)], stream="a", repeat=5)
     builder.transfer("other", [flow(0, 1, 1.0)], stream="b")
     assert ends(builder) == pytest.approx([0.0, 1.0])
+
+
+def test_a_collective_of_nothing_takes_no_time() -> None:
+    builder = PlanBuilder()
+    builder.splice(Fragment(PlanBuilder().build(), ((CORES, 0.5),), ((MEMORY, 0.0),)), label="nothing", stream="a")
+    builder.work("kernel", "gpu0", 1.0, stream="b", loads=((CORES, 1.0), (MEMORY, 1.0)))
+    assert ends(builder) == pytest.approx([0.0, 1.0])
+
+
+def test_works_that_nobody_can_slow_take_all_their_parts_and_rounds() -> None:
+    builder = PlanBuilder()
+    builder.transfer("before", [flow(0, 1, 1.0)], stream="a")
+    builder.add("two", [Work(1.0), Work(2.0)], stream="a", place="gpu0")
+    builder.add("rounds", [Work(1.0)], stream="b", place="gpu0", repeat=2)
+    builder.add("one", [Work(1.0)], stream="b", place="gpu0")
+    assert ends(builder) == pytest.approx([1.0, 3.0, 2.0, 3.0])
+
+
+def test_flows_below_their_caps_are_slowed_where_a_link_shrinks_below_these() -> None:
+    builder = PlanBuilder()
+    move = flow(0, 1, 0.1, cap_Bps=1e9)
+    builder.transfer("capped", [move], stream="a")
+    link = MACHINE.resource_names[move.route.loads[0][0]]
+    builder.perturbations.append(Perturbation(0.5, link, 0.05))
+    assert ends(builder) == pytest.approx([1.5])
+
+
+def test_rounds_are_folded_unless_it_is_asked_not_to() -> None:
+    builder = PlanBuilder()
+    builder.transfer("rounds", [flow(0, 1, 0.1)], repeat=50)
+    assert execute(MACHINE, builder.build()).simulation_events == events(builder, fold=True) < 10
+    assert events(builder, fold=False) > 100

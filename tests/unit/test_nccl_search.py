@@ -93,6 +93,10 @@ def test_channels_of_a_switch(wide: int, channels: int, speed: float) -> None:
 def test_no_more_channels_than_half_of_what_nccl_has() -> None:
     assert shape(alone(crossbar(2, 40 * 40_000))) == (32, 40.0)
     assert shape(alone(crossbar(2, 20 * 40_000))) == (32, 20.0)  # 20 doubled would be 40
+    wide = crossbar(2, 40 * 20_000)
+    paths = {way: Path(path.kind, 20_000, path.hops, path.loads) for way, path in wide.paths.items()}
+    many = SeenMachine(wide.gpus, (), wide.capacity, paths, wide.total, True)
+    assert shape(alone(many)) == (32, 20.0)  # of 40 that fit
 
 
 def test_nothing_fits_below_the_slowest_speed() -> None:
@@ -226,6 +230,8 @@ def test_heads_with_an_adapter_each() -> None:
     assert slow.nvls == (8, 12, 12)
     far = among_several(crossbar(8, 360_000, [48_000] * 8, kind=_PHB), 90)
     assert far.nvls == (0, 0.0, 0.0)  # no adapter is near enough
+    shared = among_several(crossbar(8, 200_000, [100_000] * 8), 90)
+    assert shared.nvls == (8, 22, 45)  # 9 x 22 of 200; to the network 24, 30, 40, 42 and 45, the first above twice
     few = among_several(crossbar(8, 360_000, [48_000] * 2), 90)
     assert few.nvls == (2, 48, 48)
 

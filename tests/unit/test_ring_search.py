@@ -8,9 +8,10 @@ from itertools import pairwise
 import pytest
 
 from simulator.collectives.communicator import Communicator
-from simulator.collectives.search.rings import FoundRing, find_rings
+from simulator.collectives.search.rings import FoundRing, find_rings, round_rates
 from simulator.network.machine import Machine, compile_machine
 from simulator.topology.load import load_topology
+from tests.hostile import MESHES
 from tests.machines import crossbar, machine_from
 
 DOUBLE = (0, 3, 2, 1, 5, 6, 7, 4)  # each hop has two links
@@ -157,3 +158,38 @@ transport: {{peer_to_peer: sys}}
     [fast] = rings_of(machine_from(text.format(pcie="60 GB/s")), (0, 1, 2), both=False)
     assert fast.kind == "mixed"
     assert fast.bandwidth_Bps == 50e9
+
+
+def test_of_all_orders_the_one_that_no_rule_of_thumb_finds() -> None:
+    """Four sockets in a square, 0-2-1-3: by number, by nearness and by tree the ring would cross links twice."""
+    machine = machine_from("""
+schema_version: 1
+name: square
+devices:
+  gpu[0-3]: {kind: gpu}
+  cpu[0-3]: {kind: cpu}
+links:
+  - {between: ["gpu[0-3]", "cpu[0-3]"], kind: pcie, bandwidth: 30 GB/s}
+  - {between: ["cpu[0,2,1,3]", "cpu[2,1,3,0]"], kind: socket, bandwidth: 10 GB/s, duplex: half}
+transport: {peer_to_peer: sys}
+""")
+    [ring] = rings_of(machine, (0, 1, 2, 3), both=False)
+    assert directed(ring.order) in (directed((0, 2, 1, 3)), directed((0, 3, 1, 2)))
+    assert (ring.kind, ring.bandwidth_Bps, ring.whole) == ("mixed", 10e9, True)
+
+
+@pytest.mark.parametrize("name", ["p3.16xlarge", "dgx-a100-80gb"])
+def test_one_lap_through_equal_nodes_stands_for_all(name: str) -> None:
+    machine = compile_machine(load_topology(name, n_nodes=3))
+    group = Communicator(machine, machine.gpus)
+    rings = find_rings(group, both_directions=True)
+    assert {ring.kind for ring in rings} == {"network"}
+    rates = round_rates(group, [ring.routes for ring in rings])
+    assert [ring.bandwidth_Bps for ring in rings] == pytest.approx(rates, rel=1e-12)
+
+
+def test_a_search_that_did_not_end_says_so() -> None:
+    machine = machine_from(MESHES["two sides of 5 and 7"])
+    rings = rings_of(machine, tuple(range(len(machine.gpus))), both=True)
+    assert rings
+    assert not any(ring.whole for ring in rings)

@@ -246,7 +246,7 @@ class Search:
             return self._nvls_heads(nvlink)
         heads = min(n, _MAX_NVLS_HEADS)
         for i, speed in enumerate(self.speeds):
-            if speed <= self.widest and speed * heads <= self.total * n / (n - 1) and speed * (heads + 1) <= nvlink:
+            if speed <= self.widest and speed * (heads + 1) <= nvlink:
                 return heads, speed, self._raised(i, speed, float("inf"))
         return 0, 0.0, 0.0
 
@@ -262,7 +262,7 @@ class Search:
                 break
             wide = sum(width >= speed for width in near.values())
             n = min(wide, len(self.seen.nets), _MAX_NVLS_HEADS, int(nvlink / speed + 1e-9) - 1)
-            if speed <= self.widest and n > 0 and (n > heads or n * speed > heads * chosen):
+            if speed <= self.widest and n > heads:
                 heads, chosen, index = n, speed, i
         if not heads:
             return 0, 0.0, 0.0
