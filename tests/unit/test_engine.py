@@ -271,13 +271,13 @@ def test_bytes_of_fragments_are_counted_as_often_as_they_run() -> None:
 
 
 def test_a_collective_that_uses_half_of_a_link_leaves_the_other_half() -> None:
-    """It moves for 0.5 s and waits for as long: on average half of the link, beside which a flow has the other half."""
+    """It moves for a second and waits for as long: on average half of the link, and another has the other half."""
     inner = PlanBuilder()
-    inner.transfer("move", [flow(0, 1, 0.5, latency_s=0.5)])
+    inner.transfer("move", [flow(0, 1, 1.0, latency_s=1.0)])
     builder = PlanBuilder()
     builder.splice(Fragment(inner.build()), label="collective", stream="a")
     builder.splice(Fragment(inner.build()), label="another", stream="b")
-    assert ends(builder) == pytest.approx([1.0, 1.0])
+    assert ends(builder) == pytest.approx([2.0, 2.0])
 
 
 def test_what_a_fragment_uses_for_a_part_of_its_time_counts_in_proportion() -> None:
