@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import fields
 from typing import Any
 
+from simulator.api import Session
 from simulator.api.session import Question
 from simulator.cli.written import Written, spelt
 from simulator.errors import InputError
@@ -16,6 +17,7 @@ from simulator.questions.layout import REPLICAS
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.questions.where import NCCL_TODAY, Software
 from simulator.questions.words import question_words
+from simulator.workload.operators import Conv2d
 from simulator.workload.zoo.registry import find_entry
 
 __all__ = ["command_of"]
@@ -46,6 +48,9 @@ def command_of(question: Question) -> list[str]:
     return words
 
 
+_SESSION = Session()  # that knows how many GPUs a machine has
+
+
 def _collective(question: CollectiveQuestion) -> dict[str, Any]:
     return {
         "workload": f"bytes:{question.size_bytes:.17g}B",
@@ -64,7 +69,9 @@ def _collective(question: CollectiveQuestion) -> dict[str, Any]:
 
 def _step(question: StepQuestion) -> dict[str, Any]:
     options = question.options
-    trains, alone = options.mode == "train", question.device is not None or len(question.gpus or (0, 1)) == 1
+    gpus = question.gpus or _SESSION.machine(question.where).gpus
+    on_cpu = question.device.startswith("cpu") if question.device else not gpus
+    trains, alone = options.mode == "train", question.device is not None or len(gpus) <= 1
     sizes = dict(question.sizes)
     precision = options.precision if options.precision != "torch" else None
     with suppress(InputError):  # what simulate takes for language models where nobody says
@@ -84,13 +91,13 @@ def _step(question: StepQuestion) -> dict[str, Any]:
         "recompute": options.recompute and options.trains,
         "recompute_attention": options.recompute_attention and options.trains,
         "framework": options.framework,
-        "channels_last": options.channels_last,
+        "channels_last": options.channels_last and _convolves(question),
         "fused_optimizer": options.fused_optimizer and trains,
         "micro_batches": str(question.micro_batches),
         "device": question.device,
         "gpus": None if question.device is not None else _gpus(question.gpus),
         "threads": question.threads,
-        "cpu_library": question.software.cpu_library if (question.device or "").startswith("cpu") else None,
+        "cpu_library": question.software.cpu_library if on_cpu else None,
     }
     if alone or options.mode == "inference":  # which exchange nothing
         return said
@@ -102,6 +109,10 @@ def _step(question: StepQuestion) -> dict[str, Any]:
         return said | {"prefetch": question.prefetches}
     bucket = f"bucket:{question.bucket_bytes:.17g}B" if question.bucket_bytes else "none"
     return said | {"overlap": bucket if question.bucket_bytes != BUCKET_BYTES else None}
+
+
+def _convolves(question: StepQuestion) -> bool:
+    return any(isinstance(layer.operator, Conv2d) for layer in _SESSION.network(question).layers)
 
 
 def _gpus(gpus: Sequence[int] | None) -> str | None:

@@ -208,7 +208,7 @@ class Router:
             return [(nic, leg) for nic, leg in near if len(leg.links) == shortest]
         # Through the CPU no NIC is nearer than another: the GPUs share them out in turn.
         local = [n.index for n in self.machine.nodes_of(host) if n.kind == "gpu"]
-        turn = local.index(node) if node in local else 0
+        turn = local.index(node)
         return near[turn :: len(local)] or [near[turn % len(near)]]
 
     def _reversed(self, leg: Route) -> Route:

@@ -55,8 +55,35 @@ _WORDS = (
 )
 _OPTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("--topology", (*_TOPOLOGIES, "t4", "2 x xeon-gold-6230", "p3.16xlarge,dgx-h100", "/dev/null", "-")),
-    ("--strategy", ("ring", "nccl", "tree", "all", "sharded,ring", "gpu0", "gloo", "parameter-server", "hierarchical")),
-    ("--workload", ("resnet50", "bytes:1MB", "sweep:8B-8MB:64", "launch:stream", "copy:h2d,1MB", "op:linear,rows=8")),
+    (
+        "--strategy",
+        (
+            "ring",
+            "nccl",
+            "tree",
+            "all",
+            "sharded,ring",
+            "gpu0",
+            "gloo",
+            "parameter-server",
+            "hierarchical",
+            "parameter-server-sharded",
+        ),
+    ),
+    (
+        "--workload",
+        (
+            "resnet50",
+            "resnet18",
+            "gpt2",
+            "alexnet",
+            "bytes:1MB",
+            "sweep:8B-8MB:64",
+            "launch:stream",
+            "copy:h2d,1MB",
+            "op:linear,rows=8",
+        ),
+    ),
     ("--gpus", ("1", "2", "0-3", "3,1,0", "7", "99", "0,0")),
     ("--nodes", ("1", "2", "16", "16384", "99999", "x")),
     ("--fabric", ("infiniband-edr", "ethernet-10g", "pcie3-x16")),
@@ -66,6 +93,46 @@ _OPTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("--parallel", ("dp", "fsdp", "tp=2", "tp=8,pp=2", "loop", "dataparallel", "pp=0")),
     ("--precision", ("fp16", "bf16", "amp-fp16", "fp8", "x")),
     ("--slow-link", ("gpu0-gpu1:0.5x", "gpu0-gpu1:0x", "a-b:infx")),
+    ("--neighbour", ("gpu0-gpu1:5GB/s", "gpu0-gpu0:1GB/s", "cpu0-gpu1:1e9GB/s")),
+    ("--dtype", ("fp16", "int8", "fp4")),
+    ("--redop", ("avg", "max", "xor")),
+    ("--algorithm", ("tree", "nvls", "pat", "collnet")),
+    ("--pairs", ("0>1", "1>0,0>1", "0>0", "9>1", "0>1>2")),
+    ("--group-size", ("2", "3", "0", "99")),
+    ("--gpus-per-process", ("8", "0", "99")),
+    ("--servers", ("own", "workers", "cpu0", "cpu9")),
+    ("--global-batch", ("64", "7", "0")),
+    ("--micro-batches", ("2", "0", "99999")),
+    ("--micro-batch", ("2", "0")),
+    ("--overlap", ("none", "bucket:1MiB", "bucket:0", "bucket:9PB")),
+    ("--staleness", ("2", "async", "-1")),
+    ("--straggler", ("gpu0:1.5x", "gpu9:2x", "gpu0:0x", "node0:1e9x")),
+    ("--divide", ("best", "best,cpu0", "odd")),
+    ("--lose", ("cpu0@1ms", "cpu0@1e9s")),
+    ("--mtbf", ("10h", "1ns", "0s")),
+    ("--checkpoint-time", ("5s", "1e9 s", "0s")),
+    ("--checkpoint-every", ("10", "0")),
+    ("--restart-time", ("60s", "0s")),
+    ("--epoch", ("100000", "1", "0", "9" * 30)),
+    ("--input", ("imagenet", "sample=4KB", "sample=4KB,workers=0", "sample=1PB,disk=ssd0", "imagenet,cache=memory")),
+    ("--programs", ("2", "64", "65")),
+    ("--mode", ("inference", "forward", "backward")),
+    ("--optimizer", ("adam", "sgd", "none")),
+    ("--seq-len", ("64", "1", "0", "9999999")),
+    ("--image", ("64", "1", "9999999")),
+    ("--set", ("layers=2", "layers=0", "attention=fused", "attention=x", "classes=9999999", "=", "heads=7")),
+    ("--device", ("gpu0", "cpu0", "cpu", "gpu99")),
+    ("--threads", ("4", "0", "9999")),
+    ("--framework", ("megatron",)),
+    ("--cpu-library", ("blas",)),
+    ("--launch", ("torchrun --nproc-per-node 2 train.py", "@/dev/null", "pretrain_gpt.py --num-layers 2", "'", "$(x)")),
+    *(
+        (option, ())
+        for option in (
+            *("--compile", "--cuda-graph", "--recompute", "--recompute-attention", "--channels-last", "--reduce-fp32"),
+            *("--no-prefetch", "--no-contention", "--fused-optimizer", "--what-if", "--show-options"),
+        )
+    ),
     ("--json", ()),
     ("--no-fold", ()),
     ("--nccl", ("2.18", "9.9", "x")),
@@ -140,9 +207,17 @@ def _folder(rng: random.Random, folder: Path) -> list[str]:
     return ["validate", "compare", str(folder / "run")]
 
 
+def _steps_and_others(rng: random.Random) -> list[tuple[str, tuple[str, ...]]]:
+    """Return some options; a batch among half of them, as most are about a step."""
+    chosen = rng.sample(_OPTIONS, rng.randint(1, 6))
+    if rng.random() < 0.5:
+        chosen = [("--topology", _TOPOLOGIES[:3]), ("--batch", ("1", "8")), *chosen]
+    return list(dict(chosen).items())
+
+
 def _options(rng: random.Random, folder: Path) -> list[str]:
     words = ["simulator"]
-    for name, values in rng.sample(_OPTIONS, rng.randint(1, 5)):
+    for name, values in _steps_and_others(rng):
         words.append(name)
         if values:
             words.append(rng.choice(values) if rng.random() < 0.8 else rng.choice(_WORDS).replace("\0", ""))

@@ -17,7 +17,6 @@ from tests.mutation.workers import Ran, prepare, ran, survives
 
 _ROOT = Path(__file__).resolve().parents[2]
 _COLLECTIVES = "simulator/collectives"
-_RINGS = ("unit/test_ring_search", "property/test_ring_search", "unit/test_silent_answers", "unit/test_strategies")
 _ENGINE = (*("unit/test_engine", "unit/test_activities", "unit/test_kernel_and_events", "unit/test_circumstances"),)
 # By what is asked for: the module, and the tests that are to notice.
 MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -30,8 +29,8 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
             *("unit/test_equal_nodes", "unit/test_unlike_nodes"),
         ),
     ),
-    "rings": (f"{_COLLECTIVES}/search/rings.py", (*_RINGS, "unit/test_hostile_inputs")),
-    "packing": (f"{_COLLECTIVES}/search/packing.py", _RINGS),
+    "rings": (f"{_COLLECTIVES}/search/rings.py", ("unit/test_ring_search", "property/test_ring_search")),
+    "packing": (f"{_COLLECTIVES}/search/packing.py", ("unit/test_packing", "property/test_ring_search")),
     "nccl-cost": (f"{_COLLECTIVES}/nccl/cost.py", ("unit/test_nccl_kernels",)),
     "nccl-search": (f"{_COLLECTIVES}/nccl/search.py", ("unit/test_nccl_search", "unit/test_nccl_graph")),
     "flows": ("simulator/engine/flows.py", _ENGINE),
@@ -41,26 +40,30 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 
 
+def _parts(lines: str) -> list[tuple[str, str, str]]:
+    return [text.partition("-") for text in lines.split(",")]
+
+
 def main() -> int:
     """Run what the command line asks for; 1 where fewer than 90 % of the changes are noticed."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutation.run", description=__doc__)
     parser.add_argument("modules", nargs="*", help=f"of {', '.join(MODULES)}; all if none is named")
     parser.add_argument("--sample", type=int, help="so many changes of each module")
     parser.add_argument("--from", type=int, default=0, dest="first", help="begin the sample so many changes later")
-    parser.add_argument("--lines", help="changes of these lines alone, such as 40-60")
+    parser.add_argument("--lines", help="changes of these lines alone, such as 40-60,75")
     parser.add_argument("--seconds", type=float, default=20.0, help="of tests for each change")
     given = parser.parse_args()
     noticed = made = 0
     names: list[str] = given.modules or list(MODULES)
+    sources = {name: (_ROOT / MODULES[name][0]).read_text(encoding="utf-8") for name in names}
     known: dict[tuple[str, ...], Ran] = {}
     for name in names:
         path = _ROOT / MODULES[name][0]
         files = tuple(f"tests/{test}.py" for test in MODULES[name][1])
-        source = path.read_text(encoding="utf-8")
-        every = mutants(source)
+        every = mutants(sources[name])
         if given.lines:
-            first, _, last = given.lines.partition("-")
-            every = [m for m in every if int(first) <= m.line <= int(last or first)]
+            ranges = [(int(first), int(last or first)) for first, _, last in _parts(given.lines)]
+            every = [m for m in every if any(first <= m.line <= last for first, last in ranges)]
         n = min(given.sample or len(every), len(every))
         chosen = [every[(given.first + i * len(every) // n) % len(every)] for i in range(n)]
         if files not in known:
@@ -69,7 +72,7 @@ def main() -> int:
         tests = known[files]
         n_left = 0
         for mutant in chosen:
-            if survives(path, source, mutant, tests, given.seconds):
+            if survives(path, sources[name], mutant, tests, given.seconds):
                 n_left += 1
                 print(f"  {path.relative_to(_ROOT)}:{mutant.line}: {mutant.what}", flush=True)  # noqa: T201  its purpose
         noticed, made = noticed + n - n_left, made + n

@@ -271,23 +271,23 @@ def test_bytes_of_fragments_are_counted_as_often_as_they_run() -> None:
 
 
 def test_a_collective_that_uses_half_of_a_link_leaves_the_other_half() -> None:
-    """It moves for 0.5 s and waits for as long: on average half of the link, beside which a flow has the other half."""
+    """It moves for a second and waits for as long: on average half of the link, and another has the other half."""
     inner = PlanBuilder()
-    inner.transfer("move", [flow(0, 1, 0.5, latency_s=0.5)])
+    inner.transfer("move", [flow(0, 1, 1.0, latency_s=1.0)])
     builder = PlanBuilder()
     builder.splice(Fragment(inner.build()), label="collective", stream="a")
     builder.splice(Fragment(inner.build()), label="another", stream="b")
-    assert ends(builder) == pytest.approx([1.0, 1.0])
+    assert ends(builder) == pytest.approx([2.0, 2.0])
 
 
 def test_what_a_fragment_uses_for_a_part_of_its_time_counts_in_proportion() -> None:
-    """0.25 s of the memory in 1 s: beside a work that uses all of it, both go at 1 / 1.25."""
+    """0.5 s of the memory in 2 s: beside a work that uses all of it, both go at 1 / 1.25."""
     inner = PlanBuilder()
-    inner.transfer("move", [flow(0, 1, 1.0)])
+    inner.transfer("move", [flow(0, 1, 2.0)])
     builder = PlanBuilder()
-    builder.splice(Fragment(inner.build(), (), ((MEMORY, 0.25),)), label="collective", stream="a")
-    builder.work("kernel", "gpu0", 1.0, stream="b", loads=((MEMORY, 1.0),))
-    assert ends(builder) == pytest.approx([1.25, 1.25])
+    builder.splice(Fragment(inner.build(), (), ((MEMORY, 0.5),)), label="collective", stream="a")
+    builder.work("kernel", "gpu0", 2.0, stream="b", loads=((MEMORY, 1.0),))
+    assert ends(builder) == pytest.approx([2.5, 2.5])
 
 
 def test_a_share_above_all_is_all() -> None:
@@ -395,3 +395,77 @@ def test_what_ends_at_one_instant_ends_in_the_order_in_which_it_began() -> None:
         moved = builder.transfer("move", [flow(2 * number, 2 * number + 1, 1.0)], stream=f"s{number}")
         builder.work("work", "gpu0", 1.0, stream=f"w{number}", after=[moved], takes=("engine",), gives=("engine",))
     assert ends(builder)[1::2] == pytest.approx([2.0, 3.0, 4.0])
+
+
+def test_what_is_cancelled_as_its_rounds_end_ends_once_and_alone() -> None:
+    """Two channels sleep through their rounds; at the instant at which both end, one of them is cancelled."""
+    builder = PlanBuilder()
+    first = builder.transfer("cancelled", [flow(0, 1, 0.125)], stream="a", repeat=5)
+    second = builder.transfer("beside", [flow(0, 1, 0.125)], stream="b", repeat=5)
+    builder.work("after", "gpu0", 1.0, stream="c", after=[first, second])
+    builder.perturbations.append(Perturbation(1.25, cancels=first))
+    assert ends(builder) == pytest.approx([1.25, 1.25, 2.25])
+
+
+@pytest.mark.parametrize("into_s", [0.02, 0.05, 0.15, 0.22, 0.27])
+@pytest.mark.parametrize("after_s", [0.0, 2.0])
+def test_who_has_ended_within_a_round_arrives_when_it_would_have(into_s: float, after_s: float) -> None:
+    """The first flow is sent in 0.05 s and arrives at 0.25 s, the second takes 0.2 s: a round is bound by the first.
+
+    In the third round another comes to the second's link, and slows it by less than it waits for the first.
+    """
+    builder = PlanBuilder()
+    first = builder.work("wait", "cpu0", after_s, stream="host")
+    flows = [flow(0, 1, 0.05, latency_s=0.2), flow(2, 3, 0.2)]
+    builder.transfer("rounds", flows, after=[first], repeat=8)
+    begun = builder.work("wait", "cpu1", after_s + 0.5 + into_s, stream="other host")
+    builder.transfer("other", [flow(2, 4, 0.01)], stream="other", after=[begun])
+    assert ends(builder)[1] == pytest.approx(after_s + 8 * 0.25, rel=1e-9)
+
+
+@pytest.mark.parametrize("into_s", [0.0, 0.03, 0.07])
+def test_works_that_repeat_are_woken_within_one(into_s: float) -> None:
+    builder = PlanBuilder()
+    builder.add("rounds", [Work(0.1, ((CORES, 1.0),))], stream="a", place="gpu0", repeat=10)
+    begun = builder.work("wait", "cpu1", 0.3 + into_s, stream="host")
+    builder.work("other", "gpu0", 0.1, stream="b", after=[begun], loads=((CORES, 1.0),))
+    assert ends(builder) == pytest.approx([1.1, 0.3 + into_s, 0.5 + into_s])
+
+
+def test_rounds_that_take_no_time_are_woken_too() -> None:
+    builder = PlanBuilder()
+    builder.transfer("nothing", [flow(0, 1, 0.0)], stream="a", repeat=5)
+    builder.transfer("other", [flow(0, 1, 1.0)], stream="b")
+    assert ends(builder) == pytest.approx([0.0, 1.0])
+
+
+def test_a_collective_of_nothing_takes_no_time() -> None:
+    builder = PlanBuilder()
+    builder.splice(Fragment(PlanBuilder().build(), ((CORES, 0.5),), ((MEMORY, 0.0),)), label="nothing", stream="a")
+    builder.work("kernel", "gpu0", 1.0, stream="b", loads=((CORES, 1.0), (MEMORY, 1.0)))
+    assert ends(builder) == pytest.approx([0.0, 1.0])
+
+
+def test_works_that_nobody_can_slow_take_all_their_parts_and_rounds() -> None:
+    builder = PlanBuilder()
+    builder.transfer("before", [flow(0, 1, 1.0)], stream="a")
+    builder.add("two", [Work(1.0), Work(2.0)], stream="a", place="gpu0")
+    builder.add("rounds", [Work(1.0)], stream="b", place="gpu0", repeat=2)
+    builder.add("one", [Work(1.0)], stream="b", place="gpu0")
+    assert ends(builder) == pytest.approx([1.0, 3.0, 2.0, 3.0])
+
+
+def test_flows_below_their_caps_are_slowed_where_a_link_shrinks_below_these() -> None:
+    builder = PlanBuilder()
+    move = flow(0, 1, 0.1, cap_Bps=1e9)
+    builder.transfer("capped", [move], stream="a")
+    link = MACHINE.resource_names[move.route.loads[0][0]]
+    builder.perturbations.append(Perturbation(0.5, link, 0.05))
+    assert ends(builder) == pytest.approx([1.5])
+
+
+def test_rounds_are_folded_unless_it_is_asked_not_to() -> None:
+    builder = PlanBuilder()
+    builder.transfer("rounds", [flow(0, 1, 0.1)], repeat=50)
+    assert execute(MACHINE, builder.build()).simulation_events == events(builder, fold=True) < 10
+    assert events(builder, fold=False) > 100

@@ -16,6 +16,7 @@ from simulator.engine.executor import execute
 from simulator.network.machine import Machine
 from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import NCCL_TODAY
+from simulator.topology.catalogue import load_part
 from simulator.workload.collective import Collective
 from tests.machines import crossbar, machine_from
 from validate.kinds import COLLECTIVES
@@ -158,6 +159,19 @@ def test_the_pace_is_that_of_the_clock() -> None:
     used = costs(protocols=all_protocols(ProtocolCost(10e-6, 0.0, 0.0)))
     h100 = load_machine("dgx-h100")
     assert seconds(h100, used, 8) - seconds(h100, costs(), 8) == pytest.approx(10e-6 * 1.41 / 1.98)
+
+
+@pytest.mark.parametrize(
+    ("capability", "is_blackwell"),
+    [("8.9", False), ("9.0", False), ("9.9", False), ("10.0", True), ("10.3", True), ("12.1", True)],
+)
+def test_a_chip_is_known_by_all_of_its_capability(capability: str, is_blackwell: bool) -> None:
+    part = load_part("a100-sxm4-80gb").model_copy(update={"compute_capability": capability})
+    assert costs(blackwell_pace=2.5).pace(part) == pytest.approx(2.5 if is_blackwell else 1.0)
+
+
+def test_what_no_constant_says_costs_nothing() -> None:
+    assert ProtocolCost(1e-6) == ProtocolCost(1e-6, 0.0, 0.0, 1.0, float("inf"), 1.0, 0.0, 0.0)
 
 
 def test_versions_have_costs_of_their_own() -> None:

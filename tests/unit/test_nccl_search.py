@@ -1,0 +1,242 @@
+"""NCCL's search on machines of a few links, each written as NCCL sees it: speeds, channels, trees and heads by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from simulator.collectives.nccl.paths import Path, SeenMachine, rank_of
+from simulator.collectives.nccl.search import Found, Search
+
+_NVL, _NVB, _PIX, _PXB, _PXN, _PHB, _SYS = (rank_of[k] for k in ("nvl", "nvb", "pix", "pxb", "pxn", "phb", "sys"))
+
+
+def crossbar(gpus: int, wide: int, adapters: Sequence[int] = (), kind: int = _PIX) -> SeenMachine:
+    """Return GPUs of *wide* MB/s on a switch; *adapters*: the MB/s of each GPU's own, others' are reached over it."""
+    capacity = [wide] * (2 * gpus)  # up and down
+    paths = {
+        (a, b): Path(_NVL, wide, (a, gpus + b), ((a, 1.0), (gpus + b, 1.0)))
+        for a in range(gpus)
+        for b in range(gpus)
+        if a != b
+    }
+    nets = tuple(range(100, 100 + len(adapters)))
+    for number, (net, width) in enumerate(zip(nets, adapters, strict=True)):
+        out, into = len(capacity), len(capacity) + 1
+        capacity += [width, width]
+        for gpu in range(gpus):
+            if gpu == number:
+                paths[gpu, net] = Path(kind, width, (out,), ((out, 1.0),))
+                paths[net, gpu] = Path(kind, width, (into,), ((into, 1.0),))
+            elif number < gpus:
+                over = (gpu, gpus + number, out)
+                paths[gpu, net] = Path(_PXN, min(wide, width), over, tuple((link, 1.0) for link in over))
+                back = (into, number, gpus + gpu)
+                paths[net, gpu] = Path(_SYS, min(wide, width), back, tuple((link, 1.0) for link in back))
+    return SeenMachine(tuple(range(gpus)), nets, tuple(capacity), paths, dict.fromkeys(range(gpus), wide), True)
+
+
+def mesh(gpus: int, wide: dict[tuple[int, int], int], total: int) -> SeenMachine:
+    """Return GPUs joined by links of so many MB/s each way, of which each has *total*."""
+    ways = [(a, b) for pair in wide for a, b in (pair, pair[::-1])]
+    capacity = tuple(wide.get(way, wide.get(way[::-1], 0)) for way in ways)
+    paths = {way: Path(_NVL, capacity[i], (i,), ((i, 1.0),)) for i, way in enumerate(ways)}
+    return SeenMachine(tuple(range(gpus)), (), capacity, paths, dict.fromkeys(range(gpus), total), False)
+
+
+def tree_of_pcie(gpus: int, wide: int, kind: int = _PHB) -> SeenMachine:
+    """Return GPUs below one root, each on a link of *wide* MB/s."""
+    seen = crossbar(gpus, wide)
+    paths = {way: Path(kind, path.bandwidth, path.hops, path.loads) for way, path in seen.paths.items()}
+    return SeenMachine(seen.gpus, (), seen.capacity, paths, seen.total, False)
+
+
+def alone(seen: SeenMachine, capability: int = 80) -> Found:
+    return Search(seen, capability, False).found()
+
+
+def among_several(seen: SeenMachine, capability: int = 80) -> Found:
+    return Search(seen, capability, True).found()
+
+
+def shape(found: Found) -> tuple[int, float]:
+    return found.n_channels, found.speed
+
+
+# -- inside one machine ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wide", "channels", "speed"),
+    [
+        (240_000, 12, 20.0),  # 6 x 40, doubled
+        (40_000, 2, 20.0),
+        (39_999, 2, 18.0),  # 36, where 1 x 30 is less and 3 x 12 no more
+        (24_000, 2, 12.0),
+        (25_000, 2, 12.0),  # 1 x 20 is less
+        (20_000, 1, 20.0),  # below 25 nothing is doubled
+        (18_000, 1, 18.0),
+        (3_000, 1, 3.0),
+        (27_000, 3, 9.0),  # 1 x 20, then 2 x 12, then all of it
+        (22_000, 1, 20.0),  # 3 x 7 would be more, at less than half the speed
+    ],
+)
+def test_channels_of_a_switch(wide: int, channels: int, speed: float) -> None:
+    found = alone(crossbar(4, wide))
+    assert shape(found) == (channels, speed)
+    assert found.same
+    assert found.kind_intra == _NVL
+    assert found.tree_intra == found.speed
+
+
+def test_no_more_channels_than_half_of_what_nccl_has() -> None:
+    assert shape(alone(crossbar(2, 40 * 40_000))) == (32, 40.0)
+    assert shape(alone(crossbar(2, 20 * 40_000))) == (32, 20.0)  # 20 doubled would be 40
+    wide = crossbar(2, 40 * 20_000)
+    paths = {way: Path(path.kind, 20_000, path.hops, path.loads) for way, path in wide.paths.items()}
+    many = SeenMachine(wide.gpus, (), wide.capacity, paths, wide.total, True)
+    assert shape(alone(many)) == (32, 20.0)  # of 40 that fit
+
+
+def test_nothing_fits_below_the_slowest_speed() -> None:
+    found = alone(crossbar(4, 2_999))
+    assert found == Found(1, 0.1, _SYS, _SYS, True, 0.1)
+    assert found.total == pytest.approx(0.1)
+
+
+def test_hopper_tries_other_speeds_and_doubles_fast_ones_alone() -> None:
+    assert shape(alone(crossbar(4, 120_000), 90)) == (4, 30.0)  # 2 x 60
+    assert shape(alone(crossbar(4, 50_000), 90)) == (2, 25.0)  # 1 x 50
+    assert shape(alone(crossbar(4, 200_000), 90)) == (8, 25.0)  # 4 x 50: 3 x 60 leave 20
+    assert shape(alone(crossbar(4, 240_000), 90)) == (8, 30.0)  # 4 x 60
+    assert shape(alone(crossbar(4, 360_000), 90)) == (12, 30.0)  # 6 x 60: above 50, though above four
+
+
+def test_many_middling_channels_of_hopper_stay() -> None:
+    """Six of 40: not doubled on Hopper beyond four channels below 50 GB/s; on Ampere they are."""
+    found = Search(crossbar(4, 240_000), 90, False)._doubled(Found(6, 40.0, _NVL, _PIX, True))
+    assert shape(found) == (6, 40.0)
+    assert shape(Search(crossbar(4, 240_000), 90, False)._doubled(Found(5, 40.0, _NVL, _PIX, True))) == (5, 40.0)
+    assert shape(Search(crossbar(4, 240_000), 90, False)._doubled(Found(4, 40.0, _NVL, _PIX, True))) == (8, 20.0)
+    assert shape(Search(crossbar(4, 240_000), 90, False)._doubled(Found(6, 50.0, _NVL, _PIX, True))) == (12, 25.0)
+    assert shape(Search(crossbar(4, 240_000), 80, False)._doubled(Found(6, 40.0, _NVL, _PIX, True))) == (12, 20.0)
+    assert shape(Search(crossbar(4, 240_000), 80, False)._doubled(Found(6, 25.0, _NVL, _PIX, True))) == (12, 12.5)
+    assert shape(Search(crossbar(4, 240_000), 80, False)._doubled(Found(6, 24.0, _NVL, _PIX, True))) == (6, 24.0)
+    assert shape(Search(crossbar(4, 240_000), 80, False)._doubled(Found(20, 40.0, _NVL, _PIX, True))) == (32, 20.0)
+
+
+def test_a_ring_of_links_takes_both_ways() -> None:
+    found = alone(mesh(4, {(0, 1): 20_000, (1, 2): 20_000, (2, 3): 20_000, (0, 3): 20_000}, 40_000))
+    assert shape(found) == (2, 20.0)  # one each way
+    assert not found.same  # two orders, one of which is the other's reverse
+
+
+def test_links_of_unequal_width_are_packed() -> None:
+    """Three GPUs: 40 between two pairs, 20 between the third: two rings of 20, one each way, and no more."""
+    found = alone(mesh(3, {(0, 1): 40_000, (1, 2): 40_000, (0, 2): 20_000}, 80_000))
+    assert shape(found) == (2, 20.0)
+
+
+def test_all_linked_directly() -> None:
+    pairs = {(a, b): 20_000 for a in range(4) for b in range(a + 1, 4)}
+    found = alone(mesh(4, pairs, 60_000))
+    assert shape(found) == (6, 10.0)  # of 20 only two: four GPUs are not gone round three times on links of their own
+    assert not found.same
+
+
+def test_looser_classes_are_tried_where_stricter_ones_do_not_span() -> None:
+    """Two pairs of NVLink, joined over the CPU: two channels, as a tree across a slow middle wants them."""
+    seen = tree_of_pcie(4, 12_000)
+    paths = dict(seen.paths)
+    for a, b in ((0, 1), (1, 0), (2, 3), (3, 2)):
+        paths[a, b] = Path(_NVL, 40_000, (8 + a,), ((8 + a, 1.0),))
+    islands = SeenMachine(seen.gpus, (), (*seen.capacity, *[40_000] * 4), paths, dict.fromkeys(range(4), 40_000), False)
+    found = alone(islands)
+    assert shape(found) == (2, 12.0)  # one each way round
+    assert found.kind_intra == _PHB
+    whole = SeenMachine(seen.gpus, (), seen.capacity, seen.paths, seen.total, False)
+    assert shape(alone(whole)) == (1, 12.0)
+
+
+def test_one_island_is_no_slow_middle() -> None:
+    seen = tree_of_pcie(4, 12_000)
+    paths = dict(seen.paths)
+    paths[0, 1], paths[1, 0] = Path(_NVL, 40_000, (8,), ((8, 1.0),)), Path(_NVL, 40_000, (9,), ((9, 1.0),))
+    one = SeenMachine(seen.gpus, (), (*seen.capacity, 40_000, 40_000), paths, dict.fromkeys(range(4), 40_000), False)
+    assert shape(alone(one)) == (1, 12.0)
+
+
+def test_a_single_gpu_has_the_fastest_channel() -> None:
+    found = alone(crossbar(1, 240_000))
+    assert (shape(found), found.tree_intra, found.same) == ((1, 40), 40, True)
+
+
+# -- through the network ---------------------------------------------------------------
+
+
+def test_one_channel_for_each_adapter() -> None:
+    found = among_several(crossbar(4, 240_000, [24_000] * 4))
+    assert shape(found) == (4, 24.0)
+    assert (found.kind_intra, found.kind_inter) == (_NVL, _PXN)  # the chain leaves over the GPU beside its adapter
+    assert not found.same  # each begins at another GPU
+
+
+@pytest.mark.parametrize(
+    ("adapters", "channels", "speed"),
+    [([12_000], 1, 12.0), ([3_125], 1, 3.0), ([100], 1, 0.1), ([120], 1, 0.12), ([48_000], 2, 24.0)],
+)
+def test_one_adapter(adapters: Sequence[int], channels: int, speed: float) -> None:
+    assert shape(among_several(crossbar(4, 240_000, adapters))) == (channels, speed)
+
+
+def test_trees_go_faster_inside_than_to_the_network_up_to_twice() -> None:
+    """One channel of 12: inside 15, 18, 20, then 28, which is more than twice and the last."""
+    found = among_several(crossbar(4, 240_000, [12_000]))
+    assert (found.speed, found.tree_intra) == (12.0, 24.0)
+    narrow = among_several(crossbar(4, 16_000, [12_000]))
+    assert (narrow.speed, narrow.tree_intra) == (12.0, 15.0)  # 18 does not fit
+    single = among_several(crossbar(1, 240_000, [12_000]))
+    assert (single.speed, single.tree_intra) == (12.0, 12.0)
+
+
+# -- sums in the switch ----------------------------------------------------------------
+
+
+def test_heads_take_what_the_gpus_have() -> None:
+    """Of 360 GB/s with 8 heads: 9 x 40 leave through a GPU, of 8 x 40 in all."""
+    assert alone(crossbar(8, 360_000), 90).nvls == (8, 40, 60)
+    assert alone(crossbar(8, 359_000), 90).nvls == (8, 30, 60)
+    assert alone(crossbar(4, 360_000), 90).nvls == (4, 60, 60)
+    assert alone(crossbar(8, 20_000), 90).nvls == (0, 0.0, 0.0)
+
+
+def test_who_has_no_heads() -> None:
+    assert alone(crossbar(8, 360_000), 80).nvls == (0, 0.0, 0.0)  # before Hopper
+    assert alone(crossbar(2, 360_000), 90).nvls == (0, 0.0, 0.0)
+    assert alone(crossbar(3, 360_000), 90).nvls[0] == 3
+    pairs = {(a, b): 20_000 for a in range(4) for b in range(a + 1, 4)}
+    assert alone(mesh(4, pairs, 60_000), 90).nvls == (0, 0.0, 0.0)  # no switch
+
+
+def test_no_more_heads_than_there_are_groups() -> None:
+    assert alone(crossbar(36, 900_000), 100).nvls[0] == 32
+
+
+def test_heads_with_an_adapter_each() -> None:
+    found = among_several(crossbar(8, 360_000, [48_000] * 8), 90)
+    assert found.nvls == (8, 40, 48)
+    slow = among_several(crossbar(8, 360_000, [12_000] * 8), 90)
+    assert slow.nvls == (8, 12, 12)
+    far = among_several(crossbar(8, 360_000, [48_000] * 8, kind=_PHB), 90)
+    assert far.nvls == (0, 0.0, 0.0)  # no adapter is near enough
+    shared = among_several(crossbar(8, 200_000, [100_000] * 8), 90)
+    assert shared.nvls == (8, 22, 45)  # 9 x 22 of 200; to the network 24, 30, 40, 42 and 45, the first above twice
+    few = among_several(crossbar(8, 360_000, [48_000] * 2), 90)
+    assert few.nvls == (2, 48, 48)
+
+
+def test_fewer_fast_heads_or_more_slow_ones() -> None:
+    """Two adapters of 48 and six of 24: 2 x 48 are 96, 8 x 24 are 192 and at half the speed the last that is tried."""
+    assert among_several(crossbar(8, 360_000, [48_000] * 2 + [24_000] * 6), 90).nvls == (8, 24, 24)
+    assert among_several(crossbar(8, 360_000, [48_000] * 2 + [22_000] * 6), 90).nvls == (2, 48, 48)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -10,11 +11,14 @@ import pytest
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.registry import find_strategy
 from simulator.collectives.request import Request
-from simulator.collectives.search.rings import FoundRing, find_rings
+from simulator.collectives.search.budget import Budget
+from simulator.collectives.search.link_graph import link_graph
+from simulator.collectives.search.rings import FoundRing, _cycles, find_rings, round_rates
 from simulator.network.machine import Machine, compile_machine
 from simulator.topology.load import load_topology
 from tests.calls import at_most_calls
-from tests.machines import crossbar, machine_from
+from tests.hostile import MESHES
+from tests.machines import crossbar, machine_from, ring_machine
 
 DOUBLE = (0, 3, 2, 1, 5, 6, 7, 4)  # each hop has two links
 SINGLE = (0, 1, 3, 7, 5, 4, 6, 2)  # each hop has one
@@ -200,3 +204,111 @@ def test_a_dense_mesh_of_sixteen_is_searched_in_bounded_steps(strategy: str) -> 
     group = Communicator(machine, machine.gpus)
     with at_most_calls(2_500_000):
         find_strategy(strategy).plan(Request(group, "all-reduce", 1e9))
+
+
+def test_of_all_orders_the_one_that_no_rule_of_thumb_finds() -> None:
+    """Four sockets in a square, 0-2-1-3: by number, by nearness and by tree the ring would cross links twice."""
+    machine = machine_from("""
+schema_version: 1
+name: square
+devices:
+  gpu[0-3]: {kind: gpu}
+  cpu[0-3]: {kind: cpu}
+links:
+  - {between: ["gpu[0-3]", "cpu[0-3]"], kind: pcie, bandwidth: 30 GB/s}
+  - {between: ["cpu[0,2,1,3]", "cpu[2,1,3,0]"], kind: socket, bandwidth: 10 GB/s, duplex: half}
+transport: {peer_to_peer: sys}
+""")
+    [ring] = rings_of(machine, (0, 1, 2, 3), both=False)
+    assert directed(ring.order) in (directed((0, 2, 1, 3)), directed((0, 3, 1, 2)))
+    assert (ring.kind, ring.bandwidth_Bps, ring.whole) == ("mixed", 10e9, True)
+
+
+@pytest.mark.parametrize("name", ["p3.16xlarge", "dgx-a100-80gb"])
+def test_one_lap_through_equal_nodes_stands_for_all(name: str) -> None:
+    machine = compile_machine(load_topology(name, n_nodes=3))
+    group = Communicator(machine, machine.gpus)
+    rings = find_rings(group, both_directions=True)
+    assert {ring.kind for ring in rings} == {"network"}
+    rates = round_rates(group, [ring.routes for ring in rings])
+    assert [ring.bandwidth_Bps for ring in rings] == pytest.approx(rates, rel=1e-12)
+
+
+def test_a_search_that_did_not_end_says_so() -> None:
+    machine = machine_from(MESHES["two sides of 5 and 7"])
+    rings = rings_of(machine, tuple(range(len(machine.gpus))), both=True)
+    assert rings
+    assert not any(ring.whole for ring in rings)
+
+
+@pytest.mark.parametrize(
+    ("name", "entering", "leaving"),
+    [
+        ("dgx-h100", range(8), [7, 0, 1, 2, 3, 4, 5, 6]),  # an adapter each: in at its own, out beside the one before
+        ("dgx-a100-80gb", [1, 0, 3, 2, 5, 4, 7, 6], [0, 1, 2, 3, 4, 5, 6, 7]),  # two GPUs share two, and take turns
+        ("p4d.24xlarge", [1, 3, 5, 7], [0, 2, 4, 6]),  # two GPUs share one: in at the one, out at the other
+        ("p3.16xlarge", [0], [4]),
+    ],
+)
+def test_rings_enter_and_leave_each_node_near_an_adapter(
+    name: str, entering: Sequence[int], leaving: Sequence[int]
+) -> None:
+    machine = compile_machine(load_topology(name, n_nodes=2))
+    rings = find_rings(Communicator(machine, machine.gpus), both_directions=False)
+    assert [ring.order[0] for ring in rings] == list(entering)
+    assert [ring.order[7] for ring in rings] == list(leaving)
+    for ring in rings:
+        assert ring.kind == "network"
+        assert sorted(ring.order[:8]) == list(range(8))
+        assert [rank + 8 for rank in ring.order[:8]] == list(ring.order[8:])  # equal nodes are gone through alike
+
+
+def test_nodes_that_take_part_with_other_gpus_are_gone_through_each_in_its_way() -> None:
+    machine = compile_machine(load_topology("p4d.24xlarge", n_nodes=3))
+    ranks = [*range(4), 8, *range(18, 22)]
+    rings = find_rings(Communicator(machine, [machine.gpus[i] for i in ranks]), both_directions=False)
+    assert len(rings) == 1  # the second node has one adapter near its GPU
+    [ring] = rings
+    assert sorted(ring.order[:4]) == [0, 1, 2, 3]
+    assert ring.order[4] == 4
+    assert sorted(ring.order[5:]) == [5, 6, 7, 8]
+    assert ring.bandwidth_Bps == pytest.approx(round_rates(Communicator(machine, machine.gpus), [ring.routes])[0])
+
+
+def test_two_gpus_that_only_a_third_joins() -> None:
+    machine = machine_from("""
+schema_version: 1
+name: over a third
+devices:
+  gpu[0-3]: {kind: gpu}
+  cpu0: {kind: cpu}
+links:
+  - {between: ["gpu[0-3]", cpu0], kind: pcie, bandwidth: 5 GB/s}
+  - {between: [gpu0, gpu1], kind: nvlink, bandwidth: 20 GB/s}
+  - {between: [gpu1, gpu2], kind: nvlink, bandwidth: 20 GB/s}
+  - {between: [gpu2, gpu3], kind: nvlink, bandwidth: 20 GB/s}
+""")
+    [ring] = rings_of(machine, (0, 2), both=True)
+    assert (ring.kind, ring.bandwidth_Bps, ring.order) == ("nvlink-relay", 20e9, (0, 1))
+    assert [len(route.links) for route in ring.routes] == [2, 2]
+
+
+def test_more_gpus_than_are_searched_go_round_in_their_order() -> None:
+    there, back = rings_of(ring_machine(17), tuple(range(17)), both=True)
+    assert (there.order, there.kind, there.bandwidth_Bps) == (tuple(range(17)), "nvlink", 54e9)
+    assert back.order == (0, *range(16, 0, -1))
+    turned = tuple((7 * i) % 17 for i in range(17))  # no two that follow are neighbours; by number they are
+    assert {ring.kind for ring in rings_of(ring_machine(17), turned, both=False)} == {"nvlink"}
+
+
+def test_each_cycle_and_its_reverse_is_one() -> None:
+    """Four GPUs, all linked once: three cycles, of which one fits beside its reverse."""
+    pairs = [f"  - {{between: [gpu{a}, gpu{b}], kind: nvlink, bandwidth: 10 GB/s}}" for a in range(4) for b in range(a)]
+    text = "schema_version: 1\nname: all\ndevices:\n  gpu[0-3]: {kind: gpu}\nlinks:\n" + "\n".join(pairs) + "\n"
+    machine = machine_from(text)
+    graph = link_graph(machine, machine.gpus)
+    assert graph is not None
+    found = _cycles(machine.gpus, graph, 0, Budget(1_000))
+    assert len(found) == 3
+    assert len({frozenset(frozenset(hop) for hop in cycle) for cycle in found}) == 3
+    assert len(rings_of(machine, (0, 1, 2, 3), both=True)) == 2

@@ -354,12 +354,61 @@ def test_where_one_end_has_fewer_nics_near_they_serve_all_of_the_other() -> None
     found = route(machine, "node0.gpu0", "node1.gpu2")  # gpu2 has no NIC at its switch, both behind the CPU
     into = {name: share for name, share in shares(machine, found).items() if name.startswith("network->")}
     assert into == {"network->node1.nic0": 1.0}
+    out = {name: share for name, share in shares(machine, found).items() if name.endswith("->network")}
+    assert out == {"node0.nic0->network": 0.5, "node0.nic1->network": 0.5}
     assert found.bandwidth_Bps == pytest.approx(5e9)
     # Direct at one end and through memory at the other is no direct way.
     for one, other, memory in (("node0.gpu0", "node1.gpu2", "node1"), ("node0.gpu2", "node1.gpu0", "node0")):
         mixed = route(machine, one, other)
         assert mixed.transport == "network-staged"
         assert loads(machine, mixed) == pytest.approx({f"{memory}.cpu0:memory": 2.0})
+
+
+SWITCHES = """
+schema_version: 1
+name: switches
+parts:
+  card: {kind: nic, network: infiniband, bandwidth: 5 GB/s, gpudirect: true}
+devices:
+  gpu[0-1]: {kind: gpu}
+  cpu0: {kind: cpu}
+  sw[0-3]: {kind: pcie-switch}
+  nic[0-2]: {part: card}
+links:
+  - {between: ["gpu[0-1]", sw0], kind: pcie, bandwidth: 10 GB/s}
+  - {between: ["sw[0-2]", "sw[1-3]"], kind: pcie, bandwidth: 10 GB/s}
+  - {between: ["nic[0-2]", "sw[2,2,3]"], kind: pcie, bandwidth: 10 GB/s}
+  - {between: [sw3, cpu0], kind: pcie, bandwidth: 10 GB/s}
+transport: {peer_to_peer: pxb, gpudirect_rdma: pxb}
+"""
+
+
+def test_of_nics_behind_several_switches_the_nearest_serve_every_gpu() -> None:
+    """Two behind three switches, one behind four: not shared out in turn, and not the far one."""
+    machine = machine_from(SWITCHES)
+    router = Router(machine)
+    for gpu in machine.gpus:
+        assert router.nics_near(gpu) == [machine.node("nic0").index, machine.node("nic1").index]
+
+
+def test_a_gpu_without_a_way_to_a_host_is_reached_over_what_there_is() -> None:
+    """gpu2 hangs at gpu1 alone: no rule leads there, so the links that there are do, both ways."""
+    machine = machine_from("""
+schema_version: 1
+name: tail
+devices:
+  gpu[0-2]: {kind: gpu}
+  cpu0: {kind: cpu, memory_bandwidth: 16 GB/s}
+links:
+  - {between: ["gpu[0-1]", cpu0], kind: pcie, bandwidth: 10 GB/s}
+  - {between: [gpu1, gpu2], kind: nvlink, bandwidth: 20 GB/s}
+""")
+    for a, b in (("gpu0", "gpu2"), ("gpu2", "gpu0")):
+        found = route(machine, a, b)
+        assert (found.path_class, found.transport) == ("any", "direct")
+        assert sorted(shares(machine, found)) == sorted(
+            way("gpu0", "cpu0", "gpu1", "gpu2") if a == "gpu0" else way("gpu2", "gpu1", "cpu0", "gpu0")
+        )
 
 
 def test_nics_behind_the_cpu_are_taken_in_turn() -> None:
@@ -446,3 +495,61 @@ def test_words_of_nvidia_smi_for_levels() -> None:
 
     spec = TransportSpec.model_validate({"peer_to_peer": "NODE", "gpudirect_rdma": "SOC"})
     assert (spec.peer_to_peer, spec.gpudirect_rdma) == ("phb", "sys")
+
+
+def test_of_equally_long_ways_those_as_wide_as_the_widest_are_taken() -> None:
+    """Over sw2 10 GB/s throughout, over sw3 12 and then 2: a way is as wide as its narrowest link."""
+    machine = machine_from("""
+schema_version: 1
+name: two ways
+devices:
+  gpu[0-1]: {kind: gpu}
+  sw[0-4]: {kind: pcie-switch}
+links:
+  - {between: ["gpu[0-1]", "sw[0-1]"], kind: pcie, bandwidth: 30 GB/s}
+  - {between: ["sw[0-1]", sw2], kind: pcie, bandwidth: 10 GB/s}
+  - {between: [sw0, sw3], kind: pcie, bandwidth: 12 GB/s}
+  - {between: [sw1, sw3], kind: pcie, bandwidth: 2 GB/s}
+  - {between: ["sw[0-1]", sw4], kind: pcie, bandwidth: 10 GB/s}
+transport: {peer_to_peer: sys}
+""")
+    found = route(machine, "gpu0", "gpu1")
+    ends = {"gpu0->sw0": 1.0, "sw1->gpu1": 1.0}
+    half = dict.fromkeys(("sw0->sw2", "sw2->sw1", "sw0->sw4", "sw4->sw1"), 0.5)
+    assert shares(machine, found) == pytest.approx(ends | half)
+    assert found.bandwidth_Bps == pytest.approx(20e9)
+
+
+def test_between_sockets_one_of_several_ways_is_taken() -> None:
+    machine = machine_from("""
+schema_version: 1
+name: square of sockets
+devices:
+  gpu[0-1]: {kind: gpu}
+  cpu[0-3]: {kind: cpu}
+links:
+  - {between: ["gpu[0-1]", "cpu[0,3]"], kind: pcie, bandwidth: 30 GB/s}
+  - {between: ["cpu[0,0,1,2]", "cpu[1,2,3,3]"], kind: socket, bandwidth: 10 GB/s}
+transport: {peer_to_peer: sys}
+""")
+    found = route(machine, "gpu0", "gpu1")
+    assert shares(machine, found) == way("gpu0", "cpu0", "cpu1", "cpu3", "gpu1")
+    assert found.bandwidth_Bps == 10e9
+
+
+def test_adapters_at_switches_of_their_own_meet_above_them() -> None:
+    machine = machine_from("""
+schema_version: 1
+name: rails
+devices:
+  gpu[0-1]: {kind: gpu}
+  nic[0-1]: {kind: nic, bandwidth: 5 GB/s}
+  rail[0-1]: {kind: network-switch}
+  spine: {kind: network-switch}
+links:
+  - {between: ["gpu[0-1]", "nic[0-1]"], kind: pcie, bandwidth: 30 GB/s}
+  - {between: ["nic[0-1]", "rail[0-1]"], kind: infiniband, bandwidth: 5 GB/s}
+  - {between: ["rail[0-1]", spine], kind: infiniband, bandwidth: 5 GB/s}
+""")
+    [found] = Router(machine)._network_paths(machine.node("nic0").index, machine.node("nic1").index)
+    assert [machine.links[link.index].name for link in found] == [*way("nic0", "rail0", "spine", "rail1", "nic1")]

@@ -140,7 +140,7 @@ class Search:
 
     def _looser(self, intra: int, inter: int, best: Found | None) -> tuple[int, int] | None:
         """Return the next classes to try, or None: none looser than a solution has."""
-        farthest = max((p.kind for p in self.outward.values()), default=_PIX) if self.lowest >= 90 else _SYS
+        farthest = max((p.kind for p in self.outward.values()), default=_PIX)  # beyond it there is nothing to find
         limit = inter if self.several else max((p.kind for p in self.between.values()), default=_LOC)
         if intra < limit and (best is None or intra < best.kind_intra):
             return intra + 1, inter
@@ -273,7 +273,7 @@ class Search:
             return self._nvls_heads(nvlink)
         heads = min(n, _MAX_NVLS_HEADS)
         for i, speed in enumerate(self.speeds):
-            if speed <= self.widest and speed * heads <= self.total * n / (n - 1) and speed * (heads + 1) <= nvlink:
+            if speed <= self.widest and speed * (heads + 1) <= nvlink:
                 return heads, speed, self._raised(i, speed, float("inf"))
         return 0, 0.0, 0.0
 
@@ -289,7 +289,7 @@ class Search:
                 break
             wide = sum(width >= speed for width in near.values())
             n = min(wide, len(self.seen.nets), _MAX_NVLS_HEADS, int(nvlink / speed + 1e-9) - 1)
-            if speed <= self.widest and n > 0 and (n > heads or n * speed > heads * chosen):
+            if speed <= self.widest and n > heads:
                 heads, chosen, index = n, speed, i
         if not heads:
             return 0, 0.0, 0.0
