@@ -79,12 +79,24 @@ links:
   - {between: ["gpu[0-3]", sw0], kind: pcie, bandwidth: 16 GB/s}
   - {between: [sw0, cpu0], kind: pcie, bandwidth: 16 GB/s}
 """
+_UPLINK = "  - {between: [sw0, cpu0], kind: pcie, bandwidth: 16 GB/s}\n"
 
 
-def test_copies_between_gpus_reach_a_share_of_pcie() -> None:
-    machine = machine_from(_PCIE)
-    expected = 2 * 3 / 4 * _S / (0.5 * 16e9)
-    assert seconds(machine, costs(pcie_share=0.5)) == pytest.approx(expected, rel=1e-9)
+def test_copies_under_a_switch_reach_all_of_pcie_and_through_a_cpu_a_share() -> None:
+    ring_s = 2 * 3 / 4 * _S / 16e9
+    under = machine_from(_PCIE)
+    assert seconds(under, costs(pcie_share=0.6)) == pytest.approx(ring_s, rel=1e-9)
+    through = machine_from(
+        _PCIE.replace("sw0: {kind: pcie-switch}}", "}").replace("sw0]", "cpu0]").replace(_UPLINK, "")
+    )
+    assert seconds(through, costs(pcie_share=0.6)) == pytest.approx(ring_s / 0.6, rel=1e-9)
+
+
+def test_flows_beside_each_other_fill_a_link_that_one_does_not() -> None:
+    """Two GPUs that are no peers exchange through host memory: both use the switch's link to the CPU, both ways."""
+    machine = machine_from(_PCIE.replace("[0-3]", "[0-1]") + "transport: {peer_to_peer: none}\n")
+    assert seconds(machine, costs(pcie_share=0.6)) == pytest.approx(_S / 8e9, rel=1e-9)
+    assert seconds(machine, costs(pcie_share=0.4)) == pytest.approx(_S / (0.4 * 16e9), rel=1e-9)
 
 
 def test_a_nic_gives_a_ring_its_share() -> None:
@@ -278,12 +290,16 @@ def test_ranks_in_another_order_are_as_fast() -> None:
 
 
 def test_the_bottleneck_is_the_link_whose_share_is_used_up() -> None:
-    """The memory bus is busier than PCIe, of which NCCL reaches half: that half is what bounds it."""
+    """The memory bus is busier than PCIe, of which NCCL reaches a part: that part is what bounds it."""
     from simulator.api import simulate
 
-    result = simulate(load_machine("8x-rtx2080ti"), "nccl", 1e9)
+    many = simulate(load_machine("8x-rtx2080ti"), "nccl", 1e9)
+    assert many.bottleneck is not None
+    assert many.bottleneck.name == many.facts["bound_link"] == "plx0->cpu0"
+    assert many.facts["bound_share"] == 1  # two GPUs a switch fill it
+    result = simulate(load_machine("4x-v100-pcie"), "nccl", 1e9)
     assert result.bottleneck is not None
-    assert result.bottleneck.name == result.facts["bound_link"] == "plx0->cpu0"
+    assert result.bottleneck.name == result.facts["bound_link"] == "plx0->gpu0"
     share = f"{DEFAULT(NcclConstants).pcie_share:.0%} of what the link carries"
     assert any(share in note for note in result.notes)
 

@@ -64,7 +64,7 @@ class NcclConstants:
     """All constants: the protocols' are of recent versions, and of earlier ones.
 
     ``launch_s`` is the start of one kernel on one GPU, ``peer_launch_s`` of each peer of a point-to-point group beyond
-    that.  ``pcie_share`` is the share of a PCIe link that copies between GPUs reach, both ways at once;
+    that.  ``pcie_share`` is the share of a PCIe link that one flow between GPUs reaches through a CPU;
     ``network_share`` that of a NIC, ``staged_share`` where the bytes go to the NIC through host memory.
     """
 

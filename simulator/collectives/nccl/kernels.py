@@ -43,7 +43,7 @@ class KernelPlanner:
         self._pace = max(costs.pace(request.machine.nodes[rank].part) for rank in request.ranks)
         self._own_s = 0.0  # the rank's own part, once through its memory
         self._to_switches: dict[int, list[tuple[Copied, ...]]] = {}  # by GPU of the first equal host
-        self._known_shares: dict[tuple[bool, bool, float], dict[str, float]] = {}
+        self._known_shares: dict[tuple[bool, float], dict[str, float]] = {}
         self._first = 0.0  # share of the bytes that fill the pipeline
 
     # -- kernels -------------------------------------------------------------------
@@ -191,6 +191,12 @@ class KernelPlanner:
                 for index, carried in flow.route.links:
                     at_full_s = sent * carried * repeat / links[index].bandwidth_Bps
                     needed_s[index] = needed_s.get(index, 0.0) + at_full_s / shares.get(links[index].kind, 1.0)
+        for _, flows, repeat, _ in self._channels:
+            for flow in flows:
+                alone_s = self._alone_s(flow, repeat)
+                for index, _ in flow.route.links:
+                    if alone_s and links[index].kind == "pcie":
+                        needed_s[index] = max(needed_s[index], alone_s)
         first = self._channels[0][3]
         for index in needed_s:
             if links[index].kind in GPU_LINKS:
@@ -228,14 +234,28 @@ class KernelPlanner:
 
     def _shares(self, route: Route, cost: ProtocolCost) -> dict[str, float]:
         """Return which part of a link of each kind the flows of a kernel use on *route*; all of any other."""
-        over_network, direct = route.path_class == "net", route.transport == "network"
-        key = over_network, direct, cost.share
+        staged = route.transport == "network-staged"
+        key = staged, cost.share
         if key not in self._known_shares:
             shared = self.costs.shared
-            net = shared.network_share if direct else shared.staged_share
-            shares = {"pcie": 1.0 if over_network else shared.pcie_share}
-            self._known_shares[key] = shares | dict.fromkeys(NETWORK_LINKS, net) | dict.fromkeys(GPU_LINKS, cost.share)
+            net = shared.staged_share if staged else shared.network_share
+            self._known_shares[key] = dict.fromkeys(NETWORK_LINKS, net) | dict.fromkeys(GPU_LINKS, cost.share)
         return self._known_shares[key]
+
+    def _alone_s(self, flow: Flow, repeat: int) -> float:
+        """Return how long a flow takes at least on PCIe that goes through a CPU to another GPU of the machine.
+
+        One flow does not fill the link there, several beside each other do.
+        """
+        if flow.route.path_class not in ("phb", "sys"):
+            return 0.0
+        links = self.request.machine.alike
+        full_s = [
+            flow.wire_bytes * carried / links[i].bandwidth_Bps
+            for i, carried in flow.route.links
+            if links[i].kind == "pcie"
+        ]
+        return repeat * max(full_s, default=0.0) / self.costs.shared.pcie_share
 
     def _way_s(self, routes: Sequence[Route], hops: int, net_hops: int, cost: ProtocolCost) -> float:
         """Return how long the first chunk takes over so many hops of either kind, the routes' latency included."""
