@@ -28,16 +28,14 @@ _TOLD_BELOW = 0.9  # a share of a link that is smaller than this is told to the 
 class KernelPlanner:
     """Writes the plan of one collective into ``builder``.
 
-    ``plugin_s`` is what the network's plugin adds to each hop between machines, ``n_channels``
-    how many blocks of threads move data.
+    ``n_channels`` is how many blocks of threads move data.
     """
 
-    def __init__(self, builder: PlanBuilder, request: Request, costs: Costs, *, plugin_s: float) -> None:
+    def __init__(self, builder: PlanBuilder, request: Request, costs: Costs) -> None:
         self.builder = builder
         self.request = request
         self.costs = costs
         self.n_channels = 1
-        self.plugin_s = plugin_s
         self.hosts = list(request.by_host().values())
         self._channels: list[tuple[str, list[Flow], int, ProtocolCost]] = []  # stream, flows, rounds
         self._pace = max(costs.pace(request.machine.nodes[rank].part) for rank in request.ranks)
@@ -45,6 +43,7 @@ class KernelPlanner:
         self._to_switches: dict[int, list[tuple[Copied, ...]]] = {}  # by GPU of the first equal host
         self._known_shares: dict[tuple[bool, float], dict[str, float]] = {}
         self._first = 0.0  # share of the bytes that fill the pipeline
+        self._net_stages = 0  # hops over the network that the first of them go one after another
 
     # -- kernels -------------------------------------------------------------------
 
@@ -119,12 +118,13 @@ class KernelPlanner:
                 for route, n_bytes in ((up, sent / len(ways)), (down, received / len(ways))):
                     flows.append(Flow(route, n_bytes, latency_s=cost.hop_s * self._pace))
         self._channels.append(("nvls", flows, 1, cost))
-        heads = min(len(ranks) for ranks in self.hosts)  # each has its part of the sum
+        heads = min(t.MAX_NVLS_HEADS, *map(len, self.hosts))  # each has its part of the sum
         self._first = _at_most_all(self.n_channels * heads * t.NVLS_CHUNK, size)
         if len(self.hosts) > 1:
             simple = self.costs.protocols["Simple"]
             for i in range(heads):
                 edges, depth = _between([ranks[i] for ranks in self.hosts], size / heads)
+                self._net_stages = 2 * depth
                 self._channels.append((f"tree {i}", self._both_ways(edges, simple, 1, 2 * depth, 1 / heads), 1, simple))
         self._submit(after)
 
@@ -144,7 +144,7 @@ class KernelPlanner:
         for a, b in pairs:
             route = self.request.router.route(self.request.ranks[a], self.request.ranks[b])
             over_network = route.path_class == "net"
-            latency = cost.hop_s * self._pace * peers + over_network * (cost.net_hop_s + self.plugin_s)
+            latency = cost.hop_s * self._pace * peers + over_network * cost.net_hop_s
             flows.append(Flow(route, n_bytes, latency_s=latency))
         self._channels.append(("p2p", flows, 1, cost))
         self._submit(after)
@@ -198,10 +198,13 @@ class KernelPlanner:
                     if alone_s and links[index].kind == "pcie":
                         needed_s[index] = max(needed_s[index], alone_s)
         first = self._channels[0][3]
+        filled = first.fill * self._first
+        stage_s = max((s for i, s in needed_s.items() if links[i].kind in NETWORK_LINKS), default=0.0)
         for index in needed_s:
             if links[index].kind in GPU_LINKS:
-                needed_s[index] *= 1.0 + first.fill * self._first
+                needed_s[index] *= 1.0 + filled
                 needed_s[index] += first.own_passes * self._own_s
+            needed_s[index] += filled * self._net_stages * stage_s
         self._note_bound(needed_s)
         for stream, flows, repeat, _ in self._channels:
             capped = []
@@ -261,7 +264,7 @@ class KernelPlanner:
         """Return how long the first chunk takes over so many hops of either kind, the routes' latency included."""
         inside = max((r.latency_s for r in routes if r.path_class != "net"), default=0.0)
         between = max((r.latency_s for r in routes if r.path_class == "net"), default=0.0)
-        return hops * (cost.hop_s * self._pace + inside) + net_hops * (cost.net_hop_s + self.plugin_s + between)
+        return hops * (cost.hop_s * self._pace + inside) + net_hops * (cost.net_hop_s + between)
 
     def _both_ways(
         self,

@@ -54,7 +54,7 @@ class Nccl:
         builder = PlanBuilder()
         builder.facts["software"] = "nccl"
         graph = comm_graph(request.group)
-        kernels = KernelPlanner(builder, request, self.costs, plugin_s=graph.nic_latency_us * 1e-6)
+        kernels = KernelPlanner(builder, request, self.costs)
         if request.collective in ("all-to-all", "send-recv"):
             kernels.point_to_point()
             return builder.build()

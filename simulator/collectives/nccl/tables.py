@@ -109,6 +109,7 @@ TREE_CORRECTED_UP_TO = 22  # last index used for trees; NVLS trees use one more
 MAX_CHANNELS = 64
 THREADS: Mapping[Protocol, int] = {"LL": 512, "LL128": 640, "Simple": 512}
 NVLS_THREADS = 640
+MAX_NVLS_HEADS = 32
 FEW_THREADS = 256  # of a Simple ring no faster than one PCIe 3 x16
 BYTES_PER_THREAD: Mapping[Protocol, int] = {"LL": 8, "LL128": 8, "Simple": 64}
 COLLNET_BYTES_PER_THREAD = 512

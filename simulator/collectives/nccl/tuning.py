@@ -65,6 +65,7 @@ class CommGraph:
     cpu: CpuKind
     comm_channels: int
     nic_latency_us: float = 0.0
+    flags_beside_data: bool = True  # the network delivers them in order, as LL and LL128 need
     nics_per_node: int = 0
     has_nvlink_switch: bool = False
     same_channels: bool = True  # all channels have the same ring inside a node
@@ -164,9 +165,9 @@ def model(
 def _enabled(graph: CommGraph, collective: Collective, algorithm: Algorithm, protocol: Protocol) -> bool:
     if algorithm not in _ALLOWED.get(collective, ()):
         return False
-    if algorithm in _SIMPLE_ONLY and protocol != "Simple":
-        return False
     several = graph.n_nodes > 1
+    if protocol != "Simple" and (algorithm in _SIMPLE_ONLY or (several and not graph.flags_beside_data)):
+        return False
     if algorithm == "collnet_direct":
         gathers = collective in _GATHERING
         return graph.collnet and graph.has_nvlink_switch and not (gathers and several and not graph.one_nic_per_gpu)
@@ -177,6 +178,8 @@ def _enabled(graph: CommGraph, collective: Collective, algorithm: Algorithm, pro
             return False
         if algorithm == "nvls_tree":
             return several
+        if collective in _GATHERING and graph.n_ranks > t.MAX_NVLS_HEADS:
+            return False
         return not several or (graph.collnet and not (collective in _GATHERING and not graph.one_nic_per_gpu))
     if algorithm == "pat":
         return graph.n_ranks == graph.n_nodes and graph.compute_capability_min >= 60
