@@ -8,7 +8,7 @@ A collective takes
     max(launch, pace x (base + hops x hop) + network hops x network hop + latency of the routes
                 + bytes / min(share x bandwidth of the links, channels x rate of a channel)
                 + passes x own part / bandwidth of the memory
-                + fill x (first window / bandwidth of the links + network stages x first window / bandwidth of the NICs))
+                + fill x first window x (1 / bandwidth of the links + network stages / bandwidth of the NICs))
 
 where launch is the time that one host thread needs to start a kernel on each GPU that it
 drives: collectives that follow each other cannot go faster than they are launched.  The pace is
