@@ -28,7 +28,8 @@ _TOLD_BELOW = 0.9  # a share of a link that is smaller than this is told to the 
 class KernelPlanner:
     """Writes the plan of one collective into ``builder``.
 
-    ``n_channels`` is how many blocks of threads move data.
+    ``n_channels`` is how many blocks of threads move data, ``n_filled`` how many the buffer fills: no measured time
+    steps where a channel is added.
     """
 
     def __init__(self, builder: PlanBuilder, request: Request, costs: Costs) -> None:
@@ -36,6 +37,7 @@ class KernelPlanner:
         self.request = request
         self.costs = costs
         self.n_channels = 1
+        self.n_filled = 1.0
         self.hosts = list(request.by_host().values())
         self._channels: list[tuple[str, list[Flow], int, ProtocolCost]] = []  # stream, flows, rounds
         self._pace = max(costs.pace(request.machine.nodes[rank].part) for rank in request.ranks)
@@ -173,7 +175,7 @@ class KernelPlanner:
 
     def _channel_rate(self, cost: ProtocolCost, fraction: float) -> float:
         """Return the rate on the wire that a *fraction* of the channels in use keeps to."""
-        return self.n_channels * fraction * cost.channel_Bps * cost.wire
+        return self.n_filled * fraction * cost.channel_Bps * cost.wire
 
     def _submit(self, after: Sequence[int]) -> None:
         """Add the collected channels to the plan, each link used at the share that its kind allows.

@@ -64,7 +64,8 @@ class Nccl:
             if not wanted:
                 raise Unsuitable(f"no switch adds up types of 8 bits, which {self.algorithm} needs; ring and tree do")
         choice = choose(graph, request.collective, request.size_bytes, algorithms=wanted)
-        kernels.n_channels = channels_used(graph, choice, request.size_bytes).n_channels
+        launch = channels_used(graph, choice, request.size_bytes)
+        kernels.n_channels, kernels.n_filled = launch.n_channels, launch.n_filled
         builder.facts |= {
             "algorithm": choice.algorithm,
             "protocol": choice.protocol,

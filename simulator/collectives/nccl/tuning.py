@@ -102,10 +102,14 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How much of the GPU the kernel takes: blocks (one a channel) and threads of each."""
+    """How much of the GPU the kernel takes: blocks (one a channel) and threads of each.
+
+    ``n_filled`` is how many channels the buffer fills, between whole numbers too.
+    """
 
     n_channels: int
     n_threads: int
+    n_filled: float
 
 
 def choose(
@@ -350,7 +354,7 @@ def channels_used(graph: CommGraph, choice: Choice, size_bytes: float) -> Launch
         fixed = 16 if graph.compute_capability_min < 100 else 24 if graph.n_nodes == 1 else 32
         if algorithm == "nvls" and graph.n_nodes > 1:
             fixed = min(fixed, graph.comm_channels)
-        return Launch(fixed, t.NVLS_THREADS)
+        return Launch(fixed, t.NVLS_THREADS, fixed)
     channels, threads = graph.comm_channels, t.THREADS[protocol]
     threshold = t.BYTES_PER_THREAD[protocol]
     if algorithm == "ring" and protocol == "LL":
@@ -359,8 +363,9 @@ def channels_used(graph: CommGraph, choice: Choice, size_bytes: float) -> Launch
         threads = t.FEW_THREADS
     if algorithm.startswith("collnet"):
         threads, threshold = t.NVLS_THREADS, t.COLLNET_BYTES_PER_THREAD
+    filled = min(float(channels), max(1.0, size_bytes / (threads * threshold)))
     while channels > 1 and size_bytes < channels * threads * threshold:
         channels -= 1
     while threads % 128 == 0 and size_bytes < channels * threads * threshold:
         threads //= 2
-    return Launch(channels, threads)
+    return Launch(channels, threads, filled)
