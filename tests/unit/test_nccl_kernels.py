@@ -338,6 +338,19 @@ def test_what_a_network_plugin_states_is_planned_with_and_not_waited_for(collect
     assert far - near == pytest.approx(100 if collective == "all-reduce" else 0)
 
 
+@pytest.mark.parametrize(("collective", "hops"), [("send-recv", 1), ("all-to-all", 1), ("all-reduce", 2)])
+def test_a_network_plugin_adds_its_time_to_each_hop_between_machines(collective: Collective, hops: int) -> None:
+    """Of few bytes; on top of all else, once for each hop over the network."""
+
+    def time_s(plugin: str) -> float:
+        machine = machine_from(_TWO.replace("PLUGIN", f"0 us, plugin_time: {plugin}"), n_nodes=2)
+        algorithm = "ring" if collective == "all-reduce" else None
+        plan = Nccl(algorithm, costs_of(NCCL_TODAY)).plan(make_request(machine, 8.0, collective=collective))
+        return execute(machine, plan).end_s
+
+    assert time_s("50 us") - time_s("0 us") == pytest.approx(50e-6 * hops, rel=1e-6)
+
+
 def test_a_network_that_reorders_has_simple_alone() -> None:
     """EFA of p4d does not deliver 128 bytes whole and in order, so no flag beside data tells that they have come."""
 
@@ -365,3 +378,20 @@ def test_the_first_window_goes_over_the_network_stage_by_stage() -> None:
     link_s, net_s = size / nvlink.bandwidth_Bps, size / 8 / nic.bandwidth_Bps
     assert time_s(ProtocolCost(0.0, fill=1.0)) == pytest.approx(2 * link_s + 2 * net_s, rel=0.02)
     assert time_s(_FREE) == pytest.approx(max(link_s, net_s), rel=0.1)
+
+
+def test_the_plugin_for_efa_makes_the_chunks_of_nvls_four_times_as_large() -> None:
+    """Of 1 GiB, the first window: 16 channels x 8 heads x 512 KiB."""
+    machine = load_machine("p5.48xlarge", n_nodes=2)
+    size = 2.0**30
+    known = all_protocols(_FREE)
+
+    def time_s(fill: float) -> float:
+        strategy = Nccl("nvls_tree", costs(protocols=known | {"NVLS": ProtocolCost(0.0, fill=fill)}))
+        return execute(machine, strategy.plan(make_request(machine, size))).end_s
+
+    nic = next(link for link in machine.links if link.kind == "efa")
+    nvlink = next(link for link in machine.links if link.kind == "nvlink")
+    window = 16 * 8 * 512 * 1024
+    filled_s = window / nvlink.bandwidth_Bps + 2 * window / 8 / (4 * nic.bandwidth_Bps)
+    assert time_s(1.0) - time_s(0.0) == pytest.approx(filled_s, rel=0.05)

@@ -17,7 +17,7 @@ from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.search.rings import FoundRing
 from simulator.network.route import Copied, Route, route_along
 from simulator.plan.plan import Flow, PlanBuilder
-from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, GpuPart
+from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, GpuPart, NicPart
 from simulator.units import format_bandwidth
 
 __all__ = ["KernelPlanner"]
@@ -41,6 +41,12 @@ class KernelPlanner:
         self.hosts = list(request.by_host().values())
         self._channels: list[tuple[str, list[Flow], int, ProtocolCost]] = []  # stream, flows, rounds
         self._pace = max(costs.pace(request.machine.nodes[rank].part) for rank in request.ranks)
+        self._nics = [
+            node.part
+            for node in request.machine.nodes_of(request.machine.nodes[request.ranks[0]].host)
+            if isinstance(node.part, NicPart) and len(self.hosts) > 1
+        ]
+        self._plugin_s = max((nic.plugin_time for nic in self._nics), default=0.0)
         self._own_s = 0.0  # the rank's own part, once through its memory
         self._to_switches: dict[int, list[tuple[Copied, ...]]] = {}  # by GPU of the first equal host
         self._known_shares: dict[tuple[bool, float], dict[str, float]] = {}
@@ -121,7 +127,7 @@ class KernelPlanner:
                     flows.append(Flow(route, n_bytes, latency_s=cost.hop_s * self._pace))
         self._channels.append(("nvls", flows, 1, cost))
         heads = min(t.MAX_NVLS_HEADS, *map(len, self.hosts))  # each has its part of the sum
-        self._first = _at_most_all(self.n_channels * heads * t.NVLS_CHUNK, size)
+        self._first = _at_most_all(self.n_channels * heads * self._nvls_chunk(), size)
         if len(self.hosts) > 1:
             simple = self.costs.protocols["Simple"]
             for i in range(heads):
@@ -146,10 +152,15 @@ class KernelPlanner:
         for a, b in pairs:
             route = self.request.router.route(self.request.ranks[a], self.request.ranks[b])
             over_network = route.path_class == "net"
-            latency = cost.hop_s * self._pace * peers + over_network * cost.net_hop_s
+            latency = cost.hop_s * self._pace * peers + over_network * (cost.net_hop_s + self._plugin_s)
             flows.append(Flow(route, n_bytes, latency_s=latency))
         self._channels.append(("p2p", flows, 1, cost))
         self._submit(after)
+
+    def _nvls_chunk(self) -> int:
+        """Return the bytes of one head in one channel, which a network's plugin may set."""
+        on_efa = any(nic.network == "efa" for nic in self._nics)
+        return t.NVLS_CHUNK_EFA if on_efa else t.NVLS_CHUNK
 
     # -- their parts ---------------------------------------------------------------
 
@@ -266,7 +277,7 @@ class KernelPlanner:
         """Return how long the first chunk takes over so many hops of either kind, the routes' latency included."""
         inside = max((r.latency_s for r in routes if r.path_class != "net"), default=0.0)
         between = max((r.latency_s for r in routes if r.path_class == "net"), default=0.0)
-        return hops * (cost.hop_s * self._pace + inside) + net_hops * (cost.net_hop_s + between)
+        return hops * (cost.hop_s * self._pace + inside) + net_hops * (cost.net_hop_s + self._plugin_s + between)
 
     def _both_ways(
         self,
