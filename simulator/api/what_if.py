@@ -130,7 +130,7 @@ def shorter_latencies(topology: Topology, times: float = 1.0 / _TIMES) -> Topolo
         if isinstance(part, LinkPart | SwitchPart):
             return part.model_copy(update={"latency": times * part.latency})
         if isinstance(part, NicPart):
-            update = {"latency": times * part.latency, "plugin_latency": times * part.plugin_latency}
+            update = {"latency": times * part.latency, "plugin_time": times * part.plugin_time}
             return part.model_copy(update=update)
         return part
 

@@ -190,7 +190,9 @@ class NicPart(Part):
     bandwidth: Bandwidth = Field(..., description="Line rate of all its ports together, per direction")
     efficiency: float = Field(1.0, ge=0.001, le=1, description="Share of the line rate that large messages reach")
     latency: Duration = Field(0.0, description="One message through the adapter, one way")
-    plugin_latency: Duration = Field(0.0, description="What a collective library's plugin for it adds to each hop")
+    plugin_latency: Duration = Field(0.0, description="What a collective library's plugin tells it to plan for a hop")
+    plugin_time: Duration = Field(0.0, description="What that plugin takes for a message, on top of the adapter")
+    in_order: bool = Field(True, description="Whether each 128 bytes arrive whole and in order, as NCCL's LL needs")
     gpudirect: bool = Field(False, description="Reads and writes GPU memory without the host")
 
 

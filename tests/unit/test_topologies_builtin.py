@@ -256,7 +256,7 @@ def test_every_gpu_of_a_node_reaches_every_other_one(name: str) -> None:
         ("p2.16xlarge", 7, 8, "host-staged", "sys"),
         ("g4dn.12xlarge", 0, 3, "host-staged", "phb"),
         ("2x-gtx1080-desktop", 0, 1, "host-staged", "phb"),
-        ("8x-m40-dual-root", 0, 1, "peer-to-peer", "pix"),
+        ("8x-m40-dual-root", 0, 1, "host-staged", "phb"),
         ("8x-m40-dual-root", 0, 2, "host-staged", "phb"),
         ("8x-rtx2080ti", 0, 1, "host-staged", "phb"),
     ],

@@ -37,7 +37,7 @@ _COLLECTIVES: dict[str, tuple[str, Collective]] = {
 }
 _INDICES = re.compile(r"\d{1,5}(?:-\d{1,5})?(?:[,;]\s*\d{1,5}(?:-\d{1,5})?)*", re.ASCII)
 _PAIRS = re.compile(r"pairs\s+(\d{1,5}>\d{1,5}(?:\s*;\s*\d{1,5}>\d{1,5})*)", re.ASCII)
-_ALGORITHM = re.compile(r"(?:nccl_algo\s*=\s*)?(ring|tree|nvls_?tree|nvls|pat)\b(?:\s*\(.*\))?", re.ASCII)
+_ALGORITHM = re.compile(r"(?:nccl_algo\s*=\s*)?(ring|tree|nvls[ _-]?tree|nvls|pat)\b(?:\s*\(.*\))?", re.ASCII)
 _ONE_EACH = re.compile(r"\b(?:xla|torch|pytorch|mpi|openmpi|horovod|jax)\b", re.IGNORECASE | re.ASCII)
 # NVIDIA/nccl@5067397c src/include/device.h (ncclNvlsSupported): a switch adds no type of 8 bits.
 _SMALL_TYPES = re.compile(r"u?int8|i8|u8|fp8|float8|bool", re.IGNORECASE)
@@ -138,7 +138,7 @@ def _algorithm(text: str) -> tuple[str | None, str | None]:
         return None, None
     match = _ALGORITHM.fullmatch(text.lower())
     if match is not None:
-        return match.group(1), None
+        return re.sub(r"nvls[ _-]?tree", "nvls_tree", match.group(1)), None
     if not is_strategy(text):
         raise NotScored(f"forced algorithm '{one_line(text, 40)}' is not modelled")
     return None, text

@@ -5,9 +5,10 @@ These constants do, on every machine (``simulator/constants/nccl.json``, docs/de
 
 A collective takes
 
-    max(launch, pace x (base + hops x hop) + network hops x (network hop + plugin) + latency of the routes
+    max(launch, pace x (base + hops x hop) + network hops x network hop + latency of the routes
                 + bytes / min(share x bandwidth of the links, channels x rate of a channel)
-                + passes x own part / bandwidth of the memory + fill x first window / bandwidth)
+                + passes x own part / bandwidth of the memory
+                + fill x first window x (1 / bandwidth of the links + network stages / bandwidth of the NICs))
 
 where launch is the time that one host thread needs to start a kernel on each GPU that it
 drives: collectives that follow each other cannot go faster than they are launched.  The pace is
@@ -64,7 +65,7 @@ class NcclConstants:
     """All constants: the protocols' are of recent versions, and of earlier ones.
 
     ``launch_s`` is the start of one kernel on one GPU, ``peer_launch_s`` of each peer of a point-to-point group beyond
-    that.  ``pcie_share`` is the share of a PCIe link that copies between GPUs reach, both ways at once;
+    that.  ``pcie_share`` is the share of a PCIe link that one flow between GPUs reaches through a CPU;
     ``network_share`` that of a NIC, ``staged_share`` where the bytes go to the NIC through host memory.
     """
 

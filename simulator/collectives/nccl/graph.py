@@ -9,7 +9,8 @@ Readings, where the rules leave room:
 * Machines are equal; equal choices of GPUs on them are searched once.
 * GPUs of other makers, or of unknown capability, are searched and tuned as an A100 would be with
   links as fast as theirs reach; RCCL has tables of its own.
-* The latency that a network plugin states is the NIC part's ``plugin_latency``.
+* The latency that a network plugin states is the NIC part's ``plugin_latency``; NCCL plans with it and does not
+  wait for it.
 * PCIe switches on two levels are not flattened to one.
 """
 
@@ -89,6 +90,7 @@ def _searched(group: Communicator) -> CommGraph:
         cpu=cpu,
         comm_channels=channels,
         nic_latency_us=_stated_latency_us(nodes) if several else 0.0,
+        flags_beside_data=all(node.part.in_order for node in nodes if isinstance(node.part, NicPart)),
         nics_per_node=min(sum(node.kind == "nic" for node in each) for each in nodes_of.values()) if several else 0,
         has_nvlink_switch=any(node.kind == "nvlink-switch" for node in nodes),
         same_channels=agreed.same,

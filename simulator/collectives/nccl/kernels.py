@@ -17,7 +17,7 @@ from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.search.rings import FoundRing
 from simulator.network.route import Copied, Route, route_along
 from simulator.plan.plan import Flow, PlanBuilder
-from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, GpuPart
+from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, GpuPart, NicPart
 from simulator.units import format_bandwidth
 
 __all__ = ["KernelPlanner"]
@@ -28,23 +28,30 @@ _TOLD_BELOW = 0.9  # a share of a link that is smaller than this is told to the 
 class KernelPlanner:
     """Writes the plan of one collective into ``builder``.
 
-    ``plugin_s`` is what the network's plugin adds to each hop between machines, ``n_channels``
-    how many blocks of threads move data.
+    ``n_channels`` is how many blocks of threads move data, ``n_filled`` how many the buffer fills: no measured time
+    steps where a channel is added.
     """
 
-    def __init__(self, builder: PlanBuilder, request: Request, costs: Costs, *, plugin_s: float) -> None:
+    def __init__(self, builder: PlanBuilder, request: Request, costs: Costs) -> None:
         self.builder = builder
         self.request = request
         self.costs = costs
         self.n_channels = 1
-        self.plugin_s = plugin_s
+        self.n_filled = 1.0
         self.hosts = list(request.by_host().values())
         self._channels: list[tuple[str, list[Flow], int, ProtocolCost]] = []  # stream, flows, rounds
         self._pace = max(costs.pace(request.machine.nodes[rank].part) for rank in request.ranks)
+        self._nics = [
+            node.part
+            for node in request.machine.nodes_of(request.machine.nodes[request.ranks[0]].host)
+            if isinstance(node.part, NicPart) and len(self.hosts) > 1
+        ]
+        self._plugin_s = max((nic.plugin_time for nic in self._nics), default=0.0)
         self._own_s = 0.0  # the rank's own part, once through its memory
         self._to_switches: dict[int, list[tuple[Copied, ...]]] = {}  # by GPU of the first equal host
-        self._known_shares: dict[tuple[bool, bool, float], dict[str, float]] = {}
+        self._known_shares: dict[tuple[bool, float], dict[str, float]] = {}
         self._first = 0.0  # share of the bytes that fill the pipeline
+        self._net_stages = 0  # hops over the network that the first of them go one after another
 
     # -- kernels -------------------------------------------------------------------
 
@@ -119,12 +126,13 @@ class KernelPlanner:
                 for route, n_bytes in ((up, sent / len(ways)), (down, received / len(ways))):
                     flows.append(Flow(route, n_bytes, latency_s=cost.hop_s * self._pace))
         self._channels.append(("nvls", flows, 1, cost))
-        heads = min(len(ranks) for ranks in self.hosts)  # each has its part of the sum
-        self._first = _at_most_all(self.n_channels * heads * t.NVLS_CHUNK, size)
+        heads = min(t.MAX_NVLS_HEADS, *map(len, self.hosts))  # each has its part of the sum
+        self._first = _at_most_all(self.n_channels * heads * self._nvls_chunk(), size)
         if len(self.hosts) > 1:
             simple = self.costs.protocols["Simple"]
             for i in range(heads):
                 edges, depth = _between([ranks[i] for ranks in self.hosts], size / heads)
+                self._net_stages = 2 * depth
                 self._channels.append((f"tree {i}", self._both_ways(edges, simple, 1, 2 * depth, 1 / heads), 1, simple))
         self._submit(after)
 
@@ -144,10 +152,15 @@ class KernelPlanner:
         for a, b in pairs:
             route = self.request.router.route(self.request.ranks[a], self.request.ranks[b])
             over_network = route.path_class == "net"
-            latency = cost.hop_s * self._pace * peers + over_network * (cost.net_hop_s + self.plugin_s)
+            latency = cost.hop_s * self._pace * peers + over_network * (cost.net_hop_s + self._plugin_s)
             flows.append(Flow(route, n_bytes, latency_s=latency))
         self._channels.append(("p2p", flows, 1, cost))
         self._submit(after)
+
+    def _nvls_chunk(self) -> int:
+        """Return the bytes of one head in one channel, which a network's plugin may set."""
+        on_efa = any(nic.network == "efa" for nic in self._nics)
+        return t.NVLS_CHUNK_EFA if on_efa else t.NVLS_CHUNK
 
     # -- their parts ---------------------------------------------------------------
 
@@ -173,7 +186,7 @@ class KernelPlanner:
 
     def _channel_rate(self, cost: ProtocolCost, fraction: float) -> float:
         """Return the rate on the wire that a *fraction* of the channels in use keeps to."""
-        return self.n_channels * fraction * cost.channel_Bps * cost.wire
+        return self.n_filled * fraction * cost.channel_Bps * cost.wire
 
     def _submit(self, after: Sequence[int]) -> None:
         """Add the collected channels to the plan, each link used at the share that its kind allows.
@@ -191,11 +204,20 @@ class KernelPlanner:
                 for index, carried in flow.route.links:
                     at_full_s = sent * carried * repeat / links[index].bandwidth_Bps
                     needed_s[index] = needed_s.get(index, 0.0) + at_full_s / shares.get(links[index].kind, 1.0)
+        for _, flows, repeat, _ in self._channels:
+            for flow in flows:
+                alone_s = self._alone_s(flow, repeat)
+                for index, _ in flow.route.links:
+                    if alone_s and links[index].kind == "pcie":
+                        needed_s[index] = max(needed_s[index], alone_s)
         first = self._channels[0][3]
+        filled = first.fill * self._first
+        stage_s = max((s for i, s in needed_s.items() if links[i].kind in NETWORK_LINKS), default=0.0)
         for index in needed_s:
             if links[index].kind in GPU_LINKS:
-                needed_s[index] *= 1.0 + first.fill * self._first
+                needed_s[index] *= 1.0 + filled
                 needed_s[index] += first.own_passes * self._own_s
+            needed_s[index] += filled * self._net_stages * stage_s
         self._note_bound(needed_s)
         for stream, flows, repeat, _ in self._channels:
             capped = []
@@ -228,20 +250,34 @@ class KernelPlanner:
 
     def _shares(self, route: Route, cost: ProtocolCost) -> dict[str, float]:
         """Return which part of a link of each kind the flows of a kernel use on *route*; all of any other."""
-        over_network, direct = route.path_class == "net", route.transport == "network"
-        key = over_network, direct, cost.share
+        staged = route.transport == "network-staged"
+        key = staged, cost.share
         if key not in self._known_shares:
             shared = self.costs.shared
-            net = shared.network_share if direct else shared.staged_share
-            shares = {"pcie": 1.0 if over_network else shared.pcie_share}
-            self._known_shares[key] = shares | dict.fromkeys(NETWORK_LINKS, net) | dict.fromkeys(GPU_LINKS, cost.share)
+            net = shared.staged_share if staged else shared.network_share
+            self._known_shares[key] = dict.fromkeys(NETWORK_LINKS, net) | dict.fromkeys(GPU_LINKS, cost.share)
         return self._known_shares[key]
+
+    def _alone_s(self, flow: Flow, repeat: int) -> float:
+        """Return how long a flow takes at least on PCIe that goes through a CPU to another GPU of the machine.
+
+        One flow does not fill the link there, several beside each other do.
+        """
+        if flow.route.path_class not in ("phb", "sys"):
+            return 0.0
+        links = self.request.machine.alike
+        full_s = [
+            flow.wire_bytes * carried / links[i].bandwidth_Bps
+            for i, carried in flow.route.links
+            if links[i].kind == "pcie"
+        ]
+        return repeat * max(full_s, default=0.0) / self.costs.shared.pcie_share
 
     def _way_s(self, routes: Sequence[Route], hops: int, net_hops: int, cost: ProtocolCost) -> float:
         """Return how long the first chunk takes over so many hops of either kind, the routes' latency included."""
         inside = max((r.latency_s for r in routes if r.path_class != "net"), default=0.0)
         between = max((r.latency_s for r in routes if r.path_class == "net"), default=0.0)
-        return hops * (cost.hop_s * self._pace + inside) + net_hops * (cost.net_hop_s + self.plugin_s + between)
+        return hops * (cost.hop_s * self._pace + inside) + net_hops * (cost.net_hop_s + self._plugin_s + between)
 
     def _both_ways(
         self,

@@ -33,7 +33,6 @@ from simulator.collectives.search.packing import pack
 __all__ = ["Found", "Search"]
 
 _MAX_SEARCHED = t.MAX_CHANNELS // 2
-_MAX_NVLS_HEADS = 32
 _NOTHING_FOUND = 0.1  # GB/s
 _SPARE = 0.49  # below this share of the best speed no slower one is tried
 _PACKED_UP_TO = 2_000  # candidates x links of each; beyond that first fit alone
@@ -271,7 +270,7 @@ class Search:
         nvlink = min(self.seen.total.values()) / 1000
         if self.several:
             return self._nvls_heads(nvlink)
-        heads = min(n, _MAX_NVLS_HEADS)
+        heads = min(n, t.MAX_NVLS_HEADS)
         for i, speed in enumerate(self.speeds):
             if speed <= self.widest and speed * (heads + 1) <= nvlink:
                 return heads, speed, self._raised(i, speed, float("inf"))
@@ -288,7 +287,7 @@ class Search:
             if heads and speed / chosen <= _SPARE:
                 break
             wide = sum(width >= speed for width in near.values())
-            n = min(wide, len(self.seen.nets), _MAX_NVLS_HEADS, int(nvlink / speed + 1e-9) - 1)
+            n = min(wide, len(self.seen.nets), t.MAX_NVLS_HEADS, int(nvlink / speed + 1e-9) - 1)
             if speed <= self.widest and n > heads:
                 heads, chosen, index = n, speed, i
         if not heads:

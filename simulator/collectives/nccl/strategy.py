@@ -54,7 +54,7 @@ class Nccl:
         builder = PlanBuilder()
         builder.facts["software"] = "nccl"
         graph = comm_graph(request.group)
-        kernels = KernelPlanner(builder, request, self.costs, plugin_s=graph.nic_latency_us * 1e-6)
+        kernels = KernelPlanner(builder, request, self.costs)
         if request.collective in ("all-to-all", "send-recv"):
             kernels.point_to_point()
             return builder.build()
@@ -64,7 +64,8 @@ class Nccl:
             if not wanted:
                 raise Unsuitable(f"no switch adds up types of 8 bits, which {self.algorithm} needs; ring and tree do")
         choice = choose(graph, request.collective, request.size_bytes, algorithms=wanted)
-        kernels.n_channels = channels_used(graph, choice, request.size_bytes).n_channels
+        launch = channels_used(graph, choice, request.size_bytes)
+        kernels.n_channels, kernels.n_filled = launch.n_channels, launch.n_filled
         builder.facts |= {
             "algorithm": choice.algorithm,
             "protocol": choice.protocol,

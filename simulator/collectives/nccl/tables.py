@@ -109,10 +109,12 @@ TREE_CORRECTED_UP_TO = 22  # last index used for trees; NVLS trees use one more
 MAX_CHANNELS = 64
 THREADS: Mapping[Protocol, int] = {"LL": 512, "LL128": 640, "Simple": 512}
 NVLS_THREADS = 640
+MAX_NVLS_HEADS = 32
 FEW_THREADS = 256  # of a Simple ring no faster than one PCIe 3 x16
 BYTES_PER_THREAD: Mapping[Protocol, int] = {"LL": 8, "LL128": 8, "Simple": 64}
 COLLNET_BYTES_PER_THREAD = 512
 NVLS_CHUNK = 128 * 1024  # bytes of one head in one channel (src/transport/nvls.cc)
+NVLS_CHUNK_EFA = 512 * 1024  # as the plugin for EFA sets it (aws/aws-ofi-nccl, log of issue 715)
 P2P_CHUNK = 512 * 1024  # bytes of a channel over NVLink (src/init.cc)
 P2P_CHANNELS = 32  # what point to point gets where a switch joins the GPUs
 

@@ -65,6 +65,7 @@ class CommGraph:
     cpu: CpuKind
     comm_channels: int
     nic_latency_us: float = 0.0
+    flags_beside_data: bool = True  # the network delivers them in order, as LL and LL128 need
     nics_per_node: int = 0
     has_nvlink_switch: bool = False
     same_channels: bool = True  # all channels have the same ring inside a node
@@ -101,10 +102,14 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How much of the GPU the kernel takes: blocks (one a channel) and threads of each."""
+    """How much of the GPU the kernel takes: blocks (one a channel) and threads of each.
+
+    ``n_filled`` is how many channels the buffer fills, between whole numbers too.
+    """
 
     n_channels: int
     n_threads: int
+    n_filled: float
 
 
 def choose(
@@ -164,9 +169,9 @@ def model(
 def _enabled(graph: CommGraph, collective: Collective, algorithm: Algorithm, protocol: Protocol) -> bool:
     if algorithm not in _ALLOWED.get(collective, ()):
         return False
-    if algorithm in _SIMPLE_ONLY and protocol != "Simple":
-        return False
     several = graph.n_nodes > 1
+    if protocol != "Simple" and (algorithm in _SIMPLE_ONLY or (several and not graph.flags_beside_data)):
+        return False
     if algorithm == "collnet_direct":
         gathers = collective in _GATHERING
         return graph.collnet and graph.has_nvlink_switch and not (gathers and several and not graph.one_nic_per_gpu)
@@ -177,6 +182,8 @@ def _enabled(graph: CommGraph, collective: Collective, algorithm: Algorithm, pro
             return False
         if algorithm == "nvls_tree":
             return several
+        if collective in _GATHERING and graph.n_ranks > t.MAX_NVLS_HEADS:
+            return False
         return not several or (graph.collnet and not (collective in _GATHERING and not graph.one_nic_per_gpu))
     if algorithm == "pat":
         return graph.n_ranks == graph.n_nodes and graph.compute_capability_min >= 60
@@ -347,7 +354,7 @@ def channels_used(graph: CommGraph, choice: Choice, size_bytes: float) -> Launch
         fixed = 16 if graph.compute_capability_min < 100 else 24 if graph.n_nodes == 1 else 32
         if algorithm == "nvls" and graph.n_nodes > 1:
             fixed = min(fixed, graph.comm_channels)
-        return Launch(fixed, t.NVLS_THREADS)
+        return Launch(fixed, t.NVLS_THREADS, fixed)
     channels, threads = graph.comm_channels, t.THREADS[protocol]
     threshold = t.BYTES_PER_THREAD[protocol]
     if algorithm == "ring" and protocol == "LL":
@@ -356,8 +363,9 @@ def channels_used(graph: CommGraph, choice: Choice, size_bytes: float) -> Launch
         threads = t.FEW_THREADS
     if algorithm.startswith("collnet"):
         threads, threshold = t.NVLS_THREADS, t.COLLNET_BYTES_PER_THREAD
+    filled = min(float(channels), max(1.0, size_bytes / (threads * threshold)))
     while channels > 1 and size_bytes < channels * threads * threshold:
         channels -= 1
     while threads % 128 == 0 and size_bytes < channels * threads * threshold:
         threads //= 2
-    return Launch(channels, threads)
+    return Launch(channels, threads, filled)
