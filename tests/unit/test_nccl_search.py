@@ -101,7 +101,7 @@ def test_no_more_channels_than_half_of_what_nccl_has() -> None:
 
 def test_nothing_fits_below_the_slowest_speed() -> None:
     found = alone(crossbar(4, 2_999))
-    assert found == Found(1, 0.1, _SYS, _SYS, True, 0.1)
+    assert found == Found(1, 0.1, _SYS, _SYS, True, orders=((0, 1, 2, 3),), tree_intra=0.1)
     assert found.total == pytest.approx(0.1)
 
 

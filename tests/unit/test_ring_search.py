@@ -12,8 +12,9 @@ from simulator.collectives.communicator import Communicator
 from simulator.collectives.registry import find_strategy
 from simulator.collectives.request import Request
 from simulator.collectives.search.budget import Budget
+from simulator.collectives.search.cycles import _listed
 from simulator.collectives.search.link_graph import link_graph
-from simulator.collectives.search.rings import FoundRing, _cycles, find_rings, round_rates
+from simulator.collectives.search.rings import FoundRing, find_rings, round_rates
 from simulator.network.machine import Machine, compile_machine
 from simulator.topology.load import load_topology
 from tests.calls import at_most_calls
@@ -308,7 +309,7 @@ def test_each_cycle_and_its_reverse_is_one() -> None:
     machine = machine_from(text)
     graph = link_graph(machine, machine.gpus)
     assert graph is not None
-    found = _cycles(machine.gpus, graph, 0, Budget(1_000))
+    found = _listed(machine.gpus, graph, 0, Budget(1_000))
     assert len(found) == 3
     assert len({frozenset(frozenset(hop) for hop in cycle) for cycle in found}) == 3
     assert len(rings_of(machine, (0, 1, 2, 3), both=True)) == 2
