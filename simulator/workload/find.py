@@ -1,4 +1,7 @@
-"""Networks by what the command line writes: a name of the zoo, a YAML file of layers, a torch module, a config.json."""
+"""Networks by what the command line writes: a zoo's name, a YAML file of layers, a torch module, a config.json.
+
+And networks that are written out (:mod:`simulator.workload.described`).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from simulator.errors import InputError
+from simulator.workload.described import is_described, read_described
 from simulator.workload.network import Network
 
 if TYPE_CHECKING:
@@ -77,6 +81,16 @@ def find_network(
             return load_network(text, batch=batch, training=training, loss=training)
 
         return NetworkSource(text, cache(read))
+    if is_described(text):
+        given = {"--seq-len": sequence_length, "--image": image, "--set": settings}
+        for option, value in given.items():
+            if value:
+                raise InputError(f"{option}: {text} is a network that is written out, with its sizes")
+
+        def written(batch: int) -> Network:
+            return read_described(text, batch=batch, training=training)
+
+        return NetworkSource(text, cache(written))
     from simulator.workload.hugging_face import is_config, read_config
     from simulator.workload.zoo.attention import FUSED
     from simulator.workload.zoo.registry import find_entry

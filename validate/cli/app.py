@@ -100,6 +100,16 @@ def fit(
         Text,
         option("place|generation", "Judge each device or machine, or each generation of GPUs, by a fit to all others."),
     ] = None,
+    leave_one_generation_out: Annotated[
+        bool, typer.Option("--leave-one-generation-out", help="The same as --leave-one-out generation.")
+    ] = False,
+    terms: Annotated[
+        bool,
+        typer.Option("--terms", help="Switch each term off in turn; say what it is worth on what is left out."),
+    ] = False,
+    rows: Annotated[
+        Text, option("SHARE", "Fit to so many of the rows that would count, such as 0.2: to judge faster.")
+    ] = None,
     only: Annotated[
         Text,
         option("FAMILY,...", "gemm, tensor_product, attention, memory_bound, convolution, recurrence, nccl; else all."),
@@ -124,7 +134,9 @@ def fit(
     fit_tables(
         tables or [],
         hold_out=hold_out or [],
-        leave_one_out=leave_one_out,
+        leave_one_out="generation" if leave_one_generation_out and leave_one_out is None else leave_one_out,
+        terms=terms,
+        share=rows,
         only=only,
         jobs=jobs,
         write=write,
@@ -219,6 +231,29 @@ def run(
     budget: Annotated[Text, option("TIME", "Begin no case after this time: 120s, 5min.")] = None,
     machine: Annotated[Text, option("NAME", "The machine's name in the tables.")] = None,
     within: Annotated[Text, option("PART", "Repeat until the median is known to this: 1% if not said.")] = None,
+    # -- of a step of one's own, as simulate has them
+    workload: Annotated[
+        Text,
+        option("WHAT", "Measure this step alone: a network of the zoo, layers.yaml, torch:package.module:factory, ..."),
+    ] = None,
+    batch: Annotated[Text, option("COUNT", "Samples a GPU.")] = None,
+    global_batch: Annotated[Text, option("COUNT", "Samples on all GPUs together.")] = None,
+    micro_batches: Annotated[str, option("COUNT", "Gradients of so many batches are summed before the update.")] = "1",
+    micro_batch: Annotated[Text, option("SAMPLES", "With --global-batch, which says how many there are.")] = None,
+    gpus: Annotated[Text, option("WHICH", "The first so many; all of the topology if not said.")] = None,
+    mode: Annotated[str, option("NAME", "train, inference, forward, backward.")] = "train",
+    precision: Annotated[Text, option("NAME", "torch, fp32, tf32, fp16, bf16, fp64, amp-fp16, amp-bf16.")] = None,
+    optimizer: Annotated[Text, option("NAME", "momentum, adam, sgd, none.")] = None,
+    seq_len: Annotated[Text, option("COUNT", "Tokens of a sequence.")] = None,
+    image: Annotated[Text, option("COUNT", "Pixels of an image's side.")] = None,
+    sizes: Annotated[Texts, option("NAME=VALUE", "A size of the network: layers=12; repeatable.", "--set")] = None,
+    compiled: Annotated[bool, typer.Option("--compile", help="torch.compile.")] = False,
+    cuda_graph: Annotated[bool, typer.Option("--cuda-graph", help="Capture the step, and launch it at once.")] = False,
+    recompute: Annotated[bool, typer.Option("--recompute", help="Checkpoint repeated blocks.")] = False,
+    recompute_attention: Annotated[bool, typer.Option("--recompute-attention", help="Checkpoint attention.")] = False,
+    channels_last: Annotated[bool, typer.Option("--channels-last", help="Images pixel by pixel in memory.")] = False,
+    fused_optimizer: Annotated[bool, typer.Option("--fused-optimizer", help="fused=True.")] = False,
+    threads: Annotated[Text, option("COUNT", "Threads of a CPU.")] = None,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -228,8 +263,25 @@ def run(
     interrupted one ended.  run.json holds what the machine reports of itself, and what was not
     measured and why.  Where torch is all there is, python -m validate.measure does the same,
     without --topology.  A topology that the machine contradicts is refused before anything is measured.
+
+    validate run --topology mine.yaml --workload my_net.yaml --batch 64 measures the step that simulate predicts
+    in the same words.
     """
+    given = locals()
     del debug  # read from the arguments where errors are shown
+    from dataclasses import fields
+
+    from simulator.cli.written import Written, spelt
+
+    written = None
+    own = {field.name: given[field.name] for field in fields(Written) if field.name in given}
+    own |= {"device": None, "sizes": tuple(sizes or ()), "quiet": quiet}
+    if workload is not None:
+        written = Written(**own)
+    else:
+        for field in fields(Written):
+            if field.name not in ("topology", "device", "quiet") and own.get(field.name) not in (None, field.default):
+                raise InputError(f"{spelt(field.name)}: is about a step of your own; name its network with --workload")
     from validate.cli.run import run_command
 
     status = run_command(
@@ -241,6 +293,7 @@ def run(
         machine=machine,
         within=within,
         quiet=quiet,
+        written=written,
     )
     if status:
         raise typer.Exit(status)
@@ -254,10 +307,8 @@ def cluster(
     sizes: Annotated[str, option("SIZE,...", "Bytes that each host exchanges.")] = "1MB,4MB,16MB",
     strategies: Annotated[
         str,
-        option(
-            "NAME,...", "ring and broadcast (gloo), parameter-server (-N: N servers; -colocated: one on each host)."
-        ),
-    ] = "ring,parameter-server,parameter-server-colocated,broadcast",
+        option("NAME,...", "Any schedule of simulate --strategy, send by send; gloo and broadcast are torch's own."),
+    ] = "ring,halving-doubling,sharded,parameter-server,gloo,broadcast",
     repeat: Annotated[str, option("COUNT", "Times of each case, at most.")] = "15",
     budget: Annotated[str, option("TIME", "Time to measure, about.")] = "10 min",
     calibrate: Annotated[
@@ -274,7 +325,7 @@ def cluster(
     """Measure a real network of hosts on this machine, and predict the same.
 
     Hosts are network namespaces of Linux, joined by veth pairs and a bridge, each link with a rate
-    (tc tbf). torch.distributed with gloo, and push and pull over TCP, run on them; the
+    (tc tbf). Strategies run on them send by send over torch's gloo, and gloo's own collectives; the
     simulator predicts the same from the rate alone. All of it is removed at the end.
     Needs ip and tc, the right to make namespaces, and torch. docs/cluster.md explains it.
     """

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
+from simulator.cli.written import Written
 from simulator.console.files import OutputFile
-from simulator.errors import InputError, MissingDependency, ToposimError, nearest, one_line
+from simulator.errors import InputError, MissingDependency, TopocastError, nearest, one_line
+from validate.cli.asking import Asked, ask, keep
 from validate.cli.output import tell
-from validate.compare.folder import TOPOLOGY
+from validate.compare.folder import RECORD, TOPOLOGY
 from validate.machine.measure.duration import duration_s, fraction
 from validate.machine.run.checks import has_rows, load_warning, machine_name, reported
 
@@ -26,8 +31,9 @@ def run_command(
     machine: str | None,
     within: str | None,
     quiet: bool,
+    written: Written | None = None,
 ) -> int:
-    """Measure this machine into the folder *out* and return the exit status.
+    """Measure this machine into the folder *out* and return the exit status; what was *written* of a step, that alone.
 
     Raises InputError where an option cannot be used here; before anything is measured; MissingDependency where torch
     is not installed.
@@ -43,15 +49,18 @@ def run_command(
     except ValueError as error:
         raise InputError(f"--within: {one_line(error)}") from None
     source = None if topology is None else _topology(topology)
+    if written is not None and only is not None:
+        raise InputError("--only: names groups of cases, and --workload is the one case that is measured")
     try:
         from validate.machine.measure.groups import GROUPS
         from validate.machine.measure.run import Settings, run
         from validate.machine.measure.timing import Effort
     except ImportError as error:
         raise MissingDependency(
-            f"torch is needed to measure ({one_line(error)}); pip install 'toposim[torch]'"
+            f"torch is needed to measure ({one_line(error)}); pip install 'topocast[torch]'"
         ) from None
-    groups = tuple(name.strip() for name in (only or "").split(",") if name.strip())
+    names = "asked" if written is not None else only or ""
+    groups = tuple(name.strip() for name in names.split(",") if name.strip())
     for name in groups:
         if name not in GROUPS:
             raise InputError(f"--only: no group '{one_line(name, 40)}'; {nearest(name, GROUPS)}")
@@ -61,20 +70,49 @@ def run_command(
         from validate.compare.places import check_machine
 
         check_machine("--topology", topology, reported(device or ""))
+    asked = None if written is None else _ask(written, device or "")
     name = machine_name(folder, machine or "", source[0] if source else "", _name_in(kept))
     tell(filter(None, [load_warning()]), quiet=quiet)
     settings = Settings(folder, groups, device or "", budget_s, name, Effort(interval=interval))
     try:
         with _Kept(kept, source[1] if source else None) as topology_file:
+            if asked is not None:
+                keep(asked, folder)
             status = run(settings, (lambda _: None) if quiet else None)
             topology_file.keep()
+    except InputError:
+        raise
     except ValueError as error:
         raise InputError(one_line(error, 300)) from None
     except OSError as error:
         raise InputError(f"--out {one_line(out)}: {error.strerror}") from None
+    if asked is not None:
+        _check_measured(folder, status)
     following = f"; next: validate compare {one_line(out)}" if has_rows(folder) else ", which holds no row"
     tell([f"wrote {one_line(out)}{following}"], quiet=quiet)
     return status
+
+
+def _ask(written: Written, device: str) -> Asked:
+    """Return the step that was *written*, of this machine; raises InputError."""
+    if written.topology is None:
+        raise InputError("--workload needs --topology, the machine that it is asked of (validate describe drafts one)")
+    import torch
+
+    gpus = 1 if device.startswith("cuda:") else torch.cuda.device_count()
+    if device.startswith("cuda:") and written.gpus is None:
+        from simulator.api import load_machine
+
+        written = replace(written, gpus="1" if load_machine(written.topology).gpus else None)
+    return ask(written, max(1, 0 if device == "cpu" else gpus))
+
+
+def _check_measured(folder: Path, status: int) -> None:
+    """Refuse (InputError) where a run that did end could not measure what was asked."""
+    record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    left = [row for row in record.get("left", ()) if row.get("group") == "asked"]
+    if left and not status:
+        raise InputError(f"--workload: could not be measured: {one_line(left[0].get('reason', ''), 200)}")
 
 
 class _Kept:
@@ -91,7 +129,7 @@ class _Kept:
         if self._text is None:
             return self
         folder = self._path.parent
-        self._made = [folder, *folder.parents][: sum(not p.exists() for p in (folder, *folder.parents))]
+        self._made = [folder, *folder.parents][: sum(not os.path.exists(p) for p in (folder, *folder.parents))]
         folder.mkdir(parents=True, exist_ok=True)
         self._before = self._path.read_bytes() if self._path.is_file() else None
         self._write(self._text.encode())
@@ -124,8 +162,8 @@ def _name_in(path: Path) -> str:
     from simulator.topology.load import load_topology
 
     try:
-        return load_topology(str(path)).name if path.is_file() else ""
-    except ToposimError:
+        return load_topology(str(path)).name if os.path.isfile(path) else ""
+    except TopocastError:
         return ""
 
 

@@ -17,6 +17,7 @@ from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.questions.where import Software
 from simulator.topology.parts import CpuPart
 from simulator.units import parse_quantity
+from simulator.workload.described import is_described
 from simulator.workload.zoo.registry import Entry, find_entry
 from validate.kinds.kind import Asked, Cell, Kind
 from validate.kinds.layouts import COLUMNS, spread
@@ -36,7 +37,7 @@ _COLUMNS_ASKED = (
 )
 _MAX_SIZE = 1e8
 _PHASES: Mapping[str, Mode] = {"": "train", "fwd": "forward", "bwd": "backward", **{m: m for m in MODES}}
-_ISSUES = ("", "eager", "graph", "graph-blocks", "compile")
+_ISSUES = ("", "eager", "graph", "graph-blocks", "compile", "compile+graph")
 _OVERLAPS = {"": BUCKET_BYTES, "none": 0.0, "tensor": 1.0}  # bytes of a bucket
 _SIZES = {  # of a network, by the name of the column
     "image": "image",
@@ -66,12 +67,8 @@ def read_step(cell: Cell, names: Names) -> Asked:
         raise NotScored("model missing")
     if cell("unclear"):
         raise NotScored(one_line(cell("unclear"), 200))
-    try:
-        entry = find_entry(name)
-    except InputError:
-        raise NotScored(f"no network '{one_line(name, 40)}' in the zoo") from None
-    if entry.sample == "sequences" and not cell("seq_len") and not entry.length_known:
-        raise NotScored("seq_len missing, and sequences are of any length")
+    written_out = is_described(name)
+    entry = None if written_out else _entry(name, cell)
     replicas = ranks // layout.model_ranks
     micro_batches = _micro_batches(cell, replicas)
     options = _options(cell)
@@ -81,9 +78,9 @@ def read_step(cell: Cell, names: Names) -> Asked:
     threads = _THREADS.search(cell("schedule"))
     question = StepQuestion(
         where=where,
-        workload=name,
+        workload=names.file(name) if written_out else name,
         batch=_batch(cell, micro_batches * replicas),
-        sizes=_sizes(cell, entry, options),
+        sizes=() if entry is None else _sizes(cell, entry, options),
         options=options,
         micro_batches=micro_batches,
         gpus=gpus,
@@ -99,6 +96,17 @@ def read_step(cell: Cell, names: Names) -> Asked:
         ),
     )
     return Asked(question)
+
+
+def _entry(name: str, cell: Cell) -> Entry:
+    """Return the network of the zoo that a row names; raises NotScored."""
+    try:
+        entry = find_entry(name)
+    except InputError:
+        raise NotScored(f"no network '{one_line(name, 40)}' in the zoo") from None
+    if entry.sample == "sequences" and not cell("seq_len") and not entry.length_known:
+        raise NotScored("seq_len missing, and sequences are of any length")
+    return entry
 
 
 def _bucket_bytes(text: str) -> float:
@@ -163,7 +171,7 @@ def _options(cell: Cell) -> StepOptions:
     if mode is None:
         raise NotScored(f"no such phase: {one_line(cell('phase'), 20)}")
     policy: Policy | None = next((p for p in POLICIES if p == (cell("policy") or cell("dtype") or "fp32")), None)
-    if policy is None or cell("dtype") in ("fp64", "torch"):
+    if policy is None or (cell("dtype") in ("fp64", "torch") and not cell("policy")):
         raise NotScored(f"no such dtype: {one_line(cell('policy') or cell('dtype'), 20)}")
     recompute = cell("recompute").split(" ")[0]  # what follows are details
     if recompute not in ("", "none", "full", "selective"):
@@ -175,8 +183,8 @@ def _options(cell: Cell) -> StepOptions:
         mode=mode,
         precision=policy,
         optimizer=_optimizer(cell),
-        compiled=issue == "compile" or cell("compiled") == "1",
-        cuda_graph=issue == "graph",
+        compiled=issue.startswith("compile") or cell("compiled") == "1",
+        cuda_graph=issue.endswith("graph"),
         cuda_graph_blocks=issue == "graph-blocks",
         recompute=recompute == "full",
         recompute_attention=recompute == "selective",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from simulator.api import Session
 from simulator.api.calibrations import Calibration, read_calibration
@@ -92,9 +93,8 @@ class Scoring:
         for record in table.rows if fitted_to else ():
             if digest({column: table.cell(record, column) for column in OPERATORS.asked}) in fitted_to:
                 aside[record.line] = CALIBRATED_ON
-        return score_table(
-            table, kind, names or self.names, trust, published=self._published, set_aside=aside, advance=advance
-        )
+        names = replace(names or self.names, folder=str(Path(table.file).parent))
+        return score_table(table, kind, names, trust, published=self._published, set_aside=aside, advance=advance)
 
     def check(self, tables: Sequence[tuple[Table, Kind]], calibrate: int = 0) -> None:
         """Refuse options that none of *tables* reads, and names that no row has (InputError)."""

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path, PurePosixPath
 
 from simulator.api import Device, Session
 from simulator.errors import InputError, nearest, one_line
@@ -36,6 +37,8 @@ __all__ = [
 ]
 
 _SOCKETS = re.compile(r"([1-9][0-9]?)\s*x\s+(.+)", re.IGNORECASE | re.ASCII)
+_REVISION = re.compile(r"v[1-9]")
+_WORD = re.compile(r"[a-z0-9]+", re.ASCII)
 MAKERS = ("nvidia", "amd")  # makers of GPUs of which there are models of operators
 
 
@@ -135,10 +138,13 @@ def device_names() -> dict[str, str]:
 def find_cpu(name: str) -> str | None:
     """Return the CPU part that a system's own name of its processor means, None where there is none.
 
-    All words of a part's name stand in it: ``xeon-e5-2686-v4`` in ``intel-xeon-cpu-e5-2686-v4-2-30ghz``.
+    All words of a part's name stand in it: ``xeon-e5-2686-v4`` in ``Intel(R) Xeon(R) CPU E5-2686 v4 @ 2.30GHz``.
+    A revision that only one of them has makes it another processor: an E5-2670 v2 is no E5-2670.
     """
-    words = set(name.split("-"))
-    found = [part for part in part_names("cpu") if words.issuperset(part.split("-"))]
+    words = set(_WORD.findall(name.lower()))
+    revisions = set(filter(_REVISION.fullmatch, words))
+    parts = {part: set(part.split("-")) for part in part_names("cpu")}
+    found = [part for part, its in parts.items() if its <= words and revisions <= its]
     return max(found, key=len) if found else None
 
 
@@ -283,13 +289,22 @@ class DeviceNames:
 class Names:
     """What rows call machines and devices, and the session in which they are asked about.
 
-    ``strategy`` is what predicts collectives of which a row does not say how they were done.
+    ``strategy`` is what predicts collectives of which a row does not say how they were done; ``folder`` is the
+    table's, where networks are that its rows name.
     """
 
     machines: MachineNames = field(default_factory=MachineNames)
     devices: DeviceNames = field(default_factory=DeviceNames)
     session: Session = field(default_factory=Session)
     strategy: str = "nccl"
+    folder: str = ""
+
+    def file(self, name: str) -> str:
+        """Return the path of the file *name* that stands beside the table; raises NotScored where none can."""
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts:
+            raise NotScored(f"'{one_line(name, 60)}' is not in the folder of the table")
+        return str(Path(self.folder) / path)
 
     def machine(self, where: Where) -> Machine:
         """Return the machine *where*; raises NotScored."""

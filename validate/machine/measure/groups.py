@@ -5,11 +5,16 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from validate.machine.measure.bench import Bench
 from validate.machine.measure.case import Case
 
-__all__ = ["GROUPS", "Group", "cases_of"]
+__all__ = ["ASKED", "GROUPS", "Group", "cases_of", "usual_groups"]
+
+
+ASKED = "asked.json"
+"""The file that says which steps a user asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +29,11 @@ class Group:
     module: str
     share: float
     summary: str
+    file: str = ""  # in the folder of the measurements, without which there is none of them
 
 
 GROUPS: dict[str, Group] = {
+    "asked": Group("asked", 25, "the steps that --workload asked for", ASKED),
     "launch": Group("launch", 3, "what issuing work costs: kernels in a stream, alone, from a captured graph"),
     "ops": Group("operators", 50, "operators by class, size and precision"),
     "memory": Group("memory", 8, "bandwidth and latency by the size of what is touched"),
@@ -36,6 +43,11 @@ GROUPS: dict[str, Group] = {
     "storage": Group("storage", 3, "sequential and random reads of a file"),
     "collectives": Group("collectives", 10, "collectives between the devices of this machine"),
 }
+
+
+def usual_groups(folder: Path) -> tuple[str, ...]:
+    """Return the groups that are measured into *folder* where none is named."""
+    return tuple(name for name, group in GROUPS.items() if not group.file or (folder / group.file).is_file())
 
 
 def cases_of(name: str, bench: Bench, machine: str) -> Iterator[Case]:

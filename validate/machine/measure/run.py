@@ -21,7 +21,7 @@ from validate.machine.measure.bench import Bench, GraphStopwatch, open_bench
 from validate.machine.measure.case import Case, Unavailable, Work
 from validate.machine.measure.environment import SAME, environment
 from validate.machine.measure.faults import Fatal, Stopped, one_line, reason_of, stop_on_signals
-from validate.machine.measure.groups import GROUPS, cases_of
+from validate.machine.measure.groups import GROUPS, cases_of, usual_groups
 from validate.machine.measure.lock import alone_in
 from validate.machine.measure.sensors import Readings
 from validate.machine.measure.statistics import Interval
@@ -32,7 +32,7 @@ from validate.machine.measure.watches import QueuedStopwatch
 __all__ = ["RECORD", "Settings", "run"]
 
 RECORD = "run.json"
-DATASET = "toposim_measure"
+DATASET = "topocast_measure"
 DONE, FAILED, INTERRUPTED = 0, 1, 130
 _RAN_DRY = "the queue ran dry: some of the host's time is in it"
 _WELL_KNOWN = 0.03  # grade A: half the interval is at most this part of the median
@@ -180,7 +180,7 @@ def _tables(out: Path) -> dict[str, RowFile]:
 
 def _open(this: _Run) -> list[_Queue]:
     queues = []
-    for name in this.settings.groups or tuple(GROUPS):
+    for name in this.settings.groups or usual_groups(this.settings.out):
         try:
             queues.append(_Queue(name, GROUPS[name].share, iter(cases_of(name, this.bench, this.settings.machine))))
         except Unavailable as reason:

@@ -21,7 +21,8 @@ _OPERATOR = (
     *("threads", "time_s", "includes_dispatch", "cache", "issue"),
 )
 _STEP = (
-    *("row_id", "machine", "fabric", "n_nodes", "n_gpus", "framework", "model", "phase", "dtype", "batch_per_gpu"),
+    *("row_id", "machine", "fabric", "n_nodes", "n_gpus", "framework", "model", "network"),
+    *("phase", "dtype", "policy", "batch_per_gpu", "grad_accum", "recompute", "channels_last", "fused_optimizer"),
     *("global_batch", "seq_len", "hidden", "heads", "layers", "vocab", "image", "optimizer", "schedule", "sync"),
     *("issue", "step_time_s", "throughput", "throughput_unit", "peak_bytes"),
 )
@@ -45,7 +46,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "launch.csv": ("device", "metric", "mode", "time_s", *_COMMON),
     "collectives.csv": (
         *("machine", "fabric", "n_nodes", "n_gpus", "gpu_set", "group_size", "n_groups_concurrent", "collective"),
-        *("bytes", "dtype", "placement", "algorithm_forced", "time_s", "algbw_GBps", "busbw_GBps"),
+        *("bytes", "dtype", "placement", "strategy", "algorithm_forced", "time_s", "algbw_GBps", "busbw_GBps"),
         *_COMMON,
     ),
 }

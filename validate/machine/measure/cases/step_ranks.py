@@ -49,7 +49,7 @@ def parallel_cases(shapes: Sequence[StepShape], machine: str, threads: int = 0) 
     try:
         for shape in shapes:
             columns = {"row_id": shape.row_id(machine, threads), **shape.cells(threads)}
-            yield Case("steps", "training.csv", columns, partial(_build, shape, ranks))
+            yield Case("asked" if shape.network else "steps", "training.csv", columns, partial(_build, shape, ranks))
     finally:
         ranks.close()
 

@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Literal
 
+from validate.machine.measure.built.description import Described
+from validate.machine.measure.built.module import Recompute
 from validate.machine.measure.cases.networks.catalogue import ENTRIES, Sizes
 
-__all__ = ["CPU_STEPS", "StepShape", "gpu_steps", "parallel_steps"]
+__all__ = ["CPU_STEPS", "Issue", "Optimizer", "Phase", "Policy", "StepShape", "gpu_steps", "parallel_steps"]
 
 Phase = Literal["train", "inference", "fwd", "bwd"]
-Issue = Literal["eager", "graph", "compile"]
-Policy = Literal["fp32", "tf32", "fp16", "bf16", "amp-fp16", "amp-bf16"]
+Issue = Literal["eager", "graph", "compile", "compile+graph"]
+Policy = Literal["torch", "fp32", "tf32", "fp16", "bf16", "fp64", "amp-fp16", "amp-bf16"]
 Optimizer = Literal["none", "sgd", "momentum", "adam"]
 
 
@@ -28,6 +30,9 @@ class StepShape:
     ``policy``: one format for all, or with ``amp-`` PyTorch's autocast.  ``fused``: the optimiser is one
     kernel for a list of parameters.  ``each``: the host reads the loss of each step, and so waits for it.
     ``n_gpus``: on how many the same step runs, their gradients averaged by DistributedDataParallel.
+    ``network``: what is built and run, where ``model`` is no network of ours but the name of one that was asked for.
+    ``micro_batches``: gradients of so many batches are summed before the update.  ``recompute``: what is not kept.
+    ``threads``: of a CPU; as torch has it where 0.
     """
 
     model: str
@@ -41,13 +46,22 @@ class StepShape:
     each: bool = False
     sizes: Sizes = OWN
     n_gpus: int = 1
+    network: Described | None = None
+    micro_batches: int = 1
+    recompute: Recompute = ""
+    threads: int = 0
+
+    @property
+    def sample(self) -> str:
+        """What throughput counts: images, sequences, samples."""
+        return self.network.read().sample if self.network is not None else ENTRIES[self.model].sample
 
     def cells(self, threads: int = 0) -> dict[str, str | int]:
         """Return the cells of ``training.csv`` that say what it is; *threads* are a CPU's, 0 on a GPU.
 
         ``schedule`` holds in words what has no column of its own.
         """
-        entry, sizes = ENTRIES[self.model], self.sizes
+        threads = threads and (self.threads or threads)
         words = [f"cpu threads={threads}"] if threads else []
         words += ["cross-entropy"] if self.phase != "inference" else []
         words += ["channels last"] if self.channels_last else []
@@ -60,19 +74,33 @@ class StepShape:
             "phase": self.phase,
             "dtype": self.policy,
             "batch_per_gpu": self.batch,
-            "global_batch": self.batch * self.n_gpus,
+            "global_batch": self.batch * self.n_gpus * self.micro_batches,
+            **(self._own_sizes() if self.network is None else self._asked()),
         }
+        found["optimizer"] = self.optimizer if self.phase == "train" else "none"
+        found["schedule"] = "; ".join(words)
+        found["sync"] = "ddp" if self.n_gpus > 1 else "each step" if self.each else ""
+        found["issue"] = self.issue
+        return found
+
+    def _own_sizes(self) -> dict[str, str | int]:
+        entry, sizes = ENTRIES[self.model], self.sizes
+        found: dict[str, str | int] = {}
         if entry.sample == "sequences":
             found["seq_len"] = sizes.over(entry.own).length
             given = {"hidden": sizes.hidden, "heads": sizes.heads, "layers": sizes.layers, "vocab": sizes.vocabulary}
             found |= {name: size for name, size in given.items() if size}
         elif entry.sample == "images":
             found["image"] = entry.shape[-1]
-        found["optimizer"] = self.optimizer if self.phase == "train" else "none"
-        found["schedule"] = "; ".join(words)
-        found["sync"] = "ddp" if self.n_gpus > 1 else "each step" if self.each else ""
-        found["issue"] = self.issue
         return found
+
+    def _asked(self) -> dict[str, str | int]:
+        """Return the cells of a network that is written out, which says its sizes itself."""
+        assert self.network is not None
+        found: dict[str, str | int] = {"network": self.network.name, "policy": self.policy}
+        given = {"grad_accum": self.micro_batches if self.micro_batches > 1 else 0, "recompute": self.recompute}
+        given |= {"channels_last": int(self.channels_last), "fused_optimizer": int(self.fused)}
+        return found | {name: value for name, value in given.items() if value}
 
     def row_id(self, machine: str, threads: int = 0) -> str:
         """Return a name of the row that is the same for the same step on *machine*."""

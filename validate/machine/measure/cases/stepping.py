@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
+from validate.machine.measure.built.module import Built, build_network
 from validate.machine.measure.case import Unavailable
-from validate.machine.measure.cases.networks.catalogue import ENTRIES, Example, build_example
+from validate.machine.measure.cases.networks.catalogue import Example, build_example
 from validate.machine.measure.cases.steady import Step
 from validate.machine.measure.cases.step_shapes import StepShape
 from validate.machine.measure.recording import recorded
@@ -19,7 +20,7 @@ from validate.machine.measure.statistics import Interval
 
 __all__ = ["Stepper", "make_step", "set_precision", "step_figures"]
 
-_HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
+_FORMATS = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp64": torch.float64}
 _WARMUP = 3  # steps before a capture, as torch's notes on CUDA graphs ask for
 # Torch begins with 65536 and halves it at each step that overflows, whose update is left out: no step of training.
 _SCALE = 128.0
@@ -30,10 +31,11 @@ Wrap = Callable[[Any], Any]
 def set_precision(policy: str) -> None:
     """Let products of fp32 run in TF32 where *policy* says so; let cuDNN try its algorithms, as predictions assume."""
     tf32 = policy == "tf32"
+    convolutions = policy in ("tf32", "torch")  # as torch has it where nothing is set
     with warnings.catch_warnings():  # torch 2.9 names newer settings, in each rank; older versions have these alone
         warnings.filterwarnings("ignore", message="Please use the new API settings")
         torch.set_float32_matmul_precision("high" if tf32 else "highest")
-        torch.backends.cudnn.allow_tf32 = tf32
+        torch.backends.cudnn.allow_tf32 = convolutions
     torch.backends.cudnn.benchmark = True
 
 
@@ -43,9 +45,11 @@ def make_step(shape: StepShape, device: Any, wrap: Wrap | None = None) -> Step:
     Raises Unavailable where it cannot be captured or compiled; says why.
     """
     set_precision(shape.policy)
+    if shape.threads:
+        torch.set_num_threads(shape.threads)
     torch.manual_seed(0)
     stepper = Stepper(shape, device, wrap)
-    if shape.issue == "graph":
+    if shape.issue in ("graph", "compile+graph"):
         return Step(stepper.captured())
     if shape.phase == "bwd":
         return Step(stepper.backward, stepper.prepare, stepper.begin, stepper.end)
@@ -60,22 +64,19 @@ class Stepper:
     def __init__(self, shape: StepShape, device: Any, wrap: Wrap | None = None) -> None:
         self.shape, self.device = shape, device
         amp = shape.policy.startswith("amp-")
-        half = _HALF.get(shape.policy.removeprefix("amp-"))
-        self._autocast_to = half if amp else None
-        training = shape.phase != "inference"
-        example = build_example(
-            shape.model, shape.batch, device, training=training, sizes=shape.sizes, dtype=None if amp else half
-        )
+        format_ = _FORMATS.get(shape.policy.removeprefix("amp-"))
+        self._autocast_to = format_ if amp else None
+        example = _example(shape, device, None if amp else format_)
         module = example.module
-        if shape.channels_last and ENTRIES[shape.model].sample == "images":
+        if shape.channels_last and shape.sample == "images":
             module = module.to(memory_format=torch.channels_last)
-            inputs = tuple(x.to(memory_format=torch.channels_last) for x in example.inputs)
-            example = replace(example, inputs=inputs)
-        if shape.issue == "compile":
+            images = [x.to(memory_format=torch.channels_last) if x.dim() == 4 else x for x in example.inputs]
+            example = replace(example, inputs=tuple(images))
+        if shape.issue.startswith("compile"):
             module = torch.compile(module)
         if wrap is not None:
             module = wrap(module)
-        self.example: Example = replace(example, module=module)
+        self.example: Example | Built = replace(example, module=module)
         self.optimizer = _optimizer(shape, module) if shape.phase == "train" else None
         self.scaler = None
         if shape.policy == "amp-fp16" and shape.phase == "train":
@@ -121,11 +122,12 @@ class Stepper:
     def train(self) -> None:
         """Forward, backward, update."""
         self.clear()
-        loss = self.forward()
-        if self.scaler is None:
-            loss.backward()
-        else:
-            self.scaler.scale(loss).backward()
+        for _ in range(self.shape.micro_batches):
+            loss = self.forward()
+            if self.scaler is None:
+                loss.backward()
+            else:
+                self.scaler.scale(loss).backward()
         self.update()
         if self.shape.each:
             loss.item()
@@ -173,7 +175,9 @@ class Stepper:
         As torch's notes on CUDA graphs describe it: some steps on a stream of their own, gradients
         dropped so that the graph has its own, then one step captured.  Raises Unavailable.
         """
-        run = {"train": self.train, "inference": self.infer}[self.shape.phase]
+        run = {"train": self.train, "inference": self.infer}.get(self.shape.phase)
+        if run is None:
+            raise Unavailable("of a step's parts no graph is captured; --mode train or inference")
         if self.scaler is not None or self.shape.each:
             raise Unavailable("a step that the host waits for cannot be captured")
         if self.device.type != "cuda":
@@ -198,12 +202,22 @@ class Stepper:
         return replay
 
 
+def _example(shape: StepShape, device: Any, dtype: Any) -> Example | Built:
+    """Return the network of *shape*: one of ours by its name, or the one that is written out."""
+    training = shape.phase != "inference"
+    if shape.network is None:
+        return build_example(shape.model, shape.batch, device, training=training, sizes=shape.sizes, dtype=dtype)
+    built = build_network(shape.network.read(), device, dtype=dtype, recompute=shape.recompute)
+    built.module.train(training)
+    return built
+
+
 def _optimizer(shape: StepShape, module: Any) -> Any:
     """Return torch's optimiser with its own choice of kernels: over lists of parameters on GPUs, or *fused*."""
     parameters = list(module.parameters())
     how: dict[str, Any] = {"fused": True} if shape.fused else {}
     if shape.optimizer == "adam":
-        captured = shape.issue == "graph"
+        captured = shape.issue.endswith("graph")
         return torch.optim.Adam(parameters, lr=1e-5, capturable=captured, **how)
     if shape.optimizer in ("sgd", "momentum"):
         return torch.optim.SGD(parameters, lr=1e-4, momentum=0.9 if shape.optimizer == "momentum" else 0.0, **how)
@@ -214,7 +228,7 @@ def step_figures(shape: StepShape, interval: Interval, peak_bytes: int | None) -
     """Return the cells that were measured."""
     found: dict[str, Any] = {
         "step_time_s": interval.median,
-        "throughput": shape.batch * shape.n_gpus / interval.median,
-        "throughput_unit": f"{ENTRIES[shape.model].sample}/s",
+        "throughput": shape.batch * shape.micro_batches * shape.n_gpus / interval.median,
+        "throughput_unit": f"{shape.sample}/s",
     }
     return found if peak_bytes is None else found | {"peak_bytes": peak_bytes}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -19,7 +19,7 @@ from validate.machine.measure.cases.stepping import make_step, step_figures
 from validate.machine.measure.faults import reason_of
 from validate.machine.measure.statistics import Interval
 
-__all__ = ["cases", "policies_of"]
+__all__ = ["alone", "cases", "policies_of"]
 
 _FIRST = 10  # steps on one GPU before those on all
 _LENGTH = 160
@@ -46,16 +46,17 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
     policies = policies_of(bench)
     shapes = gpu_steps(policies) if bench.is_cuda else iter(CPU_STEPS)
     count = torch.cuda.device_count() if bench.is_cuda and not bench.alone else 1
-    yield from _alone(islice(shapes, _FIRST), machine, threads)
+    yield from alone(islice(shapes, _FIRST), machine, threads)
     if count > 1:
         yield from parallel_cases(tuple(parallel_steps(count, policies)), machine)
-    yield from _alone(shapes, machine, threads)
+    yield from alone(shapes, machine, threads)
 
 
-def _alone(shapes: Iterator[StepShape], machine: str, threads: int) -> Iterator[Case]:
+def alone(shapes: Iterable[StepShape], machine: str, threads: int) -> Iterator[Case]:
+    """Yield *shapes*, each on one device."""
     for shape in shapes:
         columns = {"row_id": shape.row_id(machine, threads), **shape.cells(threads)}
-        yield Case("steps", "training.csv", columns, partial(_build, shape))
+        yield Case("asked" if shape.network else "steps", "training.csv", columns, partial(_build, shape))
 
 
 def _build(shape: StepShape, bench: Bench) -> Work:

@@ -1,0 +1,201 @@
+"""A network written out: every operator with its sizes, as plain data that needs nothing of ours to be read.
+
+What ``validate run`` measures is built from such a description, where torch may be all there is, and what it is
+compared with is predicted from the same file: so shapes cannot differ.  It holds one batch size, and training or
+inference, as the network was asked for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.workload.network import Layer, Network, Parameter, Part, Split
+from simulator.workload.operators import Exchange, Operator
+
+__all__ = ["SUFFIX", "described", "is_described", "network_of", "read_described"]
+
+SUFFIX = ".network.json"
+_VERSION = 1
+_MOST_BYTES = 256 << 20
+_MOST = 2**53  # whole numbers that every reader of JSON keeps
+_OPERATORS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Operator) if kind is not Exchange}
+
+
+def is_described(text: str) -> bool:
+    """Return whether *text*, as ``--workload`` has it, names a network that is written out."""
+    return text.endswith(SUFFIX)
+
+
+def described(network: Network) -> dict[str, Any]:
+    """Return *network* as numbers, texts, lists and mappings.
+
+    Raises InputError where it is a part of one that several devices divide.
+    """
+    for layer in network.layers:
+        if isinstance(layer.operator, Exchange):
+            raise InputError(f"{network.name}: {layer.name} exchanges with other devices; a whole network is described")
+    return {
+        "schema_version": _VERSION,
+        "network": network.name,
+        "samples": network.samples,
+        "sample": network.sample,
+        "elements": list(network.elements),
+        "layers": [_layer(layer) for layer in network.layers],
+    }
+
+
+def _layer(layer: Layer) -> dict[str, Any]:
+    kind = type(layer.operator)
+    sizes = {field.name: getattr(layer.operator, field.name) for field in fields(kind)}
+    defaults = {field.name: field.default for field in fields(kind)}
+    found: dict[str, Any] = {
+        "name": layer.name,
+        "operator": kind.__name__,
+        "sizes": {name: value for name, value in sizes.items() if value != defaults[name]},
+        "inputs": list(layer.inputs),
+        "output": layer.output,
+    }
+    if layer.parameters:
+        found["parameters"] = [[p.name, p.elements, p.trained] for p in layer.parameters]
+    for name in ("in_place", "part", "split"):
+        if getattr(layer, name):
+            found[name] = getattr(layer, name)
+    return found
+
+
+def read_described(path: str, *, batch: int, training: bool) -> Network:
+    """Return the network that the file *path* writes out.
+
+    Raises InputError where it cannot be read, is none, or is of another *batch*; where it is for inference, and would
+    be trained.
+    """
+    file = Path(path)
+    try:
+        if file.stat().st_size > _MOST_BYTES:
+            raise InputError(Fault(f"is larger than {_MOST_BYTES >> 20} MiB", one_line(path)))
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(Fault(f"cannot be read: {error.strerror}", one_line(path))) from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(Fault(f"is no JSON: {one_line(error)}", one_line(path))) from None
+    try:
+        network = network_of(found)
+    except ValueError as error:
+        raise InputError(Fault(f"is no network: {one_line(error)}", one_line(path))) from None
+    if network.samples != batch:
+        raise InputError(
+            Fault(f"is written out for a batch of {network.samples}, and {batch} are asked for", one_line(path))
+        )
+    if training and not any(layer.trained for layer in network.layers):
+        raise InputError(Fault("trains nothing; --mode inference runs it", one_line(path)))
+    return network
+
+
+def network_of(found: Any) -> Network:
+    """Return the network that *found*, as :func:`described` returns it, writes out; raises ValueError."""
+    top = _mapping(found, "the file")
+    if top.get("schema_version") != _VERSION:
+        raise ValueError(f"schema_version must be {_VERSION}")
+    elements = tuple(_whole(size, "elements", least=1) for size in _list(top.get("elements"), "elements"))
+    written: set[int] = set()
+    layers = []
+    for position, raw in enumerate(_list(top.get("layers"), "layers")):
+        layer = _read_layer(_mapping(raw, f"layer {position}"), position, len(elements))
+        if layer.output in written:
+            raise ValueError(f"layer {position}: tensor {layer.output} is written twice")
+        written.add(layer.output)
+        layers.append(layer)
+    if not layers:
+        raise ValueError("it has no layer")
+    return Network(
+        _text(top.get("network"), "network"),
+        tuple(layers),
+        elements,
+        _whole(top.get("samples"), "samples", least=1),
+        _text(top.get("sample"), "sample"),
+    )
+
+
+def _read_layer(raw: Mapping[str, Any], position: int, tensors: int) -> Layer:
+    what = f"layer {position}"
+    kind = raw.get("operator")
+    if not isinstance(kind, str) or kind not in _OPERATORS:
+        raise ValueError(f"{what}: no operator '{one_line(kind, 40)}'; {nearest(str(kind), _OPERATORS)}")
+    numbers = [_whole(n, f"{what}: inputs") for n in _list(raw.get("inputs"), f"{what}: inputs")]
+    output = _whole(raw.get("output"), f"{what}: output")
+    for number in (*numbers, output):
+        if number >= tensors:
+            raise ValueError(f"{what}: there is no tensor {number}")
+    parameters = [_parameter(p, what) for p in _list(raw.get("parameters", []), f"{what}: parameters")]
+    return Layer(
+        _text(raw.get("name"), f"{what}: name"),
+        _operator(_OPERATORS[kind], _mapping(raw.get("sizes", {}), f"{what}: sizes"), what),
+        tuple(numbers),
+        output,
+        tuple(parameters),
+        raw.get("in_place") is True,
+        _choice(raw.get("part"), get_args(Part), f"{what}: part"),
+        _choice(raw.get("split"), get_args(Split), f"{what}: split"),
+    )
+
+
+def _operator(kind: type[Any], sizes: Mapping[str, Any], what: str) -> Operator:
+    known = {field.name: field for field in fields(kind)}
+    for name in sizes:
+        if name not in known:
+            raise ValueError(f"{what}: {kind.__name__} has no '{one_line(name, 40)}'; {nearest(name, known)}")
+    for name, field in known.items():
+        if name not in sizes and field.default is MISSING:
+            raise ValueError(f"{what}: {kind.__name__} needs '{name}'")
+    hints = get_type_hints(kind)
+    for name, value in sizes.items():
+        wanted = hints[name]
+        if wanted is int:
+            _whole(value, f"{what}: {name}")
+        elif get_origin(wanted) is Literal:
+            _choice(value, get_args(wanted), f"{what}: {name}")
+        elif type(value) is not wanted:
+            raise ValueError(f"{what}: {name} '{one_line(value, 40)}' is no {wanted.__name__}")
+    return kind(**sizes)  # type: ignore[no-any-return]
+
+
+def _parameter(raw: Any, what: str) -> Parameter:
+    found = _list(raw, f"{what}: a parameter")
+    if len(found) != 3 or not isinstance(found[2], bool):
+        raise ValueError(f"{what}: a parameter is [name, elements, trained]")
+    return Parameter(_text(found[0], what), _whole(found[1], f"{what}: parameter", least=1), found[2])
+
+
+def _mapping(value: Any, what: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} must be an object")
+    return value
+
+
+def _list(value: Any, what: str) -> Sequence[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"{what} must be a list")
+    return value
+
+
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{what} must be a text")
+    return value
+
+
+def _whole(value: Any, what: str, least: int = 0) -> int:
+    if type(value) is not int or not least <= value <= _MOST:
+        raise ValueError(f"{what} must be whole numbers from {least}; got '{one_line(value, 40)}'")
+    return value
+
+
+def _choice(value: Any, allowed: Sequence[Any], what: str) -> Any:
+    if value is not None and value not in allowed:
+        raise ValueError(f"{what} '{one_line(value, 40)}'; {', '.join(allowed)}")
+    return value

@@ -1,0 +1,239 @@
+"""Networks that are written out, built for measuring: parameters, FLOPs and what is kept are the simulator's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
+
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
+from simulator.workload.activations import saved_tensors  # noqa: E402
+from simulator.workload.backward import training_flop  # noqa: E402
+from simulator.workload.described import described  # noqa: E402
+from simulator.workload.find import find_network  # noqa: E402
+from simulator.workload.network import Network  # noqa: E402
+from simulator.workload.operators import Attention  # noqa: E402
+from validate.machine.measure.built.description import Description, read_description  # noqa: E402
+from validate.machine.measure.built.module import Built, build_network  # noqa: E402
+from validate.machine.measure.case import Unavailable  # noqa: E402
+
+TINY: dict[str, int | str] = {"layers": 2, "sequence_length": 32}
+NETWORKS: dict[str, dict[str, int | str]] = {
+    **{name: {} for name in ("lenet", "mlp", "resnet18-28x28", "resnet20", "lstm-shi2016", "ncf")},
+    **{name: {} for name in ("resnet50", "vgg11", "inception3", "densenet121", "googlenet", "unet")},
+    **dict.fromkeys(("gpt2", "bert-base", "opt-125m", "mpt-125m"), TINY),
+    "llama-7b": {**TINY, "hidden": 64, "heads": 4, "inner": 100, "vocabulary": 96},
+    "bloom-560m": {**TINY, "attention": "fused"},
+    "gpt": {**TINY, "attention": "eager", "dropout": 0},
+}
+# cuDNN keeps its own; torch's RMSNorm is one kernel on a GPU and several elsewhere.
+KEPT_OTHERWISE = ("lstm-shi2016", "llama-7b")
+LAYERS = """
+schema_version: 1
+name: all-kinds
+input: {image: [4, 12, 12]}
+layers:
+  - {kind: conv, channels: 8, kernel: 3, pad: 1, bias: true, name: stem}
+  - {kind: batch-norm}
+  - {kind: relu, in_place: true, name: left}
+  - {kind: conv, channels: 8, kernel: 3, pad: 1, groups: 4, inputs: [left], name: right}
+  - {kind: add, inputs: [left, right], name: sum}
+  - {kind: concat, inputs: [sum, stem]}
+  - {kind: max-pool, kernel: 3, stride: 2, pad: 1}
+  - {kind: avg-pool, kernel: 2}
+  - {kind: flatten}
+  - {kind: linear, outputs: 32}
+  - {kind: gelu}
+  - {kind: layer-norm}
+  - {kind: dropout}
+  - {kind: linear, outputs: 5, bias: false}
+"""
+WORDS = """
+schema_version: 1
+name: words
+input: {tokens: 16}
+layers:
+  - {kind: embedding, vocabulary: 50, size: 32, name: embed}
+  - {kind: positions}
+  - name: blocks
+    repeat: 2
+    layers:
+      - {kind: rms-norm, name: norm}
+      - {kind: self-attention, heads: 4, kv_heads: 2, causal: true, attention: ATTENTION}
+      - {kind: silu}
+  - {kind: linear, tied: embed}
+"""
+
+MODULE = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 8, 3, 2, 1), nn.GroupNorm(1, 8, affine=False)
+        self.scale, self.out = nn.Parameter(torch.ones(8, 1, 1)), nn.Linear(8 * 16, 10)
+
+    def forward(self, x):
+        y = torch.relu(self.conv(x))
+        y = self.norm(y) * self.scale
+        return self.out(y.flatten(1))
+
+
+def build(batch=2):
+    labels = torch.zeros(batch, dtype=torch.long)
+    return Net(), torch.randn(batch, 3, 8, 8), lambda y: nn.functional.cross_entropy(y, labels)
+"""
+
+
+def written_out(network: Network, folder: Path) -> Description:
+    path = folder / "x.network.json"
+    path.write_text(json.dumps(described(network)), encoding="utf-8")
+    read_description.cache_clear()
+    return read_description(str(path))
+
+
+def network_of(name: str, training: bool = True, batch: int = 2) -> Network:
+    sizes = dict(NETWORKS[name])
+    length = sizes.pop("sequence_length", None)
+    assert length is None or isinstance(length, int)
+    return find_network(name, training=training, sequence_length=length, settings=sizes).build(batch)
+
+
+def from_text(text: str, folder: Path, training: bool = True) -> Network:
+    (folder / "net.yaml").write_text(text, encoding="utf-8")
+    return find_network(str(folder / "net.yaml"), training=training).build(2)
+
+
+@pytest.fixture
+def _bytes_for_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dropout as CUDA's kernel does it: with a mask of bytes."""
+
+    def dropout(x: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+        del inplace
+        return torch.native_dropout(x, p, True)[0] if training else x
+
+    monkeypatch.setattr(torch.nn.functional, "dropout", dropout)
+
+
+def flops(built: Built, training: bool) -> tuple[int, int]:
+    """Return the FLOPs of the forward pass, and of all."""
+    with FlopCounterMode(display=False) as counter:
+        if not training:
+            with torch.no_grad():
+                built.forward()
+            return counter.get_total_flops(), counter.get_total_flops()
+        loss = built.loss()
+        forward = counter.get_total_flops()
+        loss.backward()
+    return forward, counter.get_total_flops()
+
+
+def kept_bytes(built: Built) -> int:
+    """Return the bytes of all storages that autograd keeps, but for parameters and buffers."""
+    kept: dict[int, tuple[int, Any]] = {}
+
+    def pack(tensor: Any) -> Any:
+        storage = tensor.untyped_storage()
+        kept[storage._cdata] = (storage.nbytes(), storage)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = built.loss()
+    own = {t.untyped_storage()._cdata for t in (*built.module.parameters(), *built.module.buffers())}
+    assert loss.requires_grad
+    return sum(size for place, (size, _) in kept.items() if place not in own)
+
+
+def again(network: Network) -> int:
+    """Return the FLOPs of scores that fused attention computes anew; on meta it is not fused."""
+    operators = [layer.operator for layer in network.layers if isinstance(layer.operator, Attention)]
+    return sum(operator.backward_flop - 2 * operator.flop for operator in operators)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_parameters_and_flop_are_those_that_the_simulator_reads(name: str, tmp_path: Path) -> None:
+    for training in (True, False):
+        network = network_of(name, training)
+        built = build_network(written_out(network, tmp_path), torch.device("meta"))
+        named = dict(built.module.named_parameters())  # each once, also where it is shared
+        assert sum(p.numel() for p in named.values()) == network.parameter_count
+        forward, everything = flops(built, training)
+        if name != "lstm-shi2016":  # the counter knows no recurrent layer
+            assert forward == network.flop
+            assert not training or everything == training_flop(network) - again(network)
+
+
+@pytest.mark.usefixtures("_bytes_for_masks")
+@pytest.mark.parametrize("name", [name for name in NETWORKS if name not in KEPT_OTHERWISE])
+def test_what_is_kept_for_the_backward_pass_is_what_the_simulator_counts(name: str, tmp_path: Path) -> None:
+    network = network_of(name)
+    place = "cpu" if name in ("mpt-125m", "bloom-560m") else "meta"  # meta has no fused attention
+    kept = kept_bytes(build_network(written_out(network, tmp_path), torch.device(place)))
+    assert kept == pytest.approx(saved_tensors(network, "fp32").total_bytes, rel=0.02)
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+def test_a_file_of_layers_and_a_torch_module_are_built_with_their_sizes(
+    attention: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for text in (LAYERS, WORDS.replace("ATTENTION", attention)):
+        network = from_text(text, tmp_path)
+        built = build_network(written_out(network, tmp_path), torch.device("meta"))
+        assert sum(p.numel() for p in built.module.parameters()) == network.parameter_count
+        assert flops(built, True)[0] == network.flop
+    (tmp_path / "mine_written.py").write_text(MODULE, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    network = find_network("torch:mine_written:build", training=True).build(2)
+    built = build_network(written_out(network, tmp_path), torch.device("meta"))
+    assert sum(p.numel() for p in built.module.parameters()) == network.parameter_count
+    assert flops(built, True) == (network.flop, training_flop(network))
+
+
+@pytest.mark.parametrize("recompute", ["full", "selective"])
+def test_what_is_not_kept_runs_again_and_gradients_stay_the_same(recompute: str, tmp_path: Path) -> None:
+    text = WORDS.replace("ATTENTION", "eager")
+    found = {}
+    for way in ("", recompute):
+        torch.manual_seed(3)
+        network = from_text(text, tmp_path)
+        built = build_network(written_out(network, tmp_path), torch.device("cpu"), recompute=way)  # type: ignore[arg-type]
+        kept = kept_bytes(built)
+        forward, everything = flops(built, True)
+        gradients = [p.grad.clone() for p in built.module.parameters()]
+        found[way] = kept, forward, everything, gradients
+    plain, again_ = found[""], found[recompute]
+    assert again_[0] < plain[0]
+    assert again_[1] == plain[1]
+    blocks = sum(
+        layer.operator.flop
+        for layer in network.layers
+        if layer.name.startswith("blocks.") and (recompute == "full" or type(layer.operator).__name__ == "MatMul")
+    )
+    # Of the last product of a span nothing is kept, so checkpointing stops before it where nothing follows.
+    assert 0 < again_[2] - plain[2] <= blocks
+    for a, b in zip(plain[3], again_[3], strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "why"),
+    [
+        ("gpt2", {"attention": "fused-softmax"}, "Megatron-LM"),
+        ("gpt2", {"attention": "fused-first"}, "FlashAttention 1"),
+        ("mixtral-8x7b", {"layers": 1}, "topk"),
+    ],
+)
+def test_what_torch_does_not_have_is_refused_with_the_reason(
+    name: str, settings: dict[str, int | str], why: str, tmp_path: Path
+) -> None:
+    network = find_network(name, sequence_length=16, settings=settings).build(1)
+    with pytest.raises(Unavailable, match=why):
+        build_network(written_out(network, tmp_path), torch.device("meta"))

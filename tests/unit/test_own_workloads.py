@@ -1,0 +1,217 @@
+"""A step of one's own: measured in the words of ``simulate``, and set beside what it says in the same words."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from simulator.api import Session
+from simulator.cli.written import Written
+from simulator.errors import InputError
+from simulator.workload.described import described, network_of, read_described
+from simulator.workload.find import find_network
+from validate.cli.app import app
+from validate.cli.asking import NOT_MEASURED, ask
+from validate.compare.comparison import Asked, compare
+from validate.compare.folder import read_folder
+
+ROOT = Path(__file__).resolve().parents[2]
+NET = """
+schema_version: 1
+name: small
+input: {features: 12}
+layers:
+  - {kind: linear, outputs: 8}
+  - {kind: relu}
+  - {kind: linear, outputs: 4}
+"""
+# Options of simulate that are options of the run itself: what is shown, and where it is measured.
+OF_THE_RUN = {"topology", "device", "quiet"}
+
+
+def options_of_run() -> set[str]:
+    command: Any = typer.main.get_command(app)
+    return {parameter.name for parameter in command.commands["run"].params}
+
+
+def test_every_option_of_simulate_can_be_measured_or_says_why_not() -> None:
+    offered = options_of_run()
+    every = {field.name for field in fields(Written)}
+    assert every - offered - set(NOT_MEASURED) == set()
+    assert set(NOT_MEASURED) & offered == set()
+    assert set(NOT_MEASURED) <= every
+    assert {"workload", "batch", "precision", "mode", "recompute", "channels_last"} <= offered
+    assert all(why for why in NOT_MEASURED.values())
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"workload": "resnet50"}, "--batch"),
+        ({"batch": "4", "precision": "master-bf16"}, "Apex"),
+        ({"batch": "4", "precision": "graph-fp16"}, "TensorFlow"),
+        ({"batch": "4", "precision": "int8", "mode": "inference"}, "--precision int8"),
+        ({"batch": "4", "gpus": "4"}, "--gpus 1"),
+        ({"batch": "4", "topology": "p3.16xlarge,dgx-h100", "gpus": "1"}, "--topology"),
+        ({"batch": "0"}, "--batch 0"),
+        ({"batch": "4", "precision": "fp23"}, "--precision fp23"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_in_a_line(options: dict[str, Any], word: str) -> None:
+    written = replace(Written(topology="p3.16xlarge", gpus="1"), **options)
+    with pytest.raises(InputError) as caught:
+        ask(written, 1)
+    assert word in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# -- networks that are written out -----------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["resnet50", "gpt2", "lstm-shi2016", "mixtral-8x7b"])
+def test_a_network_that_is_written_out_is_the_same_when_it_is_read(name: str) -> None:
+    network = find_network(name).build(2)
+    again = network_of(json.loads(json.dumps(described(network))))
+    for field in ("name", "layers", "elements", "samples", "sample"):
+        assert getattr(again, field) == getattr(network, field)
+
+
+def test_simulate_predicts_of_what_is_written_out_what_it_predicts_of_its_source(tmp_path: Path) -> None:
+    written = Written(topology="dgx-h100", workload="gpt2", seq_len="256", batch="4", gpus="1", precision="amp-bf16")
+    asked = ask(written, 1)
+    file = tmp_path / "gpt2.network.json"
+    file.write_text(json.dumps(described(asked.network)), encoding="utf-8")
+    session = Session()
+    again = replace(asked.question, workload=str(file), sizes=())
+    assert session.time_s(again) == session.time_s(asked.question)
+    assert session.step(again).memory == session.step(asked.question).memory
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda d: d.update(schema_version=2), "schema_version"),
+        (lambda d: d["layers"][0].update(operator="Lineal"), "did you mean 'Linear'"),
+        (lambda d: d["layers"][0]["sizes"].update(outputs="8"), "whole numbers"),
+        (lambda d: d["layers"][0]["sizes"].update(width=8), "no 'width'"),
+        (lambda d: d["layers"][0]["sizes"].pop("rows"), "needs 'rows'"),
+        (lambda d: d["layers"][0].update(inputs=[99]), "no tensor 99"),
+        (lambda d: d["layers"][0].update(output=d["layers"][1]["output"]), "twice"),
+        (lambda d: d["layers"][0].update(parameters=[["w", -1, True]]), "whole numbers"),
+        (lambda d: d.update(layers=[]), "no layer"),
+        (lambda d: d.update(elements="many"), "elements must be a list"),
+        (lambda d: d["layers"].__setitem__(0, 3), "layer 0 must be an object"),
+    ],
+)
+def test_what_is_no_network_is_refused_with_its_file_and_its_layer(change: Any, words: str, tmp_path: Path) -> None:
+    document = described(find_network("mlp").build(2))
+    change(document)
+    file = tmp_path / "bad.network.json"
+    file.write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        read_described(str(file), batch=2, training=True)
+    assert str(caught.value).startswith(str(file))
+    assert words in str(caught.value)
+
+
+def test_a_file_of_another_batch_or_with_sizes_besides_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "mlp.network.json"
+    file.write_text(json.dumps(described(find_network("mlp").build(2))), encoding="utf-8")
+    with pytest.raises(InputError, match="batch of 2"):
+        find_network(str(file)).build(4)
+    with pytest.raises(InputError, match="--seq-len"):
+        find_network(str(file), sequence_length=8)
+    with pytest.raises(InputError, match="cannot be read"):
+        find_network(str(tmp_path / "none.network.json")).build(2)
+
+
+# -- the whole way ---------------------------------------------------------------------
+
+
+def validate(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "-m", "validate", *words],
+        cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "small.yaml").write_text(NET, encoding="utf-8")
+    assert validate("describe", "--out", "mine.yaml", cwd=folder).returncode == 0
+    done = validate(
+        *("run", "--topology", "mine.yaml", "--device", "cpu", "--workload", "small.yaml", "--batch", "16"),
+        *("--micro-batches", "2", "--optimizer", "adam", "--precision", "fp32", "--threads", "1", "--out", "m"),
+        *("--within", "50%"), cwd=folder,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.torch
+def test_the_row_asks_what_simulate_is_asked(measured: Path) -> None:
+    with (measured / "m" / "training.csv").open(encoding="utf-8") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["model"], row["batch_per_gpu"], row["grad_accum"]) == ("small", "16", "2")
+    assert (row["global_batch"], row["optimizer"], row["policy"]) == ("32", "adam", "fp32")
+    assert float(row["throughput"]) == pytest.approx(32 / float(row["step_time_s"]), rel=1e-6)
+    found = compare(read_folder(str(measured / "m")), Asked())
+    (compared,) = found.rows
+    assert not compared.skipped
+    written = Written(
+        topology=str(measured / "mine.yaml"), workload=str(measured / "small.yaml"), batch="16", micro_batches="2",
+        optimizer="adam", precision="fp32", threads="1",
+    )  # fmt: skip
+    asked = ask(written, 1)
+    assert compared.predicted_s == Session().time_s(asked.question)
+
+
+@pytest.mark.torch
+def test_the_folder_is_compared_where_its_network_is_not(measured: Path, tmp_path: Path) -> None:
+    (measured / "m").rename(tmp_path / "elsewhere")
+    done = validate("compare", "elsewhere", "--json", cwd=tmp_path)
+    (tmp_path / "elsewhere").rename(measured / "m")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rows_scored"] == 1
+
+
+@pytest.mark.torch
+def test_the_same_step_is_measured_once_and_by_torch_alone(measured: Path) -> None:
+    again = subprocess.run(
+        [sys.executable, "-m", "validate.measure", "--out", "m", "--only", "asked", "--device", "cpu"],
+        cwd=measured, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert again.returncode == 0, again.stderr
+    assert "asked: 0 measured" in again.stderr
+
+
+@pytest.mark.torch
+def test_a_step_that_torch_cannot_run_is_refused_before_anything_is_measured(measured: Path) -> None:
+    common = ("run", "--topology", "mine.yaml", "--device", "cpu", "--out", "none", "--batch", "1")
+    done = validate(*common, "--workload", "gpt2", "--set", "attention=fused-softmax", cwd=measured)
+    assert done.returncode == 2
+    assert "Megatron-LM" in done.stderr
+    assert not (measured / "none" / "asked.json").exists()
+    for more, word in (
+        (("--workload", "mlp", "--only", "ops"), "--only"),
+        (("--workload", "mlp", "--cuda-graph"), "GPU"),
+    ):
+        done = validate(*common, *more, cwd=measured)
+        assert done.returncode == 2, done.stderr
+        assert word in done.stderr
+    done = validate("run", "--device", "cpu", "--out", "none", "--batch", "2", cwd=measured)
+    assert done.returncode == 2
+    assert "--workload" in done.stderr

@@ -1,0 +1,1 @@
+"""Networks that are written out, as torch modules: what ``validate run --workload`` measures."""

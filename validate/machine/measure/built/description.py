@@ -1,0 +1,98 @@
+"""A network that is written out, as the file says it: ``simulator/workload/described.py`` says what stands there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Described", "Description", "Layer", "Parameter", "read_description"]
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A weight or a bias; layers that name the same one share it."""
+
+    name: str
+    elements: int
+    trained: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """An operator with its sizes, the tensors that it reads and the one that it writes, by number."""
+
+    name: str
+    operator: str
+    sizes: Mapping[str, Any]
+    inputs: tuple[int, ...]
+    output: int
+    parameters: tuple[Parameter, ...] = ()
+    in_place: bool = False
+
+    def size(self, name: str, default: int = 0) -> int:
+        """Return the size *name*, *default* where the file leaves it out."""
+        return int(self.sizes.get(name, default))
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A network for ``samples`` at once; tensors that no layer writes are fed in."""
+
+    name: str
+    layers: tuple[Layer, ...]
+    elements: tuple[int, ...]
+    samples: int
+    sample: str = "images"
+    fed: tuple[int, ...] = field(default=())
+
+    @property
+    def parameter_count(self) -> int:
+        """Elements of all parameters, each once."""
+        return sum({p.name: p.elements for layer in self.layers for p in layer.parameters}.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """Where a network is written out: ``name`` is the file's, from the folder of the measurements on."""
+
+    folder: str
+    name: str
+
+    def read(self) -> Description:
+        """Return the network; raises as :func:`read_description`."""
+        return read_description(str(Path(self.folder) / self.name))
+
+
+@lru_cache(maxsize=4)
+def read_description(path: str) -> Description:
+    """Return the network in the file *path*; raises ValueError where it is none, OSError where it cannot be read."""
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        if found["schema_version"] != _VERSION:
+            raise ValueError(f"schema_version must be {_VERSION}")
+        layers = tuple(_layer(raw) for raw in found["layers"])
+        elements = tuple(int(n) for n in found["elements"])
+        written = {layer.output for layer in layers}
+        read = {number for layer in layers for number in layer.inputs}
+        fed = tuple(sorted(read - written))
+        return Description(str(found["network"]), layers, elements, int(found["samples"]), str(found["sample"]), fed)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path}: is no network that is written out ({type(error).__name__}: {error})") from None
+
+
+def _layer(raw: Mapping[str, Any]) -> Layer:
+    return Layer(
+        str(raw["name"]),
+        str(raw["operator"]),
+        dict(raw["sizes"]),
+        tuple(int(n) for n in raw["inputs"]),
+        int(raw["output"]),
+        tuple(Parameter(str(name), int(n), bool(trained)) for name, n, trained in raw.get("parameters", ())),
+        bool(raw.get("in_place")),
+    )

@@ -1,0 +1,476 @@
+"""Each operator of a description as torch runs it: its module, its parameters, and the views that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812  torch's own short name
+
+from validate.machine.measure.built.description import Layer
+from validate.machine.measure.built.functions import BINARY, CHOOSING, DROPOUT, LOSSES, unary
+from validate.machine.measure.built.shapes import Shape, as_heads, seen_as
+from validate.machine.measure.case import Unavailable
+
+__all__ = ["MAKERS", "Made", "Neighbours", "needed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """What is known of a layer's surroundings: the operators that write what it reads, and that read what it writes."""
+
+    before: tuple[Layer | None, ...] = ()
+    after: tuple[Layer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A layer as it runs: ``call`` of the tensors that it reads, the ``shape`` of what it returns.
+
+    ``module`` holds its parameters, ``names`` says which of the module's is which of the description's.
+    """
+
+    call: Callable[..., Any]
+    shape: Shape
+    module: Any = None
+    names: dict[str, str] = field(default_factory=dict)
+
+
+def needed(layer: Layer, position: int, whole: int) -> int:
+    """Return how many of the *whole* elements of its input *position* the layer reads."""
+    s = layer.size
+    match layer.operator:
+        case "Linear":
+            found = s("rows") * s("inputs")
+        case "MatMul":
+            found = s("batch", 1) * s("k") * (s("n") if position else s("m"))
+        case "Attention":
+            heads = (s("kv_heads") or s("heads")) if position else s("heads")
+            length = s("key_length") if position else s("query_length")
+            size = (s("value_size") or s("head_size")) if position == 2 else s("head_size")
+            found = s("batch") * heads * length * size
+        case "Elementwise":
+            found = s("elements")
+        case "LayerNorm" | "Softmax" | "Reduction":
+            found = s("rows") * s("cols")
+        case "CrossEntropy":
+            found = s("rows") if position else s("rows") * s("cols")
+        case "Embedding":
+            found = s("rows")
+        case "Copy" if len(layer.inputs) == 1:
+            found = s("elements")
+        case _:
+            found = whole
+    return min(found, whole)
+
+
+def _seen(have: Shape, want: Shape, layer: Layer) -> Callable[[Any], Any]:
+    try:
+        view = seen_as(have, want)
+    except ValueError as error:
+        raise Unavailable(f"{layer.name}: {error}") from None
+    return view or _itself
+
+
+def _itself(x: Any) -> Any:
+    return x
+
+
+def _named(layer: Layer, sizes: dict[str, int]) -> dict[str, str]:
+    """Return which parameter of the description each of the module's is; *sizes* are the elements of these.
+
+    Raises Unavailable where the two do not match.
+    """
+    left = list(layer.parameters)
+    found = {}
+    for name, size in sizes.items():
+        match = next((p for p in left if p.elements == size), None)
+        if match is None:
+            raise Unavailable(f"{layer.name}: no parameter of {size} elements for its {name}")
+        left.remove(match)
+        found[name] = match.name
+    if left:
+        raise Unavailable(f"{layer.name}: nothing takes its parameter {left[0].name}")
+    return found
+
+
+def _of_rows(have: Shape, rows: int, cols: int) -> Shape:
+    """Return the shape of *rows* of *cols*, as the tensor has it where its last side is *cols*."""
+    return have if have[-1] == cols and prod(have) == rows * cols else (rows, cols)
+
+
+def _linear(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
+    del near
+    rows, inputs, outputs = layer.size("rows"), layer.size("inputs"), layer.size("outputs")
+    if layer.size("experts", 1) > 1:
+        raise Unavailable(f"{layer.name}: torch has no public product of rows with {layer.size('experts')} experts")
+    bias = layer.sizes.get("bias", True) and len(layer.parameters) > 1
+    want = _of_rows(shapes[0], rows, inputs)
+    view = _seen(shapes[0], want, layer)
+    module = nn.Linear(inputs, outputs, bias=bias)
+    sizes = {"weight": inputs * outputs} | ({"bias": outputs} if bias else {})
+    return Made(lambda x: module(view(x)), (*want[:-1], outputs), module, _named(layer, sizes))
+
+
+def _matmul(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
+    del near
+    m, n, k, batch = (layer.size(name, 1) for name in ("m", "n", "k", "batch"))
+    layout = layer.sizes.get("layout", "NN")
+    first = as_heads(shapes[0], batch, *((m, k) if layout[0] == "N" else (k, m))) or _itself
+    second = as_heads(shapes[-1], batch, *((k, n) if layout[1] == "N" else (n, k))) or _itself
+    turn_a, turn_b = layout[0] == "T", layout[1] == "T"
+
+    def call(a: Any, b: Any) -> Any:
+        a, b = first(a), second(b)
+        return torch.bmm(a.transpose(1, 2) if turn_a else a, b.transpose(1, 2) if turn_b else b)
+
+    return Made(call, (batch, m, n))
+
+
+def _conv(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
+    del near
+    s = layer.size
+    kernel = s("kernel_h"), s("kernel_w")
+    stride, pad = (s("stride_h", 1), s("stride_w", 1)), (s("pad_h"), s("pad_w"))
+    dilation, groups = (s("dilation_h", 1), s("dilation_w", 1)), s("groups", 1)
+    bias = bool(layer.sizes.get("bias", False))
+    small = tuple(
+        (s(f"{side}_in") + 2 * pad[i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1
+        for i, side in enumerate(("h", "w"))
+    )
+    large = s("h_in"), s("w_in")
+    images: Shape = (s("batch"), s("c_in"), *large)
+    result: Shape = (s("batch"), s("c_out"), *small)
+    module: Any
+    if layer.sizes.get("transposed"):
+        images, result = result, images
+        spare = tuple(
+            large[i] - ((small[i] - 1) * stride[i] - 2 * pad[i] + dilation[i] * (kernel[i] - 1) + 1) for i in (0, 1)
+        )
+        module = nn.ConvTranspose2d(images[1], result[1], kernel, stride, pad, spare, groups, bias, dilation)
+    else:
+        module = nn.Conv2d(images[1], result[1], kernel, stride, pad, dilation, groups, bias)
+    view = _seen(shapes[0], images, layer)
+    sizes = {"weight": module.weight.numel()} | ({"bias": result[1]} if bias else {})
+    return Made(lambda x: module(view(x)), result, module, _named(layer, sizes))
+
+
+def _batch_norm(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
+    del near
+    channels = layer.size("channels")
+    want = (layer.size("batch"), channels, layer.size("height"), layer.size("width"))
+    view = _seen(shapes[0], want, layer)
+    module = nn.BatchNorm2d(channels, affine=bool(layer.parameters))
+    names = _named(layer, {"weight": channels, "bias": channels} if layer.parameters else {})
+    return Made(lambda x: module(view(x)), want, module, names)
+
+
+def _layer_norm(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
+    del near
+    cols = layer.size("cols")
+    want = _of_rows(shapes[0], layer.size("rows"), cols)
+    view = _seen(shapes[0], want, layer)
+    affine, bias = bool(layer.parameters), len(layer.parameters) > 1
+    module: Any
+    if layer.sizes.get("kind") == "rms_norm":
+        module = nn.RMSNorm(cols, eps=1e-6, elementwise_affine=affine)
+    else:
+        module = nn.LayerNorm(cols, elementwise_affine=affine, bias=bias)
+    sizes = {"weight": cols} if affine else {}
+    return Made(lambda x: module(view(x)), want, module, _named(layer, sizes | ({"bias": cols} if bias else {})))
+
+
+def _embedding(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
+    del near
+    rows, cols, words = layer.size("rows"), layer.size("cols"), layer.size("vocabulary")
+    module = nn.Embedding(words, cols)
+    want = shapes[0] if prod(shapes[0]) == rows else (rows,)
+    view = _seen(shapes[0], want, layer)
+    return Made(lambda x: module(view(x)), (*want, cols), module, _named(layer, {"weight": words * cols}))
+
+
+_CELLS: dict[str, Any] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
+
+
+def _recurrent(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
+    del near
+    if len(layer.inputs) > 1:
+        raise Unavailable(f"{layer.name}: a state that is fed in is not built")
+    inputs, hidden = layer.size("inputs"), layer.size("hidden")
+    bias = len(layer.parameters) > 2
+    module = _CELLS[layer.sizes["cell"]](inputs, hidden, bias=bias, batch_first=True)
+    want = layer.size("batch"), layer.size("timesteps"), inputs
+    view = _seen(shapes[0], want, layer)
+    own = {name: parameter.numel() for name, parameter in module.named_parameters()}
+    return Made(lambda x: module(view(x))[0], (*want[:2], hidden), module, _named(layer, own))
+
+
+def _attention(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
+    del near
+    s = layer.size
+    if layer.sizes.get("library") == "flash1":
+        raise Unavailable(f"{layer.name}: torch has no FlashAttention 1; --set attention=fused is what it runs")
+    batch, heads, kv_heads = s("batch"), s("heads"), s("kv_heads") or s("heads")
+    sizes = (s("head_size"), s("head_size"), s("value_size") or s("head_size"))
+    lengths, counts = (s("query_length"), s("key_length"), s("key_length")), (heads, kv_heads, kv_heads)
+    causal = bool(layer.sizes.get("causal"))
+    views = []
+    for have, length, count, size in zip(shapes, lengths, counts, sizes, strict=True):
+        by_head = (batch, count, length, size)
+        turned = have != by_head or have[-1] != size
+        want = (batch, length, count, size) if turned else by_head
+        views.append((_seen(have, want, layer), turned))
+    shared = {"enable_gqa": True} if kv_heads != heads else {}
+
+    def call(*tensors: Any) -> Any:
+        q, k, v = (
+            view(x).transpose(1, 2) if turned else view(x) for x, (view, turned) in zip(tensors, views, strict=True)
+        )
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=causal, **shared)
+        return y.transpose(1, 2).reshape(batch, lengths[0], heads * sizes[2])
+
+    return Made(call, (batch, lengths[0], heads * sizes[2]))
+
+
+def _softmax(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
+    del near
+    if layer.sizes.get("kernel"):
+        raise Unavailable(
+            f"{layer.name}: a softmax that masks and scales is Megatron-LM's kernel and not torch's; --set"
+            " attention=eager or fused is"
+        )
+    want = _of_rows(shapes[0], layer.size("rows"), layer.size("cols"))
+    view = _seen(shapes[0], want, layer)
+    return Made(lambda x: torch.softmax(view(x), -1), want)
+
+
+def _reduction(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
+    del near
+    want = (layer.size("rows"), layer.size("cols"))
+    view = _seen(shapes[0], want, layer)
+    return Made(lambda x: view(x).sum(-1), want[:1])
+
+
+def _pool(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
+    del near
+    s = layer.size
+    kernel, large = (s("kernel_h"), s("kernel_w")), (s("h_in"), s("w_in"))
+    small = s("h_out"), s("w_out")
+    images = s("batch"), s("channels"), *large
+    view = _seen(shapes[0], images, layer)
+    result = (*images[:2], *small)
+    is_max = layer.sizes["kind"] == "max"
+    if not is_max and kernel == tuple(-(-a // b) for a, b in zip(large, small, strict=True)):
+        return Made(lambda x: F.adaptive_avg_pool2d(view(x), small), result)
+    pool = F.max_pool2d if is_max else F.avg_pool2d
+    found = next(_steps(large, small, kernel), None)
+    if found is not None:
+        stride, pad, ceil = found
+        return Made(lambda x: pool(view(x), kernel, stride, pad, ceil_mode=ceil), result)
+    raise Unavailable(f"{layer.name}: no stride takes windows of {kernel} from {large} to {small}")
+
+
+_Steps = tuple[tuple[int, ...], tuple[int, ...], bool]
+
+
+def _steps(large: tuple[int, ...], small: tuple[int, ...], kernel: tuple[int, ...]) -> Iterator[_Steps]:
+    """Yield strides, pads and ways to round that make so many windows; those that networks mostly have come first."""
+    for ceil in (False, True):
+        for pad in (tuple(0 for _ in kernel), tuple((k - 1) // 2 for k in kernel), tuple(k // 2 for k in kernel)):
+            stride = []
+            for a, b, k, p in zip(large, small, kernel, pad, strict=True):
+                span = a + 2 * p - k
+                fits = [s for s in range(1, span + 2) if _windows(span, s, ceil, a + p) == b]
+                stride.append(min(fits, key=lambda s: abs(s - k / 2)) if fits else 0)
+            if all(stride):
+                yield tuple(stride), pad, ceil
+
+
+def _windows(span: int, stride: int, ceil: bool, begins_before: int) -> int:
+    if span < 0:
+        return 0
+    n = (-(-span // stride) if ceil else span // stride) + 1
+    return n - 1 if ceil and (n - 1) * stride >= begins_before else n
+
+
+def _cross_entropy(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
+    del near
+    view = _seen(shapes[0], (layer.size("rows"), layer.size("cols")), layer)
+    labels = _seen(shapes[1], (layer.size("rows"),), layer)
+    return Made(lambda x, y: F.cross_entropy(view(x), labels(y)), ())
+
+
+def _copy(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
+    elements = layer.size("elements")
+    if len(shapes) > 1:
+        return _joined(layer, shapes, elements)
+    have = shapes[0]
+    times, more = divmod(elements, prod(have))
+    if more:
+        raise Unavailable(f"{layer.name}: {prod(have)} elements do not make {elements} by being repeated")
+    if times > 1:  # each head of keys is there for several of queries
+
+        def repeat(x: Any) -> Any:
+            return x.unsqueeze(-2).expand(*have[:-1], times, have[-1]).reshape(*have[:-1], times * have[-1])
+
+        return Made(repeat, (*have[:-1], times * have[-1]))
+    before = next((b for b in near.before if b is not None), None)
+    after = next((a for a in near.after if a.operator == "MatMul"), None)
+    if after is not None and layer.output in after.inputs and (have[-1] != have[0] or len(have) == 3):
+        batch, k = after.size("batch", 1), after.size("k")
+        is_second = after.inputs[-1] == layer.output
+        cols = after.size("n") if is_second else k
+        rows = k if is_second else after.size("m")
+        if layer.sizes.get("transposed"):  # written so that the product reads it as it lies
+            return Made(lambda x: x.reshape(cols, batch, rows).permute(1, 2, 0).contiguous(), (batch, rows, cols))
+        return Made(lambda x: x.reshape(rows, batch, cols).transpose(0, 1).contiguous(), (batch, rows, cols))
+    if before is not None and before.operator == "MatMul" and len(have) == 3:
+        batch, rows, cols = have
+        return Made(lambda x: x.transpose(0, 1).contiguous(), (rows, batch * cols)) if batch > 1 else _cloned(have)
+    if layer.sizes.get("transposed") and len(have) > 1:
+        return Made(lambda x: x.transpose(-1, -2).contiguous(), (*have[:-2], have[-1], have[-2]))
+    return _cloned(have)
+
+
+def _cloned(have: Shape) -> Made:
+    return Made(lambda x: x.clone(), have)
+
+
+def _joined(layer: Layer, shapes: Sequence[Shape], elements: int) -> Made:
+    """Return tensors side by side: images by their channels, others by their last side."""
+    if sum(map(prod, shapes)) != elements:
+        raise Unavailable(f"{layer.name}: {sum(map(prod, shapes))} elements do not make {elements} side by side")
+    first = shapes[0]
+    images = len(first) == 4 and all(len(s) == 4 and (s[0], *s[2:]) == (first[0], *first[2:]) for s in shapes)
+    if images:
+        channels = sum(s[1] for s in shapes)
+        return Made(lambda *xs: torch.cat(xs, 1), (first[0], channels, *first[2:]))
+    if all(s[:-1] == first[:-1] for s in shapes):
+        return Made(lambda *xs: torch.cat(xs, -1), (*first[:-1], sum(s[-1] for s in shapes)))
+    return Made(lambda *xs: torch.cat([x.reshape(-1) for x in xs]), (elements,))
+
+
+# -- of each element -------------------------------------------------------------------
+
+
+class _Constants:
+    """A number for each of the last side, in the formats that come: masks and tables, which stay in the cache."""
+
+    def __init__(self, cols: int, *, mask: bool = False) -> None:
+        self._cols, self._mask = cols, mask
+        self._found: dict[Any, Any] = {}
+
+    def like(self, x: Any) -> Any:
+        key = x.device, x.dtype
+        if key not in self._found:
+            dtype = torch.bool if self._mask else x.dtype
+            self._found[key] = torch.ones(self._cols, dtype=dtype, device=x.device)
+        return self._found[key]
+
+
+class _Scaled(nn.Module):  # type: ignore[misc]
+    """*function* of a tensor and a parameter that is the same for all rows, or all images."""
+
+    def __init__(self, function: Callable[..., Any], shape: Shape) -> None:
+        super().__init__()
+        self.function = function
+        self.weight = nn.Parameter(torch.ones(shape))
+
+    def forward(self, x: Any) -> Any:
+        return self.function(x, self.weight)
+
+
+def _elementwise(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
+    del near
+    function, elements = str(layer.sizes["function"]), layer.size("elements")
+    if layer.parameters:
+        return _with_parameter(layer, shapes, function, elements)
+    if function in ("fill", "random") and not shapes:
+        return Made(lambda: torch.zeros(elements), (elements,))
+    if not shapes:
+        raise Unavailable(f"{layer.name}: {function} of no tensor")
+    if function == "nll_loss" and len(shapes) > 1:
+        rows = prod(shapes[1])
+        view, labels = _seen(shapes[0], (rows, prod(shapes[0]) // rows), layer), _seen(shapes[1], (rows,), layer)
+        return Made(lambda x, y: F.nll_loss(view(x), labels(y)), ())
+    if function in LOSSES and len(shapes) > 1:
+        loss = getattr(F, function)
+        view = _seen(shapes[1], shapes[0], layer)
+        return Made(lambda x, y: loss(x, view(y), reduction="none"), shapes[0])
+    if function == "dropout":
+        return Made(lambda x: F.dropout(x, DROPOUT, training=True), shapes[0])
+    if function == "dropout_add":
+        raise Unavailable(f"{layer.name}: a sum that drops some of it in one kernel is Megatron-LM's and not torch's")
+    whole = next((shape for shape in shapes if prod(shape) == elements), None)
+    if whole is None:
+        raise Unavailable(f"{layer.name}: none of what it reads has its {elements} elements")
+    if function in CHOOSING:
+        held = _Constants(whole[-1], mask=True)
+        if function == "where":
+            return Made(lambda x, *_: torch.where(held.like(x), x, -1.0), whole)
+        return Made(lambda x, *_: x.masked_fill(held.like(x), -1.0), whole)
+    if function in BINARY:
+        return _binary(layer, shapes, whole, function)
+    found = unary(function, in_place=layer.in_place)
+    if found is None or len(shapes) > 1:
+        raise Unavailable(f"{layer.name}: no function '{function}' of {len(shapes)} tensors is built")
+    return Made(found, shapes[0])
+
+
+def _binary(layer: Layer, shapes: Sequence[Shape], whole: Shape, function: str) -> Made:
+    of_two = getattr(torch.Tensor, f"{function}_") if layer.in_place else getattr(torch, function)
+    if len(shapes) == 1:
+        held = _Constants(whole[-1])
+        return Made(lambda x: of_two(x, held.like(x)), whole)
+    if len(shapes) > 2:
+        raise Unavailable(f"{layer.name}: {function} of {len(shapes)} tensors is not built")
+    views = [_spread(shape, whole, layer) for shape in shapes]
+    return Made(lambda a, b: of_two(views[0](a), views[1](b)), whole)
+
+
+def _spread(have: Shape, whole: Shape, layer: Layer) -> Callable[[Any], Any]:
+    """Return what lets a tensor be read with one of *whole*: seen so, or for all of its rows, images or channels."""
+    if prod(have) == prod(whole):
+        return _seen(have, whole, layer)
+    for sides in range(len(whole)):
+        if prod(whole[sides:]) == prod(have):
+            return _seen(have, whole[sides:], layer)
+        if prod(whole[: len(whole) - sides]) == prod(have):
+            return _seen(have, (*whole[: len(whole) - sides], *[1] * sides), layer)
+    raise Unavailable(f"{layer.name}: {'x'.join(map(str, have))} is not spread over {'x'.join(map(str, whole))}")
+
+
+def _with_parameter(layer: Layer, shapes: Sequence[Shape], function: str, elements: int) -> Made:
+    if len(layer.parameters) > 1 or len(shapes) != 1 or function not in BINARY:
+        raise Unavailable(f"{layer.name}: {function} with {len(layer.parameters)} parameters is not built")
+    whole, size = shapes[0], layer.parameters[0].elements
+    tails = [whole[i:] for i in range(len(whole))]
+    shape = next((tail for tail in tails if prod(tail) == size), None)
+    if shape is None and len(whole) == 4 and whole[1] == size:
+        shape = (size, 1, 1)
+    if shape is None or prod(whole) != elements:
+        raise Unavailable(f"{layer.name}: {size} numbers are not spread over {'x'.join(map(str, whole))}")
+    module = _Scaled(getattr(torch, function), shape)
+    return Made(module, whole, module, _named(layer, {"weight": size}))
+
+
+MAKERS: dict[str, Callable[[Layer, Sequence[Shape], Neighbours], Made]] = {
+    "Linear": _linear,
+    "MatMul": _matmul,
+    "Conv2d": _conv,
+    "Elementwise": _elementwise,
+    "Softmax": _softmax,
+    "Reduction": _reduction,
+    "LayerNorm": _layer_norm,
+    "BatchNorm": _batch_norm,
+    "Pool": _pool,
+    "Embedding": _embedding,
+    "Recurrent": _recurrent,
+    "Attention": _attention,
+    "CrossEntropy": _cross_entropy,
+    "Copy": _copy,
+}

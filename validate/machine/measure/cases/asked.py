@@ -1,0 +1,99 @@
+"""The steps that a user asked for, in the words of ``simulate``: their networks are written out beside them.
+
+``validate run --workload`` writes both, so that what is measured needs torch alone: ``asked.json`` says how each step
+is run, and names the file that says of which operators it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path, PurePosixPath
+from typing import Any, get_args
+
+import torch
+
+from validate.machine.measure.bench import Bench
+from validate.machine.measure.built.description import Described
+from validate.machine.measure.built.module import Recompute
+from validate.machine.measure.case import Case, Unavailable
+from validate.machine.measure.cases.step_ranks import parallel_cases
+from validate.machine.measure.cases.step_shapes import Issue, Optimizer, Phase, Policy, StepShape
+from validate.machine.measure.cases.steps import alone
+from validate.machine.measure.groups import ASKED
+
+__all__ = ["cases", "read_asked", "write_asked"]
+
+_VERSION = 1
+_CHOICES: Mapping[str, Any] = {
+    "phase": Phase,
+    "issue": Issue,
+    "policy": Policy,
+    "optimizer": Optimizer,
+    "recompute": Recompute,
+}
+_COUNTS = ("batch", "micro_batches", "n_gpus", "threads")
+_SWITCHES = ("fused", "channels_last", "each")
+
+
+def cases(bench: Bench, machine: str) -> Iterator[Case]:
+    """Yield the steps that the folder's ``asked.json`` names; raises Unavailable where there is none."""
+    try:
+        shapes = read_asked(bench.scratch)
+    except (OSError, ValueError) as error:
+        raise Unavailable(f"{ASKED}: {error}") from None
+    return _cases(shapes, bench, machine)
+
+
+def _cases(shapes: Sequence[StepShape], bench: Bench, machine: str) -> Iterator[Case]:
+    threads = 0 if bench.is_cuda else torch.get_num_threads()
+    yield from alone((shape for shape in shapes if shape.n_gpus == 1), machine, threads)
+    for count in sorted({shape.n_gpus for shape in shapes} - {1}):
+        yield from parallel_cases([shape for shape in shapes if shape.n_gpus == count], machine, threads)
+
+
+def read_asked(folder: Path) -> list[StepShape]:
+    """Return the steps that are asked for in *folder*; raises OSError or ValueError."""
+    found = json.loads((folder / ASKED).read_text(encoding="utf-8"))
+    if not isinstance(found, dict) or found.get("schema_version") != _VERSION or not isinstance(found["steps"], list):
+        raise ValueError("is no list of steps")
+    return [_shape(raw, str(folder)) for raw in found["steps"]]
+
+
+def write_asked(folder: Path, shapes: Sequence[StepShape]) -> None:
+    """Add *shapes*, whose networks are written out in *folder*, to what is asked for there; raises OSError."""
+    path = folder / ASKED
+    before = read_asked(folder) if path.is_file() else []
+    every = list(dict.fromkeys((*before, *shapes)))
+    document = {"schema_version": _VERSION, "steps": [_plain(shape) for shape in every]}
+    new = path.with_name(f"{ASKED}.new")
+    new.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    new.replace(path)
+
+
+def _plain(shape: StepShape) -> dict[str, Any]:
+    assert shape.network is not None
+    found = {name: value for name, value in asdict(replace(shape, network=None)).items() if name != "sizes"}
+    return found | {"network": shape.network.name}
+
+
+def _shape(raw: Any, folder: str) -> StepShape:
+    if not isinstance(raw, dict) or not isinstance(raw.get("network"), str) or not isinstance(raw.get("model"), str):
+        raise ValueError("a step names its model and its network")
+    name = PurePosixPath(raw["network"])
+    if name.is_absolute() or ".." in name.parts:
+        raise ValueError(f"{name} is not in this folder")
+    known = {"model", "network", *_CHOICES, *_COUNTS, *_SWITCHES}
+    if set(raw) - known:
+        raise ValueError(f"a step has no '{min(set(raw) - known)}'")
+    for key, choices in _CHOICES.items():
+        if key in raw and raw[key] not in get_args(choices):
+            raise ValueError(f"{key} '{raw[key]}'; {', '.join(filter(None, get_args(choices)))}")
+    for key in _COUNTS:
+        if key in raw and (type(raw[key]) is not int or raw[key] < (key != "threads")):
+            raise ValueError(f"{key} must be a whole number")
+    for key in _SWITCHES:
+        if key in raw and type(raw[key]) is not bool:
+            raise ValueError(f"{key} must be true or false")
+    return StepShape(**{**raw, "network": Described(folder, str(name))})
