@@ -8,7 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from simulator.api.input import with_input_cures
-from simulator.questions.layout import FSDP, REPLICAS
+from simulator.errors import InputError
+from simulator.questions.layout import FSDP, REPLICAS, Layout
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.results.alternatives import Way, faster
 from simulator.results.input import STEP
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["advised"]
 
-_MOST_DOUBLINGS = 8  # of the machines that shards are spread over
+_DEGREES = (1, 2, 4, 8)  # of tensor parallelism
+_MOST_DOUBLINGS = 13
 
 
 def advised(session: Session, question: StepQuestion) -> TrainingResult:
@@ -47,7 +49,10 @@ def advised(session: Session, question: StepQuestion) -> TrainingResult:
     remedies: tuple[str, ...] = ()
     if not result.fits:
         needed_bytes = result.tightest.need.total_bytes
-        remedies = (*_remedies(session, question, device, count), larger_device(needed_bytes))
+        remedies = tuple(_remedies(session, question, device, count))
+        if not remedies and question.options.mode == "train" and question.layout.pp == 1:
+            remedies = tuple(_more_devices(session, question, device, count))
+        remedies = (*remedies, larger_device(needed_bytes))
     return replace(result, alternatives=alternatives, remedies=remedies)
 
 
@@ -77,8 +82,33 @@ def _variants(session: Session, question: StepQuestion) -> Iterator[tuple[str, t
         yield words, (*(size for size in question.sizes if size[0] != setting[0]), setting)
 
 
+def _more_devices(session: Session, question: StepQuestion, device: Device, count: int) -> Iterator[str]:
+    """Yield the fewest such devices, twice as many as there are or four times and so on, between which the step fits.
+
+    They share all parameters, if need be split layers as well, and run blocks again, in this order.  Where all GPUs
+    take part, it is so many of the machine.
+    """
+    all_take_part = 1 < count == len(session.machine(question.where).gpus)
+    network = session.network(question)
+    again = replace(question.options, recompute=True, recompute_attention=False)
+    ways = [("", question.options), (" --recompute", again)]
+    for number in (count * 2**power for power in range(1, _MOST_DOUBLINGS)):
+        for tp in (degree for degree in _DEGREES if number % degree == 0):
+            for words, options in ways:
+                layout = Layout(tp=tp, sp=tp > 1, zero=3).on(number)
+                try:
+                    own = divided(network, layout)
+                except InputError:  # heads or columns do not share out
+                    continue
+                if device_memory(own, replace(question, options=options), device, layout).fits:
+                    how = f"--parallel {replace(layout, dp=None, shards=None).words}{words}"
+                    nodes = number // count * (question.where.nodes or 1)
+                    yield f"--nodes {nodes} {how}" if all_take_part else f"{number} such devices with {how}"
+                    return
+
+
 def _remedies(session: Session, question: StepQuestion, device: Device, count: int) -> Iterator[str]:
-    """Yield changes that would each make the step fit on each of *count* devices; of shards, also on more machines."""
+    """Yield changes that would each make the step fit on each of *count* devices."""
 
     def builder(of: StepQuestion) -> Callable[[int], Network]:
         return lambda batch: session.network(replace(of, batch=batch))
@@ -105,13 +135,3 @@ def _remedies(session: Session, question: StepQuestion, device: Device, count: i
         elif not found:
             found = [f"{words} {change}" for change in fitting(sharded)]
     yield from found
-    again = replace(question.options, recompute=True)
-    for machines in (2**k for k in range(1, _MOST_DOUBLINGS)):
-        if not found and question.gpus in (None, tuple(range(count))):
-            here = f"--nodes {machines * (question.where.nodes or 1)} {words}"
-            found = [
-                f"{here}{more}"
-                for options, more in ((question.options, ""), (again, " --recompute"))
-                if need(sharded, count * machines, network, options).fits
-            ]
-            yield from found[:1]

@@ -124,7 +124,7 @@ def alone_timeline(
     from simulator.training.roles import Role
     from simulator.training.stragglers import check_stragglers, pace_of
 
-    if question.options.cuda_graph and place.name == place.host:
+    if (question.options.cuda_graph or question.options.cuda_graph_blocks) and place.name == place.host:
         raise InputError(f"{place.name} is a CPU; a CUDA graph is for GPUs")
     if question.programs > 1 and place.name == place.host:
         raise InputError(f"--programs {question.programs}: {place.name} is a CPU; programs share a GPU here")

@@ -240,6 +240,10 @@ def simulate(
     ] = None,
     compiled: Annotated[bool, typer.Option("--compile", help="Fuse pointwise operators, as compilers do.")] = False,
     cuda_graph: Annotated[bool, typer.Option("--cuda-graph", help="Launch a step's kernels by one call.")] = False,
+    cuda_graph_blocks: Annotated[
+        bool,
+        typer.Option("--cuda-graph-blocks", help="Launch those of a block, all but its experts, by a call each pass."),
+    ] = False,
     recompute: Annotated[
         bool, typer.Option("--recompute", help="Keep the inputs of repeated blocks only; run them forward again.")
     ] = False,

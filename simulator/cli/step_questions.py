@@ -208,6 +208,7 @@ def _options(written: Written) -> StepOptions:
         optimizer=optimizer,
         compiled=written.compiled,
         cuda_graph=written.cuda_graph,
+        cuda_graph_blocks=written.cuda_graph_blocks,
         recompute=written.recompute,
         recompute_attention=written.recompute_attention,
         channels_last=written.channels_last,

@@ -149,7 +149,8 @@ def _how(result: TrainingResult, precision: str) -> list[str]:
     if options.mode == "train":
         fused = "fused " if options.fused_optimizer and options.optimizer != "none" else ""
         how.append(fused + options.optimizer if options.optimizer != "none" else "no optimiser")
-    how += [word for word, on in (("compiled", options.compiled), ("CUDA graph", options.cuda_graph)) if on]
+    graphs = ("CUDA graph", options.cuda_graph), ("CUDA graphs of blocks", options.cuda_graph_blocks)
+    how += [word for word, on in (("compiled", options.compiled), *graphs) if on]
     how += [word for word, on in (("recompute", options.recompute), ("channels last", options.channels_last)) if on]
     return how + (["calibrated"] if step.calibrated else [])
 

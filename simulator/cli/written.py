@@ -66,6 +66,7 @@ class Written:
     sizes: tuple[str, ...] = ()
     compiled: bool = False
     cuda_graph: bool = False
+    cuda_graph_blocks: bool = False
     recompute: bool = False
     recompute_attention: bool = False
     channels_last: bool = False
@@ -116,7 +117,7 @@ _OF_A_STEP = (
         "optimizer",
     ),
     *("seq_len", "image", "sizes", "compiled", "cuda_graph", "recompute", "channels_last", "fused_optimizer"),
-    *("recompute_attention", "framework", "cpu_library", "what_if"),
+    *("recompute_attention", "cuda_graph_blocks", "framework", "cpu_library", "what_if"),
     *("staleness", "straggler", "epoch", "input", "programs", "divide", "lose"),
     *("mtbf", "checkpoint_every", "checkpoint_time", "restart_time"),
 )

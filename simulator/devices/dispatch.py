@@ -33,6 +33,7 @@ __all__ = [
     "gradient_time",
     "graph_launch_time",
     "host_costs",
+    "product_time",
     "update_time",
 ]
 
@@ -103,6 +104,17 @@ def dispatch_time(gpu: Gpu | Cpu, operator: Operator, phase: Phase) -> float:
     elif isinstance(operator, Elementwise) and operator.function == "dropout_add":
         time_s *= 2.0  # TorchScript saves a kernel, and not the time to issue what it joined
     return time_s * gpu.calibration.dispatch
+
+
+def product_time(device: Gpu | Cpu, phase: Phase) -> float:
+    """Return the seconds for which the host is busy with one more product of a layer in *phase*, in the library alone.
+
+    Transformer Engine's GroupedLinear calls cuBLAS for each expert, in several streams (Megatron-LM,
+    ``--moe-grouped-gemm``).
+    """
+    if isinstance(device, Cpu):
+        return 0.0
+    return (2 if phase == "bwd" else 1) * host_costs(device).product_s * device.calibration.dispatch
 
 
 def gradient_time(device: Gpu | Cpu, parameters: int) -> float:

@@ -107,7 +107,7 @@ class Rowwise(WithoutProducts):
     ``kind``: softmax, log_softmax, masked_softmax and causal_softmax (a row in a warp's registers; of a causal one half
     is read), layer_norm, rms_norm, batch_norm, each with ``_bwd``; sum (a reduction alone); for ``batch_norm`` a row is
     a channel.  ``channels_last``: numbers of one channel do not lie together, and blocks share the pixels rather than
-    the channels.
+    the channels.  ``in_warps``: a normalisation keeps a short row in a warp's registers, as softmax does.
     """
 
     kind: str
@@ -115,6 +115,7 @@ class Rowwise(WithoutProducts):
     cols: int
     precision: Precision
     channels_last: bool = False
+    in_warps: bool = False
 
     @property
     def bytes(self) -> int:

@@ -54,8 +54,10 @@ class StepOptions:
     of it alone (what forward saves is counted in both); ``inference`` is forward with nothing saved.
     ``precision`` is a policy (:mod:`simulator.step.precision`): ``torch`` is what PyTorch does when nothing is
     set.  ``compiled``: pointwise operators are fused as compilers do.  ``cuda_graph``: all kernels are
-    launched by one call.  ``recompute``: of repeated blocks only the inputs are kept, and their forward
-    pass runs again; ``recompute_attention``: of attention alone, from queries, keys and values (selective).
+    launched by one call; ``cuda_graph_blocks``: in either pass those of each repeated block but its experts
+    (Transformer Engine's ``make_graphed_callables``).  ``recompute``: of repeated blocks only the inputs are kept,
+    and their forward pass runs again; ``recompute_attention``: of attention alone, from queries, keys and values
+    (selective).
     ``channels_last``: images lie in memory pixel by pixel, as tensor cores read them, and are not copied
     around each convolution (TensorFlow's way in half precision; PyTorch's ``memory_format``).
     ``fused_optimizer``: the update is one kernel over all parameters (PyTorch's ``fused=True``), not one for each
@@ -68,6 +70,7 @@ class StepOptions:
     optimizer: Optimizer = "momentum"
     compiled: bool = False
     cuda_graph: bool = False
+    cuda_graph_blocks: bool = False
     recompute: bool = False
     recompute_attention: bool = False
     channels_last: bool = False

@@ -21,6 +21,7 @@ from simulator.questions.step import StepQuestion
 from simulator.search.parts import Divided, Exchanges, UnitCost, units_apart
 from simulator.search.space import Candidate, Division, Space
 from simulator.step.precision import storage_of
+from simulator.training.buckets import bucket_size
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.memory import held_memory
 from simulator.training.placement import Placement
@@ -176,23 +177,23 @@ class Pricer:
             time_s += self._gathered_s(layout, first, question, narrow)
         return time_s + max(layout.kept_share(s.trained, s.trained_of_experts) * s.update_s for s in stages)
 
-    def _pieces(self, layout: Layout, n_bytes: float, question: StepQuestion) -> int:
+    def _pieces(self, layout: Layout, n_bytes: float, question: StepQuestion, element: int) -> int:
         if not question.bucket_bytes:
             return 1
-        pieces = max(1, int(n_bytes // question.bucket_bytes))
+        pieces = max(1, int(n_bytes // bucket_size(question, layout, element)))
         return min(_PIECES, pieces) if layout.pp > 1 else pieces
 
     def _exposed_s(self, layout: Layout, stage: _Stage, question: StepQuestion, element: int) -> float:
         """Return for how long sums of gradients go on after the last backward pass."""
         n_bytes = (stage.trained - stage.trained_of_experts) * element
-        pieces = self._pieces(layout, n_bytes, question)
+        pieces = self._pieces(layout, n_bytes, question, element)
         sum_s = self._sum_s(layout, n_bytes / pieces)
         sum_s += self._sum_s(layout, stage.trained_of_experts * element / pieces, experts=True)
         return max(sum_s, pieces * sum_s - stage.backward_s * (pieces - 1) / pieces)
 
     def _gathered_s(self, layout: Layout, stage: _Stage, question: StepQuestion, element: int) -> float:
         """Return for how long parameters that were updated in shards are gathered before anything can go on."""
-        pieces = self._pieces(layout, stage.elements * element, question)
+        pieces = self._pieces(layout, stage.elements * element, question, element)
         each = element / pieces
         gather_s = self._exchange_s(layout, "shards", "all-gather", (stage.elements - stage.of_experts) * each)
         gather_s += self._exchange_s(layout, "shards", "all-gather", stage.of_experts * each, experts=True)

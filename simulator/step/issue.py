@@ -7,7 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from simulator.devices.cost import KernelCost
-from simulator.devices.dispatch import dispatch_time, framework_scale, gradient_time, update_time
+from simulator.devices.dispatch import (
+    dispatch_time,
+    framework_scale,
+    gradient_time,
+    graph_launch_time,
+    product_time,
+    update_time,
+)
 from simulator.devices.issuing import in_graph
 from simulator.devices.kernels import Streaming
 from simulator.devices.predict import Device, kernel_class
@@ -19,8 +26,8 @@ from simulator.step.recompute import recomputed_groups
 from simulator.workload.backward import backward_steps
 from simulator.workload.collective import Collective
 from simulator.workload.exchanges import backward_needs, forward_needs
-from simulator.workload.network import Layer, Network, once
-from simulator.workload.operators import Copy, Elementwise, Exchange, Operator, Phase
+from simulator.workload.network import Layer, Network, block_name, once
+from simulator.workload.operators import Copy, Elementwise, Exchange, Linear, Operator, Phase
 from simulator.workload.precision import ELEMENT_BYTES
 
 __all__ = ["DeviceWork", "Issue", "Part", "Sent", "issues_of", "weights_s"]
@@ -83,6 +90,7 @@ class _Issuer:
         self.lowering = Lowering(device, network, options)
         self.known: dict[tuple[Operator, Phase, Mix, bool], tuple[float, DeviceWork] | None] = {}  # blocks repeat
         self.passes: dict[tuple[Run, Part], tuple[float, DeviceWork]] = {}
+        self.looks = _looks(network) if options.framework == "megatron" else frozenset()
         exchanges = any(isinstance(layer.operator, Exchange) for layer in network.layers)
         self.needs: Mapping[Part, Mapping[str, tuple[str, ...]]] = {
             "forward": forward_needs(network) if exchanges else {},
@@ -101,9 +109,17 @@ class _Issuer:
             host_s, work = priced
             if part == "backward":
                 host_s += gradient_time(self.device, len(layer.trained))
-            yield Issue(layer.name, part, host_s, work, layer=layer.name, needs=self.needs[part].get(layer.name, ()))
+            needs, waits = self.needs[part].get(layer.name, ()), part == "forward" and layer.name in self.looks
+            yield Issue(layer.name, part, host_s, work, waits, layer.name, needs=needs)
         for run in self.lowering.casts(layer, forward=part == "forward"):
-            yield self.streamed(f"{layer.name} (cast)", part, run, layer.name)
+            cast = self.streamed(f"{layer.name} (cast)", part, run, layer.name)
+            yield replace(cast, host_s=cast.host_s + self.more_kernels(layer.operator) * COMPILED_DISPATCH_S)
+
+    def more_kernels(self, operator: Operator) -> int:
+        """Return how many kernels besides the first an operator of experts takes: one an expert, of Megatron-LM's."""
+        if not isinstance(operator, Linear) or self.options.framework != "megatron":
+            return 0
+        return operator.busy_experts - 1
 
     def exchanged(self, layer: Layer, operator: Exchange, part: Part) -> Iterator[Issue]:
         """Yield what *layer* exchanges in *part*, nothing where there is nothing."""
@@ -112,15 +128,18 @@ class _Issuer:
             size_bytes = operator.elements * ELEMENT_BYTES[storage_of(self.options.precision)]
             host_s = dispatch_time(self.device, Copy(operator.elements), "fwd" if part == "forward" else "bwd_data")
             needs = self.needs[part].get(layer.name, ())
-            sent = Sent(operator.axis, op, size_bytes)
-            yield Issue(layer.name, part, host_s, NOTHING, layer=layer.name, sent=sent, needs=needs)
+            sent, waits = Sent(operator.axis, op, size_bytes), part == "forward" and layer.name in self.looks
+            yield Issue(layer.name, part, host_s, NOTHING, waits, layer.name, sent=sent, needs=needs)
 
     def priced(
         self, operator: Operator, phase: Phase, mix: Mix, has_parameters: bool
     ) -> tuple[float, DeviceWork] | None:
         """Return what *operator* costs on the host and on the device, None where nothing runs."""
         runs = self.lowering.layer(operator, phase, mix, has_parameters=has_parameters)
-        return (dispatch_time(self.device, operator, phase), self.work(runs)) if runs else None
+        if not runs:
+            return None
+        host_s = dispatch_time(self.device, operator, phase)
+        return host_s + self.more_kernels(operator) * product_time(self.device, phase), self.work(runs)
 
     def fused(self, group: Group, part: Part, added_elements: int = 0) -> Issue:
         layer = group.layers[-1].name
@@ -146,6 +165,20 @@ class _Issuer:
         return DeviceWork(tuple(kernel_class(run.kernel) for run in runs), costs, sum(cost.time_s for cost in costs))
 
 
+def _looks(network: Network) -> frozenset[str]:
+    """Return the layers before which the host looks at how many tokens each expert gets, and waits for that.
+
+    Megatron-LM needs it for the sizes of what is sent to the ranks of other experts, else for those of the products.
+    """
+    found: dict[str, str] = {}  # by block
+    for layer in network.layers:
+        operator = layer.operator
+        is_sized = isinstance(operator, Exchange) or (isinstance(operator, Linear) and operator.experts > 1)
+        if layer.part == "experts" and is_sized:
+            found.setdefault(block_name(layer.name), layer.name)
+    return frozenset(found.values())
+
+
 @once
 def issues_of(device: Device, network: Network, options: StepOptions) -> tuple[Issue, ...]:
     """Return what one step of *network* issues on *device*, in order.
@@ -164,6 +197,8 @@ def issues_of(device: Device, network: Network, options: StepOptions) -> tuple[I
         issues += _update(issuer, network, options)
     if options.compiled:
         issues = [_by_generated_code(issue) for issue in issues]
+    if options.cuda_graph_blocks and not options.cuda_graph:
+        issues = _captured_blocks(device, network, issues)
     scale = framework_scale(device, options.framework)
     if scale != 1.0:
         issues = [issue if issue.part == "update" else replace(issue, host_s=scale * issue.host_s) for issue in issues]
@@ -194,6 +229,22 @@ def _captured(device: Device, issue: Issue) -> Issue:
     """Return *issue* as a captured graph runs it: each kernel starts sooner after the one before."""
     costs = tuple(replace(cost, time_s=in_graph(device, cost.time_s)) for cost in issue.work.costs)
     return replace(issue, work=replace(issue.work, costs=costs, time_s=sum(cost.time_s for cost in costs)))
+
+
+def _captured_blocks(device: Device, network: Network, issues: Sequence[Issue]) -> list[Issue]:
+    """Return *issues* where one call launches what follows each other in a block but its experts."""
+    apart = {layer.name for layer in network.layers if layer.part == "experts"}
+    found: list[Issue] = []
+    before: tuple[str, Part] | None = None
+    for issue in issues:
+        block = "" if issue.layer in apart or issue.part == "update" else block_name(issue.layer)
+        if block:
+            host_s = 0.0 if before == (block, issue.part) else graph_launch_time(device)
+            found.append(replace(_captured(device, issue), host_s=host_s))
+        else:
+            found.append(issue)
+        before = (block, issue.part) if block else None
+    return found
 
 
 def _alone(layer: Layer) -> Group:

@@ -89,6 +89,10 @@ def _is_folded(operator: Operator) -> bool:
     return isinstance(operator, BatchNorm) or (isinstance(operator, Elementwise) and operator.function in _BOUNDS)
 
 
+def _is_norm(kernel: Rowwise) -> bool:
+    return kernel.kind.removesuffix("_bwd") in ("layer_norm", "rms_norm")
+
+
 class Lowering:
     """The kernels of a step of *network* with *options* on *device*."""
 
@@ -130,6 +134,8 @@ class Lowering:
             kernels = (Streaming("batch_norm", n, n * self._element_bytes, n * self._element_bytes),)
         if isinstance(operator, Conv2d | BatchNorm):
             kernels = laid_out(self._device, kernels, channels_last=self._is_by_pixels(operator))
+        if self._options.framework == "megatron":  # whose normalisation is Transformer Engine's
+            kernels = tuple(replace(k, in_warps=_is_norm(k)) if isinstance(k, Rowwise) else k for k in kernels)
         just_cast = phase == "fwd" and casts(self._options.precision)
         return tuple(
             self._run(kernel, 0.0 if just_cast else old_bytes(kernel, phase, has_parameters)) for kernel in kernels

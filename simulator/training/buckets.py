@@ -1,4 +1,4 @@
-"""Buckets of gradients: what it costs to copy gradients in and, once summed, out again.
+"""Buckets of gradients: how large they are, what it costs to copy gradients in and, once summed, out again.
 
 PyTorch's DistributedDataParallel divides each gradient by the number of ranks as it copies it into its bucket, and
 copies the sums back into the gradients before the update (Reducer; Horovod's fusion buffer does the same).
@@ -11,10 +11,28 @@ from collections.abc import Sequence
 from simulator.devices.dispatch import dispatch_time
 from simulator.devices.kernels import Streaming
 from simulator.devices.predict import Device, kernel_class, kernel_cost
+from simulator.questions.layout import Layout
+from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.step.issue import DeviceWork, Issue
 from simulator.workload.operators import Copy
 
-__all__ = ["copy_in", "copy_out"]
+__all__ = ["bucket_size", "copy_in", "copy_out", "least_elements"]
+
+# As Megatron-core has it (bucket_size of its DistributedDataParallelConfig): more where many ranks sum, so that what
+# each sends on does not become too small.
+_LEAST_ELEMENTS, _ELEMENTS_A_RANK = 40_000_000, 1_000_000
+
+
+def least_elements(layout: Layout) -> int:
+    """Return the elements of a bucket of Megatron-core's."""
+    return max(_LEAST_ELEMENTS, _ELEMENTS_A_RANK * (layout.dp or 1) * layout.cp)
+
+
+def bucket_size(question: StepQuestion, layout: Layout, element_bytes: int) -> float:
+    """Return the bytes of a bucket: as said, or Megatron-core's where its modules run and nobody says another size."""
+    if question.options.framework != "megatron" or question.bucket_bytes != BUCKET_BYTES:
+        return question.bucket_bytes
+    return float(least_elements(layout) * element_bytes)
 
 
 def copy_in(device: Device, layer: str, elements: Sequence[int], element_bytes: int) -> Issue:

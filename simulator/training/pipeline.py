@@ -18,6 +18,7 @@ from simulator.plan.plan import Plan, PlanBuilder, Resource
 from simulator.questions.step import StepQuestion
 from simulator.step.issue import Issue, Part
 from simulator.step.precision import storage_of
+from simulator.training.buckets import least_elements
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.exchange import STREAM, Exchanged
 from simulator.training.placement import Placement
@@ -31,9 +32,6 @@ from simulator.workload.precision import ELEMENT_BYTES
 __all__ = ["Chunk", "ChunkRun", "Priced", "StageWork", "plan_chunk", "plan_pipeline"]
 
 _MOST_PIECES = 8  # into which a backward pass is cut where sums begin while it goes on
-# The least elements of a bucket, as Megatron-core has it (bucket_size of its DistributedDataParallelConfig): more where
-# many ranks sum, so that what each sends on does not become too small.
-_LEAST_ELEMENTS, _ELEMENTS_A_RANK = 40_000_000, 1_000_000
 
 
 class Chunk(NamedTuple):
@@ -246,8 +244,7 @@ class _Pipeline:
         """Return into how many buckets so many gradients go while the backward pass that gives them goes on."""
         if not self.question.bucket_bytes or (self.layout.dp or 1) * self.layout.cp == 1:
             return 1
-        least = max(_LEAST_ELEMENTS, _ELEMENTS_A_RANK * (self.layout.dp or 1) * self.layout.cp)
-        return max(1, min(_MOST_PIECES, int(elements // least)))
+        return max(1, min(_MOST_PIECES, int(elements // least_elements(self.layout))))
 
     def _gathers_ahead(self) -> bool:
         """Return whether parameters that were updated in shards are gathered while the next step computes."""

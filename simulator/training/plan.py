@@ -11,6 +11,7 @@ from simulator.devices.predict import Device
 from simulator.network.machine import Machine
 from simulator.plan.plan import Plan, PlanBuilder
 from simulator.questions.step import StepQuestion
+from simulator.training.buckets import bucket_size
 from simulator.training.crew import Crew
 from simulator.training.data_parallel import Sums, gradient_bytes, write_data_parallel
 from simulator.training.exchange import Exchange
@@ -109,6 +110,7 @@ def plan_step(
             prefetches=question.prefetches,
         )
         return builder.build()
+    element_bytes = gradient_bytes(options, sums_in_fp32=question.sums_in_fp32)
     write_data_parallel(
         builder,
         crew,
@@ -118,8 +120,8 @@ def plan_step(
         of_experts,
         batches,
         layout=layout,
-        bucket_bytes=question.bucket_bytes,
-        element_bytes=gradient_bytes(options, sums_in_fp32=question.sums_in_fp32),
+        bucket_bytes=bucket_size(question, layout, element_bytes),
+        element_bytes=element_bytes,
         copies=contends and question.bucket_bytes > 0,
         prefetches=question.prefetches,
     )

@@ -2,11 +2,8 @@
 
 import re
 
-import pytest
-
 from simulator import simulate
 from simulator.api.session import Session
-from simulator.questions.layout import FSDP, REPLICAS
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
@@ -14,10 +11,10 @@ from simulator.questions.where import Where
 ADAM = StepOptions(precision="amp-fp16", optimizer="adam")
 
 
-def _remedies(network: str, batch: int, layout=REPLICAS, nodes=None) -> tuple[str, ...]:
-    where = Where("p3.16xlarge", nodes)
+def _remedies(network: str, batch: int) -> tuple[str, ...]:
+    where = Where("p3.16xlarge")
     sizes = (("layers", 12), ("attention", "fused"))
-    asked = StepQuestion(where=where, workload=network, batch=batch, sizes=sizes, options=ADAM, layout=layout)
+    asked = StepQuestion(where=where, workload=network, batch=batch, sizes=sizes, options=ADAM)
     return Session().advised(asked).remedies
 
 
@@ -38,13 +35,3 @@ def test_shards_with_what_they_need_besides():
     found = _remedies("llama2-7b", 12)
     assert found[0].startswith("--parallel fsdp --")
     assert all(_run("llama2-7b", 12, words) for words in found[:-1])
-
-
-@pytest.mark.parametrize(("layout", "nodes"), [(REPLICAS, None), (FSDP, None)])
-def test_how_many_machines_would_do(layout, nodes):
-    found = [words for words in _remedies("llama2-70b", 1, layout, nodes) if words.startswith("--nodes")]
-    assert len(found) == 1
-    machines = int(re.match(r"--nodes (\d+) --parallel fsdp", found[0])[1])
-    assert machines > 1
-    assert _run("llama2-70b", 1, found[0])
-    assert not _run("llama2-70b", 1, found[0].replace(f"--nodes {machines}", f"--nodes {machines // 2}"))

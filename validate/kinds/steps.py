@@ -37,7 +37,7 @@ _COLUMNS_ASKED = (
 )
 _MAX_SIZE = 1e8
 _PHASES: Mapping[str, Mode] = {"": "train", "fwd": "forward", "bwd": "backward", **{m: m for m in MODES}}
-_ISSUES = ("", "eager", "graph", "compile", "compile+graph")
+_ISSUES = ("", "eager", "graph", "graph-blocks", "compile", "compile+graph")
 _OVERLAPS = {"": BUCKET_BYTES, "none": 0.0, "tensor": 1.0}  # bytes of a bucket
 _SIZES = {  # of a network, by the name of the column
     "image": "image",
@@ -185,6 +185,7 @@ def _options(cell: Cell) -> StepOptions:
         optimizer=_optimizer(cell),
         compiled=issue.startswith("compile") or cell("compiled") == "1",
         cuda_graph=issue.endswith("graph"),
+        cuda_graph_blocks=issue == "graph-blocks",
         recompute=recompute == "full",
         recompute_attention=recompute == "selective",
         channels_last=cell("channels_last") == "1",

@@ -1,10 +1,11 @@
 """Reductions over rows: softmax, normalisation, sums.
 
 How PyTorch's kernels go about it decides how often memory is read.  Softmax of up to 1,024 columns:
-a warp holds a row in registers, one read and one write, as Megatron-LM's kernels do with rows of any length.  Longer
-rows: a block takes a row and reads it three times (largest, sum, result); layer normalisation twice.  What is read
-again is found in the last-level cache as long as the rows under way on all multiprocessors fit there.  Batch
-normalisation, whose rows are channels, is in :mod:`simulator.devices.gpu.batch_norm`.
+a warp holds a row in registers, one read and one write, as Megatron-LM's kernels do with rows of any length, and as
+Transformer Engine's do in normalisation (normalization/rmsnorm: up to 1,024 columns four warps of a block have a row
+each).  Longer rows: a block takes a row and reads it three times (largest, sum, result); layer normalisation twice.
+What is read again is found in the last-level cache as long as the rows under way on all multiprocessors fit there.
+Batch normalisation, whose rows are channels, is in :mod:`simulator.devices.gpu.batch_norm`.
 """
 
 from __future__ import annotations
@@ -79,12 +80,13 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
         return _cost(gpu, kernel, time_s, 0.0, 2.0 * n_bytes)
     if name == "batch_norm":
         return _channels(gpu, kernel, n_bytes * (2 if backward else 1))
-    if name in _IN_WARPS or (name == "softmax" and kernel.cols <= WARP_ROW):
+    if name in _IN_WARPS or ((name == "softmax" or kernel.in_warps) and kernel.cols <= WARP_ROW):
         read_share = 0.5 if name == "causal_softmax" else 1.0
         read = read_share * (2.0 * n_bytes if backward else n_bytes)
         padded = read_share * kernel.rows * max(32, 1 << (kernel.cols - 1).bit_length())
         memory_s = memory_time(gpu, read, n_bytes) / costs.warp_share
-        return _cost(gpu, kernel, memory_s, compute_time(gpu, padded, costs.warp_slots), read + n_bytes)
+        slots = costs.norm_slots if kernel.in_warps else costs.warp_slots
+        return _cost(gpu, kernel, memory_s, compute_time(gpu, padded, slots), read + n_bytes)
     per_load = VECTOR_BYTES // ELEMENT_BYTES[kernel.precision]
     if name == "softmax":
         threads = _softmax_threads(kernel.cols // per_load)

@@ -1,0 +1,109 @@
+"""What Megatron-LM's host does for experts, what graphs of blocks save it, and short rows of its normalisation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from simulator.api import Session, load_machine, simulate_training
+from simulator.devices.dispatch import host_costs
+from simulator.devices.kernels import Rowwise
+from simulator.devices.predict import kernel_cost
+from simulator.questions.layout import parse_layout
+from simulator.questions.options import StepOptions
+from simulator.questions.where import Where
+from simulator.step.issue import COMPILED_DISPATCH_S, Issue, issues_of
+from simulator.training.divide import divided
+from simulator.workload.network import Network, block_name
+from simulator.workload.zoo.registry import build_network
+
+DEVICE = Session().device(Where("dgx-b200"))
+EXPERTS, LAYERS = 128, 2
+QWEN = build_network("qwen3-30b-a3b", batch=1, loss=True, sequence_length=4096, layers=LAYERS)
+LLAMA = build_network("llama3-8b", batch=1, loss=True, sequence_length=4096, layers=LAYERS)
+MEGATRON = StepOptions(precision="master-fp8", optimizer="adam", fused_optimizer=True, framework="megatron")
+PYTORCH = replace(MEGATRON, framework="pytorch")
+
+
+def issued(network: Network, options: StepOptions = MEGATRON, words: str = "dp") -> tuple[Issue, ...]:
+    return issues_of(DEVICE, divided(network, parse_layout(words).on(8)), options)
+
+
+@pytest.mark.parametrize("ep", [1, 8])
+def test_each_expert_is_a_product_and_a_cast_of_its_own_to_the_host(ep: int) -> None:
+    costs = host_costs(DEVICE)
+    more = EXPERTS // ep - 1
+    for part, calls in (("forward", 1), ("backward", 2)):
+        host_s = {
+            options.framework: {
+                issue.name: issue.host_s for issue in issued(QWEN, options, f"ep={ep}") if issue.part == part
+            }
+            for options in (MEGATRON, PYTORCH)
+        }
+        for name in ("layers.0.experts_up", "layers.1.experts_down"):
+            more_s = host_s["megatron"][name] / costs.megatron - host_s["pytorch"][name]
+            assert more_s == pytest.approx(calls * more * costs.product_s)
+            cast = f"{name} (cast)"
+            more_s = host_s["megatron"][cast] / costs.megatron - host_s["pytorch"][cast]
+            assert more_s == pytest.approx(more * COMPILED_DISPATCH_S)
+        assert host_s["megatron"]["layers.0.q"] == pytest.approx(costs.megatron * host_s["pytorch"]["layers.0.q"])
+
+
+def test_the_host_looks_once_a_layer_at_how_many_tokens_experts_get() -> None:
+    def waits(options: StepOptions, words: str) -> list[str]:
+        return [issue.name for issue in issued(QWEN, options, words) if issue.waits and issue.part != "update"]
+
+    assert waits(MEGATRON, "ep=8") == [f"layers.{n}.experts_up.dispatch" for n in range(LAYERS)]
+    assert waits(MEGATRON, "dp") == [f"layers.{n}.experts_up" for n in range(LAYERS)]
+    assert waits(PYTORCH, "ep=8") == []
+    again = [issue for issue in issued(QWEN, replace(MEGATRON, recompute=True), "ep=8") if issue.waits]
+    assert [issue.again for issue in again if issue.part == "backward"] == [True] * LAYERS
+
+
+def test_while_it_looks_nothing_is_issued() -> None:
+    result = simulate_training(load_machine("dgx-b200"), QWEN, MEGATRON, layout=parse_layout("ep=8"))
+    plan, spans = result.timeline.plan, result.timeline.spans
+    looked = 0
+    for number, task in enumerate(plan.tasks):
+        if task.label.endswith("experts_up.dispatch") and task.stream.endswith("host") and spans[number] is not None:
+            before = [n for n in task.after if plan.tasks[n].stream.endswith("compute")]
+            if before:
+                looked += 1
+                assert spans[number].start_s >= max(spans[n].end_s for n in before)
+    assert looked == LAYERS
+
+
+def test_graphs_of_blocks_are_a_launch_on_either_side_of_the_experts() -> None:
+    graphs = replace(MEGATRON, cuda_graph_blocks=True)
+    launch_s = host_costs(DEVICE).graph_launch_s * host_costs(DEVICE).megatron
+    apart = {layer.name for layer in divided(QWEN, parse_layout("ep=8").on(8)).layers if layer.part == "experts"}
+    plain, captured = (issued(QWEN, options, "ep=8") for options in (MEGATRON, graphs))
+    for part, count in (("forward", 2), ("backward", 1)):  # backward nothing runs for the sum after the experts
+        for block in range(LAYERS):
+            mine = [
+                issue
+                for issue in captured
+                if issue.part == part and block_name(issue.layer) == f"layers.{block}" and issue.layer not in apart
+            ]
+            launches = [issue.host_s for issue in mine if issue.host_s]
+            assert launches == [pytest.approx(launch_s)] * count
+    for before, after in zip(plain, captured, strict=True):
+        if before.layer in apart or not block_name(before.layer):
+            assert before == after
+        else:
+            assert after.device_s < before.device_s or not before.work.costs
+    dense = [issue.host_s for issue in issued(LLAMA, graphs) if block_name(issue.layer) and issue.host_s]
+    assert len(dense) == 2 * LAYERS
+
+
+def test_short_rows_of_megatron_normalise_in_warps() -> None:
+    def norm_s(options: StepOptions, name: str) -> float:
+        return sum(issue.device_s for issue in issued(QWEN, options) if issue.name == name and issue.part == "forward")
+
+    assert norm_s(PYTORCH, "layers.0.norm_q") > 5 * norm_s(MEGATRON, "layers.0.norm_q")
+    assert norm_s(PYTORCH, "layers.0.norm1") == norm_s(MEGATRON, "layers.0.norm1")  # 2,048 columns
+    for kind in ("rms_norm", "layer_norm_bwd"):
+        kernel = Rowwise(kind, 4096 * 32, 128, "bf16", in_warps=True)
+        cost = kernel_cost(DEVICE, kernel)
+        assert kernel.bytes / DEVICE.memory_bandwidth_Bps < cost.time_s < 3 * kernel.bytes / DEVICE.memory_bandwidth_Bps

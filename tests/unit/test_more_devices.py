@@ -1,0 +1,53 @@
+"""How many devices would hold a step that does not fit, where nothing smaller helps."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from simulator.api import Session
+from simulator.questions.layout import parse_layout
+from simulator.questions.options import StepOptions
+from simulator.questions.step import StepQuestion
+from simulator.questions.where import Where
+
+SESSION = Session()
+OPTIONS = StepOptions(precision="master-bf16", optimizer="adam", fused_optimizer=True)
+
+
+def question(workload: str, **asked: object) -> StepQuestion:
+    sizes = (("sequence_length", 2048), ("attention", "fused"), ("loss", 1))
+    return StepQuestion(where=Where("dgx-h100"), workload=workload, batch=1, sizes=sizes, options=OPTIONS, **asked)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("workload", "words"), [("llama3-70b", "fsdp"), ("mixtral-8x7b", "dp")])
+def test_the_fewest_devices_that_hold_a_step_are_named(workload: str, words: str) -> None:
+    asked = question(workload, gpus=tuple(range(8)), layout=parse_layout(words))
+    (more, *_) = SESSION.advised(asked).remedies
+    found = re.fullmatch(r"--nodes (\d+) --parallel (\S+)( --recompute)?", more)
+    assert found is not None, more
+    nodes = int(found[1])
+    assert nodes in (2, 4, 8)
+
+    def fits(n_nodes: int) -> bool:
+        there = replace(asked, where=Where("dgx-h100", n_nodes), gpus=None, layout=parse_layout(found[2]))
+        options = replace(OPTIONS, recompute=bool(found[3]))
+        return SESSION.step(replace(there, options=options)).fits
+
+    assert fits(nodes)
+    assert not fits(nodes // 2)
+
+
+def test_where_a_change_helps_no_devices_are_added() -> None:
+    asked = question("llama3-8b", gpus=(0,))
+    small = replace(asked, sizes=(*asked.sizes, ("layers", 2)), batch=128)
+    remedies = SESSION.advised(small).remedies
+    assert any(words.startswith("--batch ") for words in remedies)
+    assert not any("such devices" in words or "--nodes" in words for words in remedies)
+
+
+def test_more_of_one_device_are_no_machines() -> None:
+    asked = replace(question("llama3-8b"), where=Where("a100-pcie-40gb"))
+    assert SESSION.advised(asked).remedies[0].startswith("4 such devices with --parallel fsdp")
