@@ -148,6 +148,8 @@ def _field(cls: type[Any], operator: type[Any] | None, name: str, value: str) ->
     plain = name.replace("_", "-").lower()
     if plain in known:
         return known[plain]
+    if plain == "threads":
+        raise ValueError(f"threads are said by --threads {one_line(value, 20)}, apart from what they do")
     if name:
         raise ValueError(f"there is no '{one_line(name, 40)}'; {nearest(plain, [*known, 'op'])}")
     word = value.replace("_", "-").lower()

@@ -150,8 +150,12 @@ def _bound(streams: Mapping[str, StreamTimes], timeline: Timeline) -> tuple[str,
     name = max(by_name, key=lambda each: round(by_name[each], 12))
     hosts = [stream for found, stream in spent if found == "host" and name == "host"]
     where = max((key for key in spent if key[0] == name), key=lambda key: round(spent[key], 12))[1]
+    by_stream: dict[str, float] = {}
+    for (_, stream), seconds in spent.items():
+        by_stream[stream] = by_stream.get(stream, 0.0) + seconds
+    at_work = max(by_name[name], *by_stream.values())
     if name == "waiting" or (
-        by_name[name] < _MOSTLY * sum(by_name.values()) and any(times.waiting_s for times in streams.values())
+        at_work < _MOSTLY * sum(by_name.values()) and any(times.waiting_s for times in streams.values())
     ):
         return "waiting", max(streams, key=lambda stream: streams[stream].busy_s)
     return name, LOCK if len(hosts) > 1 else where

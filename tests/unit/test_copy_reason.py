@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.api import Session
+from simulator.errors import InputError
 from simulator.questions.where import Where
 from simulator.questions.words import parse_question
 
@@ -47,5 +48,32 @@ def test_what_a_large_copy_gets_is_what_its_slowest_part_gives() -> None:
 
 
 def test_a_word_that_is_not_known_is_answered_with_those_that_are() -> None:
-    with pytest.raises(Exception, match=r"there is no 'pageable'; allowed: both-ways, d2d, .*, pinned, "):
+    with pytest.raises(InputError, match=r"there is no 'pageable'; allowed: both-ways, d2d, .*, pinned, "):
         parse_question("copy:d2h,1MB,pageable", Where("p3.8xlarge"))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("copy:h2d,1MB,dst=3", "names its GPU by src; write src=3, not dst=3"),
+        ("copy:p2p,1MB,dst=1,fresh", "copy:p2p does not read fresh; it reads both-ways, dst"),
+        ("copy:d2d,1MB,staged", "copy:d2d does not read staged"),
+        ("copy:d2h,1MB,fresh", "fresh is of pageable memory; add pinned=no"),
+    ],
+)
+def test_what_a_copy_does_not_read_is_refused(words: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        _answer(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("disk:read,4KiB", "there is no 'read'; did you mean 'read_random'"),
+        ("access:shared,threads=2", "threads are said by --threads 2"),
+        ("disk:read_sequential,4KiB,track=middle", "there is no 'middle'; allowed: inner, outer"),
+    ],
+)
+def test_a_wrong_word_is_answered_with_what_was_meant(words: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_question(words, Where("p3.8xlarge"))

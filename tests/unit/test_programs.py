@@ -275,6 +275,10 @@ def test_what_bounds_a_program_is_who_is_slow_not_who_is_busy(tmp_path: Path) ->
     large = "- {run: 'op:mat_mul,m=4096,n=4096,k=4096'}"
     assert run(tmp_path, loop(20, large) + "  - wait: all\n").bound == "arithmetic"
     assert run(tmp_path, loop(1000, SMALL.format(10, 10, 10), "- wait: all")).bound == "waiting"
+    # a device that is at work all the time is what is waited for, whatever bounds its kernels in turn
+    added = "- {run: 'op:elementwise,function=relu,elements=100000000'}"
+    both = run(tmp_path, loop(20, large, *[added] * 6, "- wait: all"))
+    assert (both.bound, both.bound_stream) == ("arithmetic", "gpu0/compute")
 
 
 def test_a_network_is_issued_eager_compiled_or_captured(tmp_path: Path) -> None:
