@@ -1,4 +1,4 @@
-"""What bounds a copy, and what bounds a launch."""
+"""What bounds a copy and a launch; what single questions refuse."""
 
 from __future__ import annotations
 
@@ -72,8 +72,26 @@ def test_what_a_copy_does_not_read_is_refused(words: str, message: str) -> None:
         ("disk:read,4KiB", "there is no 'read'; did you mean 'read_random'"),
         ("access:shared,threads=2", "threads are said by --threads 2"),
         ("disk:read_sequential,4KiB,track=middle", "there is no 'middle'; allowed: inner, outer"),
+        ("op:mat_mul,m=0,n=1,k=1", "m is at least 1; got 0"),
+        ("op:linear,rows=0,inputs=4,outputs=4", "rows is at least 1; got 0"),
+        ("op:conv2d,batch=1,c_in=3,c_out=8,h_in=2,w_in=2,kernel_h=5,kernel_w=5", "its output has no elements"),
+        (
+            "op:conv2d,batch=1,c_in=3,c_out=8,h_in=8,w_in=8,kernel_h=3,kernel_w=3,groups=2",
+            "groups=2 must divide c-in=3 and c-out=8",
+        ),
     ],
 )
 def test_a_wrong_word_is_answered_with_what_was_meant(words: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse_question(words, Where("p3.8xlarge"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "op:elementwise,function=fill,elements=10,inputs=0",
+        "op:conv2d,batch=1,c_in=3,c_out=8,h_in=8,w_in=8,kernel_h=3,kernel_w=3,pad_h=0",
+    ],
+)
+def test_what_may_be_none_of_an_operator_is_taken(words: str) -> None:
+    assert SESSION.time_s(parse_question(words, Where("p3.8xlarge"))) > 0.0
