@@ -32,7 +32,6 @@ __all__ = [
 ]
 
 FAULTS_SHOWN = 20  # of one input; the others are counted
-_TELLING = 3  # characters from which on a name that goes on after them is meant
 _LONGEST_FAULT = 600  # characters of its line
 _COMPARED = 1_000  # names; of more only those that stand near, or differ in one character
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789-._"
@@ -61,8 +60,6 @@ def nearest(found: str, allowed: Iterable[str], listed: int = 12) -> str:
     wanted = found.lower()[:_LONGEST_FAULT]
     lowered = {name.lower(): name for name in (names if len(names) <= _COMPARED else _around(wanted, names))}
     close = difflib.get_close_matches(wanted, list(lowered), n=8, cutoff=0.6)
-    if len(wanted) >= _TELLING:
-        close += [name for name in lowered if name.startswith(wanted) and name not in close]
     if close:
         # What goes on after all that was written comes first: h200-sxm and not b200 for h200.  Of equally close
         # names the one that begins alike: cpu0 and not gpu1 for cpu1.
