@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from simulator.errors import InputError
 from simulator.questions.options import StepOptions
 from simulator.questions.program import ProgramQuestion
 from simulator.questions.step import StepQuestion
@@ -48,5 +49,8 @@ def run_program(session: Session, question: ProgramQuestion) -> ProgramResult:
     costs = Costs(program.software, network, collective, compiled=question.compiled, captured=question.captured)
     writer = Writer(program, places, Router(places.machine), costs, question.device, question.threads)
     writer.block(program.body)
+    if (question.compiled or question.captured) and not costs.has_networks:
+        done = "compiled" if question.compiled else "captured"
+        raise InputError(f"{question.workload}: the program runs no network that could be {done}; operators stay eager")
     timeline = execute(places.machine, writer.builder.build())
     return make_program_result(program, places.machine.name, writer.default, writer.state, timeline)

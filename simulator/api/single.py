@@ -44,7 +44,9 @@ def _copy(session: Session, question: CopyQuestion) -> Answer:
     from simulator.engine.executor import execute
     from simulator.host.copies import copy_plan, copy_within_s
     from simulator.host.copy_reason import copy_answer
+    from simulator.host.unread import check_copy
 
+    check_copy(question)
     places, router = session.places(question.where), session.group(question.where, None).router
     time_s = copy_within_s(question, places)
     if time_s is None:

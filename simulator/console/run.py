@@ -138,8 +138,9 @@ def _usage_words(error: BaseException, command: Any) -> str:
     options = [name for name in _options(command) if name.startswith("--")]
     if kind == "NoSuchOption":
         name = str(getattr(error, "option_name", ""))
-        hint = nearest(name, options)
-        hint = f"; {hint}" if hint.startswith("did you mean") else ""
+        # Without the hyphens, which all have in common.
+        hint = nearest(name.lstrip("-"), [option.lstrip("-") for option in options])
+        hint = f"; {hint.replace(chr(39), chr(39) + '--', 1)}" if hint.startswith("did you mean") else ""
         return f"{one_line(name, 60)}: no such option{hint} (--help)"
     if kind == "BadOptionUsage":
         name = getattr(error, "option_name", "the option")
@@ -152,8 +153,11 @@ def _usage_words(error: BaseException, command: Any) -> str:
         found = one_line(unknown[1], 60)
         return f"'{found}' is no command; {nearest(found, getattr(command, 'commands', ()))} (--help)"
     extra = re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", message, re.DOTALL)
+    if extra is not None and any(p.param_type_name == "argument" for p in command.params):
+        return f"'{one_line(extra[1], 60)}' is one too many; {command.name} takes one at a time (--help)"
     if extra is not None:
-        return f"'{one_line(extra[1], 60)}' belongs to no option; write for example --topology FILE (--help)"
+        example = "; write for example --topology FILE" if "--topology" in options else ""
+        return f"'{one_line(extra[1], 60)}' belongs to no option{example} (--help)"
     return one_line(message.rstrip("."), 200)
 
 

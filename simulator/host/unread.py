@@ -6,8 +6,9 @@ from dataclasses import fields
 
 from simulator.errors import InputError
 from simulator.questions.access import AccessKind, AccessQuestion
+from simulator.questions.copy import CopyKind, CopyQuestion
 
-__all__ = ["check_read"]
+__all__ = ["check_copy", "check_read"]
 
 _ALWAYS = frozenset(("where", "kind", "size_bytes", "device", "threads", "in_graph"))
 _ON_CPU: dict[AccessKind, frozenset[str]] = {
@@ -23,6 +24,13 @@ _ON_GPU: dict[AccessKind, frozenset[str]] = {
     "gather": frozenset(("rows", "row_bytes")),
     "chase": frozenset(("level",)),
 }
+_OF_COPIES: dict[CopyKind, frozenset[str]] = {
+    "h2d": frozenset(("src", "socket", "pinned", "both_ways", "waited")),
+    "d2h": frozenset(("src", "socket", "pinned", "both_ways", "waited", "fresh")),
+    "p2p": frozenset(("src", "dst", "staged", "both_ways", "waited", "pinned")),
+    "d2d": frozenset(("src", "both_ways", "waited", "pinned")),
+    "h2h": frozenset(("fresh", "pinned")),  # whose memory is the same, pinned or not
+}
 
 
 def check_read(question: AccessQuestion, *, on_gpu: bool) -> None:
@@ -35,3 +43,17 @@ def check_read(question: AccessQuestion, *, on_gpu: bool) -> None:
         known = ", ".join(sorted(name.removesuffix("_bytes").replace("_", "-") for name in read)) or "nothing more"
         place = "a GPU" if on_gpu else "a CPU"
         raise InputError(f"access:{question.kind} of {place} does not read {words}; it reads {known}")
+
+
+def check_copy(question: CopyQuestion) -> None:
+    """Raise InputError where *question* says what copies of its kind do not depend on."""
+    kind, read = question.kind, _OF_COPIES[question.kind]
+    said = [f.name for f in fields(question) if f.name not in _ALWAYS and getattr(question, f.name) != f.default]
+    if kind in ("h2d", "d2h") and question.dst:
+        raise InputError(f"copy:{kind} names its GPU by src; write src={question.dst}, not dst={question.dst}")
+    if kind == "d2h" and question.fresh and question.pinned:
+        raise InputError("fresh is of pageable memory; add pinned=no")
+    unread = [name.replace("_", "-") for name in said if name not in read]
+    if unread:
+        known = ", ".join(sorted(name.replace("_", "-") for name in read))
+        raise InputError(f"copy:{kind} does not read {', '.join(unread)}; it reads {known}")

@@ -75,6 +75,7 @@ class Costs:
         self._fragments: dict[tuple[object, ...], Fragment] = {}
         self.compiled = compiled
         self.captured = captured
+        self.has_networks = False  # whether one was priced
         self._kept: dict[tuple[object, ...], tuple[tuple[Priced, ...], float]] = {}
 
     def of(self, run: Run, place: Place) -> tuple[tuple[Priced, ...], float]:
@@ -130,6 +131,7 @@ class Costs:
         return (Priced(label, issue_s, compute_s, front.wait_s, held, bound, shares),), size
 
     def _network(self, run: Run, what: str, place: Place) -> tuple[tuple[Priced, ...], float]:
+        self.has_networks = True
         options = replace(
             run.options,
             compiled=run.options.compiled or self.compiled,

@@ -165,4 +165,4 @@ def _validated(data: dict[str, Any]) -> InputFile:
     try:
         return validate(YamlSource("--input", data, None), InputFile)
     except InputError as error:
-        raise InputError([Fault(f"--input: {fault.message}") for fault in error.faults]) from None
+        raise InputError([Fault(f"--input: {fault.message.removeprefix(': ')}") for fault in error.faults]) from None

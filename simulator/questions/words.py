@@ -129,11 +129,21 @@ def _read(cls: type[Single], items: list[str], kind: str) -> dict[str, Any]:
         place[field.name] = _value(owner, field, value if name else _alone(owner, field, value))
     if operator is not None:
         _check_complete(operator, inner, _snake(operator.__name__))
-        found["operator"] = operator(**inner)
+        found["operator"] = _made(operator, inner)
     elif inner:
         raise ValueError("an operator is needed: op=NAME")
     _check_complete(cls, found, kind)
     return found
+
+
+def _made(operator: type[Any], values: Mapping[str, Any]) -> Any:
+    """Return the *operator* with *values*; raises ValueError where no such shape is."""
+    made = operator(**values)
+    if isinstance(made, operators.Conv2d) and (made.c_in % made.groups or made.c_out % made.groups):
+        raise ValueError(f"groups={made.groups} must divide c-in={made.c_in} and c-out={made.c_out}")
+    if min(getattr(made, "h_out", 1), getattr(made, "w_out", 1), made.output_elements) < 1:
+        raise ValueError("its output has no elements: the window is larger than what it moves over")
+    return made
 
 
 def _field(cls: type[Any], operator: type[Any] | None, name: str, value: str) -> tuple[Field[Any], type[Any]]:
@@ -148,6 +158,8 @@ def _field(cls: type[Any], operator: type[Any] | None, name: str, value: str) ->
     plain = name.replace("_", "-").lower()
     if plain in known:
         return known[plain]
+    if plain == "threads":
+        raise ValueError(f"threads are said by --threads {one_line(value, 20)}, apart from what they do")
     if name:
         raise ValueError(f"there is no '{one_line(name, 40)}'; {nearest(plain, [*known, 'op'])}")
     word = value.replace("_", "-").lower()
@@ -187,6 +199,10 @@ def _value(owner: type[Any], field: Field[Any], text: str) -> Any:
         return text
     if not re.fullmatch(r"\d{1,15}", text, re.ASCII):
         raise ValueError(f"{name} is a whole number; got '{one_line(text, 20)}'")
+    # Sizes of an operator; what may be none of them has that as its default, or says so.
+    least = field.metadata.get("least", 0 if field.default == 0 or owner in KINDS.values() else 1)
+    if int(text) < least:
+        raise ValueError(f"{name} is at least {least}; got {text}")
     return int(text)
 
 

@@ -125,7 +125,8 @@ def make_program_result(program: Program, machine: str, device: str, state: Stat
 def _bound(streams: Mapping[str, StreamTimes], timeline: Timeline) -> tuple[str, str]:
     """Return what sets the pace, and on which stream: what most of the critical path is spent on.
 
-    Where the host waits, and neither it nor a device is at work for most of the path, they take turns.
+    Of the host and the devices, the side that is at work for most of the path, and of devices what bounds most of it.
+    Where the host waits, and neither side is at work for most of the path, they take turns.
     """
     spent: dict[tuple[str, str], float] = {}
     since: dict[tuple[str, str], float] = {}
@@ -147,11 +148,13 @@ def _bound(streams: Mapping[str, StreamTimes], timeline: Timeline) -> tuple[str,
     by_name: dict[str, float] = {}
     for (name, _), seconds in spent.items():
         by_name[name] = by_name.get(name, 0.0) + seconds
-    name = max(by_name, key=lambda each: round(by_name[each], 12))
+    total_s, host_s = sum(by_name.values()), by_name.get("host", 0.0)
+    devices_s = total_s - host_s - by_name.get("waiting", 0.0)
+    waits = any(times.waiting_s for times in streams.values())
+    if max(host_s, devices_s) == 0.0 or (waits and max(host_s, devices_s) < _MOSTLY * total_s):
+        return "waiting", max(streams, key=lambda stream: streams[stream].busy_s)
+    side = {"host"} if host_s >= devices_s else by_name.keys() - {"host", "waiting"}
+    name = max(sorted(side), key=lambda each: round(by_name[each], 12))
     hosts = [stream for found, stream in spent if found == "host" and name == "host"]
     where = max((key for key in spent if key[0] == name), key=lambda key: round(spent[key], 12))[1]
-    if name == "waiting" or (
-        by_name[name] < _MOSTLY * sum(by_name.values()) and any(times.waiting_s for times in streams.values())
-    ):
-        return "waiting", max(streams, key=lambda stream: streams[stream].busy_s)
     return name, LOCK if len(hosts) > 1 else where

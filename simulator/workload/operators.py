@@ -9,7 +9,7 @@ Which kernels a library runs for it, forward and backward, is in :mod:`simulator
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from simulator.workload.collective import Collective
@@ -193,7 +193,7 @@ class Elementwise(WithoutProducts):
 
     function: str
     elements: int
-    inputs: int = 1
+    inputs: int = field(default=1, metadata={"least": 0})
 
     @property
     def output_elements(self) -> int:

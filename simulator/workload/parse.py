@@ -15,6 +15,7 @@ from simulator.workload.precision import ELEMENT_BYTES
 __all__ = ["DEFAULT_WORKLOAD", "Payload", "gradient_count", "parse_workload"]
 
 DEFAULT_WORKLOAD = "resnet50"
+_OPERATIONS = ("op", "copy", "access", "launch", "disk", "message", "core")  # as simulator.questions.words reads them
 _MAX_SIZES = 10_000
 # Kept, so that a command that asks for the usual ones need not import the zoo; as it counts them.
 _KEPT: dict[str, int] = {
@@ -64,9 +65,14 @@ def parse_workload(text: str) -> Payload:
         return Payload(text, (count * ELEMENT_BYTES["fp32"],), f"{count:,} gradients in fp32", notes=notes)
     from simulator.workload.zoo.registry import network_names
 
-    allowed = [f"{name}:" for name in _SCHEMES] if colon else network_names()
+    if colon and rest.strip().endswith((".yaml", ".yml")):
+        raise InputError(f"--workload {one_line(text, 60)}: no such workload; a file goes alone: {one_line(rest, 60)}")
+    allowed = [f"{name}:" for name in (*_SCHEMES, *_OPERATIONS)] if colon else network_names()
     hint = nearest(f"{scheme}:" if colon else text, allowed, listed=0)
-    forms = "a network (such as resnet50 or gpt2; --list-networks), bytes:160MB or sweep:8B-8GB"
+    forms = (
+        "a network (such as resnet50 or gpt2; --list-networks), a YAML file of a network or a program, bytes:160MB, "
+        f"sweep:8B-8GB, or one operation ({' '.join(f'{name}:' for name in _OPERATIONS)})"
+    )
     found = "" if colon else " (--list-networks)"
     hint = f"{hint}{found}" if hint.startswith("did") else f"allowed: {forms}"
     raise InputError(f"--workload {one_line(text, 60)}: no such workload; {hint}")

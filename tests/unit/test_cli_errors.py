@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.cli import run
+from simulator.questions.words import KINDS
 
 P3 = ["--topology", "p3.16xlarge.yaml"]
 RING = [*P3, "--strategy", "ring"]
@@ -122,6 +123,23 @@ ERRORS = {
         [*RING, "--workload", "byte:1MB"],
         "simulate: --workload byte:1MB: no such workload; did you mean 'bytes:'?",
     ),
+    "misspelt operation": (
+        [*RING, "--workload", "cpoy:h2d,1MB"],
+        "simulate: --workload cpoy:h2d,1MB: no such workload; did you mean 'copy:'?",
+    ),
+    "a file behind a scheme": (
+        [*RING, "--workload", "program:loop.yaml"],
+        "simulate: --workload program:loop.yaml: no such workload; a file goes alone: loop.yaml",
+    ),
+    "an option that is none": ([*RING, "--captured"], "simulate: --captured: no such option (--help)"),
+    "an option that is nearly one": (
+        [*RING, "--cudagraph"],
+        "simulate: --cudagraph: no such option; did you mean '--cuda-graph'? (--help)",
+    ),
+    "two scenarios": (
+        ["scenario", "waits", "moves"],
+        "simulate: 'moves' is one too many; scenario takes one at a time (--help)",
+    ),
     "trace of a sweep": (
         [*RING, "--workload", "sweep:8B-8MB", "--trace", "t.json"],
         "simulate: --trace shows one size; sweep:8B-8MB has 20",
@@ -151,6 +169,11 @@ def test_a_mistake_is_one_line(case: str, capsys: pytest.CaptureFixture[str]) ->
     assert out == ""
     assert err.count("\n") == 1
     assert err.startswith(expected) if expected.endswith(" ") else err == expected + "\n"
+
+
+def test_what_workloads_there_are_is_said_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*RING, "--workload", "xyzzy:1"]) == 2
+    assert f"one operation ({' '.join(f'{kind}:' for kind in KINDS)})" in capsys.readouterr().err
 
 
 def test_all_mistakes_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -275,6 +275,14 @@ def test_what_bounds_a_program_is_who_is_slow_not_who_is_busy(tmp_path: Path) ->
     large = "- {run: 'op:mat_mul,m=4096,n=4096,k=4096'}"
     assert run(tmp_path, loop(20, large) + "  - wait: all\n").bound == "arithmetic"
     assert run(tmp_path, loop(1000, SMALL.format(10, 10, 10), "- wait: all")).bound == "waiting"
+    # a device that is at work all the time is what is waited for, whatever bounds its kernels in turn
+    added = "- {run: 'op:elementwise,function=relu,elements=100000000'}"
+    both = run(tmp_path, loop(20, large, *[added] * 6, "- wait: all"))
+    assert (both.bound, both.bound_stream) == ("arithmetic", "gpu0/compute")
+    copied = "  - {tensor: h, size: 144MB, device: cpu}\n" + loop(
+        1, large, "- {copy: h, to: gpu0, pinned: true}", large
+    )
+    assert run(tmp_path, copied + "  - wait: all\n").bound == "arithmetic"
 
 
 def test_a_network_is_issued_eager_compiled_or_captured(tmp_path: Path) -> None:
@@ -378,3 +386,10 @@ def test_a_gpu_without_a_host_is_not_read_from(tmp_path: Path) -> None:
     (tmp_path / "program.yaml").write_text(HEAD + "program:\n  - {run: mlp, gives: y}\n  - {read: y}\n")
     with pytest.raises(InputError, match=r"program\.yaml:4:12: h100-sxm5-80gb has no CPU that could look at it"):
         SESSION.program(ProgramQuestion(where=Where("h100-sxm5-80gb"), workload=str(tmp_path / "program.yaml")))
+
+
+def test_a_program_without_a_network_is_not_compiled_or_captured(tmp_path: Path) -> None:
+    body = "  - {run: 'op:mat_mul,m=64,n=64,k=64'}\n"
+    for asked in ("compiled", "captured"):
+        with pytest.raises(InputError, match=f"the program runs no network that could be {asked}"):
+            run(tmp_path, body, **{asked: True})

@@ -199,7 +199,7 @@ def test_a_scenario_is_not_made_of_scenarios(tmp_path) -> None:
         ([f"{FOUR}.yaml"], f"cannot be read: no such file; did you mean '{FOUR}', which is built in?"),
         ([FOUR, "--list"], "simulate: --list lists all scenarios; leave out what is about one"),
         ([FOUR, "--plot", "x.txt"], "simulate: --plot x.txt: .txt cannot be drawn; allowed: .pdf, .png, .svg"),
-        ([FOUR, "more"], "'more' belongs to no option; write for example --topology FILE (--help)"),
+        ([FOUR, "more"], "'more' is one too many; scenario takes one at a time (--help)"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_status_2(words: list[str], line: str, capsys) -> None:

@@ -59,11 +59,11 @@ def _question(cell: Cell, names: Names) -> CopyQuestion:
         where=names.machines.where(cell("machine"), 1),
         kind=kind,
         src=src,
-        dst=dst,
+        dst=dst if kind == "p2p" else 0,
         size_bytes=size_bytes(cell),
         both_ways=both,
         pinned=cell("pinned") != "0",
-        staged=_STAGED.search(note) is not None,
+        staged=kind == "p2p" and _STAGED.search(note) is not None,
         waited=_WAITED.search(software) is not None,
         threads=int(said[1]) if said and kind == "h2h" else None,
     )

@@ -1,0 +1,96 @@
+"""What bounds a copy and a launch; what single questions refuse."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.api import Session
+from simulator.errors import InputError
+from simulator.questions.where import Where
+from simulator.questions.words import parse_question
+
+SESSION = Session()
+
+
+def _answer(words: str, machine: str = "p3.8xlarge"):
+    return SESSION.answer(parse_question(words, Where(machine)))
+
+
+@pytest.mark.parametrize(
+    ("words", "bound"),
+    [
+        ("copy:h2d,144MB", "link plx0->gpu0"),
+        ("copy:p2p,144MB,dst=1", "link gpu0->gpu1"),
+        ("copy:h2d,4B", "start of the copy engine"),
+        ("copy:h2d,4B,waited", "the host's call and wait"),
+        ("copy:d2h,144MB,pinned=no", "the host's thread that copies"),
+        ("copy:d2h,144MB,pinned=no,fresh", "page faults of the host"),
+        ("copy:h2h,144MB,fresh", "page faults of the host"),
+        ("copy:h2h,1GB", "memory bandwidth"),
+        ("copy:d2d,1GB", "memory bandwidth"),
+        ("copy:d2d,4B", "the host's call"),
+        ("launch:stream,op=elementwise,function=relu,elements=64", "issuing"),
+        ("launch:stream,op=elementwise,function=relu,elements=64000000", "kernels"),
+        ("launch:host,op=elementwise,function=relu,elements=64", "the host, which issues"),
+        ("launch:host,call=view", "the host's call"),
+    ],
+)
+def test_a_copy_and_a_launch_say_what_bounds_them(words: str, bound: str) -> None:
+    assert _answer(words).bound == bound
+
+
+def test_what_a_large_copy_gets_is_what_its_slowest_part_gives() -> None:
+    pinned = _answer("copy:h2d,1GB").figures
+    assert pinned["bandwidth_Bps"] == pytest.approx(pinned["link_Bps"], rel=1e-3)
+    pageable = _answer("copy:h2d,1GB,pinned=no").figures
+    assert pageable["bandwidth_Bps"] == pytest.approx(pageable["thread_Bps"], rel=1e-3)
+    assert pageable["thread_Bps"] < pageable["link_Bps"]
+
+
+def test_a_word_that_is_not_known_is_answered_with_those_that_are() -> None:
+    with pytest.raises(InputError, match=r"there is no 'pageable'; allowed: both-ways, d2d, .*, pinned, "):
+        parse_question("copy:d2h,1MB,pageable", Where("p3.8xlarge"))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("copy:h2d,1MB,dst=3", "names its GPU by src; write src=3, not dst=3"),
+        ("copy:p2p,1MB,dst=1,fresh", "copy:p2p does not read fresh; it reads both-ways, dst"),
+        ("copy:d2d,1MB,staged", "copy:d2d does not read staged"),
+        ("copy:d2h,1MB,fresh", "fresh is of pageable memory; add pinned=no"),
+    ],
+)
+def test_what_a_copy_does_not_read_is_refused(words: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        _answer(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("access:shared,threads=2", "threads are said by --threads 2"),
+        ("disk:read_sequential,4KiB,track=middle", "there is no 'middle'; allowed: inner, outer"),
+        ("op:mat_mul,m=0,n=1,k=1", "m is at least 1; got 0"),
+        ("op:linear,rows=0,inputs=4,outputs=4", "rows is at least 1; got 0"),
+        ("op:conv2d,batch=1,c_in=3,c_out=8,h_in=2,w_in=2,kernel_h=5,kernel_w=5", "its output has no elements"),
+        (
+            "op:conv2d,batch=1,c_in=3,c_out=8,h_in=8,w_in=8,kernel_h=3,kernel_w=3,groups=2",
+            "groups=2 must divide c-in=3 and c-out=8",
+        ),
+    ],
+)
+def test_a_wrong_word_is_answered_with_what_was_meant(words: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_question(words, Where("p3.8xlarge"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "op:elementwise,function=fill,elements=10,inputs=0",
+        "op:conv2d,batch=1,c_in=3,c_out=8,h_in=8,w_in=8,kernel_h=3,kernel_w=3,pad_h=0",
+    ],
+)
+def test_what_may_be_none_of_an_operator_is_taken(words: str) -> None:
+    assert SESSION.time_s(parse_question(words, Where("p3.8xlarge"))) > 0.0
