@@ -365,15 +365,22 @@ def _step_bound_s(session: Session, question: StepQuestion) -> float:
     return question.micro_batches * whole_s / question.layout.model_ranks
 
 
+def _no_bound_s(session: Session, question: ProgramQuestion) -> float:
+    del session, question
+    raise InputError("what the data sheet alone says of a program is not known")
+
+
 _TIMES: dict[type, Callable[[Session, Any], float]] = {
     **SINGLE_TIMES,
     **dict.fromkeys(ANSWERS, lambda session, question: session.answer(question).time_s),
     CollectiveQuestion: lambda session, question: session.collective(question).sync_time_s,
     StepQuestion: _step_s,
+    ProgramQuestion: lambda session, question: session.program(question).done_s,
 }
 _BOUNDS: dict[type, Callable[[Session, Any], float]] = {
     **LEAST,
     **SINGLE_LEAST,
     CollectiveQuestion: _collective_bound_s,
     StepQuestion: _step_bound_s,
+    ProgramQuestion: _no_bound_s,
 }

@@ -22,7 +22,7 @@ __all__ = ["SCHEMA_VERSION", "comparison_document", "skipped_of"]
 SCHEMA_VERSION = 1
 _SHOWN_CELLS = (
     *("op", "dtype", "phase", "cache", "model", "issue", "bench", "kernel", "kind", "pinned", "bytes", "mode"),
-    *("threads", "engine", "src", "dst", "note"),
+    *("threads", "engine", "src", "dst", "note", "collective", "n_gpus", "network"),
 )
 
 
