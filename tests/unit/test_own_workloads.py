@@ -199,6 +199,24 @@ def test_the_same_step_is_measured_once_and_by_torch_alone(measured: Path) -> No
 
 
 @pytest.mark.torch
+def test_its_operators_are_measured_one_by_one(measured: Path) -> None:
+    done = validate(
+        *("run", "--topology", "mine.yaml", "--device", "cpu", "--workload", "small.yaml", "--batch", "16"),
+        *("--precision", "fp32", "--parts", "--out", "p", "--within", "50%"), cwd=measured,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    with (measured / "p" / "ops.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["m"], row["k"], row["n"]) for row in rows if row["op"] == "linear" and row["phase"] == "fwd"] == [
+        ("16", "12", "8"), ("16", "8", "4"),
+    ]  # fmt: skip
+    assert {row["phase"] for row in rows} == {"fwd", "bwd_data", "bwd_weight"}
+    left = json.loads((measured / "p" / "run.json").read_text(encoding="utf-8"))["left"]
+    assert [row["reason"] for row in left] == ["loss: no case measures CrossEntropy by itself in these sizes"]
+    assert not (measured / "p" / "training.csv").exists()
+
+
+@pytest.mark.torch
 def test_a_step_that_torch_cannot_run_is_refused_before_anything_is_measured(measured: Path) -> None:
     common = ("run", "--topology", "mine.yaml", "--device", "cpu", "--out", "none", "--batch", "1")
     done = validate(*common, "--workload", "gpt2", "--set", "attention=fused-softmax", cwd=measured)

@@ -242,6 +242,7 @@ def run(
     channels_last: Annotated[bool, typer.Option("--channels-last", help="Images pixel by pixel in memory.")] = False,
     fused_optimizer: Annotated[bool, typer.Option("--fused-optimizer", help="fused=True.")] = False,
     threads: Annotated[Text, option("COUNT", "Threads of a CPU.")] = None,
+    parts: Annotated[bool, typer.Option("--parts", help="Measure the step's operators one by one.")] = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -282,6 +283,7 @@ def run(
         within=within,
         quiet=quiet,
         written=written,
+        parts=parts,
     )
     if status:
         raise typer.Exit(status)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -83,8 +83,8 @@ def ask(written: Written, devices: int) -> Asked:
     return Asked(question, session.network(question))
 
 
-def keep(asked: Asked, folder: Path) -> None:
-    """Write what is *asked* into *folder*, where measuring finds it.
+def keep(asked: Asked, folder: Path, *, parts: bool = False) -> None:
+    """Write what is *asked* into *folder*, where measuring finds it; with *parts* its operators, not the step.
 
     Raises InputError where torch cannot be made to run it; OSError.
     """
@@ -98,10 +98,11 @@ def keep(asked: Asked, folder: Path) -> None:
     new = path.with_name(path.name + ".new")
     new.write_text(text + "\n", encoding="utf-8")
     new.replace(path)
-    shape = _shape(asked, Described(str(folder), name))
+    shape = replace(_shape(asked, Described(str(folder), name)), parts=parts)
     try:
-        _check(shape)
-    except ValueError:
+        if not parts:
+            _check(shape)
+    except InputError:
         path.unlink()
         raise
     write_asked(folder, [shape])

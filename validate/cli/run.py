@@ -31,6 +31,7 @@ def run_command(
     within: str | None,
     quiet: bool,
     written: Written | None = None,
+    parts: bool = False,
 ) -> int:
     """Measure this machine into the folder *out* and return the exit status; what was *written* of a step, that alone.
 
@@ -48,6 +49,8 @@ def run_command(
     except ValueError as error:
         raise InputError(f"--within: {one_line(error)}") from None
     source = None if topology is None else _topology(topology)
+    if parts and written is None:
+        raise InputError("--parts: is of a step of your own; name its network with --workload")
     if written is not None and only is not None:
         raise InputError("--only: names groups of cases, and --workload is the one case that is measured")
     try:
@@ -76,7 +79,7 @@ def run_command(
     try:
         with _Kept(kept, source[1] if source else None) as topology_file:
             if asked is not None:
-                keep(asked, folder)
+                keep(asked, folder, parts=parts)
             status = run(settings, (lambda _: None) if quiet else None)
             topology_file.keep()
     except InputError:
@@ -85,7 +88,7 @@ def run_command(
         raise InputError(one_line(error, 300)) from None
     except OSError as error:
         raise InputError(f"--out {one_line(out)}: {error.strerror}") from None
-    if asked is not None:
+    if asked is not None and not parts:
         _check_measured(folder, status)
     following = f"; next: validate compare {one_line(out)}" if has_rows(folder) else ", which holds no row"
     tell([f"wrote {one_line(out)}{following}"], quiet=quiet)

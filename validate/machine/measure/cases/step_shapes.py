@@ -32,7 +32,7 @@ class StepShape:
     ``n_gpus``: on how many the same step runs, their gradients averaged by DistributedDataParallel.
     ``network``: what is built and run, where ``model`` is no network of ours but the name of one that was asked for.
     ``micro_batches``: gradients of so many batches are summed before the update.  ``recompute``: what is not kept.
-    ``threads``: of a CPU; as torch has it where 0.
+    ``threads``: of a CPU; as torch has it where 0.  ``parts``: not the step, but its operators one by one.
     """
 
     model: str
@@ -50,6 +50,7 @@ class StepShape:
     micro_batches: int = 1
     recompute: Recompute = ""
     threads: int = 0
+    parts: bool = False
 
     @property
     def sample(self) -> str:
