@@ -1,8 +1,8 @@
-"""Write anew what the documents show of the program: outputs of commands, the picture, the table of errors.
+"""Write anew what the documents show of the program: outputs of commands, pictures, tables of errors.
 
 ``python docs/make_tables.py [FOLDER] [--leave-one-out] [--imported DIR]`` rewrites README.md and docs/*.md in place.
 The tables of errors need the measurements: collectives.csv, ops.csv, training.csv and baselines.csv in
-FOLDER, or in the folder that TOPOSIM_CORPUS names; without either they stay as they are, and that is said.
+FOLDER, or in the folder that TOPOCAST_CORPUS names; without either they stay as they are, and that is said.
 The columns of devices left out of the fit need ``--leave-one-out``, which fits for minutes (it is
 ``validate fit ops.csv --leave-one-out place``); without it they stay as they are.
 
@@ -33,6 +33,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -238,6 +239,19 @@ def table_cells(table: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in table.strip().splitlines()[2:]]
 
 
+def accuracy_words(shown: Mapping[str, str]) -> str:
+    """Return what the tables *shown* say in their first lines, as a sentence for those who read no table."""
+    collectives, operators, steps = (table_cells(shown[what])[0] for what in ("errors", "operators", "steps"))
+    unseen = operators[4]
+    text = (
+        f"From data sheets alone, against measurements that others published, half of the predictions are within "
+        f"{collectives[2]} for {int(collectives[1]):,} collectives of NCCL, within {operators[2]} for "
+        f"{int(operators[1]):,} operators ({unseen} on devices left out of the fit), and within {steps[2]} for "
+        f"{int(steps[1]):,} training steps. [docs/accuracy.md](docs/accuracy.md) has every group, the worst named."
+    )
+    return textwrap.fill(text, 119, break_on_hyphens=False) + "\n"
+
+
 def _left_out(tables: Sequence[Path], *options: str) -> list[dict[str, Any]]:
     """Return the errors of rows of each device by a fit that has not seen it."""
     files = [str(table) for table in tables]
@@ -402,18 +416,19 @@ def main(arguments: Sequence[str]) -> int:
     for variable in ("COLUMNS", "FORCE_COLOR"):
         os.environ.pop(variable, None)
     parser = argparse.ArgumentParser(description="Write anew what the documents show of the program.")
-    parser.add_argument("folder", nargs="?", type=Path, help="of measurements; TOPOSIM_CORPUS if not said")
+    parser.add_argument("folder", nargs="?", type=Path, help="of measurements; TOPOCAST_CORPUS if not said")
     parser.add_argument("--leave-one-out", action="store_true", help="fit without each device in turn")
     parser.add_argument("--second", metavar="DIR", type=Path, help="more measurements of steps over several devices")
     parser.add_argument("--imported", metavar="DIR", type=Path, help="what validate import wrote")
     asked = parser.parse_args(arguments)
     imported: Path | None = asked.imported
-    variable = os.environ.get("TOPOSIM_CORPUS")
+    variable = os.environ.get("TOPOCAST_CORPUS")
     folder: Path | None = asked.folder or (Path(variable) if variable else None)
     old = {m["what"]: m["body"] for path in documents() for m in _MARKED.finditer(path.read_text(encoding="utf-8"))}
     new_tables = nvidia_tables(old, imported) | {"own-steps": own_step_table()}
     if folder is not None:
         new_tables |= tables(folder, old, leave_one_out=asked.leave_one_out, second=asked.second)
+    new_tables["accuracy"] = accuracy_words(old | new_tables)
     for path in documents():
         before = path.read_text(encoding="utf-8")
         after = _MARKED.sub(lambda m: f"{m[1]}{new_tables.get(m['what'], m['body'])}{m[4]}", with_outputs(before))
@@ -425,7 +440,7 @@ def main(arguments: Sequence[str]) -> int:
             printed(picture)
     subprocess.run([sys.executable, "-m", "docs.make_pages"], cwd=ROOT, check=True)
     if folder is None:
-        sys.stdout.write("the tables of errors stay as they were: name the folder of measurements (TOPOSIM_CORPUS)\n")
+        sys.stdout.write("the tables of errors stay as they were: name the folder of measurements (TOPOCAST_CORPUS)\n")
     return 0
 
 

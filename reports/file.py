@@ -27,7 +27,7 @@ def figure_file(make: Callable[[], Figure], kind: str) -> bytes:
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # standard error is the command line's
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update({"svg.hashsalt": "toposim", "svg.fonttype": "none", "text.color": INK})
+        matplotlib.rcParams.update({"svg.hashsalt": "topocast", "svg.fonttype": "none", "text.color": INK})
         buffer = io.BytesIO()
         make().savefig(buffer, format=kind, dpi=_DOTS_PER_INCH, metadata=_METADATA[kind])
     return buffer.getvalue()

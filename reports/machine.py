@@ -16,9 +16,10 @@ from reports.view import Edge, Symbol, View
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["BEST", "INK", "draw_machine", "use_colours"]
+__all__ = ["BEST", "INK", "WARNING", "draw_machine", "use_colours"]
 
 INK = "#22262b"
+WARNING = "#b3261e"  # of what does not fit
 BEST = "#1f6f8b"
 _UNUSED = "#d3d7db"
 _FILL = {

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reports.file import figure_file
-from reports.machine import BEST, INK
+from reports.machine import BEST, INK, WARNING
 from reports.pipeline import draw_passes
 from simulator.results.columns import percent
 from simulator.results.reason import steps_verdict
@@ -58,7 +58,9 @@ def _figure(result: TrainingResult) -> Figure:
     rate += f"; bound by {bound_words(result)}"
     if several:
         rate += f"; {percent(result.scaling_efficiency)} of {result.device_count} devices alone"
-    figure.text(0.02, 1 - 0.59 / height, rate, fontsize=10, va="top")
+    if not result.fits:
+        rate = f"does not fit, {format_size(result.tightest.need.missing_bytes, 3)} too much memory; {rate}"
+    figure.text(0.02, 1 - 0.59 / height, rate, fontsize=10, va="top", color=INK if result.fits else WARNING)
 
     def place(left: float, bottom_inch: float, width: float, height_inch: float) -> Axes:
         return figure.add_axes((left, bottom_inch / height, width, height_inch / height))

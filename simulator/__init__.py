@@ -1,3 +1,36 @@
 """A simulator of machines for training neural networks."""
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from simulator.api.session import Session
+    from simulator.errors import InputError, TopocastError
+    from simulator.python import compare, simulate
+    from simulator.results.result import Result
+    from simulator.results.training import TrainingResult
+
+__all__ = ["InputError", "Result", "Session", "TopocastError", "TrainingResult", "compare", "simulate"]
 __version__ = "0.1.0"
+
+_WHERE = {
+    "InputError": "simulator.errors",
+    "Result": "simulator.results.result",
+    "Session": "simulator.api.session",
+    "TopocastError": "simulator.errors",
+    "TrainingResult": "simulator.results.training",
+    "compare": "simulator.python",
+    "simulate": "simulator.python",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for when it is asked for, so that commands load no more than they need."""
+    if name not in _WHERE:
+        raise AttributeError(f"module 'simulator' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_WHERE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -2,7 +2,7 @@
 
 ::
 
-    ToposimError
+    TopocastError
     ├── InputError           what the user wrote cannot be used: exit status 2
     │   └── carries one or more Fault, each with its place
     ├── SimulationError      the model could not be run to its end: exit status 1
@@ -15,8 +15,9 @@ faults of one input are collected before anything is raised.
 from __future__ import annotations
 
 import difflib
+import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 __all__ = [
@@ -25,7 +26,7 @@ __all__ = [
     "InputError",
     "MissingDependency",
     "SimulationError",
-    "ToposimError",
+    "TopocastError",
     "escaped",
     "nearest",
     "one_line",
@@ -34,6 +35,7 @@ __all__ = [
 FAULTS_SHOWN = 20  # of one input; the others are counted
 _LONGEST_FAULT = 600  # characters of its line
 _COMPARED = 1_000  # names; of more only those that stand near, or differ in one character
+_A_SLIP = 0.8  # as like as a name with a letter or two amiss
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789-._"
 
 
@@ -50,16 +52,22 @@ def one_line(text: object, limit: int = 120) -> str:
     return flat if len(flat) <= limit else flat[: limit - 3] + "..."
 
 
-def nearest(found: str, allowed: Iterable[str], listed: int = 12) -> str:
+def nearest(found: str, allowed: Iterable[str], listed: int = 12, words: Mapping[str, str] | None = None) -> str:
     """Say what would have been right in place of *found*.
 
-    Returns ``did you mean 'x'?`` where a name is close, otherwise the allowed names (at
-    most *listed* of them), otherwise an empty string.
+    Returns ``did you mean 'x'?`` where a name is close, or up to three that hold all words of *found* in their name or
+    in what *words* says of them; otherwise the allowed names (at most *listed* of them), otherwise an empty string.
     """
     names = sorted(dict.fromkeys(allowed))  # quick where they are sorted already
     wanted = found.lower()[:_LONGEST_FAULT]
     lowered = {name.lower(): name for name in (names if len(names) <= _COMPARED else _around(wanted, names))}
     close = difflib.get_close_matches(wanted, list(lowered), n=8, cutoff=0.6)
+    slips = [name for name in close if not name.startswith(wanted)]
+    alike = [name for name in slips if difflib.SequenceMatcher(None, name, wanted).ratio() > _A_SLIP]
+    meant = [] if alike or len(names) > _COMPARED else _by_words(wanted, names, words or {})
+    if meant:
+        quoted = [f"'{name}'" for name in meant[:3]]
+        return f"did you mean {' or '.join(filter(None, [', '.join(quoted[:-1]), quoted[-1]]))}?"
     if close:
         # What goes on after all that was written comes first: h200-sxm and not b200 for h200.  Of equally close
         # names the one that begins alike: cpu0 and not gpu1 for cpu1.
@@ -74,6 +82,31 @@ def nearest(found: str, allowed: Iterable[str], listed: int = 12) -> str:
     shown = ", ".join(names[:listed])
     more = f", ... ({len(names)} in all)" if len(names) > listed else ""
     return f"allowed: {shown}{more}"
+
+
+def _by_words(wanted: str, names: Sequence[str], words: Mapping[str, str]) -> list[str]:
+    """Return those of *names* that hold every word of *wanted*, the name with the fewest others first."""
+    asked = _words_of(wanted)
+    found = []
+    for name in names:
+        own = _words_of(name.lower())
+        every = own + _words_of(words.get(name, "").lower())
+        if asked and all(_holds(every, ask) for ask in asked):
+            in_name = sum(_holds(own, ask) for ask in asked)
+            found.append((-in_name, len(own), len(name), name))
+    return [name for *_, name in sorted(found)]
+
+
+def _holds(words: Sequence[str], asked: str) -> bool:
+    """Whether one of *words* is the number, or begins with the word, that was *asked* for."""
+    return any(word == asked if asked.isdigit() else word.startswith(asked) for word in words)
+
+
+def _words_of(text: str) -> list[str]:
+    """Return the words of *text*; ``8xh100`` is 8 and h100, ``25gbit`` 25 and gbit."""
+    pieces = re.findall(r"\d+(?=[a-z])|[a-z][a-z0-9]*|\d+", text)
+    split = (re.sub(r"^x(?=[a-z])", "", piece) for piece in pieces)
+    return [word for word in split if word != "x"]
 
 
 def _around(wanted: str, names: Sequence[str]) -> list[str]:
@@ -105,13 +138,13 @@ class Fault:
         return line if len(line) <= _LONGEST_FAULT else line[: _LONGEST_FAULT - 3] + "..."
 
 
-class ToposimError(Exception):
+class TopocastError(Exception):
     """Root of all errors that this project raises on purpose."""
 
     exit_status = 1
 
 
-class InputError(ToposimError):
+class InputError(TopocastError):
     """The user's input holds one or more faults: ``faults`` has the first, ``more`` says how many others there are."""
 
     exit_status = 2
@@ -135,11 +168,11 @@ class InputError(ToposimError):
         return InputError([change(fault) for fault in self.faults], self.more)
 
 
-class SimulationError(ToposimError):
+class SimulationError(TopocastError):
     """The engine found a state that it cannot continue from."""
 
 
-class MissingDependency(ToposimError):  # noqa: N818  the name says the fault
+class MissingDependency(TopocastError):  # noqa: N818  the name says the fault
     """An optional library is needed for what was asked."""
 
     exit_status = 4

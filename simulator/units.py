@@ -19,9 +19,11 @@ from simulator.errors import nearest, one_line
 
 __all__ = [
     "Bandwidth",
+    "Density",
     "Duration",
     "FlopRate",
     "Frequency",
+    "Length",
     "Power",
     "Rate",
     "Size",
@@ -34,6 +36,7 @@ __all__ = [
 ]
 
 _SI = {"": 0, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15}
+_INCH_M = Decimal("0.0254")
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4}
 
 
@@ -61,6 +64,8 @@ _UNITS: dict[str, dict[str, Decimal]] = {
     "flop rate": {f"{p}FLOP/s": Decimal(10) ** e for p, e in _SI.items() if p != "k"},
     "frequency": {f"{p}Hz": Decimal(10) ** e for p, e in _SI.items() if p != "K"},
     "power": {"W": Decimal(1), "kW": Decimal(1000), "MW": Decimal(10) ** 6},
+    "length": {"mm": Decimal("1e-3"), "cm": Decimal("1e-2"), "m": Decimal(1), "in": _INCH_M},
+    "density": {f"{p}bit/in2": Decimal(10) ** e / _INCH_M**2 for p, e in (("M", 6), ("G", 9), ("T", 12))},
     "rate": {f"{p}{u}/s": Decimal(10) ** e for p, e in _SI.items() for u in ("IOP", "T")},
 }
 _EXAMPLE = {
@@ -70,6 +75,8 @@ _EXAMPLE = {
     "flop rate": "15.7 TFLOP/s",
     "frequency": "1.53 GHz",
     "power": "300 W",
+    "length": "65 mm",
+    "density": "1 Tbit/in2",
     "rate": "100 kIOP/s",
 }
 # What a file may say, in SI: far beyond what there is, and within what sums of floats keep apart.
@@ -80,6 +87,8 @@ _RANGE = {
     "flop rate": ("1 FLOP/s", 1.0, "1e6 PFLOP/s", 1e21),
     "frequency": ("1 Hz", 1.0, "1 PHz", 1e15),
     "power": ("1e-3 W", 1e-3, "1000 MW", 1e9),
+    "length": ("1e-3 mm", 1e-6, "1e9 m", 1e9),
+    "density": ("1 Mbit/in2", float(10**6 / _INCH_M**2), "1e6 Tbit/in2", float(10**18 / _INCH_M**2)),
     "rate": ("1e-3 IOP/s", 1e-3, "1 PIOP/s", 1e15),
 }
 _LONGEST = 80  # characters; no quantity needs more, and a pattern must not be tried on a whole file
@@ -138,7 +147,7 @@ def in_si(number: str, unit: str) -> float:
 
 
 def parse_quantity(value: object, dimension: str, *, minimum: float = 0.0, positive: bool = False) -> float:
-    """Return *value* (text with a unit) in SI: bytes, seconds, B/s, FLOP/s, Hz, W or 1/s.
+    """Return *value* (text with a unit) in SI: bytes, seconds, B/s, FLOP/s, Hz, W, m, bit/m2 or 1/s.
 
     Raises ValueError where *value* is no text, has no unit or one of another dimension, or is out of range.
     """
@@ -181,6 +190,8 @@ if TYPE_CHECKING:
     Duration: TypeAlias = float
     FlopRate: TypeAlias = float
     Frequency: TypeAlias = float
+    Length: TypeAlias = float
+    Density: TypeAlias = float
     Power: TypeAlias = float
     Rate: TypeAlias = float
 else:
@@ -189,6 +200,8 @@ else:
     Duration = _quantity_type("time", positive=False)
     FlopRate = _quantity_type("flop rate", positive=True)
     Frequency = _quantity_type("frequency", positive=True)
+    Length = _quantity_type("length", positive=True)
+    Density = _quantity_type("density", positive=True)
     Power = _quantity_type("power", positive=True)
     Rate = _quantity_type("rate", positive=True)
 

@@ -1,7 +1,11 @@
-"""How much work something is, counted in calls: the same on every machine, which seconds are not."""
+"""How much work something is, counted in calls: the same on every machine, which seconds are not.
+
+What may hang without a call has a limit of seconds so generous that it says nothing of speed.
+"""
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,3 +34,22 @@ def at_most_calls(limit: int) -> Iterator[None]:
         yield
     finally:
         sys.setprofile(before)
+
+
+_HANG_S = 300
+
+
+@contextmanager
+def hang_limit() -> Iterator[None]:
+    """Fail where the body waits for what never comes."""
+
+    def end(_: int, __: FrameType | None) -> None:
+        raise TimeoutError(f"still waiting after {_HANG_S} s")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(_HANG_S)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)

@@ -53,9 +53,9 @@ def _collective(question: CollectiveQuestion) -> dict[str, Any]:
         "strategy": question.strategy,
         "gpus": _gpus(question.gpus),
         "group_size": question.group_size,
-        "root": str(question.root),
+        "root": str(question.root) if question.collective in ("broadcast", "reduce") else None,
         "pairs": ",".join(f"{source}>{target}" for source, target in question.pairs) or None,
-        "gpus_per_process": str(question.gpus_per_process),
+        "gpus_per_process": str(question.gpus_per_process) if question.strategy == "nccl" else None,
         "algorithm": question.algorithm,
         "dtype": question.dtype if question.dtype in DTYPES else "fp8",  # all that no switch adds up take as long
         "nccl": _nccl(question.software) if question.strategy == "nccl" else None,
@@ -89,16 +89,15 @@ def _step(question: StepQuestion) -> dict[str, Any]:
         "micro_batches": str(question.micro_batches),
         "device": question.device,
         "gpus": None if question.device is not None else _gpus(question.gpus),
-        "contention": question.contention,
         "threads": question.threads,
-        "cpu_library": question.software.cpu_library,
-        "nccl": _nccl(question.software) if question.strategy == "nccl" else None,
+        "cpu_library": question.software.cpu_library if (question.device or "").startswith("cpu") else None,
     }
     if alone or options.mode == "inference":  # which exchange nothing
         return said
     layout = (question.layout.words,) if question.layout != REPLICAS else ()
     said |= {"parallel": layout, "strategy": question.strategy if question.strategy != "nccl" else None}
-    said["reduce_fp32"] = question.sums_in_fp32
+    said |= {"reduce_fp32": question.sums_in_fp32, "contention": question.contention}
+    said["nccl"] = _nccl(question.software) if question.strategy == "nccl" else None
     if question.layout.zero == 3:
         return said | {"prefetch": question.prefetches}
     bucket = f"bucket:{question.bucket_bytes:.17g}B" if question.bucket_bytes else "none"

@@ -22,9 +22,9 @@ _ROOT = Path(__file__).resolve().parent.parent
 @pytest.fixture(scope="session")
 def corpus() -> Path:
     """Return the folder of published measurements; skip where there is none."""
-    folder = Path(os.environ.get("TOPOSIM_CORPUS", _ROOT.parent / "shared" / "corpus"))
+    folder = Path(os.environ.get("TOPOCAST_CORPUS", _ROOT.parent / "shared" / "corpus"))
     if not (folder / "collectives.csv").is_file():
-        pytest.skip(f"no published measurements at {folder} (TOPOSIM_CORPUS names another folder)")
+        pytest.skip(f"no published measurements at {folder} (TOPOCAST_CORPUS names another folder)")
     return folder
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "make_request",
     "run_collective",
     "simulate",
+    "strategy_names",
 ]
 
 

@@ -250,7 +250,7 @@ def _price(
     mean = tuple((resource, used_s / whole_s) for resource, used_s in loads.items() if whole_s > 0)
     of_weights = weights_s(device, network, question.options) if question.layout.schedule == "zero-bubble" else 0.0
     trained = [p for p in network.parameters if p.trained]
-    apart = expert_parameters(network) if placement.layout.ep > 1 else frozenset()
+    apart = expert_parameters(network) if placement.layout.has_experts_apart else frozenset()
     of_experts = [p for p in network.parameters if p.name in apart]
     chunk = Chunk(
         seconds["forward"],

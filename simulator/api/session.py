@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from simulator.api.answers import ANSWERS, LEAST
 from simulator.api.collectives import chosen_gpus, make_request, run_collective
 from simulator.api.machines import load_machine, perturbations_of
-from simulator.api.seconds import SINGLE_LEAST, SINGLE_TIMES
+from simulator.api.single import ANSWERS, LEAST, TIMES
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.registry import strategy_of
-from simulator.collectives.request import Strategy, Unsuitable
+from simulator.collectives.request import Request, Strategy, Unsuitable
 from simulator.constants import DEFAULT, Constants
 from simulator.errors import InputError
 from simulator.network.machine import Machine
@@ -80,6 +79,7 @@ class Session:
         self.calibrations = dict(calibrations or {})
         self.constants = constants
         self._kept: dict[object, Any] = {}
+        self._networks: dict[str, NetworkSource] = {}
         self._answers: dict[tuple[str, Question], _Answer] = {}
 
     def calibrated(self, calibrations: Mapping[str, Calibration], constants: Constants | None = None) -> Session:
@@ -88,6 +88,7 @@ class Session:
         other._kept = {
             key: made for key, made in self._kept.items() if not (isinstance(key, tuple) and "places" in key)
         }
+        other._networks = dict(self._networks)
         return other
 
     # -- what there is -------------------------------------------------------------
@@ -95,6 +96,10 @@ class Session:
     def know(self, where: Where, machine: Machine) -> None:
         """Take *machine* for what is *where*, whatever stands in the catalogue."""
         self._kept[where] = machine
+
+    def know_network(self, workload: str, source: NetworkSource) -> None:
+        """Take *source* for the network that questions call *workload*, whatever bears that name."""
+        self._networks[workload] = source
 
     def machine(self, where: Where) -> Machine:
         """Return the machine *where*; raises InputError."""
@@ -147,6 +152,8 @@ class Session:
         """Return what builds the network of *question* for any batch; raises InputError."""
         from simulator.workload.find import find_network
 
+        if question.workload in self._networks:
+            return self._networks[question.workload]
         # Megatron-LM pads vocabularies so that each rank of those that split layers has whole 128 words.
         multiple = _WORDS * question.layout.tp if question.options.framework == "megatron" else 1
         key = question.workload, question.sizes, question.options.trains, multiple
@@ -222,6 +229,12 @@ class Session:
 
     def collective(self, question: CollectiveQuestion, *, fold: bool = True) -> Result:
         """Return the result of a collective, with *fold* as :func:`simulate`; raises InputError, or Unsuitable."""
+        strategy, requests = self.planned(question)
+        perturbations = perturbations_of(requests[0].machine, question.where.slow_links)
+        return run_collective(strategy, requests, fold=fold, perturbations=perturbations)
+
+    def planned(self, question: CollectiveQuestion) -> tuple[Strategy, list[Request]]:
+        """Return the strategy of *question*, and the request of each of its groups; raises InputError."""
         group = self.group(question.where, question.gpus)
         size = question.group_size or group.n_ranks
         if question.group_size is not None and (not 1 < size <= group.n_ranks or group.n_ranks % size):
@@ -247,8 +260,7 @@ class Session:
             )
             for part in groups
         ]
-        perturbations = perturbations_of(group.machine, question.where.slow_links)
-        return run_collective(strategy, requests, fold=fold, perturbations=perturbations)
+        return strategy, requests
 
     def step(self, question: StepQuestion) -> TrainingResult:
         """Return the result of a step, on one device or over several; raises InputError, or Unsuitable."""
@@ -380,13 +392,12 @@ def _step_bound_s(session: Session, question: StepQuestion) -> float:
     return question.micro_batches * whole_s / question.layout.model_ranks
 
 
-def _no_bound_s(session: Session, question: ProgramQuestion) -> float:
-    del session, question
-    raise InputError("what the data sheet alone says of a program is not known")
+def _program_bound_s(_session: Session, _question: ProgramQuestion) -> float:
+    raise InputError("of a program the data sheet says nothing")
 
 
 _TIMES: dict[type, Callable[[Session, Any], float]] = {
-    **SINGLE_TIMES,
+    **TIMES,
     **dict.fromkeys(ANSWERS, lambda session, question: session.answer(question).time_s),
     CollectiveQuestion: lambda session, question: session.collective(question).sync_time_s,
     StepQuestion: _step_s,
@@ -394,8 +405,7 @@ _TIMES: dict[type, Callable[[Session, Any], float]] = {
 }
 _BOUNDS: dict[type, Callable[[Session, Any], float]] = {
     **LEAST,
-    **SINGLE_LEAST,
     CollectiveQuestion: _collective_bound_s,
     StepQuestion: _step_bound_s,
-    ProgramQuestion: _no_bound_s,
+    ProgramQuestion: _program_bound_s,
 }

@@ -56,7 +56,10 @@ def simulate(
     ] = None,
     fabric: Annotated[
         str | None,
-        typer.Option(metavar="PART", help="The link part of that network, for example infiniband-edr."),
+        typer.Option(
+            metavar="PART",
+            help="That network's link part, for example infiniband-edr, or a rate of Ethernet (25Gbit/s).",
+        ),
     ] = None,
     nccl: Annotated[
         str | None, typer.Option(metavar="VERSION", help="Whose costs NCCL has, for example 2.18; else today's.")

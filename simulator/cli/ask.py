@@ -11,7 +11,7 @@ __all__ = ["run"]
 def run(written: Written) -> None:
     """Answer what was *written*.
 
-    Raises ToposimError where the input cannot be used or the run failed; nothing has been printed or left
+    Raises TopocastError where the input cannot be used or the run failed; nothing has been printed or left
     half-written then, but where a step does not fit into memory, which is said last.
     """
     if written.launch is not None:

@@ -42,7 +42,7 @@ class Wanted:
 
 
 def run_best(written: Written, wanted: Wanted) -> None:
-    """Search and print; raises ToposimError."""
+    """Search and print; raises TopocastError."""
     if written.global_batch is None:
         raise InputError("--global-batch is needed: the samples of a step, for example --global-batch 1024")
     if written.topology == "-":

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 import textwrap
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from simulator.console.style import Style, choose_style, printable
 from simulator.results.columns import lay_out
-from simulator.topology.catalogue import builtin_folder, builtin_topologies, load_part
+from simulator.topology.catalogue import builtin_folder, builtin_topologies, description_of, load_part
 
 __all__ = ["print_lists"]
-
-_DESCRIPTION = re.compile(r"^description:[ ]*(.+?)[ ]*$", re.MULTILINE)
 
 
 def print_lists(*, topologies: bool, strategies: bool, parts: bool, networks: bool, json_wanted: bool) -> None:
     """Print the lists asked for, as text or as one JSON document."""
     lists: dict[str, list[dict[str, Any]]] = {}
     if topologies:
-        lists["topologies"] = [{"name": n, "description": _described(p)} for n, p in builtin_topologies().items()]
+        lists["topologies"] = [{"name": n, "description": description_of(p)} for n, p in builtin_topologies().items()]
     if strategies:
         lists["strategies"] = _strategies()
     if parts:
@@ -31,7 +27,7 @@ def print_lists(*, topologies: bool, strategies: bool, parts: bool, networks: bo
             {
                 "name": path.stem,
                 "kind": path.parent.name,
-                "description": _described(path),
+                "description": description_of(path),
                 **({"figures": _figures(path.stem)} if json_wanted else {}),
             }
             for path in sorted(builtin_folder().glob("parts/*/*.yaml"))
@@ -75,12 +71,6 @@ def _cell(value: Any) -> str:
     if isinstance(value, Mapping):
         return " ".join(f"{key}={_cell(size)}" for key, size in value.items() if size)
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def _described(path: Path) -> str:
-    """Return the description of the file at *path* without parsing all of it: there are many."""
-    match = _DESCRIPTION.search(path.read_text(encoding="utf-8"))
-    return match[1].strip("\"'") if match else ""
 
 
 def _text(entries: list[dict[str, Any]], style: Style) -> list[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 from simulator.api.session import Session
 from simulator.cli.circumstances import parse_neighbours, parse_slow_links
@@ -49,7 +49,7 @@ def find_machines(written: Written, session: Session) -> list[Where]:
 
 
 def _names(text: str) -> list[str]:
-    if "," not in text or Path(text).exists():
+    if "," not in text or os.path.exists(text):
         return [text]
     names = [name.strip() for name in text.split(",")]
     if not all(names):

@@ -20,7 +20,7 @@ __all__ = ["run_program_command"]
 
 
 def run_program_command(written: Written) -> None:
-    """Answer what was *written*; raises ToposimError."""
+    """Answer what was *written*; raises TopocastError."""
     look_here(written.workload)
     session = Session()
     machines = find_machines(written, session)

@@ -38,7 +38,7 @@ def dask_runner(address: str, stack: ExitStack) -> Runner:
     try:
         from distributed import Client
     except ImportError:
-        raise MissingDependency("--dask needs Dask; pip install 'toposim[dask]'") from None
+        raise MissingDependency("--dask needs Dask; pip install 'topocast[dask]'") from None
     try:
         client = stack.enter_context(Client(address, timeout=_CONNECT_S, set_as_default=False))
     except (OSError, ValueError, TypeError) as error:

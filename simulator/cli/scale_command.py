@@ -31,7 +31,7 @@ _MOST_POINTS = 1000
 
 
 def run_scale(written: Written, nodes: str | None, gpus: str | None) -> None:
-    """Simulate each number of devices and print the curve; raises ToposimError."""
+    """Simulate each number of devices and print the curve; raises TopocastError."""
     if (nodes is None) == (gpus is None):
         why = "give one of the two" if nodes else "for example --nodes 1,2,4..64, or --gpus 1,2,4,8"
         raise InputError(f"scale needs --nodes or --gpus: {why}")

@@ -46,7 +46,7 @@ class Wanted:
 
 
 def run_scenario(wanted: Wanted) -> None:
-    """Do what is *wanted* and print; raises ToposimError."""
+    """Do what is *wanted* and print; raises TopocastError."""
     if wanted.listed:
         _list(wanted)
         return

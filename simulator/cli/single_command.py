@@ -27,7 +27,7 @@ __all__ = ["run_single"]
 
 
 def run_single(written: Written) -> None:
-    """Answer on each machine, and print; raises ToposimError."""
+    """Answer on each machine, and print; raises TopocastError."""
     session = Session()
     machines = find_machines(written, session)
     session = session.calibrated(read_calibrations(written.calibration, [session.machine(w) for w in machines]))

@@ -20,21 +20,17 @@ from simulator.results.document import to_json
 from simulator.results.reason import best_of
 from simulator.results.training import TrainingResult
 from simulator.units import format_size
-from simulator.workload.split.experts import whole_experts_note
 
-__all__ = ["run_steps"]
+__all__ = ["StepRuns", "answer_steps", "notes_of", "run_steps"]
 
 
-def _notes(session: Session, question: StepQuestion) -> list[str]:
+def notes_of(session: Session, question: StepQuestion) -> list[str]:
     """Return what *question* says, or means elsewhere, that is not simulated."""
-    notes = list(session.source(question).notes)
-    if question.layout.tp > 1 and (note := whole_experts_note(session.network(question), question.layout.tp)):
-        notes.append(note)
-    return notes
+    return list(session.source(question).notes)
 
 
 @dataclass(frozen=True, slots=True)
-class _Runs:
+class StepRuns:
     """``found`` are results, fastest first; ``unfit`` says by name which ways do not fit, and why."""
 
     found: tuple[TrainingResult, ...]
@@ -44,14 +40,14 @@ class _Runs:
 def run_steps(written: Written) -> None:
     """Check the options, simulate, write the files asked for, and print the results.
 
-    Raises ToposimError where the input cannot be used; or, after the result has been printed, where the step does not
+    Raises TopocastError where the input cannot be used; or, after the result has been printed, where the step does not
     fit into the memory of its devices.
     """
     session, questions = ask_steps(written)
-    warn(written, (note for question in questions for note in _notes(session, question)))
+    warn(written, (note for question in questions for note in notes_of(session, question)))
     with ExitStack() as stack:
         files = Files(written, stack)
-        runs = _simulate(written, session, questions)
+        runs = answer_steps(written, session, questions)
         best = best_of(runs.found)
         if written.what_if:
             from simulator.api.what_if import what_if
@@ -78,7 +74,8 @@ def run_steps(written: Written) -> None:
         raise SimulationError(_out_of_memory(best))
 
 
-def _simulate(written: Written, session: Session, questions: Sequence[StepQuestion]) -> _Runs:
+def answer_steps(written: Written, session: Session, questions: Sequence[StepQuestion]) -> StepRuns:
+    """Return the answers to *questions*; raises InputError where no strategy fits."""
     found: list[TrainingResult] = []
     unfit: dict[str, str] = {}
     several = len({question.where for question in questions}) > 1
@@ -93,10 +90,10 @@ def _simulate(written: Written, session: Session, questions: Sequence[StepQuesti
             progress.advance(question.way)
     if not found:
         raise InputError([Fault(f"--strategy {name} does not fit: {why}") for name, why in unfit.items()])
-    return _Runs(tuple(sorted(found, key=lambda answer: (not answer.fits, -answer.throughput))), unfit)
+    return StepRuns(tuple(sorted(found, key=lambda answer: (not answer.fits, -answer.throughput))), unfit)
 
 
-def _print(written: Written, runs: _Runs) -> None:
+def _print(written: Written, runs: StepRuns) -> None:
     from simulator.cli.step_text import step_lines, ways_lines
     from simulator.results.step_document import steps_document
 

@@ -29,6 +29,7 @@ from simulator.cli.options import (
     refuse,
 )
 from simulator.cli.written import OVERLAP, Written
+from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.network.machine import Machine
@@ -39,7 +40,10 @@ from simulator.questions.options import FRAMEWORKS, MODES, OPTIMIZERS, POLICIES,
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.questions.where import CPU_LIBRARIES, Where
 from simulator.step.precision import half_policy
+from simulator.step.recompute import attention_tensors
 from simulator.units import parse_quantity
+from simulator.workload.network import block_name
+from simulator.workload.operators import Conv2d
 
 __all__ = ["ask_steps", "read_calibrations"]
 
@@ -47,15 +51,15 @@ _MAX_SIZE = 10**7
 _MOST_PROGRAMS = 64
 
 
-def ask_steps(written: Written) -> tuple[Session, list[StepQuestion]]:
+def ask_steps(written: Written, session: Session | None = None) -> tuple[Session, list[StepQuestion]]:
     """Return what was asked, each machine and way a question, and a session that knows the machines.
 
-    Raises InputError.
+    *session*: one that knows some already, or networks.  Raises InputError.
     """
     look_here(written.workload)
-    session = Session()
-    machines, ways = read_all(lambda: find_machines(written, session), lambda: _ways(written))
-    session = session.calibrated(read_calibrations(written.calibration, [session.machine(w) for w in machines]))
+    known = session or Session()
+    machines, ways = read_all(lambda: find_machines(written, known), lambda: _ways(written))
+    session = known.calibrated(read_calibrations(written.calibration, [known.machine(w) for w in machines]))
     return session, _questions(written, session, machines, ways)
 
 
@@ -229,6 +233,7 @@ def _questions(
         found += [_as_trained(written, session, question) for question in asked]
     if written.optimizer is None and session.network(found[0]).sample == "sequences":  # as transformers are trained
         found = [replace(each, options=replace(each.options, optimizer="adam")) for each in found]
+    _check_has(written, session, found)
     infers = ways[0].options.mode == "inference"
     if infers or not any(each.gpus and len(each.gpus) + len(each.helpers) > 1 for each in found):
         names = " and ".join(session.machine(where).name for where in machines)
@@ -238,10 +243,39 @@ def _questions(
             "--overlap": written.overlap != OVERLAP,
             "--reduce-fp32": written.reduce_fp32,
             "--divide": written.divide != "even",
+            "--nccl": written.nccl is not None,
+            "--no-contention": not written.contention,
         }
         none = "--mode inference has none" if infers else f"one device of {names} steps alone"
         refuse(apart, f"is about an exchange, and {none}")
     return found
+
+
+def _check_has(written: Written, session: Session, questions: Sequence[StepQuestion]) -> None:
+    """Refuse options of what neither the network nor the devices have."""
+    if written.recompute or written.recompute_attention or written.channels_last:
+        network = session.network(questions[0])
+        repeats = any(block_name(layer.name) for layer in network.layers)
+        convolves = any(isinstance(layer.operator, Conv2d) for layer in network.layers)
+        none = f"and {written.workload} has none"
+        refuse({"--recompute": written.recompute and not repeats}, f"is about repeated blocks, {none}")
+        attends = bool(attention_tensors(network)[1])
+        refuse({"--recompute-attention": written.recompute_attention and not attends}, f"is about attention, {none}")
+        refuse({"--channels-last": written.channels_last and not convolves}, f"is about convolutions, {none}")
+    devices = {device for question in questions for device in _devices(session, question)}
+    gpus = [device for device in devices if isinstance(device, Gpu)]
+    if len(gpus) == len(devices) and not any(question.helpers for question in questions):
+        refuse({"--cpu-library": written.cpu_library != "onednn"}, "is of kernels on a CPU, and GPUs compute")
+    if written.precision == "tf32" and not any("tf32" in gpu.peak_flops_per_s for gpu in gpus):
+        names = " and ".join(dict.fromkeys(device.name for device in devices))
+        raise InputError(f"--precision tf32: {names} has none, and computes in fp32 whatever is allowed")
+
+
+def _devices(session: Session, question: StepQuestion) -> list[Device]:
+    if question.gpus is None:
+        return [session.device(question.where, question.device, question.threads)]
+    places = session.places(question.where)
+    return [places.gpu(number) for number in question.gpus]
 
 
 def _as_trained(written: Written, session: Session, question: StepQuestion) -> StepQuestion:
@@ -253,12 +287,7 @@ def _as_trained(written: Written, session: Session, question: StepQuestion) -> S
         question = replace(question, sizes=(*question.sizes, ("attention", source.attention)))
     if written.precision is not None:
         return question
-    places = session.places(question.where)
-    if question.gpus is None:
-        devices: list[Device] = [session.device(question.where, question.device, question.threads)]
-    else:
-        devices = [places.gpu(number) for number in question.gpus]
-    precision = half_policy(devices, question.options.mode)
+    precision = half_policy(_devices(session, question), question.options.mode)
     return replace(question, options=replace(question.options, precision=precision))
 
 

@@ -200,7 +200,7 @@ def _throughput(result: TrainingResult) -> str:
 
 def _times(result: TrainingResult, style: Style) -> list[str]:
     step = result.step
-    rows = [["step", format_duration(result.step_time_s), _throughput(result)]]
+    rows = [["step", format_duration(result.step_time_s), _throughput(result)], _fits(result)]
     if result.epoch_steps:
         rows.append(["epoch", format_duration(result.epoch_s), f"{result.epoch_steps:,} steps"])
     if result.device_count > 1:
@@ -219,7 +219,10 @@ def _times(result: TrainingResult, style: Style) -> list[str]:
         rows.append(["host issues", format_duration(step.host_s), ""])
         rows.append(["device waits", format_duration(step.waiting_s), ""])
     lines = lay_out(rows, [False, True, False])
-    lines[0] = style.mark(lines[0], "bold", "green")
+    colour = "green" if result.fits else "red"
+    lines[0] = style.mark(lines[0], "bold", colour)
+    if not result.fits:
+        lines[1] = style.mark(lines[1], "bold", colour)
     rate = step.model_flop / step.step_time_s if step.step_time_s > 0 else 0.0
     peak = _digits(step.peak_flops_per_s / 1e12)
     each = " a device" if result.device_count > 1 else ""
@@ -365,6 +368,14 @@ def table_lines(
     for number, text in (marks or {}).items():
         lines.insert(1 + number, style.mark(text, "dim"))
     return lines
+
+
+def _fits(result: TrainingResult) -> list[str]:
+    """Return what the fullest device needs, and whether it has that, as a row of the answer."""
+    need = result.tightest.need
+    has = f"of {format_size(need.available_bytes, 3)}" if isfinite(need.available_bytes) else ""
+    too_much = "" if need.fits else f": {format_size(need.missing_bytes, 3)} too much, it does not fit"
+    return ["memory", format_size(need.total_bytes, 3), has + too_much]
 
 
 def _memory(device: DeviceMemory, of_part: Sequence[DeviceMemory], named: bool, style: Style) -> list[str]:

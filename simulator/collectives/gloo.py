@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from simulator.collectives.algorithms.ring import ring_all_reduce
 from simulator.collectives.lower import lower
 from simulator.collectives.request import Request, Unsuitable
+from simulator.plan.carried import WHOLE, Carried
 from simulator.plan.plan import Flow, Plan, PlanBuilder
 
 __all__ = ["GLOO", "Gloo", "binomial_children"]
@@ -62,7 +63,9 @@ def _broadcast(builder: PlanBuilder, request: Request) -> None:
         for child in children:
             flow = Flow(request.router.route(nodes[rank], nodes[child]), request.size_bytes)
             stream = f"rank{child}"  # each send on its own: none waits for another of the same sender
-            received[child] = builder.transfer("broadcast", [flow], stream=stream, after=after)
+            received[child] = builder.transfer(
+                "broadcast", [flow], stream=stream, after=after, carries=lambda _: [Carried(WHOLE)]
+            )
 
 
 GLOO = Gloo()

@@ -10,6 +10,7 @@ from simulator.collectives.embedding import embed_order
 from simulator.collectives.lower import lower
 from simulator.collectives.request import MAX_RANKS, Request, Unsuitable, refuse_beyond
 from simulator.collectives.schedule import Schedule
+from simulator.plan.carried import block
 from simulator.plan.plan import Plan, PlanBuilder
 
 __all__ = ["HALVING_DOUBLING", "HalvingDoubling"]
@@ -36,7 +37,9 @@ class HalvingDoubling:
         size = request.size_bytes
         candidates = _candidates(request, request.n_ranks)
         chosen, schedule = min(candidates, key=lambda named: estimate_s(request, named[1], size, nodes))
-        lower(builder, request, schedule, size_bytes=size, nodes=nodes)
+        parted = request.collective in ("reduce-scatter", "all-gather")  # chunk i is that of the rank in place i
+        region = (lambda chunk: block(order[chunk], len(order))) if parted else None
+        lower(builder, request, schedule, size_bytes=size, nodes=nodes, region=region)
         builder.facts["algorithm"] = chosen
         return builder.build()
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 
 from simulator.collectives.chunks import best_chunk_count
@@ -22,6 +23,7 @@ from simulator.collectives.embedding import rings_by_host, subset
 from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.rings import add_rings
 from simulator.collectives.search.rings import FoundRing, find_rings, round_rates
+from simulator.plan.carried import Carried, Region, block, joined
 from simulator.plan.merge import in_step
 from simulator.plan.plan import Flow, Plan, PlanBuilder
 from simulator.workload.collective import Collective
@@ -52,6 +54,21 @@ class _Levels:
     hosts: dict[int, list[int]]
     inner: dict[int, list[FoundRing]]
     leaders: dict[int, int] = field(default_factory=dict)
+    groups: list[list[int]] = field(default_factory=list)  # a rank of each machine, for each share of the buffer
+
+    def block(self, group: int, member: int) -> Region:
+        """Return the part of the buffer of a member of a group.
+
+        It is the rank's own where the collective leaves or takes its data in parts; else shares lie in one piece.
+        """
+        n = len(self.groups) * len(self.hosts)
+        if self.request.collective in ("reduce-scatter", "all-gather"):
+            return block(self.groups[group][member], n)
+        return block(group * len(self.hosts) + member, n)
+
+    def share(self, group: int) -> Region:
+        """Return the part of the buffer that the ranks of *group* exchange; of leaders all of it."""
+        return joined(self.block(group, member) for member in range(len(self.hosts)))
 
     def inside(self, what: str, after: Sequence[int]) -> list[int]:
         """Add the collective *what* of the whole buffer in each machine; return the last tasks."""
@@ -63,7 +80,8 @@ class _Levels:
             if what and len(ranks) > 1:
                 part = subset(self.request, ranks, collective=cast(Collective, what), root=self.leaders[host])
                 own = PlanBuilder()
-                add_rings(own, part, self.inner[host], size_bytes=self.request.size_bytes)
+                shares = self.share if len(self.groups) > 1 else None  # leaders have all
+                add_rings(own, part, self.inner[host], size_bytes=self.request.size_bytes, blocks=shares)
                 plans.append(own.build())
         return in_step(self.builder, plans, "inside", after) if plans else list(after)
 
@@ -73,10 +91,16 @@ class _Levels:
         ends = [(root, r) if what == "scatter" else (r, root) for r in ranks if r != root]
         share = self.request.size_bytes / len(ranks)
         flows = [Flow(self.request.router.route(nodes[a], nodes[b]), share) for a, b in ends]
-        return self.builder.transfer(what, flows, stream=f"node{host}.{what}", after=after)
+        others = [group for group, rank in enumerate(ranks) if rank != root]
 
-    def between(self, what: Collective, groups: Sequence[list[int]], after: Sequence[int]) -> list[int]:
-        """Add the collective *what*, for each of *groups* (a rank of each machine) of an equal share."""
+        def carries(_: int) -> list[Carried]:
+            return [Carried(self.share(group)) for group in others]
+
+        return self.builder.transfer(what, flows, stream=f"node{host}.{what}", after=after, carries=carries)
+
+    def between(self, what: Collective, after: Sequence[int]) -> list[int]:
+        """Add the collective *what*, for each of the groups of an equal share."""
+        groups = self.groups
         home = list(self.hosts).index(self._host_of(self.request.root))
         parts = [subset(self.request, group, collective=what, root=group[home]) for group in groups]
         found = [find_rings(part.group, both_directions=False)[0] for part in parts]
@@ -85,9 +109,10 @@ class _Levels:
         share = self.request.size_bytes / len(groups)
         n_chunks = best_chunk_count(share, len(self.hosts) - 2, latency_s, 1 / rate)
         plans = []
-        for part, ring in zip(parts, found, strict=True):
+        for number, (part, ring) in enumerate(zip(parts, found, strict=True)):
             own = PlanBuilder()
-            add_rings(own, part, [ring], size_bytes=share, n_chunks=n_chunks)
+            shares = partial(self.block, number)
+            add_rings(own, part, [ring], size_bytes=share, n_chunks=n_chunks, blocks=shares)
             plans.append(own.build())
         return in_step(self.builder, plans, "between", after)
 
@@ -119,12 +144,12 @@ class Hierarchical:
         levels = _Levels(builder, request, hosts, rings_by_host(request))
         levels.leaders = {h: request.root if request.root in ranks else ranks[0] for h, ranks in hosts.items()}
         if table is PHASES:
-            groups = [list(group) for group in zip(*hosts.values(), strict=True)]
+            levels.groups = [list(group) for group in zip(*hosts.values(), strict=True)]
         else:
-            groups = [list(levels.leaders.values())]
+            levels.groups = [list(levels.leaders.values())]
             builder.notes.append("nodes have different numbers of ranks: one rank of each exchanges for the others")
         ends = levels.inside(first, ())
-        ends = levels.between(middle, groups, ends)
+        ends = levels.between(middle, ends)
         levels.inside(last, ends)
         builder.facts["node_count"] = len(hosts)
         return builder.build()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from simulator.collectives.request import Request
 from simulator.collectives.schedule import Round, Schedule
 from simulator.network.route import Route
+from simulator.plan.carried import Carried, Carries, Region, block, joined
 from simulator.plan.plan import Flow, PlanBuilder
 from simulator.topology.parts import CpuPart, GpuPart
 
@@ -24,6 +25,7 @@ def lower(
     after: Sequence[int] = (),
     count: int = 1,
     route: Callable[[int, int], Route] | None = None,
+    region: Callable[[int], Region] | None = None,
 ) -> int:
     """Add the tasks of *schedule* to *builder*; return the number of the last one.
 
@@ -31,6 +33,7 @@ def lower(
     *nodes*: the node of each rank and helper of the schedule; the request's ranks otherwise.
     *count*: so many equal copies of each flow run side by side, each with *size_bytes*.
     *route*: which way to take; the machine's transport rules otherwise.
+    *region*: which part of the request's buffer a chunk is; equal parts of the whole in order otherwise.
 
     Consecutive rounds that load the same routes with the same bytes become one task.
     """
@@ -47,7 +50,9 @@ def lower(
         head = pending[0]
         flows = tuple(Flow(find(where[s.src], where[s.dst]), s.width * chunk_bytes, count) for s in head.sends)
         label = head.label or "round"
-        last = [builder.transfer(label, flows, stream=stream, after=last, repeat=sum(r.repeat for r in pending))]
+        repeat = sum(r.repeat for r in pending)
+        carries = _carries(schedule, tuple(pending), region) if count == 1 else None
+        last = [builder.transfer(label, flows, stream=stream, after=last, repeat=repeat, carries=carries)]
         pending = []
 
     for step in schedule.rounds:
@@ -70,6 +75,25 @@ def lower(
     if len(last) == 1:
         return last[0]
     return builder.work("join", "host", 0.0, stream=f"{stream}:join", after=last)
+
+
+def _carries(schedule: Schedule, rounds: tuple[Round, ...], region: Callable[[int], Region] | None) -> Carries:
+    """Return what is carried in each repetition of *rounds*, which follow each other; found when it is asked for."""
+    m = schedule.n_chunks
+    part = region or (lambda chunk: block(chunk, m))
+
+    def carries(repetition: int) -> list[Carried]:
+        for step in rounds:
+            if repetition < step.repeat:
+                break
+            repetition -= step.repeat
+        found = []
+        for send in step.sends:
+            first = send.chunk(repetition, m)
+            found.append(Carried(joined(part((first + i) % m) for i in range(send.width)), send.reduce))
+        return found
+
+    return carries
 
 
 def _shape(step: Round) -> tuple[tuple[int, int, int], ...]:

@@ -22,6 +22,7 @@ from simulator.collectives.request import MAX_RANKS, Request, Strategy, Unsuitab
 from simulator.collectives.rings import add_rings
 from simulator.collectives.search.rings import FoundRing
 from simulator.collectives.servers import WORKERS, place_servers, worker_cpu
+from simulator.plan.carried import Carried, Carries, block
 from simulator.plan.plan import Flow, Plan, PlanBuilder
 from simulator.workload.collective import Collective
 
@@ -77,7 +78,7 @@ def _collect(
     stream, size = f"node{host}", request.size_bytes
     after = _inside(builder, request, "reduce-scatter", "local aggregation", host, ranks, rings, ())
     flows = [Flow(request.router.route(gpu, cpu), size / len(gpus)) for gpu in gpus]
-    return builder.transfer("to the CPU", flows, stream=stream, after=after)
+    return builder.transfer("to the CPU", flows, stream=stream, after=after, carries=_shares(len(gpus)))
 
 
 def _spread(
@@ -92,8 +93,13 @@ def _spread(
     """Move the total from the CPU to the GPUs, a share to each, and exchange the shares."""
     gpus = [request.ranks[r] for r in ranks]
     flows = [Flow(request.router.route(cpu, gpu), request.size_bytes / len(gpus)) for gpu in gpus]
-    task = builder.transfer("to the GPUs", flows, stream=f"node{host}", after=after)
+    task = builder.transfer("to the GPUs", flows, stream=f"node{host}", after=after, carries=_shares(len(gpus)))
     _inside(builder, request, "all-gather", "local all-gather", host, ranks, rings, [task])
+
+
+def _shares(n: int) -> Carries:
+    """Return an equal share of the buffer for each of *n* flows."""
+    return lambda _: [Carried(block(i, n)) for i in range(n)]
 
 
 def _inside(

@@ -1,6 +1,6 @@
 """Strategies by name: those built in, and those that installed packages register.
 
-A package registers a strategy by an entry point of the group ``toposim.strategies`` whose
+A package registers a strategy by an entry point of the group ``topocast.strategies`` whose
 object is a :class:`~simulator.collectives.request.Strategy` or a function without arguments that
 returns one.  Built-in ones are listed in the same form and imported when asked for.
 """
@@ -19,7 +19,7 @@ from simulator.questions.where import Software
 
 __all__ = ["ENTRY_POINT_GROUP", "find_strategy", "strategy_names", "strategy_of"]
 
-ENTRY_POINT_GROUP = "toposim.strategies"
+ENTRY_POINT_GROUP = "topocast.strategies"
 # In the order in which --list-strategies shows them.
 _BUILT_IN = {
     "gpu0": "simulator.collectives.gather:gather_on_gpu",

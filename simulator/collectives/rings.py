@@ -6,8 +6,9 @@ split in proportion to what each ring reaches beside the others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Literal
 
 from simulator.collectives.algorithms.direct import neighbour_pairs, pairwise_all_to_all, send_recv
@@ -26,6 +27,7 @@ from simulator.collectives.schedule import Schedule
 from simulator.collectives.search.budget import say_ended
 from simulator.collectives.search.rings import FoundRing, find_rings, round_rates
 from simulator.collectives.sharded import refuse_too_many
+from simulator.plan.carried import Region, block, cut, joined
 from simulator.plan.plan import Plan, PlanBuilder
 
 __all__ = ["BIDIRECTIONAL_RING", "MULTI_RING", "NAIVE_RING", "RING", "SINGLE_RING", "NaiveRing", "Ring", "add_rings"]
@@ -38,12 +40,16 @@ def add_rings(
     *,
     size_bytes: float,
     n_chunks: int | None = None,
+    blocks: Callable[[int], Region] | None = None,
 ) -> list[int]:
     """Add the request's collective over *rings* side by side; return the last task of each.
 
     Ring i runs on the stream ``ring<i>``.  A broadcast or reduce is cut into *n_chunks* on each
     ring, by default into as many as the alpha-beta model finds best.  Shares are in proportion
     to the rings' bandwidths, so that rings with as many chunks keep step.
+
+    *blocks*: gives the part of the buffer that a rank begins or ends with where a collective's data are in parts,
+    which together are what is exchanged; equal parts of the whole otherwise.  Each ring carries its share of each.
     """
     say_ended(builder.notes, [ring.whole for ring in rings])
     total_Bps = sum(ring.bandwidth_Bps for ring in rings)
@@ -51,11 +57,33 @@ def add_rings(
         latency_s = max(route.latency_s for ring in rings for route in ring.routes)
         n_chunks = best_chunk_count(size_bytes, request.n_ranks - 2, latency_s, 1 / total_Bps)
     ends = []
+    passed_Bps = 0.0
     for i, ring in enumerate(rings):
         share = size_bytes * ring.bandwidth_Bps / total_Bps
         schedule = _schedule(request, ring, n_chunks)
-        ends.append(_lowered(builder, request, ring, schedule, share, f"ring{i}"))
+        bounds = Fraction(passed_Bps / total_Bps), Fraction((passed_Bps + ring.bandwidth_Bps) / total_Bps)
+        passed_Bps += ring.bandwidth_Bps
+        if i == len(rings) - 1:
+            bounds = bounds[0], Fraction(1)
+        region = _region(ring, schedule, bounds, blocks)
+        ends.append(_lowered(builder, request, ring, schedule, share, f"ring{i}", region))
     return ends
+
+
+def _region(
+    ring: FoundRing, schedule: Schedule, bounds: tuple[Fraction, Fraction], blocks: Callable[[int], Region] | None
+) -> Callable[[int], Region]:
+    """Return which part of the buffer a chunk on *ring* is, which carries what lies within *bounds* of each block."""
+    n, m = len(ring.order), schedule.n_chunks
+    of_rank = blocks or (lambda rank: block(rank, n))
+
+    def region(chunk: int) -> Region:
+        if m == n:  # chunk i is that of the rank in place i
+            return cut(of_rank(ring.order[chunk]), *bounds)
+        share = cut(joined(of_rank(rank) for rank in range(n)), *bounds)
+        return cut(share, Fraction(chunk, m), Fraction(chunk + 1, m))
+
+    return region
 
 
 def _schedule(request: Request, ring: FoundRing, n_chunks: int) -> Schedule:
@@ -81,7 +109,13 @@ def _fastest(request: Request, rings: Sequence[FoundRing]) -> FoundRing:
 
 
 def _lowered(
-    builder: PlanBuilder, request: Request, ring: FoundRing, schedule: Schedule, size_bytes: float, stream: str
+    builder: PlanBuilder,
+    request: Request,
+    ring: FoundRing,
+    schedule: Schedule,
+    size_bytes: float,
+    stream: str,
+    region: Callable[[int], Region] | None = None,
 ) -> int:
     nodes = tuple(request.ranks[rank] for rank in ring.order)
     hops = {(route.src, route.dst): route for route in ring.routes}
@@ -94,6 +128,7 @@ def _lowered(
         nodes=nodes,
         stream=stream,
         route=lambda src, dst: hops[src, dst],
+        region=region,
     )
 
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from simulator.errors import InputError, ToposimError, escaped, nearest, one_line
+from simulator.errors import InputError, TopocastError, escaped, nearest, one_line
 
 if TYPE_CHECKING:
     import typer
@@ -26,7 +26,7 @@ INTERRUPTED = 130
 _NEEDS_VALUE = "requires an argument"
 
 
-def error_lines(program: str, error: ToposimError) -> list[str]:
+def error_lines(program: str, error: TopocastError) -> list[str]:
     """Return one line for each fault; those without a place in a file start with *program*."""
     if isinstance(error, InputError):
         lines = [str(fault) if fault.file else f"{program}: {one_line(fault, 300)}" for fault in error.faults]
@@ -60,7 +60,7 @@ def _guarded(program: str, action: Callable[[], int], *, debug: bool) -> int:
         return action()
     except BrokenPipeError:
         raise
-    except ToposimError as error:
+    except TopocastError as error:
         if debug:
             raise
         for line in error_lines(program, error):

@@ -14,8 +14,8 @@ from simulator.errors import escaped
 
 __all__ = ["PLAIN", "Style", "choose_style", "printable"]
 
-_MARKS = {"bold": "1", "dim": "2", "green": "32"}
-_MARK = re.compile(r"(\x1b\[(?:0|(?:1|2|32)(?:;(?:1|2|32))*)m)")
+_MARKS = {"bold": "1", "dim": "2", "red": "31", "green": "32"}
+_MARK = re.compile(r"(\x1b\[(?:0|(?:1|2|31|32)(?:;(?:1|2|31|32))*)m)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Style:
     colour: bool = False
 
     def mark(self, text: str, *marks: str) -> str:
-        """Return *text* in bold, dim or green, where there is colour."""
+        """Return *text* in bold, dim, red or green, where there is colour."""
         if not self.colour or not text:
             return text
         return f"\x1b[{';'.join(_MARKS[m] for m in marks)}m{text}\x1b[0m"

@@ -52,7 +52,7 @@ class ActiveFlow:
         loads: Sequence[tuple[Resource, float]],
         cap_Bps: float,
         latency_s: float,
-        in_seconds: bool = False,
+        in_seconds: bool,
     ) -> None:
         self.batch = batch
         self.position = position
@@ -90,7 +90,7 @@ class Batch:
 class FlowNetwork:
     """The capacities of a machine and what shares them; *may_stall* says that one may be nothing for a while."""
 
-    def __init__(self, kernel: Kernel, capacity: Mapping[Resource, float], *, may_stall: bool = False) -> None:
+    def __init__(self, kernel: Kernel, capacity: Mapping[Resource, float], *, may_stall: bool) -> None:
         self._kernel = kernel
         self._capacity = capacity
         self._may_stall = may_stall
@@ -105,6 +105,7 @@ class FlowNetwork:
     def start(self, batch: Batch) -> None:
         """Let the flows of *batch* begin (or go on) now."""
         now = self._kernel.now_s
+        batch.pending = len(batch.flows)
         finished = []
         for flow in batch.flows:
             flow.since_s = now
@@ -158,7 +159,6 @@ class FlowNetwork:
 
     def _finish(self, flow: ActiveFlow, now: float) -> None:
         batch = flow.batch
-        flow.remaining = 0.0
         flow.end_s = now
         batch.arrival_s = max(batch.arrival_s, now + flow.latency_s)
         batch.pending -= 1
@@ -208,10 +208,10 @@ class FlowNetwork:
             for batch in batches:
                 batch.peers.update(batches)
         for flow, rate in zip(part, rates, strict=True):
-            if rate == flow.rate:
-                continue
             if rate <= 0 and not self._may_stall:
                 raise SimulationError("a flow has no bandwidth left; a capacity is zero or too small to tell apart")
+            if rate == flow.rate:
+                continue
             flow.remaining -= flow.rate * (now - flow.since_s)
             flow.rate = rate
             flow.since_s = now
@@ -227,10 +227,24 @@ class FlowNetwork:
         caps = [flow.cap_Bps for flow in part]
         if len({flow.in_seconds for flow in part}) == 1:
             return fair_rates([flow.loads for flow in part], caps, self._capacity)
-        alone = [min([flow.cap_Bps, *(self._capacity[r] / w for r, w in flow.loads)]) for flow in part]
+        alone = self._alone(part)
         loads = [[(r, w * rate) for r, w in flow.loads if rate] for flow, rate in zip(part, alone, strict=True)]
         shares = fair_rates(loads, [1.0] * len(part), self._capacity)
         return [share * rate for share, rate in zip(shares, alone, strict=True)]
+
+    def _alone(self, part: list[ActiveFlow]) -> list[float]:
+        """Return the rate of each: of works by themselves, of flows with those that started with them.
+
+        So one flow that stands for several equal ones outweighs a work as little as these do together.
+        """
+        together: dict[tuple[Batch, int], list[ActiveFlow]] = {}
+        for number, flow in enumerate(part):
+            together.setdefault((flow.batch, number if flow.in_seconds else -1), []).append(flow)
+        rates: dict[ActiveFlow, float] = {}
+        for flows in together.values():
+            found = fair_rates([flow.loads for flow in flows], [flow.cap_Bps for flow in flows], self._capacity)
+            rates.update(zip(flows, found, strict=True))
+        return [rates[flow] for flow in part]
 
     def _arm(self) -> None:
         while self._ends and self._ends[0][2] != self._ends[0][3].version:

@@ -136,7 +136,6 @@ class Rounds:
         for position, part in enumerate(run.amounts):
             flow = ActiveFlow(batch, position, part.amount, part.loads, part.cap, part.latency_s, part.in_seconds)
             batch.flows.append(flow)
-        batch.pending = len(batch.flows)
         run.batch = batch
         if not batch.flows:
             self.kernel.call_at(now, lambda: batch.done())  # noqa: PLW0108  as in flows.py
@@ -282,9 +281,8 @@ class Rounds:
                 moved += rate * max(0.0, min(finish, into_s) - begin)
             new.remaining = max(0.0, part.amount - moved)
             batch.flows.append(new)
-        batch.pending = len(batch.flows)
         run.batch = batch
-        if batch.pending == 0:
+        if not batch.flows:
             self.kernel.call_at(batch.arrival_s, lambda: batch.done())  # noqa: PLW0108  as in flows.py
         else:
             self.network.start(batch)

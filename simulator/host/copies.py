@@ -26,7 +26,17 @@ from simulator.places import Places
 from simulator.plan.plan import Flow, Plan, PlanBuilder
 from simulator.questions.copy import CopyQuestion
 
-__all__ = ["CopyCosts", "copy_bound_s", "copy_plan", "copy_within_s"]
+__all__ = [
+    "PAGE_BYTES",
+    "CopyCosts",
+    "copy_bound_s",
+    "copy_plan",
+    "copy_route",
+    "copy_within_s",
+    "is_staged",
+    "page_faults_s",
+    "thread_rate",
+]
 
 PAGE_BYTES = 4096  # of Linux on x86
 _STAGED = "host-staged"
@@ -48,8 +58,7 @@ def copy_within_s(question: CopyQuestion, places: Places) -> float | None:
     """Return the seconds of a copy within one memory; None where it crosses links, which :func:`copy_plan` is for."""
     if question.kind == "h2h":
         cpu = places.host_of(None, question.threads)
-        fresh_s = question.size_bytes / PAGE_BYTES * places.constants(CopyCosts).page_s if question.fresh else 0.0
-        return cpu_call_time(cpu) + _pass_s(cpu, question.size_bytes) + fresh_s
+        return cpu_call_time(cpu) + _pass_s(cpu, question.size_bytes) + page_faults_s(question, places)
     if question.kind == "d2d":
         waited_s = places.constants(CopyCosts).waited_s if question.waited or not question.pinned else 0.0
         return waited_s + _pass_s(places.gpu(question.src), question.size_bytes * (2 if question.both_ways else 1))
@@ -61,6 +70,13 @@ def _pass_s(device: Gpu | Cpu, n_bytes: float) -> float:
     return kernel_cost(device, Streaming("copy", max(1, size // 4), size, size)).time_s
 
 
+def page_faults_s(question: CopyQuestion, places: Places) -> float:
+    """Return the seconds in which the host first touches the pages that *question* writes; 0 where it has before."""
+    if not question.fresh or question.kind not in ("h2h", "d2h"):
+        return 0.0
+    return question.size_bytes / PAGE_BYTES * places.constants(CopyCosts).page_s
+
+
 def copy_plan(question: CopyQuestion, places: Places, router: Router) -> Plan:
     """Return the copy, or both, each on an engine of its own; where it is waited for, the host's part comes last.
 
@@ -68,21 +84,22 @@ def copy_plan(question: CopyQuestion, places: Places, router: Router) -> Plan:
     """
     plan, costs = PlanBuilder(), places.constants(CopyCosts)
     machine = router.machine
-    route = _route(machine, router, question)
+    route = copy_route(question, router)
     last = []
     for way in (route, _back(router, route)) if question.both_ways else (route,):
         stream = f"{way.src}->{way.dst}"
         place = machine.nodes[way.src].name
-        staged = way.transport == _STAGED
+        staged = is_staged(way)
         if question.pinned or question.kind == "p2p":
             again_s = costs.engine_s / costs.staged_piece_bytes if staged else 0.0
             cap_Bps = 1.0 / (1.0 / way.bandwidth_Bps + again_s)
             plan.work("engine", place, costs.engine_s * (2 if staged else 1), stream=stream)
             last.append(plan.transfer("copy", [Flow(way, question.size_bytes, cap_Bps=cap_Bps)], stream=stream))
             continue
-        rate_Bps = _host_rate(machine, places, way)
-        if question.fresh and question.kind == "d2h":
-            rate_Bps = 1.0 / (1.0 / rate_Bps + costs.page_s / PAGE_BYTES)
+        rate_Bps = thread_rate(machine, places, way)
+        faults_s = page_faults_s(question, places)
+        if faults_s:
+            rate_Bps = 1.0 / (1.0 / rate_Bps + faults_s / question.size_bytes)
         piece_s = min(question.size_bytes, costs.piece_bytes) / rate_Bps
         if question.kind == "h2d":
             plan.work("first piece", place, piece_s, stream=stream)
@@ -105,26 +122,32 @@ def copy_bound_s(question: CopyQuestion, places: Places, router: Router) -> floa
         if not rate_Bps:
             raise InputError("the machine's CPUs have no memory_bandwidth")
     else:
-        route = _route(machine, router, question)
+        route = copy_route(question, router)
         return question.size_bytes / min(machine.links[index].nominal_Bps / share for index, share in route.links)
     return 2.0 * (2 if question.both_ways else 1) * question.size_bytes / rate_Bps
 
 
-def _host_rate(machine: Machine, places: Places, way: Route) -> float:
+def thread_rate(machine: Machine, places: Places, way: Route) -> float:
     """Return at what rate one thread copies within the memory of the host at an end of *way*, in B/s."""
     host = next(end for end in (way.src, way.dst) if machine.nodes[end].kind == "cpu")
     return bandwidth(places.host_of(host, 1), float("inf"), 1) / 2.0
 
 
-def _route(machine: Machine, router: Router, question: CopyQuestion) -> Route:
+def is_staged(route: Route) -> bool:
+    """Return whether what takes *route* is written to host memory on its way, by one engine, and read by another."""
+    return route.transport == _STAGED
+
+
+def copy_route(question: CopyQuestion, router: Router) -> Route:
     """Return the way of a copy; raises InputError where there is none."""
+    machine = router.machine
     src = _gpu_node(machine, question.src)
     if question.kind == "p2p":
         dst = _gpu_node(machine, question.dst)
         if src == dst:
-            raise InputError("a copy between a GPU and itself is one within it")
+            raise InputError(f"src and dst are both GPU {question.src}; name another one (dst=1), or write copy:d2d")
         direct = router.route(src, dst)
-        staged = question.staged or direct.transport == _STAGED
+        staged = question.staged or is_staged(direct)
         return _through_host(machine, router, src, dst) if staged else direct
     cpu = router.nearest_cpu(src)
     if cpu is None:
@@ -162,6 +185,6 @@ def _through_host(machine: Machine, router: Router, src: int, dst: int) -> Route
 
 def _back(router: Router, route: Route) -> Route:
     """Return *route* the other way."""
-    if route.transport == _STAGED:
+    if is_staged(route):
         return _through_host(router.machine, router, route.dst, route.src)
     return router.route(route.dst, route.src)

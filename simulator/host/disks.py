@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from simulator.devices.cpu.memory import bandwidth
 from simulator.errors import InputError, nearest
 from simulator.host.answer import Answer
+from simulator.host.platters import track_figures, track_share
 from simulator.network.machine import Machine, Node
 from simulator.places import Places
 from simulator.plan.plan import Plan, PlanBuilder
@@ -109,7 +110,7 @@ def _block(disk: StoragePart, question: DiskQuestion) -> Answer:
         "latency_s": max(request.wait_s, request.bytes_s) if request.is_ahead else request.wait_s + request.bytes_s,
         "operations_per_s": 1.0 / time_s,
         "bandwidth_Bps": question.block_bytes / time_s,
-        **_turn(disk),
+        **track_figures(disk),
     }
     words = {
         "latency": "seek and rotation" if disk.rpm else "latency of a request",
@@ -168,10 +169,6 @@ def _operations(disk: StoragePart, question: DiskQuestion) -> tuple[float, list[
     return (base if question.sustained else disk.burst_rate), [said]
 
 
-def _turn(disk: StoragePart) -> dict[str, float]:
-    return {"half_turn_s": 30.0 / disk.rpm, "turn_s": 60.0 / disk.rpm} if disk.rpm else {}
-
-
 def requests_plan(machine: Machine, question: DiskQuestion) -> tuple[Plan, int] | None:
     """Return random requests of several threads as activities, and how many blocks these are; None for other questions.
 
@@ -200,7 +197,7 @@ def _rate(disk: StoragePart, question: DiskQuestion) -> float:
     rate_Bps = disk.write_bandwidth if writes else disk.read_bandwidth
     if not rate_Bps:
         raise InputError(f"the disk has no {'write' if writes else 'read'}_bandwidth")
-    return rate_Bps
+    return rate_Bps * track_share(disk, question.track)
 
 
 def disk_of(machine: Machine, name: str = "") -> Node:

@@ -103,7 +103,7 @@ def batch_load(
             cycles += costs.resize_cycles * (costs.crop_share * asked.pixels + sample_elements / _CHANNELS)
     sample_s = decode_s + cycles / clock_Hz
     if asked.sample_s is not None:
-        sample_s, decode_s = asked.sample_s, asked.sample_s
+        sample_s, decode_s = asked.sample_s, asked.sample_s if asked.decode == "jpeg" else 0.0
     batch_bytes = samples * sample_elements * element_bytes
     copy_s = 2.0 * batch_bytes / bandwidth(cpu, float("inf"), 1)
     read_s, uses = _reads(asked, disks_of(asked, machine), samples * missed)

@@ -9,11 +9,26 @@ from simulator.devices.front_ends import FrontEndCosts
 from simulator.devices.issuing import in_graph, stays
 from simulator.devices.predict import Device, operator_costs
 from simulator.errors import InputError
+from simulator.host.answer import Answer
 from simulator.host.copies import CopyCosts
 from simulator.questions.launch import LaunchQuestion
+from simulator.units import format_duration
 from simulator.workload.operators import Phase
 
-__all__ = ["launch_kernels_s", "launch_s"]
+__all__ = ["launch_answer", "launch_kernels_s"]
+
+
+def launch_answer(question: LaunchQuestion, device: Device) -> Answer:
+    """Return how long a launch takes and what bounds it; raises InputError where *device* has no such thing."""
+    time_s = launch_s(question, device)
+    if question.call:
+        return Answer(time_s, "a call", "the host's call")
+    if question.timed == "host" or question.operator is None:
+        return Answer(time_s, "a call", "the host, which issues")
+    kernels_s = launch_kernels_s(question, device)
+    said = (f"the kernels themselves take {format_duration(kernels_s, 3)}",)
+    figures = {"kernels_s": kernels_s}
+    return Answer(time_s, "a launch", "kernels" if 2.0 * kernels_s > time_s else "issuing", said, figures)
 
 
 def launch_s(question: LaunchQuestion, device: Device) -> float:

@@ -60,7 +60,6 @@ NOT_MODELLED: dict[str, str] = {
     "external-cuda-graph": "kernels are issued one by one",
     "distribute-saved-activations": "each rank keeps the inputs of its layers whole",
     "empty-unused-memory-level": "the allocator keeps what it has",
-    "expert-tensor-parallel-size": "experts are divided by --expert-model-parallel-size alone",
     "fp8-param-gather": "parameters are gathered in 16 bits",
     "hierarchical-context-parallel-sizes": "a sequence is split in one ring",
     "hybrid-override-pattern": "all layers are attention and a feed-forward layer",

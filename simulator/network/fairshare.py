@@ -30,7 +30,7 @@ def fair_rates(
     n = len(loads)
     if n == 1:  # the common case: alone in its part of the network
         return [min([caps_Bps[0], *(capacity_Bps[r] / w for r, w in loads[0])])]
-    rates = [0.0] * n
+    rates = [float("inf")] * n
     free: dict[Any, float] = {}
     weight: dict[Any, float] = {}
     users: dict[Any, list[int]] = {}
@@ -57,14 +57,12 @@ def fair_rates(
         while heap and levels.get(heap[0][2]) != heap[0][0]:
             heappop(heap)
         level = heap[0][0] if heap else float("inf")
-        while next_cap < n and capped[next_cap] not in open_flows:
+        while capped[next_cap] not in open_flows:
             next_cap += 1
-        lowest_cap = caps_Bps[capped[next_cap]] if next_cap < n else float("inf")
+        lowest_cap = caps_Bps[capped[next_cap]]
         share = min(level, lowest_cap)
         if share == float("inf"):
-            for i in open_flows:
-                rates[i] = share
-            break
+            break  # nothing bounds the rest
         frozen: dict[int, None] = {}
         if lowest_cap <= share * _SLACK:
             j = next_cap

@@ -227,8 +227,8 @@ class Router:
 
     def _any(self, src: int, dst: int) -> Route | None:
         """Over whatever links there are, where no rule applies."""
-        paths = self._shortest(src, dst, None, None)
-        return route_along(self.machine, paths[0], "any", "direct") if paths else None
+        paths = self._equal(self._shortest(src, dst, None, None))
+        return self._along(paths, "direct", (), "any") if paths else None
 
     # -- paths ---------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from simulator.plan.carried import together
 from simulator.plan.plan import Activity, Flow, Plan, PlanBuilder
 
 __all__ = ["in_step", "merge"]
@@ -40,7 +41,13 @@ def in_step(builder: PlanBuilder, plans: Sequence[Plan], stream: str, after: Seq
     if len(shapes) > 1 or not all(isinstance(part, Flow) for task in plans[0].tasks for part in task.parts):
         return [end for i, plan in enumerate(plans) for end in builder.inline(plan, f"{stream}{i}.", after)]
     columns = zip(*[plan.tasks for plan in plans], strict=True)
-    joined = [column[0]._replace(parts=tuple(part for task in column for part in task.parts)) for column in columns]
+    joined = [
+        column[0]._replace(
+            parts=tuple(part for task in column for part in task.parts),
+            carries=together([task.carries for task in column]),
+        )
+        for column in columns
+    ]
     return builder.inline(Plan(tuple(joined), tuple(r for plan in plans for r in plan.rings)), f"{stream}.", after)
 
 

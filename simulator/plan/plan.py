@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from simulator.network.route import Route
+from simulator.plan.carried import Carries
 
 __all__ = ["Activity", "Flow", "Fragment", "Part", "Perturbation", "Plan", "PlanBuilder", "Resource", "Work"]
 
@@ -75,7 +76,8 @@ class Activity(NamedTuple):
 
     First it waits: for its stream, for ``after``, for a slot of each queue in ``takes``.  Then it is under way, at
     ``place`` where it is one.  At its end it gives a slot back to each queue in ``gives``.  ``about`` is what it is
-    of, for those who read the timeline: the engine does not look at it.
+    of, for those who read the timeline, and ``carries`` which parts of a buffer its flows carry, for those who run
+    the plan on devices: the engine looks at neither.
     """
 
     id: int
@@ -88,6 +90,7 @@ class Activity(NamedTuple):
     takes: tuple[str, ...] = ()
     gives: tuple[str, ...] = ()
     about: Any = None
+    carries: Carries | None = None
 
     @property
     def flows(self) -> tuple[Flow, ...]:
@@ -155,9 +158,10 @@ class PlanBuilder:
         stream: str = "main",
         after: Sequence[int] = (),
         repeat: int = 1,
+        carries: Carries | None = None,
     ) -> int:
         """Add flows that start together and return the number.  Flows of no bytes still pay their latency."""
-        return self.add(label, flows, stream=stream, after=after, repeat=repeat)
+        return self.add(label, flows, stream=stream, after=after, repeat=repeat, carries=carries)
 
     def work(
         self,

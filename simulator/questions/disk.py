@@ -7,9 +7,10 @@ from typing import Literal, get_args
 
 from simulator.questions.where import Where
 
-__all__ = ["DISK_ACCESSES", "DiskAccess", "DiskQuestion"]
+__all__ = ["DISK_ACCESSES", "DiskAccess", "DiskQuestion", "Track"]
 
 DiskAccess = Literal["read_sequential", "read_random", "write_sequential", "write_random"]
+Track = Literal["", "outer", "inner"]
 DISK_ACCESSES: tuple[DiskAccess, ...] = get_args(DiskAccess)
 
 
@@ -18,7 +19,7 @@ class DiskQuestion:
     """How long a block takes, one after the other by each of ``threads``.
 
     ``cached``: memory serves all of it; ``hit_percent``: so much of it.  ``sustained``: a volume's credits are spent.
-    ``disk``: which of the machine's, the first where not said.
+    ``disk``: which of the machine's, the first where not said.  ``track``: where on a disk that turns the blocks lie.
     """
 
     where: Where
@@ -29,3 +30,4 @@ class DiskQuestion:
     hit_percent: int = 0
     sustained: bool = False
     disk: str = ""
+    track: Track = ""

@@ -45,7 +45,10 @@ class Layout:
     dp : int, optional
         Ranks that split the samples; those that are left otherwise.
     ep : int
-        Of the ``cp x dp`` ranks, how many split the experts of a layer (expert parallelism).
+        Ranks that split the experts of a layer (expert parallelism): of the ``tp x cp x dp`` ranks of a stage every
+        ``etp``-th.
+    etp : int, optional
+        Ranks that split each expert (expert tensor parallelism); as many as ``tp`` otherwise.
     sp : bool
         What tensor parallelism leaves whole is split along the sequence among its ranks (sequence parallelism).
     tp_overlap : bool
@@ -72,6 +75,7 @@ class Layout:
     cp: int = 1
     dp: int | None = None
     ep: int = 1
+    etp: int | None = None
     sp: bool = False
     tp_overlap: bool = False
     vp: int = 1
@@ -97,9 +101,24 @@ class Layout:
         return not self.divides_network and not self.zero and self.process == "each"
 
     @property
+    def expert_tp(self) -> int:
+        """Ranks that split each expert."""
+        return self.tp if self.etp is None else self.etp
+
+    @property
+    def expert_ranks(self) -> int:
+        """Ranks that hold the experts of a layer between them."""
+        return self.ep * self.expert_tp
+
+    @property
+    def has_experts_apart(self) -> bool:
+        """Whether other ranks share the parameters of experts than share all else."""
+        return self.expert_ranks != self.tp
+
+    @property
     def expert_shards(self) -> int:
-        """Ranks that make up a whole of shards of the same experts: every ``ep``-th of those that do of all else."""
-        return max(1, (self.shards or 1) // self.ep)
+        """Ranks that make up a whole of shards of the same experts: as many of a stage's ranks as do of all else."""
+        return max(1, (self.shards or 1) * self.tp // self.expert_ranks)
 
     def kept_share(self, count: float, of_experts: float) -> float:
         """Return the share of *count* elements that a rank keeps; *of_experts* of them are those of its experts."""
@@ -125,14 +144,25 @@ class Layout:
         if self.shards is not None and (not self.zero or group % self.shards):
             whole = f"{group} ranks have the same parameters; {_divisors(group)} would do"
             raise InputError(f"--parallel: shards={self.shards}: {whole if self.zero else 'is for zero=1, 2 or 3'}")
-        if group % self.ep:
-            raise InputError(
-                f"--parallel: ep={self.ep} does not divide the {group} ranks of cp x dp; {_divisors(group)}"
-            )
         shards = self.shards or (group if self.zero else None)
-        if shards is not None and shards % self.ep and self.ep % shards:
-            raise InputError(f"--parallel: shards={shards} with ep={self.ep}: one is a multiple of the other")
+        self._check_experts(group, shards)
         return replace(self, dp=data, shards=shards)
+
+    def _check_experts(self, group: int, shards: int | None) -> None:
+        """Raise InputError where experts do not share out over the ``tp`` x *group* ranks of a stage."""
+        tp, each, stage = self.tp, self.expert_tp, self.tp * group
+        if each != tp > 1 and not self.sp:
+            raise InputError(
+                f"--parallel: etp={each} with tp={tp} takes ranks of tp with tokens of their own; say sp, or etp={tp}"
+            )
+        if stage % each:
+            raise InputError(f"--parallel: etp={each} does not divide the {stage} ranks of a stage; {_divisors(stage)}")
+        if stage % self.expert_ranks:
+            among = f"{group} ranks of cp x dp" if each == tp else f"{stage // each} ranks of tp x cp x dp / etp"
+            raise InputError(f"--parallel: ep={self.ep} does not divide the {among}; {_divisors(stage // each)}")
+        if shards is not None and shards * tp % self.expert_ranks and self.expert_ranks % (shards * tp):
+            whole = f"ep={self.ep}" if each == tp else f"ep={self.ep} x etp={each} of tp={tp}"
+            raise InputError(f"--parallel: shards={shards} with {whole}: one is a multiple of the other")
 
     @property
     def words(self) -> str:

@@ -123,6 +123,7 @@ class StepQuestion:
         if layout.process == "dataparallel":
             return f"nn.DataParallel over {self.strategy}"
         divided = [f"{axis.upper()} {n}" for axis in ("tp", "pp", "cp", "ep") if (n := getattr(layout, axis)) > 1]
+        divided += [f"ETP {layout.etp}"] if layout.etp not in (None, layout.tp) else []
         shards = ["FSDP" if layout.zero == 3 else f"ZeRO-{layout.zero}"] if layout.zero else []
         parts = ", ".join([*divided, *shards])
         way = f"{self.strategy} with {parts}" if parts else self.strategy

@@ -161,7 +161,7 @@ def _field(cls: type[Any], operator: type[Any] | None, name: str, value: str) ->
     if len(fitting) == 1:
         return fitting[0]
     words = [*known, *(choice for f, o in known.values() for choice in _choices(_hints(o)[f.name]) if choice)]
-    raise ValueError(f"there is no '{one_line(value, 40)}'; {nearest(value, words, listed=0) or 'write name=value'}")
+    raise ValueError(f"there is no '{one_line(value, 40)}'; {nearest(value, words, listed=40)}")
 
 
 def _alone(owner: type[Any], field: Field[Any], value: str) -> str:
@@ -192,7 +192,7 @@ def _value(owner: type[Any], field: Field[Any], text: str) -> Any:
 
 def _choice(name: str, text: str, choices: tuple[str, ...]) -> str:
     if text not in choices:
-        raise ValueError(f"{name}: there is no '{one_line(text, 40)}'; {nearest(text, choices)}")
+        raise ValueError(f"{name}: there is no '{one_line(text, 40)}'; {nearest(text, filter(None, choices))}")
     return text
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from simulator.results.result import Result
 
-__all__ = ["SCHEMA_VERSION", "document", "to_json", "whole_number"]
+__all__ = ["SCHEMA_VERSION", "document", "result_entry", "to_json", "whole_number"]
 
 SCHEMA_VERSION = 1
 
@@ -19,7 +19,7 @@ def document(topology: str, workload: str, results: Sequence[Result], unfit: Map
         "schema_version": SCHEMA_VERSION,
         "topology": topology,
         "workload": workload,
-        "results": [_entry(result) for result in results],
+        "results": [result_entry(result) for result in results],
         "unfit": [{"strategy": name, "reason": reason} for name, reason in unfit.items()],
     }
 
@@ -29,7 +29,8 @@ def to_json(data: Mapping[str, Any]) -> str:
     return json.dumps(data, indent=2, allow_nan=False) + "\n"
 
 
-def _entry(result: Result) -> dict[str, Any]:
+def result_entry(result: Result) -> dict[str, Any]:
+    """Return one of the results that :func:`document` lists."""
     busiest = result.bottleneck
     return {
         "topology": result.machine,

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from simulator.collectives.request import Request
 from simulator.engine.timeline import Timeline
 from simulator.results.bottleneck import LinkUse, mean_factors
+from simulator.results.notebook import html_table
 from simulator.results.staging import staging_notes
-from simulator.units import format_duration
+from simulator.units import format_bandwidth, format_duration, format_size
 from simulator.workload.collective import Collective, bus_factor
 
 __all__ = ["LinkUse", "Result", "make_result"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Result:
     """What a user asks for.  ``rings`` and ``gpus`` count the machine's GPUs from 0."""
 
@@ -34,6 +36,31 @@ class Result:
     facts: dict[str, str | int | float]
     simulation_events: int
     timeline: Timeline
+
+    def __repr__(self) -> str:
+        """Return the answer in a line."""
+        what = f"{self.collective} of {format_size(self.size_bytes)} over {self.n_ranks} GPUs"
+        rate = f", {format_bandwidth(self.busbw_Bps)} bus bandwidth" if self.busbw_Bps else ""
+        return f"<{self.strategy} on {self.machine}: {what} takes {format_duration(self.sync_time_s)}{rate}>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as ``--json`` has it, without the timeline."""
+        from simulator.results.document import result_entry
+
+        return result_entry(self)
+
+    def _repr_html_(self) -> str:
+        """Return the result as a table, for notebooks."""
+        return html_table(
+            {
+                "machine": self.machine,
+                "strategy": self.strategy,
+                "collective": f"{self.collective}, {format_size(self.size_bytes)}, {self.n_ranks} GPUs",
+                "time": format_duration(self.sync_time_s),
+                "bus bandwidth": format_bandwidth(self.busbw_Bps),
+                "bottleneck": self.bottleneck.name if self.bottleneck is not None else "-",
+            }
+        )
 
     @property
     def n_ranks(self) -> int:

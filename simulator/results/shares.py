@@ -12,7 +12,7 @@ from simulator.training.pipeline import ChunkRun
 
 __all__ = ["SHARE_WORDS", "Share", "shares_of"]
 
-_AXES = {"tp": "tensor", "cp": "context", "ep": "expert"}
+_AXES = {"tp": "tensor", "cp": "context", "ep": "expert", "etp": "expert"}
 SHARE_WORDS = {
     "computing": "computing",
     "slowest": "slowest rank",

@@ -8,7 +8,8 @@ from functools import cached_property
 
 from simulator.devices.cost import Bound, KernelCost
 from simulator.devices.gpu.gpu import Gpu
-from simulator.devices.gpu.rates import arithmetic_rate, computes_in_fp32
+from simulator.devices.gpu.rates import arithmetic_rate
+from simulator.devices.gpu.units import computes_in_fp32
 from simulator.devices.predict import Device
 from simulator.engine.timeline import Timeline
 from simulator.places import Place

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from simulator.collectives.communicator import Communicator
 from simulator.engine.executor import alone
@@ -16,6 +16,7 @@ from simulator.results.alternatives import Alternative
 from simulator.results.bottleneck import LinkUse, bottleneck_of
 from simulator.results.checkpoints import Checkpoints
 from simulator.results.input import InputRun
+from simulator.results.notebook import html_table
 from simulator.results.servers import COMPUTE, ServerRun
 from simulator.results.staging import staging_notes
 from simulator.results.step import StepResult
@@ -27,6 +28,7 @@ from simulator.training.exchange import STREAM, Exchanged
 from simulator.training.roles import Role
 from simulator.training.servers import Served
 from simulator.training.slowest import slowest_of
+from simulator.units import format_duration, format_size
 
 __all__ = [
     "DeviceMemory",
@@ -49,7 +51,7 @@ class DeviceMemory:
     stage: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TrainingResult:
     """What a user asks for of a step.
 
@@ -84,6 +86,36 @@ class TrainingResult:
     remedies: tuple[str, ...] = ()
     input: InputRun | None = None
     what_if: tuple[Alternative, ...] = ()  # one thing otherwise: what would gain most first
+
+    def __repr__(self) -> str:
+        """Return the answer in a line."""
+        on = f"{self.device_count} x {self.step.part} of {self.machine}"
+        rate = f"{self.throughput:.4g} {self.step.sample}/s"
+        does = "" if self.fits else ", does not fit into memory"
+        time = format_duration(self.step_time_s)
+        return f"<{self.step.workload}, {self.samples} {self.step.sample} a step on {on}: {time}, {rate}{does}>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as ``--json`` has it, without the timeline."""
+        from simulator.results.step_document import steps_document
+
+        return steps_document([self], {})
+
+    def _repr_html_(self) -> str:
+        """Return the result as a table, for notebooks."""
+        tightest = self.tightest.need
+        return html_table(
+            {
+                "machine": f"{self.machine}, {self.device_count} x {self.step.part}",
+                "network": f"{self.step.workload}, {self.samples} {self.step.sample} a step",
+                "way": self.way,
+                "time of a step": format_duration(self.step_time_s),
+                f"{self.step.sample} a second": f"{self.throughput:.4g}",
+                "exposed communication": format_duration(self.exposed_s),
+                "memory": f"{format_size(tightest.total_bytes, 3)} of {format_size(tightest.available_bytes, 3)}"
+                + ("" if self.fits else ": does not fit"),
+            }
+        )
 
     @property
     def machine(self) -> str:

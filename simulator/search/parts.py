@@ -135,7 +135,7 @@ class Divided:
                 if stream.endswith(" communication"):
                     axis = stream.removesuffix(" communication")
                     exposed_s[axis] = exposed_s.get(axis, 0.0) + waited_s
-        names = expert_parameters(network) if layout.ep > 1 else frozenset()
+        names = expert_parameters(network) if layout.has_experts_apart else frozenset()
         experts = [p for p in network.parameters if p.name in names]
         return UnitCost(
             seconds["forward"],

@@ -91,12 +91,12 @@ class Pricer:
                 if not ways or full:
                     infeasible[MEMORY] += len(ways)
                     continue
-                tp, sp, cp, ep = division
+                tp, sp, cp, ep, etp = division
                 asked = replace(
                     self.space.question,
                     batch=size,
                     options=self.space.options(recompute),
-                    layout=Layout(tp=tp, sp=sp, tp_overlap=sp and self.space.tp_overlap, cp=cp, ep=ep),
+                    layout=Layout(tp=tp, sp=sp, tp_overlap=sp and self.space.tp_overlap, cp=cp, ep=ep, etp=etp),
                 )
                 try:
                     fitting = self._priced(Divided(self.session, asked, self.group), ways, infeasible, too_large)

@@ -157,7 +157,8 @@ def _chosen(priced: Sequence[list[Any]], count: int) -> list[list[Any]]:
 
 
 def _words(division: Division) -> str:
-    return f"tp={division.tp} sp={int(division.sp)} cp={division.cp} ep={division.ep}"
+    words = f"tp={division.tp} sp={int(division.sp)} cp={division.cp} ep={division.ep}"
+    return words if division.etp is None else f"{words} etp={division.etp}"
 
 
 def _candidate(space: Space, words: str) -> Candidate:

@@ -31,6 +31,7 @@ class Division(NamedTuple):
     sp: bool
     cp: int
     ep: int
+    etp: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class Space:
         attends = any(isinstance(layer.operator, Attention) for layer in network.layers)
         most_cp = network.tokens // _LEAST_TOKENS if attends else 1
         return [
-            Division(tp, sp, cp, ep)
+            Division(tp, sp, cp, ep, etp)
             for tp in self._degrees("tp", self.node_size)
             for cp in self._degrees("cp", most_cp)
             if self.device_count % (tp * cp) == 0
@@ -113,6 +114,8 @@ class Space:
             for sp in self._choices(
                 "sp", dict.fromkeys((self.tp_overlap, True)) if tp > 1 and network.tokens else (False,)
             )
+            for etp in self._choices("etp", (None, 1) if sp and tp > 1 and experts > 1 else (None,))
+            if sp or tp == 1 or etp in (None, tp)
         ]
 
     @property
@@ -130,18 +133,20 @@ class Space:
 
     def layouts(self, division: Division, unit_count: int) -> Iterator[Layout]:
         """Yield every layout with *division* of a network of *unit_count* blocks; degrees that fit the devices."""
-        tp, sp, cp, ep = division
+        tp, sp, cp, ep, etp = division
         left = self.device_count // (tp * cp)
         for pp in self._degrees("pp", unit_count):
             if left % pp:
                 continue
             dp = left // pp
-            if dp != dict(self.fixed).get("dp", dp) or cp * dp % ep:
+            if dp != dict(self.fixed).get("dp", dp) or tp * cp * dp % (ep * (etp or tp)):
                 continue
             for vp in self._choices("vp", range(1, min(_MOST_CHUNKS, unit_count // pp) + 1) if pp > 1 else (1,)):
                 for zero, shards in self._shardings(pp, cp * dp):
                     for order in self._orders(pp, dp, ep):
-                        usual = Layout(tp=tp, sp=sp, cp=cp, ep=ep, pp=pp, dp=dp, vp=vp, zero=zero, shards=shards)
+                        usual = Layout(
+                            tp=tp, sp=sp, cp=cp, ep=ep, etp=etp, pp=pp, dp=dp, vp=vp, zero=zero, shards=shards
+                        )
                         usual = replace(usual, tp_overlap=sp and self.tp_overlap)
                         rest = {key: value for key, value in self.fixed if key in ("schedule",)}
                         yield replace(usual, order=order, **rest)

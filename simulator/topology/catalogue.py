@@ -14,8 +14,9 @@ from simulator.topology.parts import AnyPart, Part
 from simulator.topology.validation import validate
 from simulator.topology.yaml_source import read_yaml
 
-__all__ = ["builtin_folder", "builtin_topologies", "find_topology", "load_part", "part_names"]
+__all__ = ["builtin_folder", "builtin_topologies", "description_of", "find_topology", "load_part", "part_names"]
 
+_DESCRIPTION = re.compile(r"^description:[ ]*(.+?)[ ]*$", re.MULTILINE)
 _SUFFIXES = (".yaml", ".yml")
 
 
@@ -56,8 +57,19 @@ def find_topology(name: str, beside: Path | None = None) -> tuple[Path, str]:
         raise InputError(Fault("is a folder; a YAML file or a built-in name is needed", name))
     if stem in _part_files():
         raise InputError(Fault(f"is a part, not a machine; {_machines_with(stem)}", one_line(name)))
-    hint = nearest(stem, builtin_topologies(), listed=6)
+    described = {name: description_of(path) for name, path in builtin_topologies().items()}
+    alone = {name: path for name, path in _part_files().items() if path.parent.name in ("gpu", "cpu")}
+    described |= {name: f"1 x {description_of(path)}" for name, path in alone.items()}  # each is a machine by itself
+    hint = nearest(stem, described, listed=0, words=described)
+    if not hint.startswith("did"):
+        hint = nearest(stem, builtin_topologies(), listed=6)
     raise InputError(Fault(f"no such file and no built-in topology; {hint} (--list-topologies)", one_line(name)))
+
+
+def description_of(path: Path) -> str:
+    """Return the description of the file at *path* without parsing all of it: there are many."""
+    match = _DESCRIPTION.search(path.read_text(encoding="utf-8"))
+    return match[1].strip("\"'") if match else ""
 
 
 def _machines_with(part: str, listed: int = 3) -> str:

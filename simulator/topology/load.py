@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from simulator.errors import InputError, nearest, one_line
@@ -14,9 +15,11 @@ from simulator.topology.schema import ClusterSpec, TopologyFile
 from simulator.topology.topology import Topology
 from simulator.topology.validation import validate_in_part
 from simulator.topology.yaml_source import YamlSource, parse_yaml, read_yaml
+from simulator.units import parse_quantity
 
 __all__ = ["load_topology", "topology_from_text"]
 
+_ETHERNET = "ethernet-100g"  # whose latency and share for payload a rate alone has
 _SOCKETS = re.compile(r"([1-9][0-9]?)\s*x\s+(.+)", re.IGNORECASE | re.ASCII)
 
 
@@ -135,12 +138,22 @@ def _cluster(
 
 
 def _fabric(name: str, spec: TopologyFile) -> LinkPart:
+    """Return the link part *name*, or Ethernet of the rate that it says (``25 Gbit/s``); raises InputError."""
     part = spec.parts.get(name) or catalogue.load_part(name)
     if isinstance(part, LinkPart) and part.of in NETWORK_LINKS:
         return part
     links = {n: catalogue.load_part(n) for n in catalogue.part_names("link")}
-    names = [n for n, p in links.items() if isinstance(p, LinkPart) and p.of in NETWORK_LINKS]
-    raise InputError(f"--fabric: no network link is called '{one_line(name, 60)}'; {nearest(name, names)}")
+    networks = {n: p for n, p in links.items() if isinstance(p, LinkPart) and p.of in NETWORK_LINKS}
+    with suppress(ValueError):
+        rate_Bps = parse_quantity(name, "bandwidth", positive=True)
+        return networks[_ETHERNET].model_copy(
+            update={"bandwidth": rate_Bps, "description": f"Ethernet, {name.strip()}"}
+        )
+    names = {n: p.description for n, p in networks.items()}
+    hint = nearest(name, names, words=names)
+    raise InputError(
+        f"--fabric: no network link is called '{one_line(name, 60)}', and it is no rate such as 25Gbit/s; {hint}"
+    )
 
 
 def _node(lookup: Resolver, name: str, place: tuple[str | int, ...], folder: Path | None) -> Topology | None:

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from simulator.errors import one_line
-from simulator.units import Bandwidth, Duration, FlopRate, Frequency, Power, Rate, Size
+from simulator.units import Bandwidth, Density, Duration, FlopRate, Frequency, Length, Power, Rate, Size
 
 __all__ = [
     "GPU_LINKS",
@@ -85,6 +85,9 @@ class GpuPart(Part):
     )
     memory_size: Size | None = Field(None, description="Device memory")
     memory_bandwidth: Bandwidth | None = Field(None, description="Peak of the device memory")
+    inline_ecc: bool = Field(
+        False, description="Check bits are kept in the device memory itself: GDDR with error correction on"
+    )
     l2_size: Size | None = Field(None, description="Last-level cache")
     l1_size_per_sm: Size | None = Field(None, description="L1 and shared memory of one SM together")
     shared_memory_per_sm: Size | None = Field(None, description="Shared memory of one SM at most")
@@ -200,6 +203,10 @@ class StoragePart(Part):
     )
     rpm: int | None = Field(None, gt=0, description="Turns a minute, of a disk")
     seek: Duration | None = Field(None, description="Of a disk, from one track to another on average")
+    outer_track: Length | None = Field(None, description="Diameter of a disk's outermost track")
+    inner_track: Length | None = Field(None, description="Diameter of its innermost track")
+    areal_density: Density | None = Field(None, description="Bits on a square inch of a platter")
+    bit_aspect: float | None = Field(None, gt=0, le=100, description="Width of a track over the length of a bit")
     parallel: int | None = Field(
         None,
         gt=0,

@@ -13,4 +13,5 @@ __all__ = ["divided"]
 
 def divided(network: Network, layout: Layout) -> Network:
     """Return what a rank computes of *network*, all pipeline stages together; raises InputError where it cannot."""
-    return expert_split(context_split(tensor_split(network, layout.tp, layout.sp), layout.cp), layout.ep)
+    split = context_split(tensor_split(network, layout.tp, layout.sp), layout.cp)
+    return expert_split(split, layout.ep, layout.expert_tp, layout.tp == 1 or layout.sp)

@@ -41,7 +41,7 @@ def gathered_elements(network: Network, layout: Layout) -> int:
     Experts of which a rank keeps all need no gathering.
     """
     units = unit_elements(network)
-    if layout.ep > 1 and layout.expert_shards == 1:
+    if layout.has_experts_apart and layout.expert_shards == 1:
         experts = unit_elements(network, only=expert_parameters(network))
         units = {name: count - experts.get(name, 0) for name, count in units.items()}
     outside = units.pop("", 0)

@@ -49,15 +49,21 @@ class Placement:
         return self._bundles([range(head, head + degree * stride, stride) for head in heads])
 
     def expert_groups(self) -> list[Bundle]:
-        """Return the groups that split the experts: runs of ``ep`` of the ranks with the same parameters."""
-        size = self.layout.ep
-        groups = [
-            ranks[i : i + size]
-            for stage in range(self.layout.pp)
-            for ranks in self._same_parameters(stage)
-            for i in range(0, len(ranks), size)
-        ]
-        return self._once("experts", lambda: self._bundles(groups))
+        """Return the groups that split the experts of a layer among them: every ``etp``-th of a run of ranks."""
+        each, size = self.layout.expert_tp, self.layout.expert_ranks
+        return self._once(
+            "experts", lambda: self._bundles([run[i::each] for run in self._runs(size) for i in range(each)])
+        )
+
+    def split_expert_groups(self) -> list[Bundle]:
+        """Return the groups that split each of the same experts: runs of ``etp`` ranks."""
+        return self._once("expert parts", lambda: self._bundles(list(self._runs(self.layout.expert_tp))))
+
+    def _runs(self, size: int) -> Iterator[list[int]]:
+        """Yield the ranks of each stage in runs of *size*, those of ``tp`` first, then of ``cp`` and ``dp``."""
+        for stage in range(self.layout.pp):
+            ranks = self._in_order(stage)
+            yield from (ranks[i : i + size] for i in range(0, len(ranks), size))
 
     def data_groups(self, stage: int, *, experts: bool = False) -> list[Bundle]:
         """Return the groups of one stage that have the same parameters (of *experts*: the same experts)."""
@@ -91,11 +97,14 @@ class Placement:
         return self._once(("pairs", stage), lambda: self._bundles(pairs))
 
     def _same_parameters(self, stage: int, *, experts: bool = False) -> Iterator[list[int]]:
-        """Yield the ranks of one stage that have the same parameters; of *experts*: every ``ep``-th of them."""
-        step = self.layout.ep if experts else 1
-        for t in range(self.layout.tp):
-            ranks = [self.rank(tp=t, cp=c, dp=d, pp=stage) for d, c in self._others("dp", "cp")]
-            yield from (ranks[i::step] for i in range(step))
+        """Yield the ranks of one stage that have the same parameters: every ``tp``-th, or as many as hold *experts*."""
+        step = self.layout.expert_ranks if experts else self.layout.tp
+        ranks = self._in_order(stage)
+        yield from (ranks[i::step] for i in range(step))
+
+    def _in_order(self, stage: int) -> list[int]:
+        """Return the ranks of one stage, those of ``tp`` together, then those of ``cp``."""
+        return [self.rank(tp=t, cp=c, dp=d, pp=stage) for d, c, t in self._others("dp", "cp", "tp")]
 
     def _others(self, *axes: Axis) -> Iterator[tuple[int, ...]]:
         return product(*(range(self._degrees[axis]) for axis in axes))

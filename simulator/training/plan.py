@@ -94,7 +94,7 @@ def plan_step(
         return Sums(exchange(placement.data_groups(0, experts=experts)), *in_shards)
 
     sums = sums_of(experts=False)
-    of_experts = sums_of(experts=True) if layout.ep > 1 else None
+    of_experts = sums_of(experts=True) if layout.has_experts_apart else None
     if sums.shards is not None and layout.zero == 3:
         write_sharded(
             builder,
@@ -183,6 +183,8 @@ def layer_exchanges(
     bundles = {axis: placement.layer_groups(axis) for axis in ("tp", "cp") if getattr(layout, axis) > 1}
     if layout.ep > 1:
         bundles["ep"] = placement.expert_groups()
+    if layout.expert_tp > 1:
+        bundles["etp"] = placement.split_expert_groups()
     return {
         axis: Exchange(builder, found, strategy, loads_on, stream=f"{axis} communication")
         for axis, found in bundles.items()

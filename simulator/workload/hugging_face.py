@@ -8,6 +8,7 @@ there has the default of that family's configuration class.  What each family ta
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def is_config(text: str) -> bool:
     """Return whether *text* is a JSON file, or a folder that holds a ``config.json`` and no network of the zoo."""
     if text.endswith(".json"):
         return True
-    if not text or not (Path(text) / "config.json").is_file():
+    if not text or not os.path.isfile(os.path.join(text, "config.json")):
         return False
     from simulator.workload.zoo.registry import find_entry
 
@@ -52,7 +53,7 @@ def read_config(text: str, *, sequence_length: int | None = None) -> Model:
     not known, a key that is missing or that asks for what is not modelled.
     """
     path = Path(text)
-    source = _parsed(path / "config.json" if path.is_dir() else path)
+    source = _parsed(path / "config.json" if os.path.isdir(path) else path)
     if not isinstance(source.data, dict):
         raise InputError(source.fault((), "a config.json is a mapping: {...}"))
     kind = source.data.get("model_type")

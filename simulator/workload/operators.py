@@ -371,13 +371,13 @@ class Copy(WithoutProducts):
 
 @dataclass(frozen=True, slots=True)
 class Exchange(WithoutProducts):
-    """A collective among the ranks that divide a layer, ``axis`` says along which degree (``tp``, ``cp``, ``ep``).
+    """A collective among the ranks that divide a layer, ``axis`` says along which degree of a layout.
 
     ``forward`` and ``backward`` are the collectives of either pass, None where it exchanges nothing; ``elements`` are
     counted as nccl-tests counts bytes (:mod:`simulator.workload.collective`), ``output_elements`` those of its result.
     """
 
-    axis: Literal["tp", "cp", "ep"]
+    axis: Literal["tp", "cp", "ep", "etp"]
     forward: Collective | None
     backward: Collective | None
     elements: int

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.errors import ToposimError
+from simulator.errors import TopocastError
 from validate.machine.cluster.names import Names, owner_of, process_start
 from validate.machine.cluster.rights import check_machine, check_rights, check_torch
 from validate.machine.cluster.shell import list_namespaces, processes_in
@@ -30,7 +30,7 @@ def possible() -> None:
         check_machine()
         check_torch()
         check_rights(Names.of_this_process(), delay=False)
-    except ToposimError as error:
+    except TopocastError as error:
         pytest.skip(str(error))
 
 
@@ -76,7 +76,7 @@ def test_measured_and_predicted_agree(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert list_namespaces() == before
-    assert len(found["cases"]) == 2 * 2 * 4
+    assert len(found["cases"]) == 2 * 2 * 6
     rows = list(csv.DictReader((tmp_path / "collectives.csv").read_text(encoding="utf-8").splitlines()))
     assert [float(row["time_s"]) for row in rows] == pytest.approx([c["measured_s"] for c in found["cases"]], rel=1e-5)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -112,7 +112,7 @@ def test_an_interrupted_run_leaves_nothing(number: signal.Signals) -> None:
 def test_a_killed_run_is_cleaned_up_after_and_others_are_not() -> None:
     process = started_and_measuring()
     workers = workers_of(process)
-    other = "toposim-test-other"
+    other = "topocast-test-other"
     subprocess.run(["ip", "netns", "add", other], check=True)
     try:
         process.kill()

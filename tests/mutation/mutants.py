@@ -1,4 +1,4 @@
-"""Small changes to a module, each of which is wrong in most places: the next number, the other comparison, ..."""
+"""Small changes to a module, each of which is wrong in most places: another number, the other comparison, ..."""
 
 from __future__ import annotations
 
@@ -36,23 +36,33 @@ _CALLED = {"min": "max", "max": "min", "any": "all", "all": "any", "sorted": "li
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """The change number ``index`` of a module, in line ``line``: ``what`` became what."""
+    """The change number ``index`` of a module, in lines ``line`` to ``last_line``: ``what`` became what.
+
+    ``function`` says whether it is in the body of a function: all else happens when the module is imported.
+    """
 
     index: int
     line: int
+    last_line: int
+    function: bool
     what: str
 
 
-def _places(tree: ast.Module) -> Iterator[tuple[ast.AST, int]]:
-    """Yield each node that can be changed, and which of its operators; annotations and docstrings aside."""
-    skipped: set[int] = set()
+def _skipped(tree: ast.Module) -> set[int]:
+    """Return what no test can notice: annotations, checks of what cannot be, and how a result or a class is kept."""
+    roots: list[ast.AST] = []
     for node in ast.walk(tree):
-        for name in ("annotation", "returns"):
-            note = getattr(node, name, None)
-            if isinstance(note, ast.AST):
-                skipped.update(id(inner) for inner in ast.walk(note))
-        if isinstance(node, ast.Raise) or (isinstance(node, ast.Assign) and ast.unparse(node).startswith("__all__")):
-            skipped.update(id(inner) for inner in ast.walk(node))
+        roots += [note for name in ("annotation", "returns") if isinstance(note := getattr(node, name, None), ast.AST)]
+        roots += getattr(node, "decorator_list", [])
+        is_listed = isinstance(node, ast.Assign) and ast.unparse(node).startswith("__all__")
+        if is_listed or isinstance(node, ast.Raise | ast.Assert) or getattr(node, "arg", "") == "strict":
+            roots.append(node)
+    return {id(inner) for root in roots for inner in ast.walk(root)}
+
+
+def _places(tree: ast.Module) -> Iterator[tuple[ast.AST, int]]:
+    """Yield each node that can be changed, and which of its operators."""
+    skipped = _skipped(tree)
     for node in ast.walk(tree):
         if id(node) in skipped:
             continue
@@ -70,10 +80,25 @@ def _places(tree: ast.Module) -> Iterator[tuple[ast.AST, int]]:
 
 def mutants(source: str) -> list[Mutant]:
     """Return all changes of the module *source*, in the order of its lines."""
+    tree = ast.parse(source)
+    inside = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef)
+        for statement in function.body
+        for node in ast.walk(statement)
+    }
     found = [
-        (getattr(node, "lineno", 0), i, ast.unparse(node)) for i, (node, _) in enumerate(_places(ast.parse(source)))
+        Mutant(
+            i,
+            getattr(node, "lineno", 0),
+            getattr(node, "end_lineno", 0),
+            id(node) in inside,
+            f"{ast.unparse(node).splitlines()[0][:80]} -> {ast.unparse(_changed(node, which)).splitlines()[0][:80]}",
+        )
+        for i, (node, which) in enumerate(_places(tree))
     ]
-    return [Mutant(i, line, what.splitlines()[0][:80]) for line, i, what in sorted(found)]
+    return sorted(found, key=lambda mutant: (mutant.line, mutant.index))
 
 
 def mutated(source: str, index: int) -> ast.Module:
@@ -106,6 +131,8 @@ def _changed(node: ast.AST, which: int) -> ast.AST:
             return ast.Continue()
         case ast.Constant(value=bool()):
             new.value = not new.value
+        case ast.Constant(value=float()) if abs(new.value) >= 100:
+            new.value = 2 * new.value
         case ast.Constant():
             new.value = new.value + 1
         case ast.Call(func=ast.Name()):

@@ -49,7 +49,7 @@ def topologies(draw: st.DrawFn) -> str:
     return f"schema_version: 1\nname: t\ndevices:\n{devices}links:\n{''.join(lines)}"
 
 
-@pytest.mark.skipif("TOPOSIM_LONG" not in os.environ, reason="takes many minutes: TOPOSIM_LONG=1 runs it")
+@pytest.mark.skipif("TOPOCAST_LONG" not in os.environ, reason="takes many minutes: TOPOCAST_LONG=1 runs it")
 @settings(max_examples=60)
 @given(topologies(), st.sampled_from(STRATEGIES), st.sampled_from([0.0, 1.0, 4096.0, 1e9, 1e15]))
 def test_what_is_accepted_is_simulated_in_bounded_steps(text: str, strategy: str, size: float) -> None:

@@ -8,6 +8,7 @@ of their own beside links without).
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from simulator.api import make_request
+from simulator.collectives.registry import find_strategy
 from simulator.engine.executor import execute
 from simulator.network.machine import Machine
 from simulator.network.routing import Router
@@ -163,3 +166,58 @@ def test_the_replay_tells_shares_apart(simgrid: str) -> None:
         ],
     }
     assert replay(simgrid, [case])[0] == pytest.approx([1e-3, 2e-3, 2e-3, 10e-3, 2.5e-3], rel=1e-9)
+
+
+def _fat_tree(n_hosts: int) -> Machine:
+    """Return hosts under leaves, below as many spines as a leaf has hosts."""
+    leaf = math.isqrt(n_hosts)
+    leaves, under = n_hosts // leaf, ",".join(str(host // leaf) for host in range(n_hosts))
+    spines = "".join(
+        f'  - {{between: ["leaf[0-{leaves - 1}]", spine{i}], kind: ethernet, bandwidth: 10 GB/s}}\n'
+        for i in range(leaf)
+    )
+    return machine_from(f"""
+schema_version: 1
+name: fat tree
+devices:
+  host[0-{n_hosts - 1}]: {{kind: gpu}}
+  leaf[0-{leaves - 1}]: {{kind: network-switch}}
+  spine[0-{leaf - 1}]: {{kind: network-switch}}
+links:
+  - {{between: ["host[0-{n_hosts - 1}]", "leaf[{under}]"], kind: ethernet, bandwidth: 10 GB/s}}
+{spines}""")
+
+
+def _spread(machine: Machine, plan: Plan) -> dict[str, Any]:
+    """Return *plan* for SimGrid, each way over several spines as a flow over each of them; equal rounds once."""
+    rounds = []
+    for task in plan.tasks:
+        flows = []
+        for flow in task.flows:
+            links = [(machine.links[index], share) for index, share in flow.route.links]
+            alone = [link.resource for link, share in links if share == 1]
+            spines: dict[int, list[int]] = {}
+            for link, share in links:
+                if share < 1:
+                    assert share == pytest.approx(1 / math.isqrt(len(machine.gpus)))
+                    is_up = machine.nodes[link.dst].name.startswith("spine")
+                    spines.setdefault(link.dst if is_up else link.src, []).append(link.resource)
+            ways = [alone + via for via in spines.values()] or [alone]
+            flows += [[way, round(flow.wire_bytes / len(ways)), None, 0.0] for way in ways]
+        rounds.append(flows)
+    return {"links": [[capacity, 0.0] for capacity in machine.capacity_Bps], "rounds": rounds}
+
+
+@pytest.mark.parametrize(
+    ("n_hosts", "strategy"),
+    [(64, "ring"), (64, "halving-doubling"), (16, "sharded"), (256, "ring"), (1024, "ring")],
+)
+def test_a_fat_tree_uses_all_its_spines(simgrid: str, n_hosts: int, strategy: str) -> None:
+    """No strategy waits for a spine where as many stand above a leaf as hosts below it."""
+    machine = _fat_tree(n_hosts)
+    size = 256_000_000
+    plan = find_strategy(strategy).plan(make_request(machine, size))
+    took = sum(ours(machine, plan, fold=True))
+    assert took == pytest.approx(2 * (n_hosts - 1) / n_hosts * size / 10e9, rel=1e-6)
+    theirs = replay(simgrid, [_spread(machine, plan)])[0]
+    assert took == pytest.approx(sum(task.repeat * s for task, s in zip(plan.tasks, theirs, strict=True)), rel=0.01)

@@ -23,6 +23,8 @@ _BASE = {
     "flop rate": "FLOP / second",
     "frequency": "1 / second",
     "power": "watt",
+    "length": "meter",
+    "density": "bit / meter ** 2",
     "rate": "1 / second",
 }
 _SPELLINGS = [(dimension, unit) for dimension, table in _UNITS.items() for unit in table]
@@ -31,11 +33,11 @@ _SPELLINGS = [(dimension, unit) for dimension, table in _UNITS.items() for unit 
 def by_pint(unit: str, dimension: str) -> Decimal:
     """Return what one *unit* is in the base unit of *dimension*, as pint has it."""
     name, slash, per = unit.partition("/")
-    prefix, stem = re.fullmatch(r"([kKMGTP]i?|[mµunp])??(B|bit|s|min|h|FLOP|Hz|W|IOP|T)", name).groups()  # type: ignore[union-attr]
-    stem = {"B": "byte", "T": "transfer", "min": "minute", "h": "hour"}.get(stem, stem)
+    prefix, stem = re.fullmatch(r"([kKMGTP]i?|[mµunpc])??(B|bit|s|min|h|FLOP|Hz|W|IOP|T|m|in)", name).groups()  # type: ignore[union-attr]
+    stem = {"B": "byte", "T": "transfer", "min": "minute", "h": "hour", "in": "inch"}.get(stem, stem)
     if prefix == "K":  # pint has Ki, and k for 1000; K is common usage for it
         prefix = "k"
-    quantity = _REGISTRY.Quantity(Decimal(1), f"{prefix or ''}{stem}{slash}{per}")
+    quantity = _REGISTRY.Quantity(Decimal(1), f"{prefix or ''}{stem}{slash}{per.replace('in2', 'inch ** 2')}")
     if dimension == "rate":
         quantity = quantity / _REGISTRY.Quantity(Decimal(1), stem)
     if dimension == "frequency":  # pint takes 1 Hz for 1/s
@@ -51,6 +53,8 @@ def test_the_table_holds_what_is_expected() -> None:
         "flop rate": 6,
         "frequency": 6,
         "power": 3,
+        "length": 4,
+        "density": 3,
         "rate": 14,
     }
 

@@ -59,7 +59,7 @@ def test_cases_are_all_combinations_in_the_order_named() -> None:
     assert len(found) == 2 * 3 * 3 * 2
     assert [c.n_nodes for c in found[:18:6]] == [2, 4, 5]
     assert {c.shape for c in found} == {Shape(12.5e6, 1e-3), Shape(125e6, 1e-3)}
-    assert [c.strategy.name for c in found[:2]] == ["parameter-server-colocated", "ring"]
+    assert [c.strategy.name for c in found[:2]] == ["sharded", "ring"]
     assert found[0].shape == found[17].shape != found[18].shape  # cases of one link stand together
 
 
@@ -188,14 +188,14 @@ def test_names_tell_whose_they_are() -> None:
     for name in (names.switch, names.probe, names.host(0), names.host(31)):
         assert name.startswith(PREFIX)
         assert owner_of(name) == me
-    for other in ("", "blue", "toposim-cluster-", "toposim-cluster-x-1-host0", "toposim-cluster-1-1-host0-mine"):
+    for other in ("", "blue", "topocast-cluster-", "topocast-cluster-x-1-host0", "topocast-cluster-1-1-host0-mine"):
         assert owner_of(other) is None
     assert process_start(2**30) is None
 
 
 def test_only_what_crashed_runs_left_is_removed(monkeypatch) -> None:
     mine, dead, recycled = Names.of_this_process().switch, f"{PREFIX}1073741824-5-host0", f"{PREFIX}1-99999999-switch"
-    there = ["blue", mine, dead, recycled, "toposim-cluster-notes"]
+    there = ["blue", mine, dead, recycled, "topocast-cluster-notes"]
     commands: list[tuple[str, ...]] = []
     monkeypatch.setattr(left, "list_namespaces", lambda: there)
     monkeypatch.setattr(left, "processes_in", lambda name: [])
@@ -279,6 +279,53 @@ def test_what_is_not_allowed_or_there_is_said_and_the_trial_removed(monkeypatch,
     assert commands[-1] == f"ip netns delete {NAMES.probe}"
 
 
+# -- what runs -----------------------------------------------------------------------
+
+
+def test_hosts_do_what_the_simulator_plans() -> None:
+    planner = Predictor()
+    for name in ("ring", "tree", "sharded", "parameter-server", "parameter-server-2"):
+        found = planner.exchange(case(name, 3))
+        assert found is not None
+        assert (found["strategy"], found["n_ranks"], found["n_elements"]) == (name, 3, 250_000)
+    assert planner.exchange(case("gloo")) is None
+    assert planner.exchange(case("broadcast")) is None
+
+
+@pytest.mark.parametrize("strategy", ["ring", "parameter-server", "gloo", "broadcast"])
+def test_a_host_checks_what_it_has(monkeypatch, strategy) -> None:
+    from validate.machine.cluster import operations
+    from validate.machine.measure import over_ranks
+
+    class Alone:
+        """A group in which nothing is ever exchanged."""
+
+        @staticmethod
+        def new_group(ranks: list[int]) -> None:
+            return None
+
+        @staticmethod
+        def isend(*_: object, tag: int) -> Alone:
+            return Alone()
+
+        irecv = isend
+        all_reduce = broadcast = staticmethod(lambda *_, **__: None)
+
+        def wait(self) -> None:
+            return None
+
+    monkeypatch.setattr(operations.socket, "create_server", lambda address: None)
+    monkeypatch.setattr(operations, "dist", Alone)
+    monkeypatch.setattr(over_ranks, "dist", Alone)
+    host = operations.Operations(1, ["127.0.0.1", "127.0.0.1", "127.0.0.1"], [2])
+    host.prepare(strategy, 2, 4000, Predictor().exchange(case(strategy, 2, 4000)))
+    host.run()
+    assert not host.is_right()
+    host.prepare(strategy, 1, 4000, None)  # it takes no part
+    host.run()
+    assert host.is_right()
+
+
 # -- prediction ----------------------------------------------------------------------
 
 
@@ -290,6 +337,8 @@ def test_a_case_holds_nothing_that_was_measured() -> None:
     ("strategy", "n", "units"),
     [
         *[("ring", n, 2 * (n - 1) / n) for n in (2, 4, 6)],
+        *[("gloo", n, 2 * (n - 1) / n) for n in (2, 4, 6)],
+        *[("sharded", n, 2 * (n - 1) / n) for n in (2, 4, 6)],
         *[("parameter-server-colocated", n, 2 * (n - 1) / n) for n in (2, 4, 6)],
         *[("parameter-server", n, 2 * (n - 1)) for n in (2, 4, 6)],
         *[("broadcast", n, units) for n, units in ((2, 1), (4, 3), (6, 5))],
@@ -342,7 +391,7 @@ def test_report_and_document_say_the_same() -> None:
 
 
 def test_the_table_is_scored_again_with_the_same_errors(capsys, tmp_path) -> None:
-    names = ("ring", "parameter-server", "parameter-server-2", "parameter-server-colocated", "broadcast")
+    names = ("ring", "tree", "parameter-server", "parameter-server-2", "gloo", "broadcast")
     cases = [case(name, n) for n in (2, 4) for name in names]
     found = [Outcome(c, median_interval([0.2] * 6), Predictor().predict_s(c)) for c in cases]
     text = table(found, "2.13")

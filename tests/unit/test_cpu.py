@@ -238,6 +238,15 @@ def test_a_batch_of_small_products_splits_over_the_threads() -> None:
     )
 
 
+def test_numbers_drawn_alone_run_at_the_turbo_of_a_core_without_vectors() -> None:
+    without = replace(PLAIN, turbo_clock_Hz=2.6e9)
+    cpus = [used(1, cpu) for cpu in (without, replace(without, scalar_turbo_clock_Hz=3e9))]
+    drawn, added = (Streaming(name, 10**6, 0, 4 * 10**6) for name in ("normal", "add"))
+    slow_s, fast_s = (kernel_cost(cpu, drawn).time_s for cpu in cpus)
+    assert slow_s / fast_s == pytest.approx(3.0 / 2.6, rel=1e-2)
+    assert kernel_cost(cpus[0], added).time_s == kernel_cost(cpus[1], added).time_s
+
+
 def test_convolutions_directly_beat_unrolled_ones() -> None:
     for shape in (Conv2d(8, 64, 64, 56, 56, 3, 3, pad_h=1, pad_w=1), Conv2d(8, 3, 64, 224, 224, 7, 7, 2, 2, 3, 3)):
         for phase in ("fwd", "bwd_data", "bwd_weight"):

@@ -22,6 +22,8 @@ schema_version: 1
 name: disks
 parts:
   turning: {kind: storage, of: disk, rpm: 6000, seek: 5 ms, read_bandwidth: 100 MB/s, write_bandwidth: 100 MB/s}
+  platter: {kind: storage, of: disk, rpm: 6000, seek: 5 ms, read_bandwidth: 100 MB/s, write_bandwidth: 100 MB/s,
+            outer_track: 60 mm, inner_track: 30 mm, areal_density: 1 Tbit/in2, bit_aspect: 4}
   flash: {kind: storage, of: flash, parallel: 8, write_block: 256 KB, read_bandwidth: 1 GB/s, write_bandwidth: 512 MB/s,
           read_latency: 100 us, write_latency: 20 us}
   bought: {kind: storage, of: volume, read_bandwidth: 100 MB/s, write_bandwidth: 100 MB/s, read_latency: 1 ms,
@@ -29,6 +31,7 @@ parts:
 devices:
   cpu0: {part: generic-desktop-cpu}
   hdd0: {part: turning}
+  old0: {part: platter}
   ssd0: {part: flash}
   vol0: {part: bought}
 """
@@ -51,6 +54,19 @@ def test_a_disk_that_turns_seeks_waits_half_a_turn_and_reads(session) -> None:
     assert seconds(session, "read_sequential,1MB") == pytest.approx(10e-3)
     figures = session.answer(parse_question("disk:read_random,4KiB", WHERE)).figures
     assert (figures["half_turn_s"], figures["turn_s"]) == pytest.approx((5e-3, 10e-3))
+
+
+def test_an_outer_track_holds_more_and_gives_more_in_a_turn(session) -> None:
+    outer, inner = (seconds(session, f"read_sequential,1MB,disk=old0,track={track}") for track in ("outer", "inner"))
+    assert (outer, inner) == pytest.approx((10e-3, 20e-3))
+    assert seconds(session, "read_sequential,1MB,disk=old0") == outer
+    figures = session.answer(parse_question("disk:read_sequential,1MB,disk=old0", WHERE)).figures
+    # a square inch is a million tracks of a million bits where both lie equally close; here tracks are four bits wide
+    bits_a_metre = 2e6 / 0.0254
+    assert figures["outer_track_bytes"] == pytest.approx(3.14159265 * 0.06 * bits_a_metre / 8)
+    assert figures["inner_track_bytes"] == pytest.approx(figures["outer_track_bytes"] / 2)
+    with pytest.raises(InputError, match="track=inner needs a disk whose part has outer_track and inner_track"):
+        seconds(session, "read_sequential,1MB,disk=hdd0,track=inner")
 
 
 def test_threads_queue_for_the_one_head(session) -> None:

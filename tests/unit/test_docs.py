@@ -88,6 +88,16 @@ def test_the_readme_opens_with_the_two_commands() -> None:
     assert shell[1].splitlines()[1].removeprefix(".venv/bin/") in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
+def test_the_readme_is_read_to_the_end() -> None:
+    assert len(README.splitlines()) <= 200
+
+
+def test_every_page_is_listed() -> None:
+    listed = DOCUMENTS["docs/README.md"]
+    pages = [path.name for path in (ROOT / "docs").glob("*.md") if path.name != "README.md"]
+    assert [name for name in pages if f"({name})" not in listed] == []
+
+
 @pytest.mark.parametrize(("document", "command"), commands())
 def test_a_command_runs(document: str, command: str, here, capsys) -> None:
     words = shlex.split(command)
@@ -234,8 +244,8 @@ def test_named_files_are_there(document: str) -> None:
 
 
 def error_rows() -> dict[str, list[str]]:
-    """Return the cells of the README's table of errors by their label."""
-    table = README.partition("<!-- errors -->")[2].partition("<!-- /errors -->")[0]
+    """Return the cells of the table of errors by their label."""
+    table = DOCUMENTS["docs/accuracy.md"].partition("<!-- errors -->")[2].partition("<!-- /errors -->")[0]
     rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in table.strip().splitlines()]
     return {row[0]: row[1:] for row in rows[2:]}
 

@@ -1,4 +1,4 @@
-"""The README's tables of operators and of steps against the program; and how they are written."""
+"""The tables of operators and of steps in docs/accuracy.md against the program; and how they are written."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from validate.tables.table import read_table
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+ACCURACY = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
 AGAIN = "run python docs/make_tables.py"
 
 
@@ -45,8 +45,8 @@ tables = _make_tables()
 
 
 def shown(what: str) -> dict[str, list[str]]:
-    """Return the cells of a table of the README by their label."""
-    body = README.partition(f"<!-- {what} -->\n")[2].partition(f"<!-- /{what} -->")[0]
+    """Return the cells of a table by their label."""
+    body = ACCURACY.partition(f"<!-- {what} -->\n")[2].partition(f"<!-- /{what} -->")[0]
     return {cells[0]: cells[1:] for cells in tables.table_cells(body)}
 
 
@@ -102,7 +102,7 @@ def test_every_table_has_rows() -> None:
 
 def test_the_tables_of_what_is_part_of_the_project_are_current() -> None:
     """Of all but the devices left out of a fit, which needs the whole of what was published."""
-    texts = [README, (ROOT / "docs" / "published.md").read_text(encoding="utf-8")]
+    texts = [ACCURACY, (ROOT / "docs" / "published.md").read_text(encoding="utf-8")]
     old = {match["what"]: match["body"] for text in texts for match in tables._MARKED.finditer(text)}
     found = tables.nvidia_tables(old, None) | {"own-steps": tables.own_step_table()}
     assert_complete(found["own-steps"])
@@ -135,7 +135,7 @@ def test_the_tables_of_steps_are_current_and_keep_what_is_promised(corpus: Path)
     session = Remembering()
     rows = tables.step_rows(corpus, session)
     assert len(session.given) > 200
-    assert_complete(next(m["body"] for m in tables._MARKED.finditer(README) if m["what"] == "steps"))
+    assert_complete(next(m["body"] for m in tables._MARKED.finditer(ACCURACY) if m["what"] == "steps"))
     for what, text in (("steps", step_table(rows, tables.SHOWN_STEPS)), ("published", published_table(rows))):
         assert shown(what) == {cells[0]: cells[1:] for cells in tables.table_cells(text)}, AGAIN
     assert tables.TRUST.read_text(encoding="utf-8") == tables.trust_json(rows), AGAIN

@@ -116,7 +116,7 @@ GPUS, CPUS = (Names(machines=MachineNames(named={"m": name})) for name in ("dgx-
 
 def read(shape: StepShape, threads: int = 0) -> StepQuestion:
     cells = {name: cell_text(value) for name, value in shape.cells(threads).items()}
-    cells |= {"machine": "m", "software": "torch 2.11.0+cu128", "dataset": "toposim_measure", "step_time_s": "1"}
+    cells |= {"machine": "m", "software": "torch 2.11.0+cu128", "dataset": "topocast_measure", "step_time_s": "1"}
     records = [Record(1, tuple(cells)), Record(2, tuple(cells.values()))]
     table = tabulate(records, "training.csv", STEPS.needed, STEPS.columns, STEPS.name)
     asked = {column: table.cell(table.rows[0], column) for column in STEPS.asked}

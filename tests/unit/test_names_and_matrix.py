@@ -162,9 +162,9 @@ def test_any_text_is_a_matrix_or_refused(text: str) -> None:
 @pytest.fixture(scope="module")
 def dumps() -> Path:
     """Return the folder of matrices that real machines printed; skip where there is none."""
-    folder = Path(os.environ.get("TOPOSIM_TOPO_DUMPS", _ROOT.parent / "shared" / "topo_dumps")) / "nvidia-smi"
+    folder = Path(os.environ.get("TOPOCAST_TOPO_DUMPS", _ROOT.parent / "shared" / "topo_dumps")) / "nvidia-smi"
     if not folder.is_dir():
-        pytest.skip(f"no matrices of real machines at {folder} (TOPOSIM_TOPO_DUMPS names another folder)")
+        pytest.skip(f"no matrices of real machines at {folder} (TOPOCAST_TOPO_DUMPS names another folder)")
     return folder
 
 

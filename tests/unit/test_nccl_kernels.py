@@ -212,8 +212,8 @@ def test_one_rank_exchanges_nothing() -> None:
     assert execute(machine, Nccl().plan(make_request(machine, _S, gpus=[0]))).end_s == 0
 
 
-def test_trees_over_nvlink_where_no_ring_is_faster() -> None:
-    """A star of NVLinks has no ring without relays: two trees would share its links, one has them all."""
+def test_a_star_of_nvlinks_is_a_ring_through_its_middle() -> None:
+    """Three hops go through gpu0, written there and read from there; what that leaves unused is told."""
     star = machine_from(
         """
 schema_version: 1
@@ -225,10 +225,22 @@ links:
 """
     )
     plan = Nccl(costs=costs()).plan(make_request(star, _S))
-    assert plan.facts["algorithm"] == "packed trees"
-    assert execute(star, plan).end_s == pytest.approx(_S / 50e9, rel=1e-6)
-    assert plan.notes[0].startswith("chosen: packed trees, ")
-    assert "1 NVLink trees 50.0 GB/s" in plan.notes[1]
+    # 1 -> (0) -> 2: all bytes of the ring, and asking for them: 16 B for 64 B, where 144 B carry 128 B written
+    assert execute(star, plan).end_s == pytest.approx(2 * 3 / 4 * _S * (1 + 2 / 9) / 50e9, rel=1e-6)
+
+
+def test_five_and_six_gpus_of_the_cube_mesh_have_the_rings_that_nccl_finds() -> None:
+    """Six have one NVLink ring, both ways; five one through a neighbour, both ways, though relays carry more."""
+    machine = load_machine("p3.16xlarge")
+    six = Nccl(costs=costs()).plan(make_request(machine, _S, gpus=[0, 1, 2, 3, 4, 5]))
+    assert sorted(six.rings) == [(0, 3, 2, 1, 5, 4), (0, 4, 5, 1, 2, 3)]
+    link_Bps = next(link.unit_Bps for link in machine.links if link.kind == "nvlink")
+    five = make_request(machine, _S, gpus=[0, 1, 2, 3, 4])
+    busbw = 2 * 4 / 5 * _S / execute(machine, Nccl(costs=costs()).plan(five)).end_s
+    assert busbw == pytest.approx(2 * link_Bps / (1 + 2 / 9), rel=0.01)
+    assert any("NCCL_GRAPH_FILE" in note for note in six.notes)
+    whole = Nccl(costs=costs()).plan(make_request(machine, _S))
+    assert not any("NCCL_GRAPH_FILE" in note for note in whole.notes)
 
 
 def test_flows_that_share_a_link_reach_its_share_together() -> None:

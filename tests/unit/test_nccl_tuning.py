@@ -15,7 +15,7 @@ from simulator.collectives.nccl.tuning import Choice, CommGraph, Launch, candida
 from simulator.collectives.request import Unsuitable
 
 KIB, MIB = 1024, 1024**2
-FACTS = Path(os.environ.get("TOPOSIM_FACTS") or Path(__file__).parents[3] / "shared" / "facts")
+FACTS = Path(os.environ.get("TOPOCAST_FACTS") or Path(__file__).parents[3] / "shared" / "facts")
 GOLDEN = FACTS / "nccl_model_golden.csv"
 GENERATION = {"dgx1v": 70, "a100": 80, "h100": 90, "pcie": 61}
 
@@ -77,7 +77,7 @@ def rows() -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.mark.skipif(not GOLDEN.exists(), reason=f"no {GOLDEN.name} in {FACTS}; set TOPOSIM_FACTS to its folder")
+@pytest.mark.skipif(not GOLDEN.exists(), reason=f"no {GOLDEN.name} in {FACTS}; set TOPOCAST_FACTS to its folder")
 @pytest.mark.parametrize("row", rows(), ids=lambda row: f"{row['case']}-{row['algo']}-{row['proto']}-{row['bytes']}")
 def test_golden_rows(row: dict[str, str]) -> None:
     generation = GENERATION[row["case"].split("_")[0]]

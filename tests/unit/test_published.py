@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "validate" / "measurements" / "published-nvidia"
 TABLES = sorted(FOLDER.glob("*/*.csv"))
-WHEEL = os.environ.get("TOPOSIM_AICONFIGURATOR", "")
+WHEEL = os.environ.get("TOPOCAST_AICONFIGURATOR", "")
 
 # The median of the absolute error that is allowed, by folder: products, attention, collectives.
 PINS = {
@@ -139,7 +139,7 @@ def test_the_readme_gives_a_command_that_reads(capsys, tmp_path) -> None:
 
 @pytest.mark.corpus
 @pytest.mark.slow
-@pytest.mark.skipif(not WHEEL, reason="no wheel of aiconfigurator 0.8.0 in TOPOSIM_AICONFIGURATOR")
+@pytest.mark.skipif(not WHEEL, reason="no wheel of aiconfigurator 0.8.0 in TOPOCAST_AICONFIGURATOR")
 def test_the_same_files_come_again_to_the_byte(tmp_path) -> None:
     assert sha256(Path(WHEEL).read_bytes()).hexdigest() in (FOLDER / "README.md").read_text()
     assert run_app(app, "validate", regenerate(tmp_path, WHEEL)) == 0

@@ -161,7 +161,7 @@ def test_without_a_size_only_the_rate_counts(names) -> None:
         ({"kind": ""}, "no model of copies of kind none"),
         ({"kind": "p2p", "src": "cuda:0"}, "p2p needs two GPUs"),
         ({"kind": "p2p", "src": "cuda:x", "dst": "cuda:1"}, "src 'cuda:x' is neither host nor a GPU such as cuda:0"),
-        ({"kind": "p2p", "src": "1", "dst": "1"}, "a copy between a GPU and itself is one within it"),
+        ({"kind": "p2p", "src": "1", "dst": "1"}, "src and dst are both GPU 1; name another one"),
         ({"src": "host", "dst": "cuda:9"}, "round figures has 4 GPUs; there is no GPU 9"),
         ({"kind": "d2h", "engine": "sm"}, "a kernel that writes to host memory"),
         ({"kind": "overlap_h2d", "note": "copy and sums"}, "work beside a copy, and how much of it is not said"),

@@ -13,13 +13,13 @@ from simulator.plan.plan import PlanBuilder
 from validate.cli.score import score_command
 
 ROOT = Path(__file__).parents[2]
-FOLDER = Path(os.environ.get("TOPOSIM_CORPUS") or ROOT.parent / "shared" / "corpus")
+FOLDER = Path(os.environ.get("TOPOCAST_CORPUS") or ROOT.parent / "shared" / "corpus")
 TABLE = FOLDER / "collectives.csv"
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.corpus,
-    pytest.mark.skipif(not TABLE.is_file(), reason=f"no collectives.csv in TOPOSIM_CORPUS ({FOLDER})"),
+    pytest.mark.skipif(not TABLE.is_file(), reason=f"no collectives.csv in TOPOCAST_CORPUS ({FOLDER})"),
 ]
 
 

@@ -123,6 +123,8 @@ def test_forced_algorithm(text, algorithm):
         ({"gpu_set": "pairs 0>1"}, "gpu_set names pairs, which belong to a sendrecv"),
         ({"gpu_set": "pairs 0>8", "collective": "sendrecv"}, "no two ranks of the group"),
         ({"gpu_set": "pairs 1>1", "collective": "sendrecv"}, "no two ranks of the group"),
+        ({"strategy": "rign"}, "strategy 'rign' is not modelled"),
+        ({"strategy": "ring", "algorithm_forced": "tree"}, "strategy and algorithm_forced are both named"),
         ({"algorithm_forced": "collnet"}, "forced algorithm 'collnet' is not modelled"),
         ({"algorithm_forced": "ringtree"}, "forced algorithm 'ringtree' is not modelled"),
     ],
@@ -146,6 +148,12 @@ def test_nothing_that_was_measured_is_asked():
 @pytest.mark.parametrize("name", ["gloo", "parameter-server", "parameter-server-2", "parameter-server-colocated"])
 def test_a_row_may_name_a_strategy_in_place_of_nccl(name):
     found = query(algorithm_forced=name)
+    assert (found.algorithm, found.strategy) == (None, name)
+
+
+@pytest.mark.parametrize("name", ["ring", "tree", "gloo", "gpu0"])
+def test_the_column_of_strategies_means_the_simulators(name):
+    found = query(strategy=name)
     assert (found.algorithm, found.strategy) == (None, name)
 
 

@@ -56,10 +56,3 @@ def test_a_degree_that_does_not_divide_the_devices_says_which_do(capsys: pytest.
     assert run([*BEST, "--workload", "llama2-7b", "--parallel", "tp=4,pp=4"]) == 2
     found = "pp=4 does not divide 8 GPUs, of which the degrees before it leave 2; 1, 2 would do"
     assert found in capsys.readouterr().err
-
-
-def test_tensor_parallelism_says_that_it_leaves_experts_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    step = ["simulate", "--topology", "dgx-h100", "--workload", "mixtral-8x7b", "--set", "layers=1", "--batch", "1"]
-    for words, said in (("tp=2,ep=4", True), ("ep=8", False)):
-        run([*step[1:], "--parallel", words])
-        assert ("leaves experts whole" in capsys.readouterr().err) == said

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+import re
 from itertools import pairwise
 
 import pytest
 
+from simulator.cli.app import app as simulate
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.registry import find_strategy
 from simulator.collectives.request import Request
+from simulator.console.run import run_app
 from simulator.engine.executor import execute
 from simulator.errors import InputError
 from simulator.network.machine import Machine, compile_machine
@@ -34,6 +37,56 @@ def refused(text: str) -> str:
 def seconds(machine: Machine, ranks: list[int], strategy: str, size: float = 1e8) -> float:
     plan = find_strategy(strategy).plan(Request(Communicator(machine, ranks), "all-reduce", size))
     return execute(machine, plan).end_s
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("bytes:1MB --root 1", "--root: is for --collective broadcast or reduce, not all-reduce"),
+        ("bytes:1MB --gpus-per-process 2 --strategy ring", "--gpus-per-process: is NCCL's; --strategy nccl reads it"),
+        ("resnet18 --batch 2 --gpus 1 --nccl 2.18", "--nccl: is about an exchange, and one device"),
+        ("resnet18 --batch 2 --gpus 1 --no-contention", "--no-contention: is about an exchange, and one device"),
+        (
+            "resnet18 --batch 2 --recompute-attention",
+            "--recompute-attention: is about attention, and resnet18 has none",
+        ),
+        ("alexnet --batch 2 --recompute", "--recompute: is about repeated blocks, and alexnet has none"),
+        ("bert-base --batch 2 --channels-last", "--channels-last: is about convolutions, and bert-base has none"),
+        ("resnet18 --batch 2 --cpu-library blas", "--cpu-library: is of kernels on a CPU, and GPUs compute"),
+        ("resnet18 --batch 2 --precision tf32", "--precision tf32: v100-sxm2-16gb has none, and computes in fp32"),
+        ("resnet18 --batch 2 --device cpu0 --precision tf32", "has none, and computes in fp32 whatever is allowed"),
+    ],
+)
+def test_options_that_could_change_nothing_are_refused(
+    words: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_app(simulate, "simulate", ["--topology", "p3.16xlarge", "--workload", *words.split()]) == 2
+    captured = capsys.readouterr()
+    assert told in captured.err
+    assert captured.out == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        ("bytes:1MB --collective broadcast --strategy gpu0 --gpus 0,1,2,3,4", "--root 1"),
+        ("bytes:64B --strategy nccl", "--gpus-per-process 8"),
+        ("resnet18 --batch 2 --gpus 2", "--no-contention"),
+        ("bert-base --batch 2 --gpus 1 --seq-len 128", "--recompute-attention"),
+        ("resnet18 --batch 2 --gpus 1", "--recompute"),
+        ("resnet18 --batch 2 --gpus 1 --precision amp-fp16", "--channels-last"),
+        ("resnet18 --batch 2 --device cpu0", "--cpu-library blas"),
+    ],
+)
+def test_options_that_are_read_change_the_answer(words: str, option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    seconds = []
+    for more in ("", option):
+        command = ["--topology", "p3.16xlarge", "--workload", *words.split(), *more.split(), "--json", "--quiet"]
+        assert run_app(simulate, "simulate", command) == 0
+        found = re.search(r'"(?:sync|step)_time_s": (\S+),', capsys.readouterr().out)
+        assert found is not None
+        seconds.append(found[1])
+    assert seconds[0] != seconds[1]
 
 
 @pytest.mark.parametrize("number", [".inf", "-.inf", ".nan", "1e400"])
@@ -127,6 +180,15 @@ def test_equal_ways_through_a_fat_tree_share_the_bytes(kind: str, link: str, n_s
     spread = {name: share for name, share in shares.items() if "spine" in name}
     assert len(spread) == 2 * n_spines
     assert all(share == pytest.approx(1 / n_spines) for share in spread.values())
+
+
+@pytest.mark.parametrize("n_spines", [1, 2, 4])
+def test_hosts_that_hang_at_switches_of_a_network_use_all_spines(n_spines: int) -> None:
+    """No rule of transports applies to a GPU at a network's switch: its bytes spread over equal ways all the same."""
+    machine = fat_tree("network-switch", "ethernet", n_spines)
+    assert seconds(machine, machine.gpus, "sharded") == pytest.approx(
+        seconds(fat_tree("nvlink-switch", "nvlink", n_spines), machine.gpus, "sharded")
+    )
 
 
 def test_of_equal_ways_only_the_widest_are_taken() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from simulator.errors import Fault, InputError
 from simulator.workload.find import find_network
 from simulator.workload.torch_import import child
+from tests.calls import hang_limit
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 pytest.importorskip("torch", reason="torch is not installed: pip install -e '.[torch]'")
@@ -56,6 +59,15 @@ def closes(batch):
 def endless(batch):
     while True:
         pass
+
+def starts_another(batch):
+    other = os.fork()
+    if not other:
+        time.sleep(1000)
+        os._exit(0)
+    with open(os.path.join(os.path.dirname(__file__), "other.pid"), "w") as file:
+        file.write(str(other))
+    return good(batch)
 
 def threads(batch):
     threading.Thread(target=lambda: time.sleep(1000)).start()
@@ -113,11 +125,20 @@ def test_what_ends_the_process_is_one_line(
 def test_what_never_ends_is_ended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     traced("good", folder, monkeypatch)  # torch is imported
     monkeypatch.setattr(child, "LIMIT_S", 1.0)
-    began_s = time.monotonic()
-    with pytest.raises(InputError, match="did not end within 1 s"):
+    (process,) = child._serving.values()
+    with hang_limit(), pytest.raises(InputError, match="did not end within 1 s"):
         traced("endless", folder, monkeypatch)
-    assert time.monotonic() - began_s < 20
+    assert process.returncode == -signal.SIGKILL  # not left behind to run on
     assert not child._serving
+
+
+def test_what_it_started_is_ended_with_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert traced("starts_another", folder, monkeypatch) == 20
+    child._end()
+    other = int((folder / "other.pid").read_text())
+    with hang_limit(), suppress(FileNotFoundError):
+        while Path(f"/proc/{other}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+            time.sleep(0.01)  # it is killed, and the system has yet to end it
 
 
 def test_faults_survive_the_way_between_processes() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import re
 
-from simulator.units import format_bandwidth, format_duration, format_size, parse_quantity
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from simulator import units
+from simulator.units import format_bandwidth, format_duration, format_size, in_si, parse_quantity, unit_names
 from tests.calls import at_most_calls
 
 _UNITS_OF_BANDWIDTH = (
@@ -127,6 +131,16 @@ def test_huge_numbers_are_refused_at_once(text: str) -> None:
         (0.99999, "1 s"),
         (0.9994, "999.4 ms"),
         (-0.005, "-5 ms"),
+        (0.99996, "1 s"),
+        (0.9999, "999.9 ms"),
+        (9999.0, "9999 s"),
+        (9999.4, "9999 s"),
+        (9999.5, "2.778 h"),
+        (90_000.0, "25 h"),
+        (9999 * 3600.0, "9999 h"),
+        (10_000 * 3600.0, "10,000 h"),
+        (1_234_567 * 3600.0, "1,234,567 h"),
+        (-90_000.0, "-25 h"),
     ],
 )
 def test_durations(seconds: float, shown: str) -> None:
@@ -149,7 +163,8 @@ def test_bandwidths(value: float, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"), [(160e6, "160 MB"), (8, "8 B"), (1.5e12, "1.5 TB"), (1024, "1.024 kB"), (0, "0 B")]
+    ("value", "shown"),
+    [(160e6, "160 MB"), (8, "8 B"), (1.5e12, "1.5 TB"), (12e9, "12 GB"), (1024, "1.024 kB"), (0, "0 B")],
 )
 def test_sizes(value: float, shown: str) -> None:
     assert format_size(value) == shown
@@ -158,6 +173,8 @@ def test_sizes(value: float, shown: str) -> None:
 def test_digits_are_chosen() -> None:
     assert format_duration(0.0051854321, digits=6) == "5.18543 ms"
     assert format_bandwidth(54.123456e9, digits=2) == "54 GB/s"
+    assert format_duration(20 * 3600.0, digits=1) == "20 h"  # no exponent
+    assert format_size(1234.5) == "1.234 kB"
 
 
 def test_long_runs_of_spaces_are_refused_at_once() -> None:
@@ -169,3 +186,101 @@ def test_what_was_found_is_cut_to_a_line() -> None:
     with pytest.raises(ValueError, match="time") as caught:
         parse_quantity("9" * 10_000 + " s", "time")
     assert len(str(caught.value)) < 200
+
+
+_SCALES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_BINARY_SCALES = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+
+
+@pytest.mark.parametrize(("prefix", "scale"), [("", 1.0), *_SCALES.items(), *_BINARY_SCALES.items()])
+def test_prefixes_of_bytes_and_bits(prefix: str, scale: float) -> None:
+    assert parse_quantity(f"3 {prefix}B", "size") == 3 * scale
+    assert parse_quantity(f"3 {prefix}bit", "size") == 3 * scale / 8
+    assert parse_quantity(f"3 {prefix}B/s", "bandwidth") == 3 * scale
+    assert parse_quantity(f"3 {prefix}bit/s", "bandwidth") == 3 * scale / 8
+
+
+@pytest.mark.parametrize(("prefix", "scale"), [("", 1.0), *_SCALES.items()])
+def test_prefixes_of_what_is_counted(prefix: str, scale: float) -> None:
+    assert parse_quantity(f"1 {prefix}IOP/s", "rate") == scale
+    assert parse_quantity(f"0.5 {prefix}T/s", "rate") == scale / 2
+    if prefix != "k":  # FLOP/s are written with a large one
+        assert parse_quantity(f"7 {prefix}FLOP/s", "flop rate") == 7 * scale
+    if prefix != "K":
+        assert parse_quantity(f"1 {prefix}Hz", "frequency") == scale
+
+
+def test_units_of_time_and_power() -> None:
+    seconds = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "ps": 1e-12, "min": 60.0, "h": 3600.0}
+    assert {unit: parse_quantity(f"1 {unit}", "time") for unit in seconds} == seconds
+    watts = {"W": 1.0, "kW": 1e3, "MW": 1e6}
+    assert {unit: parse_quantity(f"1 {unit}", "power") for unit in watts} == watts
+
+
+@pytest.mark.parametrize(
+    ("dimension", "least", "below", "most", "above"),
+    [
+        ("bandwidth", "1 bit/s", "0.9 bit/s", "1000 PB/s", "1001 PB/s"),
+        ("size", "1e-300 B", None, "1000 PB", "1001 PB"),
+        ("time", "1e-300 s", None, "1e9 s", "1.001e9 s"),
+        ("flop rate", "1 FLOP/s", "0.9 FLOP/s", "1e6 PFLOP/s", "1.001e6 PFLOP/s"),
+        ("frequency", "1 Hz", "0.9 Hz", "1 PHz", "1.001 PHz"),
+        ("power", "1e-3 W", "0.9e-3 W", "1000 MW", "1001 MW"),
+        ("rate", "1e-3 IOP/s", "0.9e-3 IOP/s", "1 PIOP/s", "1.001 PIOP/s"),
+    ],
+)
+def test_ranges(dimension: str, least: str, below: str | None, most: str, above: str) -> None:
+    assert parse_quantity(least, dimension) > 0
+    assert parse_quantity(most, dimension) > 0
+    for text in filter(None, (below, above)):
+        with pytest.raises(ValueError, match=f"{dimension} must be from .* to .*; got '{re.escape(text)}'"):
+            parse_quantity(text, dimension)
+
+
+def test_the_longest_text() -> None:
+    assert parse_quantity("5" + " " * 78 + "s", "time") == 5.0
+    with pytest.raises(ValueError, match="is a number and a unit"):
+        parse_quantity("5" + " " * 79 + "s", "time")
+
+
+def test_names_of_units_stand_longest_first() -> None:
+    """So that a pattern of them in this order takes the whole of a unit, not its beginning."""
+    names = unit_names()
+    assert set(names) == {unit for table in units._UNITS.values() for unit in table}
+    assert list(names) == sorted(names, key=lambda unit: (-len(unit), unit))
+
+
+def test_units_of_any_dimension_in_si() -> None:
+    assert in_si("16", "GB/s") == 16e9
+    assert in_si("5", "us") == 5e-06
+    assert in_si("2", "Gibit") == 2**28
+    with pytest.raises(KeyError, match="parsec"):
+        in_si("5", "parsec")
+
+
+@pytest.mark.parametrize(
+    ("kind", "unit", "zero"),
+    [
+        ("Bandwidth", "GB/s", False),
+        ("Size", "MB", True),
+        ("Duration", "us", True),
+        ("FlopRate", "TFLOP/s", False),
+        ("Frequency", "GHz", False),
+        ("Power", "W", False),
+        ("Rate", "kIOP/s", False),
+    ],
+)
+def test_what_a_file_may_say_of_each(kind: str, unit: str, zero: bool) -> None:
+    adapter = TypeAdapter(getattr(units, kind))
+    assert adapter.validate_python(f"2 {unit}") > 0
+    if zero:
+        assert adapter.validate_python(f"0 {unit}") == 0.0
+    else:
+        with pytest.raises(ValidationError, match="must be more than zero"):
+            adapter.validate_python(f"0 {unit}")
+    pattern = adapter.json_schema()["pattern"]
+    assert re.search(pattern, f"2 {unit}")
+    assert not re.search(pattern, "2 parsec")
+    # a longer unit stands before one that it begins with, for readers of the schema that take the first that fits
+    names = re.findall(r"\(([^()]*)\)\\s\*\$", pattern)[0].split("|")
+    assert names == sorted(names, key=lambda name: (-len(name), name))

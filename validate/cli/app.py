@@ -100,6 +100,16 @@ def fit(
         Text,
         option("place|generation", "Judge each device or machine, or each generation of GPUs, by a fit to all others."),
     ] = None,
+    leave_one_generation_out: Annotated[
+        bool, typer.Option("--leave-one-generation-out", help="The same as --leave-one-out generation.")
+    ] = False,
+    terms: Annotated[
+        bool,
+        typer.Option("--terms", help="Switch each term off in turn; say what it is worth on what is left out."),
+    ] = False,
+    rows: Annotated[
+        Text, option("SHARE", "Fit to so many of the rows that would count, such as 0.2: to judge faster.")
+    ] = None,
     only: Annotated[
         Text,
         option("FAMILY,...", "gemm, tensor_product, attention, memory_bound, convolution, recurrence, nccl; else all."),
@@ -124,7 +134,9 @@ def fit(
     fit_tables(
         tables or [],
         hold_out=hold_out or [],
-        leave_one_out=leave_one_out,
+        leave_one_out="generation" if leave_one_generation_out and leave_one_out is None else leave_one_out,
+        terms=terms,
+        share=rows,
         only=only,
         jobs=jobs,
         write=write,
@@ -297,10 +309,8 @@ def cluster(
     sizes: Annotated[str, option("SIZE,...", "Bytes that each host exchanges.")] = "1MB,4MB,16MB",
     strategies: Annotated[
         str,
-        option(
-            "NAME,...", "ring and broadcast (gloo), parameter-server (-N: N servers; -colocated: one on each host)."
-        ),
-    ] = "ring,parameter-server,parameter-server-colocated,broadcast",
+        option("NAME,...", "Any schedule of simulate --strategy, send by send; gloo and broadcast are torch's own."),
+    ] = "ring,halving-doubling,sharded,parameter-server,gloo,broadcast",
     repeat: Annotated[str, option("COUNT", "Times of each case, at most.")] = "15",
     budget: Annotated[str, option("TIME", "Time to measure, about.")] = "10 min",
     calibrate: Annotated[
@@ -317,7 +327,7 @@ def cluster(
     """Measure a real network of hosts on this machine, and predict the same.
 
     Hosts are network namespaces of Linux, joined by veth pairs and a bridge, each link with a rate
-    (tc tbf). torch.distributed with gloo, and push and pull over TCP, run on them; the
+    (tc tbf). Strategies run on them send by send over torch's gloo, and gloo's own collectives; the
     simulator predicts the same from the rate alone. All of it is removed at the end.
     Needs ip and tc, the right to make namespaces, and torch. docs/cluster.md explains it.
     """

@@ -49,7 +49,7 @@ def cluster_command(
 ) -> None:
     """Make the network, measure, predict, compare, print; or what *dry_run* or *clean* ask instead.
 
-    Raises ToposimError where an option cannot be used, this machine cannot hold the network, or a host fails.
+    Raises TopocastError where an option cannot be used, this machine cannot hold the network, or a host fails.
     """
     if clean:
         check_machine()
@@ -69,7 +69,8 @@ def cluster_command(
             Files(stack, None, topology, shapes, most).write_topologies()
             show(_commands(names, shapes, most))
             return
-        about_s = [Predictor().predict_s(case) for case in cases]
+        planner = Predictor()
+        about_s = [planner.predict_s(case) for case in cases]
         if least_s(about_s) > budget_s:
             least = format_duration(least_s(about_s))
             raise InputError(
@@ -89,7 +90,7 @@ def cluster_command(
         try:
             with removed_on_signals():
                 run_cases(
-                    *(names, cases, about_s),
+                    *(names, cases, about_s, planner.exchange),
                     repeats=repeats,
                     budget_s=budget_s,
                     into=measured,

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +18,7 @@ from simulator.results.columns import lay_out
 from validate.constants.families import FAMILIES, Family
 from validate.constants.fit import Fitted, Group, counts, errors_of, fit_family, group_of, is_held_out, rows_of
 from validate.constants.material import FitRow, read_rows
+from validate.constants.terms import TERMS, Term
 from validate.constants.write import write_constants
 from validate.tables.files import STDIN
 from validate.tables.names import Names
@@ -29,6 +30,7 @@ _SCHEMA_VERSION = 2
 _BY_NAME = {family.name: family for family in FAMILIES}
 _SHORT = 0.5  # of the rows, and of the evaluations, of a fit that is one of many
 _EVALUATIONS = 12
+_SIDES = ("mean_with", "mean_without")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,13 @@ class _Task:
     files: tuple[str, ...]
     without: tuple[Group, ...]
     judged: Group | None = None
+    term: Term | None = None  # that is switched off
+    share: float = 1.0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether this is the fit that is told and written, of all rows and terms."""
+        return self.judged is None and self.term is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +62,8 @@ def fit_tables(
     *,
     hold_out: Sequence[str] = (),
     leave_one_out: str | None = None,
+    terms: bool = False,
+    share: str | None = None,
     only: str | None = None,
     jobs: str = "1",
     write: bool = False,
@@ -71,6 +82,11 @@ def fit_tables(
         raise InputError(f"--jobs: a number of processes such as 2 is needed; got '{one_line(jobs, 60)}'")
     if leave_one_out not in (None, "place", "generation"):
         raise InputError(f"--leave-one-out: place or generation; got '{one_line(leave_one_out, 40)}'")
+    if terms and leave_one_out is None:
+        raise InputError("--terms: what a term is worth shows where it was not fitted; add --leave-one-out generation")
+    of_rows = _share(share)
+    if write and of_rows < 1.0:
+        raise InputError("--write: a fit to a share of the rows is to judge, not to use; leave out --rows")
     if write and hold_out:
         raise InputError("--write: a fit that holds something out is to judge, not to use")
     families = _families(only)
@@ -81,6 +97,9 @@ def fit_tables(
         raise InputError("no row is left to fit to")
     held = [("place", name) for name in _checked(hold_out, rows)]
     tasks = [task for family in families for task in _tasks(family, rows, tuple(files), tuple(held), leave_one_out)]
+    tasks = [replace(task, share=of_rows) for task in tasks]
+    if terms:
+        tasks += [replace(task, term=term) for task in tasks if task.judged for term in _terms(task.family)]
     with Progress(len(tasks), "fitting", quiet=quiet) as progress:
         done = []
         for item in _run(tasks, int(jobs)):
@@ -94,7 +113,7 @@ def fit_tables(
         sys.stdout.write(_report(done, choose_style(sys.stdout)))
     if write:
         for item in done:
-            if item.task.judged is None:
+            if item.task.is_whole:
                 for path in write_constants(_BY_NAME[item.task.family], item.fitted):
                     if not quiet and sys.stderr is not None:
                         sys.stderr.write(f"wrote {one_line(path)}\n")
@@ -143,13 +162,14 @@ def _fit(task: _Task) -> _Done:
     family = _BY_NAME[task.family]
     names, read = _read(task.files)
     rows = rows_of(family, read)
-    is_short = task.judged is not None
+    is_short = not task.is_whole
     fitted = fit_family(
         family,
         rows,
         names.session,
         task.without,
-        share=_SHORT if is_short else 1.0,
+        off=task.term,
+        share=task.share * (_SHORT if is_short else 1.0),
         max_evaluations=round(_EVALUATIONS * (_SHORT if is_short else 1.0)),
     )
     judged = rows if task.judged is None else [row for row in rows if group_of(row, task.judged[0]) == task.judged[1]]
@@ -189,6 +209,8 @@ def _groups(done: Sequence[_Done]) -> list[_Group]:
     """Return the errors of all rows and by operator; by place too, of rows that a fit has not seen."""
     groups: dict[tuple[str, str | None, str | None], list[float]] = {}
     for item in done:
+        if item.task.term is not None:
+            continue
         for what, op, place, error in item.errors:
             is_seen = what in ("fitted", "not fitted to", "shapes held out")
             for key in ((None, None), (op, None), *(() if is_seen else ((None, place), (op, place)))):
@@ -197,10 +219,73 @@ def _groups(done: Sequence[_Done]) -> list[_Group]:
     return [_Group(*key, summarise(errors)) for key, errors in ordered]
 
 
+def _share(text: str | None) -> float:
+    """Return the share of rows that ``--rows`` says."""
+    try:
+        share = 1.0 if text is None else float(text)
+    except ValueError:
+        share = 0.0
+    if not 0.0 < share <= 1.0:
+        raise InputError(f"--rows: a share above 0 and at most 1 is needed, such as 0.2; got '{one_line(text, 60)}'")
+    return share
+
+
+def _terms(family: str) -> list[Term]:
+    return [term for term in TERMS if term.family == family]
+
+
+@dataclass(frozen=True, slots=True)
+class _Worth:
+    """What a term is worth on one group that was left out: the mean errors of its *n* rows with it and without."""
+
+    term: Term
+    left_out: str
+    n: int
+    mean_with: float
+    mean_without: float
+
+    @property
+    def worth(self) -> float:
+        """By how much the mean error is lower with the term."""
+        return self.mean_without - self.mean_with
+
+
+def _worths(done: Sequence[_Done]) -> list[_Worth]:
+    """Return the worth of each term on each group left out on whose rows it acts, the terms in their order."""
+    plain = {(item.task.family, item.task.judged): item for item in done if item.task.term is None}
+    found = []
+    for item in done:
+        if (term := item.task.term) is None or item.task.judged is None:
+            continue
+        pairs = [
+            (abs(with_it[-1]), abs(without[-1]))
+            for with_it, without in zip(plain[item.task.family, item.task.judged].errors, item.errors, strict=True)
+        ]
+        if pairs:
+            on, off = (sum(side) / len(pairs) for side in zip(*pairs, strict=True))
+            found.append(_Worth(term, item.task.judged[1], len(pairs), on, off))
+    return sorted(found, key=lambda worth: (TERMS.index(worth.term), worth.left_out))
+
+
+def _worth_lines(done: Sequence[_Done]) -> list[str]:
+    """Return a line for each term: its worth over all that is left out, the least, and the most."""
+    table = [["term", "left out", "mean with", "without", "worth least", "most"]]
+    found = _worths(done)
+    for term in TERMS:
+        of_term = [worth for worth in found if worth.term == term]
+        if not of_term:
+            continue
+        on, off = (sum(getattr(worth, side) for worth in of_term) / len(of_term) for side in _SIDES)
+        ends = [f(of_term, key=lambda worth: worth.worth) for f in (min, max)]
+        said = [f"{100 * end.worth:+.1f} on {end.left_out}" for end in ends]
+        table.append([term.name, str(len(of_term)), f"{100 * on:.1f} %", f"{100 * off:.1f} %", *said])
+    return ["", *lay_out(table, [False, True, True, True, False, False])] if found else []
+
+
 def _report(done: Sequence[_Done], style: Style) -> str:
     lines = []
     for item in done:
-        if item.task.judged is None:
+        if item.task.is_whole:
             lines.append(style.mark(item.task.family, "bold"))
             table = [["constant", "value", "spread", ""]]
             for name, value in item.fitted.values.items():
@@ -213,7 +298,8 @@ def _report(done: Sequence[_Done], style: Style) -> str:
         if e.median_ape is not None and e.p90_ape is not None and e.mean_ape is not None and e.bias is not None:
             percents = [f"{100 * v:.1f} %" for v in (e.median_ape, e.p90_ape, e.mean_ape)]
             table.append([group.name, str(e.n), *percents, f"{100 * e.bias:+.1f} %"])
-    return "\n".join([*lines, *lay_out(table, [False, True, True, True, True, True])]) + "\n"
+    shown = [*lines, *lay_out(table, [False, True, True, True, True, True]), *_worth_lines(done)]
+    return "\n".join(shown) + "\n"
 
 
 def _document(done: Sequence[_Done], hold_out: Sequence[str]) -> dict[str, Any]:
@@ -227,11 +313,22 @@ def _document(done: Sequence[_Done], hold_out: Sequence[str]) -> dict[str, Any]:
                 "rows": len(item.fitted.rows),
             }
             for item in done
-            if item.task.judged is None
+            if item.task.is_whole
         },
         "held_out": list(hold_out),
         "errors": [
             {"rows": group.rows, "op": group.op, "place": group.place, **asdict(group.errors)}
             for group in _groups(done)
+        ],
+        "terms": [
+            {
+                "family": worth.term.family,
+                "term": worth.term.name,
+                "left_out": worth.left_out,
+                "n": worth.n,
+                "mean_ape": worth.mean_with,
+                "mean_ape_without": worth.mean_without,
+            }
+            for worth in _worths(done)
         ],
     }

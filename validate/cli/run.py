@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from types import TracebackType
 
 from simulator.cli.written import Written
 from simulator.console.files import OutputFile
-from simulator.errors import InputError, MissingDependency, ToposimError, nearest, one_line
+from simulator.errors import InputError, MissingDependency, TopocastError, nearest, one_line
 from validate.cli.asking import Asked, ask, keep
 from validate.cli.output import tell
 from validate.compare.folder import RECORD, TOPOLOGY
@@ -59,7 +60,7 @@ def run_command(
         from validate.machine.measure.timing import Effort
     except ImportError as error:
         raise MissingDependency(
-            f"torch is needed to measure ({one_line(error)}); pip install 'toposim[torch]'"
+            f"torch is needed to measure ({one_line(error)}); pip install 'topocast[torch]'"
         ) from None
     names = "asked" if written is not None else only or ""
     groups = tuple(name.strip() for name in names.split(",") if name.strip())
@@ -131,7 +132,7 @@ class _Kept:
         if self._text is None:
             return self
         folder = self._path.parent
-        self._made = [folder, *folder.parents][: sum(not p.exists() for p in (folder, *folder.parents))]
+        self._made = [folder, *folder.parents][: sum(not os.path.exists(p) for p in (folder, *folder.parents))]
         folder.mkdir(parents=True, exist_ok=True)
         self._before = self._path.read_bytes() if self._path.is_file() else None
         self._write(self._text.encode())
@@ -164,8 +165,8 @@ def _name_in(path: Path) -> str:
     from simulator.topology.load import load_topology
 
     try:
-        return load_topology(str(path)).name if path.is_file() else ""
-    except ToposimError:
+        return load_topology(str(path)).name if os.path.isfile(path) else ""
+    except TopocastError:
         return ""
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from simulator.api import Session
-from simulator.errors import InputError, ToposimError
+from simulator.errors import InputError, TopocastError
 from simulator.questions.calibration import Calibration
 from simulator.questions.step import StepQuestion
 from simulator.topology.parts import GpuPart
@@ -111,6 +111,6 @@ class Bench:
         try:
             account = session.account(question)
             predict(1.0)
-        except ToposimError:
+        except TopocastError:
             return None
         return predict if account.host_s > _HOST_SHARE * account.kernels_s else None

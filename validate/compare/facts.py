@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from simulator.api import Session
-from simulator.errors import ToposimError
+from simulator.errors import TopocastError
 from simulator.questions.step import StepQuestion
 from validate.compare.rows import ComparedRow
 from validate.tables.cells import figure
@@ -70,7 +70,7 @@ def facts_of(row: ComparedRow, session: Session) -> Facts:
     question = row.asked.question if row.asked is not None else None
     if question is None or row.kind not in ("operators", "training", "memory"):
         return Facts(**known)
-    with contextlib.suppress(ToposimError):
+    with contextlib.suppress(TopocastError):
         account = session.account(
             replace(question, micro_batches=1) if isinstance(question, StepQuestion) else question
         )

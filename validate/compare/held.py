@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from simulator.api import Session
-from simulator.errors import ToposimError
+from simulator.errors import TopocastError
 from simulator.questions.step import StepQuestion
 from validate.compare.rows import ComparedRow
 from validate.tables.cells import figure
@@ -39,7 +39,7 @@ def held_rows(rows: Sequence[ComparedRow], session: Session) -> list[HeldRow]:
             continue
         try:
             predicted = session.held_bytes(question)
-        except ToposimError:
+        except TopocastError:
             continue
         if predicted > 0:
             found.append(HeldRow(row, predicted, measured))

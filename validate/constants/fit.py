@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from simulator.api import Session
@@ -14,6 +14,7 @@ from simulator.topology.parts import CpuPart
 from validate.constants.families import Family, Stage
 from validate.constants.least import Found, least_errors
 from validate.constants.material import FitRow
+from validate.constants.terms import Term
 from validate.tables.cells import NotScored
 from validate.tables.share import HELD_OUT
 
@@ -78,12 +79,14 @@ def fit_family(
     session: Session,
     without: Collection[Group] = (),
     *,
+    off: Term | None = None,
     share: float = 1.0,
     max_evaluations: int | None = None,
 ) -> Fitted:
     """Return the constants fitted to *rows* but those of the groups *without*.
 
-    *share*: of the rows that would count, where a fit is one of many.
+    *off*: a term that is switched off while the others are fitted; *share*: of the rows that would count, where a
+    fit is one of many.
 
     Raises MissingDependency where SciPy is not installed.
     """
@@ -92,11 +95,12 @@ def fit_family(
         for row in rows_of(family, rows)
         if counts(family, row) and all(group_of(row, what) != name for what, name in without)
     ]
-    values: dict[str, float] = {}
+    values: dict[str, float] = dict(off.off) if off else {}
     spread: dict[str, float] = {}
     bounds: list[str] = []
     seen: list[FitRow] = []
-    for stage in family.stages:
+    fixed = {*off.off, *off.idle} if off else set()
+    for stage in [_without(stage, fixed) for stage in family.stages]:
         chosen = _chosen(stage, mine, session, values, share)
         if not chosen:
             continue
@@ -106,6 +110,10 @@ def fit_family(
         bounds += found.at_bound
         seen += chosen
     return Fitted(values, spread, tuple(bounds), tuple(seen))
+
+
+def _without(stage: Stage, fixed: Collection[str]) -> Stage:
+    return replace(stage, free={name: prior for name, prior in stage.free.items() if name not in fixed})
 
 
 def errors_of(rows: Sequence[FitRow], session: Session, constants: Constants) -> list[float | None]:

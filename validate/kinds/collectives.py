@@ -22,7 +22,7 @@ __all__ = ["COLLECTIVES", "LARGE_BYTES", "MAX_RANKS", "collective_name", "read_c
 LARGE_BYTES = 1 << 20
 _COLUMNS_ASKED = (
     *("machine", "n_nodes", "n_gpus", "gpu_set", "group_size", "n_groups_concurrent", "collective", "bytes"),
-    *("algorithm_forced", "software", "dtype"),
+    *("strategy", "algorithm_forced", "software", "dtype"),
 )
 MAX_RANKS = 4096
 _MAX_BYTES = 1e15
@@ -68,6 +68,7 @@ def read_collective(cell: Cell, names: Names) -> Asked:
     if group_size < 2:
         raise NotScored("a group of one rank exchanges nothing")
     algorithm, strategy = _algorithm(cell("algorithm_forced"))
+    strategy = _strategy(cell("strategy"), cell("algorithm_forced")) or strategy
     local_gpus, pairs = _gpu_set(cell("gpu_set"), collective[1], n_gpus // n_nodes, group_size)
     if algorithm is not None and names.strategy not in ("nccl", algorithm):
         raise NotScored(f"forced algorithm '{algorithm}' is not what {names.strategy} does")
@@ -141,6 +142,17 @@ def _algorithm(text: str) -> tuple[str | None, str | None]:
     if not is_strategy(text):
         raise NotScored(f"forced algorithm '{one_line(text, 40)}' is not modelled")
     return None, text
+
+
+def _strategy(text: str, algorithm: str) -> str | None:
+    """Return the simulator's strategy that ran in place of NCCL; None where a row names none."""
+    if not text:
+        return None
+    if not is_strategy(text):
+        raise NotScored(f"strategy '{one_line(text, 40)}' is not modelled")
+    if algorithm:
+        raise NotScored("strategy and algorithm_forced are both named; the second is NCCL's")
+    return text
 
 
 def _gpus_per_process(software: str, n_nodes: int, group_size: int) -> int:

@@ -76,7 +76,7 @@ def step_table(rows: Sequence[ScoredRow], groups: Sequence[tuple[str, Mapping[st
 
 def published_table(rows: Sequence[ScoredRow]) -> str:
     """Return the errors of predictors of others and of this one, on the rows that both predict."""
-    lines = ["| predictor | rows | its median | its mean | toposim: median | mean |", "|---|" + "--:|" * 5]
+    lines = ["| predictor | rows | its median | its mean | Topocast: median | mean |", "|---|" + "--:|" * 5]
     for name, theirs, ours in beside_published(rows):
         lines.append(f"| {name} | {theirs.n} | " + " | ".join([*cells_of(theirs), *cells_of(ours)]) + " |")
     return "\n".join(lines) + "\n"

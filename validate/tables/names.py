@@ -37,6 +37,8 @@ __all__ = [
 ]
 
 _SOCKETS = re.compile(r"([1-9][0-9]?)\s*x\s+(.+)", re.IGNORECASE | re.ASCII)
+_REVISION = re.compile(r"v[1-9]")
+_WORD = re.compile(r"[a-z0-9]+", re.ASCII)
 MAKERS = ("nvidia", "amd")  # makers of GPUs of which there are models of operators
 
 
@@ -136,10 +138,13 @@ def device_names() -> dict[str, str]:
 def find_cpu(name: str) -> str | None:
     """Return the CPU part that a system's own name of its processor means, None where there is none.
 
-    All words of a part's name stand in it: ``xeon-e5-2686-v4`` in ``intel-xeon-cpu-e5-2686-v4-2-30ghz``.
+    All words of a part's name stand in it: ``xeon-e5-2686-v4`` in ``Intel(R) Xeon(R) CPU E5-2686 v4 @ 2.30GHz``.
+    A revision that only one of them has makes it another processor: an E5-2670 v2 is no E5-2670.
     """
-    words = set(name.split("-"))
-    found = [part for part in part_names("cpu") if words.issuperset(part.split("-"))]
+    words = set(_WORD.findall(name.lower()))
+    revisions = set(filter(_REVISION.fullmatch, words))
+    parts = {part: set(part.split("-")) for part in part_names("cpu")}
+    found = [part for part, its in parts.items() if its <= words and revisions <= its]
     return max(found, key=len) if found else None
 
 

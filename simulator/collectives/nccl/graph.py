@@ -27,7 +27,7 @@ from simulator.collectives.nccl.tuning import CommGraph
 from simulator.network.machine import Node
 from simulator.topology.parts import NicPart
 
-__all__ = ["comm_graph"]
+__all__ = ["comm_graph", "found_inside"]
 
 
 def comm_graph(group: Communicator) -> CommGraph:
@@ -35,14 +35,30 @@ def comm_graph(group: Communicator) -> CommGraph:
     return group.once("nccl graph", lambda: _searched(group))
 
 
+def found_inside(group: Communicator) -> tuple[Found, int]:
+    """Return what the search finds for a group on one machine, and by how much its GPUs' numbers are higher there."""
+    ((host, gpus, by),) = _picked(group)
+    nodes = group.machine.nodes_of(host)
+    lowest = min(capability(group.machine.nodes[gpu]) for gpu in gpus)
+    return _found(group, nodes, gpus, lowest, several=False), by
+
+
+def _picked(group: Communicator) -> list[tuple[int, tuple[int, ...], int]]:
+    """Return for each machine the first that it equals, its GPUs as they are numbered there, and by how much higher."""
+    picked = []
+    for host, ranks in group.by_host().items():
+        run = group.machine.run(host)
+        by = run.node_of(host) - run.node
+        picked.append((run.first, tuple(sorted(group.ranks[rank] - by for rank in ranks)), by))
+    return picked
+
+
 def _searched(group: Communicator) -> CommGraph:
     machine = group.machine
     hosts = group.by_host()
     alike: dict[int, dict[tuple[int, ...], None]] = {}  # by the first of equal hosts: GPUs as there
-    for host, ranks in hosts.items():
-        run = machine.run(host)
-        further = run.node_of(host) - run.node
-        alike.setdefault(run.first, {})[tuple([group.ranks[rank] - further for rank in ranks])] = None
+    for host, gpus, _ in _picked(group):
+        alike.setdefault(host, {})[gpus] = None
     nodes_of = {host: machine.nodes_of(host) for host in alike}
     nodes = [node for own in nodes_of.values() for node in own]
     picked = {gpu for sets in alike.values() for gpus in sets for gpu in gpus}

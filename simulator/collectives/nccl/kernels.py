@@ -1,4 +1,4 @@
-"""The plans of NCCL's kernels: ring, tree, NVLS, point to point, and trees packed into NVLink.
+"""The plans of NCCL's kernels: ring, tree, NVLS, and point to point.
 
 Inside one machine a ring goes round by round.  Over several machines, and along trees, data moves in small chunks: all
 hops work at once, and ahead of that lies the way of the first chunk, whose latency is paid once.
@@ -12,9 +12,9 @@ from itertools import pairwise
 from simulator.collectives.algorithms.binary_tree import two_trees
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.cost import Costs, ProtocolCost
+from simulator.collectives.nccl.rings import way
 from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.search.rings import FoundRing
-from simulator.collectives.search.trees import FoundTree
 from simulator.network.route import Copied, Route, route_along
 from simulator.plan.plan import Flow, PlanBuilder
 from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, GpuPart
@@ -98,18 +98,7 @@ class KernelPlanner:
                 between, depth = _between([chain[0] for chain in chains], part)
                 edges += between
                 net_hops = 2 * depth
-            flows = self._both_ways(edges, cost, hops, net_hops, fraction)
-            self._channels.append((f"channel {i}", flows, 1, cost))
-        self._submit(after)
-
-    def packed_trees(self, trees: Sequence[FoundTree], protocol: str) -> None:
-        """Trees over direct GPU links beside each other, each with an equal part."""
-        cost = self.costs.protocols[protocol]
-        after = self._begin(self._name("TREE", protocol), cost.base_s)
-        for i, tree in enumerate(trees):
-            part = self.request.size_bytes / len(trees)
-            edges = [(b, a, part) for a, b in tree.edges]
-            flows = self._both_ways(edges, cost, 2 * tree.depth, 0, 1 / len(trees))
+            flows = self._both_ways(edges, cost, hops, net_hops, fraction, rings)
             self._channels.append((f"channel {i}", flows, 1, cost))
         self._submit(after)
 
@@ -255,12 +244,23 @@ class KernelPlanner:
         return hops * (cost.hop_s * self._pace + inside) + net_hops * (cost.net_hop_s + self.plugin_s + between)
 
     def _both_ways(
-        self, edges: Sequence[tuple[int, int, float]], cost: ProtocolCost, hops: int, net_hops: int, fraction: float
+        self,
+        edges: Sequence[tuple[int, int, float]],
+        cost: ProtocolCost,
+        hops: int,
+        net_hops: int,
+        fraction: float,
+        rings: Sequence[FoundRing] = (),
     ) -> list[Flow]:
-        """Return flows up and down the edges (child, parent, bytes) of a tree, all at once."""
+        """Return flows up and down the edges (child, parent, bytes) of a tree, all at once.
+
+        *rings*: whose ways through neighbours it takes.
+        """
         ranks, router = self.request.ranks, self.request.router
         ways = [
-            (router.route(ranks[src], ranks[dst]), n_bytes) for a, b, n_bytes in edges for src, dst in ((a, b), (b, a))
+            (way(router, rings, ranks[src], ranks[dst]), n_bytes)
+            for a, b, n_bytes in edges
+            for src, dst in ((a, b), (b, a))
         ]
         latency = self._way_s([route for route, _ in ways], hops, net_hops, cost)
         cap = self._channel_rate(cost, fraction)

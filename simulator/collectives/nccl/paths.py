@@ -35,13 +35,15 @@ _SWITCH = -1  # all NVLink switches of a machine are one node
 class Path:
     """A way between two devices: its class (index into PATH_TYPES), bottleneck and links.
 
-    ``loads`` gives, for each directed link, the share of a channel's speed that it carries.
+    ``loads`` gives, for each directed link, the share of a channel's speed that it carries, ``via`` the GPU that it
+    leads through.
     """
 
     kind: int
     bandwidth: int
     hops: tuple[int, ...]
     loads: tuple[tuple[int, float], ...]
+    via: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +279,8 @@ class _Builder:
             if not from_gpu and self._kind(edge.dst) == "gpu" and capability(nodes[edge.dst]) < 80:
                 back = self.twin[edge.link]  # reading over PCIe costs older GPUs requests the other way
                 loads[back] = loads.get(back, 0.0) + 1 / 8
-        return Path(path_type, found[1], tuple(edge.link for edge in edges), tuple(loads.items()))
+        via = edges[0].dst if path_type == _NVB else None
+        return Path(path_type, found[1], tuple(edge.link for edge in edges), tuple(loads.items()), via)
 
     def _peer(self, gpu: int, found: _Way) -> Path:
         """Return the path to another GPU: through host memory where peers may not copy directly."""

@@ -19,7 +19,9 @@ Readings, where the rules leave room:
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.orders import closed_rings, rings_through_network
@@ -36,10 +38,15 @@ _PACKED_UP_TO = 2_000  # candidates x links of each; beyond that first fit alone
 _LOC, _NVL, _NVB, _PIX, _P2C, _PXN, _SYS = (rank_of[k] for k in ("loc", "nvl", "nvb", "pix", "p2c", "pxn", "sys"))
 
 
+Orders = tuple[tuple[int, ...], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """A solution: ``n_channels`` of ``speed`` GB/s each, over paths of these classes or better.
 
+    ``orders`` are the GPUs as the rings pass them, each ring as often as it is a channel, ``relayed`` their hops
+    through a neighbour (from, neighbour, to).
     ``nvls`` has the number of heads (GPUs that sum for all) and a channel's speed inside and to the network.
     """
 
@@ -48,6 +55,8 @@ class Found:
     kind_intra: int
     kind_inter: int
     same: bool
+    orders: Orders = ()
+    relayed: Orders = ()
     tree_intra: float = 0.0
     nvls: tuple[int, float, float] = (0, 0.0, 0.0)
 
@@ -77,7 +86,7 @@ class Search:
         self.outward = {(a, b): p for (a, b), p in seen.paths.items() if a in gpus and b in nets}
         targets = self.outward if several else self.between
         self.widest = max((p.bandwidth for p in targets.values()), default=0) / 1000
-        self._kept: dict[tuple[float, float, int, int], tuple[int, bool]] = {}
+        self._kept: dict[tuple[float, float, int, int], tuple[Orders, bool]] = {}
         first: dict[int, set[int]] = {gpu: set() for gpu in seen.gpus}
         for (a, _), path in seen.paths.items():
             if a in first:
@@ -91,11 +100,11 @@ class Search:
     def found(self) -> Found:
         """Return the solution; where there is none, one slow ring in the order of ranks."""
         if len(self.seen.gpus) == 1 and not self.several:
-            return Found(1, self.speeds[0], _LOC, _PIX, True, self.speeds[0])
+            return Found(1, self.speeds[0], _LOC, _PIX, True, (self.seen.gpus,), tree_intra=self.speeds[0])
         best = self._rings()
         if best is None:
-            return Found(1, _NOTHING_FOUND, _SYS, _SYS, True, _NOTHING_FOUND)
-        best = self._doubled(best)
+            return Found(1, _NOTHING_FOUND, _SYS, _SYS, True, (self.seen.gpus,), tree_intra=_NOTHING_FOUND)
+        best = replace(self._doubled(best), relayed=self._relayed(best.orders))
         return replace(best, tree_intra=self._tree_intra(best), nvls=self._nvls())
 
     # -- rings -----------------------------------------------------------------------
@@ -109,9 +118,10 @@ class Search:
                 break
             classes: tuple[int, int] | None = self._strictest()
             while classes is not None:
-                n, same = self._most((speed, speed), *classes)
+                orders, same = self._most((speed, speed), *classes)
+                n = len(orders)
                 if n >= least and (best is None or n * speed > best.total):
-                    best = Found(n, speed, *classes, same)
+                    best = Found(n, speed, *classes, same, orders)
                 if best is not None and best.total >= self.total:
                     return best
                 classes = self._looser(*classes, best)
@@ -143,8 +153,8 @@ class Search:
         members = list(group.values())
         return sum(members.count(g) > 1 for g in set(members)) == 2
 
-    def _most(self, speeds: tuple[float, float], intra: int, inter: int) -> tuple[int, bool]:
-        """Return how many rings fit beside each other over these classes, and whether all can be the same.
+    def _most(self, speeds: tuple[float, float], intra: int, inter: int) -> tuple[Orders, bool]:
+        """Return the most rings that fit beside each other over these classes, and whether all can be the same.
 
         *speeds* are a ring's inside the machine and to the network.
         """
@@ -156,7 +166,7 @@ class Search:
             self._kept[key] = self._packed(speeds, intra, inter)
         return self._kept[key]
 
-    def _packed(self, speeds: tuple[float, float], intra: int, inter: int) -> tuple[int, bool]:
+    def _packed(self, speeds: tuple[float, float], intra: int, inter: int) -> tuple[Orders, bool]:
         if self.several:
             rings = list(rings_through_network(self.seen, speeds, intra, inter, self.capacity))
         else:
@@ -165,19 +175,21 @@ class Search:
         room = [min(self.capacity[link] // need for link, need in taken.items()) for taken in needs]
         order = sorted((i for i in range(len(rings)) if room[i]), key=lambda i: (-room[i], len(needs[i]), i))
         if not order:
-            return 0, True
+            return (), True
         bound = self._bound(speeds)
         alike: dict[tuple[int, ...], list[int]] = {}
         for i in order:
             alike.setdefault(rings[i].order, []).append(i)
-        same = most = max(self._first_fit([needs[i] for i in group], bound) for group in alike.values())
-        if most < bound and not self.several and not self.seen.has_switch and intra <= _NVB:
-            most = max(most, self._grown(speeds[0], intra, bound))
-        if most < bound and len(alike) > 1:
-            most = max(most, self._first_fit([needs[i] for i in order], bound))
-            if most < bound and sum(map(len, needs)) <= _PACKED_UP_TO:
-                most = max(most, len(pack([needs[i] for i in order], self.capacity, bound)))
-        return most, most == same
+        same = best = max((self._first_fit(group, needs, bound) for group in alike.values()), key=len)
+        if len(best) < bound and len(alike) > 1:
+            best = max(best, self._first_fit(order, needs, bound), key=len)
+            if len(best) < bound and sum(map(len, needs)) <= _PACKED_UP_TO:
+                packed = pack([needs[i] for i in order], self.capacity, bound)
+                best = max(best, [order[i] for i in packed], key=len)
+        found = [rings[i].order for i in best]
+        if len(found) < bound and not self.several and not self.seen.has_switch and intra <= _NVB:
+            found = max(found, self._grown(speeds[0], intra, bound), key=len)
+        return tuple(found), len(found) == len(same)
 
     def _bound(self, speeds: tuple[float, float]) -> int:
         """Return how many channels the GPUs' links and the network's ports allow at most."""
@@ -186,32 +198,40 @@ class Search:
             bound = min(bound, sum(width // round(speeds[1] * 1000) for width in self._ports))
         return bound
 
-    def _first_fit(self, needs: list[dict[int, int]], bound: int) -> int:
-        """Return how many fit at once when each candidate in turn is taken as often as it fits."""
+    def _first_fit(self, order: Sequence[int], needs: Sequence[Mapping[int, int]], bound: int) -> list[int]:
+        """Return which candidates fit at once when each in *order* is taken as often as it fits."""
         free = dict(self.capacity)
-        n = 0
-        for taken in needs:
-            times = min(bound - n, *(free[link] // need for link, need in taken.items()))
-            n += times
-            for link, need in taken.items():
+        chosen: list[int] = []
+        for i in order:
+            times = min(bound - len(chosen), *(free[link] // need for link, need in needs[i].items()))
+            chosen += [i] * times
+            for link, need in needs[i].items():
                 free[link] -= need * times
-        return n
+        return chosen
 
-    def _grown(self, speed: float, intra: int, bound: int) -> int:
-        """Return how many rings are found one after another, each in what the others left."""
+    def _grown(self, speed: float, intra: int, bound: int) -> list[tuple[int, ...]]:
+        """Return rings found one after another, each in what the others left."""
         free = dict(self.capacity)
-        for n in range(bound):
+        found: list[tuple[int, ...]] = []
+        while len(found) < bound:
             for ring in closed_rings(self.seen, speed, intra, free):
                 taken = ring.needs(speed, speed)
                 if all(need <= free[link] for link, need in taken.items()):
                     break
             else:
-                return n
+                break
+            found.append(ring.order)
             for link, need in taken.items():
                 free[link] -= need
-        return bound
+        return found
 
     # -- after the rings --------------------------------------------------------------
+
+    def _relayed(self, orders: Orders) -> Orders:
+        """Return the hops of rings that lead through a neighbour."""
+        hops = dict.fromkeys(hop for order in orders for hop in [*pairwise(order), (order[-1], order[0])])
+        ways = {(a, b): self.seen.paths[a, b].via for a, b in hops if (a, b) in self.seen.paths}
+        return tuple((a, via, b) for (a, b), via in ways.items() if via is not None)
 
     def _doubled(self, best: Found) -> Found:
         """Return fast channels as twice as many of half the speed."""
@@ -228,7 +248,7 @@ class Search:
         faster = [s for s in self.speeds if s > best.speed]
         while faster and intra < 2 * best.speed:
             tried = faster.pop()
-            if self._most((tried, best.speed), best.kind_intra, best.kind_inter)[0] < best.n_channels:
+            if len(self._most((tried, best.speed), best.kind_intra, best.kind_inter)[0]) < best.n_channels:
                 break
             intra = tried
         return intra

@@ -1,7 +1,6 @@
 """The strategy ``nccl``: the algorithm and protocol that NCCL would choose, with their costs.
 
-On GPUs that no NVLink ring spans, NCCL would fall back to slower links; here the rings through neighbours, trees over
-NVLink and rings over PCIe that the searches find stand against each other, and the fastest is taken.
+Its rings are those at which NCCL's own search ends, though others may be faster; where they are, a note says so.
 """
 
 from __future__ import annotations
@@ -12,17 +11,20 @@ from typing import cast
 from simulator.collectives.nccl.cost import Costs, costs_of
 from simulator.collectives.nccl.graph import comm_graph
 from simulator.collectives.nccl.kernels import KernelPlanner
+from simulator.collectives.nccl.rings import channel_rings, links_allow
 from simulator.collectives.nccl.tables import ALGORITHMS, Algorithm
 from simulator.collectives.nccl.tuning import channels_used, choose
 from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.search.budget import say_ended
-from simulator.collectives.search.rings import FoundRing, find_rings
-from simulator.collectives.search.trees import find_trees
+from simulator.collectives.search.rings import FoundRing
 from simulator.plan.plan import Plan, PlanBuilder
 from simulator.questions.where import NCCL_TODAY
 from simulator.topology.parts import GpuPart
+from simulator.units import format_bandwidth
 
 __all__ = ["NCCL", "Nccl"]
+
+_TOLD_BELOW = 0.9  # of what the links have room for
 
 
 class Nccl:
@@ -71,48 +73,30 @@ class Nccl:
         }
         if choice.algorithm in ("nvls", "nvls_tree"):
             kernels.nvls()
-        elif choice.algorithm == "tree":
-            kernels.tree(_rings(request), choice.protocol)
         else:
-            rings = _rings(request)
+            rings = channel_rings(request.group)
             say_ended(builder.notes, [ring.whole for ring in rings])
-            if not self._trees_instead(builder, kernels, request, rings, choice.protocol):
+            if choice.algorithm == "tree":
+                kernels.tree(rings, choice.protocol)
+            else:
                 kernels.ring(rings, choice.protocol, log_steps=choice.algorithm == "pat")
+            _say_what_could_be_won(builder, request, rings)
         algorithm = str(builder.facts["algorithm"]).replace("_", " ")
         n_channels = f"{kernels.n_channels} {'channel' if kernels.n_channels == 1 else 'channels'}"
         builder.notes.insert(0, f"chosen: {algorithm}, {choice.protocol}, {n_channels}")
         return builder.build()
 
-    def _trees_instead(
-        self, builder: PlanBuilder, kernels: KernelPlanner, request: Request, rings: list[FoundRing], protocol: str
-    ) -> bool:
-        """Plan trees over NVLink where no NVLink ring spans the GPUs and trees are faster; say what was weighed."""
-        if request.collective != "all-reduce" or all(ring.kind in ("nvlink", "crossbar", "network") for ring in rings):
-            return False
-        trees = find_trees(request.group)
-        if not trees and all(ring.kind == "mixed" for ring in rings):
-            return False
-        n = request.n_ranks
-        ring_Bps = sum(ring.bandwidth_Bps for ring in rings) * n / (2 * (n - 1))
-        tree_Bps = sum(tree.bandwidth_Bps for tree in trees)
-        what = "rings through neighbours" if rings[0].kind == "nvlink-relay" else "ring over PCIe or host memory"
+
+def _say_what_could_be_won(builder: PlanBuilder, request: Request, rings: list[FoundRing]) -> None:
+    """Tell where NCCL's search ends at rings that are slower than what direct links have room for."""
+    if not any(ring.kind in ("nvl", "nvlink-relay") for ring in rings) or len(request.by_host()) > 1:
+        return
+    found_Bps, best_Bps = sum(ring.bandwidth_Bps for ring in rings), links_allow(request.group)
+    if found_Bps < _TOLD_BELOW * best_Bps:
         builder.notes.append(
-            f"no NVLink ring spans these GPUs: {len(rings)} {what} reach {ring_Bps / 1e9:.1f} GB/s, "
-            f"{len(trees)} NVLink trees {tree_Bps / 1e9:.1f} GB/s"
+            f"NCCL's search ends at rings of {format_bandwidth(found_Bps)}; the links have room for "
+            f"{format_bandwidth(best_Bps)} (multi-ring), up to which a graph of your own (NCCL_GRAPH_FILE) could win"
         )
-        if tree_Bps <= ring_Bps:
-            return False
-        builder.facts["algorithm"] = "packed trees"
-        del builder.facts["planned_us"]  # of what was not taken
-        kernels.packed_trees(trees, protocol)
-        return True
-
-
-def _rings(request: Request) -> list[FoundRing]:
-    """Return the rings of NCCL's channels: both ways over direct links, one way where ports are shared."""
-    rings = find_rings(request.group, both_directions=False)
-    direct = all(ring.kind in ("nvlink", "nvlink-relay") for ring in rings)
-    return find_rings(request.group, both_directions=True) if direct else rings
 
 
 NCCL = Nccl()

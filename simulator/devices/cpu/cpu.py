@@ -42,10 +42,10 @@ class Cpu:
     """All sockets of a machine as one device, used with ``threads`` threads.
 
     ``clock_Hz`` is that of all cores while they compute with vectors, ``turbo_clock_Hz`` that of one core
-    alone.  ``flop_per_cycle`` is one core's, by precision; a precision that is not there, it does
-    not compute in.  ``memory_bandwidth_Bps`` is one socket's, ``memory_bytes`` of all of them
-    (infinite where the part does not say).  ``library`` says whose kernels run: ``onednn`` as
-    frameworks use since 2018, every pass over memory parallel and with vectors; ``blas`` as in those
+    alone, ``scalar_turbo_clock_Hz`` the same without vectors (0: no other).  ``flop_per_cycle`` is one core's, by
+    precision; a precision that is not there, it does not compute in.  ``memory_bandwidth_Bps`` is one socket's,
+    ``memory_bytes`` of all of them (infinite where the part does not say).  ``library`` says whose kernels run:
+    ``onednn`` as frameworks use since 2018, every pass over memory parallel and with vectors; ``blas`` as in those
     of 2016, whose products alone are (:mod:`simulator.devices.cpu.gemm`).
     Two devices are the same only where they are one object, so that costs can be remembered.
     """
@@ -68,6 +68,7 @@ class Cpu:
     library: CpuLibrary = "onednn"
     calibration: Calibration = field(default_factory=Calibration)
     constants: Constants = DEFAULT
+    scalar_turbo_clock_Hz: float = 0.0
     is_cold: bool = False  # no cache holds anything of what a kernel reads or writes when it starts
 
     @property
@@ -86,12 +87,16 @@ class Cpu:
         cores = min(self.threads, self.core_count)
         return {p: flop * cores * self.core_clock(cores) for p, flop in self.flop_per_cycle.items()}
 
-    def core_clock(self, cores: int) -> float:
-        """Return the clock, in Hz, at which each of *cores* computes; in between, linear in the busy share."""
+    def core_clock(self, cores: int, *, vectors: bool = True) -> float:
+        """Return the clock, in Hz, at which each of *cores* computes; in between, linear in the busy share.
+
+        Loops that take one number after the other run without *vectors*, at the turbo of the maker's specification.
+        """
         most = self.cores_per_socket
         busy = min(cores, most)
         idle_share = (most - busy) / (most - 1) if most > 1 else 0.0
-        return (self.clock_Hz + (self.turbo_clock_Hz - self.clock_Hz) * idle_share) * self.calibration.compute
+        turbo_Hz = self.turbo_clock_Hz if vectors else max(self.turbo_clock_Hz, self.scalar_turbo_clock_Hz)
+        return (self.clock_Hz + (turbo_Hz - self.clock_Hz) * idle_share) * self.calibration.compute
 
     def core_flop_per_cycle(self, precision: Precision) -> int:
         """Return one core's FLOPs in a cycle.
@@ -157,6 +162,7 @@ def cpu_from_part(
         threads=threads or sockets * part.core_count,
         clock_Hz=clock_Hz,
         turbo_clock_Hz=max((part.turbo_clock or clock_Hz) * (costs.vector_turbo if lowers else 1.0), clock_Hz),
+        scalar_turbo_clock_Hz=part.turbo_clock or clock_Hz,
         vector_bits=part.vector_bits or 128,
         flop_per_cycle=dict(part.flop_per_cycle),
         memory_bandwidth_Bps=part.memory_bandwidth,

@@ -73,7 +73,7 @@ def streaming_pass(cpu: Cpu, kernel: Streaming) -> KernelCost:
     n, name = kernel.elements, kernel.function
     threads = 1 if name in _DRAWN else pass_threads(cpu, n)
     if name in c.scalar_cycles:
-        compute_s = n * c.scalar_cycles[name] / scalar_rate(cpu, threads)
+        compute_s = n * c.scalar_cycles[name] / scalar_rate(cpu, threads, alone=name in _DRAWN)
     elif cpu.library == "blas":
         cycles = c.serial_function_cycles if name in _FUNCTIONS else c.serial_simple_cycles
         compute_s = n * cycles / scalar_rate(cpu, threads)

@@ -65,6 +65,12 @@ def vector_rate(cpu: Cpu, threads: int) -> float:
     return width * cpu.core_clock(min(threads, cpu.core_count)) * effective_cores(cpu, threads)
 
 
-def scalar_rate(cpu: Cpu, threads: int) -> float:
-    """Return the cycles in a second of *threads* together."""
-    return cpu.core_clock(min(threads, cpu.core_count)) * effective_cores(cpu, threads)
+def scalar_rate(cpu: Cpu, threads: int, *, alone: bool = False) -> float:
+    """Return the cycles in a second of *threads* together, of loops without vectors.
+
+    Such loops run between products with vectors, whose clock a core keeps for two milliseconds after the last (license
+    0 of Intel's after 1; Downs, Gathering Intel on Intel AVX-512 Transitions); *alone* they run at that of a core
+    without.
+    """
+    clock_Hz = cpu.core_clock(min(threads, cpu.core_count), vectors=not alone)
+    return clock_Hz * effective_cores(cpu, threads)

@@ -3,8 +3,12 @@
 Power grows with what switches in a clock and with the square of the voltage, and voltage falls with the
 clock: P = P_0 + E n f v(f)^2.  ``n`` counts lanes, and for each SM what keeps lanes busy (schedulers and
 a register file of one size in every generation since Maxwell), which is why a card of 40 small SMs burns
-more than one of 20 large ones with as many lanes.  E is the energy of a lane's multiplication and
+more than one of 20 large ones with as many lanes.  What matrix units need of that is in their own energy: one
+instruction of theirs is hundreds of multiplications.  E is the energy of a lane's multiplication and
 addition, by manufacturing process.  A card of 70 W so computes at about half its boost clock.
+
+Voltage falls with the clock only as far as the transistors switch at all.  The smaller they are, the nearer that
+is to the full voltage, and the less a board saves that is held far below its boost clock.
 """
 
 from __future__ import annotations
@@ -14,9 +18,10 @@ from functools import lru_cache
 
 from simulator.constants import constants
 from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.units import computes_in_fp32, computes_on_tensor_cores, multiplies_bytes
 from simulator.workload.precision import Precision
 
-__all__ = ["PowerCosts", "computes_on_tensor_cores", "energy_time", "sustained_clock"]
+__all__ = ["PowerCosts", "energy_time", "sustained_clock"]
 
 
 @constants("power")
@@ -38,13 +43,6 @@ class PowerCosts:
     async_32_bit_J: float
     async_16_bit_J: float
     async_8_bit_J: float
-
-
-def computes_on_tensor_cores(gpu: Gpu, precision: Precision) -> bool:
-    """Return whether products of matrices in *precision* run on tensor (matrix) cores."""
-    if precision in ("fp32", "fp64"):
-        return False
-    return gpu.traits.has_tensor_cores and precision in gpu.peak_flops_per_s
 
 
 @lru_cache(maxsize=1024)
@@ -88,27 +86,34 @@ def _available_W(gpu: Gpu, costs: PowerCosts) -> float:  # noqa: N802  units kee
 
 
 def _clock_of_power(gpu: Gpu, precision: Precision, available_W: float, energy: float) -> float:
-    """Solve n E f v(f)^2 = available_W for f, with v falling linearly with f, by Newton's method."""
+    """Solve n E f v(f)^2 = available_W for f, with v falling linearly with f down to the lowest of the process."""
     costs, process = gpu.constants(PowerCosts), gpu.traits.process
-    peak = gpu.peak_flops_per_s.get(precision, gpu.peak_flops_per_s.get("fp32", 0.0))
-    lanes = peak / (2.0 * gpu.boost_clock_Hz) * costs.busy_share * _relative_energy(gpu, precision, costs)
-    lanes += costs.sm_lanes * gpu.sm_count
-    joule_per_clock = lanes * (energy * costs.multiply_add_J) * process.energy
+    joule_per_clock = _busy_lanes(gpu, precision, costs) * (energy * costs.multiply_add_J) * process.energy
+    available_W = max(available_W, 1.0)
     low = costs.lowest_voltage
     slope = (1.0 - low) / process.full_voltage_Hz
+    lowest_Hz = (process.lowest_voltage - low) / slope  # below this clock the voltage stays
+    clock_Hz = available_W / (joule_per_clock * process.lowest_voltage**2)
+    if clock_Hz <= lowest_Hz:
+        return clock_Hz
     clock_Hz = gpu.boost_clock_Hz
-    for _ in range(20):
+    for _ in range(20):  # Newton's method
         volt = low + slope * clock_Hz
-        excess_W = joule_per_clock * clock_Hz * volt * volt - max(available_W, 1.0)
+        excess_W = joule_per_clock * clock_Hz * volt * volt - available_W
         clock_Hz -= excess_W / (joule_per_clock * (volt * volt + 2.0 * clock_Hz * volt * slope))
     return clock_Hz
 
 
-def _relative_energy(gpu: Gpu, precision: Precision, costs: PowerCosts) -> float:
-    if precision not in gpu.peak_flops_per_s or precision in ("fp32", "fp64"):
-        return 1.0
-    if not computes_on_tensor_cores(gpu, precision):
-        return costs.packed
-    if precision == "tf32":
-        return costs.tensor_32_bit
-    return costs.tensor_16_bit if precision in ("fp16", "bf16") else costs.tensor_8_bit
+def _busy_lanes(gpu: Gpu, precision: Precision, costs: PowerCosts) -> float:
+    """Return what switches in a clock, in lanes that multiply in fp32: matrix units, or lanes and SMs besides."""
+    peak = gpu.peak_flops_per_s
+    of_clock = costs.busy_share / (2.0 * gpu.boost_clock_Hz)
+    if computes_on_tensor_cores(gpu, precision):
+        if precision == "tf32":
+            energy = costs.tensor_32_bit
+        else:
+            energy = costs.tensor_16_bit if precision in ("fp16", "bf16") else costs.tensor_8_bit
+        return peak[precision] * of_clock * energy * gpu.traits.tensor_energy
+    is_packed = multiplies_bytes(gpu, precision) or (precision == "fp16" and not computes_in_fp32(gpu, precision))
+    flops_per_s = peak.get("fp64" if precision == "fp64" and precision in peak else "fp32", 0.0)
+    return (flops_per_s * of_clock + costs.sm_lanes * gpu.sm_count) * (costs.packed if is_packed else 1.0)

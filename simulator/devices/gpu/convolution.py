@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.devices.cost import KernelCost, bound_of
+from simulator.devices.gpu.clock import sustained_clock
 from simulator.devices.gpu.convolution_algorithms import Candidate, Problem, problem
 from simulator.devices.gpu.convolution_costs import ConvolutionCosts
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.implicit_gemm import direct, explicit_gemm, implicit_gemm, tensor_gemm
-from simulator.devices.gpu.rates import BYTES_AT_ONCE, multiplies_bytes, tensor_rate
+from simulator.devices.gpu.rates import BYTES_AT_ONCE, held, tensor_rate
+from simulator.devices.gpu.units import multiplies_bytes
 from simulator.devices.gpu.winograd import fft_tiles, winograd, winograd_fused
 from simulator.devices.kernels import Convolution
-from simulator.workload.precision import ELEMENT_BYTES
+from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 __all__ = ["convolution_cost"]
 
@@ -29,11 +31,15 @@ def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
     """
     costs = gpu.constants(ConvolutionCosts)
     asked = problem(gpu, kernel, ELEMENT_BYTES[kernel.precision])
-    tensor_flops_per_s = tensor_rate(gpu, kernel.precision)
-    if multiplies_bytes(gpu, kernel.precision):  # no sum of transformed numbers stays within a byte
+    tensor_flops_per_s = _tensor_rate(gpu, kernel.precision)
+    if not tensor_flops_per_s and multiplies_bytes(
+        gpu, kernel.precision
+    ):  # no sum of transformed numbers stays within a byte
         candidates = [implicit_gemm(_of_bytes(asked))]
     else:
-        candidates = [] if tensor_flops_per_s and kernel.shape.groups == 1 else _on_lanes(asked)
+        # Lanes too where tensor cores have no kernel, or tf32 leaves the choice.
+        by_lanes = not tensor_flops_per_s or kernel.shape.groups > 1 or kernel.precision == "tf32"
+        candidates = _on_lanes(asked) if by_lanes else []
     if tensor_flops_per_s:
         candidates.append(tensor_gemm(asked, tensor_flops_per_s, kernel.channels_last))
     best = min(candidates)
@@ -42,10 +48,18 @@ def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
     return KernelCost(time_s, bound, float(kernel.flop), best.bytes, best.name)
 
 
+def _tensor_rate(gpu: Gpu, precision: Precision) -> float:
+    """Return the rate of tensor cores in FLOP/s; cuDNN packs bytes as they want them, where cuBLAS does not."""
+    if precision == "int8" and gpu.traits.plain_int8_on_lanes:
+        return held(gpu, gpu.peak(precision), "fp16")
+    return tensor_rate(gpu, precision)
+
+
 def _of_bytes(asked: Problem) -> Problem:
-    """Return *asked* for lanes that multiply four bytes at once."""
-    rate, hot = asked.rate_flops_per_s, asked.hot_rate_flops_per_s
-    return replace(asked, rate_flops_per_s=BYTES_AT_ONCE * rate, hot_rate_flops_per_s=BYTES_AT_ONCE * hot)
+    """Return *asked* for lanes that multiply four bytes at once, at the clock that they then hold."""
+    faster = BYTES_AT_ONCE * sustained_clock(asked.gpu, "int8") / sustained_clock(asked.gpu, "fp32")
+    hot = asked.hot_rate_flops_per_s * faster
+    return replace(asked, rate_flops_per_s=hot, hot_rate_flops_per_s=hot)
 
 
 def _on_lanes(asked: Problem) -> list[Candidate]:

@@ -1,7 +1,7 @@
 """Tiles: how a library cuts a product of matrices into pieces, each of which one SM computes.
 
 Which tiles there are follows the names of the kernels that profilers show (``maxwell_sgemm_128x64_tn``,
-``volta_sgemm_32x128_nn``, ``ampere_sgemm_128x128_nn``): few in fp32, and from Ampere on a batch of
+``volta_sgemm_32x128_nn``, ``ampere_sgemm_128x128_nn``): few in fp32, and on Ampere and Ada a batch of
 products in fp32 runs in tiles of 128 x 128 however small its matrices are.
 """
 
@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from simulator.constants import constants
-from simulator.devices.gpu.clock import computes_on_tensor_cores, sustained_clock
+from simulator.devices.gpu.clock import sustained_clock
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.product import Tile
 from simulator.devices.gpu.rates import arithmetic_rate
+from simulator.devices.gpu.units import computes_on_tensor_cores
 from simulator.workload.precision import Precision
 
 __all__ = ["GemmConstants", "tiles_for"]
@@ -54,7 +55,6 @@ class GemmConstants:
     overlap: float
     bandwidth_share: float
     l2_clock_bytes: float
-    thin_share: float
     l2_share: float
     wave: float
     pages_early: float
@@ -101,7 +101,7 @@ def _in_library(gpu: Gpu, columns: int, rows: int, layout: str, batched: bool) -
     if early and gpu.traits.small_sms and layout == "NT" and not batched:
         # P100: its times step with the size of the result as tiles of 128 x 64 do, not as larger ones would.
         return (columns, rows) in ((128, 64), (64, 64))
-    if batched and not volta:
+    if batched and gpu.traits.wide_batches:
         return (columns, rows) == (128, 128) or (early and (columns, rows) == (128, 64))
     if max(columns, rows) == 256:
         return not early and not volta

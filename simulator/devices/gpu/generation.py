@@ -26,23 +26,26 @@ class Process:
     less than 28 nm, 10 nm 40 % less again, 5 nm 30 % less than 7 nm), halved in the steps after 16 nm, as boards
     show: RTX 3090 and 4090 hold their clocks in fp32 at 350 and 450 W, A100 at 400 W holds its own in fp16.
     ``full_voltage_Hz`` is the clock at which a chip needs its full voltage: where the fastest boards of the
-    process end (general knowledge, to 10 %).
+    process end (general knowledge, to 10 %).  ``lowest_voltage`` is what it needs at any clock, of that: what monitors
+    show of idle boards, 0.62 V of 1.05 V on GeForce GTX 10 and RTX 20, 0.7 V of 1.08 V on RTX 30, 0.88 V of 0.97 V at
+    that clock on RTX 40 (general knowledge).
     """
 
     energy: float
     full_voltage_Hz: float
+    lowest_voltage: float
 
 
 # By feature size, from the makers' announcements.  TSMC's 12 nm is a variant of its 16 nm with the same wires, and
 # counted as that; "4N" counts as 5 nm.
-_28_NM = Process(2.5, 1.15e9)
-_16_NM = Process(1.0, 1.75e9)
-_14_NM = Process(1.0, 1.6e9)
-_8_NM = Process(0.6, 1.85e9)
-_7_NM = Process(0.5, 1.6e9)
-_6_NM = Process(0.45, 1.7e9)
-_5_NM = Process(0.35, 2.3e9)
-_3_NM = Process(0.27, 2.4e9)
+_28_NM = Process(2.5, 1.15e9, 0.7)
+_16_NM = Process(1.0, 1.75e9, 0.6)
+_14_NM = Process(1.0, 1.6e9, 0.6)
+_8_NM = Process(0.6, 1.85e9, 0.65)
+_7_NM = Process(0.5, 1.6e9, 0.65)
+_6_NM = Process(0.45, 1.7e9, 0.65)
+_5_NM = Process(0.35, 2.3e9, 0.9)
+_3_NM = Process(0.27, 2.4e9, 0.9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +57,12 @@ class Traits:
     # How tensor (matrix) cores get their operands: there are none; through registers; copied past registers into
     # shared memory, asynchronously (cp.async); or fetched there by a warp of its own, and read from there (wgmma).
     operands: Literal["none", "registers", "copies", "warps"]
-    # Energy of a product on tensor cores whose operands come by warps, against Hopper's: STAS MAMF, 1,745 TFLOP/s
-    # in bf16 at 1,000 W.
+    # Energy of a product on tensor cores, against those of NVIDIA whose operands come likewise (by warps: against
+    # Hopper's).  STAS MAMF: B200, 1,745 TFLOP/s in bf16 at 1,000 W; MI300X and MI325X, 668 at 750 and 785 at 1,000 W.
     tensor_energy: float = 1.0
+    # Operands of 32 bits are turned on their way to tensor cores, which take them along k alone: wgmma and mma.sync do,
+    # tcgen05 does not (NVIDIA, "PTX ISA", matrix multiply-accumulate, majorness of operands).
+    turned_32_bit: bool = True
     # Products gather in a memory of their own, not in registers, so that a block may hold twice the rows (NVIDIA,
     # "CUDA C++ programming guide", tcgen05).
     tensor_memory: bool = False
@@ -69,15 +75,19 @@ class Traits:
     threads_per_sm: int = 2048
     fp16_as_fp32: bool = False  # libraries compute fp16 in fp32, where its own rate is less
     int8_dot_products: bool = False  # lanes multiply four int8 at once (dp4a)
+    plain_int8_on_lanes: bool = False  # and libraries have them do so where tensor cores could, in plain layouts
 
     # Share of the bus that long streams fill; see MemoryCosts.
     controllers: Literal["early", "late", "amd"] = "late"
     large_l2: bool = False  # a last-level cache of so many slices that an SM gets less from it in a clock
-    few_translations: bool = False  # SMs hold translations of few pages
+    # Pages whose translations SMs hold: few, many; or none is known to be missed, as no product of rows that far apart
+    # was measured.
+    translations: Literal["few", "many", "unseen"] = "unseen"
 
     # Whose kernels libraries run, by the names that profilers show: maxwell_sgemm, volta_sgemm, ampere_sgemm and
     # likewise scudnn; of AMD, its own.
     kernels: Literal["maxwell", "volta", "ampere", "amd"] = "ampere"
+    wide_batches: bool = False  # a batch in fp32 runs in tiles of 128 x 128 however small its matrices are
     cudnn: int = 8  # the version that its convolutions and recurrent layers are taken to be from; 0: not cuDNN
     fused_winograd: bool = True  # there is a kernel of it
 
@@ -93,16 +103,19 @@ _MAXWELL = Traits(
     integers="shared",
     fp16_as_fp32=True,
     controllers="early",
-    few_translations=True,
+    translations="few",
     kernels="maxwell",
+    wide_batches=True,
     cudnn=5,
 )
 _PASCAL = replace(_MAXWELL, process=_16_NM, int8_dot_products=True, cudnn=6)
-_VOLTA = Traits(_16_NM, "registers", integers="own", kernels="volta", cudnn=7, int8_dot_products=True)
-_AMPERE = Traits(_8_NM, "copies", threads_per_sm=1536)
+_VOLTA = Traits(
+    _16_NM, "registers", integers="own", translations="many", kernels="volta", cudnn=7, int8_dot_products=True
+)
+_AMPERE = Traits(_8_NM, "copies", threads_per_sm=1536, translations="many", wide_batches=True)
 _HOPPER = Traits(_5_NM, "warps")
-_VEGA = Traits(_14_NM, "none", controllers="amd", large_l2=True, kernels="amd", cudnn=0)
-_CDNA = replace(_VEGA, operands="registers")
+_VEGA = Traits(_14_NM, "none", controllers="amd", large_l2=True, kernels="amd", wide_batches=True, cudnn=0)
+_CDNA = replace(_VEGA, operands="registers", tensor_energy=1.55)
 
 # The oldest first; of AMD, CDNA after the others, as the last of a maker is taken for what is not known.
 _GENERATIONS: dict[str, dict[str, Traits]] = {
@@ -111,11 +124,11 @@ _GENERATIONS: dict[str, dict[str, Traits]] = {
         "maxwell": _MAXWELL,
         "pascal": _PASCAL,
         "volta": _VOLTA,
-        "turing": replace(_VOLTA, threads_per_sm=1024, controllers="early"),
+        "turing": replace(_VOLTA, threads_per_sm=1024, plain_int8_on_lanes=True),
         "ampere": _AMPERE,
         "ada": replace(_AMPERE, process=_5_NM, large_l2=True),
         "hopper": _HOPPER,
-        "blackwell": replace(_HOPPER, tensor_energy=0.65, tensor_memory=True),
+        "blackwell": replace(_HOPPER, tensor_energy=0.65, turned_32_bit=False, tensor_memory=True),
     },
     "amd": {
         "gcn": replace(_VEGA, process=_28_NM),

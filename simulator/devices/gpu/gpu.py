@@ -38,6 +38,7 @@ class Gpu:
     board_power_W: float
     base_clock_Hz: float = 0.0  # guaranteed under any load; 0: not published
     max_clock_Hz: float = 0.0  # where power allows; 0: not published
+    inline_ecc: bool = False  # check bits of the memory are kept in it
     above_boost: bool = False  # runs above the boost clock as far as power allows
     calibration: Calibration = field(default_factory=Calibration)
     constants: Constants = DEFAULT
@@ -109,6 +110,7 @@ def gpu_from_part(
         board_power_W=part.board_power or 0.0,
         base_clock_Hz=part.base_clock or 0.0,
         max_clock_Hz=part.max_clock or 0.0,
+        inline_ecc=part.inline_ecc,
         above_boost=part.above_boost,
         calibration=calibration or Calibration(),
         constants=constants,

@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
-from simulator.devices.gpu.clock import computes_on_tensor_cores, sustained_clock
+from simulator.devices.gpu.clock import sustained_clock
 from simulator.devices.gpu.gpu import Gpu
+from simulator.devices.gpu.units import computes_in_fp32, computes_on_tensor_cores, multiplies_bytes
 from simulator.workload.precision import Precision
 
 __all__ = [
     "BYTES_AT_ONCE",
     "arithmetic_rate",
     "compute_rate",
-    "computes_in_fp32",
     "held",
-    "multiplies_bytes",
     "tensor_rate",
 ]
 
 BYTES_AT_ONCE = 4.0  # that a lane multiplies and adds in place of two numbers of fp32 (dp4a)
-
-
-def multiplies_bytes(gpu: Gpu, precision: Precision) -> bool:
-    """Return whether fp32 lanes, and no tensor cores, multiply numbers of *precision*, four at once."""
-    return precision == "int8" and precision not in gpu.peak_flops_per_s and gpu.traits.int8_dot_products
-
-
-def computes_in_fp32(gpu: Gpu, precision: Precision) -> bool:
-    """Whether libraries compute in fp32 what is stored in *precision*.
-
-    tf32 where there are no units for it, which is fp32 by another name; fp16 of the generations before tensor cores
-    where it has no units of its own, or few for the sake of compatibility: one for 64 of fp32 on GP102 and GP104
-    (NVIDIA, "CUDA C++ programming guide", throughput of native arithmetic, 6.1), which cuBLAS leaves alone as
-    PyTorch asks it for sums in fp32 (CUBLAS_COMPUTE_32F).
-    """
-    peak = gpu.peak_flops_per_s
-    if precision == "tf32":
-        return precision not in peak
-    return precision == "fp16" and gpu.traits.fp16_as_fp32 and peak.get("fp16", 0.0) < peak.get("fp32", 0.0)
 
 
 def held(gpu: Gpu, peak_flops_per_s: float, precision: Precision, energy: float = 1.0) -> float:

@@ -83,7 +83,7 @@ def recurrence_cost(gpu: Gpu, kernel: Recurrence) -> KernelCost:
     m, k = (kernel.hidden, gates) if backward else (gates, kernel.hidden)
     compute_s = _step_compute(gpu, kernel, m, k, costs)
     weight_bytes = ELEMENT_BYTES[kernel.precision] * m * k
-    memory_s = weight_bytes / achieved_bandwidth(gpu)
+    memory_s = weight_bytes / achieved_bandwidth(gpu, 1.0)
     fixed_s = costs.amd_step_s if gpu.traits.kernels == "amd" else costs.step_s
     step_s = at_least(compute_s, memory_s) + fixed_s
     time_s = kernel.timesteps * step_s + costs.call_s

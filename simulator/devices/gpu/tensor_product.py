@@ -25,11 +25,12 @@ from functools import lru_cache
 from typing import ClassVar
 
 from simulator.constants import constants
-from simulator.devices.gpu.clock import computes_on_tensor_cores, energy_time, sustained_clock
+from simulator.devices.gpu.clock import energy_time, sustained_clock
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth, l2_bandwidth, resident_share
 from simulator.devices.gpu.product import ProductTime, Tile, parts_of_k, sides_of_wave
 from simulator.devices.gpu.rates import arithmetic_rate
+from simulator.devices.gpu.units import computes_on_tensor_cores
 from simulator.devices.kernels import Gemm
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
@@ -158,7 +159,7 @@ def _product(gpu: Gpu, kernel: Gemm, c: TensorProductCosts, piece_bytes: int) ->
     element = ELEMENT_BYTES[kernel.precision]
     left, right = float(kernel.m * kernel.k * element), float(kernel.n * kernel.k * element)
     written = float(kernel.m * kernel.n * (kernel.out_bytes or element))
-    memory_Bps = achieved_bandwidth(gpu) * c.bandwidth_share
+    memory_Bps = achieved_bandwidth(gpu, (left + right) / (left + right + written)) * c.bandwidth_share
     # Products that run one after the other on the same operands find them in L2, as far as it holds all.
     hits = resident_share(gpu, kernel.batch * (left + right + written))
     l2_Bps = max(l2_bandwidth(gpu) * c.l2_rate_share, memory_Bps)
@@ -194,7 +195,7 @@ def _tiles(gpu: Gpu, precision: Precision, c: TensorProductCosts, *, synchronous
     if synchronous:
         sm_rate = min(sm_rate, _SYNCHRONOUS_FLOP_BYTES / ELEMENT_BYTES[precision] * clock_Hz)
     edge_clocks = c.edge_clocks
-    if precision == "tf32":
+    if precision == "tf32" and gpu.traits.turned_32_bit:
         sm_rate *= c.rate_32_bit
         edge_clocks = c.edge_32_bit_clocks
     found = []

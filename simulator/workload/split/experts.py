@@ -1,48 +1,45 @@
-"""Expert parallelism: the experts of a layer divided among ranks that have different tokens.
+"""Expert parallelism: the experts of a layer divided among ranks, and each expert among some of them.
 
 Tokens go to the ranks that have their experts by an all-to-all, and their results come back by another (Lepikhin et
 al., "GShard", arXiv 2006.16668).  Routing is balanced: a rank computes as many rows as it sends away.
+
+Ranks that split each expert (expert tensor parallelism) gather what came to any of them, multiply it by their columns
+of the first matrix and their rows of the last, and scatter the sums before these go back (Megatron Core, MoE parallel
+folding).  Ranks of tensor parallelism that have the same tokens gather nothing and sum by an all-reduce.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import Literal
 
 from simulator.errors import InputError
+from simulator.workload.collective import Collective
 from simulator.workload.network import Layer, Network, Parameter, once
-from simulator.workload.operators import Exchange, Linear
+from simulator.workload.operators import Copy, Elementwise, Exchange, Linear
 
-__all__ = ["expert_parameters", "expert_split", "whole_experts_note"]
+__all__ = ["expert_parameters", "expert_split"]
+
+_Ways = tuple[Collective | None, Collective | None]  # forward, backward
+_THERE: _Ways = ("all-to-all", "all-to-all")
 
 
 @once
-def expert_split(network: Network, ranks: int) -> Network:
-    """Return what one of *ranks* computes of *network*; raises InputError where experts do not share out evenly."""
-    if ranks == 1:
+def expert_split(network: Network, ranks: int, shards: int = 1, gathers: bool = True) -> Network:
+    """Return what a rank computes of *network*, of *ranks* that divide experts and *shards* that split each.
+
+    *gathers*: ranks that split an expert have different tokens.  Raises InputError where experts, or their columns, do
+    not share out evenly.
+    """
+    if ranks == shards == 1:
         return network
     if not any(_is_of_experts(layer) for layer in network.layers):
-        raise InputError(f"--parallel: ep={ranks}: {network.name} has no experts")
-    elements = list(network.elements)
-    layers: list[Layer] = []
-    for part, run in groupby(network.layers, key=lambda layer: layer.part):
-        mine = list(run)
-        products = [layer for layer in mine if _is_of_experts(layer)]
-        if part != "experts" or not products:
-            layers += mine
-            continue
-        for layer in mine:
-            own = _part_of(layer, ranks)
-            if layer is products[0]:
-                sent = _exchange(layer, f"{layer.name}.dispatch", layer.inputs[0], len(elements), elements)
-                layers.append(sent)
-                own = replace(own, inputs=(sent.output, *layer.inputs[1:]))
-            if layer is products[-1]:
-                returned = _exchange(layer, f"{layer.name}.return", len(elements), layer.output, elements)
-                layers += [replace(own, output=returned.inputs[0]), returned]
-            else:
-                layers.append(own)
-    return replace(network, layers=tuple(layers), elements=tuple(elements))
+        if ranks > 1:
+            raise InputError(f"--parallel: ep={ranks}: {network.name} has no experts")
+        return network
+    return _Splitter(network, ranks, shards, gathers=gathers).run()
 
 
 def expert_parameters(network: Network) -> frozenset[str]:
@@ -50,33 +47,100 @@ def expert_parameters(network: Network) -> frozenset[str]:
     return frozenset(p.name for layer in network.layers if layer.part == "experts" for p in layer.parameters)
 
 
-def whole_experts_note(network: Network, tp: int) -> str | None:
-    """Return that tensor parallelism of *tp* ranks leaves the experts of *network* whole, None where it has none."""
-    if tp == 1 or not any(_is_of_experts(layer) for layer in network.layers):
-        return None
-    return f"tp={tp} leaves experts whole on each of its ranks (--expert-tensor-parallel-size 1); ep divides them"
-
-
 def _is_of_experts(layer: Layer) -> bool:
     return isinstance(layer.operator, Linear) and layer.operator.experts > 1
 
 
-def _exchange(layer: Layer, name: str, tensor: int, output: int, elements: list[int]) -> Layer:
-    """Return the all-to-all from *tensor* to *output*, of which one is new and gets the next number."""
-    n = elements[layer.inputs[0] if output == len(elements) else layer.output]
-    elements.append(n)
-    exchange = Exchange("ep", "all-to-all", "all-to-all", n, n)
-    return Layer(name, exchange, (tensor,), output, part=layer.part)
+class _Splitter:
+    def __init__(self, network: Network, ranks: int, shards: int, *, gathers: bool) -> None:
+        self._network = network
+        self._ranks = ranks
+        self._shards = shards
+        self._gathers = gathers
+        self._times = shards if gathers else 1  # rows that a rank multiplies for each that it sent away
+        self._elements = list(network.elements)
+        self._layers: list[Layer] = []
 
+    def run(self) -> Network:
+        for part, run in groupby(self._network.layers, key=lambda layer: layer.part):
+            mine = list(run)
+            products = [number for number, layer in enumerate(mine) if _is_of_experts(layer)]
+            if part != "experts" or not products:
+                self._layers += mine
+                continue
+            first, end = products[0], products[-1] + 1
+            self._layers += mine[:first]
+            self._add(mine[first:end])
+            self._layers += mine[end:]
+        return replace(self._network, layers=tuple(self._layers), elements=tuple(self._elements))
 
-def _part_of(layer: Layer, ranks: int) -> Layer:
-    operator = layer.operator
-    if not isinstance(operator, Linear) or operator.experts == 1:
-        return layer
-    if operator.experts % ranks:
-        fits = ", ".join(str(d) for d in range(1, operator.experts + 1) if operator.experts % d == 0)
-        raise InputError(
-            f"--parallel: ep={ranks} does not divide the {operator.experts} experts of {layer.name}; {fits}"
+    def _add(self, layers: Sequence[Layer]) -> None:
+        """Add *layers*, from the first product of experts to the last, and what is exchanged around them."""
+        first, *_, last = layers
+        entering, n_in, n_out = first.inputs[0], self._elements[first.inputs[0]], self._elements[last.output]
+        there = entering
+        if self._ranks > 1:
+            there = self._exchange(f"{first.name}.dispatch", "ep", _THERE, there, n_in)
+        if self._shards > 1:
+            ways: _Ways = ("all-gather", "reduce-scatter") if self._gathers else (None, "all-reduce")
+            there = self._exchange(f"{first.name}.enter", "etp", ways, there, n_in * self._times)
+        for layer in layers:
+            if layer is not last:
+                self._elements[layer.output] = self._elements[layer.output] * self._times // self._shards
+            inputs = tuple(there if tensor == entering else tensor for tensor in layer.inputs)
+            self._layers.append(replace(self._part_of(layer, is_last=layer is last), inputs=inputs))
+        result = self._new(n_out * self._times)
+        self._layers[-1] = replace(self._layers[-1], output=result)
+        if self._shards > 1:
+            ways = ("reduce-scatter", "all-gather") if self._gathers else ("all-reduce", None)
+            to = None if self._ranks > 1 else last.output
+            result = self._exchange(f"{last.name}.sum", "etp", ways, result, n_out * self._times, n_out, to)
+        if self._ranks > 1:
+            self._exchange(f"{last.name}.return", "ep", _THERE, result, n_out, to=last.output)
+
+    def _new(self, elements: int) -> int:
+        self._elements.append(elements)
+        return len(self._elements) - 1
+
+    def _exchange(
+        self,
+        name: str,
+        axis: Literal["ep", "etp"],
+        ways: _Ways,
+        tensor: int,
+        elements: int,
+        output_elements: int | None = None,
+        to: int | None = None,
+    ) -> int:
+        """Add an exchange of *elements* of *tensor*; return its result, a new tensor where *to* names none."""
+        n = elements if output_elements is None else output_elements
+        output = self._new(n) if to is None else to
+        self._layers.append(Layer(name, Exchange(axis, *ways, elements, n), (tensor,), output, part="experts"))
+        return output
+
+    def _part_of(self, layer: Layer, *, is_last: bool) -> Layer:
+        operator, ranks, shards = layer.operator, self._ranks, self._shards
+        if isinstance(operator, Elementwise | Copy):
+            return replace(layer, operator=replace(operator, elements=operator.elements * self._times // shards))
+        if not _is_of_experts(layer) or not isinstance(operator, Linear):
+            return layer
+        split = operator.inputs if is_last else operator.outputs
+        for key, degree, count, what in (("ep", ranks, operator.experts, "experts"), ("etp", shards, split, "columns")):
+            if count % degree:
+                fits = ", ".join(str(d) for d in range(1, count + 1) if count % d == 0)
+                raise InputError(
+                    f"--parallel: {key}={degree} does not divide the {count} {what} of {layer.name}; {fits}"
+                )
+        inputs = operator.inputs // shards if is_last else operator.inputs
+        outputs = operator.outputs if is_last else operator.outputs // shards
+        weight, *bias = (Parameter(p.name, p.elements // ranks, p.trained) for p in layer.parameters)
+        weight = replace(weight, elements=weight.elements // shards)
+        bias = bias if is_last else [replace(p, elements=p.elements // shards) for p in bias]
+        part = replace(
+            operator,
+            rows=operator.rows * self._times,
+            inputs=inputs,
+            outputs=outputs,
+            experts=operator.experts // ranks,
         )
-    parameters = tuple(Parameter(p.name, p.elements // ranks, p.trained) for p in layer.parameters)
-    return replace(layer, operator=replace(operator, experts=operator.experts // ranks), parameters=parameters)
+        return replace(layer, operator=part, parameters=(weight, *bias))

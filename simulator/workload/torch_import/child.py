@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from simulator.errors import InputError, ToposimError, one_line
+from simulator.errors import InputError, TopocastError, one_line
 
 if TYPE_CHECKING:
     from simulator.workload.torch_import.load import TracedNetwork
@@ -50,7 +50,7 @@ def trace_apart(text: str, **sizes: Any) -> TracedNetwork:
     except BaseException:
         _end()
         raise
-    if isinstance(answer, ToposimError):
+    if isinstance(answer, TopocastError):
         raise answer
     return answer  # type: ignore[no-any-return]
 
@@ -156,7 +156,7 @@ def _answer(text: str, sizes: dict[str, Any]) -> object:
 
     try:
         return load_torch_workload(text, **sizes)
-    except ToposimError as error:
+    except TopocastError as error:
         return error
     except BaseException as error:  # what is raised may be anything, and may not even be printed
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib
 import importlib.util
 import inspect
@@ -21,7 +22,7 @@ from simulator.workload.torch_import.faults import fault_of
 from simulator.workload.torch_import.request import InputShape, TorchRequest
 from simulator.workload.torch_import.values import FollowingValues, KnownValues
 
-__all__ = ["Subject", "build_subject", "quietly"]
+__all__ = ["Subject", "build_subject", "quietly", "subject_of_module"]
 
 _RETURNS = "a torch.nn.Module, (module, inputs) or (module, inputs, loss)"
 
@@ -69,6 +70,26 @@ def build_subject(request: TorchRequest, sizes: Mapping[str, int]) -> Subject:
     tensors = tensors_in((args, kwargs))
     samples = _samples(tensors, sizes, accepted, what) if not request.shapes else sizes["batch"]
     return Subject(what, request.factory, module, args, kwargs, loss, samples, _sample(tensors, accepted), values)
+
+
+def subject_of_module(module: Any, inputs: Any, loss: Callable[[Any], Any] | None) -> Subject:
+    """Return what *inputs* go into *module*, which stays as it is: a copy without data takes its place.
+
+    Raises InputError where nothing says what goes in, or module, inputs or loss are something else.
+    """
+    what, values = f"workload {type(module).__name__}", KnownValues()
+    without_data: dict[int, Any] = {}
+    for tensor in (*module.parameters(), *module.buffers()):
+        empty = tensor.detach().to("meta")
+        is_parameter = isinstance(tensor, torch.nn.Parameter)
+        without_data[id(tensor)] = torch.nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty
+    own, inputs, loss = _parts((copy.deepcopy(module, without_data), inputs, loss), what)
+    if inputs is None:
+        raise InputError(f"{what}: nothing says what goes in; give inputs: a tensor, a tuple, or a dict by name")
+    args, kwargs = _on_meta(inputs, values, what)
+    tensors = tensors_in((args, kwargs))
+    samples = _samples(tensors, {}, {}, what)
+    return Subject(what, type(module).__name__, own, args, kwargs, loss, samples, _sample(tensors, {}), values)
 
 
 def _find(request: TorchRequest, what: str) -> Callable[..., Any]:
@@ -185,7 +206,10 @@ def _inputs(
             f"{what}: nothing says what goes in; return (module, inputs) from the factory, or write the shape "
             f"of one input behind it: torch:{request.module}:{request.factory}:3x224x224"
         )
+    return _on_meta(inputs, values, what)
 
+
+def _on_meta(inputs: Any, values: KnownValues, what: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
     def moved(leaf: Any) -> Any:
         return values.moved(leaf) if isinstance(leaf, torch.Tensor) else leaf
 

@@ -55,7 +55,7 @@ def make_cases(nodes: str, rates: Sequence[str], sizes: str, strategies: str, de
         for shape, n, size, strategy in product(
             dict.fromkeys(shapes), dict.fromkeys(counts), dict.fromkeys(lengths), dict.fromkeys(named)
         )
-        if strategy.servers(n) <= n
+        if strategy.least_nodes <= n
     ]
     if not cases:
         raise InputError("--strategies: more servers than nodes; nothing is left to measure")

@@ -12,7 +12,7 @@ import tempfile
 import time
 from typing import IO, Any
 
-from simulator.errors import ToposimError, one_line
+from simulator.errors import TopocastError, one_line
 from validate.machine.cluster.names import HOST_INTERFACE, Names
 
 __all__ = ["Crew", "WorkerFailed", "worker_command"]
@@ -22,7 +22,7 @@ _START_S = 180.0
 _DIES_WITHIN_S = 5.0
 
 
-class WorkerFailed(ToposimError):  # noqa: N818  the name says the fault
+class WorkerFailed(TopocastError):  # noqa: N818  the name says the fault
     """A worker has ended, said that something failed, or said nothing for too long."""
 
 

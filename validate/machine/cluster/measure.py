@@ -28,22 +28,18 @@ class Limits:
     spend_s: float
 
 
-def measure_case(crew: Crew, case: Case, limits: Limits, about_s: float) -> Interval:
+def measure_case(crew: Crew, case: Case, limits: Limits, about_s: float, exchange: dict[str, Any] | None) -> Interval:
     """Return the median of the times of *case*: from the moment when all begin until the last host is done.
 
-    A first time warms up and is not counted.  *about_s* says when a silence is too long, nothing else.
+    *exchange* is what the hosts send and add, None where torch's own collective does it.  A first time warms up and is
+    not counted.  *about_s* says when a silence is too long, nothing else.
 
     Raises WorkerFailed where a host fails or its result is wrong.
     """
     within_s = 60 + _PATIENCE * about_s
-    crew.ask({"do": "prepare", "nodes": case.n_nodes, "bytes": case.size_bytes}, within_s)
-    question = {
-        "do": "go",
-        "strategy": case.strategy.name,
-        "servers": case.strategy.servers(case.n_nodes),
-        "nodes": case.n_nodes,
-        "bytes": case.size_bytes,
-    }
+    case_is = {"strategy": case.strategy.name, "nodes": case.n_nodes, "bytes": case.size_bytes}
+    crew.ask({"do": "prepare", "exchange": exchange, **case_is}, within_s)
+    question = {"do": "go", **case_is}
     end_s = time.monotonic() + limits.spend_s
     _go(crew, question, within_s)
     samples: list[float] = []

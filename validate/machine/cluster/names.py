@@ -13,7 +13,7 @@ from pathlib import Path
 
 __all__ = ["HOST_INTERFACE", "PREFIX", "Names", "owner_of", "process_start"]
 
-PREFIX = "toposim-cluster-"
+PREFIX = "topocast-cluster-"
 HOST_INTERFACE = "eth0"
 _OURS = re.compile(rf"{PREFIX}(\d{{1,10}})-(\d{{1,20}})-(?:switch|probe|host\d{{1,3}})", re.ASCII)
 

@@ -1,4 +1,4 @@
-"""What a host runs: torch's collectives over gloo, push and pull, and a plain stream as a probe.
+"""What a host runs: a strategy send by send, torch's own collectives, and a plain stream as a probe.
 
 Runs in a host's namespace, with torch.  Each operation is prepared (buffers), done once for each repetition,
 and its result is checked against the sum that must come out.
@@ -8,17 +8,63 @@ from __future__ import annotations
 
 import socket
 import threading
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 
-from validate.machine.cluster.parameter_server import Servers
+from validate.machine.measure.exchange import read_exchange
+from validate.machine.measure.over_ranks import OverRanks
 
 __all__ = ["Operations"]
 
 _PROBE_PORT = 29602
 _ELEMENT_BYTES = 4  # fp32, as gradients are
+
+
+class _Operation(Protocol):
+    def fill(self) -> None: ...
+    def run(self) -> None: ...
+    def is_right(self) -> bool: ...
+
+
+class _Nothing:
+    """What a host does that takes no part."""
+
+    def fill(self) -> None:
+        """There is no buffer."""
+
+    def run(self) -> None:
+        """Nobody waits for it."""
+
+    def is_right(self) -> bool:
+        """Return True."""
+        return True
+
+
+class _ByTorch:
+    """torch's all-reduce, or its broadcast from host 0, of *n* hosts that are *group*."""
+
+    def __init__(self, name: str, rank: int, n: int, group: Any, size_bytes: int) -> None:
+        self._name, self._rank, self._group = name, rank, group
+        self._wanted = 1.0 if name == "broadcast" else n * (n + 1) / 2
+        self._tensor = torch.empty(size_bytes // _ELEMENT_BYTES)
+
+    def fill(self) -> None:
+        """Fill the buffer with what this host contributes."""
+        self._tensor.fill_(float(self._rank + 1))
+
+    def run(self) -> None:
+        """Do it once."""
+        if self._name == "broadcast":
+            dist.broadcast(self._tensor, src=0, group=self._group)
+        else:
+            dist.all_reduce(self._tensor, group=self._group)
+
+    def is_right(self) -> bool:
+        """Return whether the buffer holds what must come out."""
+        return bool((self._tensor == self._wanted).all())
 
 
 class Operations:
@@ -28,37 +74,30 @@ class Operations:
         self.rank = rank
         self._addresses = addresses
         self._groups: dict[int, Any] = {n: dist.new_group(list(range(n))) for n in node_counts}
-        self._servers = Servers(rank, addresses)
         self._probe = socket.create_server((addresses[rank], _PROBE_PORT))
-        self._tensor = torch.empty(0)
-        self._bytes = bytearray()
+        self._operation: _Operation = _Nothing()
 
-    def prepare(self, n: int, size_bytes: int) -> None:
-        """Make the buffer; what it holds is filled in before each repetition."""
-        if self.rank < n:
-            self._bytes = bytearray(size_bytes)
-            self._tensor = torch.frombuffer(self._bytes, dtype=torch.float32)
-            self.fill()
+    def prepare(self, strategy: str, n: int, size_bytes: int, exchange: Mapping[str, Any] | None) -> None:
+        """Make the buffers; what they hold is filled in before each repetition.  The hosts from *n* on do nothing."""
+        if self.rank >= n:
+            self._operation = _Nothing()
+        elif exchange is None:
+            self._operation = _ByTorch(strategy, self.rank, n, self._groups[n], size_bytes)
+        else:
+            self._operation = OverRanks(read_exchange(exchange), self.rank)
+        self.fill()
 
     def fill(self) -> None:
-        """Fill the buffer with what this host contributes."""
-        self._tensor.fill_(float(self.rank + 1))
+        """Fill the buffers with what this host contributes."""
+        self._operation.fill()
 
-    def run(self, strategy: str, n: int, n_servers: int) -> None:
-        """Do the operation once; the hosts from *n* on have no part in it."""
-        if self.rank >= n:
-            return
-        if strategy == "ring":
-            dist.all_reduce(self._tensor, group=self._groups[n])
-        elif strategy == "broadcast":
-            dist.broadcast(self._tensor, src=0, group=self._groups[n])
-        else:
-            self._servers.push_pull(memoryview(self._bytes), _ELEMENT_BYTES, n, n_servers, _add)
+    def run(self) -> None:
+        """Do what was prepared once."""
+        self._operation.run()
 
-    def right(self, strategy: str, n: int) -> bool:
-        """Whether the buffer holds what the operation must leave there."""
-        expected = 1.0 if strategy == "broadcast" else n * (n + 1) / 2
-        return self.rank >= n or bool((self._tensor == expected).all())
+    def is_right(self) -> bool:
+        """Return whether the buffers hold what the operation must leave there."""
+        return self._operation.is_right()
 
     def stream(self, n: int, size_bytes: int) -> None:
         """Send so many bytes to the next host while those of the previous one arrive, over plain TCP."""
@@ -82,9 +121,3 @@ class Operations:
         with socket.create_connection((self._addresses[to], _PROBE_PORT)) as stream:
             for start in range(0, size_bytes, len(piece)):
                 stream.sendall(piece[: min(len(piece), size_bytes - start)])
-
-
-def _add(total: memoryview, parts: list[bytearray]) -> None:
-    into = torch.frombuffer(total, dtype=torch.float32)
-    for part in parts:
-        into += torch.frombuffer(part, dtype=torch.float32)

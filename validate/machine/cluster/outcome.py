@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
-from simulator.api import simulate
-from simulator.network.machine import Machine, compile_machine
+from simulator.api import Session
+from simulator.api.exchanges import exchange_of
+from simulator.network.machine import compile_machine
+from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.where import Where
 from simulator.topology.load import topology_from_text
 from validate.machine.cluster.cases import Case
 from validate.machine.cluster.commands import Shape
-from validate.machine.cluster.topology import topology_text
+from validate.machine.cluster.topology import machine_name, topology_text
 from validate.machine.measure.statistics import Interval
 from validate.tables.statistics import Errors, relative_error, summarise
 
@@ -25,17 +29,27 @@ class Predictor:
 
     def __init__(self, payload_Bps: Mapping[Shape, float] | None = None) -> None:
         self._payload_Bps = dict(payload_Bps or {})
-        self._machines: dict[tuple[Shape, int], Machine] = {}
+        self._session = Session()
+        self._known: set[Where] = set()
 
     def predict_s(self, case: Case) -> float:
-        """Return the simulated time of *case*."""
-        key = (case.shape, case.n_nodes)
-        if key not in self._machines:
-            text = topology_text(*key, self._payload_Bps.get(case.shape))
-            self._machines[key] = compile_machine(topology_from_text(text))
+        """Return the simulated time of *case*; raises InputError where its strategy does not fit."""
+        return self._session.time_s(self._question(case))
+
+    def exchange(self, case: Case) -> dict[str, Any] | None:
+        """Return what the hosts send and add, as plain data; None where torch's own collective does it."""
+        return None if case.strategy.by_torch else exchange_of(self._session, self._question(case)).data()
+
+    def _question(self, case: Case) -> CollectiveQuestion:
+        where = Where(machine_name(case.shape), nodes=case.n_nodes)
+        if where not in self._known:
+            text = topology_text(case.shape, case.n_nodes, self._payload_Bps.get(case.shape))
+            self._session.know(where, compile_machine(topology_from_text(text)))
+            self._known.add(where)
         strategy = case.strategy
-        result = simulate(self._machines[key], strategy.predictor, case.size_bytes, collective=strategy.collective)
-        return result.sync_time_s
+        return CollectiveQuestion(
+            where=where, size_bytes=case.size_bytes, collective=strategy.collective, strategy=strategy.predictor
+        )
 
 
 @dataclass(frozen=True, slots=True)

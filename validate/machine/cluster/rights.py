@@ -7,7 +7,7 @@ import importlib.util
 import shutil
 import sys
 
-from simulator.errors import MissingDependency, ToposimError
+from simulator.errors import MissingDependency, TopocastError
 from validate.machine.cluster.names import Names
 from validate.machine.cluster.shell import CommandFailed, run
 
@@ -16,7 +16,7 @@ __all__ = ["NotPossible", "check_machine", "check_rights", "check_torch"]
 _TRY = "as root, or in namespaces of your own: unshare -rnm sh -c 'mount -t tmpfs none /run && validate cluster ...'"
 
 
-class NotPossible(ToposimError):  # noqa: N818  an answer and no fault
+class NotPossible(TopocastError):  # noqa: N818  an answer and no fault
     """Machine or user cannot make the network; the message says what is missing and what helps."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from validate.machine.cluster.cases import Case
 from validate.machine.cluster.commands import Shape
@@ -34,6 +35,7 @@ def run_cases(
     names: Names,
     cases: Sequence[Case],
     about_s: Sequence[float],
+    exchange: Callable[[Case], dict[str, Any] | None],
     *,
     repeats: int,
     budget_s: float,
@@ -41,6 +43,8 @@ def run_cases(
     advance: Callable[[str], None],
 ) -> None:
     """Measure *cases*, which take *about_s* each, into *into*; the network is gone afterwards, whatever happens.
+
+    *exchange* gives what the hosts of a case send and add, None where torch's own collective does it.
 
     For each rate the links are shaped first, since a connection keeps the length of packets that it began
     with, then the hosts start, and a probe says what plain TCP reaches.  Each case may spend the part of the
@@ -61,7 +65,9 @@ def run_cases(
                     into.probes[shape] = probe(crew, shape, counts[-1])
                     for case, about in zip(cases, about_s, strict=True):
                         if case.shape == shape:
-                            into.times[case] = measure_case(crew, case, Limits(repeats, share * about), about)
+                            into.times[case] = measure_case(
+                                crew, case, Limits(repeats, share * about), about, exchange(case)
+                            )
                             advance(f"{case.n_nodes} nodes, {case.strategy.name}")
     finally:  # where an interrupt has cut leaving them short; there is one at most (removed_on_signals)
         crew.end()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
-from simulator.errors import ToposimError, one_line
+from simulator.errors import TopocastError, one_line
 from validate.machine.cluster.commands import Command
 
 __all__ = ["CommandFailed", "list_namespaces", "processes_in", "run"]
@@ -12,7 +12,7 @@ __all__ = ["CommandFailed", "list_namespaces", "processes_in", "run"]
 _LIMIT_S = 30.0
 
 
-class CommandFailed(ToposimError):  # noqa: N818  the name says the fault
+class CommandFailed(TopocastError):  # noqa: N818  the name says the fault
     """A command of the system did not do what it was asked to."""
 
 

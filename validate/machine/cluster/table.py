@@ -16,7 +16,7 @@ __all__ = ["COLUMNS", "table"]
 
 COLUMNS = (
     *("machine", "fabric", "n_nodes", "n_gpus", "gpu_set", "group_size", "n_groups_concurrent", "collective"),
-    *("bytes", "dtype", "placement", "algorithm_forced", "time_s", "algbw_GBps", "busbw_GBps", "dataset"),
+    *("bytes", "dtype", "placement", "strategy", "time_s", "algbw_GBps", "busbw_GBps", "dataset"),
     *("source", "software", "trust", "note"),
 )
 
@@ -42,13 +42,13 @@ def table(outcomes: Sequence[Outcome], torch_version: str, limited: Collection[S
                 "bytes": case.size_bytes,
                 "dtype": "fp32",
                 "placement": "in-place",
-                "algorithm_forced": case.strategy.predictor,
+                "strategy": case.strategy.predictor,
                 "time_s": f"{measured.median:.6g}",
                 "algbw_GBps": f"{algbw:.6g}",
                 "busbw_GBps": f"{algbw * bus_factor(case.strategy.collective, case.n_nodes):.6g}",
                 "dataset": "validate_cluster",
                 "source": "validate cluster",
-                "software": f"torch {torch_version}, gloo" if case.strategy.n_servers == 0 else "toposim, TCP",
+                "software": f"torch {torch_version}, gloo",
                 "trust": "C" if case.shape in limited else "A",
                 "note": f"{case.strategy.name}; median of {measured.samples}{known}",
             }

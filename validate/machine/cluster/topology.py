@@ -27,7 +27,7 @@ def topology_text(shape: Shape, n_nodes: int, payload_Bps: float | None = None) 
         else "a plain TCP stream on this machine (validate cluster --calibrate)"
     )
     return f"""\
-# yaml-language-server: $schema=PATH/TO/toposim/topologies/topology.schema.json
+# yaml-language-server: $schema=PATH/TO/topocast/topologies/topology.schema.json
 schema_version: 1
 name: {machine_name(shape)}
 description: Network namespaces on one Linux machine, {shape.rate_Bps * 8 / 1e6:g} Mbit/s each way (tc tbf)

@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def _join(question: dict[str, Any]) -> Any:
-    """Settle the namespace's own TCP, join torch's process group and connect the servers."""
+    """Settle the namespace's own TCP and join torch's process group."""
     if not _write(_CONGESTION, "cubic"):  # BBR, where the machine has that, paces by what it once measured
         _write(_CONGESTION, "reno")
     _write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1")
@@ -84,7 +84,7 @@ def _go_first() -> None:
 def _answer(host: Any, question: dict[str, Any]) -> dict[str, Any]:
     n, size_bytes = question["nodes"], question["bytes"]
     if question["do"] == "prepare":
-        host.prepare(n, size_bytes)
+        host.prepare(question["strategy"], n, size_bytes, question["exchange"])
         return {}
     strategy = question["strategy"]
     time.sleep(max(0.0, question["at"] - time.monotonic()))
@@ -92,9 +92,9 @@ def _answer(host: Any, question: dict[str, Any]) -> dict[str, Any]:
     if strategy == "probe":
         host.stream(n, size_bytes)
         return {"begin": begin, "end": time.monotonic()}
-    host.run(strategy, n, question["servers"])
+    host.run()
     end = time.monotonic()
-    right = host.right(strategy, n)
+    right = host.is_right()
     host.fill()
     return {"begin": begin, "end": end, "right": right}
 

@@ -55,7 +55,7 @@ class Ranks:
         if cuda and not dist.is_nccl_available():
             raise Unavailable("torch is built without NCCL")
         self.count, self.cuda = count, cuda
-        self._folder = tempfile.TemporaryDirectory(prefix="toposim-ranks-")
+        self._folder = tempfile.TemporaryDirectory(prefix="topocast-ranks-")
         self._members: list[_Member] = []
         context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
         meeting = Path(self._folder.name) / "meeting"

@@ -32,7 +32,7 @@ from validate.machine.measure.watches import QueuedStopwatch
 __all__ = ["RECORD", "Settings", "run"]
 
 RECORD = "run.json"
-DATASET = "toposim_measure"
+DATASET = "topocast_measure"
 DONE, FAILED, INTERRUPTED = 0, 1, 130
 _RAN_DRY = "the queue ran dry: some of the host's time is in it"
 _WELL_KNOWN = 0.03  # grade A: half the interval is at most this part of the median

@@ -46,7 +46,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "launch.csv": ("device", "metric", "mode", "time_s", *_COMMON),
     "collectives.csv": (
         *("machine", "fabric", "n_nodes", "n_gpus", "gpu_set", "group_size", "n_groups_concurrent", "collective"),
-        *("bytes", "dtype", "placement", "algorithm_forced", "time_s", "algbw_GBps", "busbw_GBps"),
+        *("bytes", "dtype", "placement", "strategy", "algorithm_forced", "time_s", "algbw_GBps", "busbw_GBps"),
         *_COMMON,
     ),
 }

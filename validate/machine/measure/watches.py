@@ -70,13 +70,13 @@ class QueuedStopwatch:
     """Times calls on a GPU that all wait in its queue when the first begins, so that issuing them does not count.
 
     Events are recorded on the current stream of *device*.  Where the stream has run dry before all was issued,
-    the sample is taken again with more time to issue.
+    the sample is taken again with more time to issue, *most_issue_s* for a call at most.
     """
 
-    def __init__(self, bench: Bench, device: int | None = None) -> None:
+    def __init__(self, bench: Bench, device: int | None = None, most_issue_s: float = 1e-3) -> None:
         self._bench = bench
         self._device = bench.device if device is None else torch.device("cuda", device)
-        self._issue_s = _ISSUE_S
+        self._issue_s, self._most_issue_s = _ISSUE_S, most_issue_s
         self.ran_dry = False  # whether the stream was free before all of the last sample was issued
 
     def sample(self, call: Call, calls: int) -> float:
@@ -92,5 +92,5 @@ class QueuedStopwatch:
                 took_s, self.ran_dry = time_queued(calls * self._issue_s, issue, self._bench.sensors.look)
                 if not self.ran_dry:
                     break
-                self._issue_s = min(1e-3, self._issue_s * 2)
+                self._issue_s = min(self._most_issue_s, self._issue_s * 2)
         return took_s

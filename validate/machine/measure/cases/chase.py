@@ -112,7 +112,7 @@ def _library() -> ctypes.CDLL:
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         raise Unavailable("no C compiler (cc, gcc or clang) to compile the walk with")
-    with tempfile.TemporaryDirectory(prefix="toposim-chase-") as folder:
+    with tempfile.TemporaryDirectory(prefix="topocast-chase-") as folder:
         source, target = Path(folder) / "chase.c", Path(folder) / "chase.so"
         source.write_text(_CPU_SOURCE, encoding="ascii")
         command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(target), str(source)]

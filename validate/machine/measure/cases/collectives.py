@@ -25,7 +25,7 @@ from validate.machine.measure.statistics import Interval
 from validate.machine.measure.timing import Effort
 from validate.machine.measure.together import MOST_CALLS, time_together
 
-__all__ = ["bus_factor", "cases", "group_cases"]
+__all__ = ["Groups", "bus_factor", "cases", "figures_of", "group_cases"]
 
 _LEAST, _MOST, _FACTOR = 8, 1 << 30, 4
 _EFFORT = Effort(longest_s=0.5, warmup_s=0.01)
@@ -58,7 +58,7 @@ def _group_sizes(count: int) -> list[int]:
 
 def group_cases(bench: Bench, counts: Sequence[int], most_bytes: int = _MOST) -> Iterator[Case]:
     """Yield collectives of groups of *counts* ranks, on GPUs or, where *bench* is a CPU, by gloo over loopback."""
-    groups = _Groups(bench)
+    groups = Groups(bench)
     algorithm = os.environ.get("NCCL_ALGO", "") if bench.is_cuda else ""
     try:
         for count in counts:
@@ -100,7 +100,7 @@ def bus_factor(name: str, count: int) -> float:
     return (count - 1) / count if name in ("all_gather", "reduce_scatter", "all_to_all") else 1.0
 
 
-class _Groups:
+class Groups:
     """The ranks that are at work: those of one group at a time, kept from case to case."""
 
     def __init__(self, bench: Bench) -> None:
@@ -111,10 +111,17 @@ class _Groups:
     def build(self, name: str, size: int, count: int, _: Bench) -> Work:
         """Return the work of one case."""
         return Work(
-            lambda _: None, own=partial(self._measure, name, size, count), figures=partial(_figures, name, size, count)
+            lambda _: None,
+            own=partial(self._measure, name, size, count),
+            figures=partial(figures_of, name, size, count),
         )
 
     def _measure(self, name: str, size: int, count: int) -> Interval:
+        found: Interval = self.run(count, _time_on_rank, name, size, _EFFORT)[0]  # all have the slowest one's
+        return found
+
+    def run(self, count: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """Return what *function* returned on each of *count* ranks; raises Unavailable, after some faults at once."""
         faults = self._faults.setdefault(count, [])
         if len(faults) >= _MOST_FAULTS:
             raise Unavailable(f"given up after faults, the last of them: {faults[-1]}")
@@ -124,14 +131,10 @@ class _Groups:
             faults += [str(fault)] * _MOST_FAULTS
             raise
         try:
-            intervals = ranks.run(
-                _time_on_rank, name, size, _EFFORT, timeout_s=_TIMEOUT_S, look=self._bench.sensors.look
-            )
+            return ranks.run(function, *arguments, timeout_s=_TIMEOUT_S, look=self._bench.sensors.look)
         except RanksFailed as fault:
             faults.append(str(fault))
             raise
-        found: Interval = intervals[0]  # all ranks have the same: the slowest one's
-        return found
 
     def _group(self, count: int) -> Ranks:
         if self._ranks is None or self._ranks.count != count or not self._ranks.alive:
@@ -146,7 +149,8 @@ class _Groups:
         self._ranks = None
 
 
-def _figures(name: str, size: int, count: int, interval: Interval) -> Mapping[str, Any]:
+def figures_of(name: str, size: int, count: int, interval: Interval) -> Mapping[str, Any]:
+    """Return the time and the bandwidths of nccl-tests."""
     rate = size / interval.median / 1e9
     return {"time_s": interval.median, "algbw_GBps": rate, "busbw_GBps": rate * bus_factor(name, count)}
 

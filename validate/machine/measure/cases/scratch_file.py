@@ -30,7 +30,7 @@ class ScratchFile:
 
     def __init__(self, folder: Path, size: int, longest_s: float = 1.5) -> None:
         try:
-            descriptor, name = tempfile.mkstemp(prefix=".toposim-", dir=folder)
+            descriptor, name = tempfile.mkstemp(prefix=".topocast-", dir=folder)
         except OSError as error:
             raise _no_file(error) from error
         self._plain, self._direct = descriptor, -1

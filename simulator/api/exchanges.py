@@ -1,0 +1,183 @@
+"""A strategy's plan as what each rank sends, receives and adds, for whoever runs it on real devices.
+
+It is plain data, which needs nothing of the simulator to be read: :meth:`Exchange.data`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import floor
+from typing import Any
+
+from simulator.api.session import Session
+from simulator.collectives.request import Request, Unsuitable
+from simulator.errors import InputError
+from simulator.network.machine import Machine
+from simulator.plan.plan import Plan
+from simulator.questions.collective import CollectiveQuestion
+
+__all__ = ["Exchange", "Moved", "Stand", "exchange_of", "exchange_of_plan", "stands_of"]
+
+_OWN_BUFFERS = ("all-to-all", "send-recv")  # a buffer for each rank; the others are about one
+_MOST_MOVES = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """Where a buffer stands: the device's name, whether it is a ``gpu`` or a ``cpu``, its machine, its number there."""
+
+    name: str
+    kind: str
+    host: int
+    index: int
+
+    def data(self) -> dict[str, str | int]:
+        """Return it as what JSON can hold."""
+        return {"name": self.name, "kind": self.kind, "host": self.host, "index": self.index}
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """``count`` elements from ``first`` on, sent from one stand to another, and added there or stored."""
+
+    src: int
+    dst: int
+    first: int
+    count: int
+    reduce: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Rounds of moves between stands: the ranks first, then helpers (a CPU, servers), which begin with nothing.
+
+    Moves of one round are simultaneous: all are read before any is written.  A rank begins a round when its own part
+    in those before has ended.
+    """
+
+    strategy: str
+    collective: str
+    n_ranks: int
+    n_elements: int
+    stands: tuple[Stand, ...]
+    rounds: tuple[tuple[Moved, ...], ...]
+
+    def data(self) -> dict[str, Any]:
+        """Return it as what JSON can hold; a move is a list of its fields in order."""
+        return {
+            "strategy": self.strategy,
+            "collective": self.collective,
+            "n_ranks": self.n_ranks,
+            "n_elements": self.n_elements,
+            "stands": [stand.data() for stand in self.stands],
+            "rounds": [[[m.src, m.dst, m.first, m.count, int(m.reduce)] for m in step] for step in self.rounds],
+        }
+
+
+def exchange_of(session: Session, question: CollectiveQuestion, element_bytes: int = 4) -> Exchange:
+    """Return what *question* has its ranks do, with elements of so many bytes.
+
+    Raises InputError where the strategy does not fit, or is no schedule that can be run rank by rank (``nccl``).
+    """
+    strategy, requests = session.planned(question)
+    if len(requests) > 1:
+        raise InputError("several groups at once are predicted, not run rank by rank")
+    try:
+        plan = strategy.plan(requests[0])
+    except Unsuitable as error:
+        raise InputError(f"{question.strategy} does not fit {requests[0].machine.name}: {error}") from None
+    return exchange_of_plan(question.strategy, requests[0], plan, element_bytes)
+
+
+def stands_of(session: Session, question: CollectiveQuestion) -> tuple[Stand, ...]:
+    """Return where the ranks of *question* stand; raises InputError."""
+    _, requests = session.planned(question)
+    return tuple(_stand(request.machine, node) for request in requests for node in request.ranks)
+
+
+def exchange_of_plan(name: str, request: Request, plan: Plan, element_bytes: int = 4) -> Exchange:
+    """Return the exchange that *plan* is, made for *request* by the strategy *name*; raises InputError."""
+    size_bytes = request.size_bytes * (request.n_ranks if request.collective in _OWN_BUFFERS else 1)
+    n_elements = floor(size_bytes / element_bytes)
+    numbers = {node: rank for rank, node in enumerate(request.ranks)}
+    rounds: dict[int, list[Moved]] = {}
+    ends: list[int] = []  # by activity: the round after its last
+    streams: dict[str, int] = {}
+    for task in plan.tasks:
+        level = max((ends[i] for i in task.after), default=0)
+        level = max(level, streams.get(task.stream, 0))
+        if task.flows:
+            if task.carries is None:
+                raise InputError(f"{name} is predicted, not run rank by rank: its plan does not say who sends what")
+            for repetition in range(task.repeat):
+                into = rounds.setdefault(level, [])
+                for flow, carried in zip(task.flows, task.carries(repetition), strict=True):
+                    src, dst = (numbers.setdefault(n, len(numbers)) for n in (flow.route.src, flow.route.dst))
+                    if src != dst:  # what a device hands to itself is there
+                        into += _moves(src, dst, carried.region, n_elements, reduce=carried.reduce)
+                level += 1
+        ends.append(level)
+        streams[task.stream] = level
+    if sum(map(len, rounds.values())) > _MOST_MOVES:
+        raise InputError(f"{name} has more than {_MOST_MOVES:,} messages; take fewer ranks or another strategy")
+    ordered = [tuple(rounds[level]) for level in sorted(rounds) if rounds[level]]
+    return Exchange(
+        strategy=name,
+        collective=request.collective,
+        n_ranks=request.n_ranks,
+        n_elements=n_elements,
+        stands=tuple(_stand(request.machine, node) for node in numbers),
+        rounds=tuple(_first_stored(ordered, request.n_ranks)),
+    )
+
+
+def _moves(
+    src: int, dst: int, region: Sequence[tuple[Fraction, Fraction]], n_elements: int, *, reduce: bool
+) -> list[Moved]:
+    found = []
+    for start, stop in region:
+        first, last = floor(start * n_elements), floor(stop * n_elements)
+        if last > first:
+            found.append(Moved(src, dst, first, last - first, reduce))
+    return found
+
+
+def _first_stored(rounds: Sequence[tuple[Moved, ...]], n_ranks: int) -> list[tuple[Moved, ...]]:
+    """Return *rounds* in which what reaches a helper first is stored: it holds nothing to add to."""
+    held: dict[int, list[tuple[int, int]]] = {}
+    found = []
+    for step in rounds:
+        written: list[Moved] = []
+        for move in step:
+            if move.dst < n_ranks:
+                written.append(move)
+                continue
+            there = held.setdefault(move.dst, [])
+            for start, stop, is_held in _split(move.first, move.first + move.count, there):
+                written.append(Moved(move.src, move.dst, start, stop - start, move.reduce and is_held))
+                if not is_held:
+                    there.append((start, stop))
+        found.append(tuple(written))
+    return found
+
+
+def _split(start: int, stop: int, held: Sequence[tuple[int, int]]) -> list[tuple[int, int, bool]]:
+    """Return the stretches from *start* to *stop* that are held, one by one, and those that are not."""
+    found = []
+    for first, last in sorted(held):
+        if first < stop and last > start:
+            if start < first:
+                found.append((start, first, False))
+            found.append((max(start, first), min(stop, last), True))
+            start = last
+    if start < stop:
+        found.append((start, stop, False))
+    return found
+
+
+def _stand(machine: Machine, node: int) -> Stand:
+    found = machine.nodes[node]
+    alike = [other.index for other in machine.nodes_of(found.host) if other.kind == found.kind]
+    return Stand(found.name, found.kind, found.host, alike.index(node))

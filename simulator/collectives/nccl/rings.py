@@ -1,0 +1,88 @@
+"""The rings that NCCL's channels take: those that its search found, as routes over the machine's links."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from simulator.collectives.communicator import Communicator
+from simulator.collectives.nccl.graph import found_inside
+from simulator.collectives.search.rings import FoundRing, find_rings
+from simulator.network.machine import Machine
+from simulator.network.route import Route
+from simulator.network.routing import Router
+
+__all__ = ["channel_rings", "links_allow", "way"]
+
+# A hop through a neighbour is a write into the neighbour's memory and a read from there
+# (src/transport/p2p.cc, P2P_INTERMEDIATE).  A read asks for 64 B with a flit of 16 B, which goes the other way beside
+# the writes there; 128 B written are 8 flits of data and one of header (Foley and Danskin, IEEE Micro 37(2), 2017).
+_ASKING = (16 / 64) / (9 / 8)
+
+
+def channel_rings(group: Communicator) -> list[FoundRing]:
+    """Return the rings of NCCL's channels, each once, with what its channels carry beside the others.
+
+    Channels have equal parts of the data.  Over several machines: one ring for each NIC.
+    """
+    return list(group.once("nccl rings", lambda: _found(group)))
+
+
+def way(router: Router, rings: Sequence[FoundRing], src: int, dst: int) -> Route:
+    """Return NCCL's route from GPU to GPU: through the neighbour that its *rings* pass there, or the router's own."""
+    links = router.machine.links
+    for ring in rings:
+        for route in ring.routes:
+            if route.transport == "nvlink-relay" and {route.src, route.dst} == {src, dst}:
+                via = next(links[i].dst for i, _ in route.links if links[i].src == route.src)
+                return _relayed(router, src, via, dst)
+    return router.route(src, dst)
+
+
+def links_allow(group: Communicator) -> float:
+    """Return the B/s of all rings together that the links have room for, whatever NCCL finds."""
+    return sum(ring.bandwidth_Bps for ring in find_rings(group, both_directions=True))
+
+
+def _found(group: Communicator) -> list[FoundRing]:
+    if len(group.by_host()) > 1:
+        return find_rings(group, both_directions=False)
+    found, by = found_inside(group)
+    rank_of = {node: rank for rank, node in enumerate(group.ranks)}
+    vias = {(src + by, dst + by): via + by for src, via, dst in found.relayed}
+    counted = Counter(tuple(gpu + by for gpu in order) for order in found.orders)
+    rings = []
+    for order, n in counted.items():
+        hops = [*pairwise(order), (order[-1], order[0])]
+        routes = tuple(
+            _relayed(group.router, a, vias[a, b], b) if (a, b) in vias else group.router.route(a, b) for a, b in hops
+        )
+        kind = "nvlink-relay" if any(hop in vias for hop in hops) else routes[0].path_class
+        rings.append(FoundRing(tuple(rank_of[node] for node in order), float(n), routes, kind))
+    each_Bps = _channel_rate(group.machine, rings)
+    return [replace(ring, bandwidth_Bps=ring.bandwidth_Bps * each_Bps) for ring in rings]
+
+
+def _channel_rate(machine: Machine, rings: list[FoundRing]) -> float:
+    """Return the B/s of channels that all carry as much; ``bandwidth_Bps`` is how many a ring has."""
+    loads: dict[int, float] = {}
+    for ring in rings:
+        for route in ring.routes:
+            for resource, share in route.loads:
+                loads[resource] = loads.get(resource, 0.0) + ring.bandwidth_Bps * share
+    return min(machine.capacity_Bps[resource] / load for resource, load in loads.items())
+
+
+def _relayed(router: Router, src: int, via: int, dst: int) -> Route:
+    """Return the hop through *via*: written there, read from there."""
+    through = router.relay(src, via, dst)
+    asking = router.direct(dst, via)
+    assert through is not None
+    assert asking is not None
+    links, loads = dict(through.links), dict(through.loads)
+    for shares, more in ((links, asking.links), (loads, asking.loads)):
+        for index, share in more:
+            shares[index] = shares.get(index, 0.0) + _ASKING * share
+    return replace(through, links=tuple(sorted(links.items())), loads=tuple(sorted(loads.items())))

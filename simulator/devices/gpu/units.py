@@ -1,0 +1,40 @@
+"""Which units of a chip compute: tensor cores, or fp32 lanes in a precision of their own or in place of another."""
+
+from __future__ import annotations
+
+from simulator.devices.gpu.gpu import Gpu
+from simulator.workload.precision import Precision
+
+__all__ = ["computes_in_fp32", "computes_on_tensor_cores", "multiplies_bytes"]
+
+
+def computes_on_tensor_cores(gpu: Gpu, precision: Precision) -> bool:
+    """Return whether products of matrices in *precision* run on tensor (matrix) cores."""
+    if precision in ("fp32", "fp64") or multiplies_bytes(gpu, precision):
+        return False
+    return gpu.traits.has_tensor_cores and precision in gpu.peak_flops_per_s
+
+
+def multiplies_bytes(gpu: Gpu, precision: Precision) -> bool:
+    """Return whether fp32 lanes, and no tensor cores, multiply numbers of *precision*, four at once.
+
+    So before tensor cores took them, and in products on Turing: cuBLAS 10 has its tensor cores take int8 only in a
+    layout of their own (``CUBLASLT_ORDER_COL32``), and dp4a in plain ones: a T4 computes 22 to 24 TOP/s of 130.
+    """
+    traits = gpu.traits
+    has_none = precision not in gpu.peak_flops_per_s or traits.plain_int8_on_lanes
+    return precision == "int8" and traits.int8_dot_products and has_none
+
+
+def computes_in_fp32(gpu: Gpu, precision: Precision) -> bool:
+    """Whether libraries compute in fp32 what is stored in *precision*.
+
+    tf32 where there are no units for it, which is fp32 by another name; fp16 of the generations before tensor cores
+    where it has no units of its own, or few for the sake of compatibility: one for 64 of fp32 on GP102 and GP104
+    (NVIDIA, "CUDA C++ programming guide", throughput of native arithmetic, 6.1), which cuBLAS leaves alone as
+    PyTorch asks it for sums in fp32 (CUBLAS_COMPUTE_32F).
+    """
+    peak = gpu.peak_flops_per_s
+    if precision == "tf32":
+        return precision not in peak
+    return precision == "fp16" and gpu.traits.fp16_as_fp32 and peak.get("fp16", 0.0) < peak.get("fp32", 0.0)

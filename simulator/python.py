@@ -1,0 +1,215 @@
+"""The front door of Python: :func:`simulate` and :func:`compare`, in the words of the command line.
+
+Both read their arguments by the command line's own way, so the same words give the same answer: ``--global-batch 64``
+is ``global_batch=64``, ``--parallel tp=8,pp=4`` is ``parallel="tp=8,pp=4"``, ``--set layers=12`` is
+``sizes={"layers": 12}``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+from simulator.api.session import Session
+from simulator.cli.exchange_command import answer_exchanges, exchange_questions
+from simulator.cli.step_command import answer_steps, notes_of
+from simulator.cli.step_questions import ask_steps
+from simulator.cli.written import Written, check_read
+from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.questions.words import KINDS
+from simulator.results.result import Result
+from simulator.results.training import TrainingResult
+from simulator.workload.parse import parse_workload
+
+if TYPE_CHECKING:
+    from simulator.workload.find import NetworkSource
+
+__all__ = ["compare", "simulate"]
+
+Answered = Result | TrainingResult
+_OF_THE_SCREEN = ("json", "trace", "plot", "quiet", "launch", "show_options", "what_if")
+_FIELDS = {field.name: field for field in fields(Written) if field.name not in _OF_THE_SCREEN}
+_OF_SEVERAL = {"parallel", "sizes"}
+_LISTS = {"topology", "strategy", "gpus", "overlap"}  # with commas between
+_SPELT = {"set": "sizes", "compile": "compiled", "no-fold": "fold", "no-prefetch": "prefetch"}
+_SPELT["no-contention"] = "contention"
+
+
+def simulate(
+    topology: str | os.PathLike[str],
+    strategy: str | None = None,
+    workload: object = "resnet50",
+    *,
+    inputs: object = None,
+    loss: Callable[[Any], Any] | None = None,
+    **options: object,
+) -> Answered:
+    """Simulate an exchange on a machine, or with *batch* a step of a network.
+
+    Parameters
+    ----------
+    topology : str or path
+        A built-in machine (``"p3.16xlarge"``), a YAML file, or a part.
+    strategy : str, optional
+        How GPUs exchange; NCCL otherwise.
+    workload : str, number, or torch.nn.Module
+        A network whose gradients are exchanged (``"resnet50"``), a size (``"100 MB"``, or bytes as a number), or a
+        module of your own, which needs *inputs*; it is not run on data, and stays as it is.
+    inputs : tensor, tuple of arguments, or dict of arguments by name
+        What goes into a module; the first dimension of the first is the batch.
+    loss : callable, optional
+        Of a module: makes one number of what it returns, as part of a step.
+    **options
+        As the command line's: ``nodes=2``, ``gpus=4``, ``batch=64``, ``precision="amp-bf16"``,
+        ``parallel="tp=2,dp=4"``, ``collective="all-gather"``, ...
+
+    Returns
+    -------
+    Result or TrainingResult
+        Of an exchange (``sync_time_s``, ``busbw_Bps``, ``bottleneck``), or of a step (``step_time_s``,
+        ``throughput``, ``exposed_s``, ``fits``).
+
+    Raises
+    ------
+    InputError
+        Where the words cannot be read, or name what is not there; with every fault.
+    """
+    exchanges = not isinstance(workload, str) or workload.partition(":")[0] not in KINDS
+    found = compare(
+        topology, strategy or ("nccl" if exchanges else None), workload, inputs=inputs, loss=loss, **options
+    )
+    if len(found) > 1:
+        raise InputError("simulate gives one answer, and this asks for several; compare gives them all")
+    return found[0]
+
+
+def compare(
+    topology: str | os.PathLike[str],
+    strategy: str | None = None,
+    workload: object = "resnet50",
+    *,
+    inputs: object = None,
+    loss: Callable[[Any], Any] | None = None,
+    **options: object,
+) -> list[Answered]:
+    """Return all answers, the fastest first: each strategy (all where none is named), machine and layout.
+
+    What does not fit is left out; raises InputError where nothing fits, and otherwise as :func:`simulate`.
+    """
+    session = Session()
+    name, source = _workload(workload, inputs, loss, options)
+    written = _written({"topology": topology, "strategy": strategy, "workload": name, **options})
+    try:
+        check_read(written)
+        if written.kind == "step":
+            if source is not None:
+                session.know_network(name, source)
+            session, questions = ask_steps(written, session)
+            _warn(note for question in questions for note in notes_of(session, question))
+            _warn(note for question in questions for note in session.machine(question.where).notes)
+            answers: list[Answered] = list(answer_steps(written, session, questions).found)
+        elif written.kind == "exchange":
+            if source is not None:
+                from simulator.workload.precision import ELEMENT_BYTES
+
+                name = f"bytes:{source.build(0).trained_count * ELEMENT_BYTES['fp32']}B"
+            payload = parse_workload(name)
+            questions_of, names = exchange_questions(written, session)
+            by_size = answer_exchanges(written, session, questions_of, names, payload).by_size
+            _warn(payload.notes)
+            _warn(note for question in questions_of for note in session.machine(question.where).notes)
+            answers = [result for found in by_size for result in found]
+        else:
+            raise InputError(f"workload {one_line(name, 60)}: Session answers single operations and programs")
+    except InputError as error:
+        raise error.changed(lambda fault: replace(fault, message=_as_python(fault.message))) from None
+    return answers
+
+
+def _workload(
+    workload: object, inputs: object, loss: Callable[[Any], Any] | None, options: Mapping[str, object]
+) -> tuple[str, NetworkSource | None]:
+    """Return what the command line calls *workload*, and its network where it is a module; raises InputError."""
+    if isinstance(workload, bool) or workload is None:
+        raise InputError(f"workload: must be a network, a size, or a torch.nn.Module; got {workload!r}")
+    if isinstance(workload, int | float):
+        return f"bytes:{workload!r}B", None
+    if isinstance(workload, os.PathLike):
+        workload = os.fspath(workload)
+    if isinstance(workload, str):
+        if inputs is not None or loss is not None:
+            raise InputError("inputs and loss: are for a torch.nn.Module as workload")
+        is_size = re.fullmatch(r"\s*\d[\d.e+]*\s*[A-Za-z]+\s*", workload) is not None
+        return f"bytes:{workload.strip()}" if is_size else workload, None
+    if any(base.__module__.startswith("torch.nn.modules.module") for base in type(workload).__mro__):
+        from simulator.workload.torch_import.live import network_of_module
+
+        source = network_of_module(workload, inputs, loss, training=options.get("mode", "train") != "inference")
+        return source.text, source
+    raise InputError(f"workload: must be a network, a size, or a torch.nn.Module; got a {type(workload).__name__}")
+
+
+def _written(options: Mapping[str, object]) -> Written:
+    """Return *options* as the command line would have them written; raises InputError."""
+    faults: list[Fault] = []
+    said: dict[str, Any] = {"quiet": True}
+    for name, value in options.items():
+        field = _FIELDS.get(name)
+        if field is None:
+            faults.append(Fault(f"{one_line(name, 60)}: no such option; {nearest(name, _FIELDS)}"))
+        elif value is not None:
+            try:
+                said[name] = _text(name, value, isinstance(field.default, bool))
+            except TypeError as error:
+                faults.append(Fault(f"{name}: must be {error}; got {one_line(repr(value), 60)}"))
+    if faults:
+        raise InputError(faults)
+    return Written(**said)
+
+
+def _text(name: str, value: object, is_switch: bool) -> object:
+    """Return *value* as an option is written; raises TypeError that says what it must be."""
+    if is_switch or isinstance(value, bool):
+        if not (is_switch and isinstance(value, bool)):
+            raise TypeError("True or False" if is_switch else "text or a number")
+        return value
+    if name in _OF_SEVERAL:
+        if isinstance(value, Mapping):
+            value = [f"{key}={each}" for key, each in value.items()]
+            value = value if name == "sizes" else [",".join(value)]
+        each_of = [value] if isinstance(value, str) else value
+        if not isinstance(each_of, list | tuple) or not all(isinstance(each, str) for each in each_of):
+            raise TypeError("text, a list of texts, or a dict")
+        return tuple(each_of)
+    if name in _LISTS and isinstance(value, list | tuple | range) and value:
+        return ",".join(str(_text(name, each, is_switch)) for each in value)
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if name == "topology" and not isinstance(value, str):
+        raise TypeError("a name or a path")
+    if not isinstance(value, str | int | float):
+        raise TypeError("text or a number")
+    return str(value)
+
+
+def _as_python(message: str) -> str:
+    """Return *message* with options as arguments: ``--global-batch 64`` becomes ``global_batch=64``."""
+
+    def argument(match: re.Match[str]) -> str:
+        if match[1].startswith("list-"):
+            return f"simulate {match[0]}"
+        name = _SPELT.get(match[1], match[1].replace("-", "_"))
+        return f"{name}={match[2].strip()}" if match[2] else name
+
+    return re.sub(r"--([a-z][a-z0-9-]*)( \d[\w.]*)?", argument, message)
+
+
+def _warn(notes: Iterable[str]) -> None:
+    for note in dict.fromkeys(notes):
+        warnings.warn(note, stacklevel=3)

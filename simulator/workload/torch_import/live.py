@@ -1,0 +1,38 @@
+"""From a ``torch.nn.Module`` at hand to a network: ``network_of_module``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from simulator.errors import InputError
+from simulator.workload.find import NetworkSource
+from simulator.workload.network import Network
+from simulator.workload.torch_import.factory import quietly, subject_of_module
+from simulator.workload.torch_import.trace import trace_subject
+
+__all__ = ["network_of_module"]
+
+
+def network_of_module(module: Any, inputs: Any, loss: Callable[[Any], Any] | None, *, training: bool) -> NetworkSource:
+    """Return what one pass of *inputs* through *module* shows; the batch is their first dimension.
+
+    The module stays as it is.  Raises InputError where nothing says what goes in, or the pass fails.
+    """
+    with quietly():
+        subject = subject_of_module(module, inputs, loss)
+
+    @cache
+    def traced() -> Network:
+        return trace_subject(subject, training=training).network
+
+    def build(batch: int) -> Network:
+        """Return the network; a batch of 0 is any."""
+        if batch not in (0, subject.samples):
+            raise InputError(
+                f"--batch {batch}: the inputs hold {subject.samples} samples; give inputs of {batch}, or that batch"
+            )
+        return traced()
+
+    return NetworkSource(f"the module {subject.name}", build)

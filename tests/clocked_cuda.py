@@ -1,0 +1,304 @@
+"""GPUs that are not there, with a clock: streams that run in order and beside each other, events, graphs, a host.
+
+The host's clock goes on when it issues something, and when it waits; nothing else moves it.  What is issued starts
+when its stream is free and takes as long as it is said to; it reads the first half of its operands when it starts and
+the second when it ends, when it also writes, so that work which does not wait for what it needs, or is not waited for,
+has wrong operands.  A stream may run dry.
+Memory of all devices is the CPU's.  Kernels without operands are :meth:`Clock.kernel`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+
+__all__ = ["Clock", "clocked_gpus"]
+
+_GRAPH_LAUNCH_S, _LOOK_S = 10e-6, 1e-7
+_SLEEP_HZ = 1.5e9
+_Effect = tuple[Callable[[], Any], Callable[[Any], None]]  # what is read when it starts, and what with that is written
+_NONE: _Effect = (lambda: None, lambda _: None)
+
+
+class Clock:
+    """The time of the host, and all that is under way on *count* devices.
+
+    ``issue_s`` is what it costs the host to issue one thing, an event a fifth of that.  *uneven*, a seed, makes
+    copies and adds take anything from a fifth to five times as long as they would.  ``ignored`` are lines of source
+    whose waits do nothing.
+    """
+
+    def __init__(self, count: int, issue_s: float = 5e-6, uneven: int | None = None) -> None:
+        self.count, self.issue_s = count, issue_s
+        self.launch_s = _GRAPH_LAUNCH_S
+        self.now_s = 1.0
+        self.ignored: set[int] = set()
+        self.waits: set[int] = set()  # lines of source that have waited
+        self.device = 0
+        self.main = {i: Stream(self, i) for i in range(count)}
+        self.current = dict(self.main)
+        self.capturing: Graph | None = None
+        self._chance = None if uneven is None else random.Random(uneven)
+        self._under_way: list[tuple[float, int, int, Callable[[], None]]] = []
+        self._number = 0
+        self._homes: dict[int, tuple[int, torch.Tensor]] = {}
+
+    # -- what is issued ----------------------------------------------------------------
+
+    def kernel(self, seconds: float) -> None:
+        """Issue a kernel that takes so long on the current stream."""
+        self.issue(self.current[self.device], seconds, _NONE)
+
+    def issue(self, stream: Stream, seconds: float, effect: _Effect, *, costs_host: bool = True) -> None:
+        """Put work on *stream*, or into the graph that is being captured."""
+        if self.capturing is not None:
+            self.capturing.work.append((seconds, effect))
+            return
+        self.now_s += self.issue_s if costs_host else 0.0
+        start_s = max(stream.free_s, self.now_s)
+        stream.free_s = start_s + seconds
+        read, write = effect
+        held: list[Any] = []
+        self._at(start_s, 1, lambda: held.append(read()))
+        self._at(stream.free_s, 0, lambda: write(held[0]))
+
+    def _at(self, when_s: float, rank: int, act: Callable[[], None]) -> None:
+        self._number += 1
+        heapq.heappush(self._under_way, (when_s, rank, self._number, act))
+
+    def wait(self, until_s: float) -> None:
+        """Have the host wait; what ends by then has happened."""
+        self.now_s = max(self.now_s, until_s)
+        self.happen()
+
+    def happen(self) -> None:
+        """Do what was to happen until now, in its order; of one moment what ends comes first."""
+        while self._under_way and self._under_way[0][0] <= self.now_s:
+            heapq.heappop(self._under_way)[3]()
+
+    def may_wait(self) -> bool:
+        """Return whether the wait that the program's line asks for is to be done."""
+        line = sys._getframe(2).f_lineno
+        self.waits.add(line)
+        return line not in self.ignored
+
+    # -- memory ------------------------------------------------------------------------
+
+    def put(self, tensor: torch.Tensor, device: int) -> torch.Tensor:
+        """Have *tensor* live on *device*."""
+        self._homes[tensor.untyped_storage().data_ptr()] = device, tensor
+        return tensor
+
+    def home(self, tensor: torch.Tensor) -> int | None:
+        """Return the device that *tensor* lives on; None for the host."""
+        found = self._homes.get(tensor.untyped_storage().data_ptr())
+        return None if found is None else found[0]
+
+    def lasts_s(self, tensor: torch.Tensor) -> float:
+        """Return how long work on *tensor* takes."""
+        factor = 1.0 if self._chance is None else 5 ** self._chance.uniform(-1, 1)
+        return factor * (2e-6 + tensor.numel() * tensor.element_size() / 1e9)
+
+
+class Stream:
+    """Runs what is put on it one after the other; ``free_s`` is when all so far is done."""
+
+    def __init__(self, clock: Clock, device: Any = None) -> None:
+        self._clock = clock
+        self.device = clock.device if device is None else _index(device)
+        self.free_s = 0.0
+
+    def wait_event(self, event: Event) -> None:
+        if self._clock.may_wait():
+            self.free_s = max(self.free_s, event.at_s)
+
+    def wait_stream(self, other: Stream) -> None:
+        if self._clock.may_wait():
+            self.free_s = max(self.free_s, other.free_s)
+
+    def synchronize(self) -> None:
+        if self._clock.may_wait():
+            self._clock.wait(self.free_s)
+
+
+class Event:
+    """A moment in a stream; one that was never recorded has always come."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.at_s = 0.0
+
+    def record(self, stream: Stream | None = None) -> None:
+        clock = self._clock
+        clock.now_s += clock.issue_s / 5
+        stream = clock.current[clock.device] if stream is None else stream
+        self.at_s = max(stream.free_s, clock.now_s)
+
+    def query(self) -> bool:
+        self._clock.now_s += _LOOK_S
+        self._clock.happen()
+        return self._clock.now_s >= self.at_s
+
+    def synchronize(self) -> None:
+        if self._clock.may_wait():
+            self._clock.wait(self.at_s)
+
+    def elapsed_time(self, end: Event) -> float:
+        if min(self.at_s, end.at_s) <= 0 or self._clock.now_s < max(self.at_s, end.at_s):
+            raise RuntimeError("CUDA error: device not ready")
+        return (end.at_s - self.at_s) * 1000
+
+
+class Graph:
+    """Holds what was issued while it was captured; a replay launches all of it at once."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.work: list[tuple[float, _Effect]] = []
+
+    def replay(self) -> None:
+        clock = self._clock
+        clock.now_s += clock.launch_s
+        for seconds, effect in self.work:
+            clock.issue(clock.current[clock.device], seconds, effect, costs_host=False)
+
+
+def clocked_gpus(
+    monkeypatch: pytest.MonkeyPatch, count: int = 1, *, issue_s: float = 5e-6, uneven: int | None = None
+) -> Clock:
+    """Return the clock of *count* GPUs that torch has as long as the test runs."""
+    clock = Clock(count, issue_s, uneven)
+    makes = {name: getattr(torch, name) for name in ("empty", "zeros", "ones", "tensor")}
+    copy_, add_, fill_, cpu = (getattr(torch.Tensor, name) for name in ("copy_", "add_", "fill_", "cpu"))
+
+    def maker(make: Any) -> Any:
+        def made(*sizes: Any, device: Any = None, pin_memory: bool = False, **more: Any) -> torch.Tensor:
+            found = make(*sizes, **more)
+            where = torch.device(device) if device is not None else None
+            return found if where is None or where.type != "cuda" else clock.put(found, _index(where, clock.device))
+
+        return made
+
+    def copied(self: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+        here, there = clock.home(self), clock.home(source)
+        if here is None and there is None:
+            clock.happen()
+            return copy_(self, source)
+        carrier = clock.current[there if there is not None else here]  # type: ignore[index]
+        if here is not None and there is not None and here != there:
+            carrier.free_s = max(carrier.free_s, clock.current[here].free_s)
+        effect = (source.clone, lambda early: copy_(self, _halves(early, source)))
+        clock.issue(carrier, clock.lasts_s(self), effect)
+        if here is not None and there is not None and here != there:
+            clock.current[here].free_s = max(clock.current[here].free_s, carrier.free_s)
+        if not non_blocking:
+            clock.wait(carrier.free_s)
+        return self
+
+    def added(self: torch.Tensor, other: Any) -> torch.Tensor:
+        home = clock.home(self)
+        if home is None:
+            clock.happen()
+            return add_(self, other)
+        effect = (lambda: self + other, lambda early: copy_(self, _halves(early, self + other)))
+        clock.issue(clock.current[home], clock.lasts_s(self), effect)
+        return self
+
+    def filled(self: torch.Tensor, value: Any) -> torch.Tensor:
+        home = clock.home(self)
+        if home is None:
+            clock.happen()
+            return fill_(self, value)
+        clock.issue(clock.current[home], clock.lasts_s(self), (lambda: value, lambda found: fill_(self, found)))
+        return self
+
+    def to_host(self: torch.Tensor) -> torch.Tensor:
+        home = clock.home(self)
+        if home is not None:
+            clock.wait(clock.current[home].free_s)
+        return cpu(self.clone()) if home is not None else cpu(self)
+
+    @contextmanager
+    def on_stream(stream: Stream) -> Iterator[None]:
+        before = clock.device, clock.current[stream.device]
+        clock.device, clock.current[stream.device] = stream.device, stream
+        try:
+            yield
+        finally:
+            clock.device, clock.current[stream.device] = before
+
+    @contextmanager
+    def on_device(device: Any) -> Iterator[None]:
+        before, clock.device = clock.device, _index(device)
+        try:
+            yield
+        finally:
+            clock.device = before
+
+    @contextmanager
+    def captured(graph: Graph, pool: Any = None) -> Iterator[None]:
+        clock.capturing = graph
+        try:
+            yield
+        finally:
+            clock.capturing = None
+
+    streams: list[Stream] = []
+
+    def new_stream(device: Any = None) -> Stream:
+        streams.append(Stream(clock, device))
+        return streams[-1]
+
+    def synchronize(device: Any = None) -> None:
+        at = clock.device if device is None else _index(device)
+        clock.wait(max(stream.free_s for stream in (clock.main[at], *streams) if stream.device == at))
+
+    def host_time() -> float:
+        clock.now_s += _LOOK_S
+        return clock.now_s
+
+    patches: dict[str, Any] = {
+        "Stream": new_stream,
+        "Event": lambda enable_timing=False: Event(clock),
+        "current_stream": lambda device=None: clock.current[clock.device if device is None else _index(device)],
+        "default_stream": lambda device=None: clock.main[clock.device if device is None else _index(device)],
+        "stream": on_stream,
+        "device": on_device,
+        "synchronize": synchronize,
+        "device_count": lambda: count,
+        "can_device_access_peer": lambda one, other: True,
+        "_sleep": lambda cycles: clock.kernel(cycles / _SLEEP_HZ),
+        "CUDAGraph": lambda: Graph(clock),
+        "graph": captured,
+        "graph_pool_handle": lambda: (0, 1),
+    }
+    for name, value in patches.items():
+        monkeypatch.setattr(torch.cuda, name, value, raising=False)
+    for name, make in makes.items():
+        monkeypatch.setattr(torch, name, maker(make))
+    for name, method in (("copy_", copied), ("add_", added), ("fill_", filled), ("cpu", to_host)):
+        monkeypatch.setattr(torch.Tensor, name, method)
+    monkeypatch.setattr(time, "perf_counter", host_time)
+    monkeypatch.setattr(time, "sleep", lambda seconds: clock.wait(clock.now_s + seconds))
+    return clock
+
+
+def _halves(early: torch.Tensor, late: torch.Tensor) -> torch.Tensor:
+    """Return what work sees that reads the first half at its start and the second at its end."""
+    half = len(early) // 2
+    return torch.cat((early[:half], late[half:]))
+
+
+def _index(device: Any, current: int = 0) -> int:
+    if isinstance(device, int):
+        return device
+    found = torch.device(device).index
+    return current if found is None else found

@@ -1,0 +1,62 @@
+"""What is meant by a name that is nearly right, or right in other words."""
+
+import pytest
+
+from simulator.errors import InputError, nearest
+from simulator.questions.where import Where
+from simulator.topology.catalogue import find_topology
+from simulator.topology.load import load_topology
+
+NAMES = ("dgx-h100", "8x-h100-pcie", "8x-v100", "ethernet-25g", "p4d.24xlarge", "resnet18", "resnet50", "cpu0")
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ("dgx-h10", "did you mean 'dgx-h100'?"),
+        ("DGX-H100", "did you mean 'dgx-h100'?"),
+        ("h100", "did you mean 'dgx-h100' or '8x-h100-pcie'?"),
+        ("8xv100", "did you mean '8x-v100'?"),
+        ("p4d", "did you mean 'p4d.24xlarge'?"),
+        ("resnet", "did you mean 'resnet18' or 'resnet50'?"),
+        ("cpu1", "did you mean 'cpu0'?"),
+        ("zebra", "allowed: 8x-h100-pcie, 8x-v100, ... (8 in all)"),
+        ("", "allowed: 8x-h100-pcie, 8x-v100, ... (8 in all)"),
+    ],
+)
+def test_a_name_by_its_letters_or_its_words(found, said):
+    assert nearest(found, NAMES, listed=2) == said
+
+
+def test_words_of_a_description_count():
+    described = {"big": "8 x H100 SXM5 80 GB", "small": "4 x A100 80 GB"}
+    assert nearest("8x-h100-sxm", described, words=described) == "did you mean 'big'?"
+    # 8 is no part of 80.
+    assert nearest("8x-a100", described, words=described).startswith("allowed")
+
+
+@pytest.mark.parametrize(
+    ("found", "meant"),
+    [
+        ("p4d", "p4d.24xlarge"),
+        ("8x-h100-sxm", "dgx-h100"),
+        ("DGX-H100", "dgx-h100"),
+        ("1x-a100", "1x-a100"),
+        ("p3.16xlarg", "p3.16xlarge"),
+    ],
+)
+def test_machines_by_meaning(found, meant):
+    with pytest.raises(InputError, match=f"did you mean .*'{meant}"):
+        find_topology(found)
+
+
+def test_a_rate_is_a_fabric_of_ethernet():
+    asked, part = (load_topology("p3.16xlarge", n_nodes=2, fabric=f) for f in ("25 Gbit/s", "ethernet-25g"))
+    rates = [{wire.part.bandwidth for wire in each.wires if wire.part.of == "ethernet"} for each in (asked, part)]
+    assert rates[0] == rates[1] == {25e9 / 8}
+
+
+@pytest.mark.parametrize("fabric", ["25gbit-ethernet", "0 Gbit/s", "25", "25 GB", "nvlink4", "1e30 Gbit/s"])
+def test_what_is_no_fabric_is_refused(fabric):
+    with pytest.raises(InputError, match="no network link is called"):
+        load_topology(Where("p3.16xlarge").topology, n_nodes=2, fabric=fabric)

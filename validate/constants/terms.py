@@ -1,0 +1,94 @@
+"""Terms of the models that can be switched off, so that each can show what it is worth where it was not fitted.
+
+A term is some effect with constants of its own.  ``off`` gives those constants values with which the term changes
+nothing.  ``validate fit --terms`` fits each family again without one term at a time, on the same rows and with the
+same devices left out, and compares the errors on what was left out: a term that does not lower them has no place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from simulator.api import Session
+from simulator.constants import Constants
+from simulator.topology.parts import GpuPart
+from validate.constants.material import FitRow
+from validate.tables.cells import NotScored
+
+__all__ = ["TERMS", "Term", "seen_on"]
+
+_NEVER, _FREE = 1e-12, 1e15  # of a rate: of what is never the fastest, and of what takes no time
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """An effect of the models of *family*: the constants that switch it ``off``, and those that then say nothing."""
+
+    family: str
+    name: str
+    off: Mapping[str, float]
+    idle: tuple[str, ...] = ()
+
+
+TERMS: tuple[Term, ...] = (
+    Term(
+        "gemm",
+        "address translation",
+        {"gemm.walks_early": _FREE, "gemm.walks_late": _FREE},
+        (
+            *("gemm.pages_early", "gemm.page_sharpness_early", "gemm.pages_late", "gemm.page_sharpness_late"),
+            *("gemm.walk_again", "gemm.walk_held_bytes", "gemm.walk_reach_bytes", "gemm.walk_near"),
+        ),
+    ),
+    Term("gemm", "part of the last wave", {"gemm.idle_early": 1.0, "gemm.idle_late": 1.0}),
+    Term("gemm", "operands turned on their way", {"gemm.transpose": 0.0, "gemm.straight_volta": 0.0}),
+    Term("gemm", "odd rows", {"gemm.unaligned": 1.0}),
+    Term("gemm", "start and end of a tile", {"gemm.tile_clocks": 0.0, "gemm.tile_clocks_tensor": 0.0}),
+    Term("gemm", "slower where k is split", {"gemm.split_share": 1.0}),
+    Term("gemm", "clocks above boost", {"power.headroom": 1.0}),
+    Term("gemm", "power", {"power.multiply_add_J": 1e-15}, ("power.sm_lanes",)),
+    *(
+        Term("tensor_product", f"{name} ({way})", {f"tensor_product.{way}.{constant}": value})
+        for way in ("copies", "warps")
+        for name, constant, value in (
+            ("latency along k", "latency_s", 0.0),
+            ("writing not hidden", "exposed", 0.0),
+            ("start and end of a tile", "edge_clocks", 0.0),
+            ("sums through memory", "partial", 0.0),
+        )
+    ),
+    Term("tensor_product", "energy", {"power.async_16_bit_J": 0.0}),
+    Term("attention", "memory not hidden", {"attention.exposed_memory": 0.0}),
+    Term("attention", "start and end of a block", {"attention.block_clocks": 0.0}),
+    Term("attention", "blocks alone", {"attention.alone": 1.0}),
+    Term("memory_bound", "turnaround", {"memory.turnaround": 0.0}),
+    Term("memory_bound", "slots of pow", {"streaming.pow_slots": 0.0}),
+    Term("memory_bound", "slots of softmax", {"rowwise.softmax_slots": 0.0, "rowwise.warp_slots": 0.0}),
+    Term("memory_bound", "start of a row", {"rowwise.softmax_row_s": 0.0, "rowwise.norm_row_s": 0.0}),
+    Term("memory_bound", "wait for loads", {"rowwise.load_s": 0.0}),
+    Term("convolution", "phases", {f"convolution.{phase}": 1.0 for phase in ("backward_data", "backward_weight")}),
+    Term("convolution", "filters of 1 x 1", {"convolution.backward_weight_1x1": 1.0}),
+    Term("convolution", "shared integers", {"convolution.separate_integers": 1.0}),
+    Term("convolution", "start of k", {"convolution.prologue_k": 1.0, "convolution.tensor_prologue_k": 1.0}),
+    Term("convolution", "waves", {"convolution.quantisation": _NEVER}),
+    Term("recurrence", "start of k", {"recurrence.prologue_k": 1.0}),
+    Term("recurrence", "waves kept", {"recurrence.residency": _NEVER}),
+)
+"""The terms of all families, in the order in which they are told."""
+
+
+def seen_on(term: Term, rows: Sequence[FitRow], session: Session) -> dict[str, int]:
+    """Return on how many of *rows* the term changes what is predicted, by the generation of their GPU."""
+    off = session.calibrated(session.calibrations, Constants(dict(term.off)))
+    found: dict[str, int] = {}
+    for row in rows:
+        if not isinstance(row.part, GpuPart):
+            continue
+        try:
+            if row.asked.time_s(session) != row.asked.time_s(off):
+                generation = row.part.architecture.split()[0].lower()
+                found[generation] = found.get(generation, 0) + 1
+        except NotScored:
+            continue
+    return dict(sorted(found.items()))

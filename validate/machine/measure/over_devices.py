@@ -1,0 +1,138 @@
+"""Run an exchange from one process over several devices: copies and adds on streams, events between rounds.
+
+Each stand has a stream for what it adds, and each pair of stands that exchange streams for their copies, so that
+copies of a round run side by side.  A copy waits until both its ends have done their part in the rounds before, and
+a stand's part in a round has ended when its copies, out and in, and its adds have.  No device waits for another that
+it does not exchange with.  What a CPU adds, the host adds: it waits for what arrives there, and no queue runs ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+
+from validate.machine.measure.contributions import Contribution
+from validate.machine.measure.exchange import Exchange, Part, Receive, parts_of, staging_count
+
+__all__ = ["OverDevices"]
+
+
+class OverDevices:
+    """*exchange* with stand i on ``devices[i]``, the index of a GPU, or None for the host's memory."""
+
+    def __init__(self, exchange: Exchange, devices: Sequence[int | None], dtype: Any = torch.float32) -> None:
+        stands = range(len(exchange.stands))
+        self.needs_host = any(device is None for device in devices)
+        self._devices = devices
+        self._contributions = [Contribution(exchange, stand, dtype) for stand in stands]
+        parts = [parts_of(exchange, stand) for stand in stands]
+        self._rounds: list[dict[int, Part]] = [{} for _ in exchange.rounds]
+        for stand, own in enumerate(parts):
+            for part in own:
+                self._rounds[part.number][stand] = part
+        self.buffers = [_memory(exchange.n_elements, dtype, device) for device in devices]
+        self._staging = [_memory(staging_count(parts[stand]), dtype, devices[stand]) for stand in stands]
+        on_gpus = [device for device in devices if device is not None]
+        self._first = on_gpus[0]
+        self._adding = [torch.cuda.Stream(self._first if d is None else d) for d in devices]
+        # Where torch puts a copy: the current stream of its source, or of its target where that is the one on a GPU.
+        self._copying: dict[tuple[int, int], tuple[Any, ...]] = {}
+        for move in (move for step in exchange.rounds for move in step):
+            ends = (move.src, move.dst)
+            used = [devices[end] for end in ends if devices[end] is not None]
+            if ends not in self._copying:
+                self._copying[ends] = tuple(torch.cuda.Stream(device) for device in used)
+
+    def fill(self) -> None:
+        """Write what each stand brings, before an exchange that is to be checked."""
+        for contribution, buffer in zip(self._contributions, self.buffers, strict=True):
+            contribution.fill(buffer)
+        self._settle()
+
+    def is_right(self) -> bool:
+        """Return whether all buffers hold what must come out; exact."""
+        self._settle()
+        pairs = zip(self._contributions, self.buffers, strict=True)
+        return all(contribution.is_right(buffer) for contribution, buffer in pairs)
+
+    def run(self) -> None:
+        """Issue all rounds; the current stream of the first device goes on when all stands are done."""
+        main = torch.cuda.current_stream(self._first)
+        begun = _recorded(main)
+        done = [begun] * len(self._devices)
+        for step in self._rounds:
+            done = self._round(step, done)
+        for event in done:
+            main.wait_event(event)
+
+    def _round(self, step: dict[int, Part], done: list[Any]) -> list[Any]:
+        """Issue one round; return the events after which each stand's part in all rounds so far has ended."""
+        for stand, part in step.items():
+            for receive in part.receives:
+                arrived = self._copy(receive, done)
+                self._adding[stand].wait_event(arrived)
+                self._adding[receive.move.src].wait_event(arrived)
+        for stand, part in step.items():
+            self._add(stand, part)
+        return [_recorded(self._adding[stand]) if stand in step else event for stand, event in enumerate(done)]
+
+    def _copy(self, receive: Receive, done: list[Any]) -> Any:
+        """Issue the copy of what is received; return the event of its end."""
+        move = receive.move
+        streams = self._copying[move.src, move.dst]
+        sent = self.buffers[move.src][move.first : move.first + move.count]
+        if not streams:  # both are in the host's memory, and the host copies
+            done[move.src].synchronize()
+            done[move.dst].synchronize()
+            self._target(receive).copy_(sent)
+            return _recorded(self._adding[move.src])
+        streams[0].wait_event(done[move.src])
+        streams[0].wait_event(done[move.dst])
+        with ExitStack() as stack:
+            for stream in reversed(streams):  # the target's only meets the copy; the first carries it
+                stack.enter_context(torch.cuda.stream(stream))
+            self._target(receive).copy_(sent, non_blocking=True)
+        return _recorded(streams[0])
+
+    def _target(self, receive: Receive) -> Any:
+        stand, count = receive.move.dst, receive.move.count
+        first = receive.move.first if receive.staged is None else receive.staged
+        return (self.buffers if receive.staged is None else self._staging)[stand][first : first + count]
+
+    def _add(self, stand: int, part: Part) -> None:
+        """Issue what *stand* adds, in the order of the moves, so that sums of floats are the same each time."""
+        staged = [receive for receive in part.receives if receive.staged is not None]
+        if not staged:
+            return
+        with ExitStack() as stack:
+            if self._devices[stand] is None:
+                self._adding[stand].synchronize()  # the host adds, once all has arrived
+            else:
+                stack.enter_context(torch.cuda.stream(self._adding[stand]))
+            for receive in staged:
+                first, last = receive.move.first, receive.move.first + receive.move.count
+                target = self.buffers[stand][first:last]
+                if receive.move.reduce:
+                    target.add_(self._target(receive))
+                else:
+                    target.copy_(self._target(receive), non_blocking=True)
+
+    def _settle(self) -> None:
+        for device in {device for device in self._devices if device is not None}:
+            torch.cuda.synchronize(device)
+
+
+def _memory(count: int, dtype: Any, device: int | None) -> Any:
+    if device is None:
+        return torch.empty(count, dtype=dtype, pin_memory=True)
+    return torch.empty(count, dtype=dtype, device=torch.device("cuda", device))
+
+
+def _recorded(stream: Any) -> Any:
+    """Return an event that has come when all is done that is in *stream* so far."""
+    event = torch.cuda.Event()
+    event.record(stream)
+    return event
