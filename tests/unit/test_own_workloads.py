@@ -20,7 +20,7 @@ from simulator.errors import InputError
 from simulator.workload.described import described, network_of, read_described
 from simulator.workload.find import find_network
 from validate.cli.app import app
-from validate.cli.asking import NOT_MEASURED, ask
+from validate.cli.asking import NOT_MEASURED, as_run, ask
 from validate.compare.comparison import Asked, compare
 from validate.compare.folder import read_folder
 
@@ -132,6 +132,17 @@ def test_a_file_of_another_batch_or_with_sizes_besides_is_refused(tmp_path: Path
         find_network(str(file), sequence_length=8)
     with pytest.raises(InputError, match="cannot be read"):
         find_network(str(tmp_path / "none.network.json")).build(2)
+
+
+def test_attention_is_written_out_as_the_torch_that_runs_it_has_it() -> None:
+    network = find_network("llama-7b", sequence_length=32, settings={"layers": 1}).build(1)
+    for software, library in (("torch 2.10.1", "flash2"), ("torch 2.11.0+cu130", "native")):
+        found = [
+            each.operator.library for each in as_run(network, software).layers if hasattr(each.operator, "library")
+        ]
+        assert found == [library]
+    chosen = find_network("llama-7b", sequence_length=32, settings={"layers": 1, "attention": "fused-first"}).build(1)
+    assert as_run(chosen, "torch 2.11.0").layers == chosen.layers
 
 
 # -- the whole way ---------------------------------------------------------------------
