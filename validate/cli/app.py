@@ -254,6 +254,7 @@ def run(
     channels_last: Annotated[bool, typer.Option("--channels-last", help="Images pixel by pixel in memory.")] = False,
     fused_optimizer: Annotated[bool, typer.Option("--fused-optimizer", help="fused=True.")] = False,
     threads: Annotated[Text, option("COUNT", "Threads of a CPU.")] = None,
+    parts: Annotated[bool, typer.Option("--parts", help="Measure the step's operators one by one.")] = False,
     # -- of an exchange, as simulate has them
     strategy: Annotated[
         Text, option("NAME,...", "With bytes:160MB or a network: measure these strategies, each rank's sends and adds.")
@@ -303,6 +304,7 @@ def run(
         within=within,
         quiet=quiet,
         written=written,
+        parts=parts,
     )
     if status:
         raise typer.Exit(status)
