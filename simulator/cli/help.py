@@ -23,7 +23,16 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "--topology p3.2xlarge --workload resnet50 --batch 64 --precision amp-fp16",
         (
             *("batch", "global_batch", "micro_batch", "micro_batches", "mode", "precision", "optimizer"),
-            *("seq_len", "image", "sizes", "compiled", "cuda_graph", "recompute", "recompute_attention"),
+            *(
+                "seq_len",
+                "image",
+                "sizes",
+                "compiled",
+                "cuda_graph",
+                "cuda_graph_blocks",
+                "recompute",
+                "recompute_attention",
+            ),
             *("channels_last", "fused_optimizer", "framework", "cpu_library", "calibration"),
             *("input", "epoch", "programs", "what_if"),
         ),
