@@ -33,7 +33,7 @@ class Moved(Sequence[float]):
 
     def __init__(self, n: int, by_number: Mapping[int, float]) -> None:
         self._n = n
-        self._carried = {number: n_bytes for number, n_bytes in sorted(by_number.items()) if n_bytes}
+        self._carried = {number: by_number[number] for number in sorted(by_number) if by_number[number]}
 
     def carried(self) -> ItemsView[int, float]:
         """Return those that carried any, in order, with how many."""
