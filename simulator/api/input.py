@@ -157,11 +157,10 @@ class _Input:
             return StepShape(0.0, result.step_time_s, 0.0, 1, core_share=share)
         wait_s = next((share.seconds for share in shares_of(result) if share.name == "host"), 0.0)
         device_s = result.step_time_s - wait_s
-        moved = result.timeline.resource_bytes
         loads = tuple(
             (index, min(1.0, n_bytes / self.machine.capacity_Bps[index] / device_s))
-            for index, n_bytes in enumerate(moved)
-            if n_bytes and device_s
+            for index, n_bytes in result.timeline.resource_bytes.carried()
+            if device_s
         )
         return StepShape(min(wait_s, step.host_s), device_s, step.host_s, processes, loads)
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import compress, count
 
 from simulator.engine.kernel import Kernel, Queue
 from simulator.engine.rounds import Amount, Rounds, Run
-from simulator.engine.timeline import Span, Timeline
+from simulator.engine.timeline import Moved, Span, Timeline
 from simulator.errors import SimulationError
 from simulator.network.machine import Machine
 from simulator.plan.plan import Activity, Flow, Fragment, Part, Perturbation, Plan, Resource, Work
@@ -193,7 +192,7 @@ class _Executor:
         timeline = alone(self.machine, fragment, fold=self.fold)
         shares = dict(fragment.loads)
         if timeline.end_s > 0:
-            for resource, n_bytes in timeline.moved():
+            for resource, n_bytes in timeline.resource_bytes.carried():
                 if resource in self.met:
                     share = n_bytes / self.machine.capacity_Bps[resource] / timeline.end_s
                     shares[resource] = shares.get(resource, 0.0) + share
@@ -236,9 +235,9 @@ class _Executor:
 
     # -- what was moved ------------------------------------------------------------
 
-    def _bytes(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        links = [0.0] * len(self.machine.links)
-        resources = [0.0] * len(self.machine.capacity_Bps)
+    def _bytes(self) -> tuple[Moved, Moved]:
+        links: dict[int, float] = {}
+        resources: dict[int, float] = {}
         rounds: dict[Fragment, int] = {}
         for task in self.plan.tasks:
             for part in task.parts:
@@ -247,21 +246,17 @@ class _Executor:
                 if isinstance(part, Flow):
                     moved = part.wire_bytes * part.count * task.repeat
                     for link, share in part.route.links:
-                        links[link] += moved * share
+                        links[link] = links.get(link, 0.0) + moved * share
                     for resource, share in part.route.loads:
-                        resources[resource] += moved * share
+                        resources[resource] = resources.get(resource, 0.0) + moved * share
                 else:
                     rounds[part] = rounds.get(part, 0) + task.repeat
         for fragment, times in rounds.items():
             timeline = alone(self.machine, fragment, fold=self.fold)
-            _add(links, timeline.link_bytes, times)
-            _add(resources, timeline.resource_bytes, times)
-        return tuple(links), tuple(resources)
-
-
-def _add(totals: list[float], moved: Sequence[float], times: int) -> None:
-    for index in compress(count(), moved):
-        totals[index] += moved[index] * times
+            for totals, carried in ((links, timeline.link_bytes), (resources, timeline.resource_bytes)):
+                for number, n_bytes in carried.carried():
+                    totals[number] = totals.get(number, 0.0) + n_bytes * times
+        return Moved(len(self.machine.links), links), Moved(len(self.machine.capacity_Bps), resources)
 
 
 def _met(machine: Machine, plan: Plan, fold: bool) -> tuple[set[Resource], set[int]]:
@@ -363,5 +358,5 @@ def _loaded(machine: Machine, part: Part, fold: bool) -> frozenset[Resource]:
     named = [resource for resource, _ in part.loads]
     if isinstance(part, Fragment):
         named += [resource for resource, _ in part.used_s]
-        named += [resource for resource, _ in alone(machine, part, fold=fold).moved()]
+        named += [resource for resource, _ in alone(machine, part, fold=fold).resource_bytes.carried()]
     return frozenset(named)

@@ -76,7 +76,7 @@ def bottleneck_of(
     bound_s: dict[int, float] = {}
     for fragment, count in times.items():
         own = alone(machine, fragment)
-        used = {r: n_bytes / capacity_Bps[r] / slowed.get(r, 1.0) for r, n_bytes in own.moved()}
+        used = {r: n_bytes / capacity_Bps[r] / slowed.get(r, 1.0) for r, n_bytes in own.resource_bytes.carried()}
         if used:
             most = binding(machine, fragment.plan, used)
             bound_s[most] = bound_s.get(most, 0.0) + count * own.end_s

@@ -220,7 +220,7 @@ def _bottleneck(timeline: Timeline, events: _Events, steps: Sequence[int], perio
             if isinstance(part, Flow):
                 moved = [(r, share * part.wire_bytes * part.count) for r, share in part.route.loads]
             elif isinstance(part, Fragment):
-                moved = list(alone(machine, part).moved())
+                moved = list(alone(machine, part).resource_bytes.carried())
             for resource, n_bytes in moved:
                 rate_Bps[resource] = rate_Bps.get(resource, 0.0) + n_bytes / periods[about.team]
     if not rate_Bps:

@@ -111,8 +111,7 @@ def _add_rates(timeline: Timeline, task: Activity, span: Span, sheet: Sheet) -> 
     """Draw the mean rate of each link that the fragments of *task* use."""
     for part in task.parts:
         if isinstance(part, Fragment):
-            for link, n_bytes in enumerate(alone(timeline.machine, part).link_bytes):
-                if n_bytes:
-                    rate = n_bytes / (span.end_s - span.start_s) / 1e9
-                    changes = sheet.rates.setdefault(link, [])
-                    changes += [(nanoseconds(span.start_s), rate), (nanoseconds(span.end_s), -rate)]
+            for link, n_bytes in alone(timeline.machine, part).link_bytes.carried():
+                rate = n_bytes / (span.end_s - span.start_s) / 1e9
+                changes = sheet.rates.setdefault(link, [])
+                changes += [(nanoseconds(span.start_s), rate), (nanoseconds(span.end_s), -rate)]

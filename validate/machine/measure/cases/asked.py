@@ -34,7 +34,8 @@ _CHOICES: Mapping[str, Any] = {
     "optimizer": Optimizer,
     "recompute": Recompute,
 }
-_COUNTS = ("batch", "micro_batches", "n_gpus", "threads")
+_COUNTS = ("batch", "micro_batches", "n_gpus", "n_nodes", "threads", "bucket")
+_MAY_BE_NONE = ("threads", "bucket")  # as torch has it
 _SWITCHES = ("fused", "channels_last", "each", "parts")
 
 
@@ -96,7 +97,7 @@ def _shape(raw: Any, folder: str) -> StepShape:
         if key in raw and raw[key] not in get_args(choices):
             raise ValueError(f"{key} '{raw[key]}'; {', '.join(filter(None, get_args(choices)))}")
     for key in _COUNTS:
-        if key in raw and (type(raw[key]) is not int or raw[key] < (key != "threads")):
+        if key in raw and (type(raw[key]) is not int or raw[key] < (key not in _MAY_BE_NONE)):
             raise ValueError(f"{key} must be a whole number")
     for key in _SWITCHES:
         if key in raw and type(raw[key]) is not bool:
