@@ -9,7 +9,7 @@ from simulator.engine.timeline import Timeline
 from simulator.errors import SimulationError
 from simulator.network.routing import Router
 from simulator.plan.plan import Flow, Fragment, Perturbation, PlanBuilder, Work
-from tests.machines import crossbar
+from tests.machines import crossbar, machine_from
 
 MACHINE = crossbar(6, bandwidth="10 GB/s")
 ROUTER = Router(MACHINE)
@@ -469,3 +469,37 @@ def test_rounds_are_folded_unless_it_is_asked_not_to() -> None:
     builder.transfer("rounds", [flow(0, 1, 0.1)], repeat=50)
     assert execute(MACHINE, builder.build()).simulation_events == events(builder, fold=True) < 10
     assert events(builder, fold=False) > 100
+
+
+def test_caps_count_as_often_as_the_bytes_cross() -> None:
+    """Staged in a memory of 16 GB/s, which is written and read: 8 GB/s, though the cap of 10 is less than its 16."""
+    machine = machine_from("""
+schema_version: 1
+name: staged
+devices:
+  gpu[0-1]: {kind: gpu}
+  cpu0: {kind: cpu, memory_bandwidth: 16 GB/s}
+links:
+  - {between: ["gpu[0-1]", cpu0], kind: pcie, bandwidth: 30 GB/s}
+transport: {peer_to_peer: none}
+""")
+    builder = PlanBuilder()
+    builder.transfer("move", [Flow(Router(machine).route(*machine.gpus), 8e9, cap_Bps=10e9)])
+    for fold in (True, False):
+        assert execute(machine, builder.build(), fold=fold).end_s == pytest.approx(1.0)
+
+
+def test_a_work_that_loads_a_link_slows_what_is_capped_on_it() -> None:
+    """The work takes all of the link when alone; the flow a tenth: both go at 1 / 1.1."""
+    builder = PlanBuilder()
+    move = flow(0, 1, 0.1, cap_Bps=1e9)
+    builder.transfer("capped", [move], stream="a")
+    builder.work("work", "gpu0", 1.0, stream="b", loads=((move.route.loads[0][0], 1.0),))
+    assert ends(builder) == pytest.approx([1.1, 1.1])
+
+
+def test_where_nothing_moves_no_bytes_are_counted() -> None:
+    builder = PlanBuilder()
+    builder.work("work", "gpu0", 1.0)
+    for timeline in both(builder):
+        assert {*timeline.link_bytes, *timeline.resource_bytes} == {0.0}

@@ -12,7 +12,7 @@ from simulator.collectives.communicator import Communicator
 from simulator.collectives.registry import find_strategy
 from simulator.collectives.request import Request
 from simulator.collectives.search.budget import Budget
-from simulator.collectives.search.cycles import _listed
+from simulator.collectives.search.cycles import _grown, _listed
 from simulator.collectives.search.link_graph import link_graph
 from simulator.collectives.search.rings import FoundRing, find_rings, round_rates
 from simulator.network.machine import Machine, compile_machine
@@ -273,7 +273,10 @@ def test_nodes_that_take_part_with_other_gpus_are_gone_through_each_in_its_way()
     assert sorted(ring.order[:4]) == [0, 1, 2, 3]
     assert ring.order[4] == 4
     assert sorted(ring.order[5:]) == [5, 6, 7, 8]
-    assert ring.bandwidth_Bps == pytest.approx(round_rates(Communicator(machine, machine.gpus), [ring.routes])[0])
+    whole = Communicator(machine, machine.gpus)
+    assert ring.bandwidth_Bps == pytest.approx(round_rates(whole, [ring.routes])[0])
+    [two] = find_rings(whole.part([*range(4), 8]), both_directions=False)
+    assert two.bandwidth_Bps == pytest.approx(round_rates(whole, [two.routes])[0])
 
 
 def test_two_gpus_that_only_a_third_joins() -> None:
@@ -313,3 +316,23 @@ def test_each_cycle_and_its_reverse_is_one() -> None:
     assert len(found) == 3
     assert len({frozenset(frozenset(hop) for hop in cycle) for cycle in found}) == 3
     assert len(rings_of(machine, (0, 1, 2, 3), both=True)) == 2
+
+
+@pytest.mark.parametrize(("links", "bound", "cycles"), [(2, 2, 2), (2, 1, 1), (1, 2, 1), (3, 9, 3)])
+def test_cycles_grow_in_what_the_others_left(links: int, bound: int, cycles: int) -> None:
+    machine = machine_from(f"""
+schema_version: 1
+name: ring
+devices:
+  gpu[0-4]: {{kind: gpu}}
+links:
+  - {{between: ["gpu[0-4]", "gpu[1-4,0]"], kind: nvlink, bandwidth: 10 GB/s, count: {links}}}
+""")
+    graph = link_graph(machine, machine.gpus)
+    assert graph is not None
+    before = {a: dict(row) for a, row in graph.units.items()}
+    found = _grown(machine.gpus, graph, bound, Budget(10_000))
+    assert [{frozenset(hop) for hop in cycle} for cycle in found] == [
+        {frozenset((i, (i + 1) % 5)) for i in range(5)}
+    ] * cycles
+    assert graph.units == before

@@ -102,6 +102,10 @@ def test_what_must_be_more_than_zero(text: str) -> None:
     assert str(caught.value) == f"bandwidth must be more than zero; got '{text}'"
 
 
+def test_more_than_zero_may_be_little() -> None:
+    assert parse_quantity("0.5 B/s", "bandwidth", positive=True) == 0.5
+
+
 def test_a_minimum_is_kept() -> None:
     assert parse_quantity("2 B", "size", minimum=2.0) == 2.0
     with pytest.raises(ValueError, match="got '1 B'"):
