@@ -34,6 +34,7 @@ _CHOICES: Mapping[str, Any] = {
     "recompute": Recompute,
 }
 _COUNTS = ("batch", "micro_batches", "n_gpus", "threads")
+_NOT_ASKED = ("sizes", "n_nodes", "bucket")  # its own; one machine; torch's own
 _SWITCHES = ("fused", "channels_last", "each")
 
 
@@ -74,7 +75,7 @@ def write_asked(folder: Path, shapes: Sequence[StepShape]) -> None:
 
 def _plain(shape: StepShape) -> dict[str, Any]:
     assert shape.network is not None
-    found = {name: value for name, value in asdict(replace(shape, network=None)).items() if name != "sizes"}
+    found = {name: value for name, value in asdict(replace(shape, network=None)).items() if name not in _NOT_ASKED}
     return found | {"network": shape.network.name}
 
 
