@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from reports.compare_plots import drift_figure, errors_figure, scatter_figure, staircase_figure, staircases
 from reports.compare_tables import (
+    asked_table,
     class_table,
     environment_part,
     judged_table,
@@ -34,6 +35,7 @@ def comparison_page(document: Document) -> str:
     folder = files("reports") / "html"
     parts = [
         _summary(document),
+        _section("Steps that were asked for", asked_table(document["asked"])),
         _scatter(document),
         _errors(document),
         _staircases(document),

@@ -95,6 +95,10 @@ def errors_figure(classes: Sequence[Row]) -> Figure:
     return figure
 
 
+_SIZED = ("memory.csv", "copies.csv", "storage.csv", "collectives.csv")
+_BY_SIZE = ("GBps", "busbw_GBps", "latency_s")  # what is drawn over sizes, of which a row has one
+
+
 def staircases(rows: Iterable[Row]) -> dict[str, dict[str, list[Row]]]:
     """Return rows of bandwidths or latencies by size, as lists in rising size, by plot and by series.
 
@@ -103,19 +107,22 @@ def staircases(rows: Iterable[Row]) -> dict[str, dict[str, list[Row]]]:
     found: dict[str, dict[str, list[Row]]] = {}
     for row in rows:
         cells = row.get("cells", {})
-        value = next((name for name in ("GBps", "latency_s") if name in row.get("measured", {})), "")
-        if row["table"] not in ("memory.csv", "copies.csv", "storage.csv") or not value:
+        value = next((name for name in _BY_SIZE if name in row.get("measured", {})), "")
+        if row["table"] not in _SIZED or not value:
             continue
         try:
             size = float(cells.get("bytes", ""))
         except ValueError:
             continue
-        words = [cells[name] for name in ("bench", "kernel", "kind", "mode", "dtype", "cache") if name in cells]
+        words = [
+            cells[name] for name in ("bench", "kernel", "kind", "mode", "collective", "dtype", "cache") if name in cells
+        ]
+        words += [f"{cells['n_gpus']} GPUs"] if "n_gpus" in cells and row["table"] == "collectives.csv" else []
         words += [f"{cells['threads']} threads"] if "threads" in cells else []
         words += [cells["note"]] if row["table"] == "copies.csv" and "note" in cells else []
         if cells.get("pinned"):
             words.append("pinned" if cells["pinned"] == "1" else "pageable")
-        plot = f"{row['table'].removesuffix('.csv')}, {'bandwidth' if value == 'GBps' else 'latency'}"
+        plot = f"{row['table'].removesuffix('.csv')}, {'latency' if value == 'latency_s' else 'bandwidth'}"
         series = found.setdefault(plot, {}).setdefault(" ".join(words) or "all", [])
         series.append({**row, "size_bytes": size, "value": row["measured"][value], "unit": value})
     plots = {}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from simulator.units import format_duration
+from simulator.units import format_duration, format_size
 
 __all__ = [
+    "asked_table",
     "class_table",
     "environment_part",
     "judged_table",
@@ -91,6 +92,26 @@ def outlier_table(outliers: Sequence[Document], bound: float) -> str:
         " median of log(predicted / measured) of their class.</p>"
     )
     return table(["row", "deviations", "error"], rows) + said
+
+
+def asked_table(rows: Sequence[Document]) -> str:
+    """Return steps that were asked for with both times, and both memories; nothing where there is none."""
+
+    def shown(value: float | None, words: Callable[[float], str]) -> str:
+        return "-" if value is None else words(value)
+
+    cells = [
+        [
+            row["name"],
+            *(shown(row[name], format_duration) for name in ("predicted_s", "measured_s")),
+            shown(row["error"], lambda error: percent(error, "+")),
+            *(shown(row[name], format_size) for name in ("predicted_bytes", "measured_bytes")),
+            row["skipped"],
+        ]
+        for row in rows
+    ]
+    head = ["step", "predicted", "measured", "error", "memory", "measured", "not judged, as"]
+    return table(head, cells) if cells else ""
 
 
 def judged_table(document: Document) -> str:

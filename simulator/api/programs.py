@@ -28,12 +28,12 @@ def run_program(session: Session, question: ProgramQuestion) -> ProgramResult:
     from simulator.network.routing import Router
     from simulator.programs.check import check_program
     from simulator.programs.costs import Costs
-    from simulator.programs.reader import load_program
+    from simulator.programs.reader import load_program, program_from_text
     from simulator.programs.writer import Writer
     from simulator.results.program import make_program_result
 
     places = session.places(question.where)
-    program = load_program(question.workload)
+    program = program_from_text(question.text) if question.text else load_program(question.workload)
     check_program(program, places, question.device)
 
     def network(name: str, batch: int, options: StepOptions) -> Network:

@@ -311,6 +311,21 @@ class Session:
             return step_account(step, self.device(question.where, step.device))
         return device_account(self.device(question.where, getattr(question, "device", None)))
 
+    def held_bytes(self, question: StepQuestion) -> float:
+        """Return the most that tensors of a step hold on a device, the driver's and libraries' own aside.
+
+        Of several devices, on the one that holds most; raises InputError, or Unsuitable.
+        """
+        from simulator.step.memory import memory_need
+
+        places = self.places(question.where)
+        place = self._single(question, places)
+        if place is not None:
+            needs = [memory_need(self.network(question), question.options, place.device)]
+        else:
+            needs = [each.need for each in self._step(question).memory]
+        return max(need.total_bytes - need.context_bytes for need in needs)
+
     def slowed_host_s(self, question: StepQuestion, scale: float) -> float:
         """Return the seconds of a step on one device whose host takes *scale* times as long; raises InputError."""
         from simulator.api.steps import alone_timeline

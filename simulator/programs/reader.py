@@ -19,11 +19,11 @@ from simulator.questions.options import POLICIES, StepOptions
 from simulator.questions.where import Where
 from simulator.questions.words import parse_question
 from simulator.topology.validation import validate
-from simulator.topology.yaml_source import MAX_BYTES, YamlSource, read_yaml
+from simulator.topology.yaml_source import MAX_BYTES, YamlSource, parse_yaml, read_yaml
 from simulator.workload.collective import COLLECTIVES
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
-__all__ = ["is_program", "load_program"]
+__all__ = ["is_program", "load_program", "program_from_text"]
 
 _NEEDS = "a program needs schema_version and program"
 _INSTEAD = "write the statements again, or a list of them with repeat: 12"
@@ -47,7 +47,15 @@ def load_program(path: str) -> s.Program:
 
     Raises InputError with every fault of the file, each with its place.
     """
-    source = read_yaml(FilePath(path), path, needs=_NEEDS, instead=_INSTEAD)
+    return _program(read_yaml(FilePath(path), path, needs=_NEEDS, instead=_INSTEAD))
+
+
+def program_from_text(text: str) -> s.Program:
+    """As :func:`load_program`, for a document at hand."""
+    return _program(parse_yaml(text.encode(), "<text>", needs=_NEEDS, instead=_INSTEAD))
+
+
+def _program(source: YamlSource) -> s.Program:
     faults: list[Fault] = []
     spec: ProgramFile | None = None
     try:

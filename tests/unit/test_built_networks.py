@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +19,25 @@ from simulator.workload.backward import training_flop  # noqa: E402
 from simulator.workload.described import described  # noqa: E402
 from simulator.workload.find import find_network  # noqa: E402
 from simulator.workload.network import Network  # noqa: E402
-from simulator.workload.operators import Attention  # noqa: E402
+from simulator.workload.operators import Attention, Conv2d, Embedding, Linear, MatMul, Recurrent  # noqa: E402
+from validate.kinds.operators import read_operator  # noqa: E402
 from validate.machine.measure.built.description import Description, read_description  # noqa: E402
 from validate.machine.measure.built.module import Built, build_network  # noqa: E402
+from validate.machine.measure.built.parts import parts_of  # noqa: E402
 from validate.machine.measure.case import Unavailable  # noqa: E402
+from validate.tables.names import DeviceNames, Names  # noqa: E402
 
 TINY: dict[str, int | str] = {"layers": 2, "sequence_length": 32}
 NETWORKS: dict[str, dict[str, int | str]] = {
     **{name: {} for name in ("lenet", "mlp", "resnet18-28x28", "resnet20", "lstm-shi2016", "ncf")},
-    **{name: {} for name in ("resnet50", "vgg11", "inception3", "densenet121", "googlenet", "unet")},
-    **dict.fromkeys(("gpt2", "bert-base", "opt-125m", "mpt-125m"), TINY),
+    **{name: {} for name in ("resnet50", "vgg11", "inception3", "densenet121", "googlenet", "unet", "vit-b32")},
+    **dict.fromkeys(("gpt2", "bert-base", "opt-125m", "mpt-125m", "t5-small"), TINY),
     "llama-7b": {**TINY, "hidden": 64, "heads": 4, "inner": 100, "vocabulary": 96},
     "bloom-560m": {**TINY, "attention": "fused"},
     "gpt": {**TINY, "attention": "eager", "dropout": 0},
 }
 # cuDNN keeps its own; torch's RMSNorm is one kernel on a GPU and several elsewhere.
-KEPT_OTHERWISE = ("lstm-shi2016", "llama-7b")
+KEPT_OTHERWISE = ("lstm-shi2016", "llama-7b", "t5-small")
 LAYERS = """
 schema_version: 1
 name: all-kinds
@@ -175,7 +179,8 @@ def test_parameters_and_flop_are_those_that_the_simulator_reads(name: str, tmp_p
 @pytest.mark.parametrize("name", [name for name in NETWORKS if name not in KEPT_OTHERWISE])
 def test_what_is_kept_for_the_backward_pass_is_what_the_simulator_counts(name: str, tmp_path: Path) -> None:
     network = network_of(name)
-    place = "cpu" if name in ("mpt-125m", "bloom-560m") else "meta"  # meta has no fused attention
+    fused = any(isinstance(layer.operator, Attention) for layer in network.layers)
+    place = "cpu" if fused else "meta"  # where it is one operator too
     kept = kept_bytes(build_network(written_out(network, tmp_path), torch.device(place)))
     assert kept == pytest.approx(saved_tensors(network, "fp32").total_bytes, rel=0.02)
 
@@ -237,3 +242,41 @@ def test_what_torch_does_not_have_is_refused_with_the_reason(
     network = find_network(name, sequence_length=16, settings=settings).build(1)
     with pytest.raises(Unavailable, match=why):
         build_network(written_out(network, tmp_path), torch.device("meta"))
+
+
+# -- operators by themselves -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["resnet50", "bert-base", "mpt-125m", "lstm-shi2016"])
+def test_parts_ask_for_the_operators_of_the_network_and_no_other(name: str, tmp_path: Path) -> None:
+    network = network_of(name)
+    names = Names(devices=DeviceNames(["x=h200-sxm"]))
+    asked, left = set(), set()
+    for part in parts_of(written_out(network, tmp_path), "amp-bf16", "train"):
+        if part.reason:
+            left.add(part.layer)
+            continue
+        row = {"device": "x", "software": "torch 2.5", **part.cells}
+        question: Any = read_operator(lambda column, row=row: str(row.get(column, "")), names).question  # type: ignore[misc]
+        asked.add(question.operator)
+        products = isinstance(question.operator, Linear | MatMul | Conv2d | Attention | Recurrent)
+        assert question.precision == "bf16" if products else question.precision in ("bf16", "fp32")
+    mine = {layer.operator for layer in network.layers}
+    plain = {replace(op, vocabulary=0) if isinstance(op, Embedding) else op for op in mine}
+    # A product's bias is in its row only as far as a fused one has it; a convolution's is a kernel of its own.
+    assert {_bare(op) for op in asked} <= {_bare(op) for op in plain}
+    by_name = {layer.name: layer.operator for layer in network.layers}
+    missing = {_bare(op) for op in plain} - {_bare(op) for op in asked}
+    assert {_kind(op) for op in missing} <= {_kind(by_name[layer]) for layer in left}
+
+
+def _kind(operator: Any) -> tuple[str, str, int]:
+    function, inputs = getattr(operator, "function", ""), getattr(operator, "inputs", 0)
+    return type(operator).__name__, function, inputs if function else 0
+
+
+def _bare(operator: Any) -> Any:
+    if isinstance(operator, Attention):
+        heads = operator.batch * operator.heads
+        return replace(operator, library="flash2", kv_heads=0, batch=heads, heads=1)
+    return replace(operator, bias=False) if isinstance(operator, Linear | Conv2d) else operator

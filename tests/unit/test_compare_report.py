@@ -155,6 +155,23 @@ def test_staircases_hold_what_was_measured_in_rising_size(found):
         assert len(sizes) == 17
 
 
+def test_of_a_machine_that_nobody_knows_the_measured_staircases_are_drawn(tmp_path):
+    strange = [{**row, "device": "strange-9000"} for row in bandwidths()]
+    collectives = [
+        {"machine": "strange", "n_nodes": 1, "n_gpus": 8, "collective": "all-reduce", "bytes": 2**k, "dtype": "fp32",
+         "time_s": 2.0**k / 1e11, "algbw_GBps": 100.0, "busbw_GBps": 175.0, "trust": "A"}
+        for k in range(20, 30)
+    ]  # fmt: skip
+    tables = {"memory.csv": strange, "collectives.csv": collectives}
+    folder = write(tmp_path, tables, environment={"device": "strange-9000"}, machine="strange")
+    document = comparison_document(compare(read_folder(str(folder)), Asked()))
+    assert document["rows_scored"] == 0
+    assert set(staircases(document["rows"])) == {"memory, bandwidth", "memory, latency", "collectives, bandwidth"}
+    reader = Reader()
+    reader.feed(comparison_page(document))
+    assert sum("by size: measured" in text for text in reader.text) >= 3
+
+
 def test_the_option_writes_it_beside_the_text(folders, tmp_path, capsys):
     file = tmp_path / "r.html"
     arguments = ["compare", str(folders[0]), "--with", str(folders[1]), "--report", str(file)]

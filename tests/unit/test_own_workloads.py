@@ -20,7 +20,7 @@ from simulator.errors import InputError
 from simulator.workload.described import described, network_of, read_described
 from simulator.workload.find import find_network
 from validate.cli.app import app
-from validate.cli.asking import NOT_MEASURED, ask
+from validate.cli.asking import NOT_MEASURED, as_run, ask
 from validate.compare.comparison import Asked, compare
 from validate.compare.folder import read_folder
 
@@ -135,6 +135,17 @@ def test_a_file_of_another_batch_or_with_sizes_besides_is_refused(tmp_path: Path
         find_network(str(tmp_path / "none.network.json")).build(2)
 
 
+def test_attention_is_written_out_as_the_torch_that_runs_it_has_it() -> None:
+    network = find_network("llama-7b", sequence_length=32, settings={"layers": 1}).build(1)
+    for software, library in (("torch 2.10.1", "flash2"), ("torch 2.11.0+cu130", "native")):
+        found = [
+            each.operator.library for each in as_run(network, software).layers if hasattr(each.operator, "library")
+        ]
+        assert found == [library]
+    chosen = find_network("llama-7b", sequence_length=32, settings={"layers": 1, "attention": "fused-first"}).build(1)
+    assert as_run(chosen, "torch 2.11.0").layers == chosen.layers
+
+
 # -- the whole way ---------------------------------------------------------------------
 
 
@@ -197,6 +208,24 @@ def test_the_same_step_is_measured_once_and_by_torch_alone(measured: Path) -> No
     )  # fmt: skip
     assert again.returncode == 0, again.stderr
     assert "asked: 0 measured" in again.stderr
+
+
+@pytest.mark.torch
+def test_its_operators_are_measured_one_by_one(measured: Path) -> None:
+    done = validate(
+        *("run", "--topology", "mine.yaml", "--device", "cpu", "--workload", "small.yaml", "--batch", "16"),
+        *("--precision", "fp32", "--parts", "--out", "p", "--within", "50%"), cwd=measured,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    with (measured / "p" / "ops.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["m"], row["k"], row["n"]) for row in rows if row["op"] == "linear" and row["phase"] == "fwd"] == [
+        ("16", "12", "8"), ("16", "8", "4"),
+    ]  # fmt: skip
+    assert {row["phase"] for row in rows} == {"fwd", "bwd_data", "bwd_weight"}
+    left = json.loads((measured / "p" / "run.json").read_text(encoding="utf-8"))["left"]
+    assert [row["reason"] for row in left] == ["loss: no case measures CrossEntropy by itself in these sizes"]
+    assert not (measured / "p" / "training.csv").exists()
 
 
 @pytest.mark.torch

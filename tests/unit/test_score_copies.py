@@ -164,7 +164,7 @@ def test_without_a_size_only_the_rate_counts(names) -> None:
         ({"kind": "p2p", "src": "1", "dst": "1"}, "src and dst are both GPU 1; name another one"),
         ({"src": "host", "dst": "cuda:9"}, "round figures has 4 GPUs; there is no GPU 9"),
         ({"kind": "d2h", "engine": "sm"}, "a kernel that writes to host memory"),
-        ({"kind": "overlap_h2d", "note": "copy and sums"}, "work beside a copy, made as long as the copy"),
+        ({"kind": "overlap_h2d", "note": "copy and sums"}, "work beside a copy, and how much of it is not said"),
         ({"note": "gpu0_to_gpu_all_write_by_sm", "kind": "p2p"}, "copies between one GPU and all others at once"),
         ({"bytes": "1e16"}, "bytes is more than 1e"),
         ({"bytes": "-1"}, "bytes not positive"),

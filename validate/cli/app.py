@@ -263,6 +263,7 @@ def run(
     ] = "all-reduce",
     root: Annotated[str, option("RANK", "Where a broadcast starts and a reduce ends.")] = "0",
     servers: Annotated[Text, option("WHERE", "Where parameter servers stand: own, workers or names of CPUs.")] = None,
+    parts: Annotated[bool, typer.Option("--parts", help="Measure the step's operators one by one.")] = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -303,6 +304,7 @@ def run(
         within=within,
         quiet=quiet,
         written=written,
+        parts=parts,
     )
     if status:
         raise typer.Exit(status)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -18,12 +18,14 @@ from simulator.cli.written import Written, check_read
 from simulator.errors import Fault, InputError, one_line
 from simulator.questions.step import StepQuestion
 from simulator.workload.described import SUFFIX, described
-from simulator.workload.network import Network
+from simulator.workload.network import Layer, Network
+from simulator.workload.operators import Attention
+from validate.kinds.serving import attention_library
 
 if TYPE_CHECKING:
     from validate.machine.measure.cases.step_shapes import StepShape
 
-__all__ = ["NETWORKS", "NOT_MEASURED", "ask", "keep"]
+__all__ = ["NETWORKS", "NOT_MEASURED", "as_run", "ask", "keep"]
 
 NETWORKS = "networks"  # the folder of what is written out, in that of the measurements
 _SEVERAL = "is about several devices; what they exchange is measured by --only collectives"
@@ -86,28 +88,48 @@ def ask(written: Written, devices: int) -> Asked:
     return Asked(question, session.network(question))
 
 
-def keep(asked: Asked, folder: Path) -> None:
-    """Write what is *asked* into *folder*, where measuring finds it.
+def keep(asked: Asked, folder: Path, *, parts: bool = False) -> None:
+    """Write what is *asked* into *folder*, where measuring finds it; with *parts* its operators, not the step.
 
     Raises InputError where torch cannot be made to run it; OSError.
     """
+    import torch
+
     from validate.machine.measure.built.description import Described
     from validate.machine.measure.cases.asked import write_asked
 
-    text = json.dumps(described(asked.network), separators=(",", ":"), ensure_ascii=False)
+    network = as_run(asked.network, f"torch {torch.__version__}")
+    text = json.dumps(described(network), separators=(",", ":"), ensure_ascii=False)
     name = f"{NETWORKS}/{_file_name(asked.network.name, text)}"
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(path.name + ".new")
     new.write_text(text + "\n", encoding="utf-8")
     new.replace(path)
-    shape = _shape(asked, Described(str(folder), name))
+    shape = replace(_shape(asked, Described(str(folder), name)), parts=parts)
     try:
-        _check(shape)
-    except ValueError:
+        if not parts:
+            _check(shape)
+    except InputError:
         path.unlink()
         raise
     write_asked(folder, [shape])
+
+
+def as_run(network: Network, software: str) -> Network:
+    """Return *network* with the kernels of attention that *software* takes where no other are asked for.
+
+    Torch takes those that are written for the GPU's own generation since 2.11, as rows of its own steps are read.
+    """
+    library = attention_library(software)
+
+    def layer_as_run(layer: Layer) -> Layer:
+        operator = layer.operator
+        if isinstance(operator, Attention) and operator.library == "flash2" != library:
+            return replace(layer, operator=replace(operator, library=library))
+        return layer
+
+    return replace(network, layers=tuple(map(layer_as_run, network.layers)))
 
 
 def _file_name(name: str, text: str) -> str:

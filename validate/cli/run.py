@@ -35,6 +35,7 @@ def run_command(
     within: str | None,
     quiet: bool,
     written: Written | None = None,
+    parts: bool = False,
 ) -> int:
     """Measure this machine into the folder *out* and return the exit status; what was *written* of a step, that alone.
 
@@ -52,6 +53,8 @@ def run_command(
     except ValueError as error:
         raise InputError(f"--within: {one_line(error)}") from None
     source = None if topology is None else _topology(topology)
+    if parts and written is None:
+        raise InputError("--parts: is of a step of your own; name its network with --workload")
     if written is not None and only is not None:
         raise InputError("--only: names groups of cases, and --workload is the one case that is measured")
     try:
@@ -63,6 +66,8 @@ def run_command(
             f"torch is needed to measure ({one_line(error)}); pip install 'topocast[torch]'"
         ) from None
     of_exchange = written is not None and is_exchange(written)
+    if parts and of_exchange:
+        raise InputError("--parts: is of a step, and --workload is an exchange; --batch makes it a step")
     names = ("strategies" if of_exchange else "asked") if written is not None else only or ""
     groups = tuple(name.strip() for name in names.split(",") if name.strip())
     for name in groups:
@@ -82,7 +87,7 @@ def run_command(
     try:
         with _Kept(kept, source[1] if source else None) as topology_file:
             if asked is not None:
-                keep(asked, folder)
+                keep(asked, folder, parts=parts)
             if exchanges:
                 folder.mkdir(parents=True, exist_ok=True)
                 write_exchanges(folder, exchanges)
@@ -94,7 +99,7 @@ def run_command(
         raise InputError(one_line(error, 300)) from None
     except OSError as error:
         raise InputError(f"--out {one_line(out)}: {error.strerror}") from None
-    if written is not None:
+    if written is not None and not parts:
         _check_measured(folder, status, groups[0])
     following = f"; next: validate compare {one_line(out)}" if has_rows(folder) else ", which holds no row"
     tell([f"wrote {one_line(out)}{following}"], quiet=quiet)

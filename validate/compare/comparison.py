@@ -15,6 +15,7 @@ from validate.compare.drift import Drift, compare_runs
 from validate.compare.explain import Explanation, explain
 from validate.compare.facts import facts_of
 from validate.compare.folder import Folder
+from validate.compare.held import HeldRow, held_rows
 from validate.compare.judge import Judged, judge_by, judge_within, question
 from validate.compare.outliers import Outlier, find_outliers, worst_rows
 from validate.compare.places import SEVERAL, Places, find_places
@@ -63,6 +64,12 @@ class Comparison:
     judged_notes: tuple[str, ...] = ()
     drift: Drift | None = None
     notes: tuple[str, ...] = field(default=())
+    held: tuple[HeldRow, ...] = ()
+
+    @property
+    def own(self) -> tuple[ComparedRow, ...]:
+        """The steps that ``validate run --workload`` asked for."""
+        return tuple(row for row in self.rows if row.cells.get("network"))
 
 
 def compare(folder: Folder, asked: Asked, again: Folder | None = None, short: Folder | None = None) -> Comparison:
@@ -106,6 +113,7 @@ def compare(folder: Folder, asked: Asked, again: Folder | None = None, short: Fo
         tuple(judged_notes),
         compare_runs(folder, again) if again is not None else None,
         tuple(_notes(folder, places)),
+        tuple(held_rows(rows, scoring.names.session)),
     )
 
 

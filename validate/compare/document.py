@@ -22,7 +22,7 @@ __all__ = ["SCHEMA_VERSION", "comparison_document", "skipped_of"]
 SCHEMA_VERSION = 1
 _SHOWN_CELLS = (
     *("op", "dtype", "phase", "cache", "model", "issue", "bench", "kernel", "kind", "pinned", "bytes", "mode"),
-    *("threads", "engine", "src", "dst", "note"),
+    *("threads", "engine", "src", "dst", "note", "collective", "n_gpus", "network"),
 )
 
 
@@ -58,6 +58,16 @@ def comparison_document(found: Comparison) -> dict[str, Any]:
             }
             for item in found.worst
         ],
+        "asked": [_own(row, found) for row in found.own],
+        "held": [
+            {
+                **_place(each.row),
+                "predicted_bytes": each.predicted_bytes,
+                "measured_bytes": each.measured_bytes,
+                "error": each.error,
+            }
+            for each in found.held
+        ],
         "calibration": [asdict(item) for item in found.judged],
         "calibration_notes": list(found.judged_notes),
         "drift": _drift(found.drift),
@@ -81,6 +91,16 @@ def skipped_of(found: Comparison) -> dict[str, dict[str, int]]:
 
 def _place(row: ComparedRow) -> dict[str, Any]:
     return {"table": row.table, "line": row.line, "name": row.name}
+
+
+def _own(row: ComparedRow, found: Comparison) -> dict[str, Any]:
+    """Return a step that was asked for: its words, and its time and memory from both."""
+    held = next((each for each in found.held if each.row is row), None)
+    told: dict[str, Any] = {**_place(row), "predicted_s": row.predicted_s, "measured_s": row.measured_s}
+    told["error"] = row.error if row.predicted_s is not None and row.measured_s is not None else None
+    told["predicted_bytes"] = held.predicted_bytes if held is not None else None
+    told["measured_bytes"] = held.measured_bytes if held is not None else None
+    return told | {"skipped": row.skipped}
 
 
 def _row(row: ComparedRow, deviations: float | None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from validate.tables.cells import figure
 from validate.tables.csv_text import MAX_BYTES, Record, read_records
 from validate.tables.table import Table, tabulate
 
-__all__ = ["RECORD", "TOPOLOGY", "VALUES", "Folder", "key_of", "read_folder", "row_name", "value_of"]
+__all__ = ["RECORD", "TOPOLOGY", "VALUES", "Folder", "key_of", "own_words", "read_folder", "row_name", "value_of"]
 
 RECORD = "run.json"
 TOPOLOGY = "topology.yaml"  # of the machine that was measured
@@ -161,6 +161,8 @@ def _is_asked(table: Table, name: str) -> bool:
 def row_name(table: Table, record: Record) -> str:
     """Return a row in a few words: what all rows share, or goes without saying, is left out."""
     cells = {name: table.cell(record, name) for name in table.position}
+    if cells.get("network"):
+        return own_words(cells)
     words = []
     for name, text in cells.items():
         if (
@@ -176,6 +178,22 @@ def row_name(table: Table, record: Record) -> str:
         is_number = text.replace(".", "", 1).lstrip("-").isdigit()
         words.append(f"{name}={text}" if is_number else text)
     return one_line(" ".join(words), 160)
+
+
+def own_words(cells: Mapping[str, str]) -> str:
+    """Return a step that was asked for in a few words, as its options have them; usual ones are left out."""
+    said = [cells.get("model", "")]
+    gpus, graph = cells.get("n_gpus", ""), cells.get("issue", "")
+    said += [f"{gpus} GPUs"] if gpus not in ("", "0", "1") else []
+    said += [f"batch {cells.get('batch_per_gpu', '')}"]
+    said += [f"{cells['grad_accum']} micro-batches"] if cells.get("grad_accum") else []
+    said += [cells.get("policy", "")]
+    said += [cells["phase"]] if cells.get("phase") != "train" else [cells.get("optimizer", "")]
+    said += [graph] if graph != "eager" else []
+    said += [f"recompute {cells['recompute']}"] if cells.get("recompute") else []
+    said += ["channels last"] if cells.get("channels_last") == "1" else []
+    said += ["fused update"] if cells.get("fused_optimizer") == "1" else []
+    return one_line(", ".join(filter(None, said)), 160)
 
 
 def _goes_without_saying(name: str, text: str, cells: Mapping[str, str]) -> bool:

@@ -7,11 +7,14 @@ import textwrap
 from simulator.console.style import PLAIN, Style
 from simulator.errors import one_line
 from simulator.results.columns import lay_out
+from simulator.units import format_duration, format_size
 from validate.compare.classes import ClassErrors
 from validate.compare.comparison import Comparison
 from validate.compare.document import skipped_of
 from validate.compare.drift import BOUND, Drift
 from validate.compare.explain import in_words
+from validate.compare.folder import own_words
+from validate.compare.held import median_error
 from validate.compare.judge import Judged
 from validate.compare.outliers import FAR
 
@@ -22,6 +25,7 @@ _MOST_OUTLIERS = 12
 _MOST_REASONS = 5
 _MOST_LEFT = 8
 _MOST_DRIFT = 10
+_MOST_OWN = 20
 _LEAST_LABEL = 12  # columns for the name of a class
 _HUGE = 100.0  # errors from here on are written with an exponent
 
@@ -30,9 +34,11 @@ def comparison_text(found: Comparison, style: Style = PLAIN) -> str:
     """Return what a reader wants to know first, then by class, by row, and what was left out."""
     blocks = [
         _head(found, style),
+        _own(found, style),
         _classes(found, style),
         _worst(found, style),
         _outliers(found, style),
+        _held(found, style),
         _judged(found, style),
         _drift(found.drift, style),
         _left(found, style),
@@ -56,6 +62,46 @@ def _head(found: Comparison, style: Style) -> str:
     lines = [*(style.mark(line, "bold") for line in _wrapped(title)), *_wrapped("; ".join(said))]
     for note in found.notes:
         lines += _wrapped(f"note: {note}")
+    return "\n".join(lines)
+
+
+def _own(found: Comparison, style: Style) -> str:
+    """Return the steps that were asked for, predicted and measured side by side."""
+    if not found.own:
+        return ""
+    held = {id(each.row): each for each in found.held}
+    head = ["asked for", "predicted", "measured", "error", "memory", "measured"]
+    body = [head]
+    for row in found.own[:_MOST_OWN]:
+        cells = [one_line(own_words(row.cells), 80), "-", "-", "-", "-", "-"]
+        if row.predicted_s is not None and row.measured_s is not None:
+            cells[1:4] = [format_duration(row.predicted_s), format_duration(row.measured_s), _percent(row.error, "+")]
+        memory = held.get(id(row))
+        if memory is not None:
+            cells[4:] = [format_size(memory.predicted_bytes), format_size(memory.measured_bytes)]
+        body.append(cells)
+    if not held:
+        body = [row[:4] for row in body]
+    widths = len(body[0])
+    room = WIDTH - sum(max(len(row[i]) for row in body) + 2 for i in range(1, widths))
+    body = [[one_line(row[0], max(_LEAST_LABEL, room)), *row[1:]] for row in body]
+    laid = lay_out(body, [False] + [True] * (widths - 1))
+    more = len(found.own) - _MOST_OWN
+    return "\n".join([style.mark(laid[0], "bold"), *laid[1:], *([f"and {more} more (--json)"] if more > 0 else [])])
+
+
+def _held(found: Comparison, style: Style) -> str:
+    if not found.held:
+        return ""
+    worst = max(found.held, key=lambda each: abs(each.error))
+    count = len(found.held)
+    words = f"of {count} steps" if count > 1 else "of one step"
+    lines = [style.mark("memory: the most that tensors held", "bold")]
+    lines += _wrapped(
+        f"{words}: median error {_percent(median_error(found.held))}, the largest"
+        f" {_percent(worst.error, '+')} ({worst.row.table}:{worst.row.line}, predicted"
+        f" {format_size(worst.predicted_bytes)}, measured {format_size(worst.measured_bytes)})"
+    )
     return "\n".join(lines)
 
 

@@ -14,6 +14,7 @@ from simulator.api import Session
 from simulator.errors import one_line
 from simulator.questions.copy import CopyKind, CopyQuestion
 from validate.kinds.kind import Asked, Cell, Kind
+from validate.kinds.overlap import beside_work
 from validate.tables.cells import NotScored, decade_of, measured_s, number, size_bytes
 from validate.tables.names import Names
 
@@ -44,8 +45,6 @@ def _question(cell: Cell, names: Names) -> CopyQuestion:
     kind_text, note, software = cell("kind").lower(), cell("note"), cell("software")
     if kind_text not in _KINDS:
         raise NotScored(f"no model of copies of kind {one_line(kind_text, 30) or 'none'}")
-    if kind_text.startswith("overlap") and note != "copy alone":
-        raise NotScored("work beside a copy, made as long as the copy was measured to take")
     if "gpu_all" in note:
         raise NotScored("copies between one GPU and all others at once")
     kind, both = _KINDS[kind_text]
@@ -67,6 +66,14 @@ def _question(cell: Cell, names: Names) -> CopyQuestion:
         waited=_WAITED.search(software) is not None,
         threads=int(said[1]) if said and kind == "h2h" else None,
     )
+
+
+def _read(cell: Cell, names: Names) -> Asked:
+    """Return what a row asks: a copy, or what runs beside one."""
+    copy = _question(cell, names)
+    if cell("kind").lower().startswith("overlap") and cell("note") != "copy alone":
+        return Asked(beside_work(cell, names, copy))
+    return Asked(copy)
 
 
 def _measured_s(cell: Cell, names: Names) -> float:
@@ -110,7 +117,7 @@ COPIES = Kind(
     name="copies",
     method="routes of the machine, run by the engine",
     needed=("machine", "kind", "src", "dst", "bytes"),
-    asked=("machine", "kind", "src", "dst", "bytes", "pinned", "engine", "software", "note"),
+    asked=("machine", "kind", "src", "dst", "bytes", "pinned", "engine", "software", "note", "work", "repeats"),
     measured=("gbps", "time_s"),
     place="machine",
     axes=(("kind",), ("kind", "pinned"), ("decade",), ("machine",), ("machine", "kind")),
@@ -119,7 +126,7 @@ COPIES = Kind(
     baseline="data sheet",
     baseline_label="data sheet",
     legend="data sheet: bytes over the nominal rate of the slowest link or memory on the way",
-    read=lambda cell, names: Asked(_question(cell, names)),
+    read=_read,
     measured_s=_measured_s,
     labelled=_labels,
 )

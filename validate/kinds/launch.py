@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from simulator.api import Session
@@ -15,6 +16,7 @@ from simulator.errors import one_line
 from simulator.questions.launch import Call, Launched, LaunchQuestion
 from simulator.topology.parts import CpuPart
 from simulator.workload.operators import (
+    Attention,
     BatchNorm,
     Conv2d,
     Elementwise,
@@ -64,8 +66,12 @@ _LAYERS: dict[str, tuple[Operator, int]] = {
     "gelu": (Elementwise("gelu", 64), 0),
     "dropout": (Elementwise("dropout", 64), 0),
     "max_pool": (Pool("max", 2, 4, 8, 8, 8, 8, 3, 3), 0),
+    "sum of two": (Elementwise("add", 64, 2), 0),
+    "attention": (Attention(2, 2, 8, 8, 16), 0),
     "lstm": (Recurrent("lstm", 2, 4, 16, 16), 4),
+    "linear under autocast to bf16": (Linear(4, 16, 16), 2),
 }
+_CASTS = {"linear under autocast to bf16": (Elementwise("cast", 16 * 16), Elementwise("cast", 16))}  # weight and bias
 # The shortest of PyTorch's operators between two events, by what published tables call them.
 _ALONE: dict[str, Operator] = {
     "bmm": MatMul(1, 1, 1),
@@ -75,7 +81,7 @@ _ALONE: dict[str, Operator] = {
     "softmax": Softmax(1, 1),
     "conv": Conv2d(1, 1, 1, 1, 1, 1, 1),
 }
-_LAYER = re.compile(r"host time of (\w+), forward(, recorded| and backward)")
+_LAYER = re.compile(r"host time of ([\w ]+), forward(, recorded| and backward)")
 _GRAPH = re.compile(r"(host time|time) of a graph of (\d{1,6}) kernels?", re.ASCII)
 _LEAST = re.compile(r"min measured (\w+) latency \(cudaEvent around one PyTorch op\)")
 _FLOOR_ROW = re.compile(r"per-kernel time floor, 64 KiB SCALE kernel")
@@ -87,10 +93,13 @@ def read_launch(cell: Cell, names: Names) -> Asked:
     said, way = _said(cell)
     where, device = names.devices.where(cell("device"))
     question = LaunchQuestion(where=where, device=device, **said)
+    layer = _LAYER.match(cell("metric"))
+    casts = _CASTS.get(layer[1], ()) if layer else ()
+    besides = tuple(replace(question, operator=cast, parameters=0) for cast in casts)
     on_gpu = not isinstance(names.devices.described(cell("device")), CpuPart)
     if way == "alone" and on_gpu and question.operator is not None and not question.kernels and said != _FLOOR_SAID:
         return Asked(question, timing=between_events(device, question.operator, "fwd"))
-    return Asked(question)
+    return Asked(question, besides)
 
 
 def _said(cell: Cell) -> tuple[_Said, str]:
@@ -109,7 +118,7 @@ def _said(cell: Cell) -> tuple[_Said, str]:
             return {"operator": operator, "timed": _TIMED[way]}, way
         if metric.startswith(f"host time of {name}"):
             return {"operator": operator, "timed": "host"}, "host"
-    if metric.startswith("host time of a step of ") and "foreach" in metric:
+    if metric.startswith("host time of a step of ") and metric.endswith((", foreach", ", fused")):
         return {"parameters": _PARAMETERS, "timed": "host"}, "host"
     raise NotScored(f"no model of {one_line(metric, 50) or 'a launch without a name'}")
 

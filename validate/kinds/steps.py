@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from simulator.api import Session
 from simulator.errors import InputError, nearest, one_line
+from simulator.questions.launch import LaunchQuestion
 from simulator.questions.options import MODES, OPTIMIZERS, POLICIES, Mode, Optimizer, Policy, StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.questions.where import Software
@@ -22,6 +23,7 @@ from simulator.workload.zoo.registry import Entry, find_entry
 from validate.kinds.kind import Asked, Cell, Kind
 from validate.kinds.layouts import COLUMNS, spread
 from validate.kinds.serving import attention_library
+from validate.kinds.timing import ReadBack
 from validate.tables.cells import NotScored, number, whole
 from validate.tables.names import Names
 from validate.tables.software import nccl_of
@@ -51,6 +53,7 @@ _SIZES = {  # of a network, by the name of the column
     "dropout": "dropout",
 }
 _THREADS = re.compile(r"(?:^|; ?)cpu threads=([1-9][0-9]{0,3})(?:$| ?;)", re.IGNORECASE)
+_READ_EACH = "each step"  # the host reads the loss of each, and waits for it
 _RATE = re.compile(r"([\w -]+)/s(/GPU)?")
 _SAMPLES = ("images", "sequences", "samples")
 _CONFIGURATION = ("machine", "model", "phase", "dtype", "batch_per_gpu", "image", "seq_len", "schedule", "dataset")
@@ -95,6 +98,8 @@ def read_step(cell: Cell, names: Names) -> Asked:
             cpu_library="blas" if cell("era") == "before 2019" else "onednn",
         ),
     )
+    if cell("sync") == _READ_EACH:
+        return Asked(question, timing=ReadBack(LaunchQuestion(where=where, timed="host", call="read")))
     return Asked(question)
 
 

@@ -1,6 +1,6 @@
 """How measurements were timed: what a clock shows besides what was asked.
 
-None of this is part of a prediction: a user who trains sees neither.
+None of this is part of what was asked: a user who trains sees none of it, but for a loss that is read back.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from simulator.api import Session
 from simulator.constants import constants
+from simulator.questions.launch import LaunchQuestion
 from simulator.workload.operators import (
     BatchNorm,
     Conv2d,
@@ -21,7 +22,7 @@ from simulator.workload.operators import (
     Softmax,
 )
 
-__all__ = ["BetweenEvents", "ByItself", "Replayed", "TimingCosts", "between_events"]
+__all__ = ["BetweenEvents", "ByItself", "ReadBack", "Replayed", "TimingCosts", "between_events"]
 
 
 @constants("timing")
@@ -89,6 +90,17 @@ class ByItself:
     def shown_s(self, asked_s: float, session: Session) -> float:
         """Return the seconds that the kernel takes there."""
         return asked_s + session.constants(TimingCosts).alone_s
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBack:
+    """A step at whose end the host reads its loss, a number, and waits for it: *reading* asks what that takes."""
+
+    reading: LaunchQuestion
+
+    def shown_s(self, asked_s: float, session: Session) -> float:
+        """Return the seconds from one step to the next."""
+        return asked_s + session.time_s(self.reading)
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,7 +181,9 @@ def _layer_norm(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made
     else:
         module = nn.LayerNorm(cols, elementwise_affine=affine, bias=bias)
     sizes = {"weight": cols} if affine else {}
-    return Made(lambda x: module(view(x)), want, module, _named(layer, sizes | ({"bias": cols} if bias else {})))
+    names = _named(layer, sizes | ({"bias": cols} if bias else {}))
+    back = _seen(want, shapes[0], layer)  # groups of channels are normalised as rows, and images afterwards
+    return Made(lambda x: back(module(view(x))), shapes[0], module, names)
 
 
 def _embedding(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
@@ -245,7 +247,8 @@ def _softmax(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
         )
     want = _of_rows(shapes[0], layer.size("rows"), layer.size("cols"))
     view = _seen(shapes[0], want, layer)
-    return Made(lambda x: torch.softmax(view(x), -1), want)
+    back = _seen(want, shapes[0], layer)
+    return Made(lambda x: back(torch.softmax(view(x), -1)), shapes[0])
 
 
 def _reduction(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
@@ -309,6 +312,8 @@ def _copy(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
     if len(shapes) > 1:
         return _joined(layer, shapes, elements)
     have = shapes[0]
+    if layer.parameters:
+        return _led(layer, have, elements)
     times, more = divmod(elements, prod(have))
     if more:
         raise Unavailable(f"{layer.name}: {prod(have)} elements do not make {elements} by being repeated")
@@ -334,6 +339,33 @@ def _copy(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
     if layer.sizes.get("transposed") and len(have) > 1:
         return Made(lambda x: x.transpose(-1, -2).contiguous(), (*have[:-2], have[-1], have[-2]))
     return _cloned(have)
+
+
+class _Led(nn.Module):  # type: ignore[misc]
+    """Rows of each sample with a row in front that is learned; *view* gives the rows."""
+
+    def __init__(self, view: Callable[[Any], Any], size: int) -> None:
+        super().__init__()
+        self.view = view
+        self.weight = nn.Parameter(torch.ones(size))
+
+    def forward(self, x: Any) -> Any:
+        rows = self.view(x)
+        return torch.cat((self.weight.expand(rows.shape[0], 1, -1), rows), 1)
+
+
+def _led(layer: Layer, have: Shape, elements: int) -> Made:
+    """Return the pixels of images, or rows, of each sample as rows behind one that is learned."""
+    size = layer.parameters[0].elements
+    images = len(have) == 4 and have[1] == size
+    rows = prod(have) // have[0] // size
+    if len(layer.parameters) > 1 or have[0] * (rows + 1) * size != elements:
+        raise Unavailable(f"{layer.name}: {size} learned numbers and {prod(have)} do not make {elements}")
+    view: Callable[[Any], Any] = lambda x: x.reshape(have[0], rows, size)  # noqa: E731
+    if images:
+        view = lambda x: x.flatten(2).transpose(1, 2)  # noqa: E731
+    module = _Led(view, size)
+    return Made(module, (have[0], rows + 1, size), module, _named(layer, {"weight": size}))
 
 
 def _cloned(have: Shape) -> Made:
@@ -428,6 +460,12 @@ def _binary(layer: Layer, shapes: Sequence[Shape], whole: Shape, function: str) 
         return Made(lambda x: of_two(x, held.like(x)), whole)
     if len(shapes) > 2:
         raise Unavailable(f"{layer.name}: {function} of {len(shapes)} tensors is not built")
+    large, small = prod(whole), min(map(prod, shapes))
+    sides = {prod(part) for k in range(len(whole)) for part in (whole[k:], whole[: k + 1])}
+    if small not in sides and large % small == 0:  # the smaller for each of so many, whatever their sides
+        wide = (large // small, small)
+        seen = [_seen(shape, wide if prod(shape) == large else wide[1:], layer) for shape in shapes]
+        return Made(lambda a, b: of_two(seen[0](a), seen[1](b)).reshape(whole), whole)
     views = [_spread(shape, whole, layer) for shape in shapes]
     return Made(lambda a, b: of_two(views[0](a), views[1](b)), whole)
 

@@ -18,6 +18,7 @@ from validate.machine.measure.bench import Bench
 from validate.machine.measure.built.description import Described
 from validate.machine.measure.built.module import Recompute
 from validate.machine.measure.case import Case, Unavailable
+from validate.machine.measure.cases.operators import parts
 from validate.machine.measure.cases.step_ranks import parallel_cases
 from validate.machine.measure.cases.step_shapes import Issue, Optimizer, Phase, Policy, StepShape
 from validate.machine.measure.cases.steps import alone
@@ -35,7 +36,7 @@ _CHOICES: Mapping[str, Any] = {
 }
 _COUNTS = ("batch", "micro_batches", "n_gpus", "threads")
 _NOT_ASKED = ("sizes", "n_nodes", "bucket")  # its own; one machine; torch's own
-_SWITCHES = ("fused", "channels_last", "each")
+_SWITCHES = ("fused", "channels_last", "each", "parts")
 
 
 def cases(bench: Bench, machine: str) -> Iterator[Case]:
@@ -49,6 +50,10 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
 
 def _cases(shapes: Sequence[StepShape], bench: Bench, machine: str) -> Iterator[Case]:
     threads = 0 if bench.is_cuda else torch.get_num_threads()
+    for shape in shapes:
+        if shape.parts:
+            yield from parts(shape, bench)
+    shapes = [shape for shape in shapes if not shape.parts]
     yield from alone((shape for shape in shapes if shape.n_gpus == 1), machine, threads)
     for count in sorted({shape.n_gpus for shape in shapes} - {1}):
         yield from parallel_cases([shape for shape in shapes if shape.n_gpus == count], machine, threads)

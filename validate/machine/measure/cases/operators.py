@@ -12,12 +12,14 @@ import torch
 from torch.nn import functional as F  # noqa: N812  torch's own short name
 
 from validate.machine.measure.bench import Bench
+from validate.machine.measure.built.parts import parts_of
 from validate.machine.measure.case import Case, Mode, Unavailable, Work
 from validate.machine.measure.cases.shapes import Limits, Shape, shapes
+from validate.machine.measure.cases.step_shapes import StepShape
 from validate.machine.measure.cases.stepping import set_precision
 from validate.machine.measure.watches import QueuedStopwatch
 
-__all__ = ["cases", "limits_of"]
+__all__ = ["cases", "limits_of", "parts"]
 
 _COUNT = 700
 _COUNT_CPU = 160
@@ -58,6 +60,27 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
                 columns["threads"] = torch.get_num_threads()
             needs = int(shape.bytes * (3 if cache == "warm" else 2)) + (3 * bench.cache_bytes if cache == "cold" else 0)
             yield Case("ops", "ops.csv", columns, partial(_build, shape, mode, cache), needs)
+
+
+def parts(shape: StepShape, bench: Bench) -> Iterator[Case]:
+    """Yield the operators of the network of *shape*, each by itself; those that have no case say why."""
+    assert shape.network is not None
+    description = shape.network.read()
+    mode: Mode = "graph" if bench.is_cuda else "stream"
+    for part in parts_of(description, shape.policy, shape.phase, channels_last=shape.channels_last):
+        columns: dict[str, str | int | float] = {**part.cells, "includes_dispatch": int(not bench.is_cuda)}
+        columns["cache"] = "warm"
+        if not bench.is_cuda:
+            columns["threads"] = shape.threads or torch.get_num_threads()
+        build = partial(_left, f"{part.layer}: {part.reason}")
+        if not part.reason:
+            build = partial(_build, Shape(part.cells, 1.0, 1.0), mode, "warm")
+        yield Case("asked", "ops.csv", columns, build)
+
+
+def _left(reason: str, bench: Bench) -> Work:
+    del bench
+    raise Unavailable(reason)
 
 
 def _ways(bench: Bench, shape: Shape, i: int) -> Iterator[tuple[Mode, str]]:

@@ -1,0 +1,90 @@
+"""Steps that were asked for, and the memory of steps, beside their prediction."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports.compare import comparison_page
+from simulator.api import Session
+from simulator.cli.written import Written
+from simulator.workload.described import described
+from tests.measured_folders import DEVICE, TOPOLOGY, write
+from validate.cli.asking import ask
+from validate.compare.comparison import Asked, Comparison, compare
+from validate.compare.document import comparison_document
+from validate.compare.folder import read_folder
+from validate.compare.text import comparison_text
+
+BATCHES = (2, 4, 8)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    """Return three steps that took a tenth longer than predicted, and a quarter more memory."""
+    folder = tmp_path_factory.mktemp("asked")
+    (folder / "networks").mkdir()
+    session, rows = Session(), []
+    for batch in BATCHES:
+        written = Written(topology=TOPOLOGY, workload="gpt2", seq_len="64", batch=str(batch), gpus="1", recompute=True)
+        asked = ask(written, 1)
+        name = f"networks/gpt2-{batch}.network.json"
+        (folder / name).write_text(json.dumps(described(asked.network)), encoding="utf-8")
+        row: dict[str, Any] = {
+            "row_id": f"own-{batch}", "machine": DEVICE, "n_nodes": 1, "n_gpus": 1, "framework": "torch",
+            "model": "gpt2", "network": name, "phase": "train", "dtype": "amp-bf16", "policy": "amp-bf16",
+            "batch_per_gpu": batch, "global_batch": batch, "recompute": "full", "optimizer": "adam",
+            "issue": "eager", "trust": "A", "interval": 0.01,
+            "step_time_s": 1.1 * session.time_s(asked.question),
+            "peak_bytes": round(1.25 * session.held_bytes(asked.question)),
+        }  # fmt: skip
+        rows.append(row)
+    write(folder, {"training.csv": rows})
+    return compare(read_folder(str(folder)), Asked())
+
+
+def test_what_was_asked_is_predicted_from_the_file_that_was_measured(found: Comparison) -> None:
+    assert len(found.own) == len(BATCHES)
+    for row in found.own:
+        assert row.error == pytest.approx(1 / 1.1 - 1, rel=1e-6)
+    assert [each.error for each in found.held] == pytest.approx([1 / 1.25 - 1] * len(BATCHES), rel=1e-6)
+
+
+def test_both_stand_side_by_side_with_their_memory(found: Comparison) -> None:
+    text = comparison_text(found)
+    assert max(map(len, text.splitlines())) <= 80
+    lines = [line for line in text.splitlines() if line.startswith("gpt2, batch ")]
+    assert len(lines) == len(BATCHES)
+    assert all("-9.1 %" in line for line in lines)
+    assert "memory: the most that tensors held" in text
+    assert "median error 20.0 %" in text
+    assert "networks/" not in text
+
+
+def test_the_document_holds_them_with_their_units(found: Comparison) -> None:
+    document = comparison_document(found)
+    assert [row["predicted_bytes"] for row in document["asked"]] == [row["predicted_bytes"] for row in document["held"]]
+    for row in document["asked"]:
+        assert row["measured_s"] == pytest.approx(1.1 * row["predicted_s"])
+        assert row["measured_bytes"] == pytest.approx(1.25 * row["predicted_bytes"])
+    json.dumps(document, allow_nan=False)
+
+
+def test_a_network_that_is_missing_or_outside_the_folder_is_said_and_not_scored(tmp_path: Path) -> None:
+    row: dict[str, Any] = {"machine": DEVICE, "n_gpus": 1, "model": "gpt2", "policy": "fp32", "batch_per_gpu": 2}
+    row |= {"phase": "train", "step_time_s": 1.0, "issue": "eager", "trust": "A"}
+    rows = [{**row, "network": name} for name in ("networks/none.network.json", "../../x.network.json")]
+    write(tmp_path, {"training.csv": rows})
+    found = compare(read_folder(str(tmp_path)), Asked())
+    assert "cannot be read" in found.rows[0].skipped
+    assert "not in the folder" in found.rows[1].skipped
+
+
+def test_the_page_shows_them_before_everything_else(found: Comparison) -> None:
+    page = comparison_page(comparison_document(found))
+    assert "Steps that were asked for" in page
+    assert page.index("Steps that were asked for") < page.index("Error by class")
+    assert page.count("gpt2, batch 4") >= 1

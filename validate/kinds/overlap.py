@@ -1,0 +1,41 @@
+"""Rows of copies that are under way while the device computes: asked as a program, what runs beside what."""
+
+from __future__ import annotations
+
+from simulator.errors import one_line
+from simulator.questions.copy import CopyQuestion
+from simulator.questions.program import ProgramQuestion
+from validate.kinds.kind import Cell
+from validate.tables.cells import NotScored, whole
+from validate.tables.names import Names
+
+__all__ = ["beside_work"]
+
+_ALONE, _BESIDE = " alone", "copy and "
+_MOST = 1e6
+
+
+def beside_work(cell: Cell, names: Names, copy: CopyQuestion) -> ProgramQuestion:
+    """Return the program that a row timed: ``work`` so many times (``repeats``), and beside it *copy* or none.
+
+    Raises NotScored where the row does not say how much work that was.
+    """
+    note, work = cell("note"), cell("work")
+    if not work or not cell("repeats"):
+        raise NotScored("work beside a copy, and how much of it is not said (work, repeats)")
+    if not (note.startswith(_BESIDE) or note.endswith(_ALONE)):
+        raise NotScored(f"'{one_line(note, 40)}' says neither what runs alone nor what beside a copy")
+    machine = names.machine(copy.where)
+    if copy.src >= len(machine.gpus):
+        raise NotScored(f"{machine.name} has no GPU {copy.src}")
+    gpu = machine.nodes[machine.gpus[copy.src]].name
+    first, last = ("cpu", gpu) if copy.kind == "h2d" else (gpu, "cpu")
+    lines = ["schema_version: 1", "name: work and a copy", "program:"]
+    if note.startswith(_BESIDE):
+        lines += [
+            f"- {{tensor: copied, size: {copy.size_bytes:.0f} B, device: {first}}}",
+            f"- {{copy: copied, to: {last}, pinned: {str(copy.pinned).lower()}, blocking: false}}",
+        ]
+    run = f'{{run: "{work}", device: {gpu}}}'
+    lines += [f"- {{repeat: {whole('repeats', cell('repeats'), _MOST)}, do: [{run}]}}", "- wait: all"]
+    return ProgramQuestion(where=copy.where, workload="", text="\n".join(lines) + "\n", device=gpu)
