@@ -91,7 +91,7 @@ def test_a_sample_of_sums_stays_within_a_floats_range(count: int) -> None:
     [("all_reduce", 2, 1.0), ("all_reduce", 8, 1.75), ("all_gather", 4, 0.75), ("broadcast", 8, 1.0)],
 )
 def test_bandwidths_are_those_of_nccl_tests(name: str, count: int, factor: float) -> None:
-    found = collectives._figures(name, 1_000_000, count, median_interval([1e-3] * 6))
+    found = collectives.figures_of(name, 1_000_000, count, median_interval([1e-3] * 6))
     assert found["algbw_GBps"] == pytest.approx(1.0)
     assert found["busbw_GBps"] == pytest.approx(factor)
 

@@ -66,6 +66,8 @@ def run_command(
             f"torch is needed to measure ({one_line(error)}); pip install 'topocast[torch]'"
         ) from None
     of_exchange = written is not None and is_exchange(written)
+    if parts and of_exchange:
+        raise InputError("--parts: is of a step, and --workload is an exchange; --batch makes it a step")
     names = ("strategies" if of_exchange else "asked") if written is not None else only or ""
     groups = tuple(name.strip() for name in names.split(",") if name.strip())
     for name in groups:

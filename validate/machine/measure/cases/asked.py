@@ -34,8 +34,8 @@ _CHOICES: Mapping[str, Any] = {
     "optimizer": Optimizer,
     "recompute": Recompute,
 }
-_COUNTS = ("batch", "micro_batches", "n_gpus", "n_nodes", "threads", "bucket")
-_MAY_BE_NONE = ("threads", "bucket")  # as torch has it
+_COUNTS = ("batch", "micro_batches", "n_gpus", "threads")
+_NOT_ASKED = ("sizes", "n_nodes", "bucket")  # its own; one machine; torch's own
 _SWITCHES = ("fused", "channels_last", "each", "parts")
 
 
@@ -80,7 +80,7 @@ def write_asked(folder: Path, shapes: Sequence[StepShape]) -> None:
 
 def _plain(shape: StepShape) -> dict[str, Any]:
     assert shape.network is not None
-    found = {name: value for name, value in asdict(replace(shape, network=None)).items() if name != "sizes"}
+    found = {name: value for name, value in asdict(replace(shape, network=None)).items() if name not in _NOT_ASKED}
     return found | {"network": shape.network.name}
 
 
@@ -97,7 +97,7 @@ def _shape(raw: Any, folder: str) -> StepShape:
         if key in raw and raw[key] not in get_args(choices):
             raise ValueError(f"{key} '{raw[key]}'; {', '.join(filter(None, get_args(choices)))}")
     for key in _COUNTS:
-        if key in raw and (type(raw[key]) is not int or raw[key] < (key not in _MAY_BE_NONE)):
+        if key in raw and (type(raw[key]) is not int or raw[key] < (key != "threads")):
             raise ValueError(f"{key} must be a whole number")
     for key in _SWITCHES:
         if key in raw and type(raw[key]) is not bool:

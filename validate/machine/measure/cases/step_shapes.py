@@ -33,8 +33,8 @@ class StepShape:
     ``network``: what is built and run, where ``model`` is no network of ours but the name of one that was asked for.
     ``micro_batches``: gradients of so many batches are summed before the update.  ``recompute``: what is not kept.
     ``threads``: of a CPU; as torch has it where 0.  ``n_nodes``: over how many machines the ranks are.  ``bucket``: the
-    bytes of gradients that are exchanged together; DistributedDataParallel's own where 0.
-    ``parts``: not the step, but its operators one by one.
+    bytes of gradients that are exchanged together; DistributedDataParallel's own where 0.  ``parts``: not the step, but
+    its operators one by one.
     """
 
     model: str
