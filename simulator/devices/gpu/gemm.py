@@ -65,34 +65,24 @@ class _Product:
 def gemm_cost(gpu: Gpu, kernel: Gemm) -> KernelCost:
     """Return the cost of *kernel* on *gpu*."""
     element = ELEMENT_BYTES[kernel.precision]
-    found = (_pipelined if is_pipelined(gpu, kernel.precision) else _in_registers)(gpu, kernel, element)
+    if is_pipelined(gpu, kernel.precision):
+        found = tensor_product_time(gpu, kernel)
+    else:
+        found = matrix_product_time(
+            gpu,
+            kernel.m,
+            kernel.n,
+            kernel.k,
+            kernel.precision,
+            batch=kernel.batch,
+            layout=kernel.layout,
+            written_bytes=float(kernel.m * kernel.n * (kernel.out_bytes or element)),
+        )
     moved = kernel.bytes + kernel.epilogue_elements * element
     parts = f", k in {found.parts}" if found.parts > 1 else ""
     unaligned = f", rows at {found.piece_bytes} bytes" if found.piece_bytes < 16 else ""
     detail = f"tiles {found.tile.rows}x{found.tile.columns}{parts}{unaligned}"
     return KernelCost(found.time_s, found.bound, kernel.flop, moved, detail)
-
-
-def _pipelined(gpu: Gpu, kernel: Gemm, element_bytes: int) -> ProductTime:
-    """Return the time on tensor cores; in tf32, which allows fp32 too, on lanes where those are faster."""
-    found = tensor_product_time(gpu, kernel)
-    if kernel.precision != "tf32":
-        return found
-    return min(found, _in_registers(gpu, kernel, element_bytes), key=lambda way: way.time_s)
-
-
-def _in_registers(gpu: Gpu, kernel: Gemm, element_bytes: int) -> ProductTime:
-    """Return the time where operands come through registers."""
-    return matrix_product_time(
-        gpu,
-        kernel.m,
-        kernel.n,
-        kernel.k,
-        "fp32" if is_pipelined(gpu, kernel.precision) else kernel.precision,
-        batch=kernel.batch,
-        layout=kernel.layout,
-        written_bytes=float(kernel.m * kernel.n * (kernel.out_bytes or element_bytes)),
-    )
 
 
 def matrix_product_time(
