@@ -21,6 +21,7 @@ from validate.constants.families import FAMILIES, Family, Stage
 from validate.constants.fit import counts, errors_of, fit_family, rows_of
 from validate.constants.least import Prior
 from validate.constants.material import FitRow, read_rows
+from validate.constants.terms import Term
 from validate.tables.names import Names
 
 pytestmark = pytest.mark.slow
@@ -357,6 +358,36 @@ def test_each_generation_is_judged_by_a_fit_to_the_others(tmp_path, capsys) -> N
 
 
 @pytest.mark.usefixtures("simple")
+def test_leaving_generations_out_has_a_name_of_its_own(tmp_path, capsys) -> None:
+    file = table(tmp_path, v100=1.2, titan=1.2)
+    by_name = document(capsys, file, "--leave-one-generation-out")
+    assert by_name == document(capsys, file, "--leave-one-out", "generation")
+
+
+@pytest.mark.usefixtures("simple")
+def test_a_term_is_worth_what_its_absence_costs_where_it_was_not_fitted(tmp_path, capsys, monkeypatch) -> None:
+    """The rows have a share of 0.8 of the bandwidth and no turnaround: the one term is worth all, the other nothing."""
+    share = Term("simple", "share", {"memory.late_share": 1.0})
+    turning = Term("simple", "pow", {"streaming.pow_slots": 0.0})
+    monkeypatch.setattr(command, "TERMS", (share, turning))
+    options = ["--leave-one-generation-out", "--terms"]
+    found = document(capsys, table(tmp_path), *options)
+    assert [(term["term"], term["left_out"], term["n"]) for term in found["terms"]] == [
+        ("share", "ampere", 3),
+        ("share", "volta", 6),
+        ("pow", "ampere", 3),
+        ("pow", "volta", 6),
+    ]
+    for term in found["terms"]:
+        assert term["mean_ape"] < 0.005
+        assert term["mean_ape_without"] == pytest.approx(0.2 if term["term"] == "share" else 0.0, abs=0.01)
+    # Fits without a term are told nowhere else.
+    assert errors(found, "generation left out")["n"] == errors(found, "fitted")["n"] == 9
+    lines = run(capsys, table(tmp_path), *options)[1].splitlines()
+    assert any(line.startswith("share ") and "+" in line for line in lines)
+
+
+@pytest.mark.usefixtures("simple")
 def test_a_device_that_is_held_out_is_held_out_of_all_fits(tmp_path, capsys) -> None:
     options = ["--leave-one-out", "place", "--hold-out", "v100-pcie-32gb"]
     found = document(capsys, table(tmp_path, v100=1.5), *options)
@@ -398,6 +429,10 @@ ALL_HELD_OUT = [word for device in DEVICES for word in ("--hold-out", device)]
         (["--only", "simpel"], "--only: no family 'simpel'; did you mean 'simple'"),
         (["--jobs", "none"], "--jobs: a number of processes such as 2 is needed; got 'none'"),
         (["--leave-one-out", "device"], "--leave-one-out: place or generation; got 'device'"),
+        (["--terms"], "--terms: what a term is worth shows where it was not fitted; add --leave-one-out generation"),
+        (["--rows", "0"], "--rows: a share above 0 and at most 1 is needed, such as 0.2; got '0'"),
+        (["--rows", "half"], "--rows: a share above 0 and at most 1 is needed, such as 0.2; got 'half'"),
+        (["--write", "--rows", "0.5"], "--write: a fit to a share of the rows is to judge, not to use"),
         (["--write", "--hold-out", "titan-v"], "--write: a fit that holds something out is to judge, not to use"),
         (ALL_HELD_OUT, "no row is left to fit to"),
         (["-"], "-: a file is needed"),
