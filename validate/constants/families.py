@@ -97,6 +97,7 @@ _GEMM = _drawn(
         "walk_near": (0.4, 0.25),
         "walks_early": (1.7, 0.25),
         "walks_late": (8.0, 0.25),
+        "thin_share": (0.1, 0.1),
         "start_s": (4e-6, 0.025),
         "reduce_early_s": (15e-6, 0.025),
         "reduce_s": (4e-6, 0.05),

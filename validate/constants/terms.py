@@ -46,6 +46,7 @@ TERMS: tuple[Term, ...] = (
     Term("gemm", "odd rows", {"gemm.unaligned": 1.0}),
     Term("gemm", "start and end of a tile", {"gemm.tile_clocks": 0.0}),
     Term("gemm", "slower where k is split", {"gemm.split_share": 1.0}),
+    Term("gemm", "dot products", {"gemm.thin_share": _NEVER}),
     Term("gemm", "clocks above boost", {"power.headroom": 1.0}),
     Term("gemm", "power", {"power.multiply_add_J": 1e-15}, ("power.sm_lanes",)),
     Term("matrix_product", "start and end of a tile", {"gemm.tile_clocks_tensor": 0.0}),

@@ -18,6 +18,7 @@ from simulator.devices.gpu.gemm_tiles import GemmConstants, tiles_for
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth, l2_bandwidth, resident_share
 from simulator.devices.gpu.product import ProductTime, Tile, parts_of_k, sides_of_wave
+from simulator.devices.gpu.rates import arithmetic_rate, held
 from simulator.devices.gpu.tensor_product import is_pipelined, tensor_product_time
 from simulator.devices.gpu.units import computes_on_tensor_cores
 from simulator.devices.kernels import Gemm
@@ -25,6 +26,7 @@ from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 __all__ = ["gemm_cost", "matrix_product_time"]
 
+_THIN = 16  # rows or columns, that dot products may compute
 _STEP_K = 8
 _VECTOR = 2  # elements that one instruction loads, at least, where rows start on such a boundary
 _SECTOR_BYTES = 32
@@ -123,6 +125,13 @@ def matrix_product_time(
             if best is None or way[0] < best[0]:
                 best = way
     assert best is not None
+    if batch == 1 and min(m, n) <= _THIN:
+        rate = held(gpu, arithmetic_rate(gpu, precision), precision)
+        compute_s = 2.0 * m * n * k / (constants.thin_share * rate)
+        memory_s = (left + right + written) * product.memory_s_per_byte
+        time_s = product.start_s + math.hypot(compute_s, memory_s)
+        if time_s < best[0]:
+            return ProductTime(time_s, Tile(n, m, rate / gpu.sm_count, 1.0, 0.0), 1, compute_s, memory_s, 0.0, 0.0)
     return ProductTime(*best)
 
 
