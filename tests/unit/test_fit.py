@@ -95,6 +95,23 @@ MADE = {
             "timing.isolated_elementwise_s": (4e-5, 0.02),
         },
     ),
+    "matrix_product": (
+        "device,op,dtype,m,n,k",
+        [
+            (device, "matmul", "fp16", *shape)
+            for device in ("v100-sxm2-16gb", "t4")
+            for shape in product((1024, 4096, 8192), (1024, 4096, 7000), (1024, 2560, 4096))
+        ],
+        {"power.tensor_16_bit": (0.6, 0.1), "gemm.fetch_tensor": (30.0, 0.2)},
+    ),
+    "checked_memory": (
+        "device,op,variant,dtype,includes_dispatch,rows,cols",
+        [
+            (device, "elementwise", "relu", "fp32", 1, rows, 4096)
+            for device, rows in product(("t4", "l4"), (65536, 131072, 262144))
+        ],
+        {"memory.check_turnaround": (0.8, 0.05)},
+    ),
     "convolution": (
         CONV,
         [
@@ -168,15 +185,18 @@ ATTENTION = "device,op,variant,dtype,software,batch,heads,kv_heads,m,n,k"
 
 
 def test_products_are_of_one_family_each(tmp_path: Path) -> None:
-    lines = [
-        (device, "linear", dtype, 512, 512, 512)
-        for device, dtype in (("t4", "fp16"), ("t4", "fp32"), ("a100-sxm4-80gb", "fp32"), ("mi250-gcd", "fp32"))
-    ]
-    pipelined = [(device, "linear", "fp16", 512, 512, 512) for device in ("a100-sxm4-80gb", "h100-sxm5-80gb", "b200")]
+    lanes = [("t4", "fp32"), ("a100-sxm4-80gb", "fp32"), ("mi250-gcd", "fp32"), ("t4", "int8"), ("mi250-gcd", "fp16")]
+    expected = {
+        "gemm": [(device, "linear", dtype, 512, 512, 512) for device, dtype in lanes],
+        "matrix_product": [("t4", "linear", "fp16", 512, 512, 512)],
+        "tensor_product": [
+            (device, "linear", "fp16", 512, 512, 512) for device in ("a100-sxm4-80gb", "h100-sxm5-80gb", "b200")
+        ],
+    }
     processor = [("knl-7250", "linear", "fp32", 512, 512, 512)]
-    rows, _ = read(tmp_path, PRODUCT, [*lines, *pipelined, *processor])
-    places = {name: [row.place for row in rows_of(BY_NAME[name], rows)] for name in ("gemm", "tensor_product")}
-    assert places == {"gemm": [line[0] for line in lines], "tensor_product": [line[0] for line in pipelined]}
+    rows, _ = read(tmp_path, PRODUCT, [*(line for lines in expected.values() for line in lines), *processor])
+    for name, lines in expected.items():
+        assert [row.place for row in rows_of(BY_NAME[name], rows)] == [line[0] for line in lines]
 
 
 def test_which_rows_of_attention_count(tmp_path: Path) -> None:
