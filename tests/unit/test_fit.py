@@ -21,6 +21,7 @@ from validate.constants.families import FAMILIES, Family, Stage
 from validate.constants.fit import counts, errors_of, fit_family, rows_of
 from validate.constants.least import Prior
 from validate.constants.material import FitRow, read_rows
+from validate.constants.terms import Term
 from validate.tables.names import Names
 
 pytestmark = pytest.mark.slow
@@ -93,6 +94,23 @@ MADE = {
             "rowwise.softmax_row_s": (9e-6, 0.05),
             "timing.isolated_elementwise_s": (4e-5, 0.02),
         },
+    ),
+    "matrix_product": (
+        "device,op,dtype,m,n,k",
+        [
+            (device, "matmul", "fp16", *shape)
+            for device in ("v100-sxm2-16gb", "t4")
+            for shape in product((1024, 4096, 8192), (1024, 4096, 7000), (1024, 2560, 4096))
+        ],
+        {"power.tensor_16_bit": (0.6, 0.1), "gemm.fetch_tensor": (30.0, 0.2)},
+    ),
+    "checked_memory": (
+        "device,op,variant,dtype,includes_dispatch,rows,cols",
+        [
+            (device, "elementwise", "relu", "fp32", 1, rows, 4096)
+            for device, rows in product(("t4", "l4"), (65536, 131072, 262144))
+        ],
+        {"memory.check_turnaround": (0.8, 0.05)},
     ),
     "convolution": (
         CONV,
@@ -167,15 +185,18 @@ ATTENTION = "device,op,variant,dtype,software,batch,heads,kv_heads,m,n,k"
 
 
 def test_products_are_of_one_family_each(tmp_path: Path) -> None:
-    lines = [
-        (device, "linear", dtype, 512, 512, 512)
-        for device, dtype in (("t4", "fp16"), ("t4", "fp32"), ("a100-sxm4-80gb", "fp32"), ("mi250-gcd", "fp32"))
-    ]
-    pipelined = [(device, "linear", "fp16", 512, 512, 512) for device in ("a100-sxm4-80gb", "h100-sxm5-80gb", "b200")]
+    lanes = [("t4", "fp32"), ("a100-sxm4-80gb", "fp32"), ("mi250-gcd", "fp32"), ("t4", "int8"), ("mi250-gcd", "fp16")]
+    expected = {
+        "gemm": [(device, "linear", dtype, 512, 512, 512) for device, dtype in lanes],
+        "matrix_product": [("t4", "linear", "fp16", 512, 512, 512)],
+        "tensor_product": [
+            (device, "linear", "fp16", 512, 512, 512) for device in ("a100-sxm4-80gb", "h100-sxm5-80gb", "b200")
+        ],
+    }
     processor = [("knl-7250", "linear", "fp32", 512, 512, 512)]
-    rows, _ = read(tmp_path, PRODUCT, [*lines, *pipelined, *processor])
-    places = {name: [row.place for row in rows_of(BY_NAME[name], rows)] for name in ("gemm", "tensor_product")}
-    assert places == {"gemm": [line[0] for line in lines], "tensor_product": [line[0] for line in pipelined]}
+    rows, _ = read(tmp_path, PRODUCT, [*(line for lines in expected.values() for line in lines), *processor])
+    for name, lines in expected.items():
+        assert [row.place for row in rows_of(BY_NAME[name], rows)] == [line[0] for line in lines]
 
 
 def test_which_rows_of_attention_count(tmp_path: Path) -> None:
@@ -357,6 +378,36 @@ def test_each_generation_is_judged_by_a_fit_to_the_others(tmp_path, capsys) -> N
 
 
 @pytest.mark.usefixtures("simple")
+def test_leaving_generations_out_has_a_name_of_its_own(tmp_path, capsys) -> None:
+    file = table(tmp_path, v100=1.2, titan=1.2)
+    by_name = document(capsys, file, "--leave-one-generation-out")
+    assert by_name == document(capsys, file, "--leave-one-out", "generation")
+
+
+@pytest.mark.usefixtures("simple")
+def test_a_term_is_worth_what_its_absence_costs_where_it_was_not_fitted(tmp_path, capsys, monkeypatch) -> None:
+    """The rows have a share of 0.8 of the bandwidth and no turnaround: the one term is worth all, the other nothing."""
+    share = Term("simple", "share", {"memory.late_share": 1.0})
+    turning = Term("simple", "pow", {"streaming.pow_slots": 0.0})
+    monkeypatch.setattr(command, "TERMS", (share, turning))
+    options = ["--leave-one-generation-out", "--terms"]
+    found = document(capsys, table(tmp_path), *options)
+    assert [(term["term"], term["left_out"], term["n"]) for term in found["terms"]] == [
+        ("share", "ampere", 3),
+        ("share", "volta", 6),
+        ("pow", "ampere", 3),
+        ("pow", "volta", 6),
+    ]
+    for term in found["terms"]:
+        assert term["mean_ape"] < 0.005
+        assert term["mean_ape_without"] == pytest.approx(0.2 if term["term"] == "share" else 0.0, abs=0.01)
+    # Fits without a term are told nowhere else.
+    assert errors(found, "generation left out")["n"] == errors(found, "fitted")["n"] == 9
+    lines = run(capsys, table(tmp_path), *options)[1].splitlines()
+    assert any(line.startswith("share ") and "+" in line for line in lines)
+
+
+@pytest.mark.usefixtures("simple")
 def test_a_device_that_is_held_out_is_held_out_of_all_fits(tmp_path, capsys) -> None:
     options = ["--leave-one-out", "place", "--hold-out", "v100-pcie-32gb"]
     found = document(capsys, table(tmp_path, v100=1.5), *options)
@@ -398,6 +449,10 @@ ALL_HELD_OUT = [word for device in DEVICES for word in ("--hold-out", device)]
         (["--only", "simpel"], "--only: no family 'simpel'; did you mean 'simple'"),
         (["--jobs", "none"], "--jobs: a number of processes such as 2 is needed; got 'none'"),
         (["--leave-one-out", "device"], "--leave-one-out: place or generation; got 'device'"),
+        (["--terms"], "--terms: what a term is worth shows where it was not fitted; add --leave-one-out generation"),
+        (["--rows", "0"], "--rows: a share above 0 and at most 1 is needed, such as 0.2; got '0'"),
+        (["--rows", "half"], "--rows: a share above 0 and at most 1 is needed, such as 0.2; got 'half'"),
+        (["--write", "--rows", "0.5"], "--write: a fit to a share of the rows is to judge, not to use"),
         (["--write", "--hold-out", "titan-v"], "--write: a fit that holds something out is to judge, not to use"),
         (ALL_HELD_OUT, "no row is left to fit to"),
         (["-"], "-: a file is needed"),

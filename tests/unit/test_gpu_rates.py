@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from simulator.devices.cost import bound_of
 from simulator.devices.gpu.clock import sustained_clock
+from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.devices.gpu.rates import arithmetic_rate, compute_rate, tensor_rate
+from simulator.devices.gpu.units import computes_in_fp32, multiplies_bytes
 from simulator.devices.kernels import Gemm
 from simulator.devices.predict import kernel_cost
 from simulator.errors import InputError
@@ -58,3 +62,65 @@ def test_before_tensor_cores_a_product_in_fp16_takes_no_longer_than_in_fp32(name
     gpu = find_gpu(name)
     times = [kernel_cost(gpu, Gemm(2048, 2048, 2048, precision)).time_s for precision in ("fp32", "fp16")]
     assert times[0] / 2.5 < times[1] <= times[0]
+
+
+# -- what power leaves -----------------------------------------------------------------
+
+
+def test_a_board_holds_more_the_more_it_may_draw() -> None:
+    l4 = find_gpu("l4")
+    clocks = [sustained_clock(replace(l4, board_power_W=watts, base_clock_Hz=0.0), "fp32") for watts in (40, 72, 150)]
+    assert clocks[0] < clocks[1] < clocks[2] <= l4.boost_clock_Hz
+
+
+def test_the_voltage_of_small_transistors_has_a_floor_that_a_card_of_72_watts_meets() -> None:
+    """8.9 TFLOP/s were measured, of which tiles leave three quarters of the peak (NeuSight)."""
+    l4 = find_gpu("l4")
+    assert 0.35 * l4.boost_clock_Hz < sustained_clock(l4, "fp32") < 0.45 * l4.boost_clock_Hz
+    # Below the floor power grows with the clock alone: 24 W go to memory, regulators and fans.
+    half, whole = (replace(l4, board_power_W=watts, base_clock_Hz=0.0) for watts in (44.0, 68.0))
+    assert sustained_clock(whole, "fp32") == pytest.approx(2 * sustained_clock(half, "fp32"), rel=0.05)
+
+
+def test_matrix_units_draw_less_than_lanes_in_a_clock() -> None:
+    """A T4 in fp16: 39 TFLOP/s in the median of large products, 46 at most (DeepBench)."""
+    t4 = find_gpu("t4")
+    assert 39e12 < compute_rate(t4, "fp16") < 55e12
+    assert sustained_clock(t4, "fp32") < 0.8 * sustained_clock(t4, "fp16")
+
+
+def test_turing_multiplies_plain_bytes_on_lanes() -> None:
+    """22 to 24 TOP/s of large products in int8 on a T4 by cuBLAS 10, whose tensor cores could do 130 (DeepBench)."""
+    t4 = find_gpu("t4")
+    assert multiplies_bytes(t4, "int8")
+    assert tensor_rate(t4, "int8") == 0.0
+    time_s = kernel_cost(t4, Gemm(7680, 3000, 2560, "int8")).time_s
+    assert 2 * 7680 * 3000 * 2560 / time_s == pytest.approx(23e12, rel=0.15)
+    assert not multiplies_bytes(find_gpu("a100-sxm4-80gb"), "int8")
+
+
+@pytest.mark.parametrize(("device", "on_lanes"), [("rtx-4090", True), ("l40s", False), ("a100-sxm4-80gb", False)])
+def test_tf32_is_never_slower_than_fp32(device: str, on_lanes: bool) -> None:
+    gpu = find_gpu(device)
+    assert computes_in_fp32(gpu, "tf32") is on_lanes
+    tf32, fp32 = (kernel_cost(gpu, Gemm(4096, 4096, 4096, precision)).time_s for precision in ("tf32", "fp32"))
+    assert tf32 == fp32 if on_lanes else tf32 < fp32
+
+
+@pytest.mark.parametrize(("device", "least", "most"), [("b200", 1.5, 1.9), ("h100-sxm5-80gb", 2.1, 2.6)])
+def test_blackwell_takes_operands_of_32_bits_as_they_lie(device: str, least: float, most: float) -> None:
+    """Of what is computed in bf16: B200 does 702 of 1,161 TFLOP/s in tf32, H100 302 of 688 (XLA, medians)."""
+    tf32, bf16 = (kernel_cost(find_gpu(device), Gemm(8192, 8192, 8192, p)).time_s for p in ("tf32", "bf16"))  # type: ignore[arg-type]
+    assert least < tf32 / bf16 < most
+
+
+# -- check bits ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("read_share", "least", "most"), [(1.0, 0.92, 0.97), (0.5, 0.72, 0.78)])
+def test_check_bits_in_memory_cost_what_reads_and_writes_in_turn(read_share: float, least: float, most: float) -> None:
+    """A T4 reads at 96 % of its data sheet's bandwidth and passes at 74 % (DeepBench, NeuSight)."""
+    t4 = find_gpu("t4")
+    assert least < achieved_bandwidth(t4, read_share) / t4.memory_bandwidth_Bps < most
+    without = replace(t4, inline_ecc=False)
+    assert achieved_bandwidth(without, 0.5) > 0.9 * t4.memory_bandwidth_Bps

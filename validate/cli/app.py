@@ -112,7 +112,7 @@ def fit(
     ] = None,
     only: Annotated[
         Text,
-        option("FAMILY,...", "gemm, tensor_product, attention, memory_bound, convolution, recurrence, nccl; else all."),
+        option("FAMILY,...", "Such as gemm, matrix_product, memory_bound, convolution, nccl; else all."),
     ] = None,
     jobs: Annotated[str, option("COUNT", "Processes that fit at once.")] = "1",
     write: Annotated[

@@ -79,11 +79,8 @@ _GEMM = _drawn(
         "unaligned": (0.95, 0.05),
         "fetch_other": (10.0, 0.25),
         "rate_other": (0.85, 0.25),
-        "fetch_tensor": (4.0, 0.5),
         "alone": (8192.0, 0.25),
-        "alone_tensor": (8192.0, 0.25),
         "tile_clocks": (500.0, 0.25),
-        "tile_clocks_tensor": (1000.0, 0.25),
         "overlap": (2.0, 0.1),
         "bandwidth_share": (0.95, 0.033),
         "wave": (1.0, 0.1),
@@ -100,13 +97,22 @@ _GEMM = _drawn(
         "walk_near": (0.4, 0.25),
         "walks_early": (1.7, 0.25),
         "walks_late": (8.0, 0.25),
+        "thin_share": (0.1, 0.1),
         "start_s": (4e-6, 0.025),
         "reduce_early_s": (15e-6, 0.025),
         "reduce_s": (4e-6, 0.05),
         "power.multiply_add_J": (22e-12, 0.25),
         "power.sm_lanes": (106.0, 0.1),
         "power.headroom": (1.12, 0.033),
-        "power.tensor_16_bit": (0.2, 0.25),
+    },
+)
+_MATRIX_PRODUCTS = _drawn(
+    "gemm",
+    {
+        "fetch_tensor": (4.0, 0.5),
+        "alone_tensor": (8192.0, 0.25),
+        "tile_clocks_tensor": (1000.0, 0.25),
+        "power.tensor_16_bit": (0.2, 0.5),
     },
 )
 _COPIES, _WARPS = (
@@ -192,7 +198,6 @@ _MEMORY_BOUND = {
         ("memory.early_share", 0.8, 1.0, 0.5, 1.0),
         ("memory.late_share", 0.95, 1.0, 0.7, 1.0),
         ("memory.turnaround", 0.05, 1.0, 0.0, 1.0),
-        ("memory.check_turnaround", 0.2, 1.0, 0.0, 1.0),
         ("streaming.pow_slots", 37.0, 1.0, 0.0, 1e3),
         ("rowwise.warp_share", 0.95, 1.0, 0.7, 1.0),
         ("rowwise.warp_slots", 20.0, 1.0, 0.0, 1e3),
@@ -290,6 +295,20 @@ _NCCL_TIED = {
 }
 
 
+def _on_matrix_units(row: FitRow) -> bool:
+    """Products on matrix units whose operands come through registers: NVIDIA's before Ampere, and AMD's."""
+    question, part = row.asked.question, row.part
+    assert isinstance(question, OperatorQuestion)
+    of_16_bit = question.precision in ("fp16", "bf16") and not _pipelined(row)
+    return of_16_bit and isinstance(part, GpuPart) and question.precision in part.peak and part.vendor == "nvidia"
+
+
+def _checked(row: FitRow) -> bool:
+    """Long passes over memory that keeps its own check bits."""
+    is_checked = isinstance(row.part, GpuPart) and row.part.inline_ecc
+    return is_checked and row.cells.get("includes_dispatch") == "1" and row.time_s > 1e-3
+
+
 def _pipelined(row: FitRow) -> bool:
     """Products on NVIDIA's tensor cores since Ampere, which have a model of their own."""
     question, part = row.asked.question, row.part
@@ -338,7 +357,15 @@ FAMILIES: tuple[Family, ...] = (
         _PRODUCTS,
         {"A": 1.0},
         (Stage(_GEMM, ("device", "op", "dtype"), 100),),
-        predicts=lambda row: not _pipelined(row),
+        predicts=lambda row: not _pipelined(row) and not _on_matrix_units(row),
+    ),
+    Family(
+        "matrix_product",
+        "operators",
+        _PRODUCTS,
+        {"A": 1.0},
+        (Stage(_MATRIX_PRODUCTS, ("device",), 100),),
+        predicts=_on_matrix_units,
     ),
     Family(
         "tensor_product",
@@ -363,6 +390,14 @@ FAMILIES: tuple[Family, ...] = (
         ("elementwise", "softmax", "layer_norm"),
         {"A": 1.0, "B": 1.0, "C": 0.25},  # short ones, mostly the host's part: they fix what a call costs it
         (Stage(_MEMORY_BOUND, ("device", "op", "dtype"), 60, _alone),),
+    ),
+    Family(
+        "checked_memory",
+        "operators",
+        ("elementwise",),
+        {"A": 1.0},
+        (Stage({"memory.check_turnaround": Prior(0.2, 1.0, 0.01, 1.0)}, ("device",), 60),),
+        predicts=_checked,
     ),
     Family(
         "convolution",

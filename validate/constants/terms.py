@@ -44,10 +44,14 @@ TERMS: tuple[Term, ...] = (
     Term("gemm", "part of the last wave", {"gemm.idle_early": 1.0, "gemm.idle_late": 1.0}),
     Term("gemm", "operands turned on their way", {"gemm.transpose": 0.0, "gemm.straight_volta": 0.0}),
     Term("gemm", "odd rows", {"gemm.unaligned": 1.0}),
-    Term("gemm", "start and end of a tile", {"gemm.tile_clocks": 0.0, "gemm.tile_clocks_tensor": 0.0}),
+    Term("gemm", "start and end of a tile", {"gemm.tile_clocks": 0.0}),
     Term("gemm", "slower where k is split", {"gemm.split_share": 1.0}),
+    Term("gemm", "dot products", {"gemm.thin_share": _NEVER}),
     Term("gemm", "clocks above boost", {"power.headroom": 1.0}),
     Term("gemm", "power", {"power.multiply_add_J": 1e-15}, ("power.sm_lanes",)),
+    Term("matrix_product", "start and end of a tile", {"gemm.tile_clocks_tensor": 0.0}),
+    Term("matrix_product", "power", {"power.tensor_16_bit": 1e-6}),
+    Term("checked_memory", "check bits", {"memory.check_turnaround": 0.0}),
     *(
         Term("tensor_product", f"{name} ({way})", {f"tensor_product.{way}.{constant}": value})
         for way in ("copies", "warps")

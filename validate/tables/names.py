@@ -49,7 +49,7 @@ class MachineNames:
     """Topologies by the names that tables give machines.
 
     Those of *named*, paths or built-in names by the table's name; else *topology*, which stands for every machine;
-    else a built-in one of that name, or that lists it among its ``aliases``.
+    else a built-in one of that name, or that lists it among its ``aliases``; else one GPU, where it is a part's name.
     """
 
     def __init__(self, topology: str | None = None, named: Mapping[str, str] | None = None) -> None:
@@ -65,7 +65,7 @@ class MachineNames:
 
     def topology(self, name: str) -> str | None:
         """Return the topology that the table's machine *name* is, None where there is none."""
-        return self._named.get(name) or self._topology or builtin_names().get(name)
+        return self._named.get(name) or self._topology or builtin_names().get(name) or gpu_names().get(name)
 
     def where(self, name: str, n_nodes: int | None = None, gpus_a_node: int = 1) -> Where:
         """Return *n_nodes* of the table's machine *name*; raises NotScored where it is not known.

@@ -37,9 +37,7 @@ def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
     ):  # no sum of transformed numbers stays within a byte
         candidates = [implicit_gemm(_of_bytes(asked))]
     else:
-        # Lanes too where tensor cores have no kernel, or tf32 leaves the choice.
-        by_lanes = not tensor_flops_per_s or kernel.shape.groups > 1 or kernel.precision == "tf32"
-        candidates = _on_lanes(asked) if by_lanes else []
+        candidates = [] if tensor_flops_per_s and kernel.shape.groups == 1 else _on_lanes(asked)
     if tensor_flops_per_s:
         candidates.append(tensor_gemm(asked, tensor_flops_per_s, kernel.channels_last))
     best = min(candidates)

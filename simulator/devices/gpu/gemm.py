@@ -18,6 +18,7 @@ from simulator.devices.gpu.gemm_tiles import GemmConstants, tiles_for
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth, l2_bandwidth, resident_share
 from simulator.devices.gpu.product import ProductTime, Tile, parts_of_k, sides_of_wave
+from simulator.devices.gpu.rates import arithmetic_rate, held
 from simulator.devices.gpu.tensor_product import is_pipelined, tensor_product_time
 from simulator.devices.gpu.units import computes_on_tensor_cores
 from simulator.devices.kernels import Gemm
@@ -25,6 +26,7 @@ from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 __all__ = ["gemm_cost", "matrix_product_time"]
 
+_THIN = 16  # rows or columns, that dot products may compute
 _STEP_K = 8
 _VECTOR = 2  # elements that one instruction loads, at least, where rows start on such a boundary
 _SECTOR_BYTES = 32
@@ -65,34 +67,24 @@ class _Product:
 def gemm_cost(gpu: Gpu, kernel: Gemm) -> KernelCost:
     """Return the cost of *kernel* on *gpu*."""
     element = ELEMENT_BYTES[kernel.precision]
-    found = (_pipelined if is_pipelined(gpu, kernel.precision) else _in_registers)(gpu, kernel, element)
+    if is_pipelined(gpu, kernel.precision):
+        found = tensor_product_time(gpu, kernel)
+    else:
+        found = matrix_product_time(
+            gpu,
+            kernel.m,
+            kernel.n,
+            kernel.k,
+            kernel.precision,
+            batch=kernel.batch,
+            layout=kernel.layout,
+            written_bytes=float(kernel.m * kernel.n * (kernel.out_bytes or element)),
+        )
     moved = kernel.bytes + kernel.epilogue_elements * element
     parts = f", k in {found.parts}" if found.parts > 1 else ""
     unaligned = f", rows at {found.piece_bytes} bytes" if found.piece_bytes < 16 else ""
     detail = f"tiles {found.tile.rows}x{found.tile.columns}{parts}{unaligned}"
     return KernelCost(found.time_s, found.bound, kernel.flop, moved, detail)
-
-
-def _pipelined(gpu: Gpu, kernel: Gemm, element_bytes: int) -> ProductTime:
-    """Return the time on tensor cores; in tf32, which allows fp32 too, on lanes where those are faster."""
-    found = tensor_product_time(gpu, kernel)
-    if kernel.precision != "tf32":
-        return found
-    return min(found, _in_registers(gpu, kernel, element_bytes), key=lambda way: way.time_s)
-
-
-def _in_registers(gpu: Gpu, kernel: Gemm, element_bytes: int) -> ProductTime:
-    """Return the time where operands come through registers."""
-    return matrix_product_time(
-        gpu,
-        kernel.m,
-        kernel.n,
-        kernel.k,
-        "fp32" if is_pipelined(gpu, kernel.precision) else kernel.precision,
-        batch=kernel.batch,
-        layout=kernel.layout,
-        written_bytes=float(kernel.m * kernel.n * (kernel.out_bytes or element_bytes)),
-    )
 
 
 def matrix_product_time(
@@ -133,6 +125,13 @@ def matrix_product_time(
             if best is None or way[0] < best[0]:
                 best = way
     assert best is not None
+    if batch == 1 and min(m, n) <= _THIN:
+        rate = held(gpu, arithmetic_rate(gpu, precision), precision)
+        compute_s = 2.0 * m * n * k / (constants.thin_share * rate)
+        memory_s = (left + right + written) * product.memory_s_per_byte
+        time_s = product.start_s + math.hypot(compute_s, memory_s)
+        if time_s < best[0]:
+            return ProductTime(time_s, Tile(n, m, rate / gpu.sm_count, 1.0, 0.0), 1, compute_s, memory_s, 0.0, 0.0)
     return ProductTime(*best)
 
 

@@ -55,6 +55,7 @@ class GemmConstants:
     overlap: float
     bandwidth_share: float
     l2_clock_bytes: float
+    thin_share: float
     l2_share: float
     wave: float
     pages_early: float

@@ -115,7 +115,7 @@ _VOLTA = Traits(
 _AMPERE = Traits(_8_NM, "copies", threads_per_sm=1536, translations="many", wide_batches=True)
 _HOPPER = Traits(_5_NM, "warps")
 _VEGA = Traits(_14_NM, "none", controllers="amd", large_l2=True, kernels="amd", wide_batches=True, cudnn=0)
-_CDNA = replace(_VEGA, operands="registers", tensor_energy=1.55)
+_CDNA = replace(_VEGA, operands="registers", tensor_energy=1.65)
 
 # The oldest first; of AMD, CDNA after the others, as the last of a maker is taken for what is not known.
 _GENERATIONS: dict[str, dict[str, Traits]] = {

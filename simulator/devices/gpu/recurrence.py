@@ -34,6 +34,7 @@ _STEP_PASCAL: Tiles = ((128, 64), (128, 128))
 _ALL: Tiles = ((128, 128), (128, 64), (64, 64))
 _ALL_TENSOR: Tiles = ((256, 128), (128, 128), (128, 64))
 _WIDE_BATCH = 24
+_FULL_BATCH = 64  # whose states fill those tiles
 _MOST_OF_PEAK = 0.97  # of a product, however good its kernel
 _FEW_SPLITS = (1, 2, 4)
 _SPLITS = (1, 2, 4, 8)
@@ -122,7 +123,7 @@ def _step_compute(gpu: Gpu, kernel: Recurrence, m: int, k: int, costs: Recurrenc
     split_s = 2 * _ACCUMULATOR_BYTES * m * n / achieved_bandwidth(gpu) + _NEXT_KERNEL_S
     tiles: Tiles = _STEP
     splits: Sequence[int] = _FEW_SPLITS
-    if gpu.traits.cudnn == 6 and kernel.direction == "bwd_data" and n >= _WIDE_BATCH:
+    if gpu.traits.cudnn == 6 and kernel.direction == "bwd_data" and _WIDE_BATCH <= n < _FULL_BATCH:
         tiles, splits = _STEP_PASCAL, (1,)  # what cuDNN 5 and 6 take there
     engine = Engine(sms, lanes * _step_share(gpu, kernel, costs), costs.tile_intensity, costs.prologue_k)
     time_s = blocks_time(blocks, engine, m, n, k, tiles, splits=splits, split_s=split_s)

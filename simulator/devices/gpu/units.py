@@ -10,7 +10,7 @@ __all__ = ["computes_in_fp32", "computes_on_tensor_cores", "multiplies_bytes"]
 
 def computes_on_tensor_cores(gpu: Gpu, precision: Precision) -> bool:
     """Return whether products of matrices in *precision* run on tensor (matrix) cores."""
-    if precision in ("fp32", "fp64") or multiplies_bytes(gpu, precision):
+    if precision in ("fp32", "fp64") or multiplies_bytes(gpu, precision) or computes_in_fp32(gpu, precision):
         return False
     return gpu.traits.has_tensor_cores and precision in gpu.peak_flops_per_s
 
@@ -29,12 +29,13 @@ def multiplies_bytes(gpu: Gpu, precision: Precision) -> bool:
 def computes_in_fp32(gpu: Gpu, precision: Precision) -> bool:
     """Whether libraries compute in fp32 what is stored in *precision*.
 
-    tf32 where there are no units for it, which is fp32 by another name; fp16 of the generations before tensor cores
-    where it has no units of its own, or few for the sake of compatibility: one for 64 of fp32 on GP102 and GP104
-    (NVIDIA, "CUDA C++ programming guide", throughput of native arithmetic, 6.1), which cuBLAS leaves alone as
-    PyTorch asks it for sums in fp32 (CUBLAS_COMPUTE_32F).
+    tf32 where there are no units for it, which is fp32 by another name, or none that are faster, as on GeForce cards
+    since Ampere: a library may use either, and takes the faster.  fp16 of the generations before tensor cores where it
+    has no units of its own, or few for the sake of compatibility: one for 64 of fp32 on GP102 and GP104 (NVIDIA, "CUDA
+    C++ programming guide", throughput of native arithmetic, 6.1), which cuBLAS leaves alone as PyTorch asks it for sums
+    in fp32 (CUBLAS_COMPUTE_32F).
     """
     peak = gpu.peak_flops_per_s
     if precision == "tf32":
-        return precision not in peak
+        return peak.get(precision, 0.0) <= peak.get("fp32", 0.0)
     return precision == "fp16" and gpu.traits.fp16_as_fp32 and peak.get("fp16", 0.0) < peak.get("fp32", 0.0)

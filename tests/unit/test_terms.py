@@ -1,0 +1,82 @@
+"""On which generations each term of products and streams acts: those on which it was seen, and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from simulator.constants import Constants
+from simulator.devices.gpu.gemm_tiles import tiles_for
+from tests.devices import find_gpu
+from validate.constants.families import FAMILIES
+from validate.constants.material import FitRow, read_rows
+from validate.constants.terms import TERMS, seen_on
+from validate.tables.names import Names
+
+DEVICES = {
+    "maxwell": "m40",
+    "pascal": "p4",
+    "volta": "v100-pcie-32gb",
+    "turing": "t4",
+    "ampere": "a100-pcie-40gb",
+    "ada": "l4",
+    "hopper": "h100-sxm5-80gb",
+    "blackwell": "b200",
+    "vega": "mi25",
+    "cdna2": "mi250-gcd",
+}
+# As the published tables show them (docs/constants.md); kernels of Ampere's library run on newer chips in fp32 too.
+LANES = {"ampere", "ada", "hopper", "blackwell"}
+ACTS = {
+    "address translation": {"maxwell", "pascal", "volta", "turing", "ampere", "ada"},
+    "slower where k is split": LANES,
+    "clocks above boost": {"pascal"},
+    "power": {"pascal", "volta", "turing", "ada"},
+    "latency along k (copies)": {"ampere", "ada"},
+    "latency along k (warps)": {"hopper", "blackwell"},
+    "energy": {"hopper", "blackwell"},
+    "check bits": {"turing", "ada"},
+}
+
+
+@pytest.fixture(scope="module")
+def names() -> Names:
+    return Names()
+
+
+@pytest.fixture(scope="module")
+def rows(names: Names, tmp_path_factory: pytest.TempPathFactory) -> list[FitRow]:
+    table = tmp_path_factory.mktemp("terms") / "ops.csv"
+    table.write_text("device,op,variant,phase,dtype,m,n,k,rows,cols,time_s\n" + "\n".join(_lines()) + "\n")
+    return read_rows([str(table)], names, {"operators"})
+
+
+def _lines() -> Iterator[str]:
+    for device in DEVICES.values():
+        for m, n, k in ((8192, 8192, 32768), (256, 256, 8192), (512, 512, 512)):
+            yield f"{device},linear,,fwd,fp32,{m},{n},{k},,,1"
+            if "fp16" in find_gpu(device).peak_flops_per_s:
+                yield f"{device},linear,,fwd,fp16,{m},{n},{k},,,1"
+        yield f"{device},elementwise,add,fwd,fp32,,,,65536,4096,1"
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_a_term_acts_where_it_was_seen(name: str, rows: list[FitRow], names: Names) -> None:
+    (term,) = [term for term in TERMS if term.name == name and term.family != "matrix_product"]
+    mine = [row for row in rows if row.cells["dtype"] == "fp32"] if term.family == "gemm" else rows
+    assert set(seen_on(term, mine, names.session)) == ACTS[name]
+
+
+@pytest.mark.parametrize("term", TERMS, ids=lambda term: f"{term.family}, {term.name}")
+def test_terms_are_switched_off_by_constants_that_their_family_fits(term) -> None:
+    (family,) = [family for family in FAMILIES if family.name == term.family]
+    free = {name for stage in family.stages for name in stage.free}
+    assert free >= {*term.off, *term.idle}
+    Constants(dict(term.off))  # raises where there is no such constant
+
+
+@pytest.mark.parametrize(("device", "is_wide"), [("a100-pcie-40gb", True), ("l4", True), ("h100-sxm5-80gb", False)])
+def test_batches_in_fp32_run_in_wide_tiles_where_they_were_seen_to(device: str, is_wide: bool) -> None:
+    tiles = tiles_for(find_gpu(device), "fp32", "NN", True)
+    assert (min(min(tile.columns, tile.rows) for tile in tiles) == 128) is is_wide
