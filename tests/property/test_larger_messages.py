@@ -50,7 +50,7 @@ def test_a_larger_message_is_not_faster(name: str, n_nodes: int | None, collecti
     assert not _drops(load_machine(name, n_nodes=n_nodes), collective, 2 if n_nodes is None else 4)
 
 
-@pytest.mark.skipif("TOPOSIM_LONG" not in os.environ, reason="takes many minutes: TOPOSIM_LONG=1 runs it")
+@pytest.mark.skipif("TOPOCAST_LONG" not in os.environ, reason="takes many minutes: TOPOCAST_LONG=1 runs it")
 @pytest.mark.parametrize("name", sorted(builtin_topologies()))
 @pytest.mark.parametrize("n_nodes", [1, 2, 4])
 def test_a_larger_message_is_not_faster_on_any_machine(name: str, n_nodes: int) -> None:
