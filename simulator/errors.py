@@ -62,8 +62,9 @@ def nearest(found: str, allowed: Iterable[str], listed: int = 12, words: Mapping
     wanted = found.lower()[:_LONGEST_FAULT]
     lowered = {name.lower(): name for name in (names if len(names) <= _COMPARED else _around(wanted, names))}
     close = difflib.get_close_matches(wanted, list(lowered), n=8, cutoff=0.6)
-    slips = [name for name in close if not name.startswith(wanted)]
+    slips = [name for name in close if not name.startswith(wanted) or len(name) == len(wanted) + 1]
     alike = [name for name in slips if difflib.SequenceMatcher(None, name, wanted).ratio() > _A_SLIP]
+    alike += [name for name in close if len(name) > 3 and wanted.startswith(name)]
     meant = [] if alike or len(names) > _COMPARED else _by_words(wanted, names, words or {})
     if meant:
         quoted = [f"'{name}'" for name in meant[:3]]

@@ -106,7 +106,8 @@ def test_every_question_of_simulate_has_a_group_that_measures_it_or_a_reason() -
     groups = {name for name in MEASURED_AS.values() if " " not in name}
     assert groups < set(GROUPS)
     # Steps of ours, as those that are asked; strategies, exchanges as the collectives of a library.
-    assert set(GROUPS) - groups <= {"steps", "strategies"}
+    # Scaling repeats steps over 1, 2, ... devices.
+    assert set(GROUPS) - groups <= {"steps", "strategies", "scaling"}
     assert {kind.name for kind in KINDS} == {
         "collectives",
         "operators",

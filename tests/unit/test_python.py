@@ -125,11 +125,16 @@ def test_all_faults_at_once():
     assert len(caught.value.faults) == 2
 
 
-def test_what_is_not_simulated_is_a_warning():
+def test_what_a_file_leaves_in_doubt_is_a_warning(tmp_path):
+    """Two cards take 32 lanes, and the CPU has fewer."""
+    (tmp_path / "box.yaml").write_text(
+        "schema_version: 1\nname: box\ndevices:\n  gpu[0-1]: {part: gtx-1080}\n  cpu0: {part: generic-desktop-cpu}\n"
+        "links:\n  - {between: ['gpu[0-1]', cpu0], part: pcie3-x16}\n"
+    )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        simulate("dgx-h100", workload="mixtral-8x7b", global_batch=8, parallel="tp=8", sizes={"layers": 2})
-    assert any("expert" in str(each.message) for each in caught)
+        simulate(tmp_path / "box.yaml", "ring", "1 MB")
+    assert ["lanes" in str(each.message) for each in caught] == [True]
 
 
 def test_a_module_is_a_network_and_stays_as_it_is():

@@ -10,11 +10,11 @@ from simulator.devices.gpu.convolution_algorithms import Candidate, Problem, pro
 from simulator.devices.gpu.convolution_costs import ConvolutionCosts
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.implicit_gemm import direct, explicit_gemm, implicit_gemm, tensor_gemm
-from simulator.devices.gpu.rates import BYTES_AT_ONCE, held, tensor_rate
+from simulator.devices.gpu.rates import BYTES_AT_ONCE, tensor_rate
 from simulator.devices.gpu.units import multiplies_bytes
 from simulator.devices.gpu.winograd import fft_tiles, winograd, winograd_fused
 from simulator.devices.kernels import Convolution
-from simulator.workload.precision import ELEMENT_BYTES, Precision
+from simulator.workload.precision import ELEMENT_BYTES
 
 __all__ = ["convolution_cost"]
 
@@ -31,7 +31,7 @@ def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
     """
     costs = gpu.constants(ConvolutionCosts)
     asked = problem(gpu, kernel, ELEMENT_BYTES[kernel.precision])
-    tensor_flops_per_s = _tensor_rate(gpu, kernel.precision)
+    tensor_flops_per_s = tensor_rate(gpu, kernel.precision)
     if not tensor_flops_per_s and multiplies_bytes(
         gpu, kernel.precision
     ):  # no sum of transformed numbers stays within a byte
@@ -44,13 +44,6 @@ def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
     time_s = best.time_s if kernel.autotuned else costs.heuristic * best.time_s
     bound = bound_of(best.time_s, best.compute_s, best.memory_s)
     return KernelCost(time_s, bound, float(kernel.flop), best.bytes, best.name)
-
-
-def _tensor_rate(gpu: Gpu, precision: Precision) -> float:
-    """Return the rate of tensor cores in FLOP/s; cuDNN packs bytes as they want them, where cuBLAS does not."""
-    if precision == "int8" and gpu.traits.plain_int8_on_lanes:
-        return held(gpu, gpu.peak(precision), "fp16")
-    return tensor_rate(gpu, precision)
 
 
 def _of_bytes(asked: Problem) -> Problem:

@@ -75,7 +75,6 @@ class Traits:
     threads_per_sm: int = 2048
     fp16_as_fp32: bool = False  # libraries compute fp16 in fp32, where its own rate is less
     int8_dot_products: bool = False  # lanes multiply four int8 at once (dp4a)
-    plain_int8_on_lanes: bool = False  # and libraries have them do so where tensor cores could, in plain layouts
 
     # Share of the bus that long streams fill; see MemoryCosts.
     controllers: Literal["early", "late", "amd"] = "late"
@@ -124,7 +123,7 @@ _GENERATIONS: dict[str, dict[str, Traits]] = {
         "maxwell": _MAXWELL,
         "pascal": _PASCAL,
         "volta": _VOLTA,
-        "turing": replace(_VOLTA, threads_per_sm=1024, plain_int8_on_lanes=True),
+        "turing": replace(_VOLTA, threads_per_sm=1024),
         "ampere": _AMPERE,
         "ada": replace(_AMPERE, process=_5_NM, large_l2=True),
         "hopper": _HOPPER,

@@ -16,14 +16,12 @@ def computes_on_tensor_cores(gpu: Gpu, precision: Precision) -> bool:
 
 
 def multiplies_bytes(gpu: Gpu, precision: Precision) -> bool:
-    """Return whether fp32 lanes, and no tensor cores, multiply numbers of *precision*, four at once.
+    """Return whether fp32 lanes, and no tensor cores, multiply numbers of *precision*, four at once (dp4a).
 
-    So before tensor cores took them, and in products on Turing: cuBLAS 10 has its tensor cores take int8 only in a
-    layout of their own (``CUBLASLT_ORDER_COL32``), and dp4a in plain ones: a T4 computes 22 to 24 TOP/s of 130.
+    On Turing tensor cores do, as runtimes of quantised networks lay operands out for them (``CUBLASLT_ORDER_COL32``);
+    a plain product of cuBLAS 10 goes by dp4a there, which is not modelled: a T4 computes 23 of its 130 TOP/s so.
     """
-    traits = gpu.traits
-    has_none = precision not in gpu.peak_flops_per_s or traits.plain_int8_on_lanes
-    return precision == "int8" and traits.int8_dot_products and has_none
+    return precision == "int8" and gpu.traits.int8_dot_products and precision not in gpu.peak_flops_per_s
 
 
 def computes_in_fp32(gpu: Gpu, precision: Precision) -> bool:
