@@ -279,12 +279,12 @@ class Embedding(Rows):
 
 @dataclass(frozen=True, slots=True)
 class Recurrent:
-    """One layer of a recurrent network over ``timesteps`` steps."""
+    """One layer of a recurrent network over ``timesteps`` steps; of no ``inputs``: products with the state alone."""
 
     cell: Literal["rnn", "lstm", "gru"]
     batch: int
     timesteps: int
-    inputs: int
+    inputs: int = field(metadata={"least": 0})
     hidden: int
 
     @property

@@ -77,7 +77,9 @@ def test_a_search_has_a_budget_and_says_where_it_ended_there(name: str, strategy
         plan = find_strategy(strategy).plan(request)
     assert plan.tasks
     if name.startswith("two"):
-        assert any("ended at its budget of steps" in note for note in plan.notes)
+        # NCCL's order of search comes to rings through a neighbour of the GPU that all share, and to its end.
+        ended = (name, strategy) != ("two groups of 8 that share a GPU", "nccl")
+        assert any("ended at its budget of steps" in note for note in plan.notes) == ended
         if strategy == "ring":  # over NVLink, through a neighbour where there is no link, and not over PCIe
             assert max(plan.facts["ring_count"], 1) == 1
             kinds = {link.kind for a in plan.tasks for link in _links(machine, a)}

@@ -164,8 +164,10 @@ def test_faults_of_the_node_of_a_cluster_stand_in_its_own_file(tmp_path: Path) -
             "p3.16xlarge",
             2,
             "ethernt-10g",
-            "--fabric: no network link is called 'ethernt-10g', and it is no rate such as 25Gbit/s; "
-            "did you mean 'ethernet-10g'?",
+            (
+                "--fabric: no network link is called 'ethernt-10g', and it is no rate such as 25Gbit/s; "
+                "did you mean 'ethernet-10g'?"
+            ),
         ),
         ("p3.16xlarge", 0, None, "--nodes: must be from 1 to 16384; got 0"),
         ("p3.16xlarge", 65_537, None, "--nodes: must be from 1 to 16384; got 65537"),

@@ -60,7 +60,7 @@ def _found(group: Communicator) -> list[FoundRing]:
             _relayed(group.router, a, vias[a, b], b) if (a, b) in vias else group.router.route(a, b) for a, b in hops
         )
         kind = "nvlink-relay" if any(hop in vias for hop in hops) else routes[0].path_class
-        rings.append(FoundRing(tuple(rank_of[node] for node in order), float(n), routes, kind))
+        rings.append(FoundRing(tuple(rank_of[node] for node in order), float(n), routes, kind, found.whole))
     each_Bps = _channel_rate(group.machine, rings)
     return [replace(ring, bandwidth_Bps=ring.bandwidth_Bps * each_Bps) for ring in rings]
 

@@ -51,6 +51,7 @@ class Found:
     ``orders`` are the GPUs as the rings pass them, each ring as often as it is a channel, ``relayed`` their hops
     through a neighbour (from, neighbour, to).
     ``nvls`` has the number of heads (GPUs that sum for all) and a channel's speed inside and to the network.
+    ``whole``: the search came to its end, and not to that of its budget.
     """
 
     n_channels: int
@@ -62,6 +63,7 @@ class Found:
     relayed: Orders = ()
     tree_intra: float = 0.0
     nvls: tuple[int, float, float] = (0, 0.0, 0.0)
+    whole: bool = True
 
     @property
     def total(self) -> float:
@@ -110,7 +112,8 @@ class Search:
         if best is None:
             return Found(1, _NOTHING_FOUND, _SYS, _SYS, True, (self.seen.gpus,), tree_intra=_NOTHING_FOUND)
         best = replace(self._doubled(best), relayed=self._relayed(best.orders))
-        return replace(best, tree_intra=self._tree_intra(best), nvls=self._nvls())
+        best = replace(best, tree_intra=self._tree_intra(best), nvls=self._nvls())
+        return replace(best, whole=not (self._ordering.ended or self._packing.ended))
 
     # -- rings -----------------------------------------------------------------------
 
