@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import io
 import json
 import os
@@ -359,6 +360,7 @@ class _Listed(Session):
 
 @cache
 def _answers_of_this_process() -> Answers:
+    gc.set_threshold(100_000, 20, 20)  # what is kept grows, and to look for garbage in it takes longer and longer
     return Answers()
 
 
