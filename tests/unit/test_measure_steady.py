@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 
 import torch.distributed as dist  # noqa: E402  torch is there
 
+from validate.machine.measure import launched  # noqa: E402  they import torch
 from validate.machine.measure.bench import Bench, open_bench  # noqa: E402
 from validate.machine.measure.cases import step_ranks, steps  # noqa: E402  they import torch
 from validate.machine.measure.cases.steady import CpuClock, CudaClock, Patience, Step, agreed_samples, steady_interval  # noqa: E402
@@ -199,7 +200,7 @@ def test_ranks_are_started_when_asked_and_ended_with_the_last_case(monkeypatch: 
         def close(self) -> None:
             told.append("close")
 
-    monkeypatch.setattr(step_ranks, "Ranks", Fake)
+    monkeypatch.setattr(launched, "Ranks", Fake)
     shapes = tuple(parallel_steps(2, ("fp32", "tf32")))[:2]
     cases = step_ranks.parallel_cases(shapes, "m")
     first = next(cases)

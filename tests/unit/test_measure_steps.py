@@ -311,7 +311,7 @@ def test_a_failed_capture_is_one_cases_fault_and_a_lost_device_is_not(
 
     monkeypatch.setattr(steps, "make_step", fail)
     here = bench(tmp_path)
-    case = next(steps._alone(iter([StepShape("lenet", 2, issue="graph")]), "m", 0))
+    case = next(steps.alone(iter([StepShape("lenet", 2, issue="graph")]), "m", 0))
     with pytest.raises(expected):
         case.build(here)
 

@@ -154,7 +154,7 @@ def test_json_is_one_document(capsys, good):
         (["score", "GOOD", "--calibration", "nope.yaml"], "nope.yaml: cannot be read"),
         (["score", "GOOD", "--baselines", "b.csv"], "--baselines is for tables of training; these are of collectives"),
         (["score", "OPS", "--strategy", "ring"], "--strategy is for tables of collectives; these are of operators"),
-        (["score", "OPS", "--device", "t5"], "--device: no GPU or CPU part 't5'; allowed: a100-pcie-40gb"),
+        (["score", "OPS", "--device", "t5"], "--device: no GPU or CPU part 't5'; allowed: a10, a100-pcie-40gb"),
         (
             ["score", "OPS", "--device", "v100-pcie-32"],
             "--device: no GPU or CPU part 'v100-pcie-32'; did you mean 'v100-pcie-32gb'",
