@@ -379,6 +379,7 @@ class Answers(Session):
     def __init__(self) -> None:
         super().__init__()
         self.given: dict[str, float | str] = {}
+        self.bounds: dict[str, float | str] = {}
         self.asked: set[str] = set()
 
     def time_s(self, question: Question) -> float:
@@ -391,6 +392,19 @@ class Answers(Session):
             except InputError as error:
                 self.given[digest] = str(error)
         found = self.given[digest]
+        if isinstance(found, str):
+            raise InputError(found)
+        return found
+
+    def bound_s(self, question: Question) -> float:
+        """Return what the data sheet says of *question*; raises InputError."""
+        digest = question_digest(question)
+        if digest not in self.bounds:
+            try:
+                self.bounds[digest] = super().bound_s(question)
+            except InputError as error:
+                self.bounds[digest] = str(error)
+        found = self.bounds[digest]
         if isinstance(found, str):
             raise InputError(found)
         return found
@@ -409,8 +423,10 @@ class Answers(Session):
                 self.given |= given
 
     def written(self) -> str:
-        """Return what was asked so far as a document, an answer a line."""
-        lines = (f"  {json.dumps(key)}: {json.dumps(self.given[key])}" for key in sorted(self.asked))
+        """Return what was asked so far as a document: answer and bound of a question a line, no bound where none is."""
+        lines = (
+            f"  {json.dumps(key)}: {json.dumps([self.given[key], self.bounds.get(key)])}" for key in sorted(self.asked)
+        )
         return "{\n" + ",\n".join(lines) + "\n}\n"
 
 

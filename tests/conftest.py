@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+# As the commands do: to look for garbage as often as Python does takes a good part of the time.
+gc.set_threshold(100_000, 20, 20)
 
 # Workers of pytest-xdist set the width of a terminal, which commands would wrap their lines to.
 os.environ.pop("COLUMNS", None)
