@@ -65,6 +65,8 @@ def nearest(found: str, allowed: Iterable[str], listed: int = 12, words: Mapping
     slips = [name for name in close if not name.startswith(wanted) or len(name) == len(wanted) + 1]
     alike = [name for name in slips if difflib.SequenceMatcher(None, name, wanted).ratio() > _A_SLIP]
     alike += [name for name in close if len(name) > 3 and wanted.startswith(name)]
+    if wanted not in lowered and wanted in {word for name in lowered for word in _words_of(name)}:
+        alike = []  # a word of some names, as a100 is, and no slip of a10
     meant = [] if alike or len(names) > _COMPARED else _by_words(wanted, names, words or {})
     if meant:
         quoted = [f"'{name}'" for name in meant[:3]]

@@ -28,6 +28,12 @@ def test_a_name_by_its_letters_or_its_words(found, said):
     assert nearest(found, NAMES, listed=2) == said
 
 
+def test_a_word_of_some_names_is_no_slip_of_another():
+    names = ["a10", "a100-pcie-40gb", "a100-sxm4-80gb"]
+    assert nearest("a100", names) == "did you mean 'a100-pcie-40gb' or 'a100-sxm4-80gb'?"
+    assert nearest("a11", names) == "did you mean 'a10'?"
+
+
 def test_words_of_a_description_count():
     described = {"big": "8 x H100 SXM5 80 GB", "small": "4 x A100 80 GB"}
     assert nearest("8x-h100-sxm", described, words=described) == "did you mean 'big'?"
