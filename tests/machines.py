@@ -27,6 +27,21 @@ links:
     )
 
 
+def meshed(n: int, links: str) -> Machine:
+    """Return n GPUs with slow PCIe, and *links* between them: lines of YAML."""
+    return machine_from(f"""
+schema_version: 1
+name: mesh
+devices:
+  gpu[0-{n - 1}]: {{kind: gpu}}
+  cpu0: {{kind: cpu}}
+links:
+  - {{between: ["gpu[0-{n - 1}]", cpu0], kind: pcie, bandwidth: 1 GB/s}}
+{links}
+transport: {{peer_to_peer: sys}}
+""")
+
+
 def crossbar(n: int, bandwidth: str = "50 GB/s", latency: str = "0 us") -> Machine:
     """Return n GPUs on one NVLink switch; the latency is that of a whole GPU-to-GPU way."""
     return machine_from(

@@ -15,7 +15,7 @@ from simulator.collectives.communicator import Communicator
 from simulator.collectives.search.budget import Budget
 from simulator.collectives.search.packing import pack
 from simulator.collectives.search.rings import FoundRing, find_rings
-from tests.machines import machine_from
+from tests.machines import meshed
 
 Counts = dict[tuple[int, int], int]
 _UNIT_BPS = 20e9
@@ -37,17 +37,7 @@ def search(n: int, counts: Counts, *, both: bool) -> list[FoundRing]:
         f"  - {{between: [gpu{a}, gpu{b}], kind: nvlink, bandwidth: 20 GB/s, count: {count}}}\n"
         for (a, b), count in counts.items()
     )
-    machine = machine_from(f"""
-schema_version: 1
-name: mesh
-devices:
-  gpu[0-{n - 1}]: {{kind: gpu}}
-  cpu0: {{kind: cpu}}
-links:
-  - {{between: ["gpu[0-{n - 1}]", cpu0], kind: pcie, bandwidth: 1 GB/s}}
-{links}
-transport: {{peer_to_peer: sys}}
-""")
+    machine = meshed(n, links)
     return find_rings(Communicator(machine, machine.gpus), both_directions=both)
 
 

@@ -20,6 +20,7 @@ from simulator.workload.described import described  # noqa: E402
 from simulator.workload.find import find_network  # noqa: E402
 from simulator.workload.network import Network  # noqa: E402
 from simulator.workload.operators import Attention, Conv2d, Embedding, Linear, MatMul, Recurrent  # noqa: E402
+from tests.kept import kept_bytes, masks_of_bytes  # noqa: E402
 from validate.kinds.operators import read_operator  # noqa: E402
 from validate.machine.measure.built.description import Description, read_description  # noqa: E402
 from validate.machine.measure.built.module import Built, build_network  # noqa: E402
@@ -118,13 +119,7 @@ def from_text(text: str, folder: Path, training: bool = True) -> Network:
 
 @pytest.fixture
 def _bytes_for_masks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dropout as CUDA's kernel does it: with a mask of bytes."""
-
-    def dropout(x: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-        del inplace
-        return torch.native_dropout(x, p, True)[0] if training else x
-
-    monkeypatch.setattr(torch.nn.functional, "dropout", dropout)
+    masks_of_bytes(monkeypatch)
 
 
 def flops(built: Built, training: bool) -> tuple[int, int]:
@@ -138,22 +133,6 @@ def flops(built: Built, training: bool) -> tuple[int, int]:
         forward = counter.get_total_flops()
         loss.backward()
     return forward, counter.get_total_flops()
-
-
-def kept_bytes(built: Built) -> int:
-    """Return the bytes of all storages that autograd keeps, but for parameters and buffers."""
-    kept: dict[int, tuple[int, Any]] = {}
-
-    def pack(tensor: Any) -> Any:
-        storage = tensor.untyped_storage()
-        kept[storage._cdata] = (storage.nbytes(), storage)
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        loss = built.loss()
-    own = {t.untyped_storage()._cdata for t in (*built.module.parameters(), *built.module.buffers())}
-    assert loss.requires_grad
-    return sum(size for place, (size, _) in kept.items() if place not in own)
 
 
 def again(network: Network) -> int:

@@ -19,6 +19,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 from torch import nn  # noqa: E402  it is there
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
+from tests.kept import kept_bytes, masks_of_bytes  # noqa: E402  it imports torch
 from validate.machine.measure.cases.networks.catalogue import ENTRIES, Sizes, build_example  # noqa: E402  it imports torch
 
 BATCH = 2
@@ -104,29 +105,7 @@ def test_products_come_in_the_order_of_the_zoo(name: str) -> None:
 
 @pytest.fixture
 def _bytes_for_masks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dropout as CUDA's kernel does it: with a mask of bytes."""
-
-    def dropout(x: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-        del inplace
-        return torch.native_dropout(x, p, True)[0] if training else x
-
-    monkeypatch.setattr(torch.nn.functional, "dropout", dropout)
-
-
-def saved_bytes(example: Any) -> int:
-    """Return the bytes of all storages that autograd keeps, but for parameters and buffers."""
-    kept: dict[int, tuple[int, Any]] = {}
-
-    def pack(tensor: Any) -> Any:
-        storage = tensor.untyped_storage()
-        kept[storage._cdata] = (storage.nbytes(), storage)
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        loss = example.loss()
-    own = {t.untyped_storage()._cdata for t in (*example.module.parameters(), *example.module.buffers())}
-    assert loss.requires_grad
-    return sum(size for place, (size, _) in kept.items() if place not in own)
+    masks_of_bytes(monkeypatch)
 
 
 @pytest.mark.usefixtures("_bytes_for_masks")
@@ -134,5 +113,5 @@ def saved_bytes(example: Any) -> int:
 def test_what_is_kept_for_the_backward_pass_is_that_of_the_zoo(name: str) -> None:
     sizes = sizes_of(name)
     told = saved_tensors(zoo(name, sizes), "fp32").total_bytes
-    kept = saved_bytes(build_example(name, BATCH, place_of(name), sizes=sizes))
+    kept = kept_bytes(build_example(name, BATCH, place_of(name), sizes=sizes))
     assert kept == pytest.approx(told, rel=0.01)  # besides: numbers of a few bytes

@@ -19,7 +19,7 @@ from simulator.network.machine import Machine, compile_machine
 from simulator.topology.load import load_topology
 from tests.calls import at_most_calls
 from tests.hostile import MESHES
-from tests.machines import crossbar, machine_from, ring_machine
+from tests.machines import crossbar, machine_from, meshed, ring_machine
 
 DOUBLE = (0, 3, 2, 1, 5, 6, 7, 4)  # each hop has two links
 SINGLE = (0, 1, 3, 7, 5, 4, 6, 2)  # each hop has one
@@ -165,20 +165,6 @@ transport: {{peer_to_peer: sys}}
     [fast] = rings_of(machine_from(text.format(pcie="60 GB/s")), (0, 1, 2), both=False)
     assert fast.kind == "mixed"
     assert fast.bandwidth_Bps == 50e9
-
-
-def meshed(n: int, links: str) -> Machine:
-    return machine_from(f"""
-schema_version: 1
-name: mesh
-devices:
-  gpu[0-{n - 1}]: {{kind: gpu}}
-  cpu0: {{kind: cpu}}
-links:
-  - {{between: ["gpu[0-{n - 1}]", cpu0], kind: pcie, bandwidth: 1 GB/s}}
-{links}
-transport: {{peer_to_peer: sys}}
-""")
 
 
 def link(a: int, b: int, bandwidth: str, count: int = 1) -> str:

@@ -1,0 +1,36 @@
+"""What autograd keeps of a torch module's forward pass, for tests that compare it with what is counted here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+__all__ = ["kept_bytes", "masks_of_bytes"]
+
+
+def masks_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have dropout work as CUDA's kernel does it: with a mask of bytes."""
+
+    def dropout(x: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+        del inplace
+        return torch.native_dropout(x, p, True)[0] if training else x
+
+    monkeypatch.setattr(torch.nn.functional, "dropout", dropout)
+
+
+def kept_bytes(example: Any) -> int:
+    """Return the bytes of all storages that autograd keeps, but for parameters and buffers."""
+    kept: dict[int, tuple[int, Any]] = {}
+
+    def pack(tensor: Any) -> Any:
+        storage = tensor.untyped_storage()
+        kept[storage._cdata] = (storage.nbytes(), storage)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = example.loss()
+    own = {t.untyped_storage()._cdata for t in (*example.module.parameters(), *example.module.buffers())}
+    assert loss.requires_grad
+    return sum(size for place, (size, _) in kept.items() if place not in own)
