@@ -32,12 +32,14 @@ from simulator.questions.where import Where
 from simulator.results.result import Result
 
 if TYPE_CHECKING:  # the models of devices are imported when one is asked for
+    from simulator.bands.composition import Composition
     from simulator.devices.predict import Device
     from simulator.engine.timeline import Timeline
     from simulator.host.answer import Answer
     from simulator.places import Place, Places
     from simulator.questions.calibration import Calibration
     from simulator.results.account import Account
+    from simulator.results.confidence import Confidence
     from simulator.results.program import ProgramResult
     from simulator.results.training import TrainingResult
     from simulator.workload.find import NetworkSource
@@ -199,6 +201,18 @@ class Session:
     def bound_s(self, question: Question) -> float:
         """Return what the data sheet alone says: the least that a prediction must beat; raises as :meth:`time_s`."""
         return self._answered("bound", question, _BOUNDS)
+
+    def composed(self, question: Question) -> Composition:
+        """Return what the answer to *question* is made of, as far as errors go; raises InputError."""
+        from simulator.api.composed import composed
+
+        return self._once(("composed", question), lambda: composed(self, question))
+
+    def confidence(self, question: Question) -> Confidence:
+        """Return how sure :meth:`time_s` is of *question*; raises as that."""
+        from simulator.results.confidence import confidence_of
+
+        return confidence_of(self.time_s(question), self.composed(question))
 
     def _answered(
         self, what: str, question: Question, functions: Mapping[type, Callable[[Session, Any], float]]

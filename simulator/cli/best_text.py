@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simulator.console.style import Style
 from simulator.results.columns import duration_column, lay_out
+from simulator.results.confidence import BAND_HEAD, band_words
 from simulator.results.words import MODE_WORDS
 from simulator.search.document import reason_of
 from simulator.search.run import Best
@@ -25,6 +26,7 @@ def best_lines(space: Space, machine: str, network: Network, best: Best, style: 
         "micro-batch": [f"{way.micro_batch} x {way.micro_batches}" for way in ways],
         "recompute": [way.recompute for way in ways],
         "step": duration_column([entry.step_time_s for entry in best.ranking]),
+        BAND_HEAD: [band_words(entry.band) for entry in best.ranking],
         f"{network.sample}/s": [f"{space.global_batch / entry.step_time_s:,.4g}" for entry in best.ranking],
         "memory": [format_size(entry.memory_bytes, 3) for entry in best.ranking],
         "time lost to": [reason_of(entry.shares) for entry in best.ranking],
@@ -33,7 +35,9 @@ def best_lines(space: Space, machine: str, network: Network, best: Best, style: 
         del columns["recompute"]
     right = [name not in ("layout", "recompute", "time lost to") for name in columns]
     table = lay_out([list(columns), *map(list, zip(*columns.values(), strict=True))], right)
-    lines = [*style.wrap(title, "bold"), ""]
+    outside = dict.fromkeys(text for entry in best.ranking for text in entry.outside)
+    lines = [line for text in outside for line in style.wrap(f"outside: {text}", "red", hang=2)]
+    lines = [*style.wrap(title, "bold"), *lines, ""]
     if style.width is not None and max(map(len, table)) > style.width:
         names = list(columns)[1:]
         for row in zip(*columns.values(), strict=True):

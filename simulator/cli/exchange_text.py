@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from simulator.cli.confidence_text import outside_lines
 from simulator.console.style import Style
 from simulator.results.columns import (
     bandwidth_column,
@@ -13,6 +14,7 @@ from simulator.results.columns import (
     shortened_ring,
     size_column,
 )
+from simulator.results.confidence import BAND_HEAD, band_words
 from simulator.results.reason import BOUNDS, verdict
 from simulator.results.result import LinkUse, Result
 from simulator.units import format_size
@@ -39,7 +41,7 @@ def title(results: Sequence[Result], payload: Payload, n_gpus: Sequence[int], st
         text += f" on {len(machines)} machines"
     if not what.startswith("bytes:"):
         text += f" ({what})"
-    return style.wrap(text, "bold")
+    return [*style.wrap(text, "bold"), *outside_lines([result.confidence for result in results], style)]
 
 
 def comparison(results: Sequence[Result], style: Style) -> list[str]:
@@ -56,6 +58,7 @@ def comparison(results: Sequence[Result], style: Style) -> list[str]:
         "GPUs": [str(r.n_ranks) for r in ordered],
         "time": duration_column([r.sync_time_s for r in ordered]),
         "against first": [f"{r.sync_time_s / first_s:.3f} x" if many else "" for r in ordered],
+        BAND_HEAD: [band_words(r.band) for r in ordered],
         "algbw": bandwidths[: len(ordered)],
         "busbw": bandwidths[len(ordered) :],
         "bottleneck": [r.bottleneck.name if r.bottleneck else "none" for r in ordered],
@@ -65,6 +68,8 @@ def comparison(results: Sequence[Result], style: Style) -> list[str]:
         del columns["machine"], columns["GPUs"]
     if not many:
         del columns["against first"]
+    if all(r.band is None for r in ordered):
+        del columns[BAND_HEAD]
     right = [name not in ("strategy", "machine", "bottleneck") for name in columns]
     rows = [list(columns), *(list(row) for row in zip(*columns.values(), strict=True))]
     lines = lay_out(rows, right)
@@ -81,6 +86,8 @@ def comparison(results: Sequence[Result], style: Style) -> list[str]:
         lines += ["", *style.wrap(verdict(ordered))]
         if not software:
             lines += style.wrap(f"these are {BOUNDS}", "dim")
+    if why := ordered[0].confidence.why:
+        lines += ["", *style.wrap(f"trust: {why}", "dim", hang=2)]
     return lines
 
 

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from simulator.api.session import Session
+from simulator.bands.band import Band
 from simulator.cli.machines import find_machines
 from simulator.cli.options import parse_count
 from simulator.cli.output import Files, show
@@ -19,6 +20,7 @@ from simulator.errors import InputError
 from simulator.questions.sweep import swept
 from simulator.questions.words import Single, parse_question, question_words
 from simulator.results.columns import lay_out
+from simulator.results.confidence import BAND_HEAD, band_words
 from simulator.results.document import SCHEMA_VERSION, to_json
 from simulator.results.words import BOUND_WORDS
 from simulator.units import format_duration, format_size
@@ -72,10 +74,13 @@ def _entry(session: Session, question: Single, size_bytes: int | None) -> dict[s
     least_s = None
     with suppress(InputError):  # a latency, or the host's part: no data sheet says it
         least_s = session.bound_s(question)
+    sure = session.confidence(question)
     entry = {
         "topology": session.machine(question.where).name,
         "question": question_words(question),
         "time_s": time_s,
+        **sure.to_dict(),
+        "trust": sure.why or None,
         "least_s": least_s,
         "account": known,
     }
@@ -89,13 +94,13 @@ def _entry(session: Session, question: Single, size_bytes: int | None) -> dict[s
 
 def _lines(question: Single, entries: Sequence[dict[str, Any]], style: Style) -> list[str]:
     """Return the answer: how long it takes, how long at the least by the data sheet, what bounds it, and why."""
-    rows = [["machine", "time", "data sheet", "against it", "bound by"]]
+    rows = [["machine", "time", BAND_HEAD, "data sheet", "against it", "bound by"]]
     for entry in entries:
         time_s, least_s = entry["time_s"], entry["least_s"]
         sheet = [format_duration(least_s), f"{time_s / least_s:.3g} x"] if least_s else ["-", "-"]
         each = f" {entry['of']}" if "of" in entry else ""
-        rows.append([entry["topology"], format_duration(time_s) + each, *sheet, _bound(entry)])
-    lines = lay_out(rows, [False, True, True, True, False])
+        rows.append([entry["topology"], format_duration(time_s) + each, _band(entry), *sheet, _bound(entry)])
+    lines = lay_out(rows, [False, True, True, True, True, False])
     if style.width is not None and max(map(len, lines)) > style.width:
         lines = []
         for row in rows[1:]:
@@ -103,7 +108,17 @@ def _lines(question: Single, entries: Sequence[dict[str, Any]], style: Style) ->
             lines += [f"  {name.ljust(11)} {text}" for name, text in zip(rows[0][1:], row[1:], strict=True)]
     else:
         lines[0] = style.mark(lines[0], "dim")
-    return [style.mark(question_words(question), "bold"), "", *lines, *_why(entries)]
+    outside = [
+        line
+        for text in dict.fromkeys(text for entry in entries for text in entry["outside"])
+        for line in style.wrap(f"outside: {text}", "red", hang=2)
+    ]
+    trust = style.wrap(f"trust: {entries[0]['trust']}", "dim", hang=2) if entries[0]["trust"] else []
+    return [style.mark(question_words(question), "bold"), *outside, "", *lines, *trust, *_why(entries)]
+
+
+def _band(entry: dict[str, Any]) -> str:
+    return band_words(None if entry["band"] is None else Band(**entry["band"]))
 
 
 def _bound(entry: dict[str, Any]) -> str:
@@ -126,16 +141,17 @@ def _why(entries: Sequence[dict[str, Any]]) -> list[str]:
 
 def _sweep_lines(workload: str, entries: Sequence[dict[str, Any]], style: Style) -> list[str]:
     """Return one line a size and machine."""
-    rows = [["machine", "size", "time", "bound by"]]
+    rows = [["machine", "size", "time", BAND_HEAD, "bound by"]]
     rows += [
         [
             entry["topology"],
             format_size(entry["size_bytes"]),
             format_duration(entry["time_s"]) + (f" {entry['of']}" if "of" in entry else ""),
+            _band(entry),
             _bound(entry),
         ]
         for entry in entries
     ]
-    lines = lay_out(rows, [False, True, True, False])
+    lines = lay_out(rows, [False, True, True, True, False])
     lines[0] = style.mark(lines[0], "dim")
     return [style.mark(workload, "bold"), "", *lines]

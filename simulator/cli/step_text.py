@@ -8,11 +8,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import isfinite
 
+from simulator.cli.confidence_text import outside_lines
 from simulator.cli.input_text import input_lines
 from simulator.cli.server_text import checkpoint_lines, server_lines, share_lines
 from simulator.console.style import Style
 from simulator.results.alternatives import Alternative
 from simulator.results.columns import duration_column, lay_out, percent
+from simulator.results.confidence import BAND_HEAD, band_words
 from simulator.results.reason import BOUNDS, steps_verdict
 from simulator.results.shares import SHARE_WORDS, shares_of
 from simulator.results.staging import STAGED
@@ -40,6 +42,7 @@ def step_lines(result: TrainingResult, style: Style) -> list[str]:
     """Return the whole answer: the verdict, where the time goes, memory, and what would be faster."""
     step = result.step
     lines = style.wrap(_title(result), "bold")
+    lines += outside_lines([result.confidence], style)
     lines += ["", *_times(result, style)]
     if result.device_count > 1:
         lines += ["", *_account(result, style)]
@@ -81,11 +84,13 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     )
     where = f"{ordered[0].machine}, {_devices(ordered[0])}: " if len(machines) == 1 else ""
     lines = style.wrap(f"{where}{MODE_WORDS[step.options.mode]} of {what}, {how}", "bold")
+    lines += outside_lines([result.confidence for result in ordered], style)
     columns = {
         "machine": [result.machine for result in ordered],
         "devices": [_devices(result) for result in ordered],
         "way": [result.way for result in ordered],
         "step": duration_column([result.step_time_s for result in ordered]),
+        BAND_HEAD: [band_words(result.band) for result in ordered],
         f"{step.sample}/s": [_rate(result.throughput) for result in ordered],
         "efficiency": [percent(result.scaling_efficiency) for result in ordered],
         "exposed": [format_duration(result.exposed_s, 3) for result in ordered],
@@ -96,6 +101,8 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
         del columns["machine"], columns["devices"]
     if len({result.way for result in ordered}) == 1 and len(machines) > 1:
         del columns["way"]
+    if all(result.band is None for result in ordered):
+        del columns[BAND_HEAD]
     right = [name not in ("machine", "devices", "way", "bottleneck", "memory") for name in columns]
     names = list(columns)
     spare = [names.index(name) for name in ("bottleneck", "memory", "efficiency") if name in columns]
@@ -202,6 +209,7 @@ def _throughput(result: TrainingResult) -> str:
 def _times(result: TrainingResult, style: Style) -> list[str]:
     step = result.step
     rows = [["step", format_duration(result.step_time_s), _throughput(result)], _fits(result)]
+    rows += [[BAND_HEAD, "", band_words(result.band)]] if result.band is not None else []
     if result.epoch_steps:
         rows.append(["epoch", format_duration(result.epoch_s), f"{result.epoch_steps:,} steps"])
     if result.device_count > 1:
@@ -258,7 +266,8 @@ def _trust(result: TrainingResult) -> str:
     else:
         way = ", mostly too slow" if trust.bias > trust.median / 2 else ""
     early = " (before 2019: of the fastest framework alone)" if trust.early_rows else ""
-    return f"half of {what} within {trust.median * 100:.0f} %, nine in ten within {trust.p90 * 100:.0f} %{way}{early}"
+    known = f"half of {what} within {trust.median * 100:.0f} %, nine in ten within {trust.p90 * 100:.0f} %{way}{early}"
+    return "; ".join(filter(None, (known, result.confidence.why)))
 
 
 def _account(result: TrainingResult, style: Style) -> list[str]:

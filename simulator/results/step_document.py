@@ -25,6 +25,7 @@ def steps_document(results: Sequence[TrainingResult], unfit: Mapping[str, str]) 
     best = best_of(results)
     return {
         **_seen(best.step),
+        **best.confidence.to_dict(),
         "bound": bound_of(best),
         "trust": _trust(best),
         "alternatives": [asdict(other) for other in best.alternatives],
@@ -52,6 +53,7 @@ def _entry(result: TrainingResult) -> dict[str, Any]:
         "programs": question.programs,
         "sizes": dict(question.sizes),
         "step_time_s": result.step_time_s,
+        **result.confidence.to_dict(),
         "throughput_per_s": result.throughput,
         "alone_s": result.alone_s,
         "exposed_communication_s": result.exposed_s,

@@ -145,6 +145,29 @@ def fit(
     )
 
 
+@app.command("bands", epilog=EPILOG)
+def bands(
+    tables: Annotated[Texts, argument("TABLE.csv", "Tables of measurements, as validate score reads them.")] = None,
+    judge: Annotated[
+        bool, typer.Option("--judge", help="Leave each device and machine out; show what bands of the others hold.")
+    ] = False,
+    write: Annotated[bool, typer.Option("--write", help="Write the classes into the file that answers read.")] = False,
+    trust: Trust = "A,B",
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Make the bands of answers from what measured rows are off.
+
+    Prints by class of answers the quantiles of log(measured / predicted), and how much wider bands must be for devices
+    that were not measured.  docs/decisions/bands.md explains.
+    """
+    del debug  # read from the arguments where errors are shown
+    from validate.cli.bands import bands_command
+
+    bands_command(tables or [], judge=judge, write=write, trust=trust, as_json=json, quiet=quiet)
+
+
 @app.command("calibrate", epilog=EPILOG)
 def calibrate(
     table: Annotated[

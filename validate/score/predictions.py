@@ -10,7 +10,7 @@ from validate.tables.table import Table
 
 __all__ = ["ADDED", "predictions_csv"]
 
-ADDED = ("predicted_s", "error", "skipped")
+ADDED = ("predicted_s", "low_s", "high_s", "error", "skipped")
 
 
 def predictions_csv(tables: Sequence[tuple[Table, ScoredTable]]) -> bytes:
@@ -59,4 +59,5 @@ def _fitted(fields: Sequence[str], n: int) -> list[str]:
 def _added(row: ScoredRow) -> list[str]:
     predicted = "" if row.predicted_s is None else repr(row.predicted_s)
     error = "" if row.error is None else repr(row.error)
-    return [predicted, error, row.skipped]
+    band = ["", ""] if row.band is None else [repr(row.band.low_s), repr(row.band.high_s)]
+    return [predicted, *band, error, row.skipped]

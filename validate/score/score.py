@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from simulator.bands.band import Band
 from simulator.errors import one_line
 from validate.kinds.kind import Asked, Cell, Kind
 from validate.kinds.steps import configuration
@@ -31,6 +32,7 @@ class ScoredRow:
     labels: dict[str, str]
     asked: Asked | None = None
     predicted_s: float | None = None
+    band: Band | None = None
     baseline_s: float | None = None
     error: float | None = None
     baseline_error: float | None = None
@@ -107,6 +109,7 @@ def _predict(table: Table, row: ScoredRow, kind: Kind, names: Names) -> None:
             raise NotScored(f"{n_fields} fields where the header has {n_columns}")
         row.asked = kind.read(asked.__getitem__, names)
         row.predicted_s = row.asked.time_s(names.session)
+        row.band = row.asked.band(names.session, row.predicted_s)
     except NotScored as reason:
         row.skipped = str(reason)
         return
