@@ -14,7 +14,7 @@ from simulator.questions.copy import CopyQuestion
 from simulator.questions.launch import LaunchQuestion
 from simulator.questions.operator import OperatorQuestion
 from simulator.questions.step import StepQuestion
-from simulator.results.composed import collective_composition, device_facts, generation_of, steps_alike
+from simulator.results.composed import collective_composition, device_facts, generation_of, main_format, steps_alike
 
 if TYPE_CHECKING:
     from simulator.api.session import Session
@@ -62,7 +62,7 @@ def _operator(session: Session, question: OperatorQuestion) -> Composition:
 def _collective(session: Session, question: CollectiveQuestion) -> Composition:
     group = session.group(question.where, question.gpus)
     ranks = group.ranks[: question.group_size or group.n_ranks]
-    return collective_composition(group.machine, ranks, question.collective, question.size_bytes)
+    return collective_composition(group.machine, ranks, question.collective, question.size_bytes, question.strategy)
 
 
 def _step(session: Session, question: StepQuestion) -> Composition:
@@ -74,12 +74,11 @@ def _step(session: Session, question: StepQuestion) -> Composition:
     machine = places.machine
     gpus = len(machine.gpus) if question.gpus is None else len(question.gpus)
     place = places.find(question.device, threads=question.threads)
-    flop = flop_by_format_of(network, question.options, place)
     return steps_alike(
         part=place.part.rpartition(" x ")[2],
         generation=generation_of(places.part(question.device)),
         family=family_of(network),
-        form=max(flop, key=lambda name: flop[name], default=None),
+        form=main_format(flop_by_format_of(network, question.options, place)),
         gpus=1 if question.device is not None else max(1, gpus),
         divided=question.layout.divides_network,
         calibrated=place.device.calibration != Calibration(),

@@ -75,13 +75,13 @@ def evidence_from(document: Mapping[str, Any]) -> Evidence:
         parts = entry.get("of_parts")
         spread = Spread(**{**entry, "of_parts": None if parts is None else (parts[0], parts[1])})
         spreads[spread.name] = spread
-    seen = {
-        name: {key: tuple(v) if isinstance(v, list) else v for key, v in value.items()}
-        if isinstance(value, dict)
-        else tuple(value)
-        for name, value in document["seen"].items()
-    }
-    return Evidence(spreads, Seen(**seen))
+    return Evidence(spreads, Seen(**{name: _frozen(value) for name, value in document["seen"].items()}))
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _frozen(each) for key, each in value.items()}
+    return tuple(value) if isinstance(value, list) else value
 
 
 @lru_cache(maxsize=1)

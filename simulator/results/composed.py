@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from simulator.bands.classes import FORMATS, collective_chain, exchange_chain, step_chain
@@ -15,7 +16,12 @@ from simulator.workload.precision import Precision
 if TYPE_CHECKING:  # what exchanges alone need no models of devices
     from simulator.results.training import TrainingResult
 
-__all__ = ["collective_composition", "device_facts", "generation_of", "step_composition", "steps_alike"]
+__all__ = ["collective_composition", "device_facts", "generation_of", "main_format", "step_composition", "steps_alike"]
+
+
+def main_format(flop_by_format: Mapping[Precision, int]) -> Precision | None:
+    """Return the format in which most FLOPs of products are done; None where there is no product."""
+    return max(flop_by_format.items(), key=lambda item: item[1], default=(None, 0))[0]
 
 
 def generation_of(part: AnyPart) -> str:
@@ -26,9 +32,10 @@ def generation_of(part: AnyPart) -> str:
 
 
 def collective_composition(
-    machine: Machine, ranks: tuple[int, ...], collective: str, size_bytes: float, *, unmeasured: str = ""
+    machine: Machine, ranks: Sequence[int], collective: str, size_bytes: float, strategy: str
 ) -> Composition:
-    """Return what a collective of *size_bytes* among the nodes *ranks* of *machine* is."""
+    """Return what a collective of *size_bytes* among the nodes *ranks* of *machine* is; measured were NCCL's alone."""
+    is_measured = strategy == "nccl"
     several = len({machine.nodes[node].host for node in ranks}) > 1
     facts = Facts(
         kind="collective",
@@ -37,9 +44,10 @@ def collective_composition(
         what=collective,
         way="nodes" if several else "node",
         ranks=len(ranks),
-        unmeasured=unmeasured,
+        unmeasured="" if is_measured else f"no measured collective of strategy {strategy}",
     )
-    return Composition(collective_chain(collective, size_bytes, several_nodes=several), (), facts)
+    chain = collective_chain(collective, size_bytes, several_nodes=several) if is_measured else ()
+    return Composition(chain, (), facts)
 
 
 def steps_alike(
@@ -84,7 +92,7 @@ def step_composition(result: TrainingResult) -> Composition:
         part=step.part,
         generation=step.generation,
         family=step.family,
-        form=max(step.flop_by_format, key=lambda name: step.flop_by_format[name], default=None),
+        form=main_format(step.flop_by_format),
         gpus=result.device_count,
         divided=question.layout.divides_network,
         calibrated=step.calibrated,

@@ -73,8 +73,7 @@ class Result:
             return of_a_bound()
         machine = self.timeline.machine
         ranks = tuple(machine.gpus[gpu] for gpu in self.gpus)
-        strange = "" if self.strategy == "nccl" else f"no measured collective of strategy {self.strategy}"
-        composition = collective_composition(machine, ranks, self.collective, self.size_bytes, unmeasured=strange)
+        composition = collective_composition(machine, ranks, self.collective, self.size_bytes, self.strategy)
         return confidence_of(self.sync_time_s, composition)
 
     @property

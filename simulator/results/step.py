@@ -19,7 +19,7 @@ from simulator.places import Place
 from simulator.plan.plan import Activity, Work
 from simulator.questions.calibration import Calibration
 from simulator.questions.options import StepOptions
-from simulator.results.composed import generation_of
+from simulator.results.composed import generation_of, main_format
 from simulator.results.limits import limits_of
 from simulator.results.trust import Trust, format_of, trust_in
 from simulator.step.issue import Issue, Part
@@ -131,7 +131,7 @@ class StepResult:
 
         *divided*: the devices divide the network between them.
         """
-        main = max(self.flop_by_format, key=lambda name: self.flop_by_format[name], default=None)
+        main = main_format(self.flop_by_format)
         form = None if main is None else format_of(main)
         return trust_in("CPU" if self.on_host else "GPU", self.family, form, several=device_count > 1, divided=divided)
 
@@ -164,7 +164,6 @@ def make_step_result(
     ran = _ran(timeline, place, prefix)
     passes = [] if ran else _passes(timeline, prefix)
     flop_by_format = flop_by_format_of(network, options, place)
-    main = max(flop_by_format, key=lambda name: flop_by_format[name], default="fp32")
     trains = options.mode in ("train", "backward")
     return StepResult(
         machine=machine,
@@ -187,7 +186,7 @@ def make_step_result(
         flop_by_format=flop_by_format,
         kinds=_kinds(ran or _of_passes(passes)),
         layers=_layers(ran or _of_passes(passes)),
-        kernel_parts=_kernel_parts(ran or _of_passes(passes), main),
+        kernel_parts=_kernel_parts(ran or _of_passes(passes), main_format(flop_by_format) or "fp32"),
         memory=memory,
         gradient_order=tuple(gradient_order(network)) if trains else (),
         parameter_count=network.parameter_count,
