@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, median, stdev
+from typing import NamedTuple
 
 from simulator.api import Session
 from simulator.errors import InputError
@@ -22,11 +24,16 @@ __all__ = ["Calibrated", "fit_calibration"]
 # Classes less than rates: what all classes share belongs to the rate.
 _PRIOR = {"compute": 0.15, "bandwidth": 0.1, "dispatch": 0.3, "by_class": 0.1}
 _BOUND = 3.0
+# Rows of an operator from which on it has a say of its own; and what is no gain but rounding.
+_FEW, _NO_GAIN = 3, 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """Factors, the relative spread (one standard deviation) of each, and the errors that are left, signed."""
+    """Factors, the relative spread (one standard deviation) of each, and the errors that are left, signed.
+
+    Classes of kernels that rows do not show to gain keep the data sheet (:func:`_kept`).
+    """
 
     calibration: Calibration
     spread: dict[str, float]
@@ -49,9 +56,53 @@ def fit_calibration(session: Session, part: str, rows: Sequence[tuple[Asked, str
         trial = session.calibrated({part: _calibration(values)})
         return [asked.time_s(trial) / time_s - 1.0 for asked, _, time_s in usable]
 
-    found = least_errors(priors, lambda values: [math.log1p(e) for e in errors(values)], [op for _, op, _ in usable])
+    ops = [op for _, op, _ in usable]
+    found = least_errors(priors, lambda values: [math.log1p(e) for e in errors(values)], ops, unseen=True)
     values = {name: float(f"{value:.4g}") for name, value in found.values.items()}
-    return Calibrated(_calibration(values), found.spread, tuple(errors(values)))
+    rows = [
+        _Judged(
+            op, bare.kernel_classes(asked.question), abs(asked.time_s(bare) / time_s - 1.0), abs(math.expm1(unseen))
+        )
+        for (asked, op, time_s), unseen in zip(usable, found.unseen, strict=True)
+    ]
+    classes = frozenset(name for row in rows for name in row.classes)
+    kept = frozenset(name for name in classes if not _gains([row for row in rows if name in row.classes]))
+    calibration = Calibration() if kept == classes else replace(_calibration(values), by_data_sheet=kept)
+    trial = session.calibrated({part: calibration})
+    left = tuple(asked.time_s(trial) / time_s - 1.0 for asked, _, time_s in usable)
+    return Calibrated(calibration, found.spread, left)
+
+
+class _Judged(NamedTuple):
+    """The error of a row, absolute, by the data sheet and by factors that the other rows gave."""
+
+    op: str
+    classes: Collection[str]
+    plain: float
+    unseen: float
+
+
+def _gains(rows: Sequence[_Judged]) -> bool:
+    """Return whether factors that each of *rows* had no part in bring it closer than the data sheet does.
+
+    On the average by more than the standard error of that, and no operator of :data:`_FEW` rows and more farther.
+    """
+    gains = [row.plain - row.unseen for row in rows]
+    if len(gains) < 2 or fmean(gains) <= stdev(gains) / math.sqrt(len(gains)) + _NO_GAIN:
+        return False
+    by_op: dict[str, list[_Judged]] = {}
+    for row in rows:
+        by_op.setdefault(row.op, []).append(row)
+    return all(
+        _usual([row.unseen for row in mine]) <= _usual([row.plain for row in mine]) + _NO_GAIN
+        for mine in by_op.values()
+        if len(mine) >= _FEW
+    )
+
+
+def _usual(errors: Sequence[float]) -> float:
+    """Return an error between the mean and the median: what most rows show, and what few do."""
+    return (fmean(errors) + median(errors)) / 2.0
 
 
 def _free(session: Session, rows: Sequence[Asked]) -> list[str]:
