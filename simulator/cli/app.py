@@ -228,7 +228,9 @@ def simulate(
     ] = None,
     optimizer: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="momentum, adam, sgd, none; else adam for sequences, or momentum."),
+        typer.Option(
+            metavar="NAME", help="momentum, adam, lamb, bert-adam, sgd, none; else adam for sequences, or momentum."
+        ),
     ] = None,
     seq_len: Annotated[str | None, typer.Option(metavar="COUNT", help="Tokens of a sequence.")] = None,
     image: Annotated[str | None, typer.Option(metavar="COUNT", help="Pixels of an image's side.")] = None,

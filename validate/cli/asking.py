@@ -81,6 +81,8 @@ def ask(written: Written, devices: int) -> Asked:
     for prefix, why in _POLICIES.items():
         if question.options.precision.startswith(prefix):
             raise InputError(f"--precision {question.options.precision}: {why}")
+    if question.options.optimizer in ("lamb", "bert-adam"):
+        raise InputError(f"--optimizer {question.options.optimizer}: is not torch's; momentum, adam, sgd or none is")
     count = len(question.gpus or (0,))
     if count > devices:
         raise InputError(
@@ -153,7 +155,7 @@ def _shape(asked: Asked, network: Any) -> StepShape:
         policy=options.precision,  # type: ignore[arg-type]
         phase=_PHASES[options.mode],  # type: ignore[arg-type]
         issue=issue or "eager",  # type: ignore[arg-type]
-        optimizer=options.optimizer if trains else "none",
+        optimizer=options.optimizer if trains else "none",  # type: ignore[arg-type]  # others are refused
         fused=options.fused_optimizer,
         channels_last=options.channels_last,
         n_gpus=len(question.gpus or (0,)),
