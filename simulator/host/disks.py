@@ -72,26 +72,39 @@ def disk_answer(question: DiskQuestion, machine: Machine, places: Places) -> Ans
     hits = 1.0 if question.cached else question.hit_percent / _PERCENT
     if question.kind.startswith("write") and hits > 0.0:
         raise InputError("writes wait for the disk; cached and hit-percent are of reads")
-    memory_s = 0.0
-    if hits:
-        memory_s = _from_memory(places.host_of(None, question.threads, 1), question)
+    if not hits:
+        assert part is not None
+        return _block(part, question)
+    held = _from_memory(places.host_of(None, question.threads, 1), question)
+    memory_s = held.time_s
     if hits >= 1.0:
-        return Answer(memory_s, "a block", "memory bandwidth", ("the system's memory holds all of it",))
+        bound = "memory bandwidth" if held.copied_s > held.call_s else "calls into the system"
+        takes = f"a call takes {format_duration(held.call_s, 3)}, copying {format_duration(held.copied_s, 3)}"
+        return Answer(memory_s, "a block", bound, ("the system's memory holds all of it", takes))
     assert part is not None
     found = _block(part, question)
-    if not hits:
-        return found
     each, others = format_duration(memory_s, 3), format_duration(found.time_s, 3)
     why = (f"memory serves {hits:.0%} of the blocks in {each} each, the disk the others in {others}", *found.why)
     time_s = hits * memory_s + (1.0 - hits) * found.time_s
     return replace(found, time_s=time_s, why=why, figures={**found.figures, "memory_s": memory_s, "hits": hits})
 
 
-def _from_memory(host: Cpu, question: DiskQuestion) -> float:
-    """Return the seconds of a block that the system's memory holds: each thread calls, then copies."""
+@dataclass(frozen=True, slots=True)
+class _FromMemory:
+    """A block that the system's memory holds: each thread calls, then copies."""
+
+    call_s: float
+    copied_s: float
+
+    @property
+    def time_s(self) -> float:
+        return self.call_s + self.copied_s
+
+
+def _from_memory(host: Cpu, question: DiskQuestion) -> _FromMemory:
     call_s = cpu_call_time(host) + host.constants(FileCosts).system_call_s
     copied_s = 2.0 * question.block_bytes / bandwidth(host, float("inf"), question.threads)
-    return call_s / min(question.threads, host.core_count) + copied_s
+    return _FromMemory(call_s / min(question.threads, host.core_count), copied_s)
 
 
 def disk_bound_s(question: DiskQuestion, machine: Machine) -> float:
