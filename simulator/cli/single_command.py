@@ -17,6 +17,7 @@ from simulator.cli.step_questions import read_calibrations
 from simulator.cli.written import Written
 from simulator.console.style import Style, choose_style
 from simulator.errors import InputError
+from simulator.questions.launch import LaunchQuestion
 from simulator.questions.sweep import swept
 from simulator.questions.words import Single, parse_question, question_words
 from simulator.results.columns import lay_out
@@ -72,8 +73,9 @@ def _entry(session: Session, question: Single, size_bytes: int | None) -> dict[s
         account = asdict(session.account(question))
         known = {name: value for name, value in account.items() if value and name != "is_gpu"}
     least_s = None
-    with suppress(InputError):  # a latency, or the host's part: no data sheet says it
-        least_s = session.bound_s(question)
+    if not isinstance(question, LaunchQuestion):  # what a small kernel takes is in its figures; no data sheet says it
+        with suppress(InputError):  # nor a latency
+            least_s = session.bound_s(question)
     sure = session.confidence(question)
     entry = {
         "topology": session.machine(question.where).name,

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from simulator.topology.catalogue import builtin_topologies, load_part
 from simulator.topology.parts import CpuPart, GpuPart
 from simulator.topology.resolver import MOST_NVLINKS
-from validate.machine.describe.estimates import flop_per_cycle, nearest_cpu, vector_bits
+from validate.machine.describe.cpu_part import own_cpu
+from validate.machine.describe.estimates import nearest_cpu
 from validate.machine.describe.graphics import Card, part_of, pcie_part
 from validate.machine.describe.links import Placement, nvlink_parts, place_gpus
 from validate.machine.describe.processor import Processor
 from validate.machine.describe.topo import Matrix
+from validate.machine.describe.words import quoted, size_words
 from validate.machine.measure.slug import slug
 from validate.tables.names import find_cpu
 
 __all__ = ["draft"]
 
-# Eshelman, latency table (Dive into Deep Learning, section 13.4); beyond the third level as one hop more.
-_CACHE_NS = {1: 1.5, 2: 5.0, 3: 16.0}
 _LONGEST_NAME = 60
-_SYSTEM = "the system: /proc/cpuinfo and /sys/devices/system/cpu"
 
 
 def draft(
@@ -44,8 +42,8 @@ def draft(
         "# Drafted by validate describe. What starts with UNVERIFIED is an estimate: replace it by what you know.",
         *(f"# {remark}" for remark in remarks),
         "schema_version: 1",
-        f"name: {_quoted(_name(processor, gpus))}",
-        f"description: {_quoted(title)}",
+        f"name: {quoted(_name(processor, gpus))}",
+        f"description: {quoted(title)}",
         'source: "drafted by validate describe from what the system and the driver report"',
         "",
     ]
@@ -95,88 +93,17 @@ def _cpu(processor: Processor) -> tuple[CpuPart, list[str], list[str]]:
     part = load_part(like)
     assert isinstance(part, CpuPart)
     name = builtin or slug(processor.model) or "cpu"
-    figures = [f"part: {_quoted(name) if builtin is None else name}"]
+    figures = [f"part: {quoted(name) if builtin is None else name}"]
     if processor.memory_bytes:
-        figures.append(f"memory_size: {_size(processor.memory_bytes // processor.sockets)}")
+        figures.append(f"memory_size: {size_words(processor.memory_bytes // processor.sockets)}")
     if builtin is not None:
         if processor.cores != part.core_count:
             figures.append(f"core_count: {processor.cores}")
         if processor.threads * (part.core_count or 1) != processor.cores * (part.thread_count or 0):
             figures.append(f"thread_count: {processor.threads}")
     key = "cpu0" if processor.sockets == 1 else f"cpu[0-{processor.sockets - 1}]"
-    own = [] if builtin is not None else _own_cpu(name, processor, like, part)
+    own = [] if builtin is not None else own_cpu(name, processor, like, part)
     return part, [f"{key}: {{{', '.join(figures)}}}"], own
-
-
-def _own_cpu(name: str, processor: Processor, like: str, part: CpuPart) -> list[str]:
-    flop = flop_per_cycle(processor.vendor, processor.family, processor.flags) or dict(part.flop_per_cycle)
-    bits = vector_bits(processor.flags)
-    clock_Hz = processor.clock_Hz or part.clock
-    bandwidth_Bps, latency_s = part.memory_bandwidth, part.memory_latency
-    lines = [
-        f"  {_quoted(name)}:",
-        "    kind: cpu",
-        f"    description: {_quoted((processor.model or 'a processor that gives no name')[:100])}",
-        f"    vendor: {processor.vendor}",
-        f"    core_count: {processor.cores}",
-        f"    thread_count: {processor.threads}",
-        f"    clock: {_hertz(clock_Hz or 0.0)}",
-    ]
-    if processor.turbo_Hz:
-        lines.append(f"    turbo_clock: {_hertz(processor.turbo_Hz)}")
-    if bits:
-        lines.append(f"    vector_bits: {bits}")
-    lines.append(f"    flop_per_cycle: {{{', '.join(f'{key}: {value}' for key, value in flop.items())}}}")
-    lines.append(f"    memory_bandwidth: {(bandwidth_Bps or 0.0) / 1e9:g} GB/s")
-    if latency_s:
-        lines.append(f"    memory_latency: {latency_s * 1e9:g} ns")
-    if processor.caches:
-        lines.append("    caches:")
-    for cache in processor.caches:
-        similar = part.caches.get(f"l{cache.level}")
-        latency_ns = 1e9 * similar.latency if similar else _CACHE_NS.get(cache.level, 2 * _CACHE_NS[3])
-        shared = f", shared_by_cores: {cache.shared_by_cores}" if cache.shared_by_cores > 1 else ""
-        lines.append(f"      l{cache.level}: {{size: {_size(cache.size_bytes)}, latency: {latency_ns:g} ns{shared}}}")
-    if part.tlb:
-        lines.append("    tlb:")
-    for name_of, level in part.tlb.items():
-        large = f", large_entries: {level.large_entries}" if level.large_entries is not None else ""
-        after = f", latency: {level.latency * 1e9:.3g} ns" if level.latency else ""
-        lines.append(f"      {name_of}: {{entries: {level.entries}{large}{after}}}")
-    lines += [f'    source: "{_SYSTEM}"', "    sources:"]
-    if not processor.clock_Hz:
-        lines.append(f'      clock: "UNVERIFIED: as {like}; fill in the base clock"')
-    elif not processor.turbo_Hz:
-        lines.append(
-            '      clock: "UNVERIFIED: what the system shows, which gives no turbo_clock; all cores may run faster"'
-        )
-    lines += [
-        '      flop_per_cycle: "UNVERIFIED: two units for vectors of the width that the flags name"',
-        f'      memory_bandwidth: "UNVERIFIED: as {like}, which is most like it; better: channels x MT/s x 8 B x 0.85"',
-    ]
-    if latency_s:
-        lines.append(f'      memory_latency: "UNVERIFIED: as {like}"')
-    if processor.caches:
-        lines.append(f'      caches: "UNVERIFIED: sizes of the system, latencies as {like}, or typical"')
-    if part.tlb:
-        lines.append(f'      tlb: "UNVERIFIED: as {like}"')
-    return lines
-
-
-def _quoted(text: str) -> str:
-    """Return *text* as YAML reads it back; what cannot be shown becomes a question mark."""
-    return json.dumps("".join(c if c.isprintable() else "?" for c in text), ensure_ascii=False)
-
-
-def _size(n_bytes: int) -> str:
-    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20)):
-        if n_bytes >= scale:
-            return f"{n_bytes / scale:.5g} {unit}"
-    return f"{n_bytes / 1024:.5g} KiB"
-
-
-def _hertz(clock_Hz: float) -> str:
-    return f"{clock_Hz / 1e9:.4g} GHz"
 
 
 # -- GPUs ------------------------------------------------------------------------------
@@ -191,8 +118,8 @@ def _gpus(cards: Sequence[Card], taken: str) -> tuple[list[str], list[str]]:
         if name is None:
             name = slug(card.name) or "gpu"
             name += "-gpu" if name == taken else ""
-            if f"  {_quoted(name)}:" not in lines:
-                lines += [f"  {_quoted(name)}:", "    kind: gpu", f"    description: {_quoted(card.name[:100])}"]
+            if f"  {quoted(name)}:" not in lines:
+                lines += [f"  {quoted(name)}:", "    kind: gpu", f"    description: {quoted(card.name[:100])}"]
                 lines += [f"    memory_size: {card.memory_bytes >> 20} MiB"] if card.memory_bytes else []
                 lines += [
                     "    # fill in for what compute costs: sm_count, boost_clock, peak, memory_bandwidth, l2_size",
@@ -209,7 +136,7 @@ def _ranges(names: Sequence[str]) -> list[str]:
     for i, name in enumerate(names):
         if i + 1 == len(names) or names[i + 1] != name:
             key = f"gpu{start}" if start == i else f"gpu[{start}-{i}]"
-            lines.append(f"{key}: {{part: {_quoted(name)}}}")
+            lines.append(f"{key}: {{part: {quoted(name)}}}")
             start = i + 1
     return lines
 
