@@ -21,7 +21,7 @@ from simulator.training.placement import Placement
 from simulator.training.roles import Role
 from simulator.training.stragglers import check_stragglers, pace_of
 from simulator.workload.collective import Collective
-from simulator.workload.network import Network
+from simulator.workload.network import Network, shape_of
 from simulator.workload.precision import ELEMENT_BYTES
 from simulator.workload.split.experts import expert_parameters
 from simulator.workload.split.stages import Stage, stages_of
@@ -89,12 +89,12 @@ def run_pipeline(
         role = Role(place, placement.group.ranks[placement.rank(pp=number)], len(ranks), (), paces[number])
         found = []
         for part in mine:
-            key = place.device, role.pace, _shape(part.network)
+            key = place.device, role.pace, shape_of(part.network)
             if key not in priced:
                 priced[key] = _price(places, role, part.network, question, placement, layer_strategy, fold=fold)
             found.append(priced[key])
         whole = _joined(mine)
-        key = place.device, role.pace, _shape(whole)
+        key = place.device, role.pace, shape_of(whole)
         if key not in updates:
             updates[key] = _update(places, role, whole, question, placement, layer_strategy)
             wholes[key] = whole
@@ -174,20 +174,6 @@ class _Prices:
             if alone_s > self._largest_s:
                 self._largest_s, self.largest = alone_s, fragment
         return Priced(seconds, shares)
-
-
-def _shape(network: Network) -> object:
-    """Return what two networks share that take equally long: their operators, and who reads which tensor."""
-    numbers: dict[int, int] = {}
-    layers = tuple(
-        (
-            layer.operator,
-            tuple(numbers.setdefault(tensor, len(numbers)) for tensor in (*layer.inputs, layer.output)),
-            len(layer.parameters),
-        )
-        for layer in network.layers
-    )
-    return layers, bool(network.trained_inputs)
 
 
 def _received_s(sends: _Prices, placement: Placement, stage: int, size_bytes: float) -> float:
