@@ -74,7 +74,8 @@ def test_blocks_that_do_the_same_are_computed_once(monkeypatch: pytest.MonkeyPat
     )
     part = Divided(SESSION, question, SESSION.group(question.where, None))
     first, *between, last = part.costs
-    assert len(between) == 10 and len(set(between)) == 1
+    assert len(between) == 10
+    assert len(set(between)) == 1
     assert first.forward_s > between[0].forward_s < last.forward_s
     assert [layers[0].partition(".")[0] for layers in computed] == ["embed", "layers", "norm"]
     whole_s = SESSION.step(question).step_time_s
