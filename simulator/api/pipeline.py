@@ -129,17 +129,20 @@ def _paces(places: Places, question: StepQuestion, placement: Placement) -> list
     """
     machine, layout, nodes = places.machine, placement.layout, placement.group.ranks
     check_stragglers(machine, nodes, question.stragglers)
+    for stage in range(layout.pp):
+        unlike = machine.unlike(nodes[rank] for rank in placement.stage_ranks(stage))
+        parts = dict.fromkeys(node.part_name for node in unlike)
+        if len(parts) > 1:
+            found = f"stage {stage} has {' and '.join(parts)}"
+            raise InputError(f"--parallel: the ranks of a pipeline stage have equal GPUs; {found}")
+    if not question.stragglers:
+        return [1.0] * layout.pp
     by_replica: list[list[float]] = []
     for d in range(layout.dp or 1):
         by_replica.append([])
         for stage in range(layout.pp):
             ranks = [placement.rank(tp=t, cp=c, dp=d, pp=stage) for t in range(layout.tp) for c in range(layout.cp)]
             by_replica[d].append(max(pace_of(machine, nodes[rank], question.stragglers) for rank in ranks))
-    for stage in range(layout.pp):
-        parts = dict.fromkeys(machine.nodes[nodes[rank]].part_name for rank in placement.stage_ranks(stage))
-        if len(parts) > 1:
-            found = f"stage {stage} has {' and '.join(parts)}"
-            raise InputError(f"--parallel: the ranks of a pipeline stage have equal GPUs; {found}")
     slowest = [max(paces) for paces in zip(*by_replica, strict=True)]
     if slowest not in by_replica:
         raise InputError("--straggler: in a pipeline, slow GPUs must all be of one of its replicas")
