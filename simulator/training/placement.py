@@ -139,7 +139,7 @@ class Placement:
                 host = leader[host]
             return host
 
-        for of_group in {tuple(of_group): None for of_group in hosts}:
+        for of_group in dict.fromkeys(map(tuple, hosts)):
             first = root(of_group[0])
             for host in of_group[1:]:
                 leader[root(host)] = first
