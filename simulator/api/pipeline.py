@@ -24,7 +24,7 @@ from simulator.workload.collective import Collective
 from simulator.workload.network import Network, shape_of
 from simulator.workload.precision import ELEMENT_BYTES
 from simulator.workload.split.experts import expert_parameters
-from simulator.workload.split.stages import Stage, stages_of
+from simulator.workload.split.stages import joined, stages_of
 
 if TYPE_CHECKING:
     from simulator.collectives.request import Strategy
@@ -93,7 +93,7 @@ def run_pipeline(
             if key not in priced:
                 priced[key] = _price(places, role, part.network, question, placement, layer_strategy, fold=fold)
             found.append(priced[key])
-        whole = _joined(mine)
+        whole = joined(mine)
         key = place.device, role.pace, shape_of(whole)
         if key not in updates:
             updates[key] = _update(places, role, whole, question, placement, layer_strategy)
@@ -194,15 +194,6 @@ def _received_s(sends: _Prices, placement: Placement, stage: int, size_bytes: fl
     if tp > 1:
         seconds += sends(placement.layer_groups("tp", stage), "all-gather", size_bytes).seconds
     return seconds
-
-
-def _joined(parts: Sequence[Stage]) -> Network:
-    """Return the parts of one stage as one network."""
-    first = parts[0].network
-    if len(parts) == 1:
-        return first
-    layers = tuple(layer for part in parts for layer in part.network.layers)
-    return replace(first, layers=layers, trained_inputs=frozenset(t for p in parts for t in p.network.trained_inputs))
 
 
 def _price(

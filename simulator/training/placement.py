@@ -139,10 +139,10 @@ class Placement:
                 host = leader[host]
             return host
 
-        for of_group in dict.fromkeys(map(tuple, hosts)):
-            first = root(of_group[0])
-            for host in of_group[1:]:
-                leader[root(host)] = first
+        for first, *others in dict.fromkeys(map(tuple, hosts)):
+            leading = root(first)
+            for host in others:
+                leader[root(host)] = leading
         together: dict[int, list[Sequence[int]]] = {}
         for ranks, of_group in zip(groups, hosts, strict=True):
             together.setdefault(root(next(iter(of_group))), []).append(ranks)
