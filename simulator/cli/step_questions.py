@@ -279,7 +279,8 @@ def _devices(session: Session, question: StepQuestion) -> list[Device]:
     if question.gpus is None:
         return [session.device(question.where, question.device, question.threads)]
     places = session.places(question.where)
-    return [places.gpu(number) for number in question.gpus]
+    machine = session.machine(question.where)
+    return [places.place(node.index).device for node in machine.unlike(machine.gpus[gpu] for gpu in question.gpus)]
 
 
 def _as_trained(written: Written, session: Session, question: StepQuestion) -> StepQuestion:

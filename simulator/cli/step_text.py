@@ -385,6 +385,8 @@ def _fits(result: TrainingResult) -> list[str]:
     need = result.tightest.need
     has = f"of {format_size(need.available_bytes, 3)}" if isfinite(need.available_bytes) else ""
     too_much = "" if need.fits else f": {format_size(need.missing_bytes, 3)} too much, it does not fit"
+    if result.remedies[:1] and result.remedies[0].startswith("--"):
+        too_much += f"; with {result.remedies[0]} it would"
     return ["memory", format_size(need.total_bytes, 3), has + too_much]
 
 

@@ -45,6 +45,8 @@ def _alone(machine: Machine, fragment: Fragment, fold: bool) -> Timeline:
     return execute(machine, fragment.plan, fold=fold)
 
 
+Loads = tuple[tuple[Resource, float], ...]
+
 _FULL = 1 + 1e-12  # what caps fill to the last bit is not overfull
 _FEW_STREAMS = 4  # of more it is not worth the search who meets nobody
 
@@ -79,7 +81,8 @@ class _Executor:
         self.met, self.undisturbed = _met(machine, plan, fold)
         self.roomy = _roomy(machine, plan) if fold else set()
         self.pace: dict[str, float] = {p.target: 1.0 for p in plan.perturbations if p.target}
-        self.fragments: dict[Fragment, tuple[float, dict[Resource, float]]] = {}
+        self.fragments: dict[Fragment, tuple[float, Loads]] = {}
+        self.works: dict[Loads, Loads] = {}  # what works take, by their shares
         self.cancelled: set[int] = set()
         self.running: dict[int, Run] = {}  # where there are perturbations, which may change them
         self.is_perturbed = perturbed
@@ -174,21 +177,27 @@ class _Executor:
                 return (Amount(part.wire_bytes, tuple(loads), part.cap_Bps, latency_s),)
             return (Amount(part.wire_bytes, part.route.loads, part.cap_Bps, latency_s),) * part.count
         if isinstance(part, Work):
-            duration_s, shares = part.duration_s, dict(part.loads)
+            duration_s, shares = part
+            if shares not in self.works:
+                self.works[shares] = self._taken(shares)
+            taken = self.works[shares]
         else:
-            duration_s, shares = self._alone(part)
+            duration_s, taken = self._alone(part)
         if task.id in self.undisturbed:
-            shares = {}
-        taken = [(r, share * self._whole(r)) for r, share in shares.items() if share > 0.0 and r in self.met]
-        return (Amount(duration_s, tuple(taken), self.pace.get(task.place, 1.0), in_seconds=True),)
+            taken = ()
+        return (Amount(duration_s, taken, self.pace.get(task.place, 1.0), in_seconds=True),)
 
-    def _alone(self, fragment: Fragment) -> tuple[float, dict[Resource, float]]:
-        """Return how long *fragment* takes by itself, and which share of each resource it uses then on average."""
+    def _taken(self, shares: Iterable[tuple[Resource, float]]) -> Loads:
+        """Return what *shares* of resources are of their capacities, where others may want them."""
+        return tuple([(r, share * self._whole(r)) for r, share in shares if share > 0.0 and r in self.met])
+
+    def _alone(self, fragment: Fragment) -> tuple[float, Loads]:
+        """Return how long *fragment* takes by itself, and what it uses of each resource then on average."""
         if fragment not in self.fragments:
             self.fragments[fragment] = self._averaged(fragment)
         return self.fragments[fragment]
 
-    def _averaged(self, fragment: Fragment) -> tuple[float, dict[Resource, float]]:
+    def _averaged(self, fragment: Fragment) -> tuple[float, Loads]:
         timeline = alone(self.machine, fragment, fold=self.fold)
         shares = dict(fragment.loads)
         if timeline.end_s > 0:
@@ -198,7 +207,7 @@ class _Executor:
                     shares[resource] = shares.get(resource, 0.0) + share
             for name, used_s in fragment.used_s:
                 shares[name] = shares.get(name, 0.0) + used_s / timeline.end_s
-        return timeline.end_s, {resource: min(1.0, share) for resource, share in shares.items()}
+        return timeline.end_s, self._taken((resource, min(1.0, share)) for resource, share in shares.items())
 
     def _whole(self, resource: Resource) -> float:
         """Return the capacity of *resource* while nothing perturbs it."""

@@ -232,7 +232,8 @@ class KernelPlanner:
         """Name the link that takes longest at its share, and the share where it explains the time."""
         if not needed_s:
             return
-        index = max(needed_s, key=lambda i: (round(needed_s[i], 12), -i))
+        least_s = max(needed_s.values()) * (1 - 1e-12)
+        index = min(i for i, seconds in needed_s.items() if seconds >= least_s)
         link = self.request.machine.links[index]
         self.builder.facts["bound_link"] = link.name
         at_full_s = sum(
