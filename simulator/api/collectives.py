@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from simulator.collectives.alpha_beta import ALPHA_S
 from simulator.collectives.communicator import Communicator
@@ -168,6 +169,7 @@ def is_strategy(name: str) -> bool:
     return True
 
 
+@lru_cache(maxsize=1)
 def machines_fitted_to() -> tuple[str, ...]:
     """Return the machines, as tables name them, whose measurements shaped the constants of NCCL."""
     return tuple(constants_file("nccl")["fitted"]["nccl"]["machines"])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from simulator.api.collectives import chosen_gpus, make_request, run_collective
 from simulator.api.machines import load_machine, perturbations_of
+from simulator.api.recent import Recent
 from simulator.api.single import ANSWERS, LEAST, TIMES
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.registry import strategy_of
@@ -64,10 +65,11 @@ Question = (
 Q = TypeVar("Q")
 _WORDS = 128  # --make-vocab-size-divisible-by where a launch line does not say
 _Answer = float | str  # seconds, or why there is no prediction
+_ANSWERS = 4096  # that are kept; one is of some kB
 
 
 class Session:
-    """Machines and devices that questions have needed so far, each made once; equal questions are answered once.
+    """Machines and devices that questions have needed so far, each made once; the last answers are kept.
 
     Parameters
     ----------
@@ -82,7 +84,8 @@ class Session:
         self.constants = constants
         self._kept: dict[object, Any] = {}
         self._networks: dict[str, NetworkSource] = {}
-        self._answers: dict[tuple[str, Question], _Answer] = {}
+        self._answers: Recent[tuple[str, Question], _Answer] = Recent(_ANSWERS)
+        self._explained: Recent[Question, Answer | InputError] = Recent(_ANSWERS)
 
     def calibrated(self, calibrations: Mapping[str, Calibration], constants: Constants | None = None) -> Session:
         """Return a session that knows *calibrations*, and *constants*, instead; machines are those of this one."""
@@ -235,7 +238,15 @@ class Session:
         kind = type(question)
         if kind not in ANSWERS:
             raise InputError("of this only the time is known")
-        return self._once(("answer", question), lambda: ANSWERS[kind](self, question))
+        if question not in self._explained:
+            try:
+                self._explained[question] = ANSWERS[kind](self, question)
+            except InputError as error:
+                self._explained[question] = error
+        found = self._explained[question]
+        if isinstance(found, InputError):
+            raise found
+        return found
 
     def explained(self, question: Question) -> Answer | None:
         """Return :meth:`answer`, None where only the time of such questions is known; raises InputError."""

@@ -133,10 +133,13 @@ def detail(result: Result, style: Style) -> list[str]:
 
 def _links(result: Result, style: Style) -> list[str]:
     """Return the links by use, those that are used alike in one line."""
-    alike: dict[tuple[float, float], list[LinkUse]] = {}
+    same: dict[tuple[float, float], list[LinkUse]] = {}
     for use in result.links:
         if use.bytes > 0:
-            alike.setdefault((round(use.utilisation, 6), round(use.bytes, 3)), []).append(use)
+            same.setdefault((use.utilisation, use.bytes), []).append(use)
+    alike: dict[tuple[float, float], list[LinkUse]] = {}
+    for (utilisation, n_bytes), uses in same.items():
+        alike.setdefault((round(utilisation, 6), round(n_bytes, 3)), []).extend(uses)
     if not alike:
         return []
     kinds = sorted(alike.values(), key=lambda uses: -round(uses[0].utilisation, 6))

@@ -6,7 +6,6 @@ from then on is in :mod:`simulator.engine.rounds`; how it shares with others in 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
@@ -248,16 +247,17 @@ class _Executor:
         links: dict[int, float] = {}
         resources: dict[int, float] = {}
         rounds: dict[Fragment, int] = {}
+        on_link, on_resource = links.get, resources.get
         for task in self.plan.tasks:
             for part in task.parts:
                 if isinstance(part, Work):
                     continue
                 if isinstance(part, Flow):
-                    moved = part.wire_bytes * part.count * task.repeat
-                    for link, share in part.route.links:
-                        links[link] = links.get(link, 0.0) + moved * share
-                    for resource, share in part.route.loads:
-                        resources[resource] = resources.get(resource, 0.0) + moved * share
+                    moved, route = part.wire_bytes * part.count * task.repeat, part.route
+                    for link, share in route.links:
+                        links[link] = on_link(link, 0.0) + moved * share
+                    for resource, share in route.loads:
+                        resources[resource] = on_resource(resource, 0.0) + moved * share
                 else:
                     rounds[part] = rounds.get(part, 0) + task.repeat
         for fragment, times in rounds.items():
@@ -307,16 +307,18 @@ def _roomy(machine: Machine, plan: Plan) -> set[Resource]:
     most_Bps: dict[str, dict[int, float]] = {}  # by stream, which has one activity under way at a time
     for task in plan.tasks:
         own: dict[int, float] = {}
+        known = own.get
         for flow in task.flows:
             rate_Bps = flow.cap_Bps * flow.count
             for resource, share in flow.route.loads:
-                own[resource] = own.get(resource, 0.0) + rate_Bps * share
+                own[resource] = known(resource, 0.0) + rate_Bps * share
         stream = most_Bps.setdefault(task.stream, own)
         if stream is not own:
             stream.update({r: max(rate_Bps, stream.get(r, 0.0)) for r, rate_Bps in own.items()})
-    total_Bps: Counter[int] = Counter()
+    total_Bps: dict[int, float] = {}
     for stream in most_Bps.values():
-        total_Bps.update(stream)  # adds
+        for resource, rate_Bps in stream.items():
+            total_Bps[resource] = total_Bps.get(resource, 0.0) + rate_Bps
     return {r for r, rate_Bps in total_Bps.items() if rate_Bps <= machine.capacity_Bps[r] * _FULL}
 
 

@@ -115,8 +115,9 @@ def make_result(strategy: str, request: Request, timeline: Timeline) -> Result:
         if timeline.resource_bytes[r] > 0
     ]
     used = [u for u in [*links, *shared] if u.bytes > 0]
-    # max takes the first of equals, so that ties are broken by the order of the file.
-    busiest = max(used, key=lambda u: round(u.utilisation, 9), default=None)
+    # The first of equals is taken, so that ties are broken by the order of the file.
+    most = round(max((u.utilisation for u in used), default=0.0), 9)
+    busiest = next((u for u in used if round(u.utilisation, 9) == most), None)
     named = machine.link(str(timeline.plan.facts.get("bound_link")))
     if busiest is not None and named is not None and links[named.index].bytes:
         # A plan that keeps below a link's bandwidth (NCCL on PCIe) knows which link that is.
