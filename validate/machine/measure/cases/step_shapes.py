@@ -100,9 +100,8 @@ class StepShape:
         if self.shards:
             found: dict[str, str | int] = {"sync": "fsdp, sums in fp32" if self.sums_in_fp32 else "fsdp", "fsdp": 1}
             return found if self.shards == self.n_gpus else found | {"shards": self.shards}
-        if not self.overlaps:
-            return {"sync": "ddp", "overlap": "none"}
-        return {"sync": "ddp"} | ({"overlap": f"{self.bucket} B"} if self.bucket else {})
+        overlap = "none" if not self.overlaps else f"{self.bucket} B" if self.bucket else ""
+        return {"sync": "ddp", "overlap": overlap}
 
     def _own_sizes(self) -> dict[str, str | int]:
         entry, sizes = ENTRIES[self.model], self.sizes
@@ -119,7 +118,7 @@ class StepShape:
         """Return the cells of a network that is written out, which says its sizes itself."""
         assert self.network is not None
         found: dict[str, str | int] = {"network": self.network.name, "policy": self.policy}
-        given = {"grad_accum": self.micro_batches if self.micro_batches > 1 else 0, "recompute": self.recompute}
+        given: dict[str, str | int] = {"grad_accum": self.micro_batches if self.micro_batches > 1 else 0, "recompute": self.recompute}
         given |= {"modules": "own" if self.source else ""}
         given |= {"channels_last": int(self.channels_last), "fused_optimizer": int(self.fused)}
         return found | {name: value for name, value in given.items() if value}
