@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from validate.machine.measure.built.description import Description, Layer
-from validate.machine.measure.built.operators import MAKERS, Made, Neighbours, needed
+from validate.machine.measure.built.made import Made, Neighbours
+from validate.machine.measure.built.operators import MAKERS, needed
 from validate.machine.measure.built.shapes import Shape, View, part_of
 from validate.machine.measure.built.spans import Recompute, Step, end, spans
 from validate.machine.measure.case import Unavailable
@@ -123,7 +124,7 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
             offset = 0
             for index, i, need in wanted:
                 if need < whole:
-                    view, part, offset = part_of(shape, need, offset)
+                    view, part, offset = part_of(shape, need, offset, _cols(description.layers[index]))
                     found.append((view, part, (index, i)))
             if not found:
                 continue
@@ -174,6 +175,11 @@ def _of_join(description: Description, index: int, position: int, need: int) -> 
     sizes = [description.elements[n] for n in layer.inputs]
     more = sum(sizes) - layer.size("elements")
     return need - more if more > 0 and sizes[position] == max(sizes) and need > more else need
+
+
+def _cols(layer: Layer) -> int:
+    """Return how many columns a layer reads of what is wider, where its parameter says it; else 0."""
+    return layer.parameters[0].elements if layer.operator == "Elementwise" and layer.parameters else 0
 
 
 def _splitter(widths: list[int]) -> Callable[[Any], Any]:

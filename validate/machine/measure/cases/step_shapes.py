@@ -118,7 +118,10 @@ class StepShape:
         """Return the cells of a network that is written out, which says its sizes itself."""
         assert self.network is not None
         found: dict[str, str | int] = {"network": self.network.name, "policy": self.policy}
-        given: dict[str, str | int] = {"grad_accum": self.micro_batches if self.micro_batches > 1 else 0, "recompute": self.recompute}
+        given: dict[str, str | int] = {
+            "grad_accum": self.micro_batches if self.micro_batches > 1 else 0,
+            "recompute": self.recompute,
+        }
         given |= {"modules": "own" if self.source else ""}
         given |= {"channels_last": int(self.channels_last), "fused_optimizer": int(self.fused)}
         return found | {name: value for name, value in given.items() if value}
