@@ -264,6 +264,12 @@ def run(
     micro_batches: Annotated[str, option("COUNT", "Gradients of so many batches are summed before the update.")] = "1",
     micro_batch: Annotated[Text, option("SAMPLES", "With --global-batch, which says how many there are.")] = None,
     gpus: Annotated[Text, option("WHICH", "The first so many; all of the topology if not said.")] = None,
+    nodes: Annotated[Text, option("COUNT", "So many of the topology's machine, for --prepare.")] = None,
+    parallel: Annotated[Texts, option("HOW", "dp: replicas (DDP); fsdp: shards (FSDP2), fsdp=8 of so many.")] = None,
+    overlap: Annotated[
+        str, option("HOW", "bucket:25MiB or another size; none: gradients after the backward pass.")
+    ] = "bucket:25MiB",
+    reduce_fp32: Annotated[bool, typer.Option("--reduce-fp32", help="Shards' gradients are summed in fp32.")] = False,
     mode: Annotated[str, option("NAME", "train, inference, forward, backward.")] = "train",
     precision: Annotated[Text, option("NAME", "torch, fp32, tf32, fp16, bf16, fp64, amp-fp16, amp-bf16.")] = None,
     optimizer: Annotated[Text, option("NAME", "momentum, adam, sgd, none.")] = None,
@@ -278,6 +284,9 @@ def run(
     fused_optimizer: Annotated[bool, typer.Option("--fused-optimizer", help="fused=True.")] = False,
     threads: Annotated[Text, option("COUNT", "Threads of a CPU.")] = None,
     parts: Annotated[bool, typer.Option("--parts", help="Measure the step's operators one by one.")] = False,
+    prepare: Annotated[
+        bool, typer.Option("--prepare", help="Write into --out what is to be measured, and measure nothing.")
+    ] = False,
     # -- of an exchange, as simulate has them
     strategy: Annotated[
         Text, option("NAME,...", "With bytes:160MB or a network: measure these strategies, each rank's sends and adds.")
@@ -308,7 +317,7 @@ def run(
 
     written = None
     own = {field.name: given[field.name] for field in fields(Written) if field.name in given}
-    own |= {"device": None, "sizes": tuple(sizes or ()), "quiet": quiet}
+    own |= {"device": None, "sizes": tuple(sizes or ()), "parallel": tuple(parallel or ()), "quiet": quiet}
     if workload is not None:
         written = Written(**own)
     else:
@@ -328,6 +337,7 @@ def run(
         quiet=quiet,
         written=written,
         parts=parts,
+        prepare=prepare,
     )
     if status:
         raise typer.Exit(status)
