@@ -363,19 +363,27 @@ def cluster(
 
 @app.command("describe", epilog=EPILOG)
 def describe(
+    files: Annotated[
+        Texts, option("FILE", "A dump of the machine, in place of this one; repeatable for one machine.", "--from")
+    ] = None,
+    gpu: Annotated[Text, option("NAME", "With --from: which GPUs these are, where no dump says so: h100.")] = None,
+    nic: Annotated[Text, option("PART", "With --from: which adapters these are: connectx-7-ndr.")] = None,
     out: Annotated[Text, option("FILE", "Write the draft there, not to standard output.")] = None,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Draft a topology of this machine from what the system and the driver report.
+    """Draft a topology of this machine from what the system and the driver report, or of another from dumps.
 
     What they do not say, the bandwidth of the CPU's memory above all, is an estimate marked UNVERIFIED.
     The draft is for simulate --topology, validate run --topology and validate compare --topology.
+
+    --from takes nvidia-smi topo -m and -L, NCCL's topology XML, lspci -tv, hwloc's XML and NCCL's log, for example
+    validate describe --from topo.txt --gpu h100 --out mine.yaml. docs/dumps.md explains it.
     """
     del debug  # read from the arguments where errors are shown
     from validate.cli.describe import describe_command
 
-    describe_command(out=out, quiet=quiet)
+    describe_command(files=files or [], gpu=gpu, nic=nic, out=out, quiet=quiet)
 
 
 @app.command("import", epilog=EPILOG)

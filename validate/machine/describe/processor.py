@@ -29,7 +29,8 @@ class Processor:
     """What the system says; None, 0 or empty where it says nothing.
 
     ``cores`` and ``threads`` are those of one socket that the process may use.  ``socket_of`` gives the
-    socket of each logical processor, usable or not, counted from 0.
+    socket of each logical processor, usable or not, counted from 0.  ``guess``: why it is taken for that model, where
+    nothing names it.
     """
 
     model: str
@@ -44,6 +45,7 @@ class Processor:
     caches: tuple[CacheFacts, ...]
     memory_bytes: int | None
     socket_of: Mapping[int, int]
+    guess: str = ""
 
 
 def read_processor(root: Path = Path("/"), usable: Collection[int] | None = None) -> Processor:
