@@ -7,7 +7,19 @@ from typing import Annotated
 import typer
 
 from simulator.errors import InputError
-from validate.cli.options import EPILOG, Calibration, Debug, Json, Quiet, Text, Texts, Trust, argument, option
+from validate.cli.options import (
+    CHECK_EPILOG,
+    EPILOG,
+    Calibration,
+    Debug,
+    Json,
+    Quiet,
+    Text,
+    Texts,
+    Trust,
+    argument,
+    option,
+)
 
 __all__ = ["app"]
 
@@ -384,6 +396,45 @@ def describe(
     from validate.cli.describe import describe_command
 
     describe_command(files=files or [], gpu=gpu, nic=nic, out=out, quiet=quiet)
+
+
+@app.command("check", epilog=CHECK_EPILOG)
+def check(
+    files: Annotated[Texts, argument("LOG", "What nccl-tests printed, or wrote with -J.")] = None,
+    topology: Annotated[Text, option("FILE", "The machine that ran it: a path or a built-in name.")] = None,
+    nodes: Annotated[Text, option("COUNT", "So many of it; as the log lists if not said.")] = None,
+    fabric: Annotated[Text, option("PART", "The network between them, in place of the adapters' own.")] = None,
+    gpus: Annotated[Text, option("COUNT", "Ranks, where the log has lost its header.")] = None,
+    collective: Annotated[Text, option("NAME", "What was exchanged, where the log does not say.")] = None,
+    nccl: Annotated[Text, option("VERSION", "NCCL's, where the log names none: 2.18.")] = None,
+    plot: Annotated[Text, option("FILE", "Draw measured beside expected, .svg, .png or .pdf.")] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Say whether a log of nccl-tests is normal for the machine, and what would explain it where it is not.
+
+    Sets measured beside expected bus bandwidth by size. Where a log is slower than logs that nobody
+    complained about, simulates the machine with links, adapters and settings amiss, and names what fits.
+    For example validate check --topology dgx-h100 all_reduce.log --plot check.svg. docs/check.md explains it.
+    """
+    del debug  # read from the arguments where errors are shown
+    from validate.cli.check import check_command
+
+    status = check_command(
+        files or [],
+        topology=topology,
+        nodes=nodes,
+        fabric=fabric,
+        gpus=gpus,
+        collective=collective,
+        nccl=nccl,
+        plot=plot,
+        as_json=json,
+        quiet=quiet,
+    )
+    if status:
+        raise typer.Exit(status)
 
 
 @app.command("import", epilog=EPILOG)
