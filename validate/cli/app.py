@@ -32,6 +32,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=EPILOG,
 )
+_COMMANDS = ("run", "compare", "check", "trace", "describe", "score", "calibrate", "import", "cluster", "fit")
 
 
 @app.callback(invoke_without_command=True)
@@ -46,7 +47,7 @@ def _validate(
         typer.echo(f"validate {__version__}")
         raise typer.Exit
     if context.invoked_subcommand is None:
-        raise InputError("a command is needed: run, compare, score, calibrate, import, cluster or fit (--help)")
+        raise InputError(f"a command is needed: {', '.join(_COMMANDS)} (--help)")
 
 
 @app.command("score", epilog=EPILOG)
@@ -433,6 +434,30 @@ def check(
         as_json=json,
         quiet=quiet,
     )
+    if status:
+        raise typer.Exit(status)
+
+
+@app.command("trace", epilog=EPILOG, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def trace(
+    context: typer.Context,
+    file: Annotated[str, argument("TRACE.json[.gz]", "What PyTorch's profiler wrote (export_chrome_trace).")],
+    steps: Annotated[Text, option("COUNT", "Steps in it, where profiler.step() marked none.")] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Set a trace of PyTorch's profiler beside the step that simulate predicts.
+
+    All other options are simulate's, and say what the step is. Shows kernels by class, exposed communication,
+    what the device idles, and the ten largest differences.
+    For example validate trace trace.json.gz --topology p3.2xlarge --workload resnet50 --batch 64.
+    docs/trace.md explains it.
+    """
+    del debug  # read from the arguments where errors are shown
+    from validate.cli.trace import trace_command
+
+    status = trace_command(file, context.args, steps=steps, as_json=json, quiet=quiet)
     if status:
         raise typer.Exit(status)
 
