@@ -98,6 +98,7 @@ def two_steps(*, marked: bool = True) -> list[dict[str, Any]]:
         ("void cudnn::cnn::conv2d_grouped_direct_kernel", "convolution"),
         ("sm80_xmma_fprop_implicit_gemm_f16f16_f16f32", "convolution"),
         ("cudnn_infer_volta_scudnn_winograd_128x128_ldg1", "convolution"),
+        ("volta_scudnn_128x64_relu_small_nn_v1", "convolution"),
         ("void cudnn::bn_fw_tr_1C11_kernel_NCHW", "elementwise"),
         ("void at::native::vectorized_layer_norm_kernel", "elementwise"),
         ("fmha_cutlassF_f16_aligned_64x64_rf_sm80", "attention"),

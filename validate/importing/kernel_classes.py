@@ -26,7 +26,9 @@ _KERNELS = (
     ("attention", re.compile(r"flash_(?:fwd|bwd|attn)|fmha|attention|\bmha_|flash::|attn_fwd|attn_bwd", re.IGNORECASE)),
     (
         "convolution",
-        re.compile(r"conv|winograd|wgrad|dgrad|fprop|im2col|col2im|Im2Col|MIOpen|miopen(?!.*norm)", re.IGNORECASE),
+        re.compile(
+            r"conv|_[a-z]cudnn_|winograd|wgrad|dgrad|fprop|im2col|col2im|Im2Col|MIOpen|miopen(?!.*norm)", re.IGNORECASE
+        ),
     ),
     (
         "product",
