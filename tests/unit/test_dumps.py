@@ -212,6 +212,48 @@ def test_hwloc_says_host_switches_and_devices(tmp_path) -> None:
     assert machine.node("nic0").part_name == "connectx-6-hdr"
 
 
+NVLINK = """
+ <distances2hetero nbobjs="3" kind="25" name="NVLinkBandwidth">
+  <indexes length="20">OSDev:81 OSDev:82 </indexes><indexes length="9">PCIDev:83 </indexes>
+  <u64values length="9">0 50000 300000 </u64values><u64values length="9">50000 0 0 300000 0 0 </u64values>
+ </distances2hetero>
+</topology>"""
+
+
+def test_hwloc_says_nvlinks_by_their_rate(tmp_path) -> None:
+    text = HWLOC.replace("</topology>", NVLINK).replace("10de:20b5", "10de:1db1")
+    gpus = text.split('[10de:1533] a1"')
+    for number in (1, 2):
+        gpus[number] = gpus[number].replace(
+            "/>",
+            f'><object type="OSDev" gp_index="8{number}" name="nvml{number}"><info name="GPUModel" value="A-H"/>'
+            "</object></object>",
+            1,
+        )
+    text = '[10de:1533] a1"'.join(gpus)
+    machine, _ = described(tmp_path, text.replace("PCIDev:83", "PCIDev:84"))
+    assert {node.part_name for node in machine.nodes if node.kind == "gpu"} == {"v100-sxm2-16gb"}  # by its PCI number
+    assert {link.count for link in machine.links if link.kind == "nvlink"} == {2}  # of 25 GB/s
+    switch = '<object type="PCIDev" gp_index="83" pci_busid="0000:61:00.0" pci_type="0680 [10de:1ac2] [0000:0000] a1"/>'
+    text = text.replace("0 50000 300000", "0 0 150000").replace("50000 0 0 300000 0 0", "0 0 150000 150000 150000 0")
+    machine, _ = described(
+        tmp_path, text.replace('<object type="Package" os_index="1">', switch + '<object type="Package" os_index="1">')
+    )
+    assert {link.count for link in machine.links if link.kind == "nvlink"} == {6}
+
+
+def test_a_gpu_that_is_not_built_in_is_not_lost(tmp_path) -> None:
+    text = (
+        LSPCI.replace("[A100 PCIe 80GB]", "[Imaginary 9000]")
+        .replace("C621 LPC Controller", "x")
+        .replace("Ethernet Controller I350", "y")
+    )
+    text = text.replace("00.0  Intel Corporation Ice Lake", "00.0  NVIDIA Corporation Device 22a3")
+    machine, remarks = described(tmp_path, text.replace("[ConnectX-6]", "[NVSwitch]"))
+    assert [node.part_name for node in machine.nodes if node.kind == "gpu"] == ["imaginary-9000"] * 3
+    assert any("2 devices of NVIDIA that lspci has no name for" in remark for remark in remarks)
+
+
 def test_lspci_s_tree_is_read_by_its_columns(tmp_path) -> None:
     machine, remarks = described(tmp_path, LSPCI)
     assert [node.part_name for node in machine.nodes if node.kind == "gpu"] == ["a100-pcie-80gb"] * 3

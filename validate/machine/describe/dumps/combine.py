@@ -8,14 +8,14 @@ from dataclasses import replace
 from simulator.api.collectives import planned_nvlink_bps
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.topology.catalogue import load_part, part_names
-from simulator.topology.parts import CpuPart, GpuPart
+from simulator.topology.parts import CpuPart, GpuPart, LinkPart
 from validate.machine.describe.adapters import Adapter, adapter_part
 from validate.machine.describe.draft import draft
 from validate.machine.describe.dumps.like import cpu_like, links_like
 from validate.machine.describe.dumps.read import KINDS, Dump
 from validate.machine.describe.dumps.tree import Tree
 from validate.machine.describe.graphics import Card, part_of
-from validate.machine.describe.links import Placement, place_gpus
+from validate.machine.describe.links import Placement, nvlink_parts, place_gpus
 from validate.machine.describe.processor import Processor
 from validate.machine.describe.topo import Matrix
 from validate.tables.names import gpu_names
@@ -23,6 +23,7 @@ from validate.tables.names import gpu_names
 __all__ = ["combined"]
 
 _MOST_GPUS = 1024
+_NVLINK_BPS = 25e9  # of one link since Volta
 _DETAIL = ("nccl-xml", "hwloc-xml", "nccl-log", "lspci")  # which tree is taken, the first that is there
 
 
@@ -126,9 +127,11 @@ def _links(trees: Sequence[Tree], part: str, count: int) -> tuple[Matrix, list[s
     """Return the NVLinks as a tree says them; else as built-in machines of as many of these GPUs have them."""
     gpu = load_part(part)
     capability = gpu.compute_capability if isinstance(gpu, GpuPart) else None
+    link = load_part(nvlink_parts(part)[0])
+    nominal_Bps = (link.bandwidth if isinstance(link, LinkPart) else None) or _NVLINK_BPS
     for tree in trees:
         if tree.links is not None:
-            return tree.matrix(planned_nvlink_bps(capability) / 1e9), []
+            return tree.matrix((planned_nvlink_bps(capability) if tree.rates == "planned" else nominal_Bps) / 1e9), []
     like = links_like(part, count)
     if like is not None and any(word.startswith("NV") for word in like[0].between.values()):
         return like[0], [

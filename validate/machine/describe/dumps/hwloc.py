@@ -13,6 +13,7 @@ from simulator.errors import one_line
 from validate.machine.describe.dumps.pci import adapter_of, gpu_model, kind_of, model_in
 from validate.machine.describe.dumps.tree import Bus, Numa, Tree
 from validate.machine.describe.dumps.xml_text import Element
+from validate.machine.describe.graphics import Card, part_of
 
 __all__ = ["hwloc_tree"]
 
@@ -42,12 +43,45 @@ def hwloc_tree(root: Element) -> Tree:
         )
         numa.below = [bus for each in _children(holder) for bus in _buses(each)]
         numas.append(numa)
-    tree = Tree(numas, None)
+    links, to_switch = _nvlinks(root)
+    tree = Tree(numas, links, to_switch, rates="nominal")
     beside = [bus for each in _children(machine) for bus in _buses(each)]
     if beside and _holders(machine) != [machine]:  # of packages that devices hang beside, nothing says which
         numas[0].below += beside
         tree.sockets_said = len(numas) == 1
     return tree
+
+
+def _nvlinks(root: Element) -> tuple[dict[tuple[str, str], float] | None, dict[str, float]]:
+    """Return GB/s between buses of GPUs, and of GPUs to switches, as the matrix NVLinkBandwidth has them in MB/s.
+
+    Both sides of a pair have a value, rows first; None where there is no such matrix.
+    """
+    matrix = next((each for each in root.inside if each.given.get("name") == "NVLinkBandwidth"), None)
+    if matrix is None:
+        return None, {}
+    bus_of: dict[str, str] = {}
+    switches: set[str] = set()
+    for device in (each for each in root.all("object") if each.given.get("type") == "PCIDev"):
+        bus = device.given.get("pci_busid", "").lower()
+        for each in (device, *device.all("object")):
+            bus_of[each.given.get("gp_index", "")] = bus
+        if kind_of(device.given.get("pci_type", "")) == "nvswitch":
+            switches.add(bus)
+    names = [word.rpartition(":")[2] for each in matrix.inside if each.tag == "indexes" for word in each.text.split()]
+    values = [_number(word) for each in matrix.inside if each.tag == "u64values" for word in each.text.split()]
+    if len(values) != len(names) ** 2:
+        return None, {}
+    links: dict[tuple[str, str], float] = {}
+    to_switch: dict[str, float] = {}
+    for place, value in enumerate(values):
+        a, b = (bus_of.get(names[i], "") for i in divmod(place, len(names)))
+        if value and a and b and a not in switches and a != b:
+            if b in switches:
+                to_switch[a] = to_switch.get(a, 0.0) + value / 1e3
+            else:
+                links[a, b] = value / 1e3
+    return links, to_switch
 
 
 def _holders(machine: Element) -> list[Element]:
@@ -91,12 +125,15 @@ def _buses(element: Element) -> Iterable[Bus]:
     }
     what = kind_of(code)
     if what == "gpu" and vendor.lower() in ("10de", "1002"):
-        model = infos.get("GPUModel", "") or model_in(infos.get("PCIDevice", "")) or gpu_model(vendor, device)
+        named = infos.get("GPUModel", "")
+        by_number = gpu_model(vendor, device)
+        known = part_of(Card(named)) or model_in(infos.get("PCIDevice", "")) or part_of(Card(by_number))
+        model = known or named or by_number
         memory = _number(infos.get("CUDAGlobalMemorySize", "")) << 10
         yield Bus("gpu", name, *_port(element), model=one_line(model, 100), memory_bytes=memory)
     elif what == "nic" and vendor.lower() in ("15b3", "1d0f", "8086", "14e4"):
-        known = [each.given.get("name", "") for each in systems]
-        title = next((each for each in known if each.startswith(("mlx", "bnxt", "rdmap"))), (known or [name])[0])
+        titles = [each.given.get("name", "") for each in systems]
+        title = next((each for each in titles if each.startswith(("mlx", "bnxt", "rdmap"))), (titles or [name])[0])
         yield Bus("nic", name, *_port(element), adapter=adapter_of(one_line(title, 40), code, vendor, device))
 
 

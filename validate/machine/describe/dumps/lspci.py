@@ -19,6 +19,9 @@ _ADAPTERS = (
     (re.compile(r"Elastic Fabric Adapter", re.IGNORECASE), "efa"),
 )
 _CONNECTX_BPS = {"4": 12.5e9, "5": 12.5e9, "6": 25e9, "7": 50e9}
+_BOARD = re.compile(r"NVIDIA Corporation \w+ \[([^\[\]]{2,60})\]")
+_NO_GPU = re.compile(r"NVSwitch|audio|USB|UCSI|bridge|BlueField|ConnectX", re.IGNORECASE)
+_UNNAMED = re.compile(r"NVIDIA Corporation Device [0-9a-f]{4}", re.IGNORECASE)
 _LONGEST_LINE = 2_000
 
 
@@ -59,7 +62,11 @@ def lspci_tree(text: str) -> Tree:
             if leaf is not None:
                 parents.append(leaf)
             break
-    return Tree([numa], None, sockets_said=False)
+    tree = Tree([numa], None, sockets_said=False)
+    unnamed = len(_UNNAMED.findall(text))
+    if unnamed:
+        tree.remarks.append(f"{unnamed} devices of NVIDIA that lspci has no name for are left out (update-pciids)")
+    return tree
 
 
 def _is_drawing(text: str) -> bool:
@@ -68,9 +75,13 @@ def _is_drawing(text: str) -> bool:
 
 def _device(name: str, words: str) -> Bus | None:
     """Return the GPU or adapter that *words* describe, None where it is something else."""
-    model = model_in(words) if "NVIDIA" in words or "AMD" in words or "1002:" in words else ""
-    if model:
-        return Bus("gpu", name, model=model)
+    if "NVIDIA" in words or "AMD" in words:
+        model = model_in(words)
+        board = _BOARD.search(words)
+        if not model and "NVIDIA" in words and board is not None and not _NO_GPU.search(words):
+            model = board[1]
+        if model:
+            return Bus("gpu", name, model=model)
     for pattern, network in _ADAPTERS:
         found = pattern.search(words)
         if found is None:

@@ -100,7 +100,7 @@ def _from_drawing(lines: list[str]) -> Tree:
         rate_GBps[name] = rate
         (at.below if at is not None else numas[-1].below).append(bus)
         branches.append((column, bus))
-    tree = Tree(numas, links_GBps, switch_GBps, in_GBps=True)
+    tree = Tree(numas, links_GBps, switch_GBps, rates="planned")
     if any(rate < _ODD_PORT for rate in rate_GBps.values()):
         tree.remarks.append("bridges of 2.5 GT/s x1 are a virtual machine's; their ports are taken as those below them")
     return tree

@@ -60,14 +60,14 @@ class Tree:
     """The host's parts with their buses, and NVLinks between GPUs by the names of their buses.
 
     ``links`` is None where the dump does not speak of them.  ``to_switch`` are the NVLinks of a GPU to switches.
-    ``in_GBps``: both are rates that NCCL plans with in place of counts.  ``sockets_said``: the dump says which device
-    hangs at which part of the host.
+    ``rates``: both are in GB/s in place of counts, as NCCL plans them or by the link's name.  ``sockets_said``: the
+    dump says which device hangs at which part of the host.
     """
 
     numas: list[Numa]
     links: Mapping[tuple[str, str], float] | None = None
     to_switch: Mapping[str, float] = field(default_factory=dict)
-    in_GBps: bool = False
+    rates: Literal["", "planned", "nominal"] = ""
     sockets_said: bool = True
     remarks: list[str] = field(default_factory=list)
 
@@ -100,8 +100,8 @@ class Tree:
         return {number: place * count // len(numbers) for place, number in enumerate(sorted(numbers))}
 
     def matrix(self, link_GBps: float = 1.0) -> Matrix:
-        """Return what ``nvidia-smi topo -m`` would draw of its NVLinks, of which NCCL plans *link_GBps* for one."""
-        one = link_GBps if self.in_GBps else 1.0
+        """Return what ``nvidia-smi topo -m`` would draw of its NVLinks, of which one has *link_GBps* in its rates."""
+        one = link_GBps if self.rates else 1.0
         gpus = self.gpus()
         names = {gpu.name: f"GPU{i}" for i, gpu in enumerate(gpus)}
         between = {(name, name): "X" for name in names.values()}

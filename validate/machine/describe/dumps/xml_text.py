@@ -16,12 +16,13 @@ _MOST_ELEMENTS = 200_000
 
 @dataclass(slots=True)
 class Element:
-    """An element with its attributes, those in it, and the line that it starts in."""
+    """An element with its attributes, its text, those in it, and the line that it starts in."""
 
     tag: str
     given: dict[str, str]
     line: int
     inside: list[Element] = field(default_factory=list)
+    text: str = ""
 
     def all(self, tag: str) -> Iterator[Element]:
         """Yield the elements *tag* in this, at any depth, in order."""
@@ -54,11 +55,16 @@ def parse_xml(text: str, shown: str) -> Element:
         (stack[-1].inside if stack else roots).append(element)
         stack.append(element)
 
+    def content(text: str) -> None:
+        if stack and text.strip():
+            stack[-1].text += text
+
     def entity(*_: object) -> None:
         refuse("declares an entity; a dump has none")
 
     parser.StartElementHandler = start
     parser.EndElementHandler = lambda _tag: stack.pop() and None
+    parser.CharacterDataHandler = content
     parser.EntityDeclHandler = entity
     parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_NEVER)
     try:
