@@ -269,6 +269,7 @@ class Session:
             question.strategy,
             question.software,
             algorithm=question.algorithm,
+            protocol=question.protocol,
             in_switch=question.in_switch,
             servers=question.servers,
             constants=self.constants,

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from simulator.topology.catalogue import builtin_topologies, load_part
 from simulator.topology.parts import CpuPart, GpuPart
 from simulator.topology.resolver import MOST_NVLINKS
+from validate.machine.describe.adapters import adapter_part
 from validate.machine.describe.cpu_part import own_cpu
+from validate.machine.describe.dumps.like import sockets_like
 from validate.machine.describe.estimates import nearest_cpu
-from validate.machine.describe.graphics import Card, part_of, pcie_part
+from validate.machine.describe.graphics import Card, part_of, pcie_part, port_part, slot_for
 from validate.machine.describe.links import Placement, nvlink_parts, place_gpus
 from validate.machine.describe.processor import Processor
 from validate.machine.describe.topo import Matrix
@@ -30,10 +32,13 @@ def draft(
     disk: tuple[str, str] | None = None,
     *,
     isolated: bool = False,
+    placement: Placement | None = None,
+    source: str = "what the system and the driver report",
 ) -> str:
     """Return the topology of a machine of *processor*, *cards* and *disk* (its part, and its link's).
 
-    *remarks* stand at its head.  *isolated*: no GPUs copy directly over PCIe.
+    *remarks* stand at its head.  *isolated*: no GPUs copy directly over PCIe.  *placement*: where things hang, where
+    the words of *matrix* do not say.  *source* says what the draft is made from.
     """
     part, cpu_lines, own = _cpu(processor)
     parts, gpus = _gpus(cards, slug(processor.model) or "cpu")
@@ -44,16 +49,19 @@ def draft(
         "schema_version: 1",
         f"name: {quoted(_name(processor, gpus))}",
         f"description: {quoted(title)}",
-        'source: "drafted by validate describe from what the system and the driver report"',
+        f"source: {quoted(f'drafted by validate describe from {source}')}",
         "",
     ]
     own += parts
-    placement = place_gpus(matrix, processor.sockets, processor.socket_of) if matrix is not None else None
+    if placement is None and matrix is not None:
+        placement = place_gpus(matrix, processor.sockets, processor.socket_of)
     if placement is None:
         placement = Placement((0,) * len(cards), guessed=processor.sockets > 1 and len(cards) > 0)
     links, switches = _links(processor, part, cards, placement)
     mesh, nvswitch = _nvlinks(cards, matrix)
-    devices = [*_ranges(gpus), *nvswitch, *cpu_lines, *switches]
+    adapters, wired = _adapters(placement)
+    devices = [*_ranges(gpus), *nvswitch, *cpu_lines, *switches, *adapters]
+    links += wired
     if disk is not None:
         devices.append(f'disk0: {{part: {disk[0]}, source: "UNVERIFIED: its figures; the system says its kind"}}')
         links.append(f"- {{between: [disk0, cpu0], part: {disk[1]}}}")
@@ -101,6 +109,8 @@ def _cpu(processor: Processor) -> tuple[CpuPart, list[str], list[str]]:
             figures.append(f"core_count: {processor.cores}")
         if processor.threads * (part.core_count or 1) != processor.cores * (part.thread_count or 0):
             figures.append(f"thread_count: {processor.threads}")
+        if processor.guess:
+            figures.append(f"source: {quoted(f'UNVERIFIED: {processor.guess}')}")
     key = "cpu0" if processor.sockets == 1 else f"cpu[0-{processor.sockets - 1}]"
     own = [] if builtin is not None else own_cpu(name, processor, like, part)
     return part, [f"{key}: {{{', '.join(figures)}}}"], own
@@ -160,24 +170,61 @@ def _links(
         source = f', source: "{"; ".join(notes)}"' if notes else ""
         lines.append(f"- {{between: [gpu{gpu}, {to}], part: {slot}{source}}}")
     up = {number: len(placement.switches) + n for n, below in enumerate(placement.upper) for number in below}
-    for number, members in enumerate(placement.switches):
-        slot, _ = pcie_part(cards[members[0]])
+    for number in range(len(placement.switches)):
         switches.append(f"plx{number}: {{kind: pcie-switch}}")
-        to = f"plx{up[number]}" if number in up else f"cpu{placement.socket[members[0]]}"
-        lines.append(f"- {{between: [plx{number}, {to}], part: {slot}}}")
+        to = f"plx{up[number]}" if number in up else f"cpu{placement.socket_of(number)}"
+        lines.append(f"- {{between: [plx{number}, {to}], part: {_port(placement, cards, number)}}}")
     for n, below in enumerate(placement.upper):
-        members = placement.switches[below[0]]
-        slot, _ = pcie_part(cards[members[0]])
+        slot = _port(placement, cards, below[0])
         switches.append(f"plx{len(placement.switches) + n}: {{kind: pcie-switch}}")
         lines.append(
-            f"- {{between: [plx{len(placement.switches) + n}, cpu{placement.socket[members[0]]}], part: {slot}}}"
+            f"- {{between: [plx{len(placement.switches) + n}, cpu{placement.socket_of(below[0])}], part: {slot}}}"
         )
-    name = "xgmi-socket" if processor.vendor == "amd" else "qpi-9.6" if (part.vector_bits or 0) < 512 else "upi-10.4-x3"
+    name = sockets_like(find_cpu(slug(processor.model)) or "")
+    if not name:
+        name = (
+            "xgmi-socket"
+            if processor.vendor == "amd"
+            else "qpi-9.6"
+            if (part.vector_bits or 0) < 512
+            else "upi-10.4-x3"
+        )
     for a in range(processor.sockets):
         for b in range(a + 1, processor.sockets):
             source = '"UNVERIFIED: usual between sockets of such processors"'
             lines.append(f"- {{between: [cpu{a}, cpu{b}], part: {name}, source: {source}}}")
     return lines, switches
+
+
+def _port(placement: Placement, cards: Sequence[Card], number: int) -> str:
+    """Return the link part of the port upwards of the switch *number*: as said, else as its first GPU's."""
+    if placement.ports and all(placement.ports[number]):
+        generation, lanes = placement.ports[number]
+        found = port_part(generation, lanes)
+        if found:
+            return found
+    members = placement.switches[number]
+    return pcie_part(cards[members[0]] if members else Card(""))[0]
+
+
+def _adapters(placement: Placement) -> tuple[list[str], list[str]]:
+    """Return the lines of adapters and of their links."""
+    devices: list[str] = []
+    links: list[str] = []
+    for hung in placement.adapters:
+        part, guess = adapter_part(hung.adapter, hung.generation)
+        if not part:
+            continue
+        number = len(devices)
+        said = f"{hung.adapter.name}: " if hung.adapter.name else ""
+        notes = [f"UNVERIFIED: {said}{guess}"] if guess else []
+        slot = port_part(hung.generation, hung.lanes)
+        source = f", source: {quoted('; '.join(notes))}" if notes else ""
+        devices.append(f"nic{number}: {{part: {part}{source}}}")
+        to = f"plx{hung.switch}" if hung.switch is not None else f"cpu{hung.socket}"
+        unsaid = "" if slot else ', source: "UNVERIFIED: nothing says which slot"'
+        links.append(f"- {{between: [nic{number}, {to}], part: {slot or slot_for(part)}{unsaid}}}")
+    return devices, links
 
 
 def _through_switches(cards: Sequence[Card], matrix: Matrix) -> int:
@@ -195,7 +242,7 @@ def _through_switches(cards: Sequence[Card], matrix: Matrix) -> int:
 
 def _nvlinks(cards: Sequence[Card], matrix: Matrix | None) -> tuple[list[str], list[str]]:
     """Return the lines of a mesh of NVLinks, or the line of the switch that they go to."""
-    if matrix is None or not any(matrix.nvlinks(0, b) or matrix.nvlinks(1, b) for b in range(matrix.gpus)):
+    if matrix is None or not any(matrix.nvlinks(a, b) for a in range(matrix.gpus) for b in range(matrix.gpus)):
         return [], []
     link, switch = nvlink_parts(part_of(cards[0]) or "")
     if _through_switches(cards, matrix):

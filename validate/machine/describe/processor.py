@@ -30,7 +30,8 @@ class Processor:
 
     ``cores`` and ``threads`` are those of one socket that the process may use.  ``socket_of`` gives the
     socket of each logical processor, usable or not, counted from 0.  ``model_number`` and ``stepping`` are those that
-    the maker numbers its designs by, -1 where nothing is said; ``is_guest``: a hypervisor runs it.
+    the maker numbers its designs by, -1 where nothing is said; ``is_guest``: a hypervisor runs it.  ``guess``: why it
+    is taken for that model, where nothing names it.
     """
 
     model: str
@@ -48,6 +49,7 @@ class Processor:
     model_number: int = -1
     stepping: int = -1
     is_guest: bool = False
+    guess: str = ""
 
 
 def read_processor(root: Path = Path("/"), usable: Collection[int] | None = None) -> Processor:
