@@ -8,10 +8,11 @@ is left out is said in ``note``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simulator.network.machine import Link, Machine
+from simulator.results.columns import ranges
 from simulator.results.result import Result
 
 __all__ = ["HOST_LINKS", "Edge", "Symbol", "View", "make_view"]
@@ -172,18 +173,8 @@ def _label(machine: Machine, group: Sequence[int], n_hosts: int) -> str:
     stems = {re.sub(r"\d+$", "", name) for name in names}
     numbers = [int(match[0]) for name in names if (match := re.search(r"\d+$", name))]
     if len(stems) == 1 and len(numbers) == len(names):
-        return f"{stems.pop()}{_ranges(numbers)}"
+        return f"{stems.pop()}{ranges(numbers)}"
     return f"{names[0]} and {len(names) - 1} more"
-
-
-def _ranges(numbers: Iterable[int]) -> str:
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ",".join(f"{a}-{b}" if b > a else str(a) for a, b in runs)
 
 
 def _note(machine: Machine, hosts: Sequence[int], gpus: Sequence[int]) -> str:

@@ -50,7 +50,10 @@ def simulate(
     ] = None,
     gpus: Annotated[
         str | None,
-        typer.Option(metavar="WHICH", help="The first so many (4), a range (0-4) or a list (0,2,5); else all."),
+        typer.Option(
+            metavar="WHICH",
+            help="The first so many (4), the fastest so many (best:4), a range (0-4) or a list (0,2,5); else all.",
+        ),
     ] = None,
     nodes: Annotated[
         str | None,

@@ -72,7 +72,7 @@ ERRORS = {
     ),
     "no GPUs at all": (
         [*RING, "--gpus", "a"],
-        "simulate: --gpus a: write how many (4), a range (0-4) or a list (0,2,5)",
+        "simulate: --gpus a: write how many (4), a range (0-4), a list (0,2,5), or best:4",
     ),
     "root": ([*RING, "--root", "8"], "simulate: --root 8: the ranks are 0 to 7"),
     "root no number": ([*RING, "--root", "x"], "simulate: --root x: must be a whole number"),
