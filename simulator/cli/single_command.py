@@ -14,6 +14,7 @@ from simulator.cli.options import parse_count
 from simulator.cli.output import Files, show
 from simulator.cli.step_questions import read_calibrations
 from simulator.cli.written import Written
+from simulator.console.progress import Progress
 from simulator.console.style import Style, choose_style
 from simulator.errors import InputError
 from simulator.questions.sweep import swept
@@ -44,10 +45,12 @@ def run_single(written: Written) -> None:
     with ExitStack() as stack:
         files = Files(written, stack)
         entries: list[dict[str, Any]] = []
-        for size, questions in by_size:
-            found = [_entry(session, question, size) for question in questions]
-            found.sort(key=lambda entry: float(f"{entry['time_s']:.9e}"))
-            entries += found
+        with Progress(len(by_size), "simulating", quiet=written.quiet) as progress:
+            for size, questions in by_size:
+                found = [_entry(session, question, size) for question in questions]
+                found.sort(key=lambda entry: float(f"{entry['time_s']:.9e}"))
+                entries += found
+                progress.advance("" if size is None else format_size(size))
         if files.plot_kind:
             from reports.sizes import draw_sizes
 

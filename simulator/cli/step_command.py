@@ -45,7 +45,8 @@ def run_steps(written: Written) -> None:
     Raises TopocastError where the input cannot be used; or, after the result has been printed, where the step does not
     fit into the memory of its devices.
     """
-    session, questions = ask_steps(written)
+    with Progress(1, "reading the network", quiet=written.quiet):
+        session, questions = ask_steps(written)
     warn(written, (note for question in questions for note in notes_of(session, question)))
     with ExitStack() as stack:
         files = Files(written, stack)
@@ -56,7 +57,8 @@ def run_steps(written: Written) -> None:
         if written.what_if:
             from simulator.api.what_if import what_if
 
-            better = replace(best, what_if=what_if(session, best.question, best.step_time_s))
+            with Progress(1, "looking for what would be faster", quiet=written.quiet):
+                better = replace(best, what_if=what_if(session, best.question, best.step_time_s))
             runs = replace(runs, found=tuple(better if each is best else each for each in runs.found))
             best = better
         if files.wants_trace:

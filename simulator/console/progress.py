@@ -47,7 +47,9 @@ class Progress:
         with self._lock:
             self.done += 1
             if self._bar is not None:
-                self._bar.update(self._task, completed=self.done, description=f"{self.what} ({done})")
+                self._bar.update(
+                    self._task, completed=self.done, description=f"{self.what} ({done})" if done else self.what
+                )
 
     def _open(self) -> None:
         from rich import progress
