@@ -35,7 +35,7 @@ _SCHEMES = ("bytes:", "sweep:8B-8GB", "op:", "copy:", "access:", "launch:", "dis
 
 def script(shell: str) -> str:
     """Return what *shell* reads to complete ``simulate``."""
-    from typer.completion import get_completion_script
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]  # imported there from a private module
 
     return str(get_completion_script(prog_name="simulate", complete_var=VARIABLE, shell=shell))
 
@@ -45,7 +45,7 @@ def written_so_far() -> list[str]:
 
     Typer knows the shells then.
     """
-    from typer.completion import completion_init
+    from typer.completion import completion_init  # type: ignore[attr-defined]  # likewise
 
     completion_init()
     if "COMP_WORDS" in os.environ:

@@ -15,6 +15,8 @@ from simulator.errors import escaped
 __all__ = ["PLAIN", "Style", "choose_style", "printable"]
 
 _MARKS = {"bold": "1", "dim": "2", "red": "31", "green": "32"}
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|[kMGT]?B|[mun]?s|x|[kMGT]?FLOP/s|GPUs?)(?![\w]))")
+_KEPT = "\u00a0"  # a space at which no line is broken
 _MARK = re.compile(r"(\x1b\[(?:0|(?:1|2|31|32)(?:;(?:1|2|31|32))*)m)")
 
 
@@ -36,8 +38,13 @@ class Style:
         lines = [text]
         if self.width is not None:
             lines = textwrap.wrap(
-                text, self.width, subsequent_indent=" " * hang, break_on_hyphens=False, break_long_words=False
+                _BEFORE_UNIT.sub(_KEPT, text),
+                self.width,
+                subsequent_indent=" " * hang,
+                break_on_hyphens=False,
+                break_long_words=False,
             )
+            lines = [line.replace(_KEPT, " ") for line in lines]
         return [self.mark(line, *marks) for line in lines or [text]]
 
 

@@ -70,7 +70,7 @@ class Symmetry:
         while True:
             refined: list[int] = []
             for colour, around in zip(colours, self._around, strict=True):
-                view = colour, tuple(sorted((label, colours[node]) for node, label in around))  # type: ignore[type-var]
+                view = colour, tuple(sorted((label, colours[node]) for node, label in around))
                 refined.append(seen.setdefault(view, len(seen)))
             if len(set(refined)) == count:
                 return refined
