@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentFormatter
 
-from reports.svg import GRID, MUTED, PAGE_INK, SERIES
+from reports.colours import MARKED_SERIES as SERIES
+from reports.svg import GRID, MUTED, PAGE_INK
 from simulator.units import format_duration, format_size
 
 if TYPE_CHECKING:

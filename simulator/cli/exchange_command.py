@@ -36,7 +36,7 @@ from simulator.questions.collective import DTYPES, REDUCTIONS, CollectiveQuestio
 from simulator.results.document import document, to_json
 from simulator.results.reason import best_of, by_time
 from simulator.results.result import Result
-from simulator.results.sweep import sweep_table
+from simulator.results.sweep import SWEEP_WIDTH, sweep_table, winners
 from simulator.workload.parse import Payload, parse_workload
 
 __all__ = ["ExchangeRuns", "answer_exchanges", "exchange_questions", "run_exchange"]
@@ -216,9 +216,15 @@ def _print(
         return
     style = choose_style(sys.stdout)
     if payload.is_sweep:
-        ways = dict.fromkeys((result.machine, result.strategy) for result in results)
-        tables = [sweep_table([r for r in results if (r.machine, r.strategy) == way], questions[0]) for way in ways]
-        sys.stdout.write(printable("\n".join(tables), sys.stdout))
+        if style.width is not None and style.width < SWEEP_WIDTH:
+            show([*text.title(runs.by_size[-1], payload, [len(m.gpus) for m in machines], style), ""])
+            show(text.sweep_lines(runs.by_size, style))
+        else:
+            ways = dict.fromkeys((result.machine, result.strategy) for result in results)
+            tables = [sweep_table([r for r in results if (r.machine, r.strategy) == way], questions[0]) for way in ways]
+            if len(ways) > 1:
+                tables.append(f"# {winners(runs.by_size)}\n")
+            sys.stdout.write(printable("\n".join(tables), sys.stdout))
         for line in text.unfit_lines(runs.unfit, style):
             tell(written, line)
         return

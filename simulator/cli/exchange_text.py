@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from simulator.cli.table import table_lines
 from simulator.console.style import Style
 from simulator.results.columns import (
     bandwidth_column,
@@ -15,10 +16,11 @@ from simulator.results.columns import (
 )
 from simulator.results.reason import BOUNDS, verdict
 from simulator.results.result import LinkUse, Result
-from simulator.units import format_size
+from simulator.results.sweep import winners
+from simulator.units import format_duration, format_size
 from simulator.workload.parse import Payload
 
-__all__ = ["comparison", "detail", "title", "unfit_lines"]
+__all__ = ["comparison", "detail", "sweep_lines", "title", "unfit_lines"]
 
 _SHOWN_LINKS = 8
 _SHOWN_RINGS = 8
@@ -95,6 +97,29 @@ def _stacked(rows: Sequence[Sequence[str]], split: int, style: Style) -> list[st
         lines.append(style.mark(entry[0], *marks))
         lines += [f"  {name.ljust(width)}  {text}" for name, text in zip(header[1:], entry[1:], strict=True)]
     return lines
+
+
+def sweep_lines(by_size: Sequence[Sequence[Result]], style: Style) -> list[str]:
+    """Return the results of each size where nccl-tests' own columns do not fit: times, or bandwidths of one strategy.
+
+    What software does comes first, then what is fastest at the largest size; the last are left out for want of room.
+    """
+    last = sorted(by_size[-1], key=lambda result: not result.counts_software)
+    ways = list(dict.fromkeys((r.strategy, r.machine) for found in (last, *by_size) for r in found))
+    of = [{(r.strategy, r.machine): r for r in found} for found in by_size]
+    columns = {"size": [format_size(found[0].size_bytes, 3) for found in by_size]}
+    if len(ways) == 1:
+        one = [found[ways[0]] for found in of]
+        columns["time"] = [format_duration(r.sync_time_s) for r in one]
+        columns["algbw"] = bandwidth_column([r.algbw_Bps for r in one])
+        columns["busbw"] = bandwidth_column([r.busbw_Bps for r in one])
+    else:
+        for way in ways:
+            name = way[0] if len({machine for _, machine in ways}) == 1 else " on ".join(way)
+            columns[name] = [format_duration(found[way].sync_time_s, 3) if way in found else "-" for found in of]
+    spare = list(range(len(columns) - 1, 0, -1)) if len(ways) > 1 else [2]  # the last named first
+    lines = table_lines(list(columns), list(columns.values()), [True] * len(columns), style, spare)
+    return [*lines, "", *style.wrap(winners(by_size))]
 
 
 def unfit_lines(unfit: Mapping[str, str], style: Style) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from simulator.cli.options import check_outputs, parse_count
 from simulator.cli.output import Files, show
 from simulator.cli.step_questions import ask_steps
-from simulator.cli.step_text import table_lines
+from simulator.cli.table import table_lines
 from simulator.cli.written import Written, check_read
 from simulator.collectives.request import Unsuitable
 from simulator.console.progress import Progress

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import isfinite
 
 from simulator.cli.input_text import input_lines
 from simulator.cli.server_text import checkpoint_lines, server_lines, share_lines
+from simulator.cli.table import table_lines
 from simulator.console.style import Style
 from simulator.results.alternatives import Alternative
 from simulator.results.columns import duration_column, lay_out, percent
@@ -30,7 +30,7 @@ from simulator.results.words import (
 from simulator.topology.price import Price
 from simulator.units import format_duration, format_size
 
-__all__ = ["step_lines", "table_lines", "ways_lines"]
+__all__ = ["step_lines", "ways_lines"]
 
 _SHOWN_LAYERS = 8
 _OVER = {False: "over several devices", True: "whose network is divided among devices"}
@@ -376,42 +376,6 @@ def _layers(result: StepResult, style: Style) -> list[str]:
     rest = len(rows) - _SHOWN_LAYERS
     if rest > 0:
         lines.append(f"and {rest} more (--json lists all)")
-    return lines
-
-
-def table_lines(
-    header: Sequence[str],
-    columns: Sequence[Sequence[str]],
-    right: Sequence[bool],
-    style: Style,
-    spare: Sequence[int] = (),
-    marks: Mapping[int, str] | None = None,
-) -> list[str]:
-    """Return a table; where it is too wide, without the columns *spare*, the first of them first, or as a list.
-
-    *marks* are lines that stand before the row of that number.
-    """
-    shown = list(range(len(header)))
-    left_out = iter(spare)
-    while True:
-        rows = [[header[i] for i in shown], *([row[i] for i in shown] for row in zip(*columns, strict=True))]
-        lines = lay_out(rows, [right[i] for i in shown])
-        if style.width is None or max(len(line) for line in lines) <= style.width:
-            break
-        if (spared := next(left_out, None)) is not None:
-            shown.remove(spared)
-            continue
-        lines = [header[0]]
-        for number, (name, *rest) in enumerate(rows[1:]):
-            lines += style.wrap((marks or {}).get(number, ""), "dim") if number in (marks or {}) else []
-            lines += textwrap.wrap(
-                f"  {name}: {', '.join(t for t in rest if t)}", style.width, subsequent_indent="    "
-            )
-        marks = {}
-        break
-    lines[0] = style.mark(lines[0], "bold")
-    for number, text in (marks or {}).items():
-        lines.insert(1 + number, style.mark(text, "dim"))
     return lines
 
 
