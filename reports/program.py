@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from reports.colours import ACTIVITIES, HELD
+from reports.colours import ACTIVITIES, HELD, INK
 from reports.file import figure_file
-from reports.machine import INK
 from simulator.programs.about import Did, Passed
 from simulator.results.program import ProgramResult
 from simulator.units import format_duration, format_size

@@ -73,7 +73,8 @@ def _figure(result: TrainingResult) -> Figure:
         place(0.11, 3.2, 0.86, 1.2 if several else 1.75), step, "waiting" if several else "waiting for the host"
     )
     _draw_memory(place(0.11, 0.75, 0.38, 1.35), result)
-    _draw_alternatives(place(0.68, 0.75, 0.24, 1.35), result)
+    if result.alternatives:
+        _draw_alternatives(place(0.68, 0.75, 0.24, 1.35), result)
     return figure
 
 
