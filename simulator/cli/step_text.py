@@ -246,6 +246,8 @@ def _throughput(result: TrainingResult) -> str:
 def _times(result: TrainingResult, style: Style) -> list[str]:
     step = result.step
     rows = [["step", format_duration(result.step_time_s), _throughput(result)], _fits(result)]
+    if (price := result.price_per_million) is not None:
+        rows.append(["price", price.words(), f"for a million {step.sample}"])
     if result.epoch_steps:
         rows.append(["epoch", format_duration(result.epoch_s), f"{result.epoch_steps:,} steps"])
     if result.device_count > 1:
