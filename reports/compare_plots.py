@@ -103,7 +103,7 @@ def errors_figure(classes: Sequence[Row]) -> Figure:
 
 def _limit(classes: Sequence[Row]) -> float:
     """Return to which error is drawn: of one class that is far beyond the others only that it goes further."""
-    ends = sorted(item["p90"] for item in classes)
+    ends: list[float] = sorted(item["p90"] for item in classes)
     return max(0.01, 1.05 * min(ends[-1], 3.0 * ends[(len(ends) - 1) // 2]))
 
 
