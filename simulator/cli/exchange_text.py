@@ -9,7 +9,6 @@ from simulator.console.style import Style
 from simulator.results.columns import (
     bandwidth_column,
     duration_column,
-    lay_out,
     percent,
     shortened_ring,
     size_column,
@@ -23,6 +22,7 @@ from simulator.workload.parse import Payload
 __all__ = ["comparison", "detail", "sweep_lines", "title", "unfit_lines"]
 
 _SHOWN_LINKS = 8
+_SPARE = ("against first", "use", "algbw", "bottleneck")  # what a narrow screen goes without, the first first
 _SHOWN_RINGS = 8
 
 
@@ -68,34 +68,16 @@ def comparison(results: Sequence[Result], style: Style) -> list[str]:
     if not many:
         del columns["against first"]
     right = [name not in ("strategy", "machine", "bottleneck") for name in columns]
-    rows = [list(columns), *(list(row) for row in zip(*columns.values(), strict=True))]
-    lines = lay_out(rows, right)
-    split = len(software) + 1 if software and bounds else 0
-    if style.width is not None and max(len(line) for line in lines) > style.width:
-        lines = _stacked(rows, split, style)
-    else:
-        lines[0] = style.mark(lines[0], "dim")
-        if many and software:
-            lines[1] = style.mark(lines[1], "bold", "green")
-        if split:
-            lines.insert(split, style.mark(BOUNDS, "dim"))
+    names = list(columns)
+    spare = [names.index(name) for name in _SPARE if name in columns]
+    marks = {len(software): BOUNDS} if software and bounds else {}
+    lines = table_lines(names, list(columns.values()), right, style, spare, marks)
+    if many and software:
+        lines[1] = style.mark(lines[1], "bold", "green")
     if many:
         lines += ["", *style.wrap(verdict(ordered))]
         if not software:
             lines += style.wrap(f"these are {BOUNDS}", "dim")
-    return lines
-
-
-def _stacked(rows: Sequence[Sequence[str]], split: int, style: Style) -> list[str]:
-    header, *entries = rows
-    width = max(len(name) for name in header[1:])
-    lines: list[str] = []
-    for i, entry in enumerate(entries):
-        if i + 1 == split:
-            lines += style.wrap(BOUNDS)
-        marks = ("bold", "green") if i == 0 and split else ("bold",)
-        lines.append(style.mark(entry[0], *marks))
-        lines += [f"  {name.ljust(width)}  {text}" for name, text in zip(header[1:], entry[1:], strict=True)]
     return lines
 
 
@@ -161,13 +143,7 @@ def _links(result: Result, style: Style) -> list[str]:
     shown = kinds[:_SHOWN_LINKS]
     names = [f"{u[0].name} and {len(u) - 1} more" if len(u) > 1 else u[0].name for u in shown]
     columns = [names, size_column([u[0].bytes for u in shown]), [percent(u[0].utilisation) for u in shown]]
-    rows = [["links by use", "bytes each", "use"], *(list(row) for row in zip(*columns, strict=True))]
-    lines = lay_out(rows, [False, True, True])
-    if style.width is not None and max(len(line) for line in lines) > style.width:
-        lines = ["links by use"]
-        for name, size, use in rows[1:]:
-            lines += [f"  {name}", f"    {size}, {use}"]
-    lines[0] = style.mark(lines[0], "bold")
+    lines = table_lines(["links by use", "bytes each", "use"], columns, [False, True, True], style, spare=(1,))
     hidden = sum(len(uses) for uses in kinds[_SHOWN_LINKS:])
     if hidden:
         lines.append(f"and {hidden} more (--json lists all)")

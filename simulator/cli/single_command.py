@@ -13,13 +13,13 @@ from simulator.cli.machines import find_machines
 from simulator.cli.options import parse_count
 from simulator.cli.output import Files, show
 from simulator.cli.step_questions import read_calibrations
+from simulator.cli.table import table_lines
 from simulator.cli.written import Written
 from simulator.console.progress import Progress
 from simulator.console.style import Style, choose_style
 from simulator.errors import InputError
 from simulator.questions.sweep import swept
 from simulator.questions.words import Single, parse_question, question_words
-from simulator.results.columns import lay_out
 from simulator.results.document import SCHEMA_VERSION, to_json
 from simulator.results.words import BOUND_WORDS
 from simulator.units import format_duration, format_size
@@ -92,21 +92,16 @@ def _entry(session: Session, question: Single, size_bytes: int | None) -> dict[s
 
 def _lines(question: Single, entries: Sequence[dict[str, Any]], style: Style) -> list[str]:
     """Return the answer: how long it takes, how long at the least by the data sheet, what bounds it, and why."""
-    rows = [["machine", "time", "data sheet", "against it", "bound by"]]
+    names = ["machine", "time", "data sheet", "against it", "bound by"]
+    rows = []
     for entry in entries:
         time_s, least_s = entry["time_s"], entry["least_s"]
         sheet = [format_duration(least_s), f"{time_s / least_s:.3g} x"] if least_s else ["-", "-"]
         each = f" {entry['of']}" if "of" in entry else ""
         rows.append([entry["topology"], format_duration(time_s) + each, *sheet, _bound(entry)])
-    lines = lay_out(rows, [False, True, True, True, False])
-    if style.width is not None and max(map(len, lines)) > style.width:
-        lines = []
-        for row in rows[1:]:
-            lines.append(style.mark(row[0], "bold"))
-            lines += [f"  {name.ljust(11)} {text}" for name, text in zip(rows[0][1:], row[1:], strict=True)]
-    else:
-        lines[0] = style.mark(lines[0], "dim")
-    return [style.mark(question_words(question), "bold"), "", *lines, *_why(entries)]
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    lines = table_lines(names, columns, [False, True, True, True, False], style, spare=(3, 2))
+    return [*style.wrap(question_words(question), "bold"), "", *lines, *_why(entries, style)]
 
 
 def _bound(entry: dict[str, Any]) -> str:
@@ -117,13 +112,13 @@ def _bound(entry: dict[str, Any]) -> str:
     return bound + (f" ({account['detail']})" if account.get("detail") else "")
 
 
-def _why(entries: Sequence[dict[str, Any]]) -> list[str]:
+def _why(entries: Sequence[dict[str, Any]], style: Style) -> list[str]:
     """Return the reasons, under the name of their machine where there are several."""
     lines: list[str] = []
     for entry in entries:
         if entry.get("why"):
             lines += ["", *([f"{entry['topology']}:"] if len(entries) > 1 else [])]
-            lines += [f"  {reason}" for reason in entry["why"]]
+            lines += [line for reason in entry["why"] for line in style.wrap(f"  {reason}", hang=4)]
     return lines
 
 
@@ -139,6 +134,6 @@ def _sweep_lines(workload: str, entries: Sequence[dict[str, Any]], style: Style)
         ]
         for entry in entries
     ]
-    lines = lay_out(rows, [False, True, True, False])
-    lines[0] = style.mark(lines[0], "dim")
+    columns = [list(column) for column in zip(*rows[1:], strict=True)]
+    lines = table_lines(rows[0], columns, [False, True, True, False], style)
     return [style.mark(workload, "bold"), "", *lines]
