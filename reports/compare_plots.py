@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentFormatter
 
-from reports.svg import GRID, MUTED, PAGE_INK, SERIES
+from reports.colours import MARKED_SERIES as SERIES
+from reports.svg import GRID, MUTED, PAGE_INK
 from simulator.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -76,12 +77,17 @@ def errors_figure(classes: Sequence[Row]) -> Figure:
         axes.plot([item["p90"]], [i], "|", color=MUTED, ms=9)
         if item["spread"] is not None:
             axes.plot([item["spread"]], [i], "x", color=SERIES[1][0], ms=5)
+    beyond = [(i, item) for i, item in enumerate(shown) if item["p90"] > (limit := _limit(shown))]
+    for i, item in beyond:
+        axes.annotate(
+            f"to {100 * item['p90']:,.0f} %", (limit, i), (-3, 5), textcoords="offset points", ha="right", fontsize=8.5
+        )
     labels = [item["label"] for item in shown]
     axes.set_yticks(range(len(shown)), labels)
     for tick, item in zip(axes.get_yticklabels(), shown, strict=True):
         tick.set_fontweight("normal" if item["by"] else "bold")
     axes.set_ylim(len(shown) - 0.4, -0.6)
-    axes.set_xlim(left=0)
+    axes.set_xlim(0, _limit(shown))
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
     axes.xaxis.tick_top()
     axes.grid(visible=False, axis="y")
@@ -93,6 +99,12 @@ def errors_figure(classes: Sequence[Row]) -> Figure:
         loc="upper center", bbox_to_anchor=(0.4, -0.01), ncols=2, frameon=False, fontsize=9, labelcolor=PAGE_INK
     )
     return figure
+
+
+def _limit(classes: Sequence[Row]) -> float:
+    """Return to which error is drawn: of one class that is far beyond the others only that it goes further."""
+    ends: list[float] = sorted(item["p90"] for item in classes)
+    return max(0.01, 1.05 * min(ends[-1], 3.0 * ends[(len(ends) - 1) // 2]))
 
 
 _SIZED = ("memory.csv", "copies.csv", "storage.csv", "collectives.csv")

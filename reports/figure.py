@@ -9,39 +9,52 @@ from matplotlib.figure import Figure
 
 from reports.file import figure_file
 from reports.layout import lay_out_view
-from reports.machine import draw_machine, use_colours
+from reports.machine import draw_legend, draw_machine, legend_height, use_colours
 from reports.panels import draw_comparison, draw_links, draw_sweep
 from reports.view import make_view
 from simulator.results.reason import best_of, verdict
 from simulator.results.result import Result
+from simulator.results.sweep import winners
 from simulator.units import format_bandwidth, format_duration, format_size
 
-__all__ = ["draw"]
+__all__ = ["draw", "figure_of"]
+
+_LETTER_IN = 0.083  # width of a letter beside a bar
 
 
 def draw(by_size: Sequence[Sequence[Result]], kind: str) -> bytes:
     """Return a figure of the results of each size (fastest first) as a file of *kind*: svg, png or pdf."""
-    return figure_file(lambda: _figure(by_size), kind)
+    return figure_file(lambda: figure_of(by_size), kind)
 
 
-def _figure(by_size: Sequence[Sequence[Result]]) -> Figure:
+def figure_of(by_size: Sequence[Sequence[Result]]) -> Figure:
+    """Return the figure that :func:`draw` writes."""
     results = by_size[-1]
     best = best_of(results)
     view = make_view(best)
     layout = lay_out_view(view)
     left, right, bottom, top = layout.extent
-    machine_width = max(6.0, min(12.5, 0.66 * (right - left + 1.7) + 0.9))
-    height = max(4.8, 0.3 * len(results) + 2.2, 0.62 * (top - bottom + 1.2) + 1.95)
-    width = 5.6 + machine_width
+    machine_width = max(6.6, min(12.5, 0.66 * (right - left + 1.7) + 0.9))
+    legend = legend_height(view)
+    names = [] if len(by_size) > 1 else _names(results, best)
+    margin = max(1.55, 0.3 + _LETTER_IN * max((len(name) for name in names), default=0))
+    width = margin + 4.05 + machine_width
+    compares = len(results) > 1 and len(by_size) == 1
+    said = textwrap.wrap(verdict(results), int(width * 13.2)) if compares else []
+    foot = 0.35 + 0.16 * len(said)
+    height = max(4.8, 0.3 * len(results) + 2.2, 0.62 * (top - bottom + 1.2) + 1.3 + legend + foot)
     figure = Figure(figsize=(width, height))
-    panel = figure.add_axes((1.55 / width, 1.05 / height, 3.7 / width, 1 - 1.95 / height))
-    drawing = figure.add_axes((5.7 / width, 1.05 / height, (machine_width - 0.9) / width, 1 - 1.95 / height))
-    scale = figure.add_axes((1 - 0.62 / width, 1.25 / height, 0.12 / width, 1 - 2.5 / height))
+    beside = margin + 4.15  # where the machine begins
+    low, tall = foot + 0.6, height - foot - 1.5
+    panel = figure.add_axes((margin / width, low / height, 3.7 / width, tall / height))
+    size_in = machine_width - 0.9, height - 1.05 - foot - legend
+    drawing = figure.add_axes((beside / width, (foot + legend) / height, size_in[0] / width, size_in[1] / height))
+    scale = figure.add_axes((1 - 0.62 / width, (low + 0.2) / height, 0.12 / width, (tall - 0.55) / height))
     colours = use_colours()
     gpus = f"{best.n_ranks} GPUs" if best.n_ranks != 1 else "1 GPU"
     if len(by_size) > 1:
         draw_sweep(panel, by_size)
-        head = "bus bandwidth over size"
+        head = f"bus bandwidth over size; {winners(by_size)}"
     elif len(results) > 1:
         draw_comparison(panel, results)
         head = f"time to {best.collective} {format_size(best.size_bytes)}"
@@ -50,7 +63,8 @@ def _figure(by_size: Sequence[Sequence[Result]]) -> Figure:
     else:
         draw_links(panel, best, colours)
         head = f"links by use, {format_size(best.size_bytes)}"
-    draw_machine(drawing, view, layout, colours, (machine_width - 0.9, height - 1.95))
+    draw_machine(drawing, view, layout, colours, size_in)
+    draw_legend(figure, view, beside, foot + legend, size_in[0])
     bar = figure.colorbar(colours, cax=scale)
     scale.set_title("use", fontsize=9)
     bar.set_ticks(range(0, 101, 25), labels=[f"{tick} %" for tick in range(0, 101, 25)], fontsize=8)
@@ -58,15 +72,22 @@ def _figure(by_size: Sequence[Sequence[Result]]) -> Figure:
     y = 1 - 0.55 / height
     title = f"{best.machine}: {best.collective} over {gpus}, {_answer(best, over_sizes=len(by_size) > 1)}"
     figure.text(0.25 / width, 1 - 0.16 / height, title, fontsize=12, fontweight="bold", va="top")
-    figure.text(1.55 / width, y, head, fontsize=10, va="top")
+    wrapped = textwrap.wrap(head, int((margin + 3.5) / 0.082))
+    figure.text(0.25 / width, y, "\n".join(wrapped[:2]), fontsize=10, va="top", linespacing=1.1)
     parts = [f"links under {best.strategy}, by use of the busier direction"]
     if len(by_size) > 1:
         parts[0] += f" at {format_size(best.size_bytes)}"
-    figure.text(5.9 / width, y, "; ".join([*parts, *([view.note] if view.note else [])]), fontsize=10, va="top")
-    if len(results) > 1 and len(by_size) == 1:
-        text = "\n".join(textwrap.wrap(verdict(results), int(width * 13.2)))
-        figure.text(0.25 / width, 0.12 / height, text, fontsize=9, va="bottom")
+    figure.text(beside / width, y, "; ".join([*parts, *([view.note] if view.note else [])]), fontsize=10, va="top")
+    if said:
+        figure.text(0.25 / width, 0.12 / height, "\n".join(said), fontsize=9, va="bottom")
     return figure
+
+
+def _names(results: Sequence[Result], best: Result) -> list[str]:
+    """Return the names that stand left of the bars."""
+    if len(results) > 1:
+        return [result.strategy for result in results]
+    return [use.name for use in best.links if use.bytes > 0]
 
 
 def _answer(best: Result, *, over_sizes: bool) -> str:

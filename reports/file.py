@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import logging
 from collections.abc import Callable
+from html import escape
 
 import matplotlib
 from matplotlib.figure import Figure
 
-from reports.machine import INK
+from reports.colours import INK
 
 __all__ = ["figure_file"]
 
@@ -29,5 +30,19 @@ def figure_file(make: Callable[[], Figure], kind: str) -> bytes:
         matplotlib.rcdefaults()
         matplotlib.rcParams.update({"svg.hashsalt": "topocast", "svg.fonttype": "none", "text.color": INK})
         buffer = io.BytesIO()
-        make().savefig(buffer, format=kind, dpi=_DOTS_PER_INCH, metadata=_METADATA[kind])
-    return buffer.getvalue()
+        figure = make()
+        figure.savefig(buffer, format=kind, dpi=_DOTS_PER_INCH, metadata=_METADATA[kind])
+    return _told(buffer.getvalue(), figure) if kind == "svg" else buffer.getvalue()
+
+
+def _told(svg: bytes, figure: Figure) -> bytes:
+    """Return *svg* with a title and a description for those who do not see it: what *figure* says in words."""
+    texts = sorted(figure.texts, key=lambda text: -float(text.get_fontsize()))  # the title is the largest
+    said = [" ".join(text.get_text().split()) for text in texts if text.get_text().strip()]
+    said += [title for axes in figure.axes if (title := " ".join(axes.get_title(loc="left").split()))]
+    if not said:
+        return svg
+    head, end, rest = svg.decode().partition("<svg ")
+    opening, close, content = rest.partition(">")
+    words = f"<title>{escape(said[0])}</title>\n <desc>{escape('. '.join(said[1:]) or said[0])}</desc>"
+    return f'{head}{end}role="img" {opening}{close}\n {words}{content}'.encode()

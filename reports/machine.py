@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
+import numpy as np
 from matplotlib import colormaps
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, PathPatch
 from matplotlib.path import Path
 
+from reports.colours import INK
 from reports.layout import Layout, arc_depth
 from reports.view import Edge, Symbol, View
+from simulator.results.words import LINK_WORDS
+from simulator.units import format_bandwidth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["BEST", "INK", "WARNING", "draw_machine", "use_colours"]
+__all__ = ["draw_legend", "draw_machine", "legend_height", "use_colours"]
 
-INK = "#22262b"
-WARNING = "#b3261e"  # of what does not fit
-BEST = "#1f6f8b"
 _UNUSED = "#d3d7db"
 _FILL = {
     "gpu": "#dcebd5",
@@ -30,8 +34,12 @@ _FILL = {
     "nvlink-switch": "#e9e9ec",
     "pcie-switch": "#e9e9ec",
 }
+_NETWORK = "network-switch"
 _HALF_HEIGHT = 0.19
 _MOST_IN = 0.85  # inches from one GPU to the next, at most
+_LINE_IN = 0.165  # from one line of the legend to the next
+_SMALL_LETTER_IN = 0.064  # width of a letter there
+_MOST_SORTS = 8  # of links in the legend
 _LETTER_IN = 0.085  # width of a letter of the bottleneck's label
 
 Point = tuple[float, float]
@@ -62,7 +70,7 @@ def draw_machine(axes: Axes, view: View, layout: Layout, colours: ScalarMappable
     curves = [_curve(view, edge, layout) for edge in view.edges]
     for edge, curve in sorted(zip(view.edges, curves, strict=True), key=lambda item: item[0].use):
         colour = colours.cmap(edge.use) if edge.use > 0 else _UNUSED
-        width = 2.6 if edge.use > 0 else 1.1
+        width = _width(edge)
         if edge.is_bottleneck:
             axes.add_patch(_line(curve, INK, width + 3.6, 4.0))
         axes.add_patch(_line(curve, colour, width, 4.1 if edge.is_bottleneck else 2.0 + edge.use))
@@ -72,8 +80,54 @@ def draw_machine(axes: Axes, view: View, layout: Layout, colours: ScalarMappable
     for host in hosts if len(hosts) > 1 else ():
         xs = [x for symbol, (x, _) in zip(view.symbols, layout.positions, strict=True) if symbol.host == host]
         axes.text((min(xs) + max(xs)) / 2, bottom - 0.42, f"node {host}", ha="center", fontsize=9)
+    if view.more_nodes:
+        x, y = next(
+            place for symbol, place in zip(view.symbols, layout.positions, strict=True) if symbol.kind == _NETWORK
+        )
+        alike = "1 more node" if view.more_nodes == 1 else f"{view.more_nodes:,} more nodes"
+        axes.text(x + 0.62, y, f"and {alike} like this one", va="center", fontsize=8.5)
     if view.busiest:
         _label_bottleneck(axes, view, layout, curves, limits, step_x)
+
+
+def _width(edge: Edge) -> float:
+    """Return the width of a line: in use, and of more links than others of the kind, it is wider."""
+    return (2.6 if edge.use > 0 else 1.1) * (0.55 + 0.9 * edge.weight)
+
+
+def legend_height(view: View) -> float:
+    """Return how many inches :func:`draw_legend` takes."""
+    return _LINE_IN * (1 + max(len(_links(view)), len(view.models)))
+
+
+def draw_legend(figure: Figure, view: View, left_in: float, top_in: float, width_in: float) -> None:
+    """Write under the machine which parts its devices are, and kind, count and rate of each sort of link."""
+    width, height = figure.get_size_inches()
+
+    def write(x_in: float, line: int, text: str, **how: object) -> None:
+        place = x_in / width, (top_in - _LINE_IN * line) / height
+        figure.text(*place, text, fontsize=8, va="top", **how)  # type: ignore[arg-type]
+
+    links_in = left_in + width_in * 0.52
+    write(left_in, 0, "devices", fontweight="bold")
+    write(links_in, 0, "links, each direction", fontweight="bold")
+    for line, text in enumerate(view.models, 1):
+        write(left_in, line, textwrap.shorten(text, int(width_in * 0.5 / _SMALL_LETTER_IN), placeholder=" ..."))
+    for line, (text, edge) in enumerate(_links(view).items(), 1):
+        y = (top_in - _LINE_IN * (line + 0.42)) / height
+        sample = Line2D([links_in / width, (links_in + 0.3) / width], [y, y], linewidth=_width(edge), color=INK)
+        figure.add_artist(sample)
+        write(links_in + 0.38, line, text)
+
+
+def _links(view: View) -> dict[str, Edge]:
+    """Return kind, count and rate of each sort of link that is drawn, with one that is so."""
+    found: dict[str, Edge] = {}
+    for edge in sorted(view.edges, key=lambda edge: (list(LINK_WORDS).index(edge.kind), -edge.count)):
+        rate = format_bandwidth(edge.nominal_Bps)
+        each = f"{edge.count} x {format_bandwidth(edge.nominal_Bps / edge.count, 3)} = " if edge.count > 1 else ""
+        found.setdefault(f"{LINK_WORDS[edge.kind]}, {each}{rate}", edge)
+    return dict(list(found.items())[:_MOST_SORTS])
 
 
 def _curve(view: View, edge: Edge, layout: Layout) -> Curve:
@@ -110,18 +164,19 @@ def _label_bottleneck(
         axes.text(0.5, 0.0, view.busiest, transform=axes.transAxes, ha="center", fontsize=9, fontweight="bold")
         return
     x, y = _point(marked[0], 0.5)
-    half = len(view.busiest) * _LETTER_IN / step_in / 2
-    others = [_point(curve, i / 16) for curve in curves for i in range(17)]
-    boxes = [(px + dx, py) for px, py in layout.positions for dx in (-0.3, 0.0, 0.3)]
-    best = (float("inf"), x, y)
-    for dy in (0.0, 0.32, -0.32, 0.6, -0.6, 0.9, -0.9):
-        for dx in (half + 0.2, -half - 0.2, 0.0):
-            cx = min(max(x + dx, limits[0] + half), limits[1] - half)
-            cy = min(max(y + dy, limits[2] + 0.15), limits[3] - 0.15)
-            hidden = sum(abs(px - cx) < half + 0.05 and abs(py - cy) < 0.2 for px, py in others)
-            hidden += sum(8 for px, py in boxes if abs(px - cx) < half + 0.1 and abs(py - cy) < 0.42)
-            best = min(best, (hidden + abs(cx - x) * 0.8 + abs(cy - y) * 2.0, cx, cy))
-    if best[0] < float("inf") and abs(best[2] - y) > 0.4:
+    half, tall = len(view.busiest) * _LETTER_IN / step_in / 2 + 0.1, 0.2
+    lines = np.array([_point(curve, i / 32) for curve in curves for i in range(33)])
+    boxes = np.array(layout.positions)
+    across = np.linspace(limits[0] + half, limits[1] - half, 41)
+    down = np.linspace(limits[2] + tall, limits[3] - tall, 41)
+    cx, cy = (grid.ravel() for grid in np.meshgrid(across, down))
+    on_lines = (np.abs(cx[:, None] - lines[:, 0]) < half) & (np.abs(cy[:, None] - lines[:, 1]) < tall)
+    on_boxes = (np.abs(cx[:, None] - boxes[:, 0]) < half + 0.5) & (np.abs(cy[:, None] - boxes[:, 1]) < tall + 0.25)
+    hidden = on_lines.sum(axis=1) + 100 * on_boxes.sum(axis=1)
+    cost = 3.0 * hidden + 0.8 * np.abs(cx - x) + 2.0 * np.abs(cy - y)
+    chosen = int(np.argmin(np.round(cost, 6)))
+    best = float(cost[chosen]), float(cx[chosen]), float(cy[chosen])
+    if abs(best[2] - y) > 0.3 or abs(best[1] - x) > half + 0.2:
         axes.plot([x, best[1]], [y, best[2]], color=INK, linewidth=0.8, zorder=7)
     axes.text(
         best[1], best[2], view.busiest, ha="center", va="center", fontsize=9, fontweight="bold", zorder=8,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from reports.machine import BEST, INK
+from reports.colours import BEST, INK, OTHER, strategy_series
 from simulator.results.columns import duration_column, percent
 from simulator.results.result import Result
 from simulator.units import format_duration, format_size
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_comparison", "draw_links", "draw_sweep"]
 
-_OTHER = "#b4bcc4"
 _SHOWN_LINKS = 12
 _WIDE_RANGE = 30
 _DURATIONS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
@@ -32,12 +31,12 @@ def draw_comparison(axes: Axes, results: Sequence[Result]) -> None:
     best, fastest = min(times), min(r.sync_time_s for r in software or results)
     rows = range(len(results))
     colours = [
-        BEST if r.sync_time_s <= fastest * (1 + 1e-6) and (r.counts_software or not software) else _OTHER
+        BEST if r.sync_time_s <= fastest * (1 + 1e-6) and (r.counts_software or not software) else OTHER
         for r in results
     ]
     wide = best > 0 and max(times) > _WIDE_RANGE * best
     if wide:  # bars have no foot on a logarithmic scale
-        axes.hlines(rows, best / 2, times, color=_OTHER, linewidth=1.2, zorder=2)
+        axes.hlines(rows, best / 2, times, color=OTHER, linewidth=1.2, zorder=2)
         axes.scatter(times, rows, color=colours, s=60, zorder=3)
         axes.set_xscale("log")
         axes.set_xlim(best / 2, max(times) * 8)
@@ -84,20 +83,32 @@ def draw_links(axes: Axes, result: Result, colours: ScalarMappable) -> None:
 
 
 def draw_sweep(axes: Axes, by_size: Sequence[Sequence[Result]]) -> None:
-    """Draw the bus bandwidth of each strategy over the size."""
+    """Draw the bus bandwidth of each strategy over the size, on logarithmic axes; bounds are dashed."""
     last = by_size[-1]
-    for i, name in enumerate([r.strategy for r in sorted(last, key=lambda r: -r.busbw_Bps)]):
+    rates: list[float] = []
+    for name in [r.strategy for r in sorted(last, key=lambda r: -r.busbw_Bps)]:
         points = [(r.size_bytes, r.busbw_Bps / 1e9) for found in by_size for r in found if r.strategy == name]
-        axes.plot(*zip(*points, strict=True), label=name, marker="o", markersize=3, linewidth=1.6, color=f"C{i % 10}")
-        mine = [(r, r.band) for found in by_size for r in found if r.strategy == name]
-        ends = [(r.size_bytes, band.of_rate(r.sync_time_s, r.busbw_Bps / 1e9)) for r, band in mine if band is not None]
+        colour, mark = strategy_series(name)
+        dashes = "-" if any(r.counts_software for r in last if r.strategy == name) else "--"
+        axes.plot(
+            *zip(*points, strict=True), dashes, label=name, marker=mark, markersize=3.5, linewidth=1.6, color=colour
+        )
+        banded = [(r, r.band) for found in by_size for r in found if r.strategy == name]
+        ends = [(r.size_bytes, b.of_rate(r.sync_time_s, r.busbw_Bps / 1e9)) for r, b in banded if b is not None]
         low, high = ([end[side] for _, end in ends] for side in (0, 1))
-        axes.fill_between([size for size, _ in ends], low, high, color=f"C{i % 10}", alpha=0.15, linewidth=0)
+        axes.fill_between([size for size, _ in ends], low, high, color=colour, alpha=0.15, linewidth=0)
+        rates += [rate for _, rate in points]
     axes.set_xscale("log")
+    if min(rates, default=0.0) > 0:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_locator(NullLocator())
+    else:
+        axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(LogLocator(numticks=6))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_size(value, 3)))
-    axes.set_ylim(bottom=0)
     axes.set_xlabel("size", fontsize=9)
     axes.set_ylabel("busbw, GB/s", fontsize=9)
     axes.legend(fontsize=8, frameon=False)

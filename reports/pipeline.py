@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from reports.colours import ACTIVITIES
 from simulator.results.training import TrainingResult
 from simulator.training.exchange import STREAM, Exchanged
 from simulator.training.pipeline import ChunkRun
@@ -14,8 +15,13 @@ if TYPE_CHECKING:
 __all__ = ["draw_passes"]
 
 _MOST_ROWS = 16
-# What a stage does, with its colour: Okabe and Ito's, told apart by the colour-blind too.
-_COLOURS = {"forward": "#56b4e9", "backward": "#0072b2", "update": "#009e73", "communication": "#e69f00"}
+# What a stage does, with its colour: forward a lighter tint of what computes.
+_COLOURS = {
+    "forward": "#7fb8d8",
+    "backward": ACTIVITIES["computing"],
+    "update": ACTIVITIES["update"],
+    "communication": ACTIVITIES["exchange"],
+}
 
 
 def draw_passes(axes: Axes, result: TrainingResult) -> int:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from reports.colours import ACTIVITIES, HELD, INK
 from reports.file import figure_file
-from reports.machine import INK
 from simulator.programs.about import Did, Passed
 from simulator.results.program import ProgramResult
 from simulator.units import format_duration, format_size
@@ -18,8 +18,13 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_program"]
 
-# Okabe and Ito's colours, told apart by the colour-blind too.
-_COLOURS = {"issue": "#0072b2", "python": "#56b4e9", "wait": "#b4bcc4", "kernel": "#e69f00", "copy": "#009e73"}
+_COLOURS = {
+    "issue": ACTIVITIES["host"],
+    "python": ACTIVITIES["python"],
+    "wait": ACTIVITIES["waiting"],
+    "kernel": ACTIVITIES["computing"],
+    "copy": ACTIVITIES["copies"],
+}
 _WORDS = {"issue": "issuing", "python": "Python", "wait": "waiting", "kernel": "operators", "copy": "copies"}
 _MOST = 1000  # pieces that are drawn; of more the first, and the figure says so
 
@@ -45,7 +50,7 @@ def _figure(result: ProgramResult) -> Figure:
     if result.held:
         held = figure.add_axes((0.16, 0.75 / height, 0.8, 1.3 / height), sharex=streams)
         held.fill_between(
-            [at * scale for at, _ in result.held], [size for _, size in result.held], color="#cc79a7", lw=0
+            [at * scale for at, _ in result.held], [size for _, size in result.held], color=HELD["working"], lw=0
         )
         held.set_ylim(0, 1.15 * result.held_bytes)
         held.set_yticks([0, result.held_bytes], labels=["0", format_size(result.held_bytes, 3)], fontsize=8)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from reports.colours import ACTIVITIES, BEST, INK
 from reports.file import figure_file
-from reports.machine import BEST, INK
 from simulator.results.columns import percent
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.shares import SHARE_WORDS, shares_of
@@ -22,18 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_curve"]
 
-# Okabe and Ito's colours, told apart by the colour-blind too; grey for waiting.
-_COLOURS = {
-    "computing": "#0072b2",
-    "slowest": "#56b4e9",
-    "update": "#009e73",
-    "host": "#b4bcc4",
-    "tensor": "#e69f00",
-    "context": "#f0e442",
-    "expert": "#cc79a7",
-    "data": "#d55e00",
-    "fill": "#7a5195",
-}
 _MOST_TICKS = 12
 
 
@@ -82,7 +70,7 @@ def _draw_rate(axes: Axes, curve: Curve) -> None:
             axes.annotate(percent(efficiency), (count, rate), (5, -10), textcoords="offset points", fontsize=8)
     knee = curve.knee
     if knee is not None:
-        axes.axvspan(knee.before, knee.after, color="#d55e00", alpha=0.1, linewidth=0)
+        axes.axvspan(knee.before, knee.after, color=ACTIVITIES["data"], alpha=0.1, linewidth=0)
         text = "\n".join(textwrap.wrap(f"bends at {knee.after:,}: {knee.cause}", 26))
         axes.text(1.03, 0.05, text, transform=axes.transAxes, fontsize=8.5, va="bottom", color="#a04000")
     axes.set_yscale("log", base=2)
@@ -96,11 +84,11 @@ def _draw_shares(axes: Axes, curve: Curve) -> None:
     """Draw what each device does with its time, as shares of the step."""
     counts = [result.device_count for result in curve.results]
     found = [{s.name: s.seconds / r.step_time_s for s in shares_of(r)} for r in curve.results]
-    names = [name for name in _COLOURS if any(shares.get(name, 0.0) >= 0.005 for shares in found)]
+    names = [name for name in ACTIVITIES if any(shares.get(name, 0.0) >= 0.005 for shares in found)]
     heights = [[100 * shares.get(name, 0.0) for shares in found] for name in names]
     words = [SHARE_WORDS[name].replace("-parallel exchange", " exchange") for name in names]
     if len(counts) > 1:
-        axes.stackplot(counts, heights, labels=words, colors=[_COLOURS[name] for name in names])
+        axes.stackplot(counts, heights, labels=words, colors=[ACTIVITIES[name] for name in names])
     axes.set_ylim(0, 100)
     axes.set_ylabel("of the step, %")
     axes.set_xlabel("GPUs")

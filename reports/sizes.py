@@ -9,8 +9,8 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from reports.colours import MARKED_SERIES as SERIES
 from reports.file import figure_file
-from reports.svg import SERIES
 from simulator.units import format_duration, format_size
 
 __all__ = ["draw_sizes"]

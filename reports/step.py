@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from itertools import cycle
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from reports.colours import ACTIVITIES, BEST, HELD, INK, KERNELS, OTHER, WAITING, WARNING
 from reports.file import figure_file
-from reports.machine import BEST, INK, WARNING
 from reports.pipeline import draw_passes
 from simulator.results.columns import percent
 from simulator.results.reason import steps_verdict
@@ -23,12 +22,10 @@ from simulator.units import format_duration, format_size
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw_steps"]
+__all__ = ["draw_steps", "figure_of_steps"]
 
 _WIDTH, _HEIGHT = 10.5, 6.2  # inches
-# Okabe and Ito's colours, told apart by the colour-blind too, and grey for waiting.
-_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#7a5195")
-_GREY = "#b4bcc4"
+_STREAMS = {"host": "host", "compute": "computing", "update": "update"}  # and else exchanges
 _LEGEND_COLUMNS = 5
 _TITLE = 1150  # letters of a line times their size in points, which fit into the width
 
@@ -38,7 +35,12 @@ def draw_steps(results: Sequence[TrainingResult], kind: str) -> bytes:
 
     Of one, where its time goes; of several, their times beside each other.
     """
-    return figure_file(lambda: _figure(results[0]) if len(results) == 1 else _compared(results), kind)
+    return figure_file(lambda: figure_of_steps(results), kind)
+
+
+def figure_of_steps(results: Sequence[TrainingResult]) -> Figure:
+    """Return the figure that :func:`draw_steps` writes."""
+    return _figure(results[0]) if len(results) == 1 else _compared(results)
 
 
 def _figure(result: TrainingResult) -> Figure:
@@ -71,7 +73,8 @@ def _figure(result: TrainingResult) -> Figure:
         place(0.11, 3.2, 0.86, 1.2 if several else 1.75), step, "waiting" if several else "waiting for the host"
     )
     _draw_memory(place(0.11, 0.75, 0.38, 1.35), result)
-    _draw_alternatives(place(0.68, 0.75, 0.24, 1.35), result)
+    if result.alternatives:
+        _draw_alternatives(place(0.68, 0.75, 0.24, 1.35), result)
     return figure
 
 
@@ -92,7 +95,8 @@ def _draw_streams(axes: Axes, result: TrainingResult) -> None:
         return
     prefix = f"{result.step.device}/"
     names = [name for name in result.streams if "/" not in name or name.startswith(prefix)]
-    colours = dict(zip(names, cycle(_COLOURS), strict=False))
+    of = {name: _STREAMS.get(name.removeprefix(prefix), "exchange") for name in names}
+    colours = {name: ACTIVITIES["copies" if "copies" in name else of[name]] for name in names}
     spans: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     for task, span in zip(result.timeline.plan.tasks, result.timeline.spans, strict=True):
         held = spans.get(task.stream)
@@ -151,10 +155,10 @@ def _compared(results: Sequence[TrainingResult]) -> Figure:
     rows = list(range(len(shown)))
     lefts = [0.0] * len(shown)
     for lengths, colour, label in (
-        (alone, _COLOURS[0], "one device alone"),
-        (exposed, _COLOURS[1], "waiting for an exchange"),
-        *([(filling, _COLOURS[4], "waiting for other stages")] if any(filling) else []),
-        (slowed, _COLOURS[3], "slowed: the slowest rank, copies, contention"),
+        (alone, ACTIVITIES["computing"], "one device alone"),
+        (exposed, ACTIVITIES["exchange"], "waiting for an exchange"),
+        *([(filling, ACTIVITIES["fill"], "waiting for other stages")] if any(filling) else []),
+        (slowed, ACTIVITIES["slowest"], "slowed: the slowest rank, copies, contention"),
     ):
         axes.barh(rows, lengths, left=lefts, color=colour, height=0.62, label=label)
         lefts = [left + length for left, length in zip(lefts, lengths, strict=True)]
@@ -179,11 +183,11 @@ def _draw_parts(axes: Axes, result: StepResult, waiting: str) -> None:
         widths = [kind.parts_s.get(part, 0.0) for part in parts]
         lefts = [sum(other.parts_s.get(part, 0.0) for other in result.kinds[:place]) for part in parts]
         name = KIND_WORDS.get(kind.kind, kind.kind)
-        axes.barh(parts, widths, left=lefts, color=_COLOURS[place % len(_COLOURS)], height=0.62, label=name)
+        axes.barh(parts, widths, left=lefts, color=KERNELS[kind.kind], height=0.62, label=name)
     busy = [sum(kind.parts_s.get(part, 0.0) for kind in result.kinds) for part in parts]
     waits = [max(0.0, result.parts_s[part] - seconds) for part, seconds in zip(parts, busy, strict=True)]
     if sum(waits) > 0.005 * result.step_time_s:
-        axes.barh(parts, waits, left=busy, color=_GREY, height=0.62, label=waiting)
+        axes.barh(parts, waits, left=busy, color=WAITING, height=0.62, label=waiting)
     longest = max(result.parts_s.values(), default=0.0)
     for row, part in enumerate(parts):
         seconds = result.parts_s[part]
@@ -218,9 +222,9 @@ def _draw_memory(axes: Axes, result: TrainingResult) -> None:
         "driver": need.context_bytes,
     }
     left = 0.0
-    for place, (name, n_bytes) in enumerate(held.items()):
+    for name, n_bytes in held.items():
         if n_bytes:
-            axes.barh([0], [n_bytes], left=left, height=0.5, color=_COLOURS[place], label=name)
+            axes.barh([0], [n_bytes], left=left, height=0.5, color=HELD[name], label=name)
             left += n_bytes
     axes.axvline(need.available_bytes, color=INK, linewidth=1.6)
     axes.annotate(
@@ -245,7 +249,7 @@ def _draw_alternatives(axes: Axes, result: TrainingResult) -> None:
     """Draw the step's time beside that of the changes that make it faster."""
     rows = [("as it is", result.step_time_s, True)]
     rows += [(change_words(other, result.step), other.step_time_s, other.fits) for other in result.alternatives[:5]]
-    colours = [INK, *(BEST if fits else _GREY for _, _, fits in rows[1:])]
+    colours = [INK, *(BEST if fits else OTHER for _, _, fits in rows[1:])]
     axes.barh([name for name, _, _ in rows], [time_s for _, time_s, _ in rows], color=colours, height=0.62)
     for row, (_, time_s, fits) in enumerate(rows):
         text = format_duration(time_s, 3) + ("" if fits else ", does not fit")

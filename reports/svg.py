@@ -10,16 +10,11 @@ from matplotlib.figure import Figure
 
 from reports.file import figure_file
 
-__all__ = ["GRID", "MUTED", "PAGE_INK", "SERIES", "inline_svg"]
+__all__ = ["GRID", "MUTED", "PAGE_INK", "inline_svg"]
 
 # Colours that stand for the page's own, which differ by day and by night.
 PAGE_INK, MUTED, GRID = "#010203", "#010204", "#010205"
 _OF_PAGE = {PAGE_INK: "currentColor", MUTED: "var(--muted)", GRID: "var(--grid)"}
-# Colours and marks of series, seen on white and on black, and told apart in grey by their marks.
-SERIES = (
-    *(("#2f86c4", "o"), ("#d9641e", "s"), ("#1f9d78", "^"), ("#b765a7", "D"), ("#b08a00", "v"), ("#7a6fd0", "P")),
-    *(("#c0504d", "X"), ("#4d9aa8", "<"), ("#8a8f3c", ">"), ("#8d8d8d", "h")),
-)
 
 
 def inline_svg(name: str, label: str, make: Callable[[], Figure]) -> str:
@@ -28,8 +23,12 @@ def inline_svg(name: str, label: str, make: Callable[[], Figure]) -> str:
     text = text[text.index("<svg") :]
     for colour, of_page in _OF_PAGE.items():
         text = text.replace(colour, of_page)
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r"<(metadata|title|desc)>.*?</\1>", "", text, flags=re.DOTALL)
     text = re.sub(r'\bid="', f'id="{name}-', text)
     text = re.sub(r"url\(#", f"url(#{name}-", text)
     text = re.sub(r'href="#', f'href="#{name}-', text)
-    return text.replace("<svg ", f'<svg role="img" aria-label="{escape(label)}" ', 1).rstrip()
+    return (
+        text.replace('role="img" ', "", 1)
+        .replace("<svg ", f'<svg role="img" aria-label="{escape(label)}" ', 1)
+        .rstrip()
+    )

@@ -8,10 +8,11 @@ is left out is said in ``note``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from simulator.network.machine import Link, Machine
+from simulator.results.columns import ranges
 from simulator.results.result import Result
 
 __all__ = ["HOST_LINKS", "Edge", "Symbol", "View", "make_view"]
@@ -36,23 +37,32 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """The links between two symbols; ``use`` is that of the busiest direction of the busiest one."""
+    """The links between two symbols, ``count`` of a kind that give ``nominal_Bps`` in a direction.
+
+    ``use`` is that of the busiest direction of the busiest one; ``weight`` says how many of its kind there are beside
+    others, from 0 (fewest) to 1.
+    """
 
     a: int
     b: int
     kind: str
     use: float
     is_bottleneck: bool
+    count: int = 1
+    nominal_Bps: float = 0.0
+    weight: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What is drawn.  ``busiest`` names the bottleneck, with its use."""
+    """What is drawn.  ``busiest`` names the bottleneck, with its use; ``models`` says which parts the devices are."""
 
     symbols: tuple[Symbol, ...]
     edges: tuple[Edge, ...]
     busiest: str
     note: str
+    models: tuple[str, ...] = ()
+    more_nodes: int = 0  # that the network joins and that are not drawn
 
 
 def make_view(result: Result) -> View:
@@ -75,7 +85,8 @@ def make_view(result: Result) -> View:
         limit = any(f"{machine.nodes[n].name}:{end}" == name for n in group for end in ("memory", "fabric"))
         symbols.append(Symbol(_label(machine, group, len(hosts)), node.kind, node.host, tuple(group), active, limit))
     busiest = f"{name}, {result.bottleneck.utilisation * 100:.1f} %" if result.bottleneck is not None else ""
-    return View(tuple(symbols), tuple(edges), busiest, _note(machine, hosts, gpus))
+    more = machine.n_hosts - len(hosts) if any(symbol.kind == "network-switch" for symbol in symbols) else 0
+    return View(tuple(symbols), tuple(edges), busiest, _note(machine, hosts, gpus), _models(machine, kept), more)
 
 
 def _devices_of(name: str, machine: Machine) -> list[int]:
@@ -159,31 +170,48 @@ def _edges(result: Result, machine: Machine, symbol_of: dict[int, int], bottlene
     for (a, b, kind), links in grouped.items():
         names = {name for link in links for name in (link.name, machine.resource_names[link.resource])}
         use = max(by_name.get(name, 0.0) for name in names)
-        edges.append(Edge(a, b, kind, use, bottleneck in names))
-    return edges
+        forth = [link for link in links if symbol_of[link.src] == a]
+        count, nominal_Bps = sum(link.count for link in forth), sum(link.nominal_Bps for link in forth)
+        edges.append(Edge(a, b, kind, use, bottleneck in names, count, nominal_Bps))
+    counts = {kind: sorted({edge.count for edge in edges if edge.kind == kind}) for kind in {e.kind for e in edges}}
+    return [
+        replace(edge, weight=counts[edge.kind].index(edge.count) / (len(counts[edge.kind]) - 1))
+        if len(counts[edge.kind]) > 1
+        else edge
+        for edge in edges
+    ]
+
+
+def _models(machine: Machine, kept: Sequence[int]) -> tuple[str, ...]:
+    """Return which part the GPUs, CPUs and adapters are, those of one part as one: ``gpu0-7: NVIDIA H100``."""
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for index in kept:
+        node = machine.nodes[index]
+        if node.kind in ("gpu", "cpu", "nic"):
+            what = node.part.description.removesuffix(", one socket") or node.part_name
+            found.setdefault((node.kind, what), {})[re.sub(r"^node\d+\.", "", node.name)] = None
+    lines = []
+    for kind in ("gpu", "cpu", "nic"):
+        lines += [f"{_joined(list(names))}: {what}" for (of, what), names in found.items() if of == kind and what]
+    return tuple(lines)
 
 
 def _label(machine: Machine, group: Sequence[int], n_hosts: int) -> str:
     names = [machine.nodes[node].name for node in group]
     if n_hosts == 1 or machine.n_hosts > 1:
         names = [re.sub(r"^node\d+\.", "", name) for name in names]
+    return _joined(names)
+
+
+def _joined(names: Sequence[str]) -> str:
+    """Return *names* in short: those that differ by their number as a range."""
     if len(names) == 1:
         return names[0]
     stems = {re.sub(r"\d+$", "", name) for name in names}
     numbers = [int(match[0]) for name in names if (match := re.search(r"\d+$", name))]
     if len(stems) == 1 and len(numbers) == len(names):
-        return f"{stems.pop()}{_ranges(numbers)}"
+        return f"{stems.pop()}{ranges(numbers)}"
     return f"{names[0]} and {len(names) - 1} more"
-
-
-def _ranges(numbers: Iterable[int]) -> str:
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ",".join(f"{a}-{b}" if b > a else str(a) for a, b in runs)
 
 
 def _note(machine: Machine, hosts: Sequence[int], gpus: Sequence[int]) -> str:

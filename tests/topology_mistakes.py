@@ -394,7 +394,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "cluster_of_an_unknown_node": (
         HEAD + "cluster: {node: p3.16xlrage, nodes: 2}\n",
         [
-            "t.yaml:3:17: p3.16xlrage: no such file and no built-in topology; did you mean 'p3.16xlarge'? (--list-topologies)"  # noqa: E501
+            "t.yaml:3:17: p3.16xlrage: no such file and no built-in topology; did you mean 'p3.16xlarge'? (simulate machines)"  # noqa: E501
         ],
     ),
     "cluster_said_twice": (
@@ -410,11 +410,11 @@ CASES: dict[str, tuple[str, list[str]]] = {
         [
             (
                 "t.yaml:5:14: p3.16xlrage: no such file and no built-in topology; "
-                "did you mean 'p3.16xlarge'? (--list-topologies)"
+                "did you mean 'p3.16xlarge'? (simulate machines)"
             ),
             (
                 "t.yaml:6:14: p3.2xlrage: no such file and no built-in topology; "
-                "did you mean 'p3.2xlarge'? (--list-topologies)"
+                "did you mean 'p3.2xlarge'? (simulate machines)"
             ),
         ],
     ),

@@ -3,30 +3,47 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-__all__ = ["main", "run"]
+if TYPE_CHECKING:
+    import typer
 
-_SEARCHES = ("best", "scale")
+__all__ = ["COMMANDS", "LISTS", "main", "run"]
+
+_SEARCHES = "simulator.cli.search_app"
+LISTS = ("machines", "networks", "parts", "strategies")
+COMMANDS = {
+    "best": _SEARCHES,
+    "scale": _SEARCHES,
+    "scenario": "simulator.cli.scenario_app",
+    **dict.fromkeys(LISTS, "simulator.cli.list_app"),
+}
+"""A first word that asks for something else than a simulation, and the module with its options."""
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run ``simulate`` with *arguments* and return the exit code; a first word may ask for a search or a scenario."""
+    """Run ``simulate`` with *arguments* and return the exit code; a first word may ask for something of ``COMMANDS``.
+
+    Where a shell asks what may follow, that is printed.
+    """
     from simulator.console.run import run_app
 
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given and given[0] in _SEARCHES:
-        from simulator.cli.search_app import app as searches
+    if arguments is None and "_SIMULATE_COMPLETE" in os.environ:
+        from simulator.cli.complete import written_so_far
 
-        return run_app(searches, "simulate", given)
-    if given and given[0] == "scenario":
-        from simulator.cli.scenario_app import app as scenarios
+        return run_app(_app(written_so_far()), "simulate", [])
+    return run_app(_app(given), "simulate", given)
 
-        return run_app(scenarios, "simulate", given)
-    from simulator.cli.app import app
 
-    return run_app(app, "simulate", given)
+def _app(given: Sequence[str]) -> typer.Typer:
+    """Return the options of what *given* asks for."""
+    found: typer.Typer = import_module(COMMANDS.get(given[0] if given else "", "simulator.cli.app")).app
+    return found
 
 
 def main() -> None:

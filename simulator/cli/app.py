@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from simulator.cli import complete
 from simulator.cli.help import GroupedCommand
 
 __all__ = ["app"]
@@ -23,6 +24,7 @@ def simulate(
     topology: Annotated[
         str | None,
         typer.Option(
+            autocompletion=complete.machines,
             metavar="FILES",
             help="A machine: a YAML file, a built-in name, a part (h100-sxm5-80gb), or - for standard input; "
             "several with commas between are compared.",
@@ -31,6 +33,7 @@ def simulate(
     workload: Annotated[
         str,
         typer.Option(
+            autocompletion=complete.networks,
             metavar="WHAT",
             help="A network: its gradients are exchanged, or with --batch a step of it is run (resnet50, a config.json "
             "of Hugging Face or its folder, layers.yaml, torch:package.module:factory, run as code, from the current "
@@ -44,13 +47,17 @@ def simulate(
     strategy: Annotated[
         str | None,
         typer.Option(
+            autocompletion=complete.strategies,
             metavar="NAMES",
             help="How GPUs exchange: one strategy, several with commas between, or all. Else all, and nccl in a step.",
         ),
     ] = None,
     gpus: Annotated[
         str | None,
-        typer.Option(metavar="WHICH", help="The first so many (4), a range (0-4) or a list (0,2,5); else all."),
+        typer.Option(
+            metavar="WHICH",
+            help="The first so many (4), the fastest so many (best:4), a range (0-4) or a list (0,2,5); else all.",
+        ),
     ] = None,
     nodes: Annotated[
         str | None,
@@ -59,6 +66,7 @@ def simulate(
     fabric: Annotated[
         str | None,
         typer.Option(
+            autocompletion=complete.fabrics,
             metavar="PART",
             help="That network's link part, for example infiniband-edr, or a rate of Ethernet (25Gbit/s).",
         ),
@@ -86,7 +94,9 @@ def simulate(
         typer.Option(metavar="A-B:5GB/s,...", help="Another job moves so much from one device to another."),
     ] = None,
     # -- of an exchange
-    collective: Annotated[str, typer.Option(metavar="NAME", help="all-reduce, all-gather, ...")] = "all-reduce",
+    collective: Annotated[
+        str, typer.Option(autocompletion=complete.collectives, metavar="NAME", help="all-reduce, all-gather, ...")
+    ] = "all-reduce",
     root: Annotated[str, typer.Option(metavar="RANK", help="Where a broadcast starts and a reduce ends.")] = "0",
     pairs: Annotated[
         str | None, typer.Option(metavar="A>B,...", help="Ranks of a send-recv; else each to the next.")
@@ -216,10 +226,13 @@ def simulate(
             help="What computes and exchanges at once slow each other; copies into buckets; the slowest rank.",
         ),
     ] = True,
-    mode: Annotated[str, typer.Option(metavar="NAME", help="train, inference, forward, backward.")] = "train",
+    mode: Annotated[
+        str, typer.Option(autocompletion=complete.modes, metavar="NAME", help="train, inference, forward, backward.")
+    ] = "train",
     precision: Annotated[
         str | None,
         typer.Option(
+            autocompletion=complete.precisions,
             metavar="NAME",
             help="torch (fp32, convolutions in TF32 where the GPU has it), fp32, tf32, fp16, bf16, "
             "amp-fp16, amp-bf16, graph-fp16, graph-bf16, master-fp16, master-bf16, fp64; of inference int8, int4; else "
@@ -229,7 +242,9 @@ def simulate(
     optimizer: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="momentum, adam, lamb, bert-adam, sgd, none; else adam for sequences, or momentum."
+            autocompletion=complete.optimizers,
+            metavar="NAME",
+            help="momentum, adam, lamb, bert-adam, sgd, none; else adam for sequences, or momentum.",
         ),
     ] = None,
     seq_len: Annotated[str | None, typer.Option(metavar="COUNT", help="Tokens of a sequence.")] = None,
@@ -301,12 +316,15 @@ def simulate(
         str | None,
         typer.Option(metavar="FILE", help="Draw the comparison and the machine, or the step (.svg, .png or .pdf)."),
     ] = None,
-    list_topologies: Annotated[bool, typer.Option("--list-topologies", help="List the built-in machines.")] = False,
-    list_strategies: Annotated[bool, typer.Option("--list-strategies", help="List the strategies.")] = False,
-    list_parts: Annotated[bool, typer.Option("--list-parts", help="List the catalogue of parts.")] = False,
-    list_networks: Annotated[bool, typer.Option("--list-networks", help="List the networks of the zoo.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on standard error but errors.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
+    completion: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHELL",
+            help='Print what completes names in bash, zsh or fish: eval "$(simulate --completion bash)".',
+        ),
+    ] = None,
     version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
 ) -> None:
     """Simulate a training step or an exchange on a machine, and what bounds it.
@@ -315,7 +333,8 @@ def simulate(
 
     simulate --topology p3.16xlarge --workload resnet50 --batch 64
 
-    Also: simulate best (a search of layouts), simulate scale (a curve), simulate scenario (ready questions).
+    Also: simulate best (a search of layouts), simulate scale (a curve), simulate scenario (ready questions); lists:
+    simulate machines, networks, parts, strategies.
     """
     given = locals()
     del debug  # read from the arguments where errors are shown
@@ -324,16 +343,11 @@ def simulate(
 
         typer.echo(f"simulate {__version__}")
         return
-    if list_topologies or list_strategies or list_parts or list_networks:
-        from simulator.cli.listing import print_lists
+    if completion is not None:
+        from simulator.cli.complete import SHELLS, script
+        from simulator.cli.options import parse_choice
 
-        print_lists(
-            topologies=list_topologies,
-            strategies=list_strategies,
-            parts=list_parts,
-            networks=list_networks,
-            json_wanted=json,
-        )
+        typer.echo(script(parse_choice("--completion", completion, SHELLS)))
         return
     from dataclasses import fields
 

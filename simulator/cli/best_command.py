@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from simulator.cli.best_text import best_lines
-from simulator.cli.options import parse_choice, parse_count, read_all
+from simulator.cli.options import parse_choice, parse_count, read_all, refuse, wants_best
 from simulator.cli.output import show
 from simulator.cli.resume_file import kept_in
 from simulator.cli.runners import dask_runner, process_runner
@@ -16,7 +16,7 @@ from simulator.cli.step_questions import ask_steps, read_calibrations
 from simulator.cli.written import Written
 from simulator.console.progress import Progress
 from simulator.console.style import choose_style
-from simulator.errors import InputError
+from simulator.errors import InputError, one_line
 from simulator.questions.layout import REPLICAS
 from simulator.results.document import to_json
 from simulator.search.document import best_document
@@ -47,6 +47,9 @@ def run_best(written: Written, wanted: Wanted) -> None:
         raise InputError("--global-batch is needed: the samples of a step, for example --global-batch 1024")
     if written.topology == "-":
         raise InputError("--topology -: several processes read the machine; write it to a file")
+    refuse(
+        {f"--gpus {one_line(written.gpus or '', 60)}": wants_best(written.gpus)}, "is simulate's; name the GPUs here"
+    )
     global_batch, micro_batch, top, jobs, fixed, recompute = read_all(
         lambda: _count("--global-batch", written.global_batch or ""),
         lambda: None if wanted.micro_batch is None else _count("--micro-batch", wanted.micro_batch),

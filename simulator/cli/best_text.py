@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from simulator.cli.table import table_lines
 from simulator.console.style import Style
-from simulator.results.columns import duration_column, lay_out
+from simulator.results.columns import duration_column
 from simulator.results.confidence import BAND_HEAD, band_words
 from simulator.results.words import MODE_WORDS
 from simulator.search.document import reason_of
@@ -34,18 +35,12 @@ def best_lines(space: Space, machine: str, network: Network, best: Best, style: 
     if len(set(columns["recompute"])) == 1 and columns["recompute"][0] == "none":
         del columns["recompute"]
     right = [name not in ("layout", "recompute", "time lost to") for name in columns]
-    table = lay_out([list(columns), *map(list, zip(*columns.values(), strict=True))], right)
+    names = list(columns)
+    spare = [names.index(name) for name in ("memory", "micro-batch") if name in columns]
     outside = dict.fromkeys(text for entry in best.ranking for text in entry.outside)
     lines = [line for text in outside for line in style.wrap(f"outside: {text}", "red", hang=2)]
-    lines = [*style.wrap(title, "bold"), *lines, ""]
-    if style.width is not None and max(map(len, table)) > style.width:
-        names = list(columns)[1:]
-        for row in zip(*columns.values(), strict=True):
-            lines.append(style.mark(row[0], "bold"))
-            lines += [f"  {name.ljust(12)} {text}" for name, text in zip(names, row[1:], strict=True)]
-    else:
-        table[0] = style.mark(table[0], "bold")
-        lines += table
+    table = table_lines(names, list(columns.values()), right, style, spare)
+    lines = [*style.wrap(title, "bold"), *lines, "", *table]
     count = f"{best.feasible_count:,} ways fit; the best of them were simulated ({best.simulated_count})"
     lines += ["", *style.wrap(f"{count}, the others priced from the costs of their parts", hang=2)]
     if best.infeasible:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from simulator.api.session import Session
 from simulator.cli import exchange_text as text
+from simulator.cli.chosen_gpus import Faster, faster_gpus, on_fastest
 from simulator.cli.circumstances import parse_servers
 from simulator.cli.machines import find_machines
 from simulator.cli.options import (
@@ -35,7 +36,7 @@ from simulator.questions.collective import DTYPES, REDUCTIONS, CollectiveQuestio
 from simulator.results.document import document, to_json
 from simulator.results.reason import best_of, by_time
 from simulator.results.result import Result
-from simulator.results.sweep import sweep_table
+from simulator.results.sweep import SWEEP_WIDTH, sweep_table, winners
 from simulator.workload.parse import Payload, parse_workload
 
 __all__ = ["ExchangeRuns", "answer_exchanges", "exchange_questions", "run_exchange"]
@@ -47,6 +48,7 @@ class ExchangeRuns:
 
     by_size: tuple[tuple[Result, ...], ...]
     unfit: dict[str, str]
+    faster: Faster | None = None  # other GPUs, as many as asked for, by the strategy that is named first
 
 
 def run_exchange(written: Written) -> None:
@@ -62,6 +64,7 @@ def run_exchange(written: Written) -> None:
     with ExitStack() as stack:
         files = Files(written, stack)
         runs = answer_exchanges(written, session, questions, names, payload)
+        runs = replace(runs, faster=_faster(written, session, questions, runs))
         if files.wants_trace:
             from simulator.results.trace import chrome_trace
 
@@ -158,6 +161,8 @@ def answer_exchanges(
     written: Written, session: Session, questions: Sequence[CollectiveQuestion], names: Sequence[str], payload: Payload
 ) -> ExchangeRuns:
     """Return the answers at each size of *payload*; raises InputError where no strategy fits."""
+    largest = float(max(payload.sizes))
+    questions = on_fastest(written, session, [replace(question, size_bytes=largest) for question in questions])
     by_size: list[tuple[Result, ...]] = []
     unfit: dict[str, str] = {}
     fitting = list(zip(questions, names, strict=True))
@@ -187,19 +192,39 @@ def answer_exchanges(
     return ExchangeRuns(tuple(by_size), unfit)
 
 
+def _faster(
+    written: Written, session: Session, questions: Sequence[CollectiveQuestion], runs: ExchangeRuns
+) -> Faster | None:
+    """Return other GPUs that are faster at the largest size, of one machine; None where there are none."""
+    if len({question.where for question in questions}) > 1:
+        return None
+    best = best_of(runs.by_size[-1])
+    asked = next(question for question in questions if question.strategy == best.strategy)
+    return faster_gpus(written, session, best, replace(asked, size_bytes=best.size_bytes, gpus=best.gpus))
+
+
 def _print(
     written: Written, session: Session, questions: Sequence[CollectiveQuestion], payload: Payload, runs: ExchangeRuns
 ) -> None:
     results = [result for found in runs.by_size for result in found]
     machines = [session.machine(where) for where in dict.fromkeys(question.where for question in questions)]
     if written.json:
-        sys.stdout.write(to_json(document(machines[0].name, payload.text, results, runs.unfit)))
+        found = document(machines[0].name, payload.text, results, runs.unfit)
+        if runs.faster is not None:
+            found["faster_gpus"] = {"gpus": list(runs.faster.gpus), "sync_time_s": runs.faster.seconds}
+        sys.stdout.write(to_json(found))
         return
     style = choose_style(sys.stdout)
     if payload.is_sweep:
-        ways = dict.fromkeys((result.machine, result.strategy) for result in results)
-        tables = [sweep_table([r for r in results if (r.machine, r.strategy) == way], questions[0]) for way in ways]
-        sys.stdout.write(printable("\n".join(tables), sys.stdout))
+        if style.width is not None and style.width < SWEEP_WIDTH:
+            show([*text.title(runs.by_size[-1], payload, [len(m.gpus) for m in machines], style), ""])
+            show(text.sweep_lines(runs.by_size, style))
+        else:
+            ways = dict.fromkeys((result.machine, result.strategy) for result in results)
+            tables = [sweep_table([r for r in results if (r.machine, r.strategy) == way], questions[0]) for way in ways]
+            if len(ways) > 1:
+                tables.append(f"# {winners(runs.by_size)}\n")
+            sys.stdout.write(printable("\n".join(tables), sys.stdout))
         for line in text.unfit_lines(runs.unfit, style):
             tell(written, line)
         return
@@ -208,6 +233,8 @@ def _print(
         tell(written, f"one GPU exchanges nothing; --workload {network} --batch 32 simulates a step on it")
     lines = text.title(results, payload, [len(machine.gpus) for machine in machines], style)
     lines += ["", *text.comparison(results, style)]
+    if runs.faster is not None:
+        lines += ["", *style.wrap(runs.faster.words(best_of(results).sync_time_s), "bold")]
     if len(results) == 1:
         lines += text.detail(results[0], style)
     if runs.unfit:

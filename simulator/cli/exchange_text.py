@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from simulator.cli.confidence_text import outside_lines
+from simulator.cli.table import table_lines
 from simulator.console.style import Style
 from simulator.results.columns import (
     bandwidth_column,
     duration_column,
-    lay_out,
     percent,
     shortened_ring,
     size_column,
@@ -17,12 +17,14 @@ from simulator.results.columns import (
 from simulator.results.confidence import BAND_HEAD, band_words
 from simulator.results.reason import BOUNDS, verdict
 from simulator.results.result import LinkUse, Result
-from simulator.units import format_size
+from simulator.results.sweep import winners
+from simulator.units import format_duration, format_size
 from simulator.workload.parse import Payload
 
-__all__ = ["comparison", "detail", "title", "unfit_lines"]
+__all__ = ["comparison", "detail", "sweep_lines", "title", "unfit_lines"]
 
 _SHOWN_LINKS = 8
+_SPARE = ("against first", "use", "algbw", "bottleneck")  # what a narrow screen goes without, the first first
 _SHOWN_RINGS = 8
 
 
@@ -71,17 +73,12 @@ def comparison(results: Sequence[Result], style: Style) -> list[str]:
     if all(r.band is None for r in ordered):
         del columns[BAND_HEAD]
     right = [name not in ("strategy", "machine", "bottleneck") for name in columns]
-    rows = [list(columns), *(list(row) for row in zip(*columns.values(), strict=True))]
-    lines = lay_out(rows, right)
-    split = len(software) + 1 if software and bounds else 0
-    if style.width is not None and max(len(line) for line in lines) > style.width:
-        lines = _stacked(rows, split, style)
-    else:
-        lines[0] = style.mark(lines[0], "dim")
-        if many and software:
-            lines[1] = style.mark(lines[1], "bold", "green")
-        if split:
-            lines.insert(split, style.mark(BOUNDS, "dim"))
+    names = list(columns)
+    spare = [names.index(name) for name in _SPARE if name in columns]
+    marks = {len(software): BOUNDS} if software and bounds else {}
+    lines = table_lines(names, list(columns.values()), right, style, spare, marks)
+    if many and software:
+        lines[1] = style.mark(lines[1], "bold", "green")
     if many:
         lines += ["", *style.wrap(verdict(ordered))]
         if not software:
@@ -91,17 +88,27 @@ def comparison(results: Sequence[Result], style: Style) -> list[str]:
     return lines
 
 
-def _stacked(rows: Sequence[Sequence[str]], split: int, style: Style) -> list[str]:
-    header, *entries = rows
-    width = max(len(name) for name in header[1:])
-    lines: list[str] = []
-    for i, entry in enumerate(entries):
-        if i + 1 == split:
-            lines += style.wrap(BOUNDS)
-        marks = ("bold", "green") if i == 0 and split else ("bold",)
-        lines.append(style.mark(entry[0], *marks))
-        lines += [f"  {name.ljust(width)}  {text}" for name, text in zip(header[1:], entry[1:], strict=True)]
-    return lines
+def sweep_lines(by_size: Sequence[Sequence[Result]], style: Style) -> list[str]:
+    """Return the results of each size where nccl-tests' own columns do not fit: times, or bandwidths of one strategy.
+
+    What software does comes first, then what is fastest at the largest size; the last are left out for want of room.
+    """
+    last = sorted(by_size[-1], key=lambda result: not result.counts_software)
+    ways = list(dict.fromkeys((r.strategy, r.machine) for found in (last, *by_size) for r in found))
+    of = [{(r.strategy, r.machine): r for r in found} for found in by_size]
+    columns = {"size": [format_size(found[0].size_bytes, 3) for found in by_size]}
+    if len(ways) == 1:
+        one = [found[ways[0]] for found in of]
+        columns["time"] = [format_duration(r.sync_time_s) for r in one]
+        columns["algbw"] = bandwidth_column([r.algbw_Bps for r in one])
+        columns["busbw"] = bandwidth_column([r.busbw_Bps for r in one])
+    else:
+        for way in ways:
+            name = way[0] if len({machine for _, machine in ways}) == 1 else " on ".join(way)
+            columns[name] = [format_duration(found[way].sync_time_s, 3) if way in found else "-" for found in of]
+    spare = list(range(len(columns) - 1, 0, -1)) if len(ways) > 1 else [2]  # the last named first
+    lines = table_lines(list(columns), list(columns.values()), [True] * len(columns), style, spare)
+    return [*lines, "", *style.wrap(winners(by_size))]
 
 
 def unfit_lines(unfit: Mapping[str, str], style: Style) -> list[str]:
@@ -146,13 +153,7 @@ def _links(result: Result, style: Style) -> list[str]:
     shown = kinds[:_SHOWN_LINKS]
     names = [f"{u[0].name} and {len(u) - 1} more" if len(u) > 1 else u[0].name for u in shown]
     columns = [names, size_column([u[0].bytes for u in shown]), [percent(u[0].utilisation) for u in shown]]
-    rows = [["links by use", "bytes each", "use"], *(list(row) for row in zip(*columns, strict=True))]
-    lines = lay_out(rows, [False, True, True])
-    if style.width is not None and max(len(line) for line in lines) > style.width:
-        lines = ["links by use"]
-        for name, size, use in rows[1:]:
-            lines += [f"  {name}", f"    {size}, {use}"]
-    lines[0] = style.mark(lines[0], "bold")
+    lines = table_lines(["links by use", "bytes each", "use"], columns, [False, True, True], style, spare=(1,))
     hidden = sum(len(uses) for uses in kinds[_SHOWN_LINKS:])
     if hidden:
         lines.append(f"and {hidden} more (--json lists all)")

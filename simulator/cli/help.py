@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from typer.core import TyperCommand
+
+from simulator.cli import COMMANDS
 
 __all__ = ["GROUPS", "GroupedCommand"]
 
@@ -51,11 +54,7 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "Launch line": ("--topology dgx-h100 --launch @pretrain.sh --show-options", ("launch", "show_options")),
     "Output": (
         "--topology p3.16xlarge --strategy nccl --plot links.svg",
-        ("json", "trace", "plot", "quiet", "debug", "version"),
-    ),
-    "Lists": (
-        "--list-topologies",
-        ("list_topologies", "list_strategies", "list_parts", "list_networks", "help"),
+        ("json", "trace", "plot", "quiet", "debug", "completion", "version", "help"),
     ),
 }
 """What an option is about: an example, and the options."""
@@ -63,6 +62,15 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 class GroupedCommand(TyperCommand):
     """A command whose help has the options of each group together."""
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Return what may follow, as the first word also what asks for something else than a simulation."""
+        found: list[Any] = super().shell_complete(ctx, incomplete)
+        if any(getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE" for name in ctx.params):
+            return found
+        # Typer brings a Click of its own, or takes the one that is installed.
+        item = import_module(f"{type(ctx).__module__.rpartition('.')[0]}.shell_completion").CompletionItem
+        return [*found, *(item(name) for name in COMMANDS if name.startswith(incomplete))]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options, group by group; those of no group last."""

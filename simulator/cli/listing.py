@@ -1,61 +1,111 @@
-"""What ``--list-topologies``, ``--list-strategies``, ``--list-parts`` and ``--list-networks`` print."""
+"""What ``simulate machines``, ``networks``, ``parts`` and ``strategies`` print."""
 
 from __future__ import annotations
 
 import json
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from simulator.cli.options import parse_choice, parse_count
 from simulator.console.style import Style, choose_style, printable
+from simulator.errors import InputError, nearest, one_line
 from simulator.results.columns import lay_out
 from simulator.topology.catalogue import builtin_folder, builtin_topologies, description_of, load_part
+from simulator.topology.load import load_topology
 
-__all__ = ["print_lists"]
+__all__ = ["PART_KINDS", "list_machines", "list_networks", "list_parts", "list_strategies"]
 
-
-def print_lists(*, topologies: bool, strategies: bool, parts: bool, networks: bool, json_wanted: bool) -> None:
-    """Print the lists asked for, as text or as one JSON document."""
-    lists: dict[str, list[dict[str, Any]]] = {}
-    if topologies:
-        lists["topologies"] = [{"name": n, "description": description_of(p)} for n, p in builtin_topologies().items()]
-    if strategies:
-        lists["strategies"] = _strategies()
-    if parts:
-        lists["parts"] = [
-            {
-                "name": path.stem,
-                "kind": path.parent.name,
-                "description": description_of(path),
-                **({"figures": _figures(path.stem)} if json_wanted else {}),
-            }
-            for path in sorted(builtin_folder().glob("parts/*/*.yaml"))
-        ]
-    if networks:
-        lists["networks"] = _networks()
-    if json_wanted:
-        sys.stdout.write(json.dumps({"schema_version": 1, **lists}, indent=2) + "\n")
-        return
-    style = choose_style(sys.stdout)
-    blocks = ["\n".join(_text(entries, style)) for entries in lists.values()]
-    sys.stdout.write(printable("\n\n".join(blocks) + "\n", sys.stdout))
+PART_KINDS = ("gpu", "cpu", "switch", "nic", "storage", "link")
+Entry = dict[str, Any]
 
 
-def _strategies() -> list[dict[str, str]]:
-    from simulator.collectives.registry import find_strategy, strategy_names
+def list_machines(
+    words: Sequence[str], *, gpu: str | None, gpus: str | None, nodes: str | None, json_wanted: bool
+) -> None:
+    """Print the built-in machines whose name or description has all *words*; raises InputError where none has.
 
-    return [{"name": name, "description": find_strategy(name).summary} for name in strategy_names(named_only=True)]
+    *gpu*: a part or what is in its name; *gpus*: so many in all; *nodes*: of so many computers.
+    """
+    count = None if gpus is None else parse_count("--gpus", gpus)
+    computers = None if nodes is None else parse_count("--nodes", nodes)
+    entries = [_machine(name, path) for name, path in builtin_topologies().items()]
+    models = sorted({model for entry in entries for model in entry["gpus"]} - {""})
+    wanted = None if gpu is None else [model for model in models if gpu.strip().lower() in model]
+    if wanted == []:
+        raise InputError(f"--gpu {one_line(gpu or '', 60)}: no machine has such a GPU; {nearest(gpu or '', models)}")
+    found = [
+        entry
+        for entry in entries
+        if (wanted is None or not set(wanted).isdisjoint(entry["gpus"]))
+        and (count is None or sum(entry["gpus"].values()) == count)
+        and (computers is None or entry["nodes"] == computers)
+    ]
+    _print("machines", found, words, ("name", "description"), json_wanted, "no built-in machine is of this sort")
 
 
-def _networks() -> list[dict[str, Any]]:
+def list_networks(words: Sequence[str], *, sample: str | None, json_wanted: bool) -> None:
+    """Print the networks of the zoo, those of *sample* alone where it is said (images, sequences, ...)."""
     from simulator.workload.zoo.registry import find_entry, network_names
     from simulator.workload.zoo.words import described
 
-    return [
+    zoo = [(name, find_entry(name)) for name in network_names()]
+    samples = tuple(dict.fromkeys(entry.sample for _, entry in zoo))
+    of = None if sample is None else parse_choice("--sample", sample, samples)
+    entries = [
         {"name": name, "sample": entry.sample, "description": described(name), "sizes": dict(entry.defaults)}
-        for name, entry in ((name, find_entry(name)) for name in network_names())
+        for name, entry in zoo
+        if of in (None, entry.sample)
     ]
+    columns = ("name", "sample", "description", "sizes")
+    _print("networks", entries, words, columns, json_wanted, "no network of the zoo is of this sort")
+
+
+def list_parts(words: Sequence[str], *, kind: str | None, json_wanted: bool) -> None:
+    """Print the catalogue of parts, those of a *kind* alone where it is said; raises InputError where none is so."""
+    of = None if kind is None else parse_choice("--kind", kind, PART_KINDS)
+    entries = [
+        {
+            "name": path.stem,
+            "kind": path.parent.name,
+            "description": description_of(path),
+            "figures": _figures(path.stem),
+        }
+        for path in sorted(builtin_folder().glob("parts/*/*.yaml"))
+        if of in (None, path.parent.name)
+    ]
+    _print("parts", entries, words, ("name", "kind", "description"), json_wanted, "no part is of this sort")
+
+
+def list_strategies(words: Sequence[str], *, json_wanted: bool) -> None:
+    """Print the strategies, and what each does; raises InputError where none has all *words*."""
+    from simulator.collectives.registry import find_strategy, strategy_names
+
+    names = strategy_names(named_only=True)
+    entries = [{"name": name, "description": find_strategy(name).summary} for name in names]
+    _print("strategies", entries, words, ("name", "description"), json_wanted, "no strategy is of this sort")
+
+
+def _machine(name: str, path: Path) -> Entry:
+    """Return what there is in the built-in machine called *name*, counted over all of its computers."""
+    topology = load_topology(name)
+    times = dict(topology.runs)
+    counts: dict[str, Counter[str]] = {"gpu": Counter(), "cpu": Counter(), "nic": Counter()}
+    for device in topology.devices:
+        if device.kind in counts:
+            counts[device.kind][device.part_name] += times.get(device.node, 1)
+    return {
+        "name": name,
+        "description": description_of(path),
+        "nodes": topology.n_nodes,
+        "gpus": dict(counts["gpu"]),
+        "cpus": dict(counts["cpu"]),
+        "adapters": dict(counts["nic"]),
+        "aliases": list(topology.aliases),
+    }
 
 
 def _figures(name: str) -> dict[str, Any]:
@@ -66,6 +116,29 @@ def _figures(name: str) -> dict[str, Any]:
     return part.model_dump(mode="json", exclude_defaults=True, exclude=words)
 
 
+def _print(
+    title: str, entries: Iterable[Entry], words: Sequence[str], columns: Sequence[str], json_wanted: bool, none: str
+) -> None:
+    """Print those of *entries* that have all *words*, as text of *columns* or as one JSON document.
+
+    Raises InputError, which says that there is *none*, where none has.
+    """
+    found = [entry for entry in entries if all(word.lower() in _searched(entry) for word in words)]
+    if not found:
+        said = f" with '{one_line(' '.join(words), 60)}' in its name or description" if words else ""
+        raise InputError(f"{none}{said}; simulate {title} lists all")
+    if json_wanted:
+        sys.stdout.write(json.dumps({"schema_version": 1, title: found}, indent=2) + "\n")
+        return
+    rows = [[_cell(entry[column]) for column in columns] for entry in found]
+    sys.stdout.write(printable("\n".join(_text(rows, choose_style(sys.stdout))) + "\n", sys.stdout))
+
+
+def _searched(entry: Entry) -> str:
+    of = [*entry.get("aliases", ()), *entry.get("gpus", ()), entry.get("figures", {}).get("architecture", "")]
+    return " ".join([entry["name"], entry["description"], *of]).lower()
+
+
 def _cell(value: Any) -> str:
     """Return *value* in one line; sizes as ``--set`` takes them, without those that are 0: by default."""
     if isinstance(value, Mapping):
@@ -73,14 +146,12 @@ def _cell(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _text(entries: list[dict[str, Any]], style: Style) -> list[str]:
-    rows = [[_cell(value) for value in entry.values()] for entry in entries]
+def _text(rows: Sequence[Sequence[str]], style: Style) -> list[str]:
     lines = lay_out(rows, [False] * len(rows[0]))
     if style.width is None or max(map(len, lines)) <= style.width:
         return lines
-    width = style.width
     stacked: list[str] = []
     for row in rows:
         stacked.append("  ".join(row[:-1]))
-        stacked += textwrap.wrap(row[-1], width, initial_indent="  ", subsequent_indent="  ")
+        stacked += textwrap.wrap(row[-1], style.width, initial_indent="  ", subsequent_indent="  ")
     return stacked

@@ -27,7 +27,7 @@ def find_machines(written: Written, session: Session) -> list[Where]:
     Raises InputError with every fault of the files.
     """
     if not written.topology:
-        raise InputError("--topology is needed, for example --topology p3.16xlarge.yaml (--list-topologies)")
+        raise InputError("--topology is needed, for example --topology p3.16xlarge.yaml (simulate machines)")
     slow, others = parse_slow_links(written.slow_link), parse_neighbours(written.neighbour)
     nodes = None if written.nodes is None else parse_count("--nodes", written.nodes)
     found: list[Where] = []

@@ -32,8 +32,10 @@ __all__ = [
     "read_all",
     "refuse",
     "software_notes",
+    "wants_best",
 ]
 
+_BEST = "best:"
 _MAX_DIGITS = 18
 _SYNONYMS = {"adamw": "adam", "float32": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16"}
 T = TypeVar("T", bound=str)
@@ -166,14 +168,24 @@ def parse_strategies(text: str) -> list[str]:
     return list(dict.fromkeys(name for found in parse_list("--strategy", text, names, "ring,tree") for name in found))
 
 
+def wants_best(text: str | None) -> bool:
+    """Whether ``--gpus`` asks for the fastest so many (``best:4``)."""
+    return text is not None and text.strip().startswith(_BEST)
+
+
 def parse_gpus(text: str | None, machine: Machine) -> Sequence[int]:
     """Return which GPUs of *machine* are the ranks.
 
-    ``4`` stands for the first four, ``0-4`` for five, ``0,2,5`` for three.
+    ``4`` stands for the first four, ``0-4`` for five, ``0,2,5`` for three; ``best:4`` for four that are yet to be
+    found, the first four until then.
     """
     total = len(machine.gpus)
     if text is None:
         return range(total)
+    if wants_best(text):
+        text = text.strip()[len(_BEST) :]
+        if re.fullmatch(r"\d{1,18}", text, re.ASCII) is None:
+            raise InputError(f"--gpus {_BEST}{one_line(text, 60)}: write how many, for example {_BEST}4")
     shown = f"--gpus {one_line(text, 60)}"
     has = f"{machine.name} has {total} GPU{'s' if total != 1 else ''}"
     words = [word.strip() for word in text.split(",")]
@@ -188,7 +200,7 @@ def parse_gpus(text: str | None, machine: Machine) -> Sequence[int]:
     for word in words:
         match = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", word, re.ASCII)
         if match is None:
-            raise InputError(f"{shown}: write how many (4), a range (0-4) or a list (0,2,5)")
+            raise InputError(f"{shown}: write how many (4), a range (0-4), a list (0,2,5), or best:4")
         first, last = int(match[1]), int(match[2] or match[1])
         if first > last:
             raise InputError(f"{shown}: the smaller number comes first; did you mean {last}-{first}?")

@@ -12,6 +12,7 @@ from simulator.cli.output import Files, show
 from simulator.cli.program_text import program_lines
 from simulator.cli.step_questions import read_calibrations
 from simulator.cli.written import Written
+from simulator.console.progress import Progress
 from simulator.console.style import choose_style
 from simulator.questions.program import ProgramQuestion
 from simulator.results.document import to_json
@@ -39,7 +40,12 @@ def run_program_command(written: Written) -> None:
     ]
     with ExitStack() as stack:
         files = Files(written, stack)
-        results = sorted((session.program(question) for question in questions), key=lambda result: result.done_s)
+        results = []
+        with Progress(len(questions), "simulating", quiet=written.quiet) as progress:
+            for question in questions:
+                results.append(session.program(question))
+                progress.advance(results[-1].machine)
+        results.sort(key=lambda result: result.done_s)
         if files.wants_trace:
             from simulator.results.program_trace import program_trace
 

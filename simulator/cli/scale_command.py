@@ -11,7 +11,7 @@ from simulator.cli.confidence_text import outside_lines
 from simulator.cli.options import check_outputs, parse_count
 from simulator.cli.output import Files, show
 from simulator.cli.step_questions import ask_steps
-from simulator.cli.step_text import table_lines
+from simulator.cli.table import table_lines
 from simulator.cli.written import Written, check_read
 from simulator.collectives.request import Unsuitable
 from simulator.console.progress import Progress

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from simulator.cli import complete
+
 __all__ = ["app"]
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
@@ -24,7 +26,10 @@ def scenarios() -> None:
 @app.command(epilog=_EPILOG)
 def scenario(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="A built-in scenario, or a YAML file of your own.")
+        str | None,
+        typer.Argument(
+            autocompletion=complete.scenarios, metavar="[NAME]", help="A built-in scenario, or a YAML file of your own."
+        ),
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the built-in scenarios, chapter by chapter.")] = False,
     shown: Annotated[bool, typer.Option("--show", help="Print the file of the scenario.")] = False,
@@ -44,7 +49,7 @@ def scenario(
 
     simulate scenario --list
 
-    simulate scenario gather-on-one-gpu
+    simulate scenario one-process-eight-gpus
 
     simulate scenario ./mine.yaml --plot mine.svg
     """

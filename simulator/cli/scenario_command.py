@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from simulator.cli import LISTS
 from simulator.cli.captured import Captured, captured
 from simulator.cli.options import check_outputs
 from simulator.cli.output import show
@@ -123,7 +124,7 @@ def has_timeline(scenario: Scenario) -> bool:
     words = next(run.arguments for run in scenario.runs if run.name == scenario.timeline)
     given = next((later for word, later in pairwise(words) if word == "--workload"), "")
     scheme, colon, rest = given.partition(":")
-    lists = any(word.startswith("--list-") for word in words)
+    lists = words[1] in LISTS
     return not lists and not (colon and scheme in KINDS and "sweep:" not in rest)
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from simulator.cli import complete
 from simulator.cli.written import Written
 
 __all__ = ["app"]
@@ -18,12 +19,31 @@ _EPILOG = (
 )
 
 Topology = Annotated[
-    str | None, typer.Option(metavar="FILE", help="A machine: a YAML file or a built-in name (--list-topologies).")
+    str | None,
+    typer.Option(
+        autocompletion=complete.machines,
+        metavar="FILE",
+        help="A machine: a YAML file or a built-in name (simulate machines).",
+    ),
 ]
-Workload = Annotated[str, typer.Option(metavar="NETWORK", help="A network: gpt3-18b, layers.yaml, torch:...")]
-Fabric = Annotated[str | None, typer.Option(metavar="PART", help="The link part between machines.")]
-Precision = Annotated[str | None, typer.Option(metavar="NAME", help="As simulate's; else as networks are trained.")]
-Optimizer = Annotated[str | None, typer.Option(metavar="NAME", help="momentum, adam, sgd, none.")]
+Workload = Annotated[
+    str,
+    typer.Option(
+        autocompletion=complete.networks, metavar="NETWORK", help="A network: gpt3-18b, layers.yaml, torch:..."
+    ),
+]
+Fabric = Annotated[
+    str | None, typer.Option(autocompletion=complete.fabrics, metavar="PART", help="The link part between machines.")
+]
+Precision = Annotated[
+    str | None,
+    typer.Option(
+        autocompletion=complete.precisions, metavar="NAME", help="As simulate's; else as networks are trained."
+    ),
+]
+Optimizer = Annotated[
+    str | None, typer.Option(autocompletion=complete.optimizers, metavar="NAME", help="momentum, adam, sgd, none.")
+]
 SeqLen = Annotated[str | None, typer.Option(metavar="COUNT", help="Tokens of a sequence.")]
 Image = Annotated[str | None, typer.Option(metavar="COUNT", help="Pixels of an image's side.")]
 Sizes = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A size of the network.")]
@@ -121,7 +141,10 @@ def scale(
         str | None, typer.Option(metavar="LAYOUT", help="dp, fsdp, or tp=8,pp=4; as simulate's.")
     ] = None,
     strategy: Annotated[
-        str | None, typer.Option(metavar="NAME", help="How gradients are exchanged; else nccl.")
+        str | None,
+        typer.Option(
+            autocompletion=complete.strategies, metavar="NAME", help="How gradients are exchanged; else nccl."
+        ),
     ] = None,
     overlap: Annotated[str, typer.Option(metavar="HOW", help="bucket:25MiB, or none.")] = "bucket:25MiB",
     precision: Precision = None,

@@ -14,13 +14,14 @@ from simulator.cli.machines import find_machines
 from simulator.cli.options import parse_count
 from simulator.cli.output import Files, show
 from simulator.cli.step_questions import read_calibrations
+from simulator.cli.table import table_lines
 from simulator.cli.written import Written
+from simulator.console.progress import Progress
 from simulator.console.style import Style, choose_style
 from simulator.errors import InputError
 from simulator.questions.launch import LaunchQuestion
 from simulator.questions.sweep import swept
 from simulator.questions.words import Single, parse_question, question_words
-from simulator.results.columns import lay_out
 from simulator.results.confidence import BAND_HEAD, band_words
 from simulator.results.document import SCHEMA_VERSION, to_json
 from simulator.results.words import BOUND_WORDS
@@ -47,10 +48,12 @@ def run_single(written: Written) -> None:
     with ExitStack() as stack:
         files = Files(written, stack)
         entries: list[dict[str, Any]] = []
-        for size, questions in by_size:
-            found = [_entry(session, question, size) for question in questions]
-            found.sort(key=lambda entry: float(f"{entry['time_s']:.9e}"))
-            entries += found
+        with Progress(len(by_size), "simulating", quiet=written.quiet) as progress:
+            for size, questions in by_size:
+                found = [_entry(session, question, size) for question in questions]
+                found.sort(key=lambda entry: float(f"{entry['time_s']:.9e}"))
+                entries += found
+                progress.advance("" if size is None else format_size(size))
         if files.plot_kind:
             from reports.sizes import draw_sizes
 
@@ -96,27 +99,22 @@ def _entry(session: Session, question: Single, size_bytes: int | None) -> dict[s
 
 def _lines(question: Single, entries: Sequence[dict[str, Any]], style: Style) -> list[str]:
     """Return the answer: how long it takes, how long at the least by the data sheet, what bounds it, and why."""
-    rows = [["machine", "time", BAND_HEAD, "data sheet", "against it", "bound by"]]
+    names = ["machine", "time", BAND_HEAD, "data sheet", "against it", "bound by"]
+    rows = []
     for entry in entries:
         time_s, least_s = entry["time_s"], entry["least_s"]
         sheet = [format_duration(least_s), f"{time_s / least_s:.3g} x"] if least_s else ["-", "-"]
         each = f" {entry['of']}" if "of" in entry else ""
         rows.append([entry["topology"], format_duration(time_s) + each, _band(entry), *sheet, _bound(entry)])
-    lines = lay_out(rows, [False, True, True, True, True, False])
-    if style.width is not None and max(map(len, lines)) > style.width:
-        lines = []
-        for row in rows[1:]:
-            lines.append(style.mark(row[0], "bold"))
-            lines += [f"  {name.ljust(11)} {text}" for name, text in zip(rows[0][1:], row[1:], strict=True)]
-    else:
-        lines[0] = style.mark(lines[0], "dim")
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    lines = table_lines(names, columns, [False, True, True, True, True, False], style, spare=(4, 3))
     outside = [
         line
         for text in dict.fromkeys(text for entry in entries for text in entry["outside"])
         for line in style.wrap(f"outside: {text}", "red", hang=2)
     ]
     trust = style.wrap(f"trust: {entries[0]['trust']}", "dim", hang=2) if entries[0]["trust"] else []
-    return [style.mark(question_words(question), "bold"), *outside, "", *lines, *trust, *_why(entries)]
+    return [*style.wrap(question_words(question), "bold"), *outside, "", *lines, *trust, *_why(entries, style)]
 
 
 def _band(entry: dict[str, Any]) -> str:
@@ -131,13 +129,13 @@ def _bound(entry: dict[str, Any]) -> str:
     return bound + (f" ({account['detail']})" if account.get("detail") else "")
 
 
-def _why(entries: Sequence[dict[str, Any]]) -> list[str]:
+def _why(entries: Sequence[dict[str, Any]], style: Style) -> list[str]:
     """Return the reasons, under the name of their machine where there are several."""
     lines: list[str] = []
     for entry in entries:
         if entry.get("why"):
             lines += ["", *([f"{entry['topology']}:"] if len(entries) > 1 else [])]
-            lines += [f"  {reason}" for reason in entry["why"]]
+            lines += [line for reason in entry["why"] for line in style.wrap(f"  {reason}", hang=4)]
     return lines
 
 
@@ -154,6 +152,6 @@ def _sweep_lines(workload: str, entries: Sequence[dict[str, Any]], style: Style)
         ]
         for entry in entries
     ]
-    lines = lay_out(rows, [False, True, True, True, False])
-    lines[0] = style.mark(lines[0], "dim")
+    columns = [list(column) for column in zip(*rows[1:], strict=True)]
+    lines = table_lines(rows[0], columns, [False, True, True, True, False], style)
     return [style.mark(workload, "bold"), "", *lines]

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from simulator.api.session import Session
+from simulator.cli.chosen_gpus import Faster, faster_gpus, on_fastest
 from simulator.cli.output import Files, show, warn
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.written import Written
@@ -35,6 +36,7 @@ class StepRuns:
 
     found: tuple[TrainingResult, ...]
     unfit: dict[str, str]
+    faster: Faster | None = None  # other GPUs, as many as asked for, in the fastest way
 
 
 def run_steps(written: Written) -> None:
@@ -43,16 +45,20 @@ def run_steps(written: Written) -> None:
     Raises TopocastError where the input cannot be used; or, after the result has been printed, where the step does not
     fit into the memory of its devices.
     """
-    session, questions = ask_steps(written)
+    with Progress(1, "reading the network", quiet=written.quiet):
+        session, questions = ask_steps(written)
     warn(written, (note for question in questions for note in notes_of(session, question)))
     with ExitStack() as stack:
         files = Files(written, stack)
         runs = answer_steps(written, session, questions)
         best = best_of(runs.found)
+        if len({question.where for question in questions}) == 1:
+            runs = replace(runs, faster=faster_gpus(written, session, best, best.question))
         if written.what_if:
             from simulator.api.what_if import what_if
 
-            better = replace(best, what_if=what_if(session, best.question, best.step_time_s))
+            with Progress(1, "looking for what would be faster", quiet=written.quiet):
+                better = replace(best, what_if=what_if(session, best.question, best.step_time_s))
             runs = replace(runs, found=tuple(better if each is best else each for each in runs.found))
             best = better
         if files.wants_trace:
@@ -76,6 +82,7 @@ def run_steps(written: Written) -> None:
 
 def answer_steps(written: Written, session: Session, questions: Sequence[StepQuestion]) -> StepRuns:
     """Return the answers to *questions*; raises InputError where no strategy fits."""
+    questions = on_fastest(written, session, questions)
     found: list[TrainingResult] = []
     unfit: dict[str, str] = {}
     several = len({question.where for question in questions}) > 1
@@ -98,13 +105,17 @@ def _print(written: Written, runs: StepRuns) -> None:
     from simulator.results.step_document import steps_document
 
     if written.json:
-        sys.stdout.write(to_json(steps_document(runs.found, runs.unfit)))
+        document = steps_document(runs.found, runs.unfit)
+        if runs.faster is not None:
+            document["faster_gpus"] = {"gpus": list(runs.faster.gpus), "step_time_s": runs.faster.seconds}
+        sys.stdout.write(to_json(document))
         return
     style = choose_style(sys.stdout)
-    if len(runs.found) == 1 and not runs.unfit:
-        show(step_lines(runs.found[0], style))
-    else:
-        show(ways_lines(runs.found, runs.unfit, style))
+    alone = len(runs.found) == 1 and not runs.unfit
+    lines = step_lines(runs.found[0], style) if alone else ways_lines(runs.found, runs.unfit, style)
+    if runs.faster is not None:
+        lines += ["", *style.wrap(runs.faster.words(best_of(runs.found).step_time_s), "bold")]
+    show(lines)
 
 
 def _out_of_memory(result: TrainingResult) -> str:

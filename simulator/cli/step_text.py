@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import isfinite
@@ -11,6 +10,7 @@ from math import isfinite
 from simulator.cli.confidence_text import outside_lines
 from simulator.cli.input_text import input_lines
 from simulator.cli.server_text import checkpoint_lines, server_lines, share_lines
+from simulator.cli.table import table_lines
 from simulator.console.style import Style
 from simulator.results.alternatives import Alternative
 from simulator.results.columns import duration_column, lay_out, percent
@@ -29,9 +29,10 @@ from simulator.results.words import (
     divided_words,
     precision_words,
 )
+from simulator.topology.price import Price
 from simulator.units import format_duration, format_size
 
-__all__ = ["step_lines", "table_lines", "ways_lines"]
+__all__ = ["step_lines", "ways_lines"]
 
 _SHOWN_LAYERS = 8
 _OVER = {False: "over several devices", True: "whose network is divided among devices"}
@@ -95,8 +96,12 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
         "efficiency": [percent(result.scaling_efficiency) for result in ordered],
         "exposed": [format_duration(result.exposed_s, 3) for result in ordered],
         "bottleneck": [result.bottleneck.name if result.bottleneck else "-" for result in ordered],
+        "an hour": [_price_words(result.price_per_hour) for result in ordered],
+        f"a million {step.sample}": [_price_words(result.price_per_million) for result in ordered],
         "memory": [_fit_words(result) for result in ordered],
     }
+    if not any(result.price_per_hour for result in ordered):
+        del columns["an hour"], columns[f"a million {step.sample}"]
     if len(machines) == 1:
         del columns["machine"], columns["devices"]
     if len({result.way for result in ordered}) == 1 and len(machines) > 1:
@@ -105,12 +110,15 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
         del columns[BAND_HEAD]
     right = [name not in ("machine", "devices", "way", "bottleneck", "memory") for name in columns]
     names = list(columns)
-    spare = [names.index(name) for name in ("bottleneck", "memory", "efficiency") if name in columns]
+    spare = [
+        names.index(name) for name in ("bottleneck", "exposed", "efficiency", "an hour", "memory") if name in columns
+    ]
     marks = {len(software): BOUNDS} if software and bounds else {}
     lines += ["", *table_lines(names, list(columns.values()), right, style, spare, marks)]
     lines += ["", *style.wrap(steps_verdict(ordered))]
     if not software:
         lines += style.wrap(f"these are {BOUNDS}", "dim")
+    lines += _ranking(software or bounds, style)
     lines += style.wrap(f"trust: {_trust(ordered[0])}", "dim", hang=2)
     lines += [
         line
@@ -120,6 +128,42 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     ]
     for name, reason in unfit.items():
         lines += style.wrap(f"{name} does not fit: {reason}", "dim", hang=2)
+    return lines
+
+
+def _price_words(price: Price | None) -> str:
+    return "-" if price is None else price.words()
+
+
+def _ranking(results: Sequence[TrainingResult], style: Style) -> list[str]:
+    """Return how machines rank that fit, by what: their fastest way each; and the cheapest where prices are known."""
+    best: dict[str, TrainingResult] = {}
+    for result in results:
+        if result.fits:
+            best.setdefault(result.machine, result)
+    found = list(best.values())
+    if len(found) < 2:
+        return []
+    sample = found[0].step.sample
+    orders = {f"{sample} a second": sorted(found, key=lambda result: -result.throughput)}
+    if len({result.samples for result in found}) == 1:
+        orders = {"time of a step": orders.popitem()[1]}
+    else:
+        orders["time of a step"] = sorted(found, key=lambda result: result.step_time_s)
+    priced = [(result, price) for result in found if (price := result.price_per_million) is not None]
+    currencies = {price.currency for _, price in priced}
+    if len(currencies) == 1:
+        priced.sort(key=lambda each: each[1].amount)
+        orders[f"price of a million {sample}"] = [result for result, _ in priced]
+    width = max(map(len, orders))
+    lines = ["", style.mark("best first, by", "bold")]
+    for name, ranked in orders.items():
+        lines += style.wrap(f"  {name.ljust(width)}  {', '.join(result.machine for result in ranked)}", hang=width + 4)
+    if len(currencies) > 1:
+        lines += style.wrap(f"prices in {' and '.join(sorted(currencies))} are not compared: give one currency")
+    elif priced:
+        result, price = priced[0]
+        lines += style.wrap(f"the cheapest machine that fits: {result.machine}, {price.words()} for a million {sample}")
     return lines
 
 
@@ -210,6 +254,8 @@ def _times(result: TrainingResult, style: Style) -> list[str]:
     step = result.step
     rows = [["step", format_duration(result.step_time_s), _throughput(result)], _fits(result)]
     rows += [[BAND_HEAD, "", band_words(result.band)]] if result.band is not None else []
+    if (price := result.price_per_million) is not None:
+        rows.append(["price", price.words(), f"for a million {step.sample}"])
     if result.epoch_steps:
         rows.append(["epoch", format_duration(result.epoch_s), f"{result.epoch_steps:,} steps"])
     if result.device_count > 1:
@@ -341,42 +387,6 @@ def _layers(result: StepResult, style: Style) -> list[str]:
     rest = len(rows) - _SHOWN_LAYERS
     if rest > 0:
         lines.append(f"and {rest} more (--json lists all)")
-    return lines
-
-
-def table_lines(
-    header: Sequence[str],
-    columns: Sequence[Sequence[str]],
-    right: Sequence[bool],
-    style: Style,
-    spare: Sequence[int] = (),
-    marks: Mapping[int, str] | None = None,
-) -> list[str]:
-    """Return a table; where it is too wide, without the columns *spare*, the first of them first, or as a list.
-
-    *marks* are lines that stand before the row of that number.
-    """
-    shown = list(range(len(header)))
-    left_out = iter(spare)
-    while True:
-        rows = [[header[i] for i in shown], *([row[i] for i in shown] for row in zip(*columns, strict=True))]
-        lines = lay_out(rows, [right[i] for i in shown])
-        if style.width is None or max(len(line) for line in lines) <= style.width:
-            break
-        if (spared := next(left_out, None)) is not None:
-            shown.remove(spared)
-            continue
-        lines = [header[0]]
-        for number, (name, *rest) in enumerate(rows[1:]):
-            lines += style.wrap((marks or {}).get(number, ""), "dim") if number in (marks or {}) else []
-            lines += textwrap.wrap(
-                f"  {name}: {', '.join(t for t in rest if t)}", style.width, subsequent_indent="    "
-            )
-        marks = {}
-        break
-    lines[0] = style.mark(lines[0], "bold")
-    for number, text in (marks or {}).items():
-        lines.insert(1 + number, style.mark(text, "dim"))
     return lines
 
 

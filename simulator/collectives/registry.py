@@ -20,7 +20,7 @@ from simulator.questions.where import Software
 __all__ = ["ENTRY_POINT_GROUP", "find_strategy", "strategy_names", "strategy_of"]
 
 ENTRY_POINT_GROUP = "topocast.strategies"
-# In the order in which --list-strategies shows them.
+# In the order in which simulate strategies shows them.
 _BUILT_IN = {
     "gpu0": "simulator.collectives.gather:gather_on_gpu",
     "cpu": "simulator.collectives.gather:GATHER_ON_CPU",
@@ -70,7 +70,7 @@ def find_strategy(name: str) -> Strategy:
         found = plugins[name].load()
         return found() if isinstance(found, type) or not hasattr(found, "plan") else found  # type: ignore[no-any-return]
     hint = nearest(name, strategy_names(named_only=True))
-    raise InputError(f"--strategy: no strategy is called '{one_line(name, 60)}'; {hint} (--list-strategies)")
+    raise InputError(f"--strategy: no strategy is called '{one_line(name, 60)}'; {hint} (simulate strategies)")
 
 
 @lru_cache(maxsize=64)

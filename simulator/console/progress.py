@@ -51,7 +51,9 @@ class Progress:
             self.done += 1
             if self._bar is not None and time.monotonic() >= self._next_s:
                 self._next_s = time.monotonic() + _SHOWN_S
-                self._bar.update(self._task, completed=self.done, description=f"{self.what} ({done})")
+                self._bar.update(
+                    self._task, completed=self.done, description=f"{self.what} ({done})" if done else self.what
+                )
 
     def _open(self) -> None:
         from rich import progress

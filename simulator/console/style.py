@@ -12,9 +12,11 @@ from typing import TextIO
 
 from simulator.errors import escaped
 
-__all__ = ["PLAIN", "Style", "choose_style", "printable"]
+__all__ = ["PLAIN", "Style", "choose_style", "fold", "printable"]
 
 _MARKS = {"bold": "1", "dim": "2", "red": "31", "green": "32"}
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|[kMGT]?B|[mun]?s|x|[kMGT]?FLOP/s|GPUs?)(?![\w]))")
+_KEPT = "\u00a0"  # a space at which no line is broken
 _MARK = re.compile(r"(\x1b\[(?:0|(?:1|2|31|32)(?:;(?:1|2|31|32))*)m)")
 
 
@@ -35,10 +37,20 @@ class Style:
         """Return *text* as marked lines of the width, all but the first *hang* characters to the right."""
         lines = [text]
         if self.width is not None:
-            lines = textwrap.wrap(
-                text, self.width, subsequent_indent=" " * hang, break_on_hyphens=False, break_long_words=False
-            )
+            lines = fold(text, self.width, hang)
         return [self.mark(line, *marks) for line in lines or [text]]
+
+
+def fold(text: str, width: int, hang: int = 0) -> list[str]:
+    """Return *text* as lines of *width*, all but the first *hang* characters to the right; no unit alone."""
+    lines = textwrap.wrap(
+        _BEFORE_UNIT.sub(_KEPT, text),
+        width,
+        subsequent_indent=" " * hang,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+    return [line.replace(_KEPT, " ") for line in lines]
 
 
 PLAIN = Style()

@@ -10,6 +10,7 @@ from simulator.errors import InputError, nearest
 from simulator.network.repeated import Repeated
 from simulator.topology.cluster import each
 from simulator.topology.parts import CpuPart, NicPart, Part, SwitchPart
+from simulator.topology.price import Price
 from simulator.topology.schema import TransportSpec
 from simulator.topology.topology import DeviceKind, Topology, Wire
 
@@ -112,6 +113,7 @@ class Machine:
     resource_copies: Repeated[str, str] = field(repr=False)
     first: dict[str, int] = field(repr=False)  # nodes of the first host of each run and of the network, as called there
     notes: tuple[str, ...] = ()  # what is odd about it, each with its place in a file
+    price_per_hour: Price | None = None  # of all hosts
     nominal: Machine | None = field(default=None, repr=False)  # the same with no link slow and no neighbour, if others
 
     def find(self, name: str) -> Node | None:
@@ -310,6 +312,7 @@ def compile_machine(topology: Topology) -> Machine:
         resource_copies=names,
         first=index_of,
         notes=topology.notes,
+        price_per_hour=topology.price_per_hour,
     )
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-__all__ = ["bandwidth_column", "duration_column", "lay_out", "percent", "shortened_ring", "size_column"]
+__all__ = ["bandwidth_column", "duration_column", "lay_out", "percent", "ranges", "shortened_ring", "size_column"]
 
 _Scale = tuple[float, str]
 _LONG_RING = 24  # parts shown
@@ -81,3 +81,14 @@ def shortened_ring(ring: Sequence[int]) -> str:
         parts[_LONG_RING - 5 : -4] = ["..."]
         parts.append(f"({len(ring)} GPUs)")
     return " ".join(parts)
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Return *numbers* ascending, those that follow each other as one: ``0-4,7``."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(f"{a}-{b}" if b > a else str(a) for a, b in runs)

@@ -14,11 +14,11 @@ from simulator.units import format_duration, format_size
 if TYPE_CHECKING:  # what exchanges alone need no models of devices
     from simulator.results.training import TrainingResult
 
-__all__ = ["BOUNDS", "best_of", "bound_of", "by_time", "rounds_in_sequence", "steps_verdict", "verdict"]
+__all__ = ["BOUNDS", "TIE", "best_of", "bound_of", "by_time", "rounds_in_sequence", "steps_verdict", "verdict"]
 
 BOUNDS = "ideal schedules on the bare links, without launches and protocols: bounds"
 Answer = TypeVar("Answer", Result, "TrainingResult")
-_TIE = 1e-2  # relative; no model of a real machine tells less apart
+TIE = 1e-2  # relative; no model of a real machine tells less apart
 _EQUAL = 1e-6  # relative; rounding apart, the same time
 
 
@@ -100,7 +100,7 @@ def _beside(best: Result, bounds: Sequence[Result], among: Sequence[Result]) -> 
 
 
 def _tied(results: Sequence[Result]) -> list[Result]:
-    return [result for result in results if result.sync_time_s <= results[0].sync_time_s * (1 + _TIE)]
+    return [result for result in results if result.sync_time_s <= results[0].sync_time_s * (1 + TIE)]
 
 
 def _name(result: Result, among: Sequence[Result]) -> str:
@@ -212,7 +212,7 @@ def steps_verdict(results: Sequence[TrainingResult]) -> str:
     if not ranked:
         return "none fits into the memory of its devices"
     best = ranked[0]
-    tied = [result for result in ranked if result.throughput * (1 + _TIE) >= best.throughput]
+    tied = [result for result in ranked if result.throughput * (1 + TIE) >= best.throughput]
     names = [_way_of(result, results) for result in tied]
     is_close = best.throughput > tied[-1].throughput * (1 + _EQUAL)
     noun = "" if software else "bound" if len({r.samples for r in ranked}) == 1 else "bound per sample"

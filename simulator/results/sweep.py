@@ -11,9 +11,12 @@ from collections.abc import Sequence
 
 from simulator.questions.collective import CollectiveQuestion
 from simulator.results.result import Result
+from simulator.units import format_size
 from simulator.workload.collective import Collective
 
-__all__ = ["sweep_table"]
+__all__ = ["SWEEP_WIDTH", "sweep_table", "winners"]
+
+SWEEP_WIDTH = 119  # characters of a line of the table
 
 # As nccl-tests calls types, and their bytes.
 _TYPES = {
@@ -80,3 +83,18 @@ def fit(value: float, width: int) -> str:
     if power < width + 1:
         return f"{value:{width}.0f}"
     return f"{value:{width}.1e}" if width >= 7 else f"{value:{width}.0e}"
+
+
+def winners(by_size: Sequence[Sequence[Result]]) -> str:
+    """Say which strategy is fastest from which size on; of software, where there is any, as nobody selects a bound."""
+    runs: list[tuple[str, float]] = []
+    for found in by_size:
+        software = [result for result in found if result.counts_software]
+        best = min(software or found, key=lambda result: float(f"{result.sync_time_s:.9e}"))
+        name = best.strategy if len({result.machine for result in found}) == 1 else f"{best.strategy} on {best.machine}"
+        if not runs or runs[-1][0] != name:
+            runs.append((name, best.size_bytes))
+    sizes = f"from {format_size(by_size[0][0].size_bytes)} to {format_size(by_size[-1][0].size_bytes)}"
+    if len(runs) == 1:
+        return f"fastest {sizes}: {runs[0][0]}"
+    return "fastest: " + ", ".join(f"{name} from {format_size(size)}" for name, size in runs)

@@ -27,6 +27,7 @@ from simulator.results.streams import StreamUse, stream_uses, times_of
 from simulator.results.trust import Trust
 from simulator.step.issue import Sent
 from simulator.step.memory import MemoryNeed
+from simulator.topology.price import Price
 from simulator.training.exchange import STREAM, Exchanged
 from simulator.training.roles import Role
 from simulator.training.servers import Served
@@ -125,6 +126,17 @@ class TrainingResult:
     def machine(self) -> str:
         """The machine's name."""
         return self.step.machine
+
+    @property
+    def price_per_hour(self) -> Price | None:
+        """What an hour of the whole machine costs, where its file says it."""
+        return self.timeline.machine.price_per_hour
+
+    @property
+    def price_per_million(self) -> Price | None:
+        """What a million samples cost."""
+        price = self.price_per_hour
+        return price.times(1e6 / 3600.0 / self.throughput) if price is not None and self.throughput > 0 else None
 
     @property
     def strategy(self) -> str:

@@ -12,6 +12,7 @@ __all__ = [
     "FORMAT_WORDS",
     "INPUT_WORDS",
     "KIND_WORDS",
+    "LINK_WORDS",
     "MODE_WORDS",
     "bound_words",
     "change_words",
@@ -28,6 +29,18 @@ KIND_WORDS = {
     "gather": "embeddings",
     "recurrence": "recurrent layers",
     "fusedattention": "fused attention",
+}
+LINK_WORDS = {
+    "nvlink": "NVLink",
+    "xgmi": "xGMI",
+    "pcie": "PCIe",
+    "socket": "between sockets",
+    "c2c": "NVLink-C2C",
+    "ethernet": "Ethernet",
+    "infiniband": "InfiniBand",
+    "efa": "EFA",
+    "omnipath": "Omni-Path",
+    "storage": "storage",
 }
 BOUND_WORDS = {
     "compute": "arithmetic",

@@ -63,7 +63,7 @@ def find_topology(name: str, beside: Path | None = None) -> tuple[Path, str]:
     hint = nearest(stem, described, listed=0, words=described)
     if not hint.startswith("did"):
         hint = nearest(stem, builtin_topologies(), listed=6)
-    raise InputError(Fault(f"no such file and no built-in topology; {hint} (--list-topologies)", one_line(name)))
+    raise InputError(Fault(f"no such file and no built-in topology; {hint} (simulate machines)", one_line(name)))
 
 
 def description_of(path: Path) -> str:

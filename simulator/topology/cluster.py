@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from simulator.errors import InputError
 from simulator.topology.parts import LinkPart, NicPart, SwitchPart
+from simulator.topology.price import Price, summed
 from simulator.topology.schema import MAX_NODES, TransportSpec
 from simulator.topology.topology import Device, Topology, Wire
 
@@ -32,12 +33,14 @@ def compose_cluster(
     description: str = "",
     aliases: tuple[str, ...] = (),
     file: str = "",
+    price_per_hour: Price | None = None,
 ) -> Topology:
     """Return so many of each node of *groups*, every NIC linked to one network switch.
 
     Where a node has no NIC, one is put at its first CPU at the rate of *fabric*.  The
     links to the network run at the rate of *fabric*, or of the NIC where it is None.  An
     *oversubscription* of k lets the network carry 1/k of what all NICs send at once.
+    An hour costs *price_per_hour*, or else what the nodes do.
 
     Raises InputError where there is nothing to link the nodes with.
     """
@@ -48,8 +51,9 @@ def compose_cluster(
             raise InputError(f"--nodes: {node.name} is a cluster of {node.n_nodes} nodes already")
     if not 1 <= n_nodes <= MAX_NODES:
         raise InputError(f"--nodes: must be from 1 to {MAX_NODES}; got {n_nodes}")
+    price = price_per_hour or summed([node.price_per_hour and node.price_per_hour.times(n) for node, n in groups])
     if n_nodes == 1 and fabric is None:
-        return first
+        return replace(first, name=name or first.name, price_per_hour=price)
     own: list[Device] = []
     wires: list[Wire] = []
     total, begin = 0.0, 0
@@ -76,6 +80,7 @@ def compose_cluster(
         file=file or first.file,
         trays=first.trays,
         notes=tuple(dict.fromkeys(note for node, _ in groups for note in node.notes)),
+        price_per_hour=price,
     )
 
 

@@ -147,11 +147,17 @@ def _cluster(
             description=spec.description,
             aliases=spec.aliases,
             file=source.file,
+            price_per_hour=spec.price_per_hour and spec.price_per_hour.times(_more(cluster, n_nodes)),
         )
     except InputError as error:
         if cluster.groups:
             raise InputError(source.fault(("cluster", "groups"), str(error), key=True)) from None
         raise
+
+
+def _more(cluster: ClusterSpec, n_nodes: int | None) -> float:
+    """Return how many times as many nodes as its file says a cluster has."""
+    return n_nodes / cluster.nodes if n_nodes is not None and cluster.nodes else 1.0
 
 
 def _fabric(name: str, spec: TopologyFile) -> LinkPart:

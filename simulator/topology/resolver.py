@@ -124,6 +124,7 @@ class Resolver:
             wires=tuple(wires),
             transport=self.spec.transport,
             n_nodes=1,
+            price_per_hour=self.spec.price_per_hour,
             file=self.source.file,
             trays=self.spec.trays,
             notes=lane_notes(self.source, self.devices, self.keys, wires),

@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from simulator.topology.parts import AnyPart, Duplex, LinkKind, Strict
+from simulator.topology.price import PriceField
 from simulator.units import Bandwidth, Duration, Size
 
 __all__ = [
@@ -136,6 +137,9 @@ class TopologyFile(Strict):
         ge=1,
         le=1024,
         description="Computers whose GPUs share its NVLinks, each as many; tables call them nodes",
+    )
+    price_per_hour: PriceField | None = Field(
+        None, description="What an hour of it costs, a cluster as a whole, for example 31.22 USD; none is built in"
     )
     parts: dict[str, AnyPart] = Field({}, description="Parts of your own, beside those of the catalogue")
     devices: dict[str, DeviceSpec] = Field({}, description="Name or range, for example gpu[0-7], and what it is")

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Literal
 
 from simulator.topology.parts import LinkPart, Part
+from simulator.topology.price import Price
 from simulator.topology.schema import TransportSpec
 
 __all__ = ["Device", "DeviceKind", "Topology", "Wire"]
@@ -53,6 +54,7 @@ class Topology:
     file: str
     trays: int = 1
     notes: tuple[str, ...] = ()  # what is odd about it, each with its place in a file
+    price_per_hour: Price | None = None  # of all nodes
 
     @property
     def runs(self) -> list[tuple[int, int]]:

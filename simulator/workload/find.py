@@ -132,7 +132,7 @@ def _from_entry(
     try:
         entry = find()
     except InputError as error:
-        raise InputError(f"--workload: {error} (--list-networks)") from None
+        raise InputError(f"--workload: {error} (simulate networks)") from None
     sizes = dict(sizes)
     loss = bool(sizes.pop("loss", training))
     words = sizes.get("vocabulary") or entry.defaults.get("vocabulary")

@@ -70,10 +70,10 @@ def parse_workload(text: str) -> Payload:
     allowed = [f"{name}:" for name in (*_SCHEMES, *_OPERATIONS)] if colon else network_names()
     hint = nearest(f"{scheme}:" if colon else text, allowed, listed=0)
     forms = (
-        "a network (such as resnet50 or gpt2; --list-networks), a YAML file of a network or a program, bytes:160MB, "
+        "a network (such as resnet50 or gpt2; simulate networks), a YAML file of a network or a program, bytes:160MB, "
         f"sweep:8B-8GB, or one operation ({' '.join(f'{name}:' for name in _OPERATIONS)})"
     )
-    found = "" if colon else " (--list-networks)"
+    found = "" if colon else " (simulate networks)"
     hint = f"{hint}{found}" if hint.startswith("did") else f"allowed: {forms}"
     raise InputError(f"--workload {one_line(text, 60)}: no such workload; {hint}")
 

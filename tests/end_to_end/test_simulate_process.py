@@ -30,7 +30,7 @@ def simulate(arguments: list[str], **options: object) -> subprocess.CompletedPro
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
-@pytest.mark.parametrize("arguments", [RING, [*RING, "--json"], ["--help"], ["--list-topologies"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [RING, [*RING, "--json"], ["--help"], ["machines"]], ids=" ".join)
 def test_nothing_heavy_is_imported_and_little_memory_used(arguments: list[str]) -> None:
     # VmHWM begins anew at exec; ru_maxrss would count the parent's memory too.
     code = (
@@ -68,7 +68,7 @@ def test_a_topology_from_standard_input() -> None:
     assert re.fullmatch(r"<stdin>:\d+:\d+: devices\.cpu0\.kind: got 'cpux'; did you mean 'cpu'\?\n", done.stderr)
 
 
-@pytest.mark.parametrize("arguments", [["--list-parts"], [*RING, "--json"], ["--help"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [["parts"], [*RING, "--json"], ["--help"]], ids=" ".join)
 def test_a_pipe_that_closes_is_no_fault(arguments: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)

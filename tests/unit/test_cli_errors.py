@@ -13,7 +13,7 @@ RING = [*P3, "--strategy", "ring"]
 ERRORS = {
     "no topology": (
         [],
-        "simulate: --topology is needed, for example --topology p3.16xlarge.yaml (--list-topologies)",
+        "simulate: --topology is needed, for example --topology p3.16xlarge.yaml (simulate machines)",
     ),
     "unknown option": (
         ["--topologi", "x"],
@@ -26,7 +26,7 @@ ERRORS = {
     "left over": (["ring"], "simulate: 'ring' belongs to no option; write for example --topology FILE (--help)"),
     "unknown topology": (
         ["--topology", "p3.16xlarg"],
-        "p3.16xlarg: no such file and no built-in topology; did you mean 'p3.16xlarge'? (--list-topologies)",
+        "p3.16xlarg: no such file and no built-in topology; did you mean 'p3.16xlarge'? (simulate machines)",
     ),
     "a part": (
         ["--topology", "efa-nic-100g-v1"],
@@ -46,7 +46,7 @@ ERRORS = {
     ),
     "unknown strategy": (
         [*P3, "--strategy", "rign"],
-        "simulate: --strategy: no strategy is called 'rign'; did you mean 'ring'? (--list-strategies)",
+        "simulate: --strategy: no strategy is called 'rign'; did you mean 'ring'? (simulate strategies)",
     ),
     "reduction": ([*RING, "--redop", "su"], "simulate: --redop su: no such choice; did you mean 'sum'?"),
     "no reduction": (
@@ -72,7 +72,7 @@ ERRORS = {
     ),
     "no GPUs at all": (
         [*RING, "--gpus", "a"],
-        "simulate: --gpus a: write how many (4), a range (0-4) or a list (0,2,5)",
+        "simulate: --gpus a: write how many (4), a range (0-4), a list (0,2,5), or best:4",
     ),
     "root": ([*RING, "--root", "8"], "simulate: --root 8: the ranks are 0 to 7"),
     "root no number": ([*RING, "--root", "x"], "simulate: --root x: must be a whole number"),
@@ -117,7 +117,7 @@ ERRORS = {
     ),
     "unknown network": (
         [*RING, "--workload", "resnt50"],
-        "simulate: --workload resnt50: no such workload; did you mean 'resnet50'? (--list-networks)",
+        "simulate: --workload resnt50: no such workload; did you mean 'resnet50'? (simulate networks)",
     ),
     "unknown scheme": (
         [*RING, "--workload", "byte:1MB"],

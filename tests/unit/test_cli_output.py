@@ -189,22 +189,22 @@ def test_a_subset_is_named_in_the_title(capsys) -> None:
 
 
 def test_lists(capsys) -> None:
-    assert re.search(r"^p3\.16xlarge +AWS p3\.16xlarge", shown(["--list-topologies"], capsys), re.MULTILINE)
-    assert re.search(r"^v100-sxm2-16gb +gpu +NVIDIA", shown(["--list-parts"], capsys), re.MULTILINE)
-    document = json.loads(shown(["--list-topologies", "--json"], capsys))
+    assert re.search(r"^p3\.16xlarge +AWS p3\.16xlarge", shown(["machines"], capsys), re.MULTILINE)
+    assert re.search(r"^v100-sxm2-16gb +gpu +NVIDIA", shown(["parts"], capsys), re.MULTILINE)
+    document = json.loads(shown(["machines", "--json"], capsys))
     assert document["schema_version"] == 1
-    assert all(entry["description"] for entry in document["topologies"])
+    assert all(entry["description"] for entry in document["machines"])
 
 
 def test_networks_are_listed_with_their_sizes(capsys) -> None:
-    lines = shown(["--list-networks"], capsys).splitlines()
+    lines = shown(["networks"], capsys).splitlines()
     assert len(lines) == len(network_names())
     assert re.search(
         r"^resnet50 +images +ResNet, 50 layers\S* .*image=224 classes=1000$", "\n".join(lines), re.MULTILINE
     )
     (gpt2,) = (line for line in lines if line.startswith("gpt2 "))
     assert "sequence_length=1024 hidden=768 heads=12 layers=12" in gpt2
-    networks = json.loads(shown(["--list-networks", "--json"], capsys))["networks"]
+    networks = json.loads(shown(["networks", "--json"], capsys))["networks"]
     assert [entry["name"] for entry in networks] == network_names()
     assert all(entry["description"] for entry in networks), "words for a new network are missing"
     assert next(e for e in networks if e["name"] == "mlp")["sizes"] == {"inputs": 512, "widths": [256, 128, 2]}
@@ -254,7 +254,7 @@ def test_help_names_every_option_within_80_columns(monkeypatch: pytest.MonkeyPat
         "--micro-batches --parallel --overlap --reduce-fp32 --no-prefetch --no-contention "
         "--mode --precision --optimizer --seq-len --image --set "
         "--compile --cuda-graph --recompute --channels-last --fused-optimizer --cpu-library --device --threads "
-        "--calibration --list-topologies --list-strategies --list-parts --list-networks --quiet --debug --version "
+        "--calibration --quiet --completion --debug --version "
         "--help"
     )
     assert not [option for option in options.split() if option not in out]

@@ -16,7 +16,7 @@ STEP = [*P3, "--workload", "resnet50", "--batch", "16"]
 ERRORS = {
     "no topology": (
         ["--batch", "16"],
-        "simulate: --topology is needed, for example --topology p3.16xlarge.yaml (--list-topologies)",
+        "simulate: --topology is needed, for example --topology p3.16xlarge.yaml (simulate machines)",
     ),
     "batch too large": ([*P3, "--batch", "9" * 20], f"simulate: --batch {'9' * 20}: is too large"),
     "length twice": (
@@ -81,7 +81,7 @@ ERRORS = {
     ),
     "network": (
         [*P3, "--workload", "resnet51", "--batch", "4"],
-        "simulate: --workload: no network is called 'resnet51'; did you mean 'resnet56'? (--list-networks)",
+        "simulate: --workload: no network is called 'resnet51'; did you mean 'resnet56'? (simulate networks)",
     ),
     "step option with layers and no batch": (
         [*P3, "--workload", "mine.yaml", "--precision", "fp16"],

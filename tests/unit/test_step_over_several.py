@@ -297,7 +297,7 @@ NO_TREE = "a tree carries whole buffers, which is no way to do all-gather; ring 
 MISTAKES = {
     "unknown strategy among several": (
         [*STEP, "--strategy", "ring,rign,nccl"],
-        "--strategy: no strategy is called 'rign'; did you mean 'ring'? (--list-strategies)",
+        "--strategy: no strategy is called 'rign'; did you mean 'ring'? (simulate strategies)",
     ),
     "no such overlap": (
         [*STEP, "--overlap", "non"],

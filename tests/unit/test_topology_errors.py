@@ -52,11 +52,11 @@ def test_a_missing_file_is_answered_with_the_nearest_built_in_one(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert faults_of("p3.16xlrage.yaml") == [
-        "p3.16xlrage.yaml: no such file and no built-in topology; did you mean 'p3.16xlarge'? (--list-topologies)"
+        "p3.16xlrage.yaml: no such file and no built-in topology; did you mean 'p3.16xlarge'? (simulate machines)"
     ]
     [line] = faults_of("zzzzzzzz")
     assert line.startswith("zzzzzzzz: no such file and no built-in topology; allowed: 10x-a100-pcie-80gb-box, ")
-    assert line.endswith(" in all) (--list-topologies)")
+    assert line.endswith(" in all) (simulate machines)")
 
 
 @pytest.mark.parametrize("name", ["", "x" * 5_000, "a\0b", "a\nb", "\x1b[31m"])

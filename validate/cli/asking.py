@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from simulator.cli.options import refuse, wants_best
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.written import Written, check_read
 from simulator.errors import Fault, InputError, one_line
@@ -80,6 +81,9 @@ def ask(written: Written, devices: int | None) -> list[Asked]:
     if written.strategy is not None or written.servers is not None:
         option = "--strategy" if written.strategy is not None else "--servers"
         raise InputError(f"{option}: in a step torch's own exchanges are measured; without --batch the exchange is")
+    refuse(
+        {f"--gpus {one_line(written.gpus or '', 60)}": wants_best(written.gpus)}, "is simulate's; name the GPUs here"
+    )
     session, questions = ask_steps(written)
     if len({question.where for question in questions}) > 1:
         raise InputError("--topology: one machine is measured, the one that this runs on")

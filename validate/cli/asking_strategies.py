@@ -7,7 +7,7 @@ from typing import Any
 
 from simulator.api import Session
 from simulator.cli.exchange_command import exchange_questions
-from simulator.cli.options import look_here
+from simulator.cli.options import look_here, refuse, wants_best
 from simulator.cli.written import Written, check_read
 from simulator.errors import InputError, one_line
 from simulator.workload.parse import parse_workload
@@ -33,6 +33,9 @@ def ask_exchanges(written: Written, *, on_gpus: bool) -> tuple[list[dict[str, An
     look_here(written.workload)
     session = Session()
     payload = parse_workload(written.workload)
+    refuse(
+        {f"--gpus {one_line(written.gpus or '', 60)}": wants_best(written.gpus)}, "is simulate's; name the GPUs here"
+    )
     questions, _ = exchange_questions(written, session)
     if len({question.where for question in questions}) > 1:
         raise InputError("--topology: one machine is measured, the one that this runs on")

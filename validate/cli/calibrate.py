@@ -41,7 +41,7 @@ def calibrate_command(
     if file is None:
         raise InputError("a table is needed, for example: validate calibrate --device v100-pcie-32gb ops.csv")
     if not device:
-        raise InputError("--device is needed: the GPU part that was measured (simulate --list-parts)")
+        raise InputError("--device is needed: the GPU part that was measured (simulate parts)")
     if device not in device_names():
         raise InputError(f"--device: no GPU or CPU part '{one_line(device, 60)}'; {near_device(device)}")
     grades = set(grades_in(trust))

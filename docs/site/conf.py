@@ -1,0 +1,40 @@
+"""The documents as a site: ``sphinx-build -W -c docs/site . site``.
+
+The pages are those of the repository, taken as they are, so that they read the same there and here.  Links are checked:
+one that leads nowhere is an error.
+"""
+
+from __future__ import annotations
+
+from pygments.lexers.special import TextLexer
+from sphinx.application import Sphinx
+
+from simulator import __version__
+
+project = "Topocast"
+copyright = "the authors of Topocast"  # noqa: A001  as Sphinx calls it
+version = release = __version__
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+root_doc = "docs/site/index"
+include_patterns = [
+    *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**"),
+    *("tests/mutation/survivors.md", "validate/measurements/*/README.md"),
+]
+exclude_patterns = ["docs/site/conf.py"]
+
+myst_heading_anchors = 4
+myst_links_external_new_tab = False
+suppress_warnings = ["myst.header"]  # README begins with a picture, not with the next heading down
+autodoc_typehints = "description"
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True, "show-inheritance": True}
+napoleon_google_docstring = False
+
+html_theme = "furo"
+html_title = f"Topocast {__version__}"
+html_show_sourcelink = False
+
+
+def setup(app: Sphinx) -> None:
+    """Take tables of measurements as plain text: Pygments has no lexer for them."""
+    app.add_lexer("csv", TextLexer)

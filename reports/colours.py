@@ -1,0 +1,86 @@
+"""One colour for one thing, over all figures.
+
+What a device does and waits for has Okabe and Ito's colours, told apart by the colour-blind too; classes of kernels and
+what memory holds have families of their own, so that no two things share a colour.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ACTIVITIES",
+    "BEST",
+    "HELD",
+    "INK",
+    "KERNELS",
+    "MARKED_SERIES",
+    "OTHER",
+    "WAITING",
+    "WARNING",
+    "strategy_series",
+]
+
+INK = "#22262b"
+WARNING = "#b3261e"  # of what does not fit
+BEST = "#1f6f8b"
+OTHER = "#c3c9cf"  # what is compared with the best
+WAITING = "#b4bcc4"
+
+ACTIVITIES = {
+    "computing": "#0072b2",
+    "slowest": "#56b4e9",  # what the slowest rank, copies and contention add
+    "update": "#009e73",
+    "host": "#6f7c88",
+    "input": "#8c6d31",
+    "python": "#a3b3c2",
+    "copies": "#44aa99",
+    "exchange": "#e69f00",
+    "data": "#d55e00",
+    "tensor": "#f0b93a",
+    "context": "#f0e442",
+    "expert": "#cc79a7",
+    "fill": "#7a5195",
+    "waiting": WAITING,
+}
+"""What a device, or its host, does with its time; exchanges also by the axis of parallelism."""
+
+KERNELS = {
+    "gemm": "#33658a",
+    "convolution": "#86bbd8",
+    "streaming": "#758e4f",
+    "rowwise": "#f6ae2d",
+    "pooling": "#a26769",
+    "gather": "#6d597a",
+    "recurrence": "#2f4858",
+    "fusedattention": "#f26419",
+}
+"""Classes of kernels."""
+
+HELD = {
+    "parameters": "#5e548e",
+    "gradients": "#9f86c0",
+    "optimiser": "#be95c4",
+    "activations": "#e0b1cb",
+    "working": "#8fb8ad",
+    "driver": "#ced4da",
+}
+"""What device memory holds."""
+
+MARKED_SERIES = (
+    *(("#2f86c4", "o"), ("#d9641e", "s"), ("#1f9d78", "^"), ("#b765a7", "D"), ("#b08a00", "v"), ("#7a6fd0", "P")),
+    *(("#c0504d", "X"), ("#4d9aa8", "<"), ("#8a8f3c", ">"), ("#8d8d8d", "h")),
+)
+"""Colours and marks of series, seen on white and on black, and told apart in grey by their marks."""
+
+_STRATEGIES = (
+    *("gpu0", "ring", "tree", "bidirectional-ring", "multi-ring", "parameter-server", "hierarchical"),
+    *("double-tree", "halving-doubling", "sharded", "single-ring", "naive-ring", "cpu", "gloo"),
+)
+
+
+def strategy_series(name: str) -> tuple[str, str]:
+    """Return the colour and the mark of the strategy *name*, the same in every figure."""
+    if name == "nccl":
+        return BEST, "o"
+    if name in _STRATEGIES:
+        return MARKED_SERIES[_STRATEGIES.index(name) % len(MARKED_SERIES)]
+    return MARKED_SERIES[sum(name.encode()) % len(MARKED_SERIES)]

@@ -1,0 +1,98 @@
+"""``--gpus best:5`` and ``--gpus 5``: the fastest five, and what is said where the first five are not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from simulator.api.session import Session
+from simulator.api.subsets import fastest_gpus
+from simulator.cli.options import wants_best
+from simulator.cli.output import tell
+from simulator.cli.written import Written
+from simulator.console.progress import Progress
+from simulator.errors import InputError
+from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.step import StepQuestion
+from simulator.results.columns import ranges
+from simulator.results.reason import TIE
+from simulator.results.result import Result
+from simulator.results.training import TrainingResult
+from simulator.units import format_duration
+
+__all__ = ["Faster", "faster_gpus", "on_fastest"]
+
+Question = TypeVar("Question", CollectiveQuestion, StepQuestion)
+_MOST_LOOKED_AT = 16  # GPUs of a machine; where there are more, only best: looks for others
+
+
+@dataclass(frozen=True, slots=True)
+class Faster:
+    """Other ``gpus``, as many as were asked for, that take ``seconds``."""
+
+    gpus: tuple[int, ...]
+    seconds: float
+
+    def words(self, taken_s: float) -> str:
+        """Return what to say of them beside the time of those that were asked for."""
+        which, count = ranges(self.gpus), len(self.gpus)
+        times = f"{format_duration(self.seconds)} in place of {format_duration(taken_s)}"
+        return f"other {count} GPUs are faster: {which} take {times} (--gpus best:{count} finds them)"
+
+
+def on_fastest(written: Written, session: Session, questions: Sequence[Question]) -> list[Question]:
+    """Return *questions*, on the fastest GPUs of each machine where ``--gpus best:`` asks for them.
+
+    Of several questions the same machine has one set, the fastest by NCCL or else by the first strategy.  Raises
+    InputError.
+    """
+    if not wants_best(written.gpus):
+        return list(questions)
+    found: list[Question] = []
+    chosen: dict[object, tuple[int, ...]] = {}
+    with Progress(0, "choosing GPUs", quiet=written.quiet) as progress:
+        for question in questions:
+            if question.where not in chosen:
+                leads = [other for other in questions if other.where == question.where]
+                lead = next((other for other in leads if other.strategy == "nccl"), question)
+                choice = fastest_gpus(session, lead, len(question.gpus or (0,)), progress.advance)
+                chosen[question.where] = choice.gpus
+                machine = session.machine(question.where)
+                tried = (
+                    f"{choice.kinds} sets that symmetry tells apart{'' if choice.is_whole else ', not all there are'}"
+                )
+                tell(
+                    written,
+                    f"the fastest {len(choice.gpus)} of {len(machine.gpus)} GPUs of {machine.name} by {lead.strategy}: "
+                    f"{ranges(choice.gpus)} (of {tried})",
+                )
+            found.append(replace(question, gpus=chosen[question.where]))
+    return found
+
+
+def faster_gpus(written: Written, session: Session, best: Result | TrainingResult, asked: Question) -> Faster | None:
+    """Return GPUs that are faster by more than a tie than the first so many, which *asked* and *best* are of.
+
+    None where others were not left to choose from, or there are too many to look at.
+    """
+    machine, count = session.machine(asked.where), len(asked.gpus or ())
+    if written.gpus is None or not written.gpus.strip().isdigit() or not 1 < count < len(machine.gpus):
+        return None
+    if len(machine.gpus) > _MOST_LOOKED_AT or (isinstance(asked, StepQuestion) and asked.input is not None):
+        return None
+    with Progress(0, "looking for faster GPUs", quiet=written.quiet) as progress:
+        try:
+            choice = fastest_gpus(session, asked, count, progress.advance)
+        except InputError:
+            return None
+        if choice.gpus == asked.gpus:
+            return None
+        other = replace(asked, gpus=choice.gpus)
+        if isinstance(other, StepQuestion):
+            assert isinstance(best, TrainingResult)
+            mine_s, seconds = best.step_time_s, session.step(other).step_time_s
+        else:
+            assert isinstance(best, Result)
+            mine_s, seconds = best.sync_time_s, session.collective(other).sync_time_s
+    return Faster(choice.gpus, seconds) if seconds * (1 + TIE) < mine_s else None

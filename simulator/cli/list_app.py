@@ -1,0 +1,94 @@
+"""The options of ``simulate machines``, ``networks``, ``parts`` and ``strategies``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from simulator.cli.complete import gpu_models, part_kinds, sample_kinds
+
+__all__ = ["app"]
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
+
+Words = Annotated[list[str] | None, typer.Argument(metavar="[WORD]...", help="In the name or the description.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document, with every figure.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
+
+
+@app.callback()
+def lists() -> None:
+    """List what is built in."""
+
+
+@app.command()
+def machines(
+    words: Words = None,
+    gpu: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="With this GPU: h100, v100-sxm2.", autocompletion=gpu_models)
+    ] = None,
+    gpus: Annotated[str | None, typer.Option(metavar="COUNT", help="With so many GPUs in all.")] = None,
+    nodes: Annotated[str | None, typer.Option(metavar="COUNT", help="Of so many computers.")] = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """List the built-in machines, what --topology takes by name.
+
+    simulate machines --gpu h100 --gpus 8
+    """
+    del debug  # read from the arguments where errors are shown
+    from simulator.cli.listing import list_machines
+
+    list_machines(words or (), gpu=gpu, gpus=gpus, nodes=nodes, json_wanted=json)
+
+
+@app.command()
+def networks(
+    words: Words = None,
+    sample: Annotated[
+        str | None, typer.Option(metavar="KIND", help="Of images, sequences, ...", autocompletion=sample_kinds)
+    ] = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """List the networks of the zoo, what --workload takes by name, with the sizes that --set changes.
+
+    simulate networks llama
+    """
+    del debug
+    from simulator.cli.listing import list_networks
+
+    list_networks(words or (), sample=sample, json_wanted=json)
+
+
+@app.command()
+def parts(
+    words: Words = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(metavar="KIND", help="gpu, cpu, switch, nic, storage, link.", autocompletion=part_kinds),
+    ] = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """List the catalogue of parts that machines are made of.
+
+    simulate parts --kind gpu volta
+    """
+    del debug
+    from simulator.cli.listing import list_parts
+
+    list_parts(words or (), kind=kind, json_wanted=json)
+
+
+@app.command()
+def strategies(words: Words = None, json: Json = False, debug: Debug = False) -> None:
+    """List the strategies, the ways in which GPUs exchange.
+
+    simulate strategies ring
+    """
+    del debug
+    from simulator.cli.listing import list_strategies
+
+    list_strategies(words or (), json_wanted=json)

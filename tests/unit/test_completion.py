@@ -1,0 +1,109 @@
+"""Completion in a shell, and the lists of what is built in."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from simulator.cli import COMMANDS, run
+from simulator.topology.catalogue import builtin_topologies, part_names
+
+SIMULATE = Path(sys.executable).with_name("simulate")
+BASH = r"""
+eval "$(simulate --completion bash)"
+while IFS= read -r line; do
+    IFS=$'\t' read -r -a COMP_WORDS <<< "$line"
+    if [[ $line == *$'\t' ]]; then COMP_WORDS+=(""); fi
+    COMP_CWORD=$(( ${#COMP_WORDS[@]} - 1 )); COMPREPLY=()
+    _simulate_completion simulate < /dev/null
+    echo "${COMPREPLY[*]}" | tr '\n' ' '; echo
+done
+"""
+OFFERED = {
+    ("--topology", "dgx-b"): ["dgx-b200", "dgx-b300"],
+    ("--topology", "dgx-h100,dgx-h2"): ["dgx-h100,dgx-h200"],
+    ("--strategy", "nccl,ri"): ["nccl,ring"],
+    ("--workload", "llama2"): ["llama2-7b", "llama2-13b", "llama2-70b"],
+    ("best", "--topology", "dgx-b"): ["dgx-b200", "dgx-b300"],
+    ("scale", "--strat"): ["--strategy"],
+    ("machines", "--gpu", "h100"): ["h100-pcie", "h100-sxm5-80gb"],
+    ("parts", "--kind", "s"): ["switch", "storage"],
+    ("scenario", "a-barrier"): ["a-barrier-each-batch"],
+    ("",): list(COMMANDS),
+    ("--quiet", "b"): [],
+}
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not here")
+def test_bash_offers_names():
+    path = f"{SIMULATE.parent}{os.pathsep}{os.environ['PATH']}"
+    lines = "".join("\t".join(("simulate", *words)) + "\n" for words in OFFERED)
+    done = subprocess.run(
+        ["bash", "-c", BASH], input=lines, capture_output=True, text=True, check=True, env={**os.environ, "PATH": path}
+    )
+    assert done.stderr == ""
+    offered = dict(zip(OFFERED, map(str.split, done.stdout.splitlines()), strict=True))
+    assert offered == OFFERED
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_the_other_shells_are_answered_in_their_form(shell: str):
+    asked = {"_SIMULATE_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": "simulate best --topology dgx-b"}
+    environment = {**os.environ, **asked, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    done = subprocess.run([str(SIMULATE)], capture_output=True, text=True, check=True, env=environment)
+    assert "dgx-b200" in done.stdout
+    assert "dgx-a100" not in done.stdout
+
+
+def test_a_shell_that_is_not_known_is_refused(capsys):
+    assert run(["--completion", "tcsh"]) == 2
+    assert capsys.readouterr().err == "simulate: --completion tcsh: no such choice; allowed: bash, fish, zsh\n"
+
+
+def listed(arguments: list[str], capsys) -> list[dict]:
+    assert run([*arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)[arguments[0]]
+
+
+def test_machines_are_chosen_by_gpu_count_and_nodes(capsys):
+    everything = listed(["machines"], capsys)
+    assert [entry["name"] for entry in everything] == list(builtin_topologies())
+    h100 = listed(["machines", "--gpu", "h100", "--gpus", "8"], capsys)
+    assert {"dgx-h100", "p5.48xlarge"} <= {entry["name"] for entry in h100}
+    assert all(sum(entry["gpus"].values()) == 8 for entry in h100)
+    assert all("h100" in model for entry in h100 for model in entry["gpus"])
+    four = listed(["machines", "--nodes", "4"], capsys)
+    (cluster,) = [entry for entry in four if entry["name"] == "dgx-h100-x4-ndr"]
+    assert cluster["gpus"] == {"h100-sxm5-80gb": 32}
+
+
+def test_parts_and_networks_are_chosen_by_sort_and_words(capsys):
+    assert [entry["name"] for entry in listed(["parts", "--kind", "gpu"], capsys)] == part_names("gpu")
+    volta = listed(["parts", "--kind", "gpu", "volta"], capsys)
+    assert {"v100-sxm2-16gb", "titan-v"} <= {entry["name"] for entry in volta} < set(part_names("gpu"))
+    images = listed(["networks", "--sample", "images"], capsys)
+    assert {entry["sample"] for entry in images} == {"images"}
+    assert all("llama" in entry["name"] for entry in listed(["networks", "llama"], capsys))
+    assert "ring" in {entry["name"] for entry in listed(["strategies", "rings"], capsys)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["machines", "--gpu", "h101"], "--gpu h101: no machine has such a GPU; "),
+        (["machines", "zzz"], "no built-in machine is of this sort with 'zzz' in its name or description; "),
+        (["machines", "--gpus", "x"], "--gpus x: must be a whole number"),
+        (["parts", "--kind", "gpus"], "--kind gpus: no such choice; did you mean 'gpu'?"),
+        (["networks", "--sample", "image"], "--sample image: no such choice; did you mean 'images'?"),
+        (["machine"], "'machine' belongs to no option"),
+    ],
+)
+def test_what_is_not_there_is_said(arguments: list[str], words: str, capsys):
+    assert run(arguments) == 2
+    assert capsys.readouterr().err.startswith(f"simulate: {words}")

@@ -1,0 +1,157 @@
+"""Pictures by their structure: no text leaves the canvas, and no two texts lie on each other."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+from xml.etree import ElementTree
+
+import pytest
+
+from simulator.api import load_machine, simulate
+from simulator.api.session import Session
+from simulator.questions.layout import Layout
+from simulator.questions.step import StepQuestion
+from simulator.questions.where import Where
+
+figure_module = pytest.importorskip("reports.figure")
+from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: E402
+from matplotlib.figure import Figure  # noqa: E402
+from matplotlib.text import Text  # noqa: E402
+
+from reports.colours import ACTIVITIES, BEST, HELD, KERNELS, MARKED_SERIES, OTHER, strategy_series  # noqa: E402
+from reports.step import figure_of_steps  # noqa: E402
+from simulator.collectives.registry import strategy_names  # noqa: E402
+from simulator.results.words import KIND_WORDS  # noqa: E402
+
+MACHINES = [
+    *(("p3.16xlarge", None, None), ("dgx-h100", None, None), ("dgx-h100", 4, None), ("gb200-nvl72", None, None)),
+    *(("dgx-2", None, None), ("dgx-a100-80gb", 2, None), ("8x-rtx-a6000", None, None), ("p2.16xlarge", None, None)),
+    *(("p5.48xlarge", None, None), ("8x-mi300x", None, None), ("4x-gtx1080ti", 2, "10Gbit/s")),
+    ("10x-a100-pcie-nvlink", None, None),
+]
+COMPARED = ("nccl", "ring", "tree", "gpu0")
+KINDS: dict[str, Callable] = {
+    "one": lambda machine: [[simulate(machine, "nccl", 160e6)]],
+    "several": lambda machine: [[simulate(machine, name, 160e6) for name in COMPARED]],
+    "sweep": lambda machine: [[simulate(machine, name, size) for name in COMPARED[:2]] for size in (1e3, 1e6, 1e9)],
+}
+_SLACK = 1.0  # points; boxes hold the space above and below letters too
+
+
+def faults(figure: Figure) -> list[str]:
+    """Return what is wrong with the texts of *figure*: beyond the canvas, or on one another."""
+    canvas = FigureCanvasAgg(figure)
+    figure.draw_without_rendering()
+    renderer = canvas.get_renderer()
+    width, height = figure.bbox.width, figure.bbox.height
+    unseen = hidden(figure)
+    found = []
+    boxes = []
+    for text in figure.findobj(Text):
+        words = text.get_text().strip()
+        if not words or not text.get_visible() or text in unseen:
+            continue
+        box = text.get_window_extent(renderer)
+        if box.x0 < -_SLACK or box.y0 < -_SLACK or box.x1 > width + _SLACK or box.y1 > height + _SLACK:
+            found.append(f"'{words}' leaves the canvas")
+        boxes.append((words, box))
+    for (a, one), (b, other) in itertools.combinations(boxes, 2):
+        across = min(one.x1, other.x1) - max(one.x0, other.x0)
+        down = min(one.y1, other.y1) - max(one.y0, other.y0)
+        if across > _SLACK and down > 0.25 * min(one.height, other.height):
+            found.append(f"'{a}' lies on '{b}'")
+    return found
+
+
+def hidden(figure: Figure) -> set[Text]:
+    """Return the texts that are not drawn: all of an axis that is off but its own, and labels of ticks out of sight."""
+    found: set[Text] = set()
+    for axes in figure.axes:
+        if not axes.axison:
+            found.update(set(axes.findobj(Text)) - set(axes.texts))
+        for axis in (axes.xaxis, axes.yaxis):
+            drawn = {label for tick in axis._update_ticks() for label in (tick.label1, tick.label2)}
+            labels = {label for tick in [*axis.majorTicks, *axis.minorTicks] for label in (tick.label1, tick.label2)}
+            found |= labels - drawn
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "machine",
+    [
+        pytest.param(m, id=f"{m[0]}x{m[1] or 1}", marks=pytest.mark.slow if i > 3 else ())
+        for i, m in enumerate(MACHINES)
+    ],
+)
+def test_texts_of_a_machine_stay_apart(machine: tuple, kind: str):
+    name, n_nodes, fabric = machine
+    by_size = KINDS[kind](load_machine(name, n_nodes=n_nodes, fabric=fabric))
+    assert faults(figure_module.figure_of(by_size)) == []
+
+
+def test_a_text_that_leaves_the_canvas_or_lies_on_another_is_found():
+    figure = Figure(figsize=(3, 2))
+    figure.text(0.5, 0.5, "middle")
+    figure.text(0.52, 0.52, "on it")
+    figure.text(0.9, 0.9, "far too long for what is left")
+    assert faults(figure) == ["'far too long for what is left' leaves the canvas", "'middle' lies on 'on it'"]
+
+
+STEPS = {
+    "one device": [StepQuestion(where=Where("p3.2xlarge"), workload="resnet50", batch=32)],
+    "several devices": [StepQuestion(where=Where("p3.16xlarge"), workload="bert-base", batch=8)],
+    "a pipeline": [
+        StepQuestion(where=Where("p3.8xlarge"), workload="gpt2", batch=2, micro_batches=4, layout=Layout(pp=4))
+    ],
+    "ways": [
+        StepQuestion(where=Where("p3.16xlarge"), workload="vgg16", batch=16, strategy=name)
+        for name in ("nccl", "ring", "gpu0")
+    ],
+    "machines": [
+        StepQuestion(where=Where(name), workload="resnet50", batch=16) for name in ("p3.8xlarge", "dgx-h100", "8x-a40")
+    ],
+}
+
+
+@pytest.mark.parametrize("which", STEPS)
+def test_texts_of_a_step_stay_apart(which: str):
+    session = Session()
+    results = [session.step(question) for question in STEPS[which]]
+    assert faults(figure_of_steps(results)) == []
+
+
+def test_an_svg_has_a_title_and_a_description():
+    machine = load_machine("p3.16xlarge")
+    svg = figure_module.draw([[simulate(machine, "nccl", 160e6)]], "svg")
+    root = ElementTree.fromstring(svg)
+    space = "{http://www.w3.org/2000/svg}"
+    assert root.get("role") == "img"
+    assert [child.tag for child in root][:2] == [f"{space}title", f"{space}desc"]
+    assert root.findtext(f"{space}title").startswith("p3.16xlarge: all-reduce over 8 GPUs, nccl takes ")
+    assert "links under nccl" in root.findtext(f"{space}desc")
+
+
+def test_the_legend_says_which_parts_and_links_there_are():
+    svg = figure_module.draw([[simulate(load_machine("p3.16xlarge"), "nccl", 160e6)]], "svg").decode()
+    for words in ("gpu0-7: NVIDIA Tesla V100 SXM2 16 GB", "NVLink, 2 x 25 GB/s = 50 GB/s", "NVLink, 25 GB/s", "PCIe, "):
+        assert f">{words}" in svg
+    widths = {
+        edge.count: edge.weight
+        for edge in figure_module.make_view(simulate(load_machine("p3.16xlarge"), "nccl", 1e6)).edges
+        if edge.kind == "nvlink"
+    }
+    assert widths[1] < widths[2]
+
+
+def test_one_colour_stands_for_one_thing():
+    assert set(KERNELS) == set(KIND_WORDS)
+    colours = [*ACTIVITIES.values(), *KERNELS.values(), *HELD.values(), BEST, OTHER]
+    colours += [colour for colour, _ in MARKED_SERIES]
+    assert len(set(colours)) == len(colours)
+    assert all(re.fullmatch("#[0-9a-f]{6}", colour) for colour in colours)
+    common = ("nccl", "ring", "tree", "gpu0", "bidirectional-ring", "multi-ring", "parameter-server", "hierarchical")
+    assert set(common) <= set(strategy_names())
+    assert len({strategy_series(name) for name in common}) == len(common)

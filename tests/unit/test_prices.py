@@ -1,0 +1,90 @@
+"""Several machines side by side: ranked by time, by samples a second, and by price where files say one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from simulator.api.session import Session
+from simulator.cli import run
+from simulator.questions.where import Where
+
+STEP = ["--workload", "resnet50", "--batch", "64"]
+
+
+def priced(folder: Path, name: str, node: str, price: str, nodes: int = 1) -> str:
+    path = folder / f"{name}.yaml"
+    path.write_text(
+        f"schema_version: 1\nname: {name}\nprice_per_hour: {price}\ncluster: {{node: {node}, nodes: {nodes}}}\n"
+    )
+    return str(path)
+
+
+def shown(arguments: list[str], capsys) -> str:
+    assert run(arguments) == 0
+    return capsys.readouterr().out
+
+
+def test_the_price_of_a_million_samples_is_that_of_the_hours_they_take(tmp_path: Path, capsys):
+    mine = priced(tmp_path, "mine", "p3.2xlarge", "3.06 USD")
+    document = json.loads(shown(["--topology", mine, *STEP, "--json"], capsys))
+    (result,) = document["results"]
+    hours = 1e6 / result["throughput_per_s"] / 3600
+    assert result["price_per_hour"] == {"amount": 3.06, "currency": "USD"}
+    assert result["price_per_million_samples"]["amount"] == pytest.approx(3.06 * hours)
+    none = json.loads(shown(["--topology", "p3.2xlarge", *STEP, "--json"], capsys))["results"][0]
+    assert none["price_per_hour"] is None
+    assert none["price_per_million_samples"] is None
+
+
+def test_the_cheapest_machine_that_fits_is_named(tmp_path: Path, capsys):
+    slow = priced(tmp_path, "slow", "p3.2xlarge", "1 USD")
+    fast = priced(tmp_path, "fast", "dgx-h100", "100 USD")
+    out = shown(["--topology", f"{fast},{slow},p3.8xlarge", *STEP], capsys)
+    assert "the cheapest machine that fits: slow, " in out
+    assert "price of a million images  slow, fast" in out
+    assert "time of a step             fast, slow, p3.8xlarge" in out or "images a second" in out
+    free = shown(["--topology", "p3.2xlarge,p3.8xlarge", *STEP], capsys)
+    assert "best first, by" in free
+    assert "price" not in free
+    assert "million" not in free
+
+
+def test_what_does_not_fit_is_not_the_cheapest(tmp_path: Path, capsys):
+    small = priced(tmp_path, "small", "p3.16xlarge", "0.01 USD")
+    large = priced(tmp_path, "large", "dgx-h100", "100 USD")
+    larger = priced(tmp_path, "larger", "dgx-a100-80gb", "100 USD")
+    out = shown(["--topology", f"{small},{large},{larger}", "--workload", "bert-large", "--batch", "16"], capsys)
+    assert "the cheapest machine that fits: large, " in out
+
+
+def test_prices_in_two_currencies_are_not_compared(tmp_path: Path, capsys):
+    one = priced(tmp_path, "one", "p3.2xlarge", "3 USD")
+    other = priced(tmp_path, "other", "p3.8xlarge", "3 EUR")
+    out = shown(["--topology", f"{one},{other}", *STEP], capsys)
+    assert "prices in EUR and USD are not compared" in out
+    assert "cheapest" not in out
+
+
+def test_more_nodes_cost_more(tmp_path: Path):
+    mine = priced(tmp_path, "mine", "p3.16xlarge", "48", nodes=2)
+    session = Session()
+    of = [session.machine(Where(mine, nodes)).price_per_hour for nodes in (None, 1, 4)]
+    assert [price and price.amount for price in of] == [48, 24, 96]
+    groups = tmp_path / "groups.yaml"
+    groups.write_text(
+        "schema_version: 1\nname: groups\ncluster:\n  groups:\n"
+        "    - {node: p3.16xlarge, nodes: 1}\n    - {node: p3.8xlarge, nodes: 1}\n"
+    )
+    assert session.machine(Where(str(groups))).price_per_hour is None
+
+
+@pytest.mark.parametrize("price", ["-3", "0", "free", "3 USD EUR", "true", "1e400", "[3]"])
+def test_a_price_that_cannot_be_read_is_refused_with_its_place(price: str, tmp_path: Path, capsys):
+    mine = priced(tmp_path, "mine", "p3.2xlarge", price)
+    assert run(["--topology", mine, *STEP]) == 2
+    err = capsys.readouterr().err
+    assert f"{mine}:3:17: price_per_hour: " in err
+    assert "for example 31.22 USD" in err
