@@ -9,8 +9,8 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from reports.colours import INK
 from reports.file import figure_file
-from reports.machine import INK
 
 __all__ = ["draw_check"]
 

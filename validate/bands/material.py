@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from simulator.api import Session
@@ -34,7 +34,7 @@ class Measured:
 
 
 def measured(
-    rows: Sequence[ScoredRow], session: Session, advance: Callable[[], None] = lambda: None
+    rows: Iterable[ScoredRow], session: Session, advance: Callable[[], None] = lambda: None
 ) -> Iterator[Measured]:
     """Yield those of *rows* that count; of software before 2019 the fastest framework alone."""
     for row in rows:

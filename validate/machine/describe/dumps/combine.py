@@ -204,5 +204,17 @@ def _processor(trees: Sequence[Tree], placement: Placement, gpu: str, count: int
 
 def _host(model: str, vendor: str, family: int, sockets: int, cores: int, threads: int, guess: str) -> Processor:
     return Processor(
-        model, vendor, family, frozenset(), sockets, max(1, cores), max(1, threads), None, None, (), None, {}, guess
+        model,
+        vendor,
+        family,
+        frozenset(),
+        sockets,
+        max(1, cores),
+        max(1, threads),
+        None,
+        None,
+        (),
+        None,
+        {},
+        guess=guess,
     )
