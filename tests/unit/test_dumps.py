@@ -307,6 +307,8 @@ def test_the_pci_database_s_names_are_parts(words, part) -> None:
         ("<html/>", r"dump0.txt:1:1: 'html' is no root of NCCL's \(system\) or hwloc's \(topology\)"),
         ('<system><cpu numaid="0x"/></system>', r"dump0.txt:1:1: cpu numaid: '0x' is no number"),
         ('<system><cpu numaid="0"><pci busid="a"/></cpu></system>', r"dump0.txt: its devices have no class"),
+        (NCCL_XML.replace("0000:21:00.0", "0000:11:00.0"), r"two devices have the bus id '0000:11:00.0'"),
+        (NCCL_XML.replace('count="4"', 'count="40"').replace('count="12"', 'count="48"'), "GPU0 has 48 NVLinks, where"),
         ("some notes\n", r"dump0.txt:1:1: is none of: NCCL's topology XML"),
         ("GPU0 GPU1\nGPU0 X NV2\n", r"dump0.txt:1:1: there is no row of GPU1"),
         ("GPU 1: NVIDIA A100 (UUID: x)\n", r"dump0.txt:1:1: the GPUs are not numbered from 0"),
