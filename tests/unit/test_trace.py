@@ -158,6 +158,17 @@ def test_kernels_pair_up_in_order_where_there_are_as_many(tmp_path) -> None:
     assert whole.name == "all 5 kernels, 12 predicted"
 
 
+def test_kernels_of_one_operator_are_one(tmp_path) -> None:
+    names = ["gemm_splitK", "void cublasLt::splitKreduce_kernel<32>", "flash_bwd_dot_do_o_kernel",
+             "flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel", "flash_bwd_convert_dq_kernel",
+             "gemm", "elementwise"]  # fmt: skip
+    times = [30.0, 5.0, 4.0, 50.0, 3.0, 20.0, 7.0]
+    events = [event("kernel", name, 100.0 * i, time) for i, (name, time) in enumerate(zip(names, times, strict=True))]
+    trace = read_trace(written(tmp_path, document(events)))
+    assert trace.kernels.time_s.tolist() == pytest.approx([35e-6, 57e-6, 20e-6, 7e-6])
+    assert [trace.names[i] for i in trace.kernels.name] == [names[0], names[3], names[5], names[6]]
+
+
 def test_the_busiest_device_counts(tmp_path) -> None:
     events = [event("kernel", "gemm", 0.0, 10.0, pid=0), event("kernel", "gemm", 0.0, 30.0, pid=1)]
     found = compare_traces(*2 * (read_trace(written(tmp_path, document(events))),))
