@@ -63,6 +63,8 @@ def test_text_and_json_say_the_same() -> None:
         assert log.devices == tuple(range(8))
     assert (text.nccl, document.nccl) == ((2, 30), (2, 27))
     assert document.settings == ("NCCL_ALGO=Tree",)
+    early = as_json_log(times).replace('"nccl_version": 22703', '"nccl_version": 2804')
+    assert read_nccl_tests(early, "c").nccl == (2, 8)
 
 
 def test_old_logs_have_fewer_columns() -> None:
