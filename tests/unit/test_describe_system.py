@@ -145,6 +145,7 @@ def test_a_guest_has_neighbours_on_its_cache_two_page_tables_and_its_designs_clo
     part, few = part_of_draft(found), part_of_draft(guest(tmp_path / "six", 6))
     assert part.clock == 2.596e9
     assert part.turbo_clock == part.vector_clock == 3.7e9
+    assert part.architecture == "Genoa"
     assert part.nested_page == 2 << 20
     assert part.lines_in_flight == 48
     of_two, of_six = part.caches["l3"].neighbours, few.caches["l3"].neighbours

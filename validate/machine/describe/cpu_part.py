@@ -27,13 +27,14 @@ def own_cpu(name: str, processor: Processor, like: str, part: CpuPart) -> list[s
     """Return the lines of a part called *name*, most *like* the built-in *part*."""
     flop = flop_per_cycle(processor.vendor, processor.family, processor.flags) or dict(part.flop_per_cycle)
     bits = vector_bits(processor.flags)
-    clock_Hz = processor.clock_Hz or part.clock or 0.0
+    clock_Hz, design = processor.clock_Hz or part.clock or 0.0, architecture(processor)
     said: dict[str, str] = {}
     lines = [
         f"  {quoted(name)}:",
         "    kind: cpu",
         f"    description: {quoted((processor.model or 'a processor that gives no name')[:100])}",
         f"    vendor: {processor.vendor}",
+        *([f'    architecture: "{design}"'] if design else []),
         f"    core_count: {processor.cores}",
         f"    thread_count: {processor.threads}",
         f"    clock: {hertz_words(clock_Hz)}",
