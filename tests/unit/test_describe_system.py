@@ -127,7 +127,8 @@ def guest(root: Path, cores: int, size: str = "32768K", model: str = "AMD EPYC")
     (root / "proc/cpuinfo").write_text("\n".join(blocks) + "\n")
     folder = root / "sys/devices/system/cpu/cpu0/cache/index3"
     folder.mkdir(parents=True)
-    for name, text in (("level", "3"), ("type", "Unified"), ("size", size), ("shared_cpu_list", f"0-{cores - 1}")):
+    said = (("level", "3"), ("type", "Unified"), ("size", size), ("ways_of_associativity", "16"))
+    for name, text in (*said, ("shared_cpu_list", f"0-{cores - 1}")):
         (folder / name).write_text(f"{text}\n")
     return read_processor(root)
 
@@ -146,6 +147,7 @@ def test_a_guest_has_neighbours_on_its_cache_two_page_tables_and_its_designs_clo
     assert part.clock == 2.596e9
     assert part.turbo_clock == part.vector_clock == 3.7e9
     assert part.architecture == "Genoa"
+    assert part.caches["l3"].ways == 16
     assert part.nested_page == 2 << 20
     assert part.lines_in_flight == 48
     of_two, of_six = part.caches["l3"].neighbours, few.caches["l3"].neighbours
