@@ -137,8 +137,8 @@ def find_best(
             if answer["step_time_s"] is not None:
                 shares = tuple(Share(*share) for share in answer["shares"])
                 band = None if answer["band"] is None else Band(**answer["band"])
-                said = answer["step_time_s"], answer["memory_bytes"], shares, band, tuple(answer["outside"])
-                ranking.append(Ranked(way, *said))
+                found = answer["step_time_s"], answer["memory_bytes"], shares, band, tuple(answer["outside"])
+                ranking.append(Ranked(way, *found))
             elif answer["reason"] is None:
                 slower += 1
             else:
