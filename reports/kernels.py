@@ -11,6 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from reports.colours import HELD, INK, KERNELS
 from simulator.results.held import HeldAt
 from simulator.results.roofline import RooflinePoint, Roofs
+from simulator.step.memory import MemoryNeed
 from simulator.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -57,14 +58,16 @@ def draw_roofline(axes: Axes, points: Sequence[RooflinePoint], roofs: Roofs) -> 
     _plain(axes)
 
 
-def draw_held(axes: Axes, held: Sequence[HeldAt], available_bytes: float) -> None:
-    """Draw what memory holds over the step, against what there is."""
-    times = [each.at_s for each in held]
+def draw_held(axes: Axes, held: Sequence[HeldAt], need: MemoryNeed) -> None:
+    """Draw what memory holds over the step, against what there is, in the colours of the bar of what is *need*ed."""
+    times, available_bytes = [each.at_s for each in held], need.available_bytes
+    lasting = {"parameters": need.parameters_bytes, "optimiser": need.optimizer_bytes, "driver": need.context_bytes}
+    buckets = held[0].lasting_bytes - sum(lasting.values())  # copies of gradients
     layers = {
-        "driver": [each.lasting_bytes for each in held],
+        **{name: [n_bytes] * len(held) for name, n_bytes in lasting.items()},
         "activations": [each.activations_bytes for each in held],
         "gradients": [each.gradients_bytes for each in held],
-        "working": [each.working_bytes for each in held],
+        "working": [each.working_bytes + max(0.0, buckets) for each in held],
     }
     axes.stackplot(times, list(layers.values()), colors=[HELD[name] for name in layers], linewidth=0)
     most = max(held, key=lambda each: each.total_bytes)

@@ -76,7 +76,7 @@ def _figure(result: TrainingResult) -> Figure:
     if points and roofs:
         draw_roofline(place(0.11, 0.7 - below, 0.36, 1.75), points, roofs)
     if held:
-        draw_held(place(0.62, 0.7 - below, 0.34, 1.75), held, result.tightest.need.available_bytes)
+        draw_held(place(0.62, 0.7 - below, 0.34, 1.75), held, result.tightest.need)
     if several:
         _draw_streams(place(0.11, 5.42, 0.86, 1.05 + more), result)
     _draw_parts(
