@@ -100,7 +100,6 @@ def simulate(
         str | None,
         typer.Option(metavar="A-B:5GB/s,...", help="Another job moves this much from one device to another."),
     ] = None,
-    # -- of an exchange
     collective: Annotated[
         str,
         typer.Option(
@@ -150,7 +149,6 @@ def simulate(
     fold: Annotated[
         bool, typer.Option("--fold/--no-fold", help="Pass repeated rounds as one event; the result is the same.")
     ] = True,
-    # -- of a step
     batch: Annotated[
         str | None, typer.Option(metavar="COUNT", help="Simulate a step of the network with this many samples a GPU.")
     ] = None,
@@ -207,8 +205,7 @@ def simulate(
         str,
         typer.Option(
             metavar="STEPS",
-            help="For parameter servers: how many steps a node may be ahead of the slowest. 0: all wait "
-            "for all; async: nobody waits.",
+            help="For parameter servers: how many steps a node may be ahead of the slowest; async: nobody waits.",
         ),
     ] = "0",
     straggler: Annotated[
@@ -219,8 +216,8 @@ def simulate(
         str,
         typer.Option(
             metavar="HOW",
-            help="For dp on unlike devices: give each the same share of the batch (even), or such shares "
-            "that all finish together (best); best,cpu0 lets a CPU help.",
+            help="For dp on unlike devices: equal shares of the batch (even), or such that all finish together (best); "
+            "best,cpu0 lets a CPU help.",
         ),
     ] = "even",
     lose: Annotated[
@@ -250,17 +247,15 @@ def simulate(
         bool,
         typer.Option(
             "--prefetch/--no-prefetch",
-            help="For fsdp, backward: gather the next unit while one computes (BACKWARD_PRE), or after it "
-            "(BACKWARD_POST). For zero=1 and 2: gather parameters while the next step computes, or "
-            "after the update.",
+            help="For fsdp, backward: gather the next unit while one computes, or after it. For zero=1 and "
+            "2: gather parameters while the next step computes, or after the update.",
         ),
     ] = True,
     contention: Annotated[
         bool,
         typer.Option(
             "--contention/--no-contention",
-            help="Count what slows a step over several GPUs: kernels and exchanges that run at the same "
-            "time, copies into buckets, and the slowest rank.",
+            help="Count what slows several GPUs: kernels and exchanges at once, copies into buckets, the slowest rank.",
         ),
     ] = True,
     mode: Annotated[
@@ -356,7 +351,6 @@ def simulate(
         bool,
         typer.Option("--what-if", help="Of a step: what faster links, devices or hosts and other settings would gain."),
     ] = False,
-    # -- of all
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document in place of tables.")] = False,
     trace: Annotated[
         str | None,
@@ -383,8 +377,7 @@ def simulate(
 
     simulate --topology p3.16xlarge --workload resnet50 --batch 64
 
-    Also: simulate best (a search of layouts), simulate scale (a curve), simulate scenario (ready questions); lists:
-    simulate machines, networks, parts, strategies.
+    Also: simulate best (a search), scale (a curve), scenario (ready questions); machines, networks, parts, strategies.
     """
     given = locals()
     del debug  # read from the arguments where errors are shown
@@ -394,10 +387,7 @@ def simulate(
         typer.echo(f"simulate {__version__}")
         return
     if completion is not None:
-        from simulator.cli.complete import SHELLS, script
-        from simulator.cli.options import parse_choice
-
-        typer.echo(script(parse_choice("--completion", completion, SHELLS)))
+        typer.echo(complete.script(completion))
         return
     from dataclasses import fields
 
