@@ -21,7 +21,10 @@ from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.text import Text  # noqa: E402
 
 from reports.colours import ACTIVITIES, BEST, HELD, KERNELS, MARKED_SERIES, OTHER, strategy_series  # noqa: E402
+from reports.layout import lay_out_view  # noqa: E402
+from reports.machine import curve_of  # noqa: E402
 from reports.step import figure_of_steps  # noqa: E402
+from reports.view import make_view  # noqa: E402
 from simulator.collectives.registry import strategy_names  # noqa: E402
 from simulator.results.held import held_over  # noqa: E402
 from simulator.results.roofline import roofline_points, roofs_of  # noqa: E402
@@ -92,6 +95,25 @@ def test_texts_of_a_machine_stay_apart(machine: tuple, kind: str):
     name, n_nodes, fabric = machine
     by_size = KINDS[kind](load_machine(name, n_nodes=n_nodes, fabric=fabric))
     assert faults(figure_module.figure_of(by_size)) == []
+
+
+CROSSING = [*MACHINES, ("4x-l40s-2x400g", 2, None), ("dgx-b300", None, None), ("oci-bm.gpu4.8", 2, None)]
+
+
+@pytest.mark.parametrize("machine", CROSSING, ids=lambda machine: f"{machine[0]}x{machine[1] or 1}")
+def test_no_line_is_behind_a_device_that_it_does_not_lead_to(machine: tuple):
+    name, n_nodes, fabric = machine
+    view = make_view(simulate(load_machine(name, n_nodes=n_nodes, fabric=fabric), "ring", 1e6))
+    layout = lay_out_view(view)
+    for edge in view.edges:
+        (xa, ya), (xb, yb), (xc, yc), (xd, yd) = curve_of(view, edge, layout)
+        for i in range(101):
+            t = i / 100
+            parts = ((1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3)
+            x, y = (sum(p * q for p, q in zip(parts, of, strict=True)) for of in ((xa, xb, xc, xd), (ya, yb, yc, yd)))
+            for number, (symbol, (px, py)) in enumerate(zip(view.symbols, layout.positions, strict=True)):
+                behind = abs(x - px) < 0.35 and abs(y - py) < 0.18
+                assert number in (edge.a, edge.b) or not behind, f"{edge} is behind {symbol.label}"
 
 
 def test_a_text_that_leaves_the_canvas_or_lies_on_another_is_found():
