@@ -58,6 +58,7 @@ from validate.kinds import COLLECTIVES, OPERATORS, STEPS, Kind
 from validate.score.groups import Group, whole
 from validate.score.markdown import Cells, cells_of, operator_table, percent, published_table, step_table
 from validate.score.score import ScoredRow
+from validate.score.scores import Scores
 from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.statistics import Errors
 from validate.tables.table import Table, read_table
@@ -170,9 +171,9 @@ def scored(
     scoring = Scoring(ScoringOptions(**options))  # type: ignore[arg-type]
     read = _read(table, kind)
     if not calibrate:
-        return scoring.score(read, kind, trust)
+        return list(scoring.score(read, kind, trust))
     calibrations, seen = calibrate_devices(read, scoring.names, trust, calibrate)
-    return scoring.score(read, kind, trust, names=scoring.calibrated(calibrations), seen=seen)
+    return list(scoring.score(read, kind, trust, names=scoring.calibrated(calibrations), seen=seen))
 
 
 def _read(table: Path, kind: Kind) -> Table:
@@ -191,22 +192,22 @@ def error_table(table: Path) -> str:
     for row in rows:
         by_machine.setdefault(row.labels["machine"], []).append(row)
     groups = [
-        ("all", whole(rows)),
-        ("1 MiB and more", whole([row for row in rows if _is_large(row)])),
-        ("less than 1 MiB", whole([row for row in rows if not _is_large(row)])),
-        ("machines of the fit", whole([row for row in rows if row.labels["machine"] in fitted_to])),
-        ("machines held out of it", whole([row for row in rows if row.labels["machine"] not in fitted_to])),
-        ("**V100 cube mesh, held out**", whole([row for name in CUBE_MESH for row in by_machine.get(name, ())])),
+        ("all", whole(Scores(rows))),
+        ("1 MiB and more", whole(Scores(row for row in rows if _is_large(row)))),
+        ("less than 1 MiB", whole(Scores(row for row in rows if not _is_large(row)))),
+        ("machines of the fit", whole(Scores(row for row in rows if row.labels["machine"] in fitted_to))),
+        ("machines held out of it", whole(Scores(row for row in rows if row.labels["machine"] not in fitted_to))),
+        ("**V100 cube mesh, held out**", whole(Scores(row for name in CUBE_MESH for row in by_machine.get(name, ())))),
     ]
     others = sorted(by_machine, key=lambda n: (-len(by_machine[n]), n))
     named = [name for name in others if len(by_machine[name]) >= _FEW_ROWS]
     few = [name for name in others if name not in named]
     for name in named:
         mark = "" if name in fitted_to else ", held out"
-        groups.append((f"`{name}` ({_topology(by_machine[name][0])}{mark})", whole(by_machine[name])))
+        groups.append((f"`{name}` ({_topology(by_machine[name][0])}{mark})", whole(Scores(by_machine[name]))))
     if few:
         rest = f"{len(few)} machines of fewer than {_FEW_ROWS} rows"
-        groups.append((rest, whole([row for name in few for row in by_machine[name]])))
+        groups.append((rest, whole(Scores(row for name in few for row in by_machine[name]))))
     return "\n".join([*_HEADER, *(_line(label, group) for label, group in groups)]) + "\n"
 
 
@@ -296,8 +297,8 @@ def nvidia_tables(old: dict[str, str], imported: Path | None) -> dict[str, str]:
     lines = ["| machine | rows | median | 90th percentile | bias | 1 MiB and more: median |", "|---|" + "--:|" * 5]
     for table in sorted(BY_NVIDIA.glob("*/collectives.csv")):
         rows = [row for row in scored(table, COLLECTIVES) if not row.skipped]
-        name, all_ = rows[0].labels["machine"], whole(rows).errors
-        large = whole([row for row in rows if _is_large(row)]).errors
+        name, all_ = rows[0].labels["machine"], whole(Scores(rows)).errors
+        large = whole(Scores(row for row in rows if _is_large(row))).errors
         mark = "" if name in machines_fitted_to() else ", held out"
         figures = [percent(all_.median_ape), percent(all_.p90_ape), percent(all_.bias, "+"), percent(large.median_ape)]
         lines.append(f"| `{name}`{mark} | {all_.n} | " + " | ".join(figures) + " |")
@@ -332,7 +333,7 @@ def step_rows(folder: Path, session: Session | None = None) -> list[ScoredRow]:
     scoring = Scoring(ScoringOptions(baselines=str(baselines) if baselines.is_file() else None))
     if session is not None:
         scoring.names = replace(scoring.names, session=session)
-    return scoring.score(_read(folder / "training.csv", STEPS), STEPS, ("A", "B"))
+    return list(scoring.score(_read(folder / "training.csv", STEPS), STEPS, ("A", "B")))
 
 
 def question_digest(question: Question) -> str:
@@ -448,7 +449,7 @@ def trust_json(rows: Sequence[ScoredRow]) -> str:
             groups.setdefault(key, []).append(row)
     entries = []
     for key, members in sorted(groups.items(), key=lambda item: (item[0][0] != "GPU", item[0][3:], item[0])):
-        errors = whole(members).errors
+        errors = whole(Scores(members)).errors
         figures = {"median": errors.median_ape, "p90": errors.p90_ape, "bias": errors.bias}
         rounded = {name: round(value, 3) for name, value in figures.items()}
         early = sum(row.labels.get("era") == "before 2019" for row in members)

@@ -19,6 +19,7 @@ from reports.compare_tables import (
     left_part,
     list_of_worst,
     outlier_table,
+    own_code,
     percent,
     table,
 )
@@ -35,7 +36,7 @@ def comparison_page(document: Document) -> str:
     folder = files("reports") / "html"
     parts = [
         _summary(document),
-        _section("Steps that were asked for", asked_table(document["asked"])),
+        _section("Steps that were asked for", asked_table(document["asked"]) + own_code(document["own_code"])),
         _scatter(document),
         _errors(document),
         _staircases(document),

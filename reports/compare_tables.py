@@ -16,6 +16,7 @@ __all__ = [
     "left_part",
     "list_of_worst",
     "outlier_table",
+    "own_code",
     "percent",
     "table",
 ]
@@ -112,6 +113,11 @@ def asked_table(rows: Sequence[Document]) -> str:
     ]
     head = ["step", "predicted", "measured", "error", "memory", "measured", "not judged, as"]
     return table(head, cells) if cells else ""
+
+
+def own_code(rows: Sequence[Document]) -> str:
+    """Return what the Python between the operators of steps costs; nothing where none was measured by its own code."""
+    return "".join(f"<p>{escape(row['words'])}</p>" for row in rows)
 
 
 def judged_table(document: Document) -> str:

@@ -51,6 +51,9 @@ def draw_comparison(axes: Axes, results: Sequence[Result]) -> None:
     for i, (time, text) in enumerate(zip(times, duration_column(times), strict=True)):
         weight = "bold" if colours[i] == BEST else "normal"
         axes.annotate(text, (time, i), (7, 0), textcoords="offset points", va="center", fontsize=9, fontweight=weight)
+    for i, band in enumerate(r.band for r in results):
+        if band is not None:  # a whisker
+            axes.plot([band.low_s, band.high_s], [i, i], "|-", color=INK, linewidth=1.0, markersize=6, zorder=4)
     axes.set_yticks(rows, [r.strategy for r in results], fontsize=9)
     axes.set_ylim(len(results) - 0.4, -0.6)
     axes.set_xlabel("time, logarithmic" if wide else "time", fontsize=9)
@@ -90,6 +93,10 @@ def draw_sweep(axes: Axes, by_size: Sequence[Sequence[Result]]) -> None:
         axes.plot(
             *zip(*points, strict=True), dashes, label=name, marker=mark, markersize=3.5, linewidth=1.6, color=colour
         )
+        banded = [(r, r.band) for found in by_size for r in found if r.strategy == name]
+        ends = [(r.size_bytes, b.of_rate(r.sync_time_s, r.busbw_Bps / 1e9)) for r, b in banded if b is not None]
+        low, high = ([end[side] for _, end in ends] for side in (0, 1))
+        axes.fill_between([size for size, _ in ends], low, high, color=colour, alpha=0.15, linewidth=0)
         rates += [rate for _, rate in points]
     axes.set_xscale("log")
     if min(rates, default=0.0) > 0:

@@ -12,6 +12,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from reports.colours import ACTIVITIES, BEST, INK
 from reports.file import figure_file
 from simulator.results.columns import percent
+from simulator.results.confidence import BAND_HEAD
 from simulator.results.shares import SHARE_WORDS, shares_of
 from simulator.results.words import MODE_WORDS, precision_words
 from simulator.search.scaling import Curve
@@ -53,16 +54,16 @@ def _machines(first: str, last: str) -> str:
 
 
 def _draw_rate(axes: Axes, curve: Curve) -> None:
-    """Draw samples a second with the median error of such steps, against what the first point promises."""
+    """Draw samples a second with their band, against what the first point promises."""
     counts = [result.device_count for result in curve.results]
     rates = [result.throughput for result in curve.results]
-    trust = curve.results[-1].trust
+    bands = [result.band for result in curve.results]
     ideal = [rates[0] * count / counts[0] for count in counts]
     axes.plot(counts, ideal, "--", color=INK, linewidth=0.8, label="as the first")
-    if trust is not None:
-        low, high = ([rate / (1 + way * trust.median) for rate in rates] for way in (1, -1))
-        label = f"half of {trust.rows} measured\nsteps were within {100 * trust.median:.0f} %"
-        axes.fill_between(counts, low, high, color=BEST, alpha=0.2, linewidth=0, label=label)
+    if all(band is not None for band in bands):
+        ends = [band.of_rate(r.step_time_s, r.throughput) for band, r in zip(bands, curve.results, strict=True) if band]
+        low, high = ([end[side] for end in ends] for side in (0, 1))
+        axes.fill_between(counts, low, high, color=BEST, alpha=0.2, linewidth=0, label=BAND_HEAD)
     axes.plot(counts, rates, "o-", color=BEST, markersize=4, label="simulated")
     for count, rate, efficiency in zip(counts, rates, curve.efficiency, strict=True):
         if len(counts) <= _MOST_TICKS:

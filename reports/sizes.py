@@ -35,6 +35,9 @@ def _figure(entries: Sequence[Mapping[str, Any]], title: str) -> Figure:
         mine = [entry for entry in entries if entry["topology"] == name]
         sizes = [entry["size_bytes"] for entry in mine]
         axes.plot(sizes, [entry["time_s"] for entry in mine], mark + "-", color=colour, ms=4, lw=1.4, label=name)
+        banded = [entry for entry in mine if entry["band"] is not None]
+        low, high = ([entry["band"][end] for entry in banded] for end in ("low_s", "high_s"))
+        axes.fill_between([entry["size_bytes"] for entry in banded], low, high, color=colour, alpha=0.15, linewidth=0)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.xaxis.set_major_locator(LogLocator(base=2, numticks=9))

@@ -18,7 +18,7 @@ from simulator.step.changes import changes_of
 from simulator.step.fitting import larger_device, what_would_fit
 from simulator.step.memory import MemoryNeed, memory_need
 from simulator.training.divide import divided
-from simulator.training.memory import device_memory
+from simulator.training.memory import device_memory, most_needed
 from simulator.workload.network import Network
 
 if TYPE_CHECKING:
@@ -107,6 +107,26 @@ def _more_devices(session: Session, question: StepQuestion, device: Device, coun
                     return
 
 
+def _tighter(layout: Layout, n_ranks: int) -> Iterator[Layout]:
+    """Yield *layout* with more of what it holds split or shared, first what changes least.
+
+    Sequences are split too where layers are; then the optimiser's state is shared, then both; then parameters, where
+    there are no stages.
+    """
+    replicas = layout.cp * (layout.on(n_ranks).dp or 1)
+    split = replace(layout, sp=True) if layout.tp > 1 and not layout.sp else None
+    if split is not None:
+        yield split
+    if replicas == 1:
+        return
+    if layout.zero == 0:
+        yield replace(layout, zero=1)
+        if split is not None:
+            yield replace(split, zero=1)
+    if layout.pp == 1 and layout.zero < 3:
+        yield replace(split or layout, zero=3)
+
+
 def _remedies(session: Session, question: StepQuestion, device: Device, count: int) -> Iterator[str]:
     """Yield changes that would each make the step fit on each of *count* devices."""
 
@@ -117,14 +137,22 @@ def _remedies(session: Session, question: StepQuestion, device: Device, count: i
         if ranks == 1:
             return memory_need(network, options, device).times(of.programs)
         layout = of.layout.on(ranks)
-        return device_memory(divided(network, layout), replace(of, options=options), device, layout)
+        return most_needed(divided(network, layout), replace(of, options=options), device, layout)
 
     def fitting(of: StepQuestion) -> list[str]:
         variants = [(words, builder(replace(of, sizes=sizes))) for words, sizes in _variants(session, of)]
         return what_would_fit(builder(of), of.batch, of.options, device, variants, partial(need, of, count))
 
     found = fitting(question)
-    if count == 1 or question.layout not in (REPLICAS, FSDP) or not question.options.trains:
+    if count == 1 or not question.options.trains or question.has_servers or question.one_process:
+        yield from found
+        return
+    if question.layout not in (REPLICAS, FSDP):
+        for layout in _tighter(question.layout, count):
+            network = session.network(question)
+            if need(replace(question, layout=layout), count, network, question.options).fits:
+                yield f"--parallel {layout.words}"
+                break
         yield from found
         return
     sharded, words = replace(question, layout=FSDP), "--parallel fsdp"

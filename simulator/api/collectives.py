@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from simulator.collectives.alpha_beta import ALPHA_S
 from simulator.collectives.communicator import Communicator
+from simulator.collectives.nccl.tables import planned_nvlink
 from simulator.collectives.registry import find_strategy, strategy_names
 from simulator.collectives.request import Request, Strategy, Unsuitable
 from simulator.constants import constants_file
@@ -25,6 +27,7 @@ __all__ = [
     "is_strategy",
     "machines_fitted_to",
     "make_request",
+    "planned_nvlink_bps",
     "run_collective",
     "simulate",
     "strategy_names",
@@ -168,6 +171,13 @@ def is_strategy(name: str) -> bool:
     return True
 
 
+@lru_cache(maxsize=1)
 def machines_fitted_to() -> tuple[str, ...]:
     """Return the machines, as tables name them, whose measurements shaped the constants of NCCL."""
     return tuple(constants_file("nccl")["fitted"]["nccl"]["machines"])
+
+
+def planned_nvlink_bps(compute_capability: str | None) -> float:
+    """Return what NCCL plans for one NVLink of a GPU of that compute capability (``9.0``), as its log shows it."""
+    major, _, minor = (compute_capability or "8.0").partition(".")
+    return planned_nvlink(int(major) * 10 + int(minor or 0)) * 1e9

@@ -21,10 +21,10 @@ from simulator.training.placement import Placement
 from simulator.training.roles import Role
 from simulator.training.stragglers import check_stragglers, pace_of
 from simulator.workload.collective import Collective
-from simulator.workload.network import Network
+from simulator.workload.network import Network, shape_of
 from simulator.workload.precision import ELEMENT_BYTES
 from simulator.workload.split.experts import expert_parameters
-from simulator.workload.split.stages import Stage, stages_of
+from simulator.workload.split.stages import joined, stages_of
 
 if TYPE_CHECKING:
     from simulator.collectives.request import Strategy
@@ -89,12 +89,12 @@ def run_pipeline(
         role = Role(place, placement.group.ranks[placement.rank(pp=number)], len(ranks), (), paces[number])
         found = []
         for part in mine:
-            key = place.device, role.pace, _shape(part.network)
+            key = place.device, role.pace, shape_of(part.network)
             if key not in priced:
                 priced[key] = _price(places, role, part.network, question, placement, layer_strategy, fold=fold)
             found.append(priced[key])
-        whole = _joined(mine)
-        key = place.device, role.pace, _shape(whole)
+        whole = joined(mine)
+        key = place.device, role.pace, shape_of(whole)
         if key not in updates:
             updates[key] = _update(places, role, whole, question, placement, layer_strategy)
             wholes[key] = whole
@@ -129,17 +129,20 @@ def _paces(places: Places, question: StepQuestion, placement: Placement) -> list
     """
     machine, layout, nodes = places.machine, placement.layout, placement.group.ranks
     check_stragglers(machine, nodes, question.stragglers)
+    for stage in range(layout.pp):
+        unlike = machine.unlike(nodes[rank] for rank in placement.stage_ranks(stage))
+        parts = dict.fromkeys(node.part_name for node in unlike)
+        if len(parts) > 1:
+            found = f"stage {stage} has {' and '.join(parts)}"
+            raise InputError(f"--parallel: the ranks of a pipeline stage have equal GPUs; {found}")
+    if not question.stragglers:
+        return [1.0] * layout.pp
     by_replica: list[list[float]] = []
     for d in range(layout.dp or 1):
         by_replica.append([])
         for stage in range(layout.pp):
             ranks = [placement.rank(tp=t, cp=c, dp=d, pp=stage) for t in range(layout.tp) for c in range(layout.cp)]
             by_replica[d].append(max(pace_of(machine, nodes[rank], question.stragglers) for rank in ranks))
-    for stage in range(layout.pp):
-        parts = dict.fromkeys(machine.nodes[nodes[rank]].part_name for rank in placement.stage_ranks(stage))
-        if len(parts) > 1:
-            found = f"stage {stage} has {' and '.join(parts)}"
-            raise InputError(f"--parallel: the ranks of a pipeline stage have equal GPUs; {found}")
     slowest = [max(paces) for paces in zip(*by_replica, strict=True)]
     if slowest not in by_replica:
         raise InputError("--straggler: in a pipeline, slow GPUs must all be of one of its replicas")
@@ -176,20 +179,6 @@ class _Prices:
         return Priced(seconds, shares)
 
 
-def _shape(network: Network) -> object:
-    """Return what two networks share that take equally long: their operators, and who reads which tensor."""
-    numbers: dict[int, int] = {}
-    layers = tuple(
-        (
-            layer.operator,
-            tuple(numbers.setdefault(tensor, len(numbers)) for tensor in (*layer.inputs, layer.output)),
-            len(layer.parameters),
-        )
-        for layer in network.layers
-    )
-    return layers, bool(network.trained_inputs)
-
-
 def _received_s(sends: _Prices, placement: Placement, stage: int, size_bytes: float) -> float:
     """Return how long it takes until *size_bytes* are with all ranks of *stage* that split layers.
 
@@ -205,15 +194,6 @@ def _received_s(sends: _Prices, placement: Placement, stage: int, size_bytes: fl
     if tp > 1:
         seconds += sends(placement.layer_groups("tp", stage), "all-gather", size_bytes).seconds
     return seconds
-
-
-def _joined(parts: Sequence[Stage]) -> Network:
-    """Return the parts of one stage as one network."""
-    first = parts[0].network
-    if len(parts) == 1:
-        return first
-    layers = tuple(layer for part in parts for layer in part.network.layers)
-    return replace(first, layers=layers, trained_inputs=frozenset(t for p in parts for t in p.network.trained_inputs))
 
 
 def _price(

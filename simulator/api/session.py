@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from simulator.api.collectives import chosen_gpus, make_request, run_collective
 from simulator.api.machines import load_machine, perturbations_of
+from simulator.api.recent import Recent
 from simulator.api.single import ANSWERS, LEAST, TIMES
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.registry import strategy_of
@@ -32,12 +33,14 @@ from simulator.questions.where import Where
 from simulator.results.result import Result
 
 if TYPE_CHECKING:  # the models of devices are imported when one is asked for
+    from simulator.bands.composition import Composition
     from simulator.devices.predict import Device
     from simulator.engine.timeline import Timeline
     from simulator.host.answer import Answer
     from simulator.places import Place, Places
     from simulator.questions.calibration import Calibration
     from simulator.results.account import Account
+    from simulator.results.confidence import Confidence
     from simulator.results.program import ProgramResult
     from simulator.results.training import TrainingResult
     from simulator.workload.find import NetworkSource
@@ -62,10 +65,11 @@ Question = (
 Q = TypeVar("Q")
 _WORDS = 128  # --make-vocab-size-divisible-by where a launch line does not say
 _Answer = float | str  # seconds, or why there is no prediction
+_ANSWERS = 4096  # that are kept; one is of some kB
 
 
 class Session:
-    """Machines and devices that questions have needed so far, each made once; equal questions are answered once.
+    """Machines and devices that questions have needed so far, each made once; the last answers are kept.
 
     Parameters
     ----------
@@ -80,7 +84,8 @@ class Session:
         self.constants = constants
         self._kept: dict[object, Any] = {}
         self._networks: dict[str, NetworkSource] = {}
-        self._answers: dict[tuple[str, Question], _Answer] = {}
+        self._answers: Recent[tuple[str, Question], _Answer] = Recent(_ANSWERS)
+        self._explained: Recent[Question, Answer | InputError] = Recent(_ANSWERS)
 
     def calibrated(self, calibrations: Mapping[str, Calibration], constants: Constants | None = None) -> Session:
         """Return a session that knows *calibrations*, and *constants*, instead; machines are those of this one."""
@@ -200,6 +205,18 @@ class Session:
         """Return what the data sheet alone says: the least that a prediction must beat; raises as :meth:`time_s`."""
         return self._answered("bound", question, _BOUNDS)
 
+    def composed(self, question: Question) -> Composition:
+        """Return what the answer to *question* is made of, as far as errors go; raises InputError."""
+        from simulator.api.composed import composed
+
+        return self._once(("composed", question), lambda: composed(self, question))
+
+    def confidence(self, question: Question) -> Confidence:
+        """Return how sure :meth:`time_s` is of *question*; raises as that."""
+        from simulator.results.confidence import confidence_of
+
+        return confidence_of(self.time_s(question), self.composed(question))
+
     def _answered(
         self, what: str, question: Question, functions: Mapping[type, Callable[[Session, Any], float]]
     ) -> float:
@@ -221,7 +238,15 @@ class Session:
         kind = type(question)
         if kind not in ANSWERS:
             raise InputError("of this only the time is known")
-        return self._once(("answer", question), lambda: ANSWERS[kind](self, question))
+        if question not in self._explained:
+            try:
+                self._explained[question] = ANSWERS[kind](self, question)
+            except InputError as error:
+                self._explained[question] = error
+        found = self._explained[question]
+        if isinstance(found, InputError):
+            raise found
+        return found
 
     def explained(self, question: Question) -> Answer | None:
         """Return :meth:`answer`, None where only the time of such questions is known; raises InputError."""
@@ -244,6 +269,7 @@ class Session:
             question.strategy,
             question.software,
             algorithm=question.algorithm,
+            protocol=question.protocol,
             in_switch=question.in_switch,
             servers=question.servers,
             constants=self.constants,

@@ -277,7 +277,7 @@ def simulate(
         typer.Option(
             autocompletion=complete.optimizers,
             metavar="NAME",
-            help="momentum, adam, sgd, none. Default: adam for sequences, otherwise momentum.",
+            help="momentum, adam, lamb, bert-adam, sgd, none. Default: adam for sequences, otherwise momentum.",
         ),
     ] = None,
     seq_len: Annotated[str | None, typer.Option(metavar="COUNT", help="Tokens of a sequence.")] = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simulator.cli.options import software_notes
 from simulator.cli.output import show, warn
 from simulator.cli.written import Written, check_read, command
 
@@ -20,6 +21,7 @@ def run(written: Written) -> None:
         written, notes = with_launch(written)
         warn(written, notes)
     check_read(written)
+    warn(written, software_notes(written.nccl))
     if written.show_options:
         show([command(written)])
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from simulator.cli.table import table_lines
 from simulator.console.style import Style
 from simulator.results.columns import duration_column
+from simulator.results.confidence import BAND_HEAD, band_words
 from simulator.results.words import MODE_WORDS
 from simulator.search.document import reason_of
 from simulator.search.run import Best
@@ -26,6 +27,7 @@ def best_lines(space: Space, machine: str, network: Network, best: Best, style: 
         "micro-batch": [f"{way.micro_batch} x {way.micro_batches}" for way in ways],
         "recompute": [way.recompute for way in ways],
         "step": duration_column([entry.step_time_s for entry in best.ranking]),
+        BAND_HEAD: [band_words(entry.band) for entry in best.ranking],
         f"{network.sample}/s": [f"{space.global_batch / entry.step_time_s:,.4g}" for entry in best.ranking],
         "memory": [format_size(entry.memory_bytes, 3) for entry in best.ranking],
         "time lost to": [reason_of(entry.shares) for entry in best.ranking],
@@ -35,7 +37,10 @@ def best_lines(space: Space, machine: str, network: Network, best: Best, style: 
     right = [name not in ("layout", "recompute", "time lost to") for name in columns]
     names = list(columns)
     spare = [names.index(name) for name in ("memory", "micro-batch") if name in columns]
-    lines = [*style.wrap(title, "bold"), "", *table_lines(names, list(columns.values()), right, style, spare)]
+    outside = dict.fromkeys(text for entry in best.ranking for text in entry.outside)
+    lines = [line for text in outside for line in style.wrap(f"outside: {text}", "red", hang=2)]
+    table = table_lines(names, list(columns.values()), right, style, spare)
+    lines = [*style.wrap(title, "bold"), *lines, "", *table]
     count = f"{best.feasible_count:,} ways fit; the best of them were simulated ({best.simulated_count})"
     lines += ["", *style.wrap(f"{count}, the others priced from the costs of their parts", hang=2)]
     if best.infeasible:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from simulator.cli.confidence_text import outside_lines
 from simulator.cli.table import table_lines
 from simulator.console.style import Style
 from simulator.results.columns import (
@@ -13,6 +14,7 @@ from simulator.results.columns import (
     shortened_ring,
     size_column,
 )
+from simulator.results.confidence import BAND_HEAD, band_words
 from simulator.results.reason import BOUNDS, verdict
 from simulator.results.result import LinkUse, Result
 from simulator.results.sweep import winners
@@ -41,7 +43,7 @@ def title(results: Sequence[Result], payload: Payload, n_gpus: Sequence[int], st
         text += f" on {len(machines)} machines"
     if not what.startswith("bytes:"):
         text += f" ({what})"
-    return style.wrap(text, "bold")
+    return [*style.wrap(text, "bold"), *outside_lines([result.confidence for result in results], style)]
 
 
 def comparison(results: Sequence[Result], style: Style) -> list[str]:
@@ -58,6 +60,7 @@ def comparison(results: Sequence[Result], style: Style) -> list[str]:
         "GPUs": [str(r.n_ranks) for r in ordered],
         "time": duration_column([r.sync_time_s for r in ordered]),
         "against first": [f"{r.sync_time_s / first_s:.3f} x" if many else "" for r in ordered],
+        BAND_HEAD: [band_words(r.band) for r in ordered],
         "algbw": bandwidths[: len(ordered)],
         "busbw": bandwidths[len(ordered) :],
         "bottleneck": [r.bottleneck.name if r.bottleneck else "none" for r in ordered],
@@ -67,6 +70,8 @@ def comparison(results: Sequence[Result], style: Style) -> list[str]:
         del columns["machine"], columns["GPUs"]
     if not many:
         del columns["against first"]
+    if all(r.band is None for r in ordered):
+        del columns[BAND_HEAD]
     right = [name not in ("strategy", "machine", "bottleneck") for name in columns]
     names = list(columns)
     spare = [names.index(name) for name in _SPARE if name in columns]
@@ -78,6 +83,8 @@ def comparison(results: Sequence[Result], style: Style) -> list[str]:
         lines += ["", *style.wrap(verdict(ordered))]
         if not software:
             lines += style.wrap(f"these are {BOUNDS}", "dim")
+    if why := ordered[0].confidence.why:
+        lines += ["", *style.wrap(f"trust: {why}", "dim", hang=2)]
     return lines
 
 
@@ -133,10 +140,13 @@ def detail(result: Result, style: Style) -> list[str]:
 
 def _links(result: Result, style: Style) -> list[str]:
     """Return the links by use, those that are used alike in one line."""
-    alike: dict[tuple[float, float], list[LinkUse]] = {}
+    same: dict[tuple[float, float], list[LinkUse]] = {}
     for use in result.links:
         if use.bytes > 0:
-            alike.setdefault((round(use.utilisation, 6), round(use.bytes, 3)), []).append(use)
+            same.setdefault((use.utilisation, use.bytes), []).append(use)
+    alike: dict[tuple[float, float], list[LinkUse]] = {}
+    for (utilisation, n_bytes), uses in same.items():
+        alike.setdefault((round(utilisation, 6), round(n_bytes, 3)), []).extend(uses)
     if not alike:
         return []
     kinds = sorted(alike.values(), key=lambda uses: -round(uses[0].utilisation, 6))

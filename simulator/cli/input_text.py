@@ -18,7 +18,8 @@ def input_lines(run: InputRun, samples: int, sample: str, rate_of: Callable[[flo
     """Return what bounds the steps of *run*, of so many samples each; *rate_of* writes a rate."""
     where = " and ".join(dict.fromkeys(run.disks)) if run.disks else "memory"
     name = "" if run.asked.name == "input" else f"{run.asked.name} "
-    lines = style.wrap(f"input: {name}from {where}, {_loader(run)}", "bold")
+    resized = "resized to what the network reads, " if run.load.is_resized else ""
+    lines = style.wrap(f"input: {name}from {where}, {resized}{_loader(run)}", "bold")
     rows = [
         [INPUT_WORDS[limit.name], format_duration(limit.seconds), f"{rate_of(samples / limit.seconds)} {sample}/s"]
         for limit in run.limits

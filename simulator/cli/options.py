@@ -14,7 +14,7 @@ from simulator.collectives.nccl.tables import ALGORITHMS
 from simulator.collectives.registry import find_strategy, strategy_names
 from simulator.errors import Fault, InputError, MissingDependency, nearest, one_line
 from simulator.network.machine import Machine
-from simulator.questions.where import CpuLibrary, Software
+from simulator.questions.where import NCCL_TODAY, CpuLibrary, Software
 from simulator.workload.collective import COLLECTIVES, Collective
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "parse_strategies",
     "read_all",
     "refuse",
+    "software_notes",
     "wants_best",
 ]
 
@@ -120,6 +121,15 @@ def parse_software(nccl: str | None, cpu_library: CpuLibrary = "onednn") -> Soft
     if match is None or int(match[1]) < 2:
         raise InputError(f"--nccl {one_line(nccl, 40)}: a version such as 2.18 is needed, from 2.0 on")
     return Software((int(match[1]), int(match[2])), cpu_library)
+
+
+def software_notes(nccl: str | None) -> list[str]:
+    """Return what is to be known of a version of NCCL that nobody has seen yet; raises as :func:`parse_software`."""
+    version = parse_software(nccl).nccl
+    if version <= NCCL_TODAY:
+        return []
+    major, minor = NCCL_TODAY
+    return [f"--nccl {version[0]}.{version[1]} is not known yet: it chooses and takes what {major}.{minor} does"]
 
 
 def read_all(*readers: Callable[[], Any]) -> list[Any]:

@@ -7,6 +7,7 @@ import sys
 from contextlib import ExitStack
 from dataclasses import replace
 
+from simulator.cli.confidence_text import outside_lines
 from simulator.cli.options import check_outputs, parse_count
 from simulator.cli.output import Files, show
 from simulator.cli.step_questions import ask_steps
@@ -17,6 +18,7 @@ from simulator.console.progress import Progress
 from simulator.console.style import Style, choose_style
 from simulator.errors import Fault, InputError, one_line
 from simulator.results.columns import duration_column, percent
+from simulator.results.confidence import BAND_HEAD, band_words
 from simulator.results.document import to_json
 from simulator.results.reason import bound_of
 from simulator.results.shares import shares_of
@@ -109,9 +111,11 @@ def _lines(curve: Curve, style: Style) -> list[str]:
     machine = re.sub(r"^\d+ x ", "", first.machine)
     how = f"{which}, {each}, {precision_words(step)}, {curve.results[-1].way}"
     lines = style.wrap(f"{machine}: {MODE_WORDS[step.options.mode]} of {step.workload}, {how}", "bold")
+    lines += outside_lines([result.confidence for result in curve.results], style)
     columns = {
         "GPUs": [f"{result.device_count:,}" for result in curve.results],
         "step": duration_column([result.step_time_s for result in curve.results]),
+        BAND_HEAD: [band_words(result.band) for result in curve.results],
         f"{step.sample}/s": [f"{result.throughput:,.4g}" for result in curve.results],
         "efficiency": [percent(value) for value in curve.efficiency],
         "of a doubling": ["-", *(percent(gain) for gain in curve.gains)],
@@ -122,7 +126,7 @@ def _lines(curve: Curve, style: Style) -> list[str]:
         ],
     }
     right = [name not in ("bound by", "time lost to") for name in columns]
-    lines += ["", *table_lines(list(columns), list(columns.values()), right, style, (6, 5))]
+    lines += ["", *table_lines(list(columns), list(columns.values()), right, style, (7, 6))]
     lines.append("")
     knee = curve.knee
     if knee is None:
@@ -132,5 +136,7 @@ def _lines(curve: Curve, style: Style) -> list[str]:
         lines += style.wrap(f"{text} {percent(knee.drop)} less than before: {knee.cause}")
     trust = curve.results[-1].trust
     if trust is not None:
-        lines += style.wrap(f"trust: half of {trust.rows} such measured steps within {100 * trust.median:.0f} %", "dim")
+        known = f"half of {trust.rows} such measured steps within {100 * trust.median:.0f} %"
+        why = curve.results[-1].confidence.why
+        lines += style.wrap(f"trust: {'; '.join(filter(None, (known, why)))}", "dim", hang=2)
     return lines

@@ -45,7 +45,10 @@ Precision = Annotated[
     typer.Option(autocompletion=complete.precisions, metavar="NAME", help="As of simulate."),
 ]
 Optimizer = Annotated[
-    str | None, typer.Option(autocompletion=complete.optimizers, metavar="NAME", help="momentum, adam, sgd, none.")
+    str | None,
+    typer.Option(
+        autocompletion=complete.optimizers, metavar="NAME", help="momentum, adam, lamb, bert-adam, sgd, none."
+    ),
 ]
 SeqLen = Annotated[str | None, typer.Option(metavar="COUNT", help="Tokens of a sequence.")]
 Image = Annotated[str | None, typer.Option(metavar="COUNT", help="Pixels of an image's side.")]

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from simulator.api.session import Session
+from simulator.bands.band import Band
 from simulator.cli.machines import find_machines
 from simulator.cli.options import parse_count
 from simulator.cli.output import Files, show
@@ -18,8 +19,10 @@ from simulator.cli.written import Written
 from simulator.console.progress import Progress
 from simulator.console.style import Style, choose_style
 from simulator.errors import InputError
+from simulator.questions.launch import LaunchQuestion
 from simulator.questions.sweep import swept
 from simulator.questions.words import Single, parse_question, question_words
+from simulator.results.confidence import BAND_HEAD, band_words
 from simulator.results.document import SCHEMA_VERSION, to_json
 from simulator.results.words import BOUND_WORDS
 from simulator.units import format_duration, format_size
@@ -73,12 +76,16 @@ def _entry(session: Session, question: Single, size_bytes: int | None) -> dict[s
         account = asdict(session.account(question))
         known = {name: value for name, value in account.items() if value and name != "is_gpu"}
     least_s = None
-    with suppress(InputError):  # a latency, or the host's part: no data sheet says it
-        least_s = session.bound_s(question)
+    if not isinstance(question, LaunchQuestion):  # what a small kernel takes is in its figures; no data sheet says it
+        with suppress(InputError):  # nor a latency
+            least_s = session.bound_s(question)
+    sure = session.confidence(question)
     entry = {
         "topology": session.machine(question.where).name,
         "question": question_words(question),
         "time_s": time_s,
+        **sure.to_dict(),
+        "trust": sure.why or None,
         "least_s": least_s,
         "account": known,
     }
@@ -92,16 +99,26 @@ def _entry(session: Session, question: Single, size_bytes: int | None) -> dict[s
 
 def _lines(question: Single, entries: Sequence[dict[str, Any]], style: Style) -> list[str]:
     """Return the answer: how long it takes, how long at the least by the data sheet, what bounds it, and why."""
-    names = ["machine", "time", "data sheet", "against it", "bound by"]
+    names = ["machine", "time", BAND_HEAD, "data sheet", "against it", "bound by"]
     rows = []
     for entry in entries:
         time_s, least_s = entry["time_s"], entry["least_s"]
         sheet = [format_duration(least_s), f"{time_s / least_s:.3g} x"] if least_s else ["-", "-"]
         each = f" {entry['of']}" if "of" in entry else ""
-        rows.append([entry["topology"], format_duration(time_s) + each, *sheet, _bound(entry)])
+        rows.append([entry["topology"], format_duration(time_s) + each, _band(entry), *sheet, _bound(entry)])
     columns = [list(column) for column in zip(*rows, strict=True)]
-    lines = table_lines(names, columns, [False, True, True, True, False], style, spare=(3, 2))
-    return [*style.wrap(question_words(question), "bold"), "", *lines, *_why(entries, style)]
+    lines = table_lines(names, columns, [False, True, True, True, True, False], style, spare=(4, 3))
+    outside = [
+        line
+        for text in dict.fromkeys(text for entry in entries for text in entry["outside"])
+        for line in style.wrap(f"outside: {text}", "red", hang=2)
+    ]
+    trust = style.wrap(f"trust: {entries[0]['trust']}", "dim", hang=2) if entries[0]["trust"] else []
+    return [*style.wrap(question_words(question), "bold"), *outside, "", *lines, *trust, *_why(entries, style)]
+
+
+def _band(entry: dict[str, Any]) -> str:
+    return band_words(None if entry["band"] is None else Band(**entry["band"]))
 
 
 def _bound(entry: dict[str, Any]) -> str:
@@ -124,16 +141,17 @@ def _why(entries: Sequence[dict[str, Any]], style: Style) -> list[str]:
 
 def _sweep_lines(workload: str, entries: Sequence[dict[str, Any]], style: Style) -> list[str]:
     """Return one line a size and machine."""
-    rows = [["machine", "size", "time", "bound by"]]
+    rows = [["machine", "size", "time", BAND_HEAD, "bound by"]]
     rows += [
         [
             entry["topology"],
             format_size(entry["size_bytes"]),
             format_duration(entry["time_s"]) + (f" {entry['of']}" if "of" in entry else ""),
+            _band(entry),
             _bound(entry),
         ]
         for entry in entries
     ]
     columns = [list(column) for column in zip(*rows[1:], strict=True)]
-    lines = table_lines(rows[0], columns, [False, True, True, False], style)
+    lines = table_lines(rows[0], columns, [False, True, True, True, False], style)
     return [style.mark(workload, "bold"), "", *lines]

@@ -197,6 +197,9 @@ def _options(written: Written) -> StepOptions:
     if mode != "train":
         updates = {"--optimizer": written.optimizer is not None, "--fused-optimizer": written.fused_optimizer}
         refuse(updates, f"updates parameters, and --mode {mode} updates none")
+    if written.fused_optimizer and optimizer in ("lamb", "bert-adam"):
+        how = "goes from tensor to tensor" if optimizer == "bert-adam" else "updates all parameters at once already"
+        raise InputError(f"--fused-optimizer: --optimizer {optimizer} {how}; it is for adam, momentum, sgd")
     if precision in QUANTISED and mode != "inference":
         raise InputError(f"--precision {precision}: is for --mode inference; gradients are no whole numbers")
     if mode == "inference":
@@ -276,7 +279,8 @@ def _devices(session: Session, question: StepQuestion) -> list[Device]:
     if question.gpus is None:
         return [session.device(question.where, question.device, question.threads)]
     places = session.places(question.where)
-    return [places.gpu(number) for number in question.gpus]
+    machine = session.machine(question.where)
+    return [places.place(node.index).device for node in machine.unlike(machine.gpus[gpu] for gpu in question.gpus)]
 
 
 def _as_trained(written: Written, session: Session, question: StepQuestion) -> StepQuestion:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import isfinite
 
+from simulator.cli.confidence_text import outside_lines
 from simulator.cli.input_text import input_lines
 from simulator.cli.ranking import price_words, ranking_lines
 from simulator.cli.server_text import checkpoint_lines, server_lines, share_lines
@@ -14,6 +15,7 @@ from simulator.cli.table import table_lines
 from simulator.console.style import Style
 from simulator.results.alternatives import Alternative
 from simulator.results.columns import duration_column, lay_out, percent
+from simulator.results.confidence import BAND_HEAD, band_words
 from simulator.results.reason import BOUNDS, steps_verdict
 from simulator.results.shares import SHARE_WORDS, shares_of
 from simulator.results.staging import STAGED
@@ -41,6 +43,7 @@ def step_lines(result: TrainingResult, style: Style) -> list[str]:
     """Return the whole answer: the verdict, where the time goes, memory, and what would be faster."""
     step = result.step
     lines = style.wrap(_title(result), "bold")
+    lines += outside_lines([result.confidence], style)
     lines += ["", *_times(result, style)]
     if result.device_count > 1:
         lines += ["", *_account(result, style)]
@@ -82,11 +85,13 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     )
     where = f"{ordered[0].machine}, {_devices(ordered[0])}: " if len(machines) == 1 else ""
     lines = style.wrap(f"{where}{MODE_WORDS[step.options.mode]} of {what}, {how}", "bold")
+    lines += outside_lines([result.confidence for result in ordered], style)
     columns = {
         "machine": [result.machine for result in ordered],
         "devices": [_devices(result) for result in ordered],
         "way": [result.way for result in ordered],
         "step": duration_column([result.step_time_s for result in ordered]),
+        BAND_HEAD: [band_words(result.band) for result in ordered],
         f"{step.sample}/s": [_rate(result.throughput) for result in ordered],
         "efficiency": [percent(result.scaling_efficiency) for result in ordered],
         "exposed": [format_duration(result.exposed_s, 3) for result in ordered],
@@ -101,6 +106,8 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
         del columns["machine"], columns["devices"]
     if len({result.way for result in ordered}) == 1 and len(machines) > 1:
         del columns["way"]
+    if all(result.band is None for result in ordered):
+        del columns[BAND_HEAD]
     right = [name not in ("machine", "devices", "way", "bottleneck", "memory") for name in columns]
     names = list(columns)
     spare = [
@@ -210,6 +217,7 @@ def _throughput(result: TrainingResult) -> str:
 def _times(result: TrainingResult, style: Style) -> list[str]:
     step = result.step
     rows = [["step", format_duration(result.step_time_s), _throughput(result)], _fits(result)]
+    rows += [[BAND_HEAD, "", band_words(result.band)]] if result.band is not None else []
     if (price := result.price_per_million) is not None:
         rows.append(["price", price.words(), f"for a million {step.sample}"])
     if result.epoch_steps:
@@ -268,7 +276,8 @@ def _trust(result: TrainingResult) -> str:
     else:
         way = ", mostly too slow" if trust.bias > trust.median / 2 else ""
     early = " (before 2019: of the fastest framework alone)" if trust.early_rows else ""
-    return f"half of {what} within {trust.median * 100:.0f} %, nine in ten within {trust.p90 * 100:.0f} %{way}{early}"
+    known = f"half of {what} within {trust.median * 100:.0f} %, nine in ten within {trust.p90 * 100:.0f} %{way}{early}"
+    return "; ".join(filter(None, (known, result.confidence.why)))
 
 
 def _account(result: TrainingResult, style: Style) -> list[str]:
@@ -350,6 +359,8 @@ def _fits(result: TrainingResult) -> list[str]:
     need = result.tightest.need
     has = f"of {format_size(need.available_bytes, 3)}" if isfinite(need.available_bytes) else ""
     too_much = "" if need.fits else f": {format_size(need.missing_bytes, 3)} too much, it does not fit"
+    if result.remedies[:1] and result.remedies[0].startswith("--"):
+        too_much += f"; with {result.remedies[0]} it would"
     return ["memory", format_size(need.total_bytes, 3), has + too_much]
 
 

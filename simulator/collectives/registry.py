@@ -79,27 +79,28 @@ def strategy_of(
     software: Software,
     *,
     algorithm: str | None = None,
+    protocol: str | None = None,
     in_switch: bool = True,
     servers: tuple[str, ...] = (),
     constants: Constants = DEFAULT,
 ) -> Strategy:
     """Return the strategy called *name* as *software* does it; the same one each time.
 
-    *algorithm* is NCCL's in place of its own choice; *in_switch* says whether a switch can add up the type of the
-    data; *servers* say where parameter servers stand.  Raises as :func:`find_strategy`.
+    *algorithm* and *protocol* are NCCL's in place of its own choice; *in_switch* says whether a switch can add up the
+    type of the data; *servers* say where parameter servers stand.  Raises as :func:`find_strategy`.
     """
     if servers and name.startswith("parameter-server"):
         from simulator.collectives.parameter_server import at_places
 
         return at_places(find_strategy(name), servers)
     if name != "nccl":
-        if algorithm is not None:
+        if algorithm is not None or protocol is not None:
             raise InputError(f"an algorithm is forced on nccl, not on {one_line(name, 60)}")
         return find_strategy(name)
     from simulator.collectives.nccl.cost import costs_of
     from simulator.collectives.nccl.strategy import Nccl
 
-    return Nccl(algorithm, costs_of(software.nccl, constants), in_switch=in_switch)
+    return Nccl(algorithm, costs_of(software.nccl, constants), in_switch=in_switch, protocol=protocol)
 
 
 def _plugins() -> dict[str, metadata.EntryPoint]:

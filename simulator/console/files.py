@@ -8,6 +8,7 @@ import re
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from simulator.errors import InputError, one_line
 
@@ -20,7 +21,8 @@ class OutputFile:
     """A file that *option* asks for, writable from the start and in place only when whole.
 
     Made before the work, so that a path that cannot be written is found before the work: the content goes to a file
-    beside it, which takes its name on :meth:`write`.  Leaving the ``with`` block without that removes it.  What is no
+    beside it, which takes its name on :meth:`write`, or where it comes in parts (:meth:`add`) on :meth:`finish`.
+    Leaving the ``with`` block without that removes it.  What is no
     regular file (``/dev/null``) is written to directly.  Raises InputError where nothing can be written there; says
     why.
     """
@@ -30,6 +32,7 @@ class OutputFile:
         self.shown = one_line(path)
         self._target = Path(os.path.realpath(path))
         self._part: Path | None = None
+        self._stream: BinaryIO | None = None
         if not path:
             raise InputError(f"{option} needs the name of a file")
         try:
@@ -50,17 +53,36 @@ class OutputFile:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._stream is not None:
+            with suppress(OSError):
+                self._stream.close()
+            self._stream = None
         if self._part is not None:
             self._part.unlink(missing_ok=True)
             self._part = None
 
     def write(self, content: bytes) -> None:
         """Write *content* and put the file in place."""
+        self.add(content)
+        self.finish()
+
+    def add(self, content: bytes) -> None:
+        """Write *content* behind what was written before."""
         try:
+            if self._stream is None:
+                self._stream = (self._part or self._target).open("wb")
+            self._stream.write(content)
+        except OSError as error:
+            raise InputError(f"{self.option} {self.shown}: cannot be written: {_words(error)}") from None
+
+    def finish(self) -> None:
+        """Put what was written in place."""
+        try:
+            if self._stream is not None:
+                self._stream.close()
+                self._stream = None
             if self._part is None:
-                self._target.write_bytes(content)
                 return
-            self._part.write_bytes(content)
             if self._target.exists():
                 shutil.copymode(self._target, self._part)
             self._part.replace(self._target)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from typing import Any
 
 __all__ = ["Progress"]
 
 _SILENT_S = 2.0
+_SHOWN_S = 0.1  # as often the bar moves
 
 
 class Progress:
@@ -24,6 +26,7 @@ class Progress:
         self._lock = threading.Lock()
         self._bar: Any = None
         self._task: Any = None
+        self._next_s = 0.0
         self._timer: threading.Timer | None = None
         if not quiet and sys.stderr is not None and sys.stderr.isatty():
             self._timer = threading.Timer(_SILENT_S, self._open)
@@ -46,7 +49,8 @@ class Progress:
         """One step, called *done*, is done."""
         with self._lock:
             self.done += 1
-            if self._bar is not None:
+            if self._bar is not None and time.monotonic() >= self._next_s:
+                self._next_s = time.monotonic() + _SHOWN_S
                 self._bar.update(
                     self._task, completed=self.done, description=f"{self.what} ({done})" if done else self.what
                 )

@@ -62,6 +62,7 @@ class DeviceCalibration(_Strict):
     bandwidth: _Factor = Field(1.0, description="On the bandwidth of the device's memory")
     dispatch: _Factor = Field(1.0, description="On the time in which the host issues an operator")
     by_class: dict[str, _Factor] = Field({}, description="On the time of one class of kernels")
+    by_data_sheet: tuple[str, ...] = Field((), description="Classes of kernels that keep what the data sheet gives")
     host: dict[str, _Seconds] = Field(
         {}, description="Seconds of the host's calls, by name of DispatchCosts, and of measuring"
     )
@@ -71,7 +72,8 @@ class DeviceCalibration(_Strict):
     @property
     def calibration(self) -> Calibration:
         """The factors alone."""
-        return Calibration(self.compute, self.bandwidth, self.dispatch, dict(self.by_class), dict(self.host))
+        kept = frozenset(self.by_data_sheet)
+        return Calibration(self.compute, self.bandwidth, self.dispatch, dict(self.by_class), dict(self.host), kept)
 
 
 class CalibrationFile(_Strict):
@@ -109,6 +111,12 @@ def read_calibration(path: str | Path, devices: Collection[str] | None = None) -
                 if key not in known:
                     message = f"there is no '{one_line(key, 60)}'; {nearest(key, known, listed=20)}"
                     faults.append(source.fault(("devices", name, place, key), message, key=True))
+        for index, name_of_class in enumerate(device.by_data_sheet):
+            if name_of_class not in KERNEL_CLASSES:
+                message = (
+                    f"there is no '{one_line(name_of_class, 60)}'; {nearest(name_of_class, KERNEL_CLASSES, listed=20)}"
+                )
+                faults.append(source.fault(("devices", name, "by_data_sheet", index), message))
     if faults:
         raise InputError(faults)
     return read

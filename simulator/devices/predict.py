@@ -33,6 +33,7 @@ from simulator.devices.kernels import (
 )
 from simulator.devices.lowering import lower_operator
 from simulator.errors import InputError
+from simulator.questions.calibration import Calibration
 from simulator.workload.operators import Operator, Phase
 from simulator.workload.precision import PACKED, Precision
 
@@ -71,6 +72,8 @@ def kernel_cost(device: Device, kernel: Kernel, cold: float = 0.0) -> KernelCost
 
     Raises InputError where the device has no figure for the kernel's precision.
     """
+    if kernel_class(kernel) in device.calibration.by_data_sheet:
+        return kernel_cost(_by_data_sheet(device), kernel, cold)
     if cold > 0.0:
         warm, whole = kernel_cost(device, kernel), kernel_cost(cold_device(device), kernel)
         if cold >= 1.0:
@@ -107,6 +110,12 @@ def _packed_cost(device: Device, kernel: Gemm | Convolution) -> KernelCost:
 def cold_device(device: Device) -> Device:
     """Return *device* with caches that hold nothing of what a kernel reads or writes when it starts."""
     return replace(device, is_cold=True)
+
+
+@lru_cache(maxsize=256)
+def _by_data_sheet(device: Device) -> Device:
+    """Return *device* as its data sheet says, without what is known of that one."""
+    return replace(device, calibration=Calibration())
 
 
 def operator_costs(device: Device, operator: Operator, phase: Phase, precision: Precision) -> tuple[KernelCost, ...]:

@@ -6,7 +6,6 @@ from then on is in :mod:`simulator.engine.rounds`; how it shares with others in 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
@@ -45,6 +44,8 @@ def _alone(machine: Machine, fragment: Fragment, fold: bool) -> Timeline:
     return execute(machine, fragment.plan, fold=fold)
 
 
+Loads = tuple[tuple[Resource, float], ...]
+
 _FULL = 1 + 1e-12  # what caps fill to the last bit is not overfull
 _FEW_STREAMS = 4  # of more it is not worth the search who meets nobody
 
@@ -79,7 +80,8 @@ class _Executor:
         self.met, self.undisturbed = _met(machine, plan, fold)
         self.roomy = _roomy(machine, plan) if fold else set()
         self.pace: dict[str, float] = {p.target: 1.0 for p in plan.perturbations if p.target}
-        self.fragments: dict[Fragment, tuple[float, dict[Resource, float]]] = {}
+        self.fragments: dict[Fragment, tuple[float, Loads]] = {}
+        self.works: dict[Loads, Loads] = {}  # what works take, by their shares
         self.cancelled: set[int] = set()
         self.running: dict[int, Run] = {}  # where there are perturbations, which may change them
         self.is_perturbed = perturbed
@@ -174,21 +176,27 @@ class _Executor:
                 return (Amount(part.wire_bytes, tuple(loads), part.cap_Bps, latency_s),)
             return (Amount(part.wire_bytes, part.route.loads, part.cap_Bps, latency_s),) * part.count
         if isinstance(part, Work):
-            duration_s, shares = part.duration_s, dict(part.loads)
+            duration_s, shares = part
+            if shares not in self.works:
+                self.works[shares] = self._taken(shares)
+            taken = self.works[shares]
         else:
-            duration_s, shares = self._alone(part)
+            duration_s, taken = self._alone(part)
         if task.id in self.undisturbed:
-            shares = {}
-        taken = [(r, share * self._whole(r)) for r, share in shares.items() if share > 0.0 and r in self.met]
-        return (Amount(duration_s, tuple(taken), self.pace.get(task.place, 1.0), in_seconds=True),)
+            taken = ()
+        return (Amount(duration_s, taken, self.pace.get(task.place, 1.0), in_seconds=True),)
 
-    def _alone(self, fragment: Fragment) -> tuple[float, dict[Resource, float]]:
-        """Return how long *fragment* takes by itself, and which share of each resource it uses then on average."""
+    def _taken(self, shares: Iterable[tuple[Resource, float]]) -> Loads:
+        """Return what *shares* of resources are of their capacities, where others may want them."""
+        return tuple([(r, share * self._whole(r)) for r, share in shares if share > 0.0 and r in self.met])
+
+    def _alone(self, fragment: Fragment) -> tuple[float, Loads]:
+        """Return how long *fragment* takes by itself, and what it uses of each resource then on average."""
         if fragment not in self.fragments:
             self.fragments[fragment] = self._averaged(fragment)
         return self.fragments[fragment]
 
-    def _averaged(self, fragment: Fragment) -> tuple[float, dict[Resource, float]]:
+    def _averaged(self, fragment: Fragment) -> tuple[float, Loads]:
         timeline = alone(self.machine, fragment, fold=self.fold)
         shares = dict(fragment.loads)
         if timeline.end_s > 0:
@@ -198,7 +206,7 @@ class _Executor:
                     shares[resource] = shares.get(resource, 0.0) + share
             for name, used_s in fragment.used_s:
                 shares[name] = shares.get(name, 0.0) + used_s / timeline.end_s
-        return timeline.end_s, {resource: min(1.0, share) for resource, share in shares.items()}
+        return timeline.end_s, self._taken((resource, min(1.0, share)) for resource, share in shares.items())
 
     def _whole(self, resource: Resource) -> float:
         """Return the capacity of *resource* while nothing perturbs it."""
@@ -239,16 +247,17 @@ class _Executor:
         links: dict[int, float] = {}
         resources: dict[int, float] = {}
         rounds: dict[Fragment, int] = {}
+        on_link, on_resource = links.get, resources.get
         for task in self.plan.tasks:
             for part in task.parts:
                 if isinstance(part, Work):
                     continue
                 if isinstance(part, Flow):
-                    moved = part.wire_bytes * part.count * task.repeat
-                    for link, share in part.route.links:
-                        links[link] = links.get(link, 0.0) + moved * share
-                    for resource, share in part.route.loads:
-                        resources[resource] = resources.get(resource, 0.0) + moved * share
+                    moved, route = part.wire_bytes * part.count * task.repeat, part.route
+                    for link, share in route.links:
+                        links[link] = on_link(link, 0.0) + moved * share
+                    for resource, share in route.loads:
+                        resources[resource] = on_resource(resource, 0.0) + moved * share
                 else:
                     rounds[part] = rounds.get(part, 0) + task.repeat
         for fragment, times in rounds.items():
@@ -298,16 +307,18 @@ def _roomy(machine: Machine, plan: Plan) -> set[Resource]:
     most_Bps: dict[str, dict[int, float]] = {}  # by stream, which has one activity under way at a time
     for task in plan.tasks:
         own: dict[int, float] = {}
+        known = own.get
         for flow in task.flows:
             rate_Bps = flow.cap_Bps * flow.count
             for resource, share in flow.route.loads:
-                own[resource] = own.get(resource, 0.0) + rate_Bps * share
+                own[resource] = known(resource, 0.0) + rate_Bps * share
         stream = most_Bps.setdefault(task.stream, own)
         if stream is not own:
             stream.update({r: max(rate_Bps, stream.get(r, 0.0)) for r, rate_Bps in own.items()})
-    total_Bps: Counter[int] = Counter()
+    total_Bps: dict[int, float] = {}
     for stream in most_Bps.values():
-        total_Bps.update(stream)  # adds
+        for resource, rate_Bps in stream.items():
+            total_Bps[resource] = total_Bps.get(resource, 0.0) + rate_Bps
     return {r for r, rate_Bps in total_Bps.items() if rate_Bps <= machine.capacity_Bps[r] * _FULL}
 
 

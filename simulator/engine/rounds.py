@@ -93,6 +93,10 @@ class Rounds:
 
     def start(self, task: Activity, amounts: Sequence[Amount]) -> Run:
         """Start *task*, each round of which is *amounts*; folded, equal ones that load nothing are one."""
+        if len(amounts) == 1:
+            run = Run(task, amounts, (0,), self.kernel.now_s)
+            self._round(run)
+            return run
         keys = [amount if self.fold and not amount.loads else number for number, amount in enumerate(amounts)]
         distinct = dict(zip(keys, amounts, strict=True))
         place = {key: i for i, key in enumerate(distinct)}
@@ -152,6 +156,9 @@ class Rounds:
             run.first_round_s = now - run.start_s
             ends_s = [f.end_s + f.latency_s - run.start_s for f in batch.flows]
             run.first_ends_s = tuple([ends_s[i] for i in run.stands_for])
+        if run.rounds_left == 0 and run.start_s < now:  # nothing is left to decide
+            self.ended(run.task, Span(run.task.id, run.start_s, now, run.first_round_s, run.first_ends_s))
+            return
         self._decide_later([run])
 
     def _decide_later(self, runs: list[Run]) -> None:

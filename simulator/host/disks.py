@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from simulator.constants import constants
+from simulator.devices.cpu.cpu import Cpu
 from simulator.devices.cpu.memory import bandwidth
+from simulator.devices.cpu.predict import cpu_call_time
 from simulator.errors import InputError, nearest
 from simulator.host.answer import Answer
 from simulator.host.platters import track_figures, track_share
@@ -21,11 +24,19 @@ from simulator.questions.disk import DiskQuestion
 from simulator.topology.parts import StoragePart
 from simulator.units import format_bandwidth, format_duration, format_size
 
-__all__ = ["block_time", "disk_answer", "disk_bound_s", "disk_of", "requests_plan"]
+__all__ = ["FileCosts", "block_time", "disk_answer", "disk_bound_s", "disk_of", "requests_plan"]
 
 _PERCENT = 100
 _SMALL_BYTES = 4096  # that latencies of disks are said of
 _ROUNDS = 4  # requests of each thread, for each that is served at once
+
+
+@constants("disks")
+@dataclass(frozen=True, slots=True)
+class FileCosts:
+    """What a request to a file takes besides the disk."""
+
+    system_call_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +72,39 @@ def disk_answer(question: DiskQuestion, machine: Machine, places: Places) -> Ans
     hits = 1.0 if question.cached else question.hit_percent / _PERCENT
     if question.kind.startswith("write") and hits > 0.0:
         raise InputError("writes wait for the disk; cached and hit-percent are of reads")
-    memory_s = 0.0
-    if hits:  # copied out of the system's memory, by each thread
-        host = places.host_of(None, question.threads, 1)
-        memory_s = 2.0 * question.block_bytes / bandwidth(host, float("inf"), question.threads)
+    if not hits:
+        assert part is not None
+        return _block(part, question)
+    held = _from_memory(places.host_of(None, question.threads, 1), question)
+    memory_s = held.time_s
     if hits >= 1.0:
-        return Answer(memory_s, "a block", "memory bandwidth", ("the system's memory holds all of it",))
+        bound = "memory bandwidth" if held.copied_s > held.call_s else "calls into the system"
+        takes = f"a call takes {format_duration(held.call_s, 3)}, copying {format_duration(held.copied_s, 3)}"
+        return Answer(memory_s, "a block", bound, ("the system's memory holds all of it", takes))
     assert part is not None
     found = _block(part, question)
-    if not hits:
-        return found
     each, others = format_duration(memory_s, 3), format_duration(found.time_s, 3)
     why = (f"memory serves {hits:.0%} of the blocks in {each} each, the disk the others in {others}", *found.why)
     time_s = hits * memory_s + (1.0 - hits) * found.time_s
     return replace(found, time_s=time_s, why=why, figures={**found.figures, "memory_s": memory_s, "hits": hits})
+
+
+@dataclass(frozen=True, slots=True)
+class _FromMemory:
+    """A block that the system's memory holds: each thread calls, then copies."""
+
+    call_s: float
+    copied_s: float
+
+    @property
+    def time_s(self) -> float:
+        return self.call_s + self.copied_s
+
+
+def _from_memory(host: Cpu, question: DiskQuestion) -> _FromMemory:
+    call_s = cpu_call_time(host) + host.constants(FileCosts).system_call_s
+    copied_s = 2.0 * question.block_bytes / bandwidth(host, float("inf"), question.threads)
+    return _FromMemory(call_s / min(question.threads, host.core_count), copied_s)
 
 
 def disk_bound_s(question: DiskQuestion, machine: Machine) -> float:

@@ -20,10 +20,11 @@ from simulator.questions.input import MEMORY, InputQuestion
 from simulator.questions.where import Where
 from simulator.topology.parts import StoragePart
 
-__all__ = ["BatchLoad", "DiskUse", "InputCosts", "batch_load", "disks_of", "hit_share"]
+__all__ = ["BatchLoad", "DiskUse", "InputCosts", "batch_load", "disks_of", "hit_share", "is_resized"]
 
 _DEEP = 256  # requests at once, of which no disk takes more in hand
 _CHANNELS = 3
+_LABELS = 0.02  # of what is fed, at most
 _EQUAL = 1.0 + 1e-9
 
 
@@ -70,6 +71,7 @@ class BatchLoad:
     taken_s: float
     batch_bytes: float
     disks: tuple[DiskUse, ...]
+    is_resized: bool = False  # images of the set have another size than the network reads, and are not cropped anyhow
 
     @property
     def worker_s(self) -> float:
@@ -97,10 +99,12 @@ def batch_load(
     clock_Hz = cpu.core_clock(cpu.core_count)
     decode_s = costs.decode_cycles * asked.pixels / clock_Hz if asked.decode == "jpeg" else 0.0
     cycles = costs.sample_cycles
+    resized = is_image and not asked.augment and is_resized(asked, sample_elements)
     if is_image:
         cycles += costs.tensor_cycles * sample_elements
-        if asked.augment and asked.pixels:
-            cycles += costs.resize_cycles * (costs.crop_share * asked.pixels + sample_elements / _CHANNELS)
+        if asked.pixels and (asked.augment or resized):
+            share = costs.crop_share if asked.augment else 1.0
+            cycles += costs.resize_cycles * (share * asked.pixels + sample_elements / _CHANNELS)
     sample_s = decode_s + cycles / clock_Hz
     if asked.sample_s is not None:
         sample_s, decode_s = asked.sample_s, asked.sample_s if asked.decode == "jpeg" else 0.0
@@ -116,7 +120,15 @@ def batch_load(
         taken_s=costs.batch_s,
         batch_bytes=batch_bytes,
         disks=uses,
+        is_resized=resized,
     )
+
+
+def is_resized(asked: InputQuestion, sample_elements: float) -> bool:
+    """Return whether images have another size than the network reads, in one channel or in three, but for labels."""
+    if not asked.pixels:
+        return False
+    return all(abs(sample_elements / (channels * asked.pixels) - 1.0) > _LABELS for channels in (1, _CHANNELS))
 
 
 def _reads(asked: InputQuestion, disks: Sequence[Node], samples: float) -> tuple[float, tuple[DiskUse, ...]]:

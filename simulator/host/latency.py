@@ -5,6 +5,11 @@ holds for translations: a buffer (TLB) of *n* entries knows *n* pages.  A transl
 the page table, whose entries of 8 bytes lie in caches and memory like other data (Drepper, What Every Programmer Should
 Know About Memory, sections 3.3.2 and 4.3).  Entries of the table and lines of the set compete for a cache; which of
 them it holds follows from how often each is used (Che, Tung, Wang: Hierarchical Web Caching Systems, 2002).
+
+In a guest the entry gives an address of the guest's memory, which a second table, the host's, translates (Bhargava et
+al., Accelerating Two-Dimensional Page Walks for Virtualized Systems, 2008): its last entry is read besides, the entries
+above it and those for the guest's own table being near.  Beside neighbours that read through the same cache, the set
+has as much of it as its own loads bring in, which are the fewer the longer each takes.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from simulator.devices.cpu.memory import own_share
 from simulator.errors import InputError
 from simulator.topology.parts import CpuPart
 
@@ -22,6 +28,8 @@ LINE_BYTES = 64
 _ENTRY_BYTES = 8  # of a page table
 _LARGE_PAGE = 2 << 20
 _HALVINGS = 80  # of an interval, to the precision of a double
+_SETTLED = 1e-6  # of a latency, between two rounds
+_ROUNDS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +98,30 @@ def chase(
 
 
 def _stages(part: CpuPart, working_set_bytes: float, memory: Place | None) -> tuple[Stage, ...]:
+    """Return which levels serve the loads, beside neighbours that push out what is not soon used again.
+
+    The longer a load takes the less of a cache it keeps, which makes it longer still: rounds go on until this settles.
+    """
+    found = _held_stages(part, working_set_bytes, memory, 0.0)
+    if not any(level.neighbours for level in part.caches.values()):
+        return found
+    latency_s = 0.0
+    for _ in range(_ROUNDS):
+        next_s = sum(stage.share * stage.latency_s for stage in found)
+        if abs(next_s - latency_s) <= _SETTLED * next_s:
+            break
+        latency_s = next_s
+        found = _held_stages(part, working_set_bytes, memory, latency_s)
+    return found
+
+
+def _held_stages(part: CpuPart, working_set_bytes: float, memory: Place | None, latency_s: float) -> tuple[Stage, ...]:
+    """Return which levels serve loads that take *latency_s* each; 0: as if there were no neighbours."""
     found: list[Stage] = []
     held = 0.0
     for name, level in part.caches.items():
-        reach = min(1.0, level.size / working_set_bytes)
+        kept = own_share(level.neighbours, LINE_BYTES / latency_s) if level.neighbours and latency_s else 1.0
+        reach = min(1.0, kept * level.size / working_set_bytes)
         if reach > held:
             found.append(Stage(name, reach - held, level.latency))
             held = reach
@@ -117,11 +145,14 @@ def _translation(
             known = reach
     if not part.tlb or known >= 1.0:
         return seconds, 0.0
-    return seconds + (1.0 - known) * _walk_s(part, working_set_bytes, pages, memory), 1.0 - known
+    walk_s = _walk_s(part, working_set_bytes, pages, memory)
+    if part.nested_page:
+        walk_s += _walk_s(part, working_set_bytes, max(1.0, working_set_bytes / part.nested_page), memory)
+    return seconds + (1.0 - known) * walk_s, 1.0 - known
 
 
 def _walk_s(part: CpuPart, working_set_bytes: float, pages: float, memory: Place | None) -> float:
-    """Return the seconds in which the last entry of a page table is read, those above it being near."""
+    """Return the seconds in which the last entry of a table of *pages* is read, those above it being near."""
     data, table = working_set_bytes / LINE_BYTES, max(1.0, pages * _ENTRY_BYTES / LINE_BYTES)
     seconds = held = 0.0
     for level in part.caches.values():

@@ -76,7 +76,10 @@ def launch_kernels_s(question: LaunchQuestion, device: Device) -> float:
     """Return what the kernels take, as if issuing were free; raises InputError where only the host is timed."""
     if question.timed == "host" or question.operator is None or question.call:
         raise InputError("the host's part has no kernels")
-    return _kernels_s(question, device) * max(1, question.kernels)
+    kernel_s = _kernels_s(question, device)
+    if question.kernels and not isinstance(device, Cpu):
+        return _chained_s(question, device, kernel_s)
+    return in_graph(device, kernel_s) if question.timed == "graph" else kernel_s
 
 
 def _graph_s(question: LaunchQuestion, device: Device) -> float:
@@ -86,9 +89,13 @@ def _graph_s(question: LaunchQuestion, device: Device) -> float:
     launched_s = graph_launch_time(device)
     if question.timed == "host":
         return launched_s
-    kernel_s = _kernels_s(question, device)
-    kernels_s = kernel_s + (question.kernels - 1) * in_graph(device, kernel_s)
+    kernels_s = _chained_s(question, device, _kernels_s(question, device))
     return launched_s + kernels_s if question.timed == "device" else max(launched_s, kernels_s)
+
+
+def _chained_s(question: LaunchQuestion, device: Device, kernel_s: float) -> float:
+    """Return the seconds of a graph's kernels, the first of which starts as one alone does."""
+    return kernel_s + (question.kernels - 1) * in_graph(device, kernel_s)
 
 
 def _on_cpu(question: LaunchQuestion, device: Cpu) -> float:

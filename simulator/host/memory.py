@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simulator.devices.cpu.cpu import Cpu
 from simulator.devices.cpu.memory import bandwidth
+from simulator.devices.cpu.passes import gather_times, start_time
 from simulator.devices.cpu.predict import cpu_call_time
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.issuing import in_graph
@@ -22,7 +23,7 @@ from simulator.network.machine import Machine
 from simulator.places import Places
 from simulator.questions.access import AccessQuestion
 from simulator.topology.parts import GpuPart
-from simulator.units import format_bandwidth
+from simulator.units import format_bandwidth, format_duration
 
 __all__ = ["access_answer", "access_bound_s"]
 
@@ -57,17 +58,35 @@ def _passed_on_cpu(question: AccessQuestion, cpu: Cpu, far_Bps: float | None, wh
     if far_Bps is not None:
         time_s = max(time_s, moved / far_Bps)
     given_Bps = min(bandwidth(cpu, question.size_bytes, cpu.threads), far_Bps or float("inf"))
-    need = starvation(cpu, given_Bps)
     held = given_Bps > bandwidth(cpu, float("inf"), cpu.threads)
-    said = f"{format_bandwidth(moved / time_s, 3)} of {'read' if not question.writes else 'read and written'} bytes"
-    figures = {
-        "bandwidth_Bps": moved / time_s,
-        "given_Bps": given_Bps,
-        "wanted_Bps": need.wanted_Bps,
-        "reuse": need.reuse,
-    }
+    both = question.writes or question.kind == "gather"
+    said = f"{format_bandwidth(moved / time_s, 3)} of {'read and written' if both else 'read'} bytes"
+    figures = {"bandwidth_Bps": moved / time_s, "given_Bps": given_Bps}
+    if question.kind == "gather":
+        bound, alone = _gather_bound(question, cpu, "cache bandwidth" if held else "memory bandwidth")
+        return Answer(time_s, "all of it", bound, (said, alone, *why), figures)
+    need = starvation(cpu, given_Bps)
+    figures |= {"wanted_Bps": need.wanted_Bps, "reuse": need.reuse}
     bound = "cache bandwidth" if held else "memory bandwidth"
     return Answer(time_s, "all of it", bound, (said, need.sentence(cpu), *why), figures)
+
+
+def _gather_bound(question: AccessQuestion, cpu: Cpu, by_bytes: str) -> tuple[str, str]:
+    """Return what picking rows is bound by, and what each part of it takes."""
+    kernel = _kernel(question)
+    assert isinstance(kernel, Gather)
+    times = gather_times(cpu, kernel)
+    found = {
+        "instructions of each row": times.compute_s,
+        "latency of memory": times.wait_s,
+        by_bytes: times.bytes_s,
+        "start of a kernel": start_time(cpu),
+    }
+    said = (
+        f"first lines of rows take {format_duration(times.wait_s, 3)}, bytes {format_duration(times.bytes_s, 3)}, "
+        f"instructions {format_duration(times.compute_s, 3)} beside both"
+    )
+    return max(found, key=lambda name: found[name]), said
 
 
 def _on_gpu(question: AccessQuestion, part: GpuPart, places: Places) -> Answer:

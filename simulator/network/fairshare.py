@@ -29,7 +29,11 @@ def fair_rates(
     """
     n = len(loads)
     if n == 1:  # the common case: alone in its part of the network
-        return [min([caps_Bps[0], *(capacity_Bps[r] / w for r, w in loads[0])])]
+        rate = caps_Bps[0]
+        for resource, w in loads[0]:
+            level = capacity_Bps[resource] / w
+            rate = min(rate, level)
+        return [rate]
     rates = [float("inf")] * n
     free: dict[Any, float] = {}
     weight: dict[Any, float] = {}

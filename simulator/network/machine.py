@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from simulator.errors import InputError, nearest
@@ -157,6 +157,11 @@ class Machine:
                 found = run
         host, own = divmod(node - found.node, found.n_own)
         return found, found.first + host, own
+
+    def unlike(self, nodes: Iterable[int]) -> list[Node]:
+        """Return of *nodes* one for each place in each sort of machine, in order: all others have its part and kind."""
+        found = dict.fromkeys(run.node + own for run, _, own in map(self.locate, nodes))
+        return [self.nodes[index] for index in found]
 
     def nodes_of(self, host: int) -> list[Node]:
         """Return the nodes of machine *host*, in order."""

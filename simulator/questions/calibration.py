@@ -20,7 +20,8 @@ class Calibration:
 
     ``compute`` multiplies the sustained rate of arithmetic, ``bandwidth`` that of device memory,
     ``dispatch`` the time in which the host issues an operator; ``by_class`` multiplies the time of
-    one class of kernels (``gemm``, ``convolution``, ``streaming``, ``rowwise``, ...).  ``host`` holds
+    one class of kernels (``gemm``, ``convolution``, ``streaming``, ``rowwise``, ...).  Kernels of the classes
+    ``by_data_sheet`` cost what they do without any of these.  ``host`` holds
     what a host was measured to take, in seconds, by the constants of
     :class:`~simulator.devices.dispatch.DispatchCosts` in whose place it stands, or of ``ISOLATED``.
     """
@@ -30,3 +31,4 @@ class Calibration:
     dispatch: float = 1.0
     by_class: Mapping[str, float] = field(default_factory=dict)
     host: Mapping[str, float] = field(default_factory=dict)
+    by_data_sheet: frozenset[str] = frozenset()

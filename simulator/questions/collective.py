@@ -37,6 +37,8 @@ class CollectiveQuestion:
         How many GPUs one host thread launches for, as nccl-tests' ``-g``; matters to ``nccl``.
     algorithm : str, optional
         NCCL's in place of its own choice (NCCL_ALGO): ``ring``, ``tree``, ``nvls``, ``nvls_tree``, ``pat``.
+    protocol : str, optional
+        NCCL's in place of its own choice (NCCL_PROTO): ``LL``, ``LL128``, ``Simple``.
     dtype : str
         Type of the elements, of ``DTYPES``.
     reduction : str
@@ -56,6 +58,7 @@ class CollectiveQuestion:
     pairs: tuple[tuple[int, int], ...] = ()
     gpus_per_process: int = 1
     algorithm: str | None = None
+    protocol: str | None = None
     dtype: str = "fp32"
     reduction: str = "sum"
     servers: tuple[str, ...] = ()

@@ -22,7 +22,7 @@ __all__ = [
 Mode = Literal["train", "inference", "forward", "backward"]
 Framework = Literal["pytorch", "megatron"]
 FRAMEWORKS: tuple[Framework, ...] = get_args(Framework)
-Optimizer = Literal["none", "sgd", "momentum", "adam"]
+Optimizer = Literal["none", "sgd", "momentum", "adam", "lamb", "bert-adam"]
 Policy = Literal[
     "fp32",
     "tf32",

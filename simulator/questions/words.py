@@ -25,6 +25,7 @@ from simulator.questions.operator import OperatorQuestion
 from simulator.questions.where import Where
 from simulator.units import parse_quantity
 from simulator.workload import operators
+from simulator.workload.functions import check_function
 
 __all__ = ["KINDS", "Single", "parse_question", "question_words"]
 
@@ -139,6 +140,8 @@ def _read(cls: type[Single], items: list[str], kind: str) -> dict[str, Any]:
 def _made(operator: type[Any], values: Mapping[str, Any]) -> Any:
     """Return the *operator* with *values*; raises ValueError where no such shape is."""
     made = operator(**values)
+    if isinstance(made, operators.Elementwise):
+        check_function(made.function)
     if isinstance(made, operators.Conv2d) and (made.c_in % made.groups or made.c_out % made.groups):
         raise ValueError(f"groups={made.groups} must divide c-in={made.c_in} and c-out={made.c_out}")
     if min(getattr(made, "h_out", 1), getattr(made, "w_out", 1), made.output_elements) < 1:

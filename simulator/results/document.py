@@ -41,6 +41,7 @@ def result_entry(result: Result) -> dict[str, Any]:
         "gpus": list(result.gpus),
         "bytes": whole_number(result.size_bytes),
         "sync_time_s": result.sync_time_s,
+        **result.confidence.to_dict(),
         "algbw_Bps": result.algbw_Bps,
         "busbw_Bps": result.busbw_Bps,
         "simulation_events": result.simulation_events,

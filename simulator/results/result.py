@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from simulator.bands.band import Band
 from simulator.collectives.request import Request
 from simulator.engine.timeline import Timeline
 from simulator.results.bottleneck import LinkUse, mean_factors
+from simulator.results.composed import collective_composition
+from simulator.results.confidence import BAND_HEAD, Confidence, band_words, confidence_of, of_a_bound
 from simulator.results.notebook import html_table
 from simulator.results.staging import staging_notes
 from simulator.units import format_bandwidth, format_duration, format_size
@@ -57,10 +60,26 @@ class Result:
                 "strategy": self.strategy,
                 "collective": f"{self.collective}, {format_size(self.size_bytes)}, {self.n_ranks} GPUs",
                 "time": format_duration(self.sync_time_s),
+                BAND_HEAD: band_words(self.band),
                 "bus bandwidth": format_bandwidth(self.busbw_Bps),
                 "bottleneck": self.bottleneck.name if self.bottleneck is not None else "-",
             }
         )
+
+    @property
+    def confidence(self) -> Confidence:
+        """How sure ``sync_time_s`` is; of ideal schedules, which no clock shows, without a band."""
+        if not self.counts_software:
+            return of_a_bound()
+        machine = self.timeline.machine
+        ranks = tuple(machine.gpus[gpu] for gpu in self.gpus)
+        composition = collective_composition(machine, ranks, self.collective, self.size_bytes, self.strategy)
+        return confidence_of(self.sync_time_s, composition)
+
+    @property
+    def band(self) -> Band | None:
+        """Where the time lies with a probability of 80 %."""
+        return self.confidence.band
 
     @property
     def n_ranks(self) -> int:
@@ -96,8 +115,9 @@ def make_result(strategy: str, request: Request, timeline: Timeline) -> Result:
         if timeline.resource_bytes[r] > 0
     ]
     used = [u for u in [*links, *shared] if u.bytes > 0]
-    # max takes the first of equals, so that ties are broken by the order of the file.
-    busiest = max(used, key=lambda u: round(u.utilisation, 9), default=None)
+    # The first of equals is taken, so that ties are broken by the order of the file.
+    most = round(max((u.utilisation for u in used), default=0.0), 9)
+    busiest = next((u for u in used if round(u.utilisation, 9) == most), None)
     named = machine.link(str(timeline.plan.facts.get("bound_link")))
     if busiest is not None and named is not None and links[named.index].bytes:
         # A plan that keeps below a link's bandwidth (NCCL on PCIe) knows which link that is.

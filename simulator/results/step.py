@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from simulator.bands.classes import kernel_chain
+from simulator.bands.composition import Part as BandPart
+from simulator.bands.composition import parts_of
 from simulator.devices.cost import Bound, KernelCost
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.rates import arithmetic_rate
@@ -16,18 +19,28 @@ from simulator.places import Place
 from simulator.plan.plan import Activity, Work
 from simulator.questions.calibration import Calibration
 from simulator.questions.options import StepOptions
+from simulator.results.composed import generation_of, main_format
 from simulator.results.limits import limits_of
-from simulator.results.trust import Family, Trust, format_of, trust_in
+from simulator.results.trust import Trust, format_of, trust_in
 from simulator.step.issue import Issue, Part
 from simulator.step.memory import MemoryNeed
 from simulator.step.precision import precision_of, product_precision
 from simulator.training.pipeline import ChunkRun
 from simulator.training.worker import Issued, Skipped
 from simulator.workload.backward import gradient_order, training_flop
+from simulator.workload.family import Family, family_of
 from simulator.workload.network import Network
 from simulator.workload.precision import Precision
 
-__all__ = ["KindTime", "LayerTime", "StepResult", "make_step_result", "model_flop_of", "of_programs"]
+__all__ = [
+    "KindTime",
+    "LayerTime",
+    "StepResult",
+    "flop_by_format_of",
+    "make_step_result",
+    "model_flop_of",
+    "of_programs",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +76,15 @@ class StepResult:
     ``busy_s`` is how long the device computes, ``host_s`` how long the host issues; what is left of
     ``step_time_s`` the device waits for the host.  ``model_flop`` are the FLOPs of products as torch
     counts them, forward and backward; ``flop_by_format`` are those of the forward pass, by number format.
+    ``family``: what kind of network it is.  ``kernel_parts`` are its kernels by class of errors, in seconds.
     """
 
     machine: str
     device: str
     part: str
+    generation: str
     workload: str
+    family: Family | None
     samples: int
     sample: str
     tokens: int  # of all samples together; 0 where there are none
@@ -83,6 +99,7 @@ class StepResult:
     flop_by_format: dict[Precision, int]
     kinds: tuple[KindTime, ...]
     layers: tuple[LayerTime, ...]
+    kernel_parts: tuple[BandPart, ...]
     memory: MemoryNeed
     gradient_order: tuple[str, ...]
     parameter_count: int
@@ -110,20 +127,12 @@ class StepResult:
         possible = self.peak_flops_per_s * self.step_time_s
         return self.model_flop / possible if possible > 0 else 0.0
 
-    @property
-    def family(self) -> Family | None:
-        """What kind of network it is: by convolutions, or by tokens without them and without recurrent layers."""
-        flop = {kind.kind: kind.flop for kind in self.kinds}
-        if flop.get("convolution", 0.0) > 0.5 * sum(flop.values()):
-            return "CNN"
-        return "transformer" if self.tokens and not {"convolution", "recurrence"}.intersection(flop) else None
-
     def trust_of(self, device_count: int, *, divided: bool = False) -> Trust | None:
         """Return how good predictions of such steps over so many devices were, where others have measured them.
 
         *divided*: the devices divide the network between them.
         """
-        main = max(self.flop_by_format, key=lambda name: self.flop_by_format[name], default=None)
+        main = main_format(self.flop_by_format)
         form = None if main is None else format_of(main)
         return trust_in("CPU" if self.on_host else "GPU", self.family, form, several=device_count > 1, divided=divided)
 
@@ -155,13 +164,15 @@ def make_step_result(
     """
     ran = _ran(timeline, place, prefix)
     passes = [] if ran else _passes(timeline, prefix)
-    flop_by_format = _flop_by_format(network, options, place)
+    flop_by_format = flop_by_format_of(network, options, place)
     trains = options.mode in ("train", "backward")
     return StepResult(
         machine=machine,
         device=place.name,
         part=place.part,
+        generation=generation_of(timeline.machine.node(place.name).part) if place.name != place.host else "cpu",
         workload=network.name,
+        family=family_of(network),
         samples=network.samples * micro_batches,
         sample=network.sample,
         tokens=network.tokens * micro_batches,
@@ -176,6 +187,7 @@ def make_step_result(
         flop_by_format=flop_by_format,
         kinds=_kinds(ran or _of_passes(passes)),
         layers=_layers(ran or _of_passes(passes)),
+        kernel_parts=_kernel_parts(ran or _of_passes(passes), main_format(flop_by_format) or "fp32"),
         memory=memory,
         gradient_order=tuple(gradient_order(network)) if trains else (),
         parameter_count=network.parameter_count,
@@ -299,7 +311,7 @@ def _loads(task: Activity) -> bool:
     return any(isinstance(part, Work) and part.loads for part in task.parts)
 
 
-def _flop_by_format(network: Network, options: StepOptions, place: Place) -> dict[Precision, int]:
+def flop_by_format_of(network: Network, options: StepOptions, place: Place) -> dict[Precision, int]:
     """Return the FLOPs of products and convolutions, forward, by the number format that they are done in."""
     flop: dict[Precision, int] = {}
     for layer in network.layers:
@@ -307,6 +319,16 @@ def _flop_by_format(network: Network, options: StepOptions, place: Place) -> dic
             precision = precision_of(options.precision, layer.operator, place.device)
             flop[precision] = flop.get(precision, 0) + layer.operator.flop
     return flop
+
+
+def _kernel_parts(ran: Sequence[_Ran], main: Precision) -> tuple[BandPart, ...]:
+    """Return the kernels by class of errors, in seconds; products are taken for such in the format *main*."""
+    times_s = (
+        (kernel_chain(kind, cost.bound, main), (kind, cost), each.times * each.stretch * cost.time_s)
+        for each in ran
+        for kind, cost in zip(each.issue.work.kinds, each.issue.work.costs, strict=True)
+    )
+    return parts_of(times_s, 1.0)
 
 
 def _peak(flop: dict[Precision, int], options: StepOptions, place: Place) -> float:

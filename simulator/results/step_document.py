@@ -26,6 +26,7 @@ def steps_document(results: Sequence[TrainingResult], unfit: Mapping[str, str]) 
     best = best_of(results)
     return {
         **_seen(best.step),
+        **best.confidence.to_dict(),
         "bound": bound_of(best),
         "trust": _trust(best),
         "alternatives": [asdict(other) for other in best.alternatives],
@@ -57,6 +58,7 @@ def _entry(result: TrainingResult) -> dict[str, Any]:
         "programs": question.programs,
         "sizes": dict(question.sizes),
         "step_time_s": result.step_time_s,
+        **result.confidence.to_dict(),
         "throughput_per_s": result.throughput,
         "price_per_hour": _price(result.price_per_hour),
         "price_per_million_samples": _price(result.price_per_million),

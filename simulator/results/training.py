@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from simulator.bands.band import Band
 from simulator.collectives.communicator import Communicator
 from simulator.engine.executor import alone
 from simulator.engine.timeline import Timeline
@@ -15,6 +16,8 @@ from simulator.questions.step import StepQuestion
 from simulator.results.alternatives import Alternative
 from simulator.results.bottleneck import LinkUse, bottleneck_of
 from simulator.results.checkpoints import Checkpoints
+from simulator.results.composed import step_composition
+from simulator.results.confidence import BAND_HEAD, Confidence, band_words, confidence_of, of_a_bound
 from simulator.results.input import InputRun
 from simulator.results.notebook import html_table
 from simulator.results.servers import COMPUTE, ServerRun
@@ -111,6 +114,7 @@ class TrainingResult:
                 "network": f"{self.step.workload}, {self.samples} {self.step.sample} a step",
                 "way": self.way,
                 "time of a step": format_duration(self.step_time_s),
+                BAND_HEAD: band_words(self.band),
                 f"{self.step.sample} a second": f"{self.throughput:.4g}",
                 "exposed communication": format_duration(self.exposed_s),
                 "memory": f"{format_size(tightest.total_bytes, 3)} of {format_size(tightest.available_bytes, 3)}"
@@ -212,6 +216,18 @@ class TrainingResult:
     def tightest(self) -> DeviceMemory:
         """Those devices that have least memory left, or lack most."""
         return max(self.memory, key=lambda device: device.need.total_bytes - device.need.available_bytes)
+
+    @property
+    def confidence(self) -> Confidence:
+        """How sure ``step_time_s`` is; of ideal schedules, which no clock shows, without a band."""
+        if not self.counts_software and self.servers is None:
+            return of_a_bound()
+        return confidence_of(self.step_time_s, step_composition(self))
+
+    @property
+    def band(self) -> Band | None:
+        """Where the step's time lies with a probability of 80 %."""
+        return self.confidence.band
 
     @property
     def trust(self) -> Trust | None:

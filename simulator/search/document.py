@@ -38,6 +38,8 @@ def best_document(space: Space, machine: str, best: Best) -> dict[str, Any]:
                 "micro_batches": entry.candidate.micro_batches,
                 "recompute": entry.candidate.recompute,
                 "step_time_s": entry.step_time_s,
+                "band": None if entry.band is None else asdict(entry.band),
+                "outside": list(entry.outside),
                 "memory_bytes": entry.memory_bytes,
                 "reason": reason_of(entry.shares),
                 "account_s": {share.name: share.seconds for share in entry.shares},

@@ -6,6 +6,7 @@ import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 from typing import NamedTuple
 
 from simulator.api.session import Session
@@ -16,7 +17,6 @@ from simulator.engine.executor import alone, execute
 from simulator.network.machine import Machine
 from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
-from simulator.results.streams import StreamUse, stream_uses
 from simulator.search.repeats import KEPT, Shortened, part_of, shortened
 from simulator.step.issue import Part, issues_of
 from simulator.step.memory import Held, held_in
@@ -26,7 +26,7 @@ from simulator.training.pipeline import plan_chunk
 from simulator.training.placement import Placement
 from simulator.training.roles import Role
 from simulator.workload.collective import Collective
-from simulator.workload.network import Network
+from simulator.workload.network import Network, block_name, shape_of
 from simulator.workload.split.experts import expert_parameters
 from simulator.workload.split.stages import Stage, stages_of, units_of
 
@@ -35,13 +35,15 @@ __all__ = ["Divided", "Exchanges", "UnitCost", "units_apart"]
 _GRID = 8.0  # exchanges are simulated at powers of it, and lie on a straight line between two
 
 
+_Seconds = tuple[float, float, float]  # forward, backward, update
+
+
 class UnitCost(NamedTuple):
-    """Seconds of a unit in each part of a step, and for how long it waits within them for exchanges, by axis."""
+    """Seconds of a unit in each part of a step, and its parameters."""
 
     forward_s: float
     backward_s: float
     update_s: float
-    exposed_s: tuple[tuple[str, float], ...]
     elements: int
     trained: int
     of_experts: int
@@ -106,47 +108,56 @@ class Divided:
 
     @cached_property
     def costs(self) -> tuple[UnitCost, ...]:
-        """Of each unit of the whole network; raises InputError or Unsuitable."""
-        found: dict[Hashable, UnitCost] = {}
-        of: dict[int, UnitCost] = {}
-        for unit in {self.short.like(unit) for unit in range(self.short.unit_count)}:
-            network = self._units[unit].network
-            shape = tuple((layer.operator, len(layer.parameters)) for layer in network.layers)
-            if shape not in found:
-                found[shape] = self._cost(network)
-            of[unit] = found[shape]
-        return tuple(of[self.short.like(unit)] for unit in range(self.short.unit_count))
+        """Of each unit of the whole network; raises InputError or Unsuitable.
 
-    def _cost(self, network: Network) -> UnitCost:
-        places = self.session.places(self.question.where)
-        node = self.group.ranks[0]
-        place = places.place(node)
-        issues = issues_of(place.device, network, self.question.options)
-        role = Role(place, node, self.group.n_ranks, issues)
-        layout = self.question.layout
-        placement = Placement(self.group, replace(layout, dp=None, pp=1, vp=1, zero=0, shards=None).on(role.count))
-        seconds: dict[Part, float] = {}
-        exposed_s: dict[str, float] = {}
-        parts: tuple[Part, ...] = ("forward", "backward", "update")
-        for part in parts:
-            timeline = execute(places.machine, plan_chunk(places.machine, role, self.question, placement, "nccl", part))
-            seconds[part] = timeline.end_s
-            for stream, waited_s in stream_uses(timeline).get("compute", StreamUse()).waits_s.items():
-                if stream.endswith(" communication"):
-                    axis = stream.removesuffix(" communication")
-                    exposed_s[axis] = exposed_s.get(axis, 0.0) + waited_s
-        names = expert_parameters(network) if layout.has_experts_apart else frozenset()
+        Blocks that do the same are computed once, whatever stands before or after them in their unit.
+        """
+        known: dict[Hashable, _Seconds] = {}
+        of = {unit: self._cost(self._units[unit].network, known) for unit in set(map(self.short.like, self._numbers))}
+        return tuple(of[self.short.like(unit)] for unit in self._numbers)
+
+    @property
+    def _numbers(self) -> range:
+        """The units of the whole network."""
+        return range(self.short.unit_count)
+
+    def _cost(self, network: Network, known: dict[Hashable, _Seconds]) -> UnitCost:
+        forward_s = backward_s = update_s = 0.0
+        for _, layers in groupby(network.layers, lambda layer: block_name(layer.name)):
+            piece = part_of(self.network, tuple(layers))
+            shape = shape_of(piece)
+            if shape not in known:
+                known[shape] = self._seconds(piece)
+            forward_s += known[shape][0]
+            backward_s += known[shape][1]
+            update_s += known[shape][2]
+        names = expert_parameters(network) if self.question.layout.has_experts_apart else frozenset()
         experts = [p for p in network.parameters if p.name in names]
         return UnitCost(
-            seconds["forward"],
-            seconds["backward"],
-            seconds["update"],
-            tuple(sorted(exposed_s.items())),
+            forward_s,
+            backward_s,
+            update_s,
             network.parameter_count,
             network.trained_count,
             sum(p.elements for p in experts),
             sum(p.elements for p in experts if p.trained),
         )
+
+    def _seconds(self, network: Network) -> _Seconds:
+        """Return what *network* takes by itself forward, backward and in the update."""
+        places = self.session.places(self.question.where)
+        node = self.group.ranks[0]
+        place = places.place(node)
+        issues = issues_of(place.device, network, self.question.options)
+        role = Role(place, node, self.group.n_ranks, issues)
+        layout = replace(self.question.layout, dp=None, pp=1, vp=1, zero=0, shards=None)
+        placement = Placement(self.group, layout.on(role.count))
+
+        def part_s(part: Part) -> float:
+            plan = plan_chunk(places.machine, role, self.question, placement, "nccl", part)
+            return execute(places.machine, plan).end_s
+
+        return part_s("forward"), part_s("backward"), part_s("update")
 
     # -- memory --------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from itertools import zip_longest
 from typing import Any, NamedTuple, Protocol
 
 from simulator.api.session import Session
+from simulator.bands.band import Band
 from simulator.collectives.request import Unsuitable
 from simulator.errors import InputError
 from simulator.questions.layout import parse_layout
@@ -28,12 +29,14 @@ _LEAST_SIMULATED = 16
 
 
 class Ranked(NamedTuple):
-    """One way that was simulated: its seconds, what a device needs and has, and where the time goes."""
+    """One way that was simulated: its seconds, what a device needs, where the time goes, and how sure that is."""
 
     candidate: Candidate
     step_time_s: float
     memory_bytes: float
     shares: tuple[Share, ...]
+    band: Band | None
+    outside: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +132,9 @@ def find_best(
             infeasible[answer["reason"]] += 1
             continue
         shares = tuple(Share(*share) for share in answer["shares"])
-        ranking.append(Ranked(way, answer["step_time_s"], answer["memory_bytes"], shares))
+        band = None if answer["band"] is None else Band(**answer["band"])
+        outside = tuple(answer["outside"])
+        ranking.append(Ranked(way, answer["step_time_s"], answer["memory_bytes"], shares, band, outside))
     ranking.sort(key=lambda entry: (float(f"{entry.step_time_s:.9e}"), entry.candidate.words))
     if not ranking:
         raise InputError("no way that looked feasible is: " + "; ".join(dict.fromkeys(a["reason"] for a in answers)))
@@ -199,6 +204,7 @@ def simulate_way(space: Space, way: Candidate) -> dict[str, Any]:
         return {"step_time_s": None, "reason": MEMORY}
     return {
         "step_time_s": result.step_time_s,
+        **result.confidence.to_dict(),
         "memory_bytes": result.tightest.need.total_bytes,
         "shares": [list(share) for share in shares_of(result)],
     }

@@ -100,6 +100,7 @@ def curve_document(curve: Curve) -> dict[str, Any]:
                 "parallel": result.parallel or None,
                 "samples": result.samples,
                 "step_time_s": result.step_time_s,
+                **result.confidence.to_dict(),
                 "throughput_per_s": result.throughput,
                 "scaling_efficiency": efficiency,
                 "doubling_efficiency": gain,

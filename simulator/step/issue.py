@@ -17,6 +17,7 @@ from simulator.devices.dispatch import (
 )
 from simulator.devices.issuing import in_graph
 from simulator.devices.kernels import Streaming
+from simulator.devices.optimizer import tensor_passes
 from simulator.devices.predict import Device, kernel_class
 from simulator.questions.options import StepOptions
 from simulator.step.fusion import Group, groups_of
@@ -90,6 +91,7 @@ class _Issuer:
         self.lowering = Lowering(device, network, options)
         self.known: dict[tuple[Operator, Phase, Mix, bool], tuple[float, DeviceWork] | None] = {}  # blocks repeat
         self.passes: dict[tuple[Run, Part], tuple[float, DeviceWork]] = {}
+        self.updates: dict[int, tuple[float, DeviceWork]] = {}  # of a tensor by itself, by its elements
         self.looks = _looks(network) if options.framework == "megatron" else frozenset()
         exchanges = any(isinstance(layer.operator, Exchange) for layer in network.layers)
         self.needs: Mapping[Part, Mapping[str, tuple[str, ...]]] = {
@@ -159,6 +161,24 @@ class _Issuer:
             host_s = dispatch_time(self.device, stand_in, "fwd" if part == "forward" else "bwd_data")
             self.passes[key] = host_s, self.work((run,))
         return Issue(name, part, *self.passes[key], layer=layer)
+
+    def tensor_updated(self, name: str, elements: int) -> Issue:
+        """Return the update of a tensor by itself: a call for each pass, in whose time the device does the one before.
+
+        It begins when the device has done the tensor before, as the host has looked at what that gave.
+        """
+        if elements not in self.updates:
+            call_s = update_time(self.device, 1)
+            issued_s = done_s = 0.0
+            runs: list[Run] = []
+            for each, run in self.lowering.tensor_update(elements):
+                issued_s += call_s
+                done_s = max(done_s, issued_s) + run.cost(self.device).time_s
+                issued_s = done_s if each.looked_at else issued_s
+                runs.append(run)
+            work = self.work(runs)
+            self.updates[elements] = max(0.0, done_s - work.time_s), work
+        return Issue(f"{self.options.optimizer} step of {name}", "update", *self.updates[elements], waits=True)
 
     def work(self, runs: Sequence[Run]) -> DeviceWork:
         costs = tuple(run.cost(self.device) for run in runs)
@@ -279,6 +299,10 @@ def _backward(issuer: _Issuer, groups: Sequence[Group]) -> Iterator[Issue]:
 
 
 def _update(issuer: _Issuer, network: Network, options: StepOptions) -> Iterator[Issue]:
+    if options.optimizer != "none":
+        for parameter in network.parameters:
+            if parameter.trained and tensor_passes(options.optimizer):
+                yield issuer.tensor_updated(parameter.name, parameter.elements)
     gathering_s = update_time(issuer.device, sum(p.trained for p in network.parameters))
     for name, run in issuer.lowering.update():
         issue = issuer.streamed(name, "update", run)

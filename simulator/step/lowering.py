@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from simulator.devices.cost import KernelCost
 from simulator.devices.kernels import Kernel, Rowwise, Streaming
 from simulator.devices.lowering import lower_operator
-from simulator.devices.optimizer import first_reads, optimizer_kernels
+from simulator.devices.optimizer import TensorPass, first_reads, optimizer_kernels, tensor_passes
 from simulator.devices.predict import Device, kernel_cost
 from simulator.questions.options import QUANTISED, StepOptions
 from simulator.step.autocast import PRODUCTS, casts_of, wide_tensors
@@ -238,13 +238,27 @@ class Lowering:
             yield name, self._run(Streaming("mul_scalar", n, half * n, FP32_BYTES * n), float(half * n))
         elif scales(options.precision):
             yield UNSCALE, self._run(Streaming("mul_scalar", n, FP32_BYTES * n, FP32_BYTES * n), float(FP32_BYTES * n))
-        size = FP32_BYTES if master or casts(options.precision) else half
-        fused = options.fused_optimizer
-        kernels = optimizer_kernels(options.optimizer, n, size, fused=fused)
-        for kernel, first in zip(kernels, first_reads(options.optimizer, fused=fused), strict=True):
-            yield f"{options.optimizer} step", self._run(kernel, float(first * n * size))
+        size, fused = self._updated_bytes(), options.fused_optimizer
+        if not tensor_passes(options.optimizer):
+            kernels = optimizer_kernels(options.optimizer, n, size, fused=fused)
+            for kernel, first in zip(kernels, first_reads(options.optimizer, fused=fused), strict=True):
+                yield f"{options.optimizer} step", self._run(kernel, float(first * n * size))
         if master:
             yield "weights from fp32", self._run(Streaming("copy", n, FP32_BYTES * n, half * n), 0.0)
+
+    def tensor_update(self, elements: int) -> Iterator[tuple[TensorPass, Run]]:
+        """Yield the calls that update a tensor of so many *elements*, where the optimiser goes from one to the next."""
+        size = elements * self._updated_bytes()
+        for each in tensor_passes(self._options.optimizer):
+            moves = each.reads + each.writes > 0
+            read, written = (each.reads * size, each.writes * size) if moves else (FP32_BYTES, FP32_BYTES)
+            kernel = Streaming(f"{self._options.optimizer}_step", elements if moves else 1, read, written)
+            yield each, self._run(kernel, float(each.first * size))
+
+    def _updated_bytes(self) -> int:
+        """Return the bytes of an element that is updated."""
+        options = self._options
+        return FP32_BYTES if has_master(options.precision) or casts(options.precision) else self._element_bytes
 
     def _is_pointwise(self, operator: Operator) -> bool:
         """Return whether *operator* normalises by statistics that are there: one pass."""

@@ -22,7 +22,7 @@ __all__ = ["CONTEXT_BYTES", "Held", "MemoryNeed", "Shares", "held_in", "memory_n
 # What the driver, the libraries' code and the framework hold before the first tensor.
 # UNVERIFIED: 300 to 800 MB are commonly seen, by generation and libraries.
 CONTEXT_BYTES = 500e6
-_OPTIMIZER_COPIES = {"none": 0, "sgd": 0, "momentum": 1, "adam": 2}
+_OPTIMIZER_COPIES = {"none": 0, "sgd": 0, "momentum": 1, "adam": 2, "lamb": 2, "bert-adam": 2}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,16 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from simulator.errors import InputError, nearest, one_line
+from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.topology import catalogue
 from simulator.topology.cluster import compose_cluster
+from simulator.topology.foreign import foreign_kind
 from simulator.topology.parts import NETWORK_LINKS, LinkPart, SwitchPart
 from simulator.topology.resolver import Resolver
 from simulator.topology.schema import ClusterSpec, TopologyFile
 from simulator.topology.topology import Topology
 from simulator.topology.validation import validate_in_part
-from simulator.topology.yaml_source import YamlSource, parse_yaml, read_yaml
+from simulator.topology.yaml_source import MAX_BYTES, YamlSource, parse_yaml, read_yaml
 from simulator.units import parse_quantity
 
 __all__ = ["load_topology", "topology_from_text"]
@@ -37,7 +38,23 @@ def load_topology(name: str, *, n_nodes: int | None = None, fabric: str | None =
     if alone is not None:
         return _resolve(parse_yaml(alone.encode(), name), None, n_nodes, fabric)
     path, shown = catalogue.find_topology(name)
-    return _resolve(read_yaml(path, shown), path.parent, n_nodes, fabric)
+    try:
+        return _resolve(read_yaml(path, shown), path.parent, n_nodes, fabric)
+    except InputError:
+        _refuse_dump(path, shown)
+        raise
+
+
+def _refuse_dump(path: Path, shown: str) -> None:
+    """Raise InputError where the file is a dump of a machine, which a topology can be made of."""
+    with suppress(OSError):
+        with path.open("rb") as stream:
+            text = stream.read(MAX_BYTES).decode("utf-8", "replace")
+        kind = foreign_kind(text)
+        if kind is not None:
+            what = {"xml": "XML", "nccl-log": "a log of NCCL"}.get(kind, "a dump of a machine")
+            draft = f"validate describe --from {one_line(shown, 200)} --out machine.yaml"
+            raise InputError(Fault(f"is {what}, no topology; '{draft}' drafts one of it", shown, 1, 1))
 
 
 def _of_part(name: str) -> str | None:

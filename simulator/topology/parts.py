@@ -106,6 +106,15 @@ class CacheLevel(Strict):
     latency: Duration
     bandwidth: Bandwidth | None = Field(None, description="Of one cache of this level, for all cores that share it")
     shared_by_cores: int = Field(1, gt=0, description="Cores that share one cache of this level")
+    bytes_per_cycle: float | None = Field(
+        None, gt=0, le=1024, description="What one core draws from it in a cycle; left out: as most cores"
+    )
+    memory_bandwidth: Bandwidth | None = Field(
+        None, description="The way from one cache of this level, and its cores, to memory; left out: no limit"
+    )
+    neighbours: Bandwidth | None = Field(
+        None, description="What cores that share it with these, and are not described, read through it meanwhile"
+    )
 
 
 class TlbLevel(Strict):
@@ -158,8 +167,14 @@ class CpuPart(Part):
     memory_bandwidth: Bandwidth | None = Field(None, description="What all channels together sustain")
     memory_latency: Duration | None = Field(None, description="First word, local")
     core_bandwidth: Bandwidth | None = Field(None, description="What one core alone sustains from memory")
+    lines_in_flight: int | None = Field(
+        None, gt=0, le=4096, description="Lines of a stream that one core awaits at once, its prefetchers' among them"
+    )
     caches: dict[str, CacheLevel] = Field({}, description="Levels by name: l1, l2, l3")
     tlb: dict[str, TlbLevel] = Field({}, description="Buffers of translated addresses by name: l1, l2; none: no cost")
+    nested_page: Size | None = Field(
+        None, description="Of a guest: the pages in which its host maps its memory; walks then go through two tables"
+    )
     dram: DramSpec | None = Field(None, description="Banks and channels of its memory; left out: they bound nothing")
     line_moves: LineMoves | None = Field(None, description="Of a line that another core has")
     core_latency: dict[Literal["fma", "branch-miss", "mutex"], Duration] = Field(

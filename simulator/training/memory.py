@@ -9,11 +9,13 @@ from simulator.questions.layout import Layout
 from simulator.questions.step import StepQuestion
 from simulator.step.memory import Held, MemoryNeed, Shares, held_in, need_of
 from simulator.training.data_parallel import gradient_bytes
+from simulator.training.schedules import in_flight
 from simulator.training.sharded import unit_elements
-from simulator.workload.network import Network, once
+from simulator.workload.network import Network, once, shape_of
 from simulator.workload.split.experts import expert_parameters
+from simulator.workload.split.stages import joined, stages_of
 
-__all__ = ["device_memory", "gathered_elements", "held_memory"]
+__all__ = ["device_memory", "gathered_elements", "held_memory", "most_needed"]
 
 
 def device_memory(
@@ -33,6 +35,22 @@ def device_memory(
 
 
 _held = once(held_in)
+
+
+def most_needed(network: Network, question: StepQuestion, device: Device, layout: Layout) -> MemoryNeed:
+    """Return what the device needs that needs most of those that divide *network*: of pipeline stages the fullest."""
+    if layout.pp == 1:
+        return device_memory(network, question, device, layout)
+    parts = stages_of(network, layout.pp * layout.vp)
+    unlike: dict[object, tuple[int, Network]] = {}  # of stages that do the same the first keeps most micro-batches
+    for stage in range(layout.pp):
+        whole = joined(parts[stage :: layout.pp])
+        unlike.setdefault(shape_of(whole), (stage, whole))
+    needs = [
+        device_memory(whole, question, device, layout, in_flight(layout, stage, question.micro_batches))
+        for stage, whole in unlike.values()
+    ]
+    return max(needs, key=lambda need: need.total_bytes)
 
 
 def gathered_elements(network: Network, layout: Layout) -> int:

@@ -320,19 +320,14 @@ class _Pipeline:
             number = end
             for experts, elements in reversed(chunk.parts(trained=True)):
                 n_bytes = elements * share * self._gradient_bytes()
-                groups, shards, replicas = (
-                    find(stage, experts=experts)
-                    for find in (
-                        self.placement.data_groups,
-                        self.placement.shard_groups,
-                        self.placement.replica_groups,
-                    )
-                )
+                groups = self.placement.data_groups(stage, experts=experts)
                 if not n_bytes or groups[0].n_ranks == 1:
                     continue
                 if not self.layout.zero:
                     number = self._exchange(stage, groups, "all-reduce", n_bytes, [end])
                     continue
+                shards = self.placement.shard_groups(stage, experts=experts)
+                replicas = self.placement.replica_groups(stage, experts=experts)
                 after = end
                 if shards[0].n_ranks > 1:
                     number = self._exchange(stage, shards, "reduce-scatter", n_bytes, [end], micro_batch)

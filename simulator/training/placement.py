@@ -130,22 +130,22 @@ class Placement:
     def _bundles(self, groups: Sequence[Sequence[int]]) -> list[Bundle]:
         """Return *groups* that meet on a machine together, and of those that lie alike the first."""
         places = self._places()
-        hosts = [{places[rank][0] for rank in ranks} for ranks in groups]
+        hosts = [dict.fromkeys([places[rank][0] for rank in ranks]) for ranks in groups]
         leader: dict[int, int] = {}
 
         def root(host: int) -> int:
-            while leader.setdefault(host, host) != host:
-                leader[host] = leader[leader[host]]
+            while (known := leader.setdefault(host, host)) != host:
+                leader[host] = leader[known]
                 host = leader[host]
             return host
 
-        for of_group in hosts:
-            first, *others = sorted(of_group)
+        for first, *others in dict.fromkeys(map(tuple, hosts)):
+            leading = root(first)
             for host in others:
-                leader[root(host)] = root(first)
+                leader[root(host)] = leading
         together: dict[int, list[Sequence[int]]] = {}
         for ranks, of_group in zip(groups, hosts, strict=True):
-            together.setdefault(root(min(of_group)), []).append(ranks)
+            together.setdefault(root(next(iter(of_group))), []).append(ranks)
         found: dict[Hashable, Bundle] = {}
         for parts in together.values():
             lie = self._lie(parts)
@@ -157,12 +157,12 @@ class Placement:
         """Return how *parts* lie on their machines, whichever of equal ones these are."""
         places = self._places()
         order: dict[int, int] = {}
-        lies = array("q", [len(ranks) for ranks in parts])
+        lies = [len(ranks) for ranks in parts]
         for ranks in parts:
             for rank in ranks:
                 host, first, own = places[rank]
-                lies.extend((order.setdefault(host, len(order)), first, own))
-        return lies.tobytes()  # a tenth of what tuples take: there may be a number for each of a hundred thousand ranks
+                lies += (order.setdefault(host, len(order)), first, own)
+        return array("q", lies).tobytes()  # a tenth of what tuples take: there may be a hundred thousand ranks
 
     def _places(self) -> list[tuple[int, int, int]]:
         """Return for each rank its machine, the first of those equal to that, and which of its nodes it is."""

@@ -48,7 +48,7 @@ READ, INSIDE, TO_CPU, PUSH, UPDATE, PULL, TO_GPUS, SPREAD = (
 )
 STAGES = (READ, INSIDE, TO_CPU, PUSH, UPDATE, PULL, TO_GPUS, SPREAD)
 # Tensors of the size of the parameters that an optimiser keeps.
-_STATES: dict[Optimizer, int] = {"sgd": 0, "momentum": 1, "adam": 2}
+_STATES: dict[Optimizer, int] = {"sgd": 0, "momentum": 1, "adam": 2, "lamb": 2, "bert-adam": 2}
 _RINGS = "ring"
 ARRIVES = "arrives"  # what an activity is that stands for the latency of what has been sent
 

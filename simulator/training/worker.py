@@ -12,7 +12,7 @@ from simulator.devices.gpu.memory import achieved_bandwidth
 from simulator.network.machine import Machine
 from simulator.places import Place
 from simulator.plan.plan import PlanBuilder, Resource
-from simulator.step.issue import Issue
+from simulator.step.issue import DeviceWork, Issue
 
 __all__ = ["Issued", "Skipped", "Worker"]
 
@@ -64,6 +64,7 @@ class Worker:
         self._pace = pace
         self._turns = (turns,) if turns else ()
         self._node = machine.node(place.name) if loads and isinstance(place.device, Gpu) else None
+        self._loaded: dict[int, tuple[DeviceWork, tuple[tuple[Resource, float], ...]]] = {}  # blocks repeat
         self._launched: tuple[int, ...] = ()
         self.host_stream = host_stream or f"{prefix}host"
         self.waits_once: tuple[int, ...] = ()  # what the next kernel waits for besides
@@ -119,12 +120,16 @@ class Worker:
         What arithmetic bounds needs all multiprocessors, anything else leaves room on them; bytes use the memory as
         far as it would take to move them at the rate of long streams.
         """
-        device = self._place.device
+        device, work = self._place.device, issue.work
         if self._node is None or not isinstance(device, Gpu) or not issue.device_s:
             return ()
-        computing_s = sum(cost.time_s for cost in issue.work.costs if cost.bound == "compute")
-        moving_s = sum(cost.bytes for cost in issue.work.costs) / achieved_bandwidth(device)
-        return (
-            (self._node.multiprocessors, computing_s / issue.device_s),
-            (self._node.memory, min(1.0, moving_s / issue.device_s)),
-        )
+        known = self._loaded.get(id(work))
+        if known is None:
+            computing_s = sum(cost.time_s for cost in work.costs if cost.bound == "compute")
+            moving_s = sum(cost.bytes for cost in work.costs) / achieved_bandwidth(device)
+            shares = (
+                (self._node.multiprocessors, computing_s / work.time_s),
+                (self._node.memory, min(1.0, moving_s / work.time_s)),
+            )
+            known = self._loaded[id(work)] = work, shares
+        return known[1]

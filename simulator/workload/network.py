@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Literal, ParamSpec, TypeVar
 
 from simulator.workload.operators import Embedding, Linear, Operator
 
-__all__ = ["Layer", "Network", "Parameter", "Part", "Split", "block_name", "once"]
+__all__ = ["Layer", "Network", "Parameter", "Part", "Split", "block_name", "once", "shape_of"]
 
 Part = Literal["attention", "feed-forward", "experts"]
 Split = Literal["columns", "rows"]
@@ -126,6 +126,22 @@ def once(analysis: Callable[P, T]) -> Callable[P, T]:
     return lru_cache(maxsize=32)(analysis)  # type: ignore[return-value]
 
 
+def shape_of(network: Network) -> Hashable:
+    """Return what two networks share that take equally long: their operators, and who reads which tensor."""
+    numbers: dict[int, int] = {}
+    layers = tuple(
+        (
+            layer.operator,
+            tuple(numbers.setdefault(tensor, len(numbers)) for tensor in (*layer.inputs, layer.output)),
+            len(layer.parameters),
+            len(layer.trained),
+        )
+        for layer in network.layers
+    )
+    return layers, bool(network.trained_inputs)
+
+
+@lru_cache(maxsize=16384)
 def block_name(layer: str) -> str:
     """Return the repeated block that the layer of that name is in: ``blocks.3`` of ``blocks.3.mlp.up``, or nothing."""
     match = _BLOCK.match(layer)

@@ -69,17 +69,17 @@ def test_strategies_are_measured_between_processes_and_predicted_by_the_same_wor
     assert (tmp_path / "m" / "collectives.csv").read_text(encoding="utf-8") == before  # nothing was missing
 
 
-def test_a_launcher_measures_a_step_over_the_ranks_of_several_nodes(tmp_path: Path) -> None:
+def launched(folder: Path, *words: str) -> None:
+    """Have torchrun measure what *words* say over two nodes of a rank each, which are processes of this machine."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     meet = ["--nnodes", "2", "--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", str(port)]
-    what = ["-m", "validate.measure", "--workload", "lenet", "--batch", "4", "--gpus", "1,2", "--out", "m"]
     command = [sys.executable, "-m", "torch.distributed.run", *meet]
     nodes = [
         subprocess.Popen(
-            [*command, "--node-rank", str(rank), *what, "--device", "cpu", "--overlap", "bucket:1MB"],
-            cwd=tmp_path,
+            [*command, "--node-rank", str(rank), "-m", "validate.measure", "--out", "m", "--device", "cpu", *words],
+            cwd=folder,
             env=os.environ | {"PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"},
             stderr=subprocess.PIPE,
             text=True,
@@ -88,9 +88,30 @@ def test_a_launcher_measures_a_step_over_the_ranks_of_several_nodes(tmp_path: Pa
     ]
     said = [node.communicate(timeout=600)[1] for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0], said
+
+
+def test_a_launcher_measures_a_step_over_the_ranks_of_several_nodes(tmp_path: Path) -> None:
+    step = ["--workload", "lenet", "--batch", "4", "--gpus", "1,2", "--parallel", "dp,fsdp"]
+    launched(tmp_path, *step, "--overlap", "bucket:1MB")
     found = rows(tmp_path / "m" / "training.csv")
     assert [(row["n_nodes"], row["n_gpus"], row["sync"], row["overlap"]) for row in found] == [
         ("1", "0", "", ""),
         ("2", "2", "ddp", "1000000 B"),
+        ("2", "2", "fsdp", ""),
     ]
     assert all(float(row["step_time_s"]) > 0 for row in found)
+
+
+def test_a_launcher_measures_strategies_between_its_ranks_on_several_nodes(tmp_path: Path) -> None:
+    (tmp_path / "hosts.yaml").write_text(HOSTS.replace("nodes: 3", "nodes: 2"), encoding="utf-8")
+    what = ["--workload", "bytes:64kB", "--strategy", "ring,gpu0", "--out", "m", "--prepare", "--quiet"]
+    done = run("validate", "run", "--topology", "hosts.yaml", *what, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    launched(tmp_path, "--only", "strategies", "--machine", "hosts")
+    found = rows(tmp_path / "m" / "collectives.csv")
+    assert [(row["strategy"], row["n_nodes"], row["note"]) for row in found] == [
+        ("ring", "2", "gloo"),
+        ("gpu0", "2", "gloo"),
+    ]
+    compared = run("validate", "compare", "m", "--quiet", folder=tmp_path)
+    assert "2 of 2 rows predicted" in compared.stdout, compared.stderr

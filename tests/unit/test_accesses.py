@@ -272,3 +272,32 @@ def test_small_blocks_are_begun_one_after_the_other(session) -> None:
 def test_what_cannot_be_asked_is_refused_with_what_can(session, words, topology, message) -> None:
     with pytest.raises(InputError, match=message):
         seconds(session, words, topology)
+
+
+def with_neighbours(rate_Bps: float) -> CpuPart:
+    last = PAGED.caches["l3"].model_copy(update={"neighbours": rate_Bps})
+    return PAGED.model_copy(update={"caches": {**PAGED.caches, "l3": last}})
+
+
+def test_neighbours_push_out_what_waits_long_before_it_is_used_again() -> None:
+    memory = memory_place(PAGED)
+    for size in (4 << 20, 16 << 20, 64 << 20):
+        alone, few, many = (chase(part, size, memory) for part in (PAGED, with_neighbours(1e9), with_neighbours(10e9)))
+        assert alone.data_s <= few.data_s <= many.data_s
+        assert alone.translation_s == few.translation_s
+    half = chase(with_neighbours(10e9), 16 << 20, memory)
+    assert half.missed > 0.5 > chase(PAGED, 16 << 20, memory).missed
+    # What is kept is what the loads bring in of all that comes in while they go round.
+    own_Bps = 64 / half.data_s
+    kept = next(stage.share for stage in half.stages if stage.name == "l3") * (16 << 20) + (256 << 10)
+    assert kept == pytest.approx((32 << 20) * own_Bps / (own_Bps + 10e9), rel=1e-3)
+
+
+def test_a_guests_addresses_are_translated_twice() -> None:
+    memory = memory_place(PAGED)
+    nested = PAGED.model_copy(update={"nested_page": 4096.0})
+    large = PAGED.model_copy(update={"nested_page": float(2 << 20)})
+    size = 1 << 30
+    once, twice, nearly = (chase(part, size, memory) for part in (PAGED, nested, large))
+    assert once.translation_s < nearly.translation_s < twice.translation_s
+    assert chase(nested, 128 << 10, memory) == chase(PAGED, 128 << 10, memory)  # all pages are known

@@ -20,6 +20,7 @@ from simulator.workload.described import described  # noqa: E402
 from simulator.workload.find import find_network  # noqa: E402
 from simulator.workload.network import Network  # noqa: E402
 from simulator.workload.operators import Attention, Conv2d, Embedding, Linear, MatMul, Recurrent  # noqa: E402
+from simulator.workload.zoo.registry import find_entry, network_names  # noqa: E402
 from tests.kept import kept_bytes, masks_of_bytes  # noqa: E402
 from validate.kinds.operators import read_operator  # noqa: E402
 from validate.machine.measure.built.description import Description, read_description  # noqa: E402
@@ -212,15 +213,68 @@ def test_what_is_not_kept_runs_again_and_gradients_stay_the_same(recompute: str,
     [
         ("gpt2", {"attention": "fused-softmax"}, "Megatron-LM"),
         ("gpt2", {"attention": "fused-first"}, "FlashAttention 1"),
-        ("mixtral-8x7b", {"layers": 1}, "topk"),
+        ("tacotron2", {}, "fused cell"),
     ],
 )
 def test_what_torch_does_not_have_is_refused_with_the_reason(
     name: str, settings: dict[str, int | str], why: str, tmp_path: Path
 ) -> None:
-    network = find_network(name, sequence_length=16, settings=settings).build(1)
+    length = 16 if name == "gpt2" else None
+    network = find_network(name, sequence_length=length, settings=settings).build(1)
     with pytest.raises(Unavailable, match=why):
         build_network(written_out(network, tmp_path), torch.device("meta"))
+
+
+# -- every network ---------------------------------------------------------------------
+
+NOT_BUILT = {
+    "unet3d": "convolutions of three dimensions",
+    "tacotron2": "the fused cell|torch's fused cell",
+    "waveglow": "what norms its weights",
+}
+MEGATRON = "Megatron-LM's kernel"  # of attention as its models have it; attention=fused and dropout=0 are torch's
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", network_names())
+def test_every_network_of_the_zoo_is_built_and_runs_or_says_why_not(name: str, tmp_path: Path) -> None:
+    own = find_entry(name).defaults
+    layers = 5 if "dense_layers" in own else 2
+    settings: dict[str, int | str] = {"layers": layers} if "layers" in own else {}
+    reason = NOT_BUILT.get(name)
+    if own.get("attention") == "fused-softmax":
+        network = find_network(name, training=True, settings=settings).build(1)
+        with pytest.raises(Unavailable, match=MEGATRON):
+            build_network(written_out(network, tmp_path), torch.device("meta"))
+        settings |= {"attention": "fused", "dropout": 0}
+    network = find_network(name, training=True, settings=settings).build(2)
+    if reason is not None:
+        with pytest.raises(Unavailable, match=reason):
+            build_network(written_out(network, tmp_path), torch.device("meta"))
+        return
+    built = build_network(written_out(network, tmp_path), torch.device("meta"), dtype=torch.bfloat16)
+    built.loss().backward()
+    assert all(p.grad is not None for p in built.module.parameters() if p.requires_grad)
+
+
+def test_rows_go_to_experts_and_come_back_weighed_as_they_are_written(tmp_path: Path) -> None:
+    sizes: dict[str, int | str] = {
+        "layers": 1,
+        "hidden": 32,
+        "heads": 4,
+        "kv_heads": 2,
+        "expert_inner": 24,
+        "vocabulary": 40,
+    }
+    network = find_network("mixtral-8x7b", training=True, sequence_length=16, settings=sizes).build(2)
+    built = build_network(written_out(network, tmp_path), torch.device("cpu"))
+    assert sum(p.numel() for p in built.module.parameters()) == network.parameter_count
+    built.loss().backward()
+    assert all(float(p.grad.abs().sum()) > 0 for p in built.module.parameters())
+    (up, _) = [module for module in built.module.modules() if type(module).__name__ == "_Experts"]
+    rows = torch.randn(up.rows, up.inputs)
+    by_hand = torch.cat([part @ weight.T for part, weight in zip(rows.chunk(8), up.weight, strict=True)])
+    torch.testing.assert_close(up(rows), by_hand)
 
 
 # -- operators by themselves -----------------------------------------------------------

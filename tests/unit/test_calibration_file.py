@@ -37,6 +37,11 @@ def test_factors_left_out_are_one(write):
     }
 
 
+def test_classes_keep_the_data_sheet(write):
+    found = load_calibration(write(GOOD.replace("by_class: {gemm: 1.05}", "by_data_sheet: [rowwise, gemm]")))
+    assert found["v100-pcie-32gb"] == Calibration(0.97, dispatch=1.1, by_data_sheet=frozenset({"gemm", "rowwise"}))
+
+
 def test_points_are_kept(write):
     points = read_calibration(write(GOOD)).devices["v100-pcie-32gb"].points
     assert (points.count, points.asked) == ({"linear": 3}, ("00ff",))
@@ -52,6 +57,7 @@ def test_points_are_kept(write):
         ("0.97", ".nan", "4:14", ""),
         ("0.97", "fast", "4:14", "number"),
         ("gemm: 1.05", "gem: 1.05", "6:16", "there is no 'gem'; did you mean 'gemm'?"),
+        ("by_class: {gemm: 1.05}", "by_data_sheet: [gem]", "6:21", "there is no 'gem'; did you mean 'gemm'?"),
         ("compute: 0.02", "by_class.streamin: 0.02", "7:14", "did you mean 'by_class.streaming'?"),
         ("schema_version: 1", "schema_version: 2", "1:17", "1"),
         ("devices:", "device:", "1:1", "the key 'devices' is missing"),

@@ -30,7 +30,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     session, rows = Session(), []
     for batch in BATCHES:
         written = Written(topology=TOPOLOGY, workload="gpt2", seq_len="64", batch=str(batch), gpus="1", recompute=True)
-        asked = ask(written, 1)
+        (asked,) = ask(written, 1)
         name = f"networks/gpt2-{batch}.network.json"
         (folder / name).write_text(json.dumps(described(asked.network)), encoding="utf-8")
         row: dict[str, Any] = {

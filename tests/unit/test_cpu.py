@@ -13,7 +13,7 @@ from simulator.devices.cpu.cpu import Cache, Cpu, cpu_from_part
 from simulator.devices.cpu.memory import bandwidth
 from simulator.devices.cpu.threads import compute_rate, effective_cores, region_time
 from simulator.devices.dispatch import dispatch_time
-from simulator.devices.kernels import Gemm, Streaming
+from simulator.devices.kernels import Gather, Gemm, Streaming
 from simulator.devices.predict import kernel_cost, operator_costs
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
@@ -296,3 +296,15 @@ def test_the_command_says_what_a_machine_without_gpus_can_do(capsys: pytest.Capt
     )
     assert run(["--topology", "cpu-i7-3820", "--workload", "lenet", "--batch", "32", "--threads", "2"]) == 0
     assert "training step of lenet" in capsys.readouterr().out
+
+
+def test_rows_picked_from_a_table_beyond_the_caches_await_their_first_lines() -> None:
+    def time_s(rows: int, cols: int, table: int, **changes: float) -> float:
+        return kernel_cost(replace(PLAIN, **changes), Gather("fwd", rows, cols, table, "fp32")).time_s
+
+    near, far = (time_s(100_000, 16, table, memory_latency_s=400e-9) for table in (1000, 10_000_000))
+    assert far > 3 * near
+    later = time_s(100_000, 16, 10_000_000, memory_latency_s=500e-9)
+    waits = 100_000 * 100e-9 / (4 * 8) * (1 - 2 * 8e6 / 640e6)  # four rows ahead on each of eight cores
+    assert later - far == pytest.approx(waits, rel=1e-3)
+    assert time_s(100, 16_000, 10_000, memory_latency_s=400e-9) < 1.02 * time_s(100, 16_000, 10_000)

@@ -150,7 +150,7 @@ def test_a_listing_is_read_by_its_columns() -> None:
     assert pcie_part(Card("NVIDIA GH200 480GB", 0, 4, 16)) == ("nvlink-c2c", True)
     assert pcie_part(Card("NVIDIA H200", 0, 5, 16)) == ("pcie5-x16", True)
     assert pcie_part(Card("NVIDIA H200")) == ("pcie5-x16", False)
-    assert pcie_part(Card("Tesla T4", 0, 3, 12)) == ("pcie4-x16", False)
+    assert pcie_part(Card("Tesla T4", 0, 3, 12)) == ("pcie3-x16", False)
 
 
 def test_without_a_driver_there_is_no_gpu(monkeypatch) -> None:

@@ -1,11 +1,15 @@
 """The processor as the files of a system tell it."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from simulator.topology.load import topology_from_text
+from simulator.topology.parts import CpuPart
 from validate.cli.describe import described
 from validate.machine.describe.disk import disk_part
-from validate.machine.describe.processor import CacheFacts, read_processor
+from validate.machine.describe.processor import CacheFacts, Processor, read_processor
 
 
 def system(root: Path, packages: int = 2, cores: int = 3, threads: int = 2) -> Path:
@@ -93,7 +97,16 @@ def test_the_first_disk_is_told_by_its_name_and_whether_it_turns(tmp_path) -> No
     (tmp_path / "sys/block/nvme0n1").mkdir()
     (tmp_path / "sys/block/nvme0n1/size").write_text("500\n")
     assert disk_part(tmp_path) == ("nvme-gen3", "pcie3-x4")
+    (tmp_path / "sys/block/nvme0n1/device").mkdir()
+    (tmp_path / "sys/block/nvme0n1/device/model").write_text("Amazon Elastic Block Store\n")
+    assert disk_part(tmp_path) == ("ebs-gp2", "pcie3-x4")
     assert disk_part(tmp_path / "nowhere") is None
+
+
+def test_a_disk_that_a_hypervisor_lends_is_no_disk_of_the_machine(tmp_path) -> None:
+    (tmp_path / "sys/block/vda").mkdir(parents=True)
+    (tmp_path / "sys/block/vda/size").write_text("500\n")
+    assert disk_part(tmp_path) == ("virtio-disk", "pcie3-x4")
 
 
 def test_a_disk_hangs_at_the_first_processor(tmp_path) -> None:
@@ -101,3 +114,52 @@ def test_a_disk_hangs_at_the_first_processor(tmp_path) -> None:
     topology = topology_from_text(text)
     assert [device.part_name for device in topology.devices if device.kind == "storage"] == ["sata-ssd"]
     assert ("disk0", "cpu0") in [(wire.a, wire.b) for wire in topology.wires]
+
+
+def guest(root: Path, cores: int, size: str = "32768K") -> Processor:
+    """Return the processor of a guest that has *cores* of a chip of Zen 4."""
+    flags = "sse2 avx fma avx512f hypervisor"
+    block = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nstepping\t: 1\nmodel name\t: AMD EPYC\n"
+    blocks = [
+        f"processor\t: {i}\n{block}cpu MHz\t\t: 2596.000\ncore id\t: {i}\nflags\t: {flags}\n" for i in range(cores)
+    ]
+    (root / "proc").mkdir(parents=True)
+    (root / "proc/cpuinfo").write_text("\n".join(blocks) + "\n")
+    folder = root / "sys/devices/system/cpu/cpu0/cache/index3"
+    folder.mkdir(parents=True)
+    for name, text in (("level", "3"), ("type", "Unified"), ("size", size), ("shared_cpu_list", f"0-{cores - 1}")):
+        (folder / name).write_text(f"{text}\n")
+    return read_processor(root)
+
+
+def part_of_draft(processor: Processor) -> CpuPart:
+    topology = topology_from_text(described(processor, (), "")[0])
+    (part,) = (device.part for device in topology.devices)
+    assert isinstance(part, CpuPart)
+    return part
+
+
+def test_a_guest_has_neighbours_on_its_cache_two_page_tables_and_its_designs_clock(tmp_path) -> None:
+    found = guest(tmp_path / "two", 2)
+    assert (found.model_number, found.stepping, found.is_guest) == (17, 1, True)
+    part, few = part_of_draft(found), part_of_draft(guest(tmp_path / "six", 6))
+    assert part.clock == 2.596e9
+    assert part.turbo_clock == part.vector_clock == 3.7e9
+    assert part.nested_page == 2 << 20
+    assert part.lines_in_flight == 48
+    of_two, of_six = part.caches["l3"].neighbours, few.caches["l3"].neighbours
+    assert of_two is not None
+    assert of_six is not None
+    assert of_two == pytest.approx(3 * of_six, rel=1e-3)  # six cores of others, and two
+    assert part_of_draft(guest(tmp_path / "all", 8)).caches["l3"].neighbours is None
+
+
+def test_what_a_guest_sees_of_another_size_says_nothing_of_neighbours(tmp_path) -> None:
+    assert part_of_draft(guest(tmp_path, 2, "16384K")).caches["l3"].neighbours is None
+
+
+def test_a_machine_of_ones_own_has_no_neighbours_and_one_page_table(tmp_path) -> None:
+    found = replace(guest(tmp_path, 2), is_guest=False)
+    part = part_of_draft(found)
+    assert (part.nested_page, part.caches["l3"].neighbours, part.vector_clock) == (None, None, None)
+    assert part.turbo_clock is not None

@@ -20,6 +20,7 @@ from validate.kinds import OPERATORS, Kind
 from validate.score.groups import group_rows, whole
 from validate.score.markdown import operator_table, percent, published_table, step_table
 from validate.score.score import ScoredRow
+from validate.score.scores import Scores
 from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.csv_text import Record
 from validate.tables.statistics import Errors
@@ -92,7 +93,7 @@ def scored(
 ) -> list[ScoredRow]:
     table = read_table(file.read_bytes(), file.name, kind.needed, kind.columns, kind.name)
     scoring = Scoring(ScoringOptions(baselines=str(baselines) if baselines is not None else None))
-    return scoring.score(table, kind, trust)
+    return list(scoring.score(table, kind, trust))
 
 
 def assert_complete(table: str) -> None:
@@ -122,11 +123,11 @@ def test_the_tables_of_what_is_part_of_the_project_are_current() -> None:
 def test_the_tables_of_operators_are_current(corpus: Path) -> None:
     rows = scored(OPERATORS, corpus / "ops.csv", ["A"])
     for what, axis in (("operators", "op"), ("devices", "device")):
-        groups = {f"`{g.by[axis]}`": g for g in group_rows(rows, (axis,))}
+        groups = {f"`{g.by[axis]}`": g for g in group_rows(Scores(rows, (axis,)), (axis,))}
         rest = [row for row in rows if f"`{row.labels[axis]}`" not in shown(what)]
-        found = {"all": whole(rows), **groups}
+        found = {"all": whole(Scores(rows)), **groups}
         if few := next((label for label in shown(what) if "fewer than" in label), None):
-            found[few] = whole(rest)
+            found[few] = whole(Scores(rest))
         assert sum(found[label].errors.n for label in shown(what)) == 2 * found["all"].errors.n, AGAIN
         for label, cells in shown(what).items():
             group = found[label]
@@ -147,7 +148,8 @@ def test_the_tables_of_steps_are_current_and_keep_what_is_promised(corpus: Path)
     assert tables.TRUST.read_text(encoding="utf-8") == tables.trust_json(rows), AGAIN
 
     def errors(**labels: str) -> Errors:
-        return whole([row for row in rows if all(row.labels.get(key) == text for key, text in labels.items())]).errors
+        found = (row for row in rows if all(row.labels.get(key) == text for key, text in labels.items()))
+        return whole(Scores(found)).errors
 
     cnns = {"ranks": "one", "family": "CNN"}
     for found, most in (

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import random
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
+from functools import partial
 from queue import Queue
 from typing import Any
 
@@ -44,22 +45,39 @@ def exchange(*args: Any, **more: Any) -> Exchange | None:
 
 
 class Post:
-    """Messages between threads that each are a process: those of a pair and a tag arrive in order, when they like."""
+    """Messages between threads that each are a process: as NCCL pairs them, by their order and not by their tags."""
 
     def __init__(self) -> None:
         self._boxes: dict[tuple[int, int, int], Queue[torch.Tensor]] = defaultdict(Queue)
         self._here = threading.local()
+        self.isend, self.irecv = object(), object()
 
     def become(self, process: int) -> None:
         self._here.process = process
+        self._here.posted = Counter[tuple[int, int]]()
 
-    def isend(self, tensor: torch.Tensor, dst: int, tag: int) -> Any:
-        self._boxes[self._here.process, dst, tag].put(tensor.clone())
-        return _Work(lambda: None)
+    def P2POp(self, act: Any, tensor: torch.Tensor, peer: int, *, tag: int) -> Any:  # noqa: N802  torch's name
+        del tag
+        me = self._here.process
+        return act is self.isend, tensor, (me, peer) if act is self.isend else (peer, me)
 
-    def irecv(self, tensor: torch.Tensor, src: int, tag: int) -> Any:
-        box = self._boxes[src, self._here.process, tag]
-        return _Work(lambda: tensor.copy_(box.get(timeout=600)))
+    def batch_isend_irecv(self, posted: list[Any]) -> list[Any]:
+        works = []
+        for sends, tensor, ends in posted:
+            self._here.posted[ends] += 1
+            box = self._boxes[*ends, self._here.posted[ends]]
+            if sends:
+                box.put(tensor.clone())
+            else:
+                works.append(_Work(partial(_arrive, tensor, box)))
+        random.shuffle(works)
+        return works
+
+
+def _arrive(tensor: torch.Tensor, box: Queue[torch.Tensor]) -> None:
+    found = box.get(timeout=600)
+    assert found.numel() == tensor.numel()
+    tensor.copy_(found)
 
 
 class _Work:

@@ -159,15 +159,17 @@ _COLUMNS = b"machine,n_gpus,collective,bytes,time_s\n"
 @pytest.mark.parametrize(
     ("raw", "words"),
     [
-        (_COLUMNS + b"\n" * 2_000_000, "has more than 1,000,000 lines; score it in parts"),
+        (_COLUMNS + b"\n" * 40_000_000, "has more than 2,000,000 lines; score it in parts"),
         (_COLUMNS + b"a," * 2_000_000, "2:1: the row has more than 5,000 fields"),
         (_COLUMNS + b"a" * 20_000_000, "2:1: a cell has more than 1,000,000 characters"),
         (_COLUMNS + b'"' + b"a" * 20_000_000 + b'"', "2:1: a cell has more than 1,000,000 characters"),
         (_COLUMNS + b'x,"' + b"a\n" * 900_000 + b'"', "2:3: a cell has more than 1,000,000 characters"),
         (_COLUMNS + b"a,8,all_reduce,1,1\n" * 150_000, "100002:1: has more than 100,000 rows; score it in parts"),
+        (_COLUMNS + b'x,"' + b'""' * 5_000_000 + b'"', "2:3: a cell has more than 1,000,000 characters"),
+        (_COLUMNS + b'x,"' + "é".encode() * 1_000_001 + b'"', "2:3: a cell has more than 1,000,000 characters"),
         (b"x" * 70_000_000, "is larger than 64 MB; score it in parts"),
     ],
-    ids=["lines", "fields", "cell", "quoted", "many lines in a cell", "rows", "bytes"],
+    ids=["lines", "fields", "cell", "quoted", "many lines in a cell", "rows", "many quotes", "two bytes each", "bytes"],
 )
 def test_what_is_too_large_for_a_table_is_refused_early(raw: bytes, words: str) -> None:
     with at_most_calls(3_000_000), pytest.raises(InputError, match=rf"^t\.csv:? ?{words}$|^t\.csv:{words}$"):

@@ -360,3 +360,25 @@ def test_the_same_input_gives_the_same_bytes(session: Session) -> None:
     assert first is not None
     assert second is not None
     assert [s.end_s for s in first.timeline.spans] == [s.end_s for s in second.timeline.spans]
+
+
+@pytest.mark.parametrize(
+    ("network", "words", "resized"),
+    [
+        ("lenet-d2l", "fashion-mnist", False),
+        ("resnet20", "cifar10", False),
+        ("alexnet", "fashion-mnist", True),
+        ("resnet50", "cifar10", True),
+        ("resnet50", "imagenet", False),  # cropped, whatever its size
+    ],
+)
+def test_images_of_another_size_are_resized_and_the_answer_says_so(session, capsys, network, words, resized) -> None:
+    disk = ",disk=memory"
+    asked = step(session, f"{words}{disk}", workload=network, batch=8)
+    load = session.step(asked).input.load
+    assert load.is_resized == resized
+    unknown = step(session, f"sample={int(asked.input.sample_bytes)}B,augment=no{disk}", workload=network, batch=8)
+    if words != "imagenet":
+        assert (load.core_s > session.step(unknown).input.load.core_s) == resized
+    run(["--topology", "p3.2xlarge", "--workload", network, "--batch", "8", "--input", f"{words}{disk}"])
+    assert ("resized to what the network reads" in " ".join(capsys.readouterr().out.split())) == resized

@@ -23,6 +23,7 @@ from validate.cli.app import app
 from validate.cli.asking import NOT_MEASURED, as_run, ask
 from validate.compare.comparison import Asked, compare
 from validate.compare.folder import read_folder
+from validate.compare.text import comparison_text
 
 ROOT = Path(__file__).resolve().parents[2]
 NET = """
@@ -33,6 +34,25 @@ layers:
   - {kind: linear, outputs: 8}
   - {kind: relu}
   - {kind: linear, outputs: 4}
+"""
+OWN_CODE = """
+import torch
+from torch import nn
+
+
+class Slow(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+
+    def forward(self, x):
+        for i in range(200_000):
+            i = i + 1
+        return self.fc(x)
+
+
+def build(batch):
+    return Slow(), torch.randn(batch, 8), lambda y: y.square().mean()
 """
 # Options of simulate that are options of the run itself: what is shown, and where it is measured.
 OF_THE_RUN = {"topology", "device", "quiet"}
@@ -88,7 +108,7 @@ def test_a_network_that_is_written_out_is_the_same_when_it_is_read(name: str) ->
 
 def test_simulate_predicts_of_what_is_written_out_what_it_predicts_of_its_source(tmp_path: Path) -> None:
     written = Written(topology="dgx-h100", workload="gpt2", seq_len="256", batch="4", gpus="1", precision="amp-bf16")
-    asked = ask(written, 1)
+    (asked,) = ask(written, 1)
     file = tmp_path / "gpt2.network.json"
     file.write_text(json.dumps(described(asked.network)), encoding="utf-8")
     session = Session()
@@ -157,6 +177,15 @@ def validate(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+def measure_asked(cwd: Path, folder: str) -> subprocess.CompletedProcess[str]:
+    """Measure what *folder* asks for where torch is all there is."""
+    return subprocess.run(
+        [sys.executable, "-m", "validate.measure", "--out", folder, "--only", "asked", "--device", "cpu"],
+        cwd=cwd, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("torch")
@@ -186,7 +215,7 @@ def test_the_row_asks_what_simulate_is_asked(measured: Path) -> None:
         topology=str(measured / "mine.yaml"), workload=str(measured / "small.yaml"), batch="16", micro_batches="2",
         optimizer="adam", precision="fp32", threads="1",
     )  # fmt: skip
-    asked = ask(written, 1)
+    (asked,) = ask(written, 1)
     assert compared.predicted_s == Session().time_s(asked.question)
 
 
@@ -201,11 +230,7 @@ def test_the_folder_is_compared_where_its_network_is_not(measured: Path, tmp_pat
 
 @pytest.mark.torch
 def test_the_same_step_is_measured_once_and_by_torch_alone(measured: Path) -> None:
-    again = subprocess.run(
-        [sys.executable, "-m", "validate.measure", "--out", "m", "--only", "asked", "--device", "cpu"],
-        cwd=measured, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+    again = measure_asked(measured, "m")
     assert again.returncode == 0, again.stderr
     assert "asked: 0 measured" in again.stderr
 
@@ -226,6 +251,46 @@ def test_its_operators_are_measured_one_by_one(measured: Path) -> None:
     left = json.loads((measured / "p" / "run.json").read_text(encoding="utf-8"))["left"]
     assert [row["reason"] for row in left] == ["loss: no case measures CrossEntropy by itself in these sizes"]
     assert not (measured / "p" / "training.csv").exists()
+
+
+@pytest.mark.torch
+def test_a_module_is_measured_by_its_own_code_beside_its_operators(measured: Path) -> None:
+    (measured / "slow_module.py").write_text(OWN_CODE, encoding="utf-8")
+    what = ("--workload", "torch:slow_module:build", "--batch", "4", "--threads", "1", "--within", "50%")
+    done = validate("run", "--topology", "mine.yaml", "--device", "cpu", *what, "--out", "o", cwd=measured)
+    assert done.returncode == 0, done.stderr
+    with (measured / "o" / "training.csv").open(encoding="utf-8") as file:
+        built, own = csv.DictReader(file)
+    assert (built["modules"], own["modules"]) == ("", "own")
+    assert float(own["step_time_s"]) > 2 * float(built["step_time_s"])  # 200,000 times round a loop, and one product
+    found = compare(read_folder(str(measured / "o")), Asked())
+    ((row, times),) = found.own_code
+    assert row.cells["modules"] == "own"
+    assert times == pytest.approx(float(own["step_time_s"]) / float(built["step_time_s"]))
+    assert "times as long as the module that is built of its operators" in " ".join(comparison_text(found).split())
+    (measured / "slow_module.py").unlink()
+    (measured / "o" / "training.csv").unlink()
+    again = measure_asked(measured, "o")
+    assert again.returncode == 0, again.stderr
+    assert "asked: 1 measured" in again.stderr
+    assert "its own code is not here" in again.stderr
+
+
+@pytest.mark.torch
+def test_a_step_is_prepared_for_ranks_elsewhere_and_measured_there_as_replicas_and_shards(tmp_path: Path) -> None:
+    common = ("--workload", "gpt2", "--seq-len", "8", "--batch", "1", "--set", "layers=2", "--set", "hidden=32")
+    what = (*common, "--set", "heads=4", "--set", "vocabulary=50", "--gpus", "2", "--parallel", "dp,fsdp")
+    done = validate(
+        "run", "--topology", "dgx-h100", "--prepare", *what, "--precision", "fp32", "--out", "m", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert "torchrun --nproc-per-node 2 -m validate.measure --out m --only asked --machine dgx-h100" in done.stderr
+    assert not (tmp_path / "m" / "run.json").exists()
+    again = measure_asked(tmp_path, "m")
+    assert again.returncode == 0, again.stderr
+    with (tmp_path / "m" / "training.csv").open(encoding="utf-8") as file:
+        found = [(row["sync"], row["fsdp"], row["n_gpus"], row["global_batch"]) for row in csv.DictReader(file)]
+    assert found == [("ddp", "", "2", "2"), ("fsdp", "1", "2", "2")]
 
 
 @pytest.mark.torch

@@ -42,7 +42,7 @@ def scored(path: Path) -> list[ScoredRow]:
     scoring = Scoring(ScoringOptions())
     kind = recognise(records[0].fields, scoring.kinds)
     table = tabulate(records, path.name, kind.needed, kind.columns, kind.name)
-    return scoring.score(table, kind, ["A", "B"])
+    return list(scoring.score(table, kind, ["A", "B"]))
 
 
 def read(path: Path) -> list[dict[str, str]]:

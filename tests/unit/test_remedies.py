@@ -1,9 +1,14 @@
 """What is said to make a step fit does make it fit, and less would not."""
 
 import re
+from dataclasses import replace
+
+import pytest
 
 from simulator import simulate
+from simulator.api.advice import _tighter
 from simulator.api.session import Session
+from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
@@ -35,3 +40,43 @@ def test_shards_with_what_they_need_besides():
     found = _remedies("llama2-7b", 12)
     assert found[0].startswith("--parallel fsdp --")
     assert all(_run("llama2-7b", 12, words) for words in found[:-1])
+
+
+@pytest.mark.parametrize(
+    ("layout", "layers", "nodes", "remedy"),
+    [
+        ("tp=8,pp=8", 96, 16, "--parallel tp=8,pp=8,sp"),
+        ("tp=8,pp=2,sp", 42, 4, "--parallel tp=8,pp=2,sp,zero=1"),
+    ],
+)
+def test_a_layout_is_said_that_shares_more_of_the_fullest_stage(layout: str, layers: int, nodes: int, remedy: str):
+    sizes = (("layers", layers), ("attention", "fused"))
+    asked = StepQuestion(
+        where=Where("dgx-a100-80gb", nodes),
+        workload="gpt3-175b",
+        batch=1,
+        sizes=sizes,
+        options=StepOptions(precision="amp-bf16", optimizer="adam"),
+        gpus=tuple(range(8 * nodes)),
+        layout=parse_layout(layout),
+        micro_batches=8,
+    )
+    session = Session()
+    found = session.advised(asked)
+    assert not found.fits
+    assert found.remedies[0] == remedy
+    assert session.step(replace(asked, layout=parse_layout(remedy.split()[1]))).fits
+
+
+@pytest.mark.parametrize(
+    ("layout", "tighter"),
+    [
+        ("tp=8", ["tp=8,sp", "tp=8,zero=1", "tp=8,sp,zero=1", "tp=8,sp,fsdp"]),
+        ("pp=2", ["pp=2,zero=1"]),
+        ("tp=2,pp=16", ["tp=2,pp=16,sp"]),
+        ("tp=2,sp,zero=1", ["tp=2,sp,fsdp"]),
+        ("ep=8,fsdp", []),
+    ],
+)
+def test_layouts_that_share_more_come_with_those_first_that_change_least(layout: str, tighter: list[str]):
+    assert [each.words for each in _tighter(parse_layout(layout), 32)] == tighter

@@ -12,6 +12,7 @@ from simulator.collectives.registry import strategy_of
 from simulator.collectives.request import Unsuitable
 from simulator.plan.plan import Flow, PlanBuilder
 from validate.cli.score import score_command
+from validate.score.predictions import ADDED
 
 HEADER = "machine,n_nodes,n_gpus,gpu_set,group_size,n_groups_concurrent,collective,bytes,time_s,trust,note"
 
@@ -314,10 +315,10 @@ def test_every_row_is_repeated_as_written(tmp_path, capsys, strategy):
     )
     document(capsys, str(path), out=str(out))
     rows = list(csv.reader(io.StringIO(out.read_text())))
-    assert rows[0] == ["extra", "Machine", "n_gpus", "collective", "bytes", "time_s", "predicted_s", "error", "skipped"]
+    assert rows[0] == ["extra", "Machine", "n_gpus", "collective", "bytes", "time_s", *ADDED]
     assert rows[1][:6] == [" x, y ", "4gpu-pcie", " 4", "all_reduce", "1e3", "0.0010"]
-    assert [float(rows[1][6]), rows[1][8]] == [pytest.approx(0.001), ""]
-    assert rows[2] == ["q", "?", "", "", "", "", "", "", "2 fields where the header has 6"]
+    assert [float(rows[1][6]), *rows[1][7:9], rows[1][10]] == [pytest.approx(0.001), "", "", ""]  # no NCCL, no band
+    assert rows[2] == ["q", "?", "", "", "", "", "", "", "", "", "2 fields where the header has 6"]
 
 
 def test_error_is_signed_and_relative(tmp_path, capsys, strategy):

@@ -151,6 +151,7 @@ def test_a_plain_row():
         ({**SQUAD, "dtype": "fp16"}, "precision", "master-fp16"),
         ({**SQUAD, "dtype": "fp16"}, "fused_optimizer", True),
         ({**SQUAD, "dtype": "tf32"}, "precision", "tf32"),
+        ({**SQUAD, "dtype": "tf32"}, "optimizer", "bert-adam"),
         ({**SQUAD, "dtype": "fp16", "phase": "inference"}, "precision", "fp16"),
         ({**SQUAD, "dtype": "fp16", "dataset": "mine"}, "precision", "amp-fp16"),
         ({**SQUAD, "dtype": "fp16", "model": "resnet50"}, "precision", "amp-fp16"),

@@ -9,9 +9,11 @@ from simulator.cli import run
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
+from simulator.search.parts import Divided
 from simulator.search.price import Pricer
 from simulator.search.run import _chosen
 from simulator.search.space import Division, Space
+from simulator.workload.network import Network
 
 SESSION = Session()
 BEST = ["best", "--topology", "dgx-h100", "--global-batch", "16", "--jobs", "1", "-q"]
@@ -56,3 +58,27 @@ def test_a_degree_that_does_not_divide_the_devices_says_which_do(capsys: pytest.
     assert run([*BEST, "--workload", "llama2-7b", "--parallel", "tp=4,pp=4"]) == 2
     found = "pp=4 does not divide 8 GPUs, of which the degrees before it leave 2; 1, 2 would do"
     assert found in capsys.readouterr().err
+
+
+def test_blocks_that_do_the_same_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[list[str]] = []
+    find = Divided._seconds
+
+    def counted(part: Divided, network: Network) -> tuple[float, float, float]:
+        computed.append([layer.name for layer in network.layers])
+        return find(part, network)
+
+    monkeypatch.setattr(Divided, "_seconds", counted)
+    question = StepQuestion(
+        where=Where("dgx-a100-80gb"), workload="gpt3-125m", batch=2, options=StepOptions(precision="amp-bf16")
+    )
+    part = Divided(SESSION, question, SESSION.group(question.where, None))
+    first, *between, last = part.costs
+    assert len(between) == 10
+    assert len(set(between)) == 1
+    assert first.forward_s > between[0].forward_s < last.forward_s
+    assert [layers[0].partition(".")[0] for layers in computed] == ["embed", "layers", "norm"]
+    whole_s = SESSION.step(question).step_time_s
+    assert sum(cost.forward_s + cost.backward_s + cost.update_s for cost in part.costs) == pytest.approx(
+        whole_s, rel=0.05
+    )

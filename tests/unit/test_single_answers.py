@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from simulator.api import Session
+from simulator.cli import run
 from simulator.errors import InputError
 from simulator.questions.where import Where
 from simulator.questions.words import parse_question
+from simulator.workload.functions import FUNCTIONS, check_function
 
 SESSION = Session()
 
@@ -74,6 +80,9 @@ def test_what_a_copy_does_not_read_is_refused(words: str, message: str) -> None:
         ("op:mat_mul,m=0,n=1,k=1", "m is at least 1; got 0"),
         ("op:linear,rows=0,inputs=4,outputs=4", "rows is at least 1; got 0"),
         ("op:conv2d,batch=1,c_in=3,c_out=8,h_in=2,w_in=2,kernel_h=5,kernel_w=5", "its output has no elements"),
+        ("op:elementwise,function=rleu,elements=10", "function: there is no 'rleu'; did you mean 'relu'?"),
+        ("op:elementwise,function=bogus,elements=10", "function: there is no 'bogus'; allowed: "),
+        ("launch:stream,op=elementwise,function=ad,elements=10", "function: there is no 'ad'; did you mean 'add'?"),
         (
             "op:conv2d,batch=1,c_in=3,c_out=8,h_in=8,w_in=8,kernel_h=3,kernel_w=3,groups=2",
             "groups=2 must divide c-in=3 and c-out=8",
@@ -89,8 +98,38 @@ def test_a_wrong_word_is_answered_with_what_was_meant(words: str, message: str) 
     "words",
     [
         "op:elementwise,function=fill,elements=10,inputs=0",
+        "op:elementwise,function=relu_inplace,elements=10",
+        "op:elementwise,function=mul_scalar,elements=10",
         "op:conv2d,batch=1,c_in=3,c_out=8,h_in=8,w_in=8,kernel_h=3,kernel_w=3,pad_h=0",
     ],
 )
 def test_what_may_be_none_of_an_operator_is_taken(words: str) -> None:
     assert SESSION.time_s(parse_question(words, Where("p3.8xlarge"))) > 0.0
+
+
+@pytest.mark.parametrize("words", ["graph", "graph,kernels=20", "device,kernels=20"])
+def test_kernels_of_a_graph_take_no_longer_than_the_graph(words: str) -> None:
+    found = _answer(f"launch:{words},op=elementwise,function=relu,elements=64")
+    assert 0.0 < found.figures["kernels_s"] <= found.time_s
+
+
+def test_no_data_sheet_says_what_issuing_takes(capsys) -> None:
+    run(["--topology", "p3.2xlarge", "--workload", "launch:graph,op=elementwise,function=relu,elements=64", "--json"])
+    (result,) = json.loads(capsys.readouterr().out)["results"]
+    assert result["least_s"] is None
+    assert result["figures"]["kernels_s"] > 0.0
+
+
+def test_a_version_of_nccl_that_nobody_knows_yet_is_remarked_on(capsys) -> None:
+    line = ["--topology", "p3.8xlarge", "--workload", "bytes:1MB", "--strategy", "nccl", "--nccl"]
+    run([*line, "9.9"])
+    later = capsys.readouterr()
+    assert "warning: --nccl 9.9 is not known yet: it chooses and takes what 2.30 does\n" in later.err
+    run([*line, "2.30"])
+    known = capsys.readouterr()
+    assert (known.out, known.err) == (later.out, "")
+
+
+@given(st.sampled_from(FUNCTIONS), st.sampled_from(("", "_inplace", "_bwd")))
+def test_functions_that_are_known_are_taken(name: str, ending: str) -> None:
+    check_function(name + ending)

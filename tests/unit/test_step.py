@@ -13,11 +13,12 @@ from simulator.constants import DEFAULT
 from simulator.devices.cost import KernelCost
 from simulator.devices.dispatch import DispatchCosts, dispatch_time, gradient_time, update_time
 from simulator.devices.kernels import Rowwise
+from simulator.devices.optimizer import tensor_passes
 from simulator.devices.predict import kernel_cost
 from simulator.engine.executor import execute
 from simulator.errors import InputError
 from simulator.places import Places
-from simulator.questions.options import StepOptions
+from simulator.questions.options import Optimizer, StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
 from simulator.step.fitting import largest_batch
@@ -337,3 +338,44 @@ def test_scaled_gradients_are_looked_at_before_the_update() -> None:
     for precision, looked_at in (("amp-fp16", ["momentum step"]), ("fp16", []), ("fp32", [])):
         issues = issues_of(device, perceptron(), StepOptions(precision=precision))  # type: ignore[arg-type]
         assert [each.name for each in issues if each.waits] == looked_at
+
+
+def test_an_optimiser_from_tensor_to_tensor_asks_the_host_for_each() -> None:
+    device = PLACES.find().device
+    network = perceptron(8, 64)
+    by_tensor = [i for i in issues_of(device, network, StepOptions(optimizer="bert-adam")) if i.part == "update"]
+    assert [i.name for i in by_tensor] == ["bert-adam step of first.weight", "bert-adam step of second.weight"]
+    assert all(i.waits for i in by_tensor)  # the norm of each gradient is read
+    calls = len(tensor_passes("bert-adam"))
+    for each in by_tensor:  # the host is what a small tensor waits for
+        assert each.host_s + each.device_s > update_time(device, calls)
+        assert each.host_s < update_time(device, calls)  # but calls pass while the device does the one before
+    together = sum(i.host_s + i.device_s for i in by_tensor)
+    at_once = [i for i in issues_of(device, network, StepOptions(optimizer="adam")) if i.part == "update"]
+    assert together > 0.5 * sum(i.host_s + i.device_s for i in at_once)
+
+
+def test_from_tensor_to_tensor_large_ones_take_their_passes() -> None:
+    device = PLACES.find().device
+    network = perceptron(1, 16000)  # a tensor of 1 GB
+    (first, _) = [i for i in issues_of(device, network, StepOptions(optimizer="bert-adam")) if i.part == "update"]
+    moved = sum(each.reads + each.writes for each in tensor_passes("bert-adam")) * 4.0 * (16000**2 + 16000)
+    assert sum(cost.bytes for cost in first.work.costs) == pytest.approx(moved, rel=1e-3)
+    adam = [i for i in issues_of(device, network, StepOptions(optimizer="adam")) if i.part == "update"]
+    ratio = 2 * first.device_s / sum(i.device_s for i in adam)  # of two tensors
+    assert ratio == pytest.approx(moved / (18 * 4.0 * (16000**2 + 16000)), rel=0.05)
+
+
+def test_lamb_takes_norms_besides_adam_and_remembers_as_much() -> None:
+    device = PLACES.find().device
+    network = perceptron(1, 8000)
+
+    def moved(optimizer: Optimizer, **options: bool) -> float:
+        issues = issues_of(device, network, StepOptions(optimizer=optimizer, **options))
+        return sum(cost.bytes for i in issues if i.part == "update" for cost in i.work.costs)
+
+    n = 4.0 * network.parameter_count
+    # Norms of gradients, parameters and steps; the step written, and read again with the parameter.
+    assert moved("lamb") - moved("adam", fused_optimizer=True) == pytest.approx((3 + 3) * n)
+    kept = [memory_need(network, StepOptions(optimizer=o), device).optimizer_bytes for o in ("lamb", "adam")]
+    assert kept[0] == kept[1]

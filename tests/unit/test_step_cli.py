@@ -99,6 +99,10 @@ ERRORS = {
         [*STEP, "--mode", "backward", "--fused-optimizer"],
         "simulate: --fused-optimizer: updates parameters, and --mode backward updates none",
     ),
+    "fused optimiser that goes from tensor to tensor": (
+        [*STEP, "--optimizer", "bert-adam", "--fused-optimizer"],
+        "simulate: --fused-optimizer: --optimizer bert-adam goes from tensor to tensor; it is for adam, momentum, sgd",
+    ),
     "trace to standard output": (
         [*STEP, "--trace", "-"],
         "simulate: --trace -: standard output has the result; name a file, for example --trace trace.json",

@@ -60,7 +60,7 @@ def test_what_is_old(operator: Operator, phase: Phase, parameters: bool, element
 
 
 @pytest.mark.parametrize("fused", [False, True])
-@pytest.mark.parametrize(("optimizer", "tensors"), [("sgd", 2), ("momentum", 3), ("adam", 4)])
+@pytest.mark.parametrize(("optimizer", "tensors"), [("sgd", 2), ("momentum", 3), ("adam", 4), ("lamb", 4)])
 def test_an_update_reads_each_tensor_first_once(optimizer: Optimizer, tensors: int, fused: bool) -> None:
     first = first_reads(optimizer, fused=fused)
     kernels = optimizer_kernels(optimizer, 1, 4, fused=fused)

@@ -7,7 +7,19 @@ from typing import Annotated
 import typer
 
 from simulator.errors import InputError
-from validate.cli.options import EPILOG, Calibration, Debug, Json, Quiet, Text, Texts, Trust, argument, option
+from validate.cli.options import (
+    CHECK_EPILOG,
+    EPILOG,
+    Calibration,
+    Debug,
+    Json,
+    Quiet,
+    Text,
+    Texts,
+    Trust,
+    argument,
+    option,
+)
 
 __all__ = ["app"]
 
@@ -20,6 +32,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=EPILOG,
 )
+_COMMANDS = ("run", "compare", "check", "trace", "describe", "score", "calibrate", "import", "cluster", "fit")
 
 
 @app.callback(invoke_without_command=True)
@@ -34,7 +47,7 @@ def _validate(
         typer.echo(f"validate {__version__}")
         raise typer.Exit
     if context.invoked_subcommand is None:
-        raise InputError("a command is needed: run, compare, score, calibrate, import, cluster or fit (--help)")
+        raise InputError(f"a command is needed: {', '.join(_COMMANDS)} (--help)")
 
 
 @app.command("score", epilog=EPILOG)
@@ -145,6 +158,29 @@ def fit(
     )
 
 
+@app.command("bands", epilog=EPILOG)
+def bands(
+    tables: Annotated[Texts, argument("TABLE.csv", "Tables of measurements, as validate score reads them.")] = None,
+    judge: Annotated[
+        bool, typer.Option("--judge", help="Leave each device and machine out; show what bands of the others hold.")
+    ] = False,
+    write: Annotated[bool, typer.Option("--write", help="Write the classes into the file that answers read.")] = False,
+    trust: Trust = "A,B",
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Make the bands of answers from what measured rows are off.
+
+    Prints by class of answers the quantiles of log(measured / predicted), and how much wider bands must be for devices
+    that were not measured.  docs/decisions/bands.md explains.
+    """
+    del debug  # read from the arguments where errors are shown
+    from validate.cli.bands import bands_command
+
+    bands_command(tables or [], judge=judge, write=write, trust=trust, as_json=json, quiet=quiet)
+
+
 @app.command("calibrate", epilog=EPILOG)
 def calibrate(
     table: Annotated[
@@ -241,6 +277,12 @@ def run(
     micro_batches: Annotated[str, option("COUNT", "Gradients of so many batches are summed before the update.")] = "1",
     micro_batch: Annotated[Text, option("SAMPLES", "With --global-batch, which says how many there are.")] = None,
     gpus: Annotated[Text, option("WHICH", "The first so many; all of the topology if not said.")] = None,
+    nodes: Annotated[Text, option("COUNT", "So many of the topology's machine, for --prepare.")] = None,
+    parallel: Annotated[Texts, option("HOW", "dp: replicas (DDP); fsdp: shards (FSDP2), fsdp=8 of so many.")] = None,
+    overlap: Annotated[
+        str, option("HOW", "bucket:25MiB or another size; none: gradients after the backward pass.")
+    ] = "bucket:25MiB",
+    reduce_fp32: Annotated[bool, typer.Option("--reduce-fp32", help="Shards' gradients are summed in fp32.")] = False,
     mode: Annotated[str, option("NAME", "train, inference, forward, backward.")] = "train",
     precision: Annotated[Text, option("NAME", "torch, fp32, tf32, fp16, bf16, fp64, amp-fp16, amp-bf16.")] = None,
     optimizer: Annotated[Text, option("NAME", "momentum, adam, sgd, none.")] = None,
@@ -255,6 +297,9 @@ def run(
     fused_optimizer: Annotated[bool, typer.Option("--fused-optimizer", help="fused=True.")] = False,
     threads: Annotated[Text, option("COUNT", "Threads of a CPU.")] = None,
     parts: Annotated[bool, typer.Option("--parts", help="Measure the step's operators one by one.")] = False,
+    prepare: Annotated[
+        bool, typer.Option("--prepare", help="Write into --out what is to be measured, and measure nothing.")
+    ] = False,
     # -- of an exchange, as simulate has them
     strategy: Annotated[
         Text, option("NAME,...", "With bytes:160MB or a network: measure these strategies, each rank's sends and adds.")
@@ -285,7 +330,7 @@ def run(
 
     written = None
     own = {field.name: given[field.name] for field in fields(Written) if field.name in given}
-    own |= {"device": None, "sizes": tuple(sizes or ()), "quiet": quiet}
+    own |= {"device": None, "sizes": tuple(sizes or ()), "parallel": tuple(parallel or ()), "quiet": quiet}
     if workload is not None:
         written = Written(**own)
     else:
@@ -305,6 +350,7 @@ def run(
         quiet=quiet,
         written=written,
         parts=parts,
+        prepare=prepare,
     )
     if status:
         raise typer.Exit(status)
@@ -363,19 +409,90 @@ def cluster(
 
 @app.command("describe", epilog=EPILOG)
 def describe(
+    files: Annotated[
+        Texts, option("FILE", "A dump of the machine, in place of this one; repeatable for one machine.", "--from")
+    ] = None,
+    gpu: Annotated[Text, option("NAME", "With --from: which GPUs these are, where no dump says so: h100.")] = None,
+    nic: Annotated[Text, option("PART", "With --from: which adapters these are: connectx-7-ndr.")] = None,
     out: Annotated[Text, option("FILE", "Write the draft there, not to standard output.")] = None,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Draft a topology of this machine from what the system and the driver report.
+    """Draft a topology of this machine from what the system and the driver report, or of another from dumps.
 
     What they do not say, the bandwidth of the CPU's memory above all, is an estimate marked UNVERIFIED.
     The draft is for simulate --topology, validate run --topology and validate compare --topology.
+
+    --from takes nvidia-smi topo -m and -L, NCCL's topology XML, lspci -tv, hwloc's XML and NCCL's log, for example
+    validate describe --from topo.txt --gpu h100 --out mine.yaml. docs/dumps.md explains it.
     """
     del debug  # read from the arguments where errors are shown
     from validate.cli.describe import describe_command
 
-    describe_command(out=out, quiet=quiet)
+    describe_command(files=files or [], gpu=gpu, nic=nic, out=out, quiet=quiet)
+
+
+@app.command("check", epilog=CHECK_EPILOG)
+def check(
+    files: Annotated[Texts, argument("LOG", "What nccl-tests printed, or wrote with -J.")] = None,
+    topology: Annotated[Text, option("FILE", "The machine that ran it: a path or a built-in name.")] = None,
+    nodes: Annotated[Text, option("COUNT", "So many of it; as the log lists if not said.")] = None,
+    fabric: Annotated[Text, option("PART", "The network between them, in place of the adapters' own.")] = None,
+    gpus: Annotated[Text, option("COUNT", "Ranks, where the log has lost its header.")] = None,
+    collective: Annotated[Text, option("NAME", "What was exchanged, where the log does not say.")] = None,
+    nccl: Annotated[Text, option("VERSION", "NCCL's, where the log names none: 2.18.")] = None,
+    plot: Annotated[Text, option("FILE", "Draw measured beside expected, .svg, .png or .pdf.")] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Say whether a log of nccl-tests is normal for the machine, and what would explain it where it is not.
+
+    Sets measured beside expected bus bandwidth by size. Where a log is slower than logs that nobody
+    complained about, simulates the machine with links, adapters and settings amiss, and names what fits.
+    For example validate check --topology dgx-h100 all_reduce.log --plot check.svg. docs/check.md explains it.
+    """
+    del debug  # read from the arguments where errors are shown
+    from validate.cli.check import check_command
+
+    status = check_command(
+        files or [],
+        topology=topology,
+        nodes=nodes,
+        fabric=fabric,
+        gpus=gpus,
+        collective=collective,
+        nccl=nccl,
+        plot=plot,
+        as_json=json,
+        quiet=quiet,
+    )
+    if status:
+        raise typer.Exit(status)
+
+
+@app.command("trace", epilog=EPILOG, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def trace(
+    context: typer.Context,
+    file: Annotated[str, argument("TRACE.json[.gz]", "What PyTorch's profiler wrote (export_chrome_trace).")],
+    steps: Annotated[Text, option("COUNT", "Steps in it, where profiler.step() marked none.")] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Set a trace of PyTorch's profiler beside the step that simulate predicts.
+
+    All other options are simulate's, and say what the step is. Shows kernels by class, exposed communication,
+    what the device idles, and the ten largest differences.
+    For example validate trace trace.json.gz --topology p3.2xlarge --workload resnet50 --batch 64.
+    docs/trace.md explains it.
+    """
+    del debug  # read from the arguments where errors are shown
+    from validate.cli.trace import trace_command
+
+    status = trace_command(file, context.args, steps=steps, as_json=json, quiet=quiet)
+    if status:
+        raise typer.Exit(status)
 
 
 @app.command("import", epilog=EPILOG)

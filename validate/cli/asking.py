@@ -17,7 +17,7 @@ from simulator.cli.options import refuse, wants_best
 from simulator.cli.step_questions import ask_steps
 from simulator.cli.written import Written, check_read
 from simulator.errors import Fault, InputError, one_line
-from simulator.questions.step import StepQuestion
+from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.workload.described import SUFFIX, described
 from simulator.workload.network import Layer, Network
 from simulator.workload.operators import Attention
@@ -28,20 +28,23 @@ if TYPE_CHECKING:
 
 __all__ = ["NETWORKS", "NOT_MEASURED", "as_run", "ask", "keep"]
 
+FACTORY_SIZES = ("sequence_length", "image")
+"""Sizes of a step that a factory may have parameters for, besides its batch."""
 NETWORKS = "networks"  # the folder of what is written out, in that of the measurements
-_SEVERAL = "is about several devices; what they exchange is measured by --only collectives"
 _MODEL = "changes what is predicted, and not what a machine does; validate compare is told"
 _OUTPUT = "is of what simulate prints"
 _BY_TABLE = "is of collectives that a library does; --only collectives measures those, by NCCL's own variables"
 NOT_MEASURED: Mapping[str, str] = {
-    **dict.fromkeys(("parallel", "overlap", "reduce_fp32", "prefetch", "divide"), _SEVERAL),
-    **dict.fromkeys(("staleness", "lose", "nodes", "fabric"), _SEVERAL),
+    **dict.fromkeys(("staleness", "lose"), "is of parameter servers in a step; --strategy measures their exchange"),
     **dict.fromkeys(("slow_link", "neighbour", "straggler", "mtbf"), "is an event that nobody can order"),
     **dict.fromkeys(("checkpoint_every", "checkpoint_time", "restart_time"), "is of a run with failures"),
     **dict.fromkeys(("calibration", "contention", "what_if", "nccl", "epoch"), _MODEL),
     **dict.fromkeys(("json", "trace", "plot", "show_options"), _OUTPUT),
     **dict.fromkeys(("pairs", "group_size", "gpus_per_process", "algorithm", "dtype", "redop"), _BY_TABLE),
     "fold": _MODEL,
+    "prefetch": "is as torch's fully_shard has it: the next unit is gathered ahead",
+    "divide": "is of unlike GPUs; replicas of torch's have the same batch each",
+    "fabric": "is of a network that is not there; what is there a topology says (cluster: fabric)",
     "input": "is a loader of samples; a step is measured with samples that are there",
     "programs": "is other programs on the same GPU",
     "framework": "is Megatron-LM's modules; a step is measured with torch's",
@@ -67,8 +70,11 @@ class Asked:
     network: Network
 
 
-def ask(written: Written, devices: int) -> Asked:
-    """Return the step that was *written*, on a machine with so many *devices* of its kind; raises InputError."""
+def ask(written: Written, devices: int | None) -> list[Asked]:
+    """Return the steps that were *written*, one for each way to spread them over GPUs; raises InputError.
+
+    *devices*: so many of its kind the machine has that they are measured on; None: it is another machine.
+    """
     if written.batch is None and written.global_batch is None:
         raise InputError("--workload: a step has a batch; add --batch, for example --batch 32")
     check_read(written)
@@ -79,18 +85,39 @@ def ask(written: Written, devices: int) -> Asked:
         {f"--gpus {one_line(written.gpus or '', 60)}": wants_best(written.gpus)}, "is simulate's; name the GPUs here"
     )
     session, questions = ask_steps(written)
-    if len(questions) > 1:
+    if len({question.where for question in questions}) > 1:
         raise InputError("--topology: one machine is measured, the one that this runs on")
-    question = questions[0]
+    for question in questions:
+        _check_torch_has(question)
+        count = len(question.gpus or (0,))
+        if devices is not None and count > devices:
+            raise InputError(
+                f"--gpus: {count} take part, and {devices} {'is' if devices == 1 else 'are'} here; --gpus {devices}, or"
+                " --prepare for another machine"
+            )
+        if question.gpus not in (None, tuple(range(count))):
+            raise InputError(f"--gpus {written.gpus}: a step is measured on the first so many; --gpus {count}")
+    return [Asked(question, session.network(question)) for question in questions]
+
+
+def _check_torch_has(question: StepQuestion) -> None:
+    """Refuse (InputError) a step that torch alone does not do."""
     for prefix, why in _POLICIES.items():
         if question.options.precision.startswith(prefix):
             raise InputError(f"--precision {question.options.precision}: {why}")
-    count = len(question.gpus or (0,))
-    if count > devices:
+    if question.options.optimizer in ("lamb", "bert-adam"):
+        raise InputError(f"--optimizer {question.options.optimizer}: is not torch's; momentum, adam, sgd or none is")
+    layout = question.layout
+    if layout.divides_network:
+        raise InputError(f"--parallel: {question.way} divides layers, as Megatron-LM does; torch's dp and fsdp are run")
+    if layout.process != "each":
+        raise InputError(f"--parallel {layout.process}: is one process for all GPUs; dp and fsdp have one for each")
+    if layout.zero in (1, 2):
         raise InputError(
-            f"--gpus: {count} take part, and {devices} {'is' if devices == 1 else 'are'} here; --gpus {devices}"
+            f"--parallel zero={layout.zero}: is DeepSpeed's and Megatron-LM's; of torch fsdp is run, which is zero=3"
         )
-    return Asked(question, session.network(question))
+    if question.sums_in_fp32 and not layout.zero:
+        raise InputError("--reduce-fp32: DistributedDataParallel sums as gradients are stored; fsdp can")
 
 
 def keep(asked: Asked, folder: Path, *, parts: bool = False) -> None:
@@ -112,13 +139,16 @@ def keep(asked: Asked, folder: Path, *, parts: bool = False) -> None:
     new.write_text(text + "\n", encoding="utf-8")
     new.replace(path)
     shape = replace(_shape(asked, Described(str(folder), name)), parts=parts)
+    shapes = [shape]
+    if not parts and not shape.recompute and asked.question.workload.startswith("torch:"):
+        shapes.append(replace(shape, source=_source(asked.question)))
     try:
         if not parts:
             _check(shape)
     except InputError:
         path.unlink()
         raise
-    write_asked(folder, [shape])
+    write_asked(folder, shapes)
 
 
 def as_run(network: Network, software: str) -> Network:
@@ -137,6 +167,12 @@ def as_run(network: Network, software: str) -> Network:
     return replace(network, layers=tuple(map(layer_as_run, network.layers)))
 
 
+def _source(question: StepQuestion) -> str:
+    """Return the user's own factory with the sizes that reach it, as the measuring side reads it."""
+    known = {"batch": question.batch, **{name: size for name, size in question.sizes if name in FACTORY_SIZES}}
+    return " ".join([question.workload, *(f"{name}={size}" for name, size in known.items())])
+
+
 def _file_name(name: str, text: str) -> str:
     """Return a name that says which network it is, and differs where anything in it does."""
     stem = Path(name).stem if name.endswith((".yaml", ".yml", ".json")) else name
@@ -151,20 +187,26 @@ def _shape(asked: Asked, network: Any) -> StepShape:
     assert options.precision in get_args(Policy)  # others are refused
     issue = "+".join(word for word, wanted in (("compile", options.compiled), ("graph", options.cuda_graph)) if wanted)
     trains = options.mode == "train"
+    count = len(question.gpus or (0,))
+    own_bucket = question.bucket_bytes in (0, BUCKET_BYTES)
     return StepShape(
         model=one_line(asked.network.name, 100),
         batch=question.batch,
         policy=options.precision,  # type: ignore[arg-type]
         phase=_PHASES[options.mode],  # type: ignore[arg-type]
         issue=issue or "eager",  # type: ignore[arg-type]
-        optimizer=options.optimizer if trains else "none",
+        optimizer=options.optimizer if trains else "none",  # type: ignore[arg-type]  # others are refused
         fused=options.fused_optimizer,
         channels_last=options.channels_last,
-        n_gpus=len(question.gpus or (0,)),
+        n_gpus=count,
         network=network,
         micro_batches=question.micro_batches,
         recompute="full" if options.recompute else "selective" if options.recompute_attention else "",
         threads=question.threads or 0,
+        bucket=0 if own_bucket or question.layout.zero else round(question.bucket_bytes),
+        overlaps=question.bucket_bytes > 0,
+        shards=(question.layout.shards or count) if question.layout.zero and count > 1 else 0,
+        sums_in_fp32=question.sums_in_fp32,
     )
 
 
@@ -178,6 +220,6 @@ def _check(shape: StepShape) -> None:
     assert shape.network is not None
     try:
         with torch.device("meta"):
-            BuiltNetwork(shape.network.read(), shape.recompute)
+            BuiltNetwork(shape.network.read(), shape.recompute, in_blocks=shape.shards > 0)
     except Unavailable as error:
         raise InputError(Fault(f"--workload {shape.model}: torch cannot be made to run it: {error}")) from None

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 
-from simulator.errors import one_line
+from simulator.errors import InputError, nearest, one_line
+from simulator.topology.catalogue import load_part, part_names
+from simulator.topology.load import topology_from_text
+from simulator.topology.parts import NicPart
 from validate.cli.output import opened, tell
 from validate.machine.describe.disk import disk_part
 from validate.machine.describe.draft import draft
+from validate.machine.describe.dumps.combine import combined
+from validate.machine.describe.dumps.read import read_dump
 from validate.machine.describe.graphics import Card, ask_driver
 from validate.machine.describe.processor import Processor, read_processor
 from validate.machine.describe.topo import Matrix, parse_topo, without_peers
@@ -16,11 +22,31 @@ from validate.machine.describe.topo import Matrix, parse_topo, without_peers
 __all__ = ["describe_command", "described"]
 
 
-def describe_command(*, out: str | None = None, quiet: bool = False) -> None:
-    """Draft a topology of this machine, to *out* or standard output; raises InputError where it cannot be written."""
+def describe_command(
+    *,
+    files: Sequence[str] = (),
+    gpu: str | None = None,
+    nic: str | None = None,
+    out: str | None = None,
+    quiet: bool = False,
+) -> None:
+    """Draft a topology, to *out* or standard output: of this machine, or of the one whose dumps *files* are.
+
+    Raises InputError where a file cannot be read or written, or says too little.
+    """
+    if not files and (gpu is not None or nic is not None):
+        raise InputError(
+            f"{'--gpu' if gpu is not None else '--nic'}: is about dumps of another machine; name one with --from"
+        )
+    if nic is not None and not isinstance(load_part(nic), NicPart):
+        raise InputError(f"--nic: no adapter is called '{one_line(nic, 40)}'; {nearest(nic, part_names('nic'))}")
     with opened(out) as output:
-        usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-        text, remarks = described(read_processor(usable=usable), *ask_driver(), disk=disk_part())
+        if files:
+            text, remarks = combined([read_dump(file) for file in files], gpu, nic)
+            topology_from_text(text)
+        else:
+            usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+            text, remarks = described(read_processor(usable=usable), *ask_driver(), disk=disk_part())
         if output is not None:
             output.write(text.encode())
     if out is None:

@@ -6,12 +6,25 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["EPILOG", "Calibration", "Debug", "Json", "Quiet", "Text", "Texts", "Trust", "argument", "option"]
+__all__ = [
+    "CHECK_EPILOG",
+    "EPILOG",
+    "Calibration",
+    "Debug",
+    "Json",
+    "Quiet",
+    "Text",
+    "Texts",
+    "Trust",
+    "argument",
+    "option",
+]
 
 EPILOG = (
     "Results go to standard output, everything else to standard error. "
     "Exit codes: 0 ok, 1 the run failed, 2 usage or input, 4 an optional dependency is missing."
 )
+CHECK_EPILOG = EPILOG.replace("2 usage or input,", "2 usage or input, 3 slower than healthy logs are,")
 Text = str | None
 Texts = list[str] | None  # of an option that may be repeated
 

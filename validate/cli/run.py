@@ -36,8 +36,11 @@ def run_command(
     quiet: bool,
     written: Written | None = None,
     parts: bool = False,
+    prepare: bool = False,
 ) -> int:
     """Measure this machine into the folder *out* and return the exit status; what was *written* of a step, that alone.
+
+    *prepare*: write what is to be measured into the folder, and measure nothing.
 
     Raises InputError where an option cannot be used here; before anything is measured; MissingDependency where torch
     is not installed.
@@ -65,6 +68,8 @@ def run_command(
         raise MissingDependency(
             f"torch is needed to measure ({one_line(error)}); pip install 'topocast[torch]'"
         ) from None
+    if prepare and written is None:
+        raise InputError("--prepare: writes down a step or an exchange of your own; name it with --workload")
     of_exchange = written is not None and is_exchange(written)
     if parts and of_exchange:
         raise InputError("--parts: is of a step, and --workload is an exchange; --batch makes it a step")
@@ -75,22 +80,28 @@ def run_command(
             raise InputError(f"--only: no group '{one_line(name, 40)}'; {nearest(name, GROUPS)}")
     folder = Path(out)
     kept = folder / TOPOLOGY
-    if source is not None and topology is not None:
+    if source is not None and topology is not None and not prepare:
         from validate.compare.places import check_machine
 
         check_machine("--topology", topology, reported(device or ""))
-    asked = None if written is None or of_exchange else _ask(written, device or "")
-    exchanges = _exchanges(written, device or "", quiet=quiet) if written is not None and of_exchange else []
+    asked = [] if written is None or of_exchange else _ask(written, device or "", prepare=prepare)
+    exchanges = []
+    if written is not None and of_exchange:
+        exchanges = _exchanges(written, device or "", quiet=quiet, prepare=prepare)
     name = machine_name(folder, machine or "", source[0] if source else "", _name_in(kept))
-    tell(filter(None, [load_warning()]), quiet=quiet)
+    tell(filter(None, [] if prepare else [load_warning()]), quiet=quiet)
     settings = Settings(folder, groups, device or "", budget_s, name, Effort(interval=interval))
     try:
         with _Kept(kept, source[1] if source else None) as topology_file:
-            if asked is not None:
-                keep(asked, folder, parts=parts)
+            for each in asked:
+                keep(each, folder, parts=parts)
             if exchanges:
                 folder.mkdir(parents=True, exist_ok=True)
                 write_exchanges(folder, exchanges)
+            if prepare:
+                topology_file.keep()
+                tell([_prepared(out, name, groups[0], asked, exchanges)], quiet=quiet)
+                return 0
             status = run(settings, (lambda _: None) if quiet else None)
             topology_file.keep()
     except InputError:
@@ -106,10 +117,20 @@ def run_command(
     return status
 
 
-def _ask(written: Written, device: str) -> Asked:
-    """Return the step that was *written*, of this machine; raises InputError."""
+def _prepared(out: str, machine: str, group: str, asked: list[Asked], exchanges: list[dict[str, Any]]) -> str:
+    """Return what measures what was written into the folder *out*."""
+    ranks = [len(each.question.gpus or (0,)) for each in asked] + [int(each["n_ranks"]) for each in exchanges]
+    command = f"-m validate.measure --out {one_line(out)} --only {group} --machine {one_line(machine)}"
+    launcher = f"torchrun --nproc-per-node {max(ranks)}" if max(ranks) > 1 and group == "asked" else "python3"
+    return f"wrote {one_line(out)}; to measure it, where torch is all there is too: {launcher} {command}"
+
+
+def _ask(written: Written, device: str, *, prepare: bool) -> list[Asked]:
+    """Return the steps that were *written*, of this machine unless they are prepared alone; raises InputError."""
     if written.topology is None:
         raise InputError("--workload needs --topology, the machine that it is asked of (validate describe drafts one)")
+    if prepare:
+        return ask(written, None)
     import torch
 
     gpus = 1 if device.startswith("cuda:") else torch.cuda.device_count()
@@ -120,15 +141,16 @@ def _ask(written: Written, device: str) -> Asked:
     return ask(written, max(1, 0 if device == "cpu" else gpus))
 
 
-def _exchanges(written: Written, device: str, *, quiet: bool) -> list[dict[str, Any]]:
-    """Return the exchanges that were *written*, on this machine; raises InputError."""
+def _exchanges(written: Written, device: str, *, quiet: bool, prepare: bool) -> list[dict[str, Any]]:
+    """Return the exchanges that were *written*, on this machine unless they are prepared alone; raises InputError."""
     if written.topology is None:
         raise InputError("--strategy needs --topology, the machine whose ranks exchange (validate describe drafts one)")
     if device.startswith("cuda:"):
         raise InputError(f"--device {device}: is one GPU, and an exchange takes two or more; --gpus says which")
     import torch
 
-    found, left = ask_exchanges(written, on_gpus=device != "cpu" and torch.cuda.device_count() > 0)
+    on_gpus = prepare or torch.cuda.device_count() > 0
+    found, left = ask_exchanges(written, on_gpus=device != "cpu" and on_gpus)
     tell((f"not measured: {why}" for why in left), quiet=quiet)
     return found
 

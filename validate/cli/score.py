@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 from simulator.console.progress import Progress
 from simulator.console.style import choose_style
@@ -16,11 +18,12 @@ from validate.cli.words import TRUSTED, grades_in, words_in
 from validate.constants.rows import calibrate_devices
 from validate.kinds import OPERATORS
 from validate.kinds.kind import Kind, recognise
-from validate.score.document import ScoredTable, document, skipped_lines
-from validate.score.predictions import predictions_csv
+from validate.score.document import ScoredTable, document, scores_for
+from validate.score.predictions import Predictions
 from validate.score.report import report
+from validate.score.score import ScoredRow
 from validate.score.scoring import Scoring, ScoringOptions
-from validate.tables.csv_text import read_records
+from validate.tables.csv_text import MAX_HELD, MAX_ROWS, read_records
 from validate.tables.files import STDIN, read_bytes, same_file, shown_as
 from validate.tables.table import Table, tabulate
 
@@ -60,16 +63,25 @@ def score_command(
         for file in files:
             if output is not None and same_file(file, out or ""):
                 raise InputError(f"--out {one_line(out)}: is one of the tables; name another file")
-        tables = [_read(file, scoring) for file in files]
+        tables = [_read(file, scoring, MAX_HELD if count else MAX_ROWS) for file in files]
         scoring.check(tables, count)
         _check_axes(axes, tables)
         progress = stack.enter_context(Progress(sum(len(table.rows) for table, _ in tables), "scoring", quiet=quiet))
-        scored = [_scored(scoring, table, kind, grades, count, progress.advance) for table, kind in tables]
+        written = Predictions([table for table, _ in tables], output.add) if output is not None else None
+        scored = []
+        for table, kind in tables:
+            found = ScoredTable(table.file, scores_for(kind, axes, table.file), kind, scoring.method(kind))
+            seen: list[Callable[[ScoredRow], None]] = [found.rows.add]
+            if scaling:
+                seen.append(found.efficiencies.add)
+            if written is not None:
+                seen.append(written.begin(table))
+            scored.append(_scored(scoring, table, found, grades, count, seen, progress.advance))
         if output is not None:
-            output.write(predictions_csv([(table, rows) for (table, _), rows in zip(tables, scored, strict=True)]))
+            output.finish()
     if as_json:
-        found = document(scored, strategy=strategy or "nccl", trust=grades, by=axes, scales=scaling)
-        show(json.dumps(found, indent=2, allow_nan=False) + "\n")
+        whole = document(scored, strategy=strategy or "nccl", trust=grades, by=axes, scales=scaling)
+        show(json.dumps(whole, indent=2, allow_nan=False) + "\n")
     else:
         show(report(scored, trust=grades, by=axes, scales=scaling, style=choose_style(sys.stdout)))
     said = _remarks(scored, grades, asked_for=trust != TRUSTED)
@@ -77,29 +89,43 @@ def score_command(
 
 
 def _scored(
-    scoring: Scoring, table: Table, kind: Kind, grades: Sequence[str], count: int, advance: Callable[[], None]
+    scoring: Scoring,
+    table: Table,
+    found: ScoredTable,
+    grades: Sequence[str],
+    count: int,
+    seen: Collection[Callable[[ScoredRow], None]],
+    advance: Callable[[], None],
 ) -> ScoredTable:
-    """Score *table*; its devices are calibrated on *count* rows of each first, which do not count then."""
-    if not count or kind.name != OPERATORS.name:
-        rows = scoring.score(table, kind, grades, advance=advance)
-        return ScoredTable(table.file, tuple(rows), kind, scoring.method(kind))
-    calibrations, seen = calibrate_devices(table, scoring.names, grades, count)
-    rows = scoring.score(table, kind, grades, names=scoring.calibrated(calibrations), seen=seen, advance=advance)
-    return ScoredTable(table.file, tuple(rows), kind, f"calibrated on at most {count} rows of each device")
+    """Show each of *seen* the rows of *table* with their predictions, and return *found*.
+
+    Its devices are calibrated on *count* rows of each first, which do not count then.
+    """
+    names, known = scoring.names, frozenset[str]()
+    if count and found.kind.name == OPERATORS.name:
+        calibrations, known = calibrate_devices(table, scoring.names, grades, count)
+        names = scoring.calibrated(calibrations)
+        found = replace(found, method=f"calibrated on at most {count} rows of each device")
+    for row in scoring.score(table, found.kind, grades, names=names, seen=known, advance=advance):
+        for see in seen:
+            see(row)
+    return found
 
 
 def _remarks(tables: Sequence[ScoredTable], grades: Sequence[str], *, asked_for: bool) -> list[str]:
     """Return what a reader of the figures might not expect: that there are none, or a grade that no row has."""
-    rows = [row for table in tables for row in table.rows]
-    found = {row.labels["trust"].upper() for row in rows if "trust" in row.labels}
+    found = {grade.upper() for table in tables for grade in table.rows.found("trust")}
     missing = [one_line(grade, 20) for grade in grades if grade not in found]
     said = []
     if asked_for and missing:
         there = one_line(", ".join(sorted(found)), 60) or "none"
         said.append(f"--trust: no row has the grade {', '.join(missing)}; grades there are: {there}")
-    if all(row.skipped for row in rows):
-        reasons = skipped_lines(rows)
-        said.append(f"no row was scored: {next(iter(reasons)) if reasons else 'there are none'}")
+    reasons: Counter[str] = Counter()
+    for table in tables:
+        reasons.update({reason: len(lines) for reason, lines in table.rows.skipped()})
+    if reasons.total() == sum(len(table.rows) for table in tables):
+        most = min(reasons, key=lambda reason: (-reasons[reason], reason), default="there are none")
+        said.append(f"no row was scored: {most}")
         if len(reasons) > 1:
             said[-1] += f", and {len(reasons) - 1} other reason{'s' if len(reasons) > 2 else ''}"
     return said
@@ -113,8 +139,8 @@ def _count(text: str | None) -> int:
     return int(text)
 
 
-def _read(file: str, scoring: Scoring) -> tuple[Table, Kind]:
-    records = read_records(read_bytes(file), shown_as(file))
+def _read(file: str, scoring: Scoring, most: int) -> tuple[Table, Kind]:
+    records = read_records(read_bytes(file), shown_as(file), most)
     kind = recognise(records[0].fields, scoring.kinds)
     return tabulate(records, shown_as(file), kind.needed, kind.columns, kind.name), kind
 

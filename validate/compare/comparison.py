@@ -71,6 +71,21 @@ class Comparison:
         """The steps that ``validate run --workload`` asked for."""
         return tuple(row for row in self.rows if row.cells.get("network"))
 
+    @property
+    def own_code(self) -> tuple[tuple[ComparedRow, float], ...]:
+        """Steps of a module's own code, and how many times as long as their operators by themselves they take."""
+        built = {_twin(row): row for row in self.own if row.cells.get("modules") != "own"}
+        found = [(row, built.get(_twin(row))) for row in self.own if row.cells.get("modules") == "own"]
+        return tuple(
+            (row, row.measured_s / twin.measured_s)
+            for row, twin in found
+            if twin is not None and row.measured_s and twin.measured_s
+        )
+
+
+def _twin(row: ComparedRow) -> tuple[tuple[str, str], ...]:
+    return tuple((name, text) for name, text in row.key if name != "modules")
+
 
 def compare(folder: Folder, asked: Asked, again: Folder | None = None, short: Folder | None = None) -> Comparison:
     """Return *folder* beside its prediction, and beside *again*, another measurement of the same machine.

@@ -184,7 +184,14 @@ def own_words(cells: Mapping[str, str]) -> str:
     """Return a step that was asked for in a few words, as its options have them; usual ones are left out."""
     said = [cells.get("model", "")]
     gpus, graph = cells.get("n_gpus", ""), cells.get("issue", "")
+    said += ["its own code"] if cells.get("modules") == "own" else []
     said += [f"{gpus} GPUs"] if gpus not in ("", "0", "1") else []
+    said += ["fsdp" if not cells.get("shards") else f"fsdp={cells['shards']}"] if cells.get("fsdp") else []
+    said += (
+        ["no overlap" if cells["overlap"] == "none" else f"buckets of {cells['overlap']}"]
+        if cells.get("overlap")
+        else []
+    )
     said += [f"batch {cells.get('batch_per_gpu', '')}"]
     said += [f"{cells['grad_accum']} micro-batches"] if cells.get("grad_accum") else []
     said += [cells.get("policy", "")]

@@ -10,7 +10,7 @@ from simulator.results.columns import lay_out
 from simulator.units import format_duration, format_size
 from validate.compare.classes import ClassErrors
 from validate.compare.comparison import Comparison
-from validate.compare.document import skipped_of
+from validate.compare.document import own_code_words, skipped_of
 from validate.compare.drift import BOUND, Drift
 from validate.compare.explain import in_words
 from validate.compare.folder import own_words
@@ -87,7 +87,10 @@ def _own(found: Comparison, style: Style) -> str:
     body = [[one_line(row[0], max(_LEAST_LABEL, room)), *row[1:]] for row in body]
     laid = lay_out(body, [False] + [True] * (widths - 1))
     more = len(found.own) - _MOST_OWN
-    return "\n".join([style.mark(laid[0], "bold"), *laid[1:], *([f"and {more} more (--json)"] if more > 0 else [])])
+    python = [line for row, times in found.own_code[:_MOST_OWN] for line in _wrapped(own_code_words(row.name, times))]
+    return "\n".join(
+        [style.mark(laid[0], "bold"), *laid[1:], *([f"and {more} more (--json)"] if more > 0 else []), *python]
+    )
 
 
 def _held(found: Comparison, style: Style) -> str:

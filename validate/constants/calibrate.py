@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, median, stdev
+from typing import NamedTuple
 
 from simulator.api import Session
 from simulator.errors import InputError
 from simulator.questions.calibration import Calibration
 from simulator.questions.operator import OperatorQuestion
-from validate.constants.least import Prior, least_errors
+from validate.constants.least import Found, Prior, least_errors
 from validate.kinds.kind import Asked
 from validate.kinds.timing import BetweenEvents
 from validate.tables.cells import NotScored
@@ -22,18 +24,25 @@ __all__ = ["Calibrated", "fit_calibration"]
 # Classes less than rates: what all classes share belongs to the rate.
 _PRIOR = {"compute": 0.15, "bandwidth": 0.1, "dispatch": 0.3, "by_class": 0.1}
 _BOUND = 3.0
+# Rows of an operator from which on it has a say of its own; and what is no gain but rounding.
+_FEW, _NO_GAIN = 3, 1e-9
+
+_Row = tuple[Asked, str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """Factors, the relative spread (one standard deviation) of each, and the errors that are left, signed."""
+    """Factors, the relative spread (one standard deviation) of each, and the errors that are left, signed.
+
+    Classes of kernels that rows do not show to gain keep the data sheet.
+    """
 
     calibration: Calibration
     spread: dict[str, float]
     errors: tuple[float, ...]
 
 
-def fit_calibration(session: Session, part: str, rows: Sequence[tuple[Asked, str, float]]) -> Calibrated:
+def fit_calibration(session: Session, part: str, rows: Sequence[_Row]) -> Calibrated:
     """Return the factors of *part* that fit *rows*: what was asked, of which operator, and the measured seconds.
 
     Raises InputError where no row can be predicted on the device; MissingDependency where SciPy is not installed.
@@ -42,16 +51,93 @@ def fit_calibration(session: Session, part: str, rows: Sequence[tuple[Asked, str
     usable = [(asked, op, time_s) for asked, op, time_s in rows if _predictable(bare, asked)]
     if not usable:
         raise InputError(f"{part}: no row can be calibrated on")
-    names = _free(bare, [asked for asked, _, _ in usable])
+    classes = frozenset(name for asked, _, _ in usable for name in bare.kernel_classes(asked.question))
+    kept: frozenset[str] = frozenset()
+    calibration, spread = Calibration(), dict[str, float]()
+    while kept < classes:  # without rows of classes that gain nothing, until all others do
+        calibration, found = _fitted(session, part, usable, kept)
+        spread = spread or found.spread
+        lost = _lost(bare, _without(bare, usable, kept), found.unseen)
+        if not lost:
+            break
+        kept |= lost
+    else:
+        calibration = Calibration()
+    trial = session.calibrated({part: calibration})
+    return Calibrated(calibration, spread, tuple(asked.time_s(trial) / time_s - 1.0 for asked, _, time_s in usable))
+
+
+def _without(session: Session, rows: Sequence[_Row], kept: frozenset[str]) -> list[_Row]:
+    """Return those of *rows* that run no kernel of the classes *kept* by the data sheet."""
+    return [row for row in rows if kept.isdisjoint(session.kernel_classes(row[0].question))]
+
+
+def _fitted(session: Session, part: str, rows: Sequence[_Row], kept: frozenset[str]) -> tuple[Calibration, Found]:
+    """Return the factors of *part* that fit *rows* without those of the classes *kept* by the data sheet.
+
+    What the host takes is one factor for all classes: it stays where rows of one that is kept show it.
+    """
+    bare = session.calibrated({})
+    mine = _without(bare, rows, kept)
+    names = _free(bare, [asked for asked, _, _ in mine])
+    if any(_shows_host(asked) and not kept.isdisjoint(bare.kernel_classes(asked.question)) for asked, _, _ in rows):
+        names = [name for name in names if name != "dispatch"]
     priors = {name: Prior(1.0, _PRIOR[name.partition(".")[0]], 1.0 / _BOUND, _BOUND) for name in names}
 
     def errors(values: Mapping[str, float]) -> list[float]:
         trial = session.calibrated({part: _calibration(values)})
-        return [asked.time_s(trial) / time_s - 1.0 for asked, _, time_s in usable]
+        return [math.log(asked.time_s(trial) / time_s) for asked, _, time_s in mine]
 
-    found = least_errors(priors, lambda values: [math.log1p(e) for e in errors(values)], [op for _, op, _ in usable])
+    found = least_errors(priors, errors, [op for _, op, _ in mine], unseen=True)
     values = {name: float(f"{value:.4g}") for name, value in found.values.items()}
-    return Calibrated(_calibration(values), found.spread, tuple(errors(values)))
+    return replace(_calibration(values), by_data_sheet=kept), found
+
+
+def _lost(session: Session, rows: Sequence[_Row], unseen: Sequence[float]) -> frozenset[str]:
+    """Return the classes of kernels that gain nothing, by the log errors of *rows* by factors of all the others."""
+    judged = [
+        _Judged(
+            op,
+            session.kernel_classes(asked.question),
+            abs(asked.time_s(session) / time_s - 1.0),
+            abs(math.expm1(error)),
+        )
+        for (asked, op, time_s), error in zip(rows, unseen, strict=True)
+    ]
+    classes = {name for row in judged for name in row.classes}
+    return frozenset(name for name in classes if not _gains([row for row in judged if name in row.classes]))
+
+
+class _Judged(NamedTuple):
+    """The error of a row, absolute, by the data sheet and by factors that the other rows gave."""
+
+    op: str
+    classes: Collection[str]
+    plain: float
+    unseen: float
+
+
+def _gains(rows: Sequence[_Judged]) -> bool:
+    """Return whether factors that each of *rows* had no part in bring it closer than the data sheet does.
+
+    On the average by more than the standard error of that, and no operator of :data:`_FEW` rows and more farther.
+    """
+    gains = [row.plain - row.unseen for row in rows]
+    if len(gains) < 2 or fmean(gains) <= stdev(gains) / math.sqrt(len(gains)) + _NO_GAIN:
+        return False
+    by_op: dict[str, list[_Judged]] = {}
+    for row in rows:
+        by_op.setdefault(row.op, []).append(row)
+    return all(
+        _usual([row.unseen for row in mine]) <= _usual([row.plain for row in mine]) + _NO_GAIN
+        for mine in by_op.values()
+        if len(mine) >= _FEW
+    )
+
+
+def _usual(errors: Sequence[float]) -> float:
+    """Return an error between the mean and the median: what most rows show, and what few do."""
+    return (fmean(errors) + median(errors)) / 2.0
 
 
 def _free(session: Session, rows: Sequence[Asked]) -> list[str]:

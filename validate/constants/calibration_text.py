@@ -39,6 +39,7 @@ def calibration_yaml(
         f"    bandwidth: {factors.bandwidth}",
         f"    dispatch: {factors.dispatch}",
         "    by_class: " + _flow({name: factors.by_class[name] for name in sorted(factors.by_class)}),
+        *([f"    by_data_sheet: [{', '.join(sorted(factors.by_data_sheet))}]"] if factors.by_data_sheet else []),
         *(["    host: " + _flow(dict(factors.host))] if factors.host else []),
         "    spread: " + _flow(fitted.spread),
         "    points:",

@@ -29,6 +29,7 @@ _SCATTER, _OPINION_ROWS, _LEAST_SCATTER = 0.15, 3.0, 0.02
 # Of Student's distribution.  Of 1.5, 2, 4 and a soft loss, on eight draws of 50 rows of each device: 1.5 and 2 leave
 # least error of linear layers, products and convolutions, 0.2 points less than a soft loss.
 _DEGREES = 2.0
+_STEP = 1e-3  # of the logarithm of a constant, for slopes
 _AT_BOUND = 1e-3  # of the logarithm: nearer to a bound than this a constant is said to be at it
 
 
@@ -44,11 +45,15 @@ class Prior:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Constants by name, the relative spread (one standard deviation) of each, and those that are at a bound."""
+    """Constants by name, the relative spread (one standard deviation) of each, and those that are at a bound.
+
+    ``unseen``: log(predicted / measured) of each row by constants fitted to all the others, where that was asked for.
+    """
 
     values: dict[str, float]
     spread: dict[str, float]
     at_bound: tuple[str, ...]
+    unseen: tuple[float, ...] = ()
 
 
 def least_errors(
@@ -58,6 +63,7 @@ def least_errors(
     weights: Sequence[float] | None = None,
     *,
     max_evaluations: int | None = None,
+    unseen: bool = False,
 ) -> Found:
     """Return the constants for which *log_errors* of all rows are least.
 
@@ -71,6 +77,9 @@ def least_errors(
         The kind of each row.
     weights : sequence of float, optional
         How often each row counts; once otherwise.
+    unseen : bool
+        Also say what errors would be left of each row if it had no part in the fit: one step of Gauss and Newton from
+        the constants found, the others weighing as they do there.
 
     Raises MissingDependency where SciPy is not installed.
     """
@@ -93,19 +102,37 @@ def least_errors(
             start,
             bounds=(low, high),
             loss=lambda z: loss(np, z, len(kinds)),
-            diff_step=1e-3,
+            diff_step=_STEP,
             max_nfev=max_evaluations,
         )
 
     found = fitted(np.zeros(len(names)), np.full(len(kinds), _SCATTER), _soft)
-    found = fitted(found.x, np.array(_scatter(kinds, errors(found.x))), _student)
+    scatter = np.array(_scatter(kinds, errors(found.x)))
+    found = fitted(found.x, scatter, _student)
     spread = np.sqrt(np.maximum(np.diag(np.linalg.pinv(found.jac.T @ found.jac)), 0.0))
     ends = np.minimum(np.abs(found.x - low), np.abs(found.x - high))
     return Found(
         constants(found.x),
         {name: float(f"{value:.2g}") for name, value in zip(names, spread, strict=True)},
         tuple(name for name, end in zip(names, ends, strict=True) if end < _AT_BOUND),
+        tuple(_unseen(np, errors, found.x, often / scatter, sigma).tolist()) if unseen else (),
     )
+
+
+def _unseen(np: Any, errors: Callable[[Any], Any], x: Any, scale: Any, sigma: Any) -> Any:
+    """Return the errors of rows by constants near *x* that each of them had no part in.
+
+    *scale* is what errors are multiplied with in the fit, *sigma* what draws the constants to what is known of them.
+    """
+    left = errors(x)
+    slopes = np.array([(errors(x + _STEP * unit) - left) / _STEP for unit in np.eye(len(x))]).T
+    weights = scale**2 * _student(np, (scale * left) ** 2, len(left))[1]
+    all_rows = slopes.T @ (weights[:, None] * slopes) + np.diag(sigma**-2.0)
+    found = []
+    for slope, weight, error in zip(slopes, weights, left, strict=True):
+        others = all_rows - weight * np.outer(slope, slope)
+        found.append(error + slope @ np.linalg.solve(others, weight * error * slope))
+    return np.array(found)
 
 
 def _soft(np: Any, squares: Any, n_rows: int) -> Any:

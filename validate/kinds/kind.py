@@ -12,7 +12,9 @@ from typing import Protocol
 
 from simulator.api import Session
 from simulator.api.session import Question
+from simulator.bands.band import Band
 from simulator.errors import InputError, nearest, one_line
+from simulator.results.confidence import confidence_of
 from validate.tables.cells import NotScored
 from validate.tables.names import Names
 
@@ -45,6 +47,16 @@ class Asked:
             raise NotScored(one_line(error)) from None
         shown_s = asked_s if self.timing is None else self.timing.shown_s(asked_s, session)
         return _positive(shown_s, "predicted time")
+
+    def band(self, session: Session, shown_s: float) -> Band | None:
+        """Return the band of *shown_s*, what a clock shows by :meth:`time_s`; None where nothing like it was measured.
+
+        Steps are taken as a whole: what they are made of needs their simulation, and narrows or widens little.
+        """
+        try:
+            return confidence_of(shown_s, session.composed(self.question)).band
+        except InputError:
+            return None
 
     def bound_s(self, session: Session) -> float:
         """Return what the data sheet alone says; raises NotScored where it says nothing."""

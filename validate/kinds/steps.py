@@ -77,6 +77,8 @@ def read_step(cell: Cell, names: Names) -> Asked:
     options = _options(cell)
     where = names.machines.where(cell("machine"), nodes, ranks // nodes)
     machine = names.machine(where)
+    if ranks > 1 and not machine.gpus:
+        raise NotScored(f"{ranks} ranks share the processors of a machine without GPUs, which is not modelled")
     gpus = names.gpus(where, nodes, range(ranks // nodes)) if machine.gpus else None
     threads = _THREADS.search(cell("schedule"))
     question = StepQuestion(

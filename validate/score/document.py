@@ -3,30 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from simulator.api.collectives import ALPHA_S
 from simulator.errors import one_line
 from validate.kinds.kind import Kind
 from validate.score.groups import Group, beside_published, group_rows, median_of, whole
-from validate.score.scaling import scaling_document
-from validate.score.score import ScoredRow
+from validate.score.scaling import Efficiencies, scaling_document
+from validate.score.scores import Scores
 from validate.tables.lines import by_frequency
 
-__all__ = ["SCHEMA_VERSION", "ScoredTable", "document", "skipped_lines"]
+__all__ = ["SCHEMA_VERSION", "ScoredTable", "document", "scores_for", "skipped_lines"]
 
 SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredTable:
-    """The rows of a table, which the user called ``file``, with their predictions by ``method``."""
+    """What is kept of the rows of a table, which the user called ``file``, with their predictions by ``method``.
+
+    ``efficiencies`` are looked at where it is asked how steps scale.
+    """
 
     file: str
-    rows: tuple[ScoredRow, ...]
+    rows: Scores
     kind: Kind
     method: str
+    efficiencies: Efficiencies = field(default_factory=Efficiencies)
+
+
+def scores_for(kind: Kind, by: Sequence[str] = (), file: str = "") -> Scores:
+    """Return what keeps of rows of *kind* what documents and reports say of them, with *by* as :func:`document`."""
+    axes = [*kind.axes, *kind.shown, (kind.place, "trust"), tuple(by)]
+    return Scores((), [name for axis in axes for name in axis], file)
 
 
 def document(
@@ -39,19 +49,15 @@ def document(
         "trust": list(trust),
         "baseline_constants": {"alpha-beta-ring": {"alpha_s": ALPHA_S}},
         "tables": [
-            {**_table(table, tuple(by)), **({"scaling": scaling_document(table.rows)} if scales else {})}
+            {**_table(table, tuple(by)), **({"scaling": scaling_document(table.efficiencies)} if scales else {})}
             for table in tables
         ],
     }
 
 
-def skipped_lines(rows: Sequence[ScoredRow]) -> dict[str, list[int]]:
+def skipped_lines(rows: Scores) -> dict[str, Sequence[int]]:
     """Return the lines of the rows that do not count by reason, the most frequent first."""
-    found: dict[str, list[int]] = {}
-    for row in rows:
-        if row.skipped:
-            found.setdefault(row.skipped, []).append(row.record.line)
-    return by_frequency(found)
+    return by_frequency(dict(rows.skipped()))
 
 
 def _table(table: ScoredTable, by: tuple[str, ...]) -> dict[str, Any]:
@@ -67,9 +73,9 @@ def _table(table: ScoredTable, by: tuple[str, ...]) -> dict[str, Any]:
         "rows": everything.rows,
         "scored": everything.errors.n,
         "coverage": everything.coverage,
-        "context": sum(row.is_context for row in table.rows),
+        "context": table.rows.context,
         "skipped": {reason: len(numbers) for reason, numbers in lines.items()},
-        "skipped_lines": lines,
+        "skipped_lines": {reason: list(numbers) for reason, numbers in lines.items()},
         "overall": {
             **asdict(everything.errors),
             f"median_of_{kind.place}s": median_of(kind.place, table.rows),

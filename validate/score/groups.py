@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from validate.score.score import ScoredRow
+from validate.score.scores import Errors as RowErrors
+from validate.score.scores import Scores
 from validate.tables.statistics import Errors, percentile, summarise
 
-__all__ = ["Group", "beside_published", "group_rows", "median_of", "whole"]
+__all__ = ["Group", "beside_published", "group_rows", "median_of", "whole", "without"]
 
 _SIZE_ORDER = {">=1MiB": "0", "<1MiB": "1"}
 
@@ -32,34 +33,35 @@ class Group:
         return self.errors.n / self.rows if self.rows else None
 
 
-def whole(rows: Sequence[ScoredRow], by: dict[str, str] | None = None) -> Group:
+def whole(rows: Scores) -> Group:
     """Return *rows* as one group."""
-    scored = [row for row in rows if not row.skipped]
-    return Group(
-        by or {},
-        len(rows),
-        summarise([row.error for row in scored if row.error is not None]),
-        summarise([row.baseline_error for row in scored if row.baseline_error is not None]),
-    )
+    return _group({}, *rows.errors())
 
 
-def median_of(place: str, rows: Sequence[ScoredRow]) -> float | None:
+def without(rows: Scores, axes: Sequence[str]) -> tuple[list[str], Group]:
+    """Return which of *axes* some of *rows* have no label of, and those rows as one group."""
+    missing, found = rows.without(axes)
+    return missing, _group({}, *found)
+
+
+def _group(by: dict[str, str], rows: int, errors: RowErrors) -> Group:
+    return Group(by, rows, summarise(errors[0]), summarise(errors[1]))
+
+
+def median_of(place: str, rows: Scores) -> float | None:
     """Return the median, over the machines (devices: *place*), of the median absolute error of the rows of each."""
     medians = [group.errors.median_ape for group in group_rows(rows, (place,))]
     ordered = sorted(m for m in medians if m is not None)
     return percentile(ordered, 0.5) if ordered else None
 
 
-def group_rows(rows: Sequence[ScoredRow], axes: Sequence[str]) -> list[Group]:
+def group_rows(rows: Scores, axes: Sequence[str]) -> list[Group]:
     """Return the groups of *rows* that share their labels along *axes*, sorted.
 
     A row without one of the labels is in none.
     """
-    found: dict[tuple[str, ...], list[ScoredRow]] = {}
-    for row in rows:
-        if all(axis in row.labels for axis in axes):
-            found.setdefault(tuple(row.labels[axis] for axis in axes), []).append(row)
-    return [whole(found[labels], dict(zip(axes, labels, strict=True))) for labels in sorted(found, key=_order)]
+    found = rows.grouped(axes)
+    return [_group(dict(zip(axes, labels, strict=True)), *found[labels]) for labels in sorted(found, key=_order)]
 
 
 def _order(labels: tuple[str, ...]) -> list[tuple[int, float, str]]:
@@ -73,13 +75,7 @@ def _order(labels: tuple[str, ...]) -> list[tuple[int, float, str]]:
     return [key if math.isfinite(key[1]) else (1, 0.0, key[2]) for key in keys]
 
 
-def beside_published(rows: Sequence[ScoredRow]) -> list[tuple[str, Errors, Errors]]:
+def beside_published(rows: Scores) -> list[tuple[str, Errors, Errors]]:
     """Return (name, their errors, ours) of each published predictor, over the scored rows that it predicted too."""
-    scored = [row for row in rows if not row.skipped]
-    names = sorted({name for row in scored for name in row.published_errors})
-    found = []
-    for name in names:
-        both = [row for row in scored if name in row.published_errors and row.error is not None]
-        theirs = summarise([row.published_errors[name] for row in both])
-        found.append((name, theirs, summarise([row.error for row in both if row.error is not None])))
-    return found
+    found = sorted(rows.published.items())
+    return [(name, summarise(theirs), summarise(ours)) for name, (theirs, ours) in found]

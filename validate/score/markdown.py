@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from validate.score.groups import Group, beside_published, group_rows, whole
 from validate.score.score import ScoredRow
+from validate.score.scores import Scores
 from validate.tables.statistics import Errors, summarise
 
 __all__ = ["Cells", "cells_of", "operator_table", "percent", "published_table", "step_table"]
@@ -26,7 +27,7 @@ def cells_of(errors: Errors | None) -> Cells:
 
 
 def _counted(rows: Sequence[ScoredRow], axis: str) -> dict[str, Errors]:
-    return {g.by[axis]: g.errors for g in group_rows(rows, (axis,)) if g.errors.n}
+    return {g.by[axis]: g.errors for g in group_rows(Scores(rows, (axis,)), (axis,)) if g.errors.n}
 
 
 def operator_table(
@@ -41,13 +42,13 @@ def operator_table(
     columns = " | ".join(f"{head}: median | mean" for head in heads)
     lines = [f"| {axis} | rows | {columns} |", "|---|" + "--:|" * 9]
     after = _counted(calibrated, axis)
-    found = [g for g in group_rows(plain, (axis,)) if g.errors.n]
+    found = [g for g in group_rows(Scores(plain, (axis,)), (axis,)) if g.errors.n]
     groups = [g for g in found if g.errors.n >= _FEW_ROWS]
     few = {g.by[axis] for g in found if g.errors.n < _FEW_ROWS}
-    labels: list[tuple[str, Group, Errors | None]] = [("all", whole(plain), summarise(_errors(calibrated)))]
+    labels: list[tuple[str, Group, Errors | None]] = [("all", whole(Scores(plain)), summarise(_errors(calibrated)))]
     labels += [(f"`{g.by[axis]}`", g, after.get(g.by[axis])) for g in sorted(groups, key=lambda g: -g.errors.n)]
     if few:
-        rest = whole([row for row in plain if row.labels.get(axis) in few])
+        rest = whole(Scores(row for row in plain if row.labels.get(axis) in few))
         labels.append((f"{len(few)} of fewer than {_FEW_ROWS} rows", rest, None))
     for label, group, fitted in labels:
         enough = fitted if fitted is not None and fitted.n >= _FEW_ROWS else None
@@ -67,7 +68,7 @@ def step_table(rows: Sequence[ScoredRow], groups: Sequence[tuple[str, Mapping[st
         "|---|" + "--:|" * 7,
     ]
     for name, labels in groups:
-        group = whole([row for row in rows if all(row.labels.get(k) == v for k, v in labels.items())])
+        group = whole(Scores(row for row in rows if all(row.labels.get(k) == v for k, v in labels.items())))
         e = group.errors
         cells = [*cells_of(e), percent(e.p90_ape), percent(e.bias, "+"), *cells_of(group.baseline)]
         lines.append(f"| {name} | {e.n} | " + " | ".join(cells) + " |")
@@ -77,6 +78,6 @@ def step_table(rows: Sequence[ScoredRow], groups: Sequence[tuple[str, Mapping[st
 def published_table(rows: Sequence[ScoredRow]) -> str:
     """Return the errors of predictors of others and of this one, on the rows that both predict."""
     lines = ["| predictor | rows | its median | its mean | Topocast: median | mean |", "|---|" + "--:|" * 5]
-    for name, theirs, ours in beside_published(rows):
+    for name, theirs, ours in beside_published(Scores(rows)):
         lines.append(f"| {name} | {theirs.n} | " + " | ".join([*cells_of(theirs), *cells_of(ours)]) + " |")
     return "\n".join(lines) + "\n"

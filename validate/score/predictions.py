@@ -2,38 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from validate.score.document import ScoredTable
 from validate.score.score import ScoredRow
 from validate.tables.table import Table
 
-__all__ = ["ADDED", "predictions_csv"]
+__all__ = ["ADDED", "Predictions"]
 
-ADDED = ("predicted_s", "error", "skipped")
+ADDED = ("predicted_s", "low_s", "high_s", "error", "skipped")
 
 
-def predictions_csv(tables: Sequence[tuple[Table, ScoredTable]]) -> bytes:
-    """Return all rows of *tables* as CSV: the columns as written, then ``ADDED``.
+class Predictions:
+    """All rows of *tables* as CSV, given to *write* as they come: the columns as written, then ``ADDED``.
 
     The columns of several tables are joined by name, and a column ``table`` says where a row
     is from.  Columns of the input that are called as one of ``ADDED`` give way.  Fields
     beyond the header stay as text in the last column.
     """
-    columns: dict[str, str] = {}
-    for table, _ in tables:
-        for index, name in enumerate(_names(table)):
-            columns.setdefault(name, table.header[index])
-    kept = [name for name in columns if name not in ADDED]
-    several = len(tables) > 1
-    lines = [[*(columns[name] for name in kept), *(["table"] if several else []), *ADDED]]
-    for table, scored in tables:
+
+    def __init__(self, tables: Sequence[Table], write: Callable[[bytes], None]) -> None:
+        columns: dict[str, str] = {}
+        for table in tables:
+            for index, name in enumerate(_names(table)):
+                columns.setdefault(name, table.header[index])
+        self._write = write
+        self._kept = [name for name in columns if name not in ADDED]
+        self._several = len(tables) > 1
+        self._line([*(columns[name] for name in self._kept), *(["table"] if self._several else []), *ADDED])
+
+    def begin(self, table: Table) -> Callable[[ScoredRow], None]:
+        """Return what writes a row of *table*."""
         names = _names(table)
-        for row in scored.rows:
+        own = [table.file] if self._several else []
+
+        def write(row: ScoredRow) -> None:
             cells = dict(zip(names, _fitted(row.record.fields, len(names)), strict=True))
-            text = [cells.get(name, "") for name in kept]
-            lines.append([*text, *([scored.file] if several else []), *_added(row)])
-    return "".join(",".join(map(_quoted, line)) + "\n" for line in lines).encode()
+            self._line([*[cells.get(name, "") for name in self._kept], *own, *_added(row)])
+
+        return write
+
+    def _line(self, cells: Sequence[str]) -> None:
+        self._write((",".join(map(_quoted, cells)) + "\n").encode())
 
 
 def _quoted(text: str) -> str:
@@ -59,4 +68,5 @@ def _fitted(fields: Sequence[str], n: int) -> list[str]:
 def _added(row: ScoredRow) -> list[str]:
     predicted = "" if row.predicted_s is None else repr(row.predicted_s)
     error = "" if row.error is None else repr(row.error)
-    return [predicted, error, row.skipped]
+    band = ["", ""] if row.band is None else [repr(row.band.low_s), repr(row.band.high_s)]
+    return [predicted, *band, error, row.skipped]

@@ -8,9 +8,9 @@ from simulator.console.style import PLAIN, Style
 from simulator.errors import one_line
 from simulator.results.columns import lay_out
 from validate.score.document import ScoredTable, skipped_lines
-from validate.score.groups import Group, beside_published, group_rows, median_of, whole
+from validate.score.groups import Group, beside_published, group_rows, median_of, whole, without
 from validate.score.scaling import scaling_lines
-from validate.score.score import ScoredRow
+from validate.score.scores import Scores
 from validate.tables.lines import skipped_table
 
 __all__ = ["report"]
@@ -32,7 +32,7 @@ def report(
     """
     blocks = [_table(table, trust, by, style) for table in tables]
     if scales:
-        blocks += ["\n".join(scaling_lines(table.rows)) for table in tables]
+        blocks += ["\n".join(scaling_lines(table.efficiencies)) for table in tables]
     legends = dict.fromkeys(table.kind.legend for table in tables)
     blocks.append(
         "error = (simulated - measured) / measured; median, p90 and mean of its absolute value; bias: its mean\n"
@@ -67,11 +67,10 @@ def _table(table: ScoredTable, trust: Sequence[str], by: Sequence[str], style: S
     return "\n".join([*lines, *([""] if skipped else []), *skipped])
 
 
-def _unlabelled(rows: Sequence[ScoredRow], axes: Sequence[str]) -> list[list[str]]:
+def _unlabelled(rows: Scores, axes: Sequence[str]) -> list[list[str]]:
     """Return a line for the rows that have nothing along one of *axes*, so that those asked for add up to all."""
-    rest = [row for row in rows if not all(axis in row.labels for axis in axes)]
-    missing = [axis for axis in axes if any(axis not in row.labels for row in rest)]
-    return [_figures(f"  (no {' or '.join(missing)})", whole(rest))] if rest else []
+    missing, rest = without(rows, axes)
+    return [_figures(f"  (no {' or '.join(missing)})", rest)] if rest.rows else []
 
 
 def _places_alike(table: ScoredTable, n_columns: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""How far more GPUs speed a step up, predicted beside measured: :func:`scaling`.
+"""How far more GPUs speed a step up, predicted beside measured: :class:`Efficiencies`.
 
 Efficiency is the throughput of a GPU among n over that of one among the fewest that ran the same: the same network,
 batch of a GPU, layout but for replicas, framework and version, on the same machine or more of it.
@@ -7,16 +7,18 @@ batch of a GPU, layout but for replicas, framework and version, on the same mach
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from simulator.errors import InputError
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.results.columns import lay_out
-from validate.score.score import ScoredRow
+from validate.score.score import MOST_DIFFERENT, ScoredRow
 from validate.tables.statistics import percentile
 
-__all__ = ["Scaling", "scaling", "scaling_document", "scaling_lines"]
+__all__ = ["Efficiencies", "Scaling", "scaling_document", "scaling_lines"]
 
 _SAME = ("framework", "software", "model", "data")
 
@@ -37,24 +39,35 @@ class Scaling:
     bias: float
 
 
-def scaling(rows: Sequence[ScoredRow]) -> list[Scaling]:
-    """Return by dataset how far predicted efficiencies are from measured ones; nothing where no two rows differ so."""
-    found: dict[tuple[str, Hashable], dict[int, list[tuple[float, float]]]] = {}
-    for row in rows:
+class Efficiencies:
+    """Measured and predicted times of steps, by what is the same and by how many GPUs take part."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, Hashable], dict[int, tuple[array[float], array[float]]]] = {}
+
+    def add(self, row: ScoredRow) -> None:
+        """Count *row*, where it is of a step and counts; raises InputError where too many differ."""
         question = row.asked.question if row.asked is not None else None
         if row.skipped or row.error is None or row.predicted_s is None or not isinstance(question, StepQuestion):
-            continue
-        times = row.predicted_s / (1.0 + row.error), row.predicted_s
+            return
         same = _without_count(question), *(row.labels.get(name, "") for name in _SAME)
         key = row.labels.get("dataset", ""), same
-        found.setdefault(key, {}).setdefault(_gpus(question), []).append(times)
-    pairs: dict[str, list[tuple[float, float]]] = {}
-    for (dataset, _), by_count in found.items():
-        fewest = min(by_count)
-        first = [_median([times[i] for times in by_count[fewest]]) for i in (0, 1)]
-        for count in sorted(by_count.keys() - {fewest}):
-            pairs.setdefault(dataset, []).extend((first[0] / m, first[1] / p) for m, p in by_count[count])
-    return [_summary(dataset, pairs[dataset]) for dataset in sorted(pairs)]
+        measured, predicted = self._found.setdefault(key, {}).setdefault(_gpus(question), (array("d"), array("d")))
+        measured.append(row.predicted_s / (1.0 + row.error))
+        predicted.append(row.predicted_s)
+        if len(self._found) > MOST_DIFFERENT:
+            raise InputError(f"--scaling: more than {MOST_DIFFERENT:,} different steps; score the table in parts")
+
+    def scaling(self) -> list[Scaling]:
+        """Return by dataset how far predicted efficiencies are from measured ones; nothing where no two rows differ."""
+        pairs: dict[str, list[tuple[float, float]]] = {}
+        for (dataset, _), by_count in self._found.items():
+            fewest = min(by_count)
+            first = [_median(times) for times in by_count[fewest]]
+            for count in sorted(by_count.keys() - {fewest}):
+                times = zip(*by_count[count], strict=True)
+                pairs.setdefault(dataset, []).extend((first[0] / m, first[1] / p) for m, p in times)
+        return [_summary(dataset, pairs[dataset]) for dataset in sorted(pairs)]
 
 
 def _without_count(question: StepQuestion) -> StepQuestion:
@@ -88,14 +101,14 @@ def _summary(dataset: str, pairs: Sequence[tuple[float, float]]) -> Scaling:
     )
 
 
-def scaling_document(rows: Sequence[ScoredRow]) -> list[dict[str, Any]]:
-    """Return the same for JSON."""
-    return [asdict(each) for each in scaling(rows)]
+def scaling_document(found: Efficiencies) -> list[dict[str, Any]]:
+    """Return *found* for JSON."""
+    return [asdict(each) for each in found.scaling()]
 
 
-def scaling_lines(rows: Sequence[ScoredRow]) -> list[str]:
-    """Return the same as a table for a reader, in points; one line where nothing scales."""
-    found = scaling(rows)
+def scaling_lines(efficiencies: Efficiencies) -> list[str]:
+    """Return *efficiencies* as a table for a reader, in points; one line where nothing scales."""
+    found = efficiencies.scaling()
     if not found:
         return ["scaling efficiency: no two scored rows differ in their number of GPUs alone"]
     table = [["scaling efficiency, in points", "pairs", "measured", "predicted", "median", "p90", "bias"]]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
-from simulator.errors import one_line
+from simulator.bands.band import Band
+from simulator.errors import Fault, InputError, one_line
 from validate.kinds.kind import Asked, Cell, Kind
 from validate.kinds.steps import configuration
 from validate.tables.cells import NotScored, measured_time
@@ -15,7 +17,12 @@ from validate.tables.names import Names
 from validate.tables.statistics import relative_error
 from validate.tables.table import Table
 
-__all__ = ["ScoredRow", "score_table"]
+__all__ = ["MOST_DIFFERENT", "ScoredRow", "score_table"]
+
+MOST_DIFFERENT = 100_000
+"""Labels, reasons and configurations of a table that are told apart; each is some 100 bytes or more."""
+
+_PREDICTED = 4096  # questions of which rows are predicted together, however often they come
 
 
 @dataclass(slots=True)
@@ -31,6 +38,7 @@ class ScoredRow:
     labels: dict[str, str]
     asked: Asked | None = None
     predicted_s: float | None = None
+    band: Band | None = None
     baseline_s: float | None = None
     error: float | None = None
     baseline_error: float | None = None
@@ -46,26 +54,32 @@ def score_table(
     trust: Sequence[str],
     *,
     published: Mapping[str, Mapping[str, float]] | None = None,
-    set_aside: Mapping[int, str] | None = None,
+    set_aside: Callable[[Record], str] = lambda _: "",
     advance: Callable[[], None] = lambda: None,
-) -> list[ScoredRow]:
-    """Return every row of *table* with its prediction and error, in order.
+) -> Iterator[ScoredRow]:
+    """Yield every row of *table* with its prediction and error, in order.
 
     Rows of other grades than *trust* are predicted and do not count (they are context); rows without a grade count.
-    *published* is what others predict, by ``row_id`` and predictor; *set_aside* says by line which rows do not count
-    besides, and why.  *advance* is called after each row.
+    *published* is what others predict, by ``row_id`` and predictor; *set_aside* says why a row does not count besides,
+    nothing where it does.  *advance* is called after each row.
     """
     best = _fastest(table, kind, names)
-    rows = []
+    predicted = lru_cache(maxsize=_PREDICTED)(lambda cells: _predicted(cells, kind, names))
     for record in table.rows:
         row = _labelled(table, record, kind, names, best)
-        _predict(table, row, kind, names)
+        if len(record.fields) != len(table.header):
+            row.skipped = f"{len(record.fields)} fields where the header has {len(table.header)}"
+        else:
+            # A prediction sees the columns that the kind says are asked, and no other.
+            asked = tuple(table.cell(record, column) for column in kind.asked)
+            answer = predicted(asked)
+            row.asked, row.predicted_s, row.band = answer.asked, answer.predicted_s, answer.band
+            row.baseline_s, row.skipped = answer.baseline_s, answer.skipped
         _judge(table, row, kind, names, trust, published or {})
         if not row.skipped:
-            row.skipped = (set_aside or {}).get(record.line, "")
-        rows.append(row)
+            row.skipped = set_aside(record)
+        yield row
         advance()
-    return rows
 
 
 def _cell(table: Table, record: Record) -> Cell:
@@ -81,6 +95,9 @@ def _fastest(table: Table, kind: Kind, names: Names) -> dict[tuple[str, ...], fl
             time_s = kind.measured_s(cell, names)
             key = configuration(cell)
             best[key] = min(time_s, best.get(key, time_s))
+            if len(best) > MOST_DIFFERENT:
+                message = f"has more than {MOST_DIFFERENT:,} different configurations; score it in parts"
+                raise InputError(Fault(message, table.file))
     return best
 
 
@@ -98,20 +115,30 @@ def _labelled(
     return ScoredRow(record, {name: text for name, text in labels.items() if text})
 
 
-def _predict(table: Table, row: ScoredRow, kind: Kind, names: Names) -> None:
-    """Fill in what is predicted; sees the columns that the kind says are asked, and no other."""
-    asked = {column: table.cell(row.record, column) for column in kind.asked}
-    n_fields, n_columns = len(row.record.fields), len(table.header)
+@dataclass(frozen=True, slots=True)
+class _Prediction:
+    """What a row asks, its prediction with the band, its baseline, and why it has none."""
+
+    asked: Asked | None = None
+    predicted_s: float | None = None
+    band: Band | None = None
+    baseline_s: float | None = None
+    skipped: str = ""
+
+
+def _predicted(cells: Sequence[str], kind: Kind, names: Names) -> _Prediction:
+    """Predict what a row with *cells* in the columns asked asks."""
+    asked: Asked | None = None
     try:
-        if n_fields != n_columns:
-            raise NotScored(f"{n_fields} fields where the header has {n_columns}")
-        row.asked = kind.read(asked.__getitem__, names)
-        row.predicted_s = row.asked.time_s(names.session)
+        asked = kind.read(dict(zip(kind.asked, cells, strict=True)).__getitem__, names)
+        predicted_s = asked.time_s(names.session)
+        band = asked.band(names.session, predicted_s)
     except NotScored as reason:
-        row.skipped = str(reason)
-        return
-    with contextlib.suppress(NotScored):
-        row.baseline_s = row.asked.bound_s(names.session)
+        return _Prediction(asked, skipped=str(reason))
+    try:
+        return _Prediction(asked, predicted_s, band, asked.bound_s(names.session))
+    except NotScored:
+        return _Prediction(asked, predicted_s, band)
 
 
 def _judge(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from simulator.api.calibrations import Calibration, read_calibration
 from simulator.errors import InputError
 from validate.kinds import KINDS, OPERATORS, Kind
 from validate.score.score import ScoredRow, score_table
+from validate.tables.csv_text import Record
 from validate.tables.names import DeviceNames, MachineNames, Names, machines_named
 from validate.tables.published import read_published
 from validate.tables.sample import digest
@@ -82,17 +83,18 @@ class Scoring:
         names: Names | None = None,
         seen: frozenset[str] = frozenset(),
         advance: Callable[[], None] = lambda: None,
-    ) -> list[ScoredRow]:
-        """Return the rows of *table* with their predictions.
+    ) -> Iterator[ScoredRow]:
+        """Yield the rows of *table* with their predictions.
 
         Rows of operators whose question is among *seen*, the digests of what calibrations were fitted to, do not
         count; nor do those that the calibration of the options was fitted to.
         """
         fitted_to = (seen | self._seen) if kind.name == OPERATORS.name else frozenset()
-        aside = {}
-        for record in table.rows if fitted_to else ():
-            if digest({column: table.cell(record, column) for column in OPERATORS.asked}) in fitted_to:
-                aside[record.line] = CALIBRATED_ON
+
+        def aside(record: Record) -> str:
+            asked = {column: table.cell(record, column) for column in OPERATORS.asked} if fitted_to else {}
+            return CALIBRATED_ON if fitted_to and digest(asked) in fitted_to else ""
+
         names = replace(names or self.names, folder=str(Path(table.file).parent))
         return score_table(table, kind, names, trust, published=self._published, set_aside=aside, advance=advance)
 
@@ -117,4 +119,4 @@ class Scoring:
         for place, book in (("machine", self.names.machines), ("device", self.names.devices)):
             mine = [table for table, kind in tables if place in self._kinds[kind.name].asked]
             if mine:
-                book.check_used({table.cell(row, place) for table in mine for row in table.rows})
+                book.check_used(table.cell(row, place) for table in mine for row in table.rows)

@@ -1,25 +1,35 @@
 """CSV with places: the records of a file as text, and the line where each starts.
 
 RFC 4180 with commas; lines end in LF or CRLF (in CR where the file has no LF); a UTF-8
-byte order mark is passed over, and so are empty lines.  What is too large to be a table is refused before it is split:
-memory grows with the rows that are kept.  The standard library's reader does
+byte order mark is passed over, and so are empty lines.  What is too large to be a table is refused before it is split.
+Of a table that is not, its bytes are kept and where each record starts: records are made when they are asked for, so
+that a table of a million rows takes little more than its file.  The standard library's reader does
 not say in which column it stumbles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import codecs
+import re
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import overload
 
 from simulator.errors import Fault, InputError
 
-__all__ = ["MAX_BYTES", "MAX_ROWS", "Record", "read_records"]
+__all__ = ["MAX_BYTES", "MAX_HELD", "MAX_ROWS", "Record", "Records", "read_records"]
 
 MAX_BYTES = 64_000_000
-MAX_ROWS = 100_000  # some 1.6 kB each where they are scored: 200 MB
-_MAX_LINES = 1_000_000
+MAX_ROWS = 1_000_000  # of a table that is read row by row
+MAX_HELD = 100_000  # of one whose rows are kept with what is found of them, some 1.6 kB each
+_MAX_LINES = 2_000_000
 _MAX_FIELDS = 5_000
 _MAX_CELL = 1_000_000  # characters
+_PIECE = 1 << 20
+_WITHIN = re.compile(rb'[^"]*+(?:""[^"]*+)*+')
+_MOST_BYTES = 4  # of a character; a quote that is written twice has two
+_MARK = codecs.BOM_UTF8
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +40,43 @@ class Record:
     fields: tuple[str, ...]
 
 
-def read_records(raw: bytes, name: str, most: int = MAX_ROWS) -> list[Record]:
+class Records(Sequence[Record]):
+    """The records of the CSV *raw*, which messages call *name*: each is split when it is asked for.
+
+    Raises InputError where there are more than *most* besides a header, a quote does not close, or a row or a cell is
+    larger than any table has.
+    """
+
+    def __init__(self, raw: bytes, name: str, most: int) -> None:
+        self._raw = raw
+        self._name = name
+        self._starts = array("I")
+        self._lines = array("I")
+        position, line = len(_MARK) if raw.startswith(_MARK) else 0, 1
+        while position < len(raw):
+            fields, after, next_line = _record(raw, position, line, name)
+            if len(fields) > 1 or fields[0].strip():
+                if len(self._starts) > most:
+                    raise InputError(Fault(f"has more than {most:,} rows; score it in parts", name, line, 1))
+                self._starts.append(position)
+                self._lines.append(line)
+            position, line = after, next_line
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Record]: ...
+    def __getitem__(self, index: int | slice) -> Record | list[Record]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        line = self._lines[index]
+        return Record(line, _record(self._raw, self._starts[index], line, self._name)[0])
+
+
+def read_records(raw: bytes, name: str, most: int = MAX_HELD) -> Records:
     """Return the records of the file *raw*, which messages call *name*: a header and at most so many rows.
 
     Raises InputError where the file is empty, too large, no text, or a quote does not close; where a row or a cell is
@@ -40,90 +86,105 @@ def read_records(raw: bytes, name: str, most: int = MAX_ROWS) -> list[Record]:
         raise InputError(Fault(f"is larger than {MAX_BYTES // 1_000_000} MB; score it in parts", name))
     if raw.count(b"\n") > _MAX_LINES:
         raise InputError(Fault(f"has more than {_MAX_LINES:,} lines; score it in parts", name))
-    bad = raw.find(b"\0")
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        bad = error.start if bad < 0 else min(bad, error.start)
+    bad = _no_text(raw)
     if bad >= 0:
         line = raw.count(b"\n", 0, bad) + 1
         column = bad - raw.rfind(b"\n", 0, bad)
         raise InputError(Fault("is no text (UTF-8); a CSV table is needed", name, line, column))
-    if not text or text.isspace():
+    found = Records(raw if b"\n" in raw else raw.replace(b"\r", b"\n"), name, most)
+    if not found:
         raise InputError(Fault("is empty; a table starts with a line of column names", name, 1, 1))
-    if "\n" not in text:
-        text = text.replace("\r", "\n")
-    found: list[Record] = []
-    for record in _split(text, name):
-        if len(record.fields) > 1 or record.fields[0].strip():
-            if len(found) > most:
-                raise InputError(Fault(f"has more than {most:,} rows; score it in parts", name, record.line, 1))
-            found.append(record)
     return found
 
 
-def _refuse_wide(n_fields: int, longest: int, name: str, line: int, column: int) -> None:
+def _no_text(raw: bytes) -> int:
+    """Return where the first byte of *raw* is that no text has, -1 where there is none; decodes it in pieces."""
+    found = raw.find(b"\0")
+    if raw.isascii():
+        return found
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    for start in range(0, len(raw), _PIECE):
+        pending = len(decoder.getstate()[0])
+        try:
+            decoder.decode(raw[start : start + _PIECE], final=start + _PIECE >= len(raw))
+        except UnicodeDecodeError as error:
+            bad = start - pending + error.start
+            return bad if found < 0 else min(bad, found)
+    return found
+
+
+def _column(raw: bytes, line_start: int, position: int) -> int:
+    """Return the column of *position*, in characters from 1."""
+    return len(raw[line_start:position].decode()) + 1
+
+
+def _refuse_many(n_fields: int, name: str, line: int, column: int) -> None:
     if n_fields > _MAX_FIELDS:
         raise InputError(Fault(f"the row has more than {_MAX_FIELDS:,} fields", name, line, column))
-    if longest > _MAX_CELL:
-        raise InputError(Fault(f"a cell has more than {_MAX_CELL:,} characters", name, line, column))
 
 
-def _split(text: str, name: str) -> Iterator[Record]:
-    position, line = 0, 1
-    while position < len(text):
-        end = text.find("\n", position)
-        end = len(text) if end < 0 else end
-        if text.find('"', position, end) < 0:
-            n_fields = text.count(",", position, end) + 1
-            _refuse_wide(n_fields, (end - position) // n_fields, name, line, 1)
-            yield Record(line, tuple(text[position:end].removesuffix("\r").split(",")))
-            position, line = end + 1, line + 1
-            continue
-        first = line
-        fields, position, line = _quoted(text, position, line, name)
-        yield Record(first, fields)
+def _record(raw: bytes, position: int, line: int, name: str) -> tuple[tuple[str, ...], int, int]:
+    """Return the fields of the record at *position*, and where and on which line the next one starts."""
+    end = raw.find(b"\n", position)
+    end = len(raw) if end < 0 else end
+    if raw.find(b'"', position, end) >= 0:
+        return _quoted(raw, position, line, name)
+    _refuse_many(raw.count(b",", position, end) + 1, name, line, 1)
+    fields = raw[position:end].decode().removesuffix("\r").split(",")
+    if end - position > _MAX_CELL and max(map(len, fields)) > _MAX_CELL:
+        raise InputError(Fault(f"a cell has more than {_MAX_CELL:,} characters", name, line, 1))
+    return tuple(fields), end + 1, line + 1
 
 
-def _quoted(text: str, position: int, line: int, name: str) -> tuple[tuple[str, ...], int, int]:
-    """Return the fields of the record at *position*, and where the next one starts."""
-    line_start = position
+def _quoted(raw: bytes, position: int, line: int, name: str) -> tuple[tuple[str, ...], int, int]:
+    """Return the same of a record that has quotes on its first line."""
+    line_start, line_end = position, -1
     fields: list[str] = []
     while True:
-        if text.startswith('"', position):
-            place = (line, position - line_start + 1)
-            pieces: list[str] = []
-            position += 1
-            while True:
-                close = text.find('"', position)
-                if close < 0:
-                    raise InputError(Fault("the quote that opens here never closes", name, *place))
-                pieces.append(text[position:close])
-                position = close + 1
-                if not text.startswith('"', position):
-                    break
-                pieces.append('"')
-                position += 1
-            _refuse_wide(len(fields), sum(map(len, pieces)), name, *place)
-            value = "".join(pieces)
+        if len(fields) > _MAX_FIELDS:
+            _refuse_many(len(fields), name, line, _column(raw, line_start, position))
+        if raw.startswith(b'"', position):
+            place, first = (line, line_start), position
+            value, position = _unquoted(raw, position, name, place)
             if "\n" in value:
                 line += value.count("\n")
-                line_start = text.rfind("\n", 0, position) + 1
-            if text.startswith("\r\n", position) or text[position:] == "\r":
+                line_start = raw.rfind(b"\n", first, position) + 1
+            if raw.startswith(b"\r\n", position) or (position == len(raw) - 1 and raw.endswith(b"\r")):
                 position += 1
-            if position < len(text) and text[position] not in ",\n":
-                column = position - line_start + 1
+            if position < len(raw) and raw[position : position + 1] not in (b",", b"\n"):
                 message = "text after a closing quote; inside quotes a quote is written twice"
-                raise InputError(Fault(message, name, line, column))
+                raise InputError(Fault(message, name, line, _column(raw, line_start, position)))
         else:
-            ends = [e for e in (text.find(",", position), text.find("\n", position)) if e >= 0]
-            end = min(ends, default=len(text))
-            _refuse_wide(len(fields), end - position, name, line, position - line_start + 1)
-            value = text[position:end]
-            position = end
-            if not text.startswith(",", end):
-                value = value.removesuffix("\r")
+            if line_end < position:
+                line_end = raw.find(b"\n", position)
+                line_end = len(raw) if line_end < 0 else line_end
+            comma = raw.find(b",", position, line_end)
+            end = line_end if comma < 0 else comma
+            value = raw[position:end].decode()
+            if len(value) > _MAX_CELL:
+                raise _large(raw, position, name, (line, line_start))
+            value, position = (value.removesuffix("\r") if comma < 0 else value), end
         fields.append(value)
-        if position >= len(text) or text[position] == "\n":
+        if position >= len(raw) or raw.startswith(b"\n", position):
             return tuple(fields), position + 1, line + 1
         position += 1
+
+
+def _unquoted(raw: bytes, first: int, name: str, place: tuple[int, int]) -> tuple[str, int]:
+    """Return the text within the quotes that open at *first*, and where it goes on after them."""
+    found = _WITHIN.match(raw, first + 1, first + 2 + _MOST_BYTES * _MAX_CELL)
+    assert found is not None
+    close = found.end()
+    if raw[close : close + 1] == b'"' and not raw.startswith(b'""', close):
+        text = found[0].replace(b'""', b'"').decode()
+        if len(text) <= _MAX_CELL:
+            return text, close + 1
+    elif raw.find(b'"', close + 2) < 0:
+        column = _column(raw, place[1], first)
+        raise InputError(Fault("the quote that opens here never closes", name, place[0], column))
+    raise _large(raw, first, name, place)
+
+
+def _large(raw: bytes, position: int, name: str, place: tuple[int, int]) -> InputError:
+    column = _column(raw, place[1], position)
+    return InputError(Fault(f"a cell has more than {_MAX_CELL:,} characters", name, place[0], column))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from simulator.results.columns import lay_out
+
+L = TypeVar("L", bound=Sequence[int])
 
 __all__ = ["by_frequency", "ranges", "skipped_table"]
 
@@ -15,13 +18,15 @@ def ranges(lines: Sequence[int], limit: int | None = 6) -> str:
     for line in lines:
         if spans and line == spans[-1][1] + 1:
             spans[-1][1] = line
+        elif limit is not None and len(spans) > limit:
+            break
         else:
             spans.append([line, line])
     shown = [f"{a}-{b}" if b > a else str(a) for a, b in spans[:limit]]
     return ", ".join(shown) + (", ..." if limit is not None and len(spans) > limit else "")
 
 
-def by_frequency(lines: Mapping[str, list[int]]) -> dict[str, list[int]]:
+def by_frequency(lines: Mapping[str, L]) -> dict[str, L]:
     """Return lines by reason, the reason of most lines first."""
     return dict(sorted(lines.items(), key=lambda item: (-len(item[1]), item[0])))
 

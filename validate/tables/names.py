@@ -37,6 +37,7 @@ __all__ = [
 ]
 
 _SOCKETS = re.compile(r"([1-9][0-9]?)\s*x\s+(.+)", re.IGNORECASE | re.ASCII)
+_NEAR = 10_000  # names in a table of which the nearest is told
 _REVISION = re.compile(r"v[1-9]")
 _WORD = re.compile(r"[a-z0-9]+", re.ASCII)
 MAKERS = ("nvidia", "amd")  # makers of GPUs of which there are models of operators
@@ -76,7 +77,7 @@ class MachineNames:
         if topology is None:
             if not name:
                 raise NotScored("machine missing")
-            close = nearest(name, [*self._named, *builtin_names()])
+            close = _nearest(name, (*self._named, *builtin_names()))
             hint = close if close.startswith("did") else "--machine NAME=FILE gives one"
             raise NotScored(f"no topology of machine '{one_line(name, 60)}'; {hint}")
         if n_nodes is not None:
@@ -84,11 +85,9 @@ class MachineNames:
             n_nodes = -(-n_nodes // trays) if gpus_a_node <= gpus else n_nodes
         return Where(topology, n_nodes)
 
-    def check_used(self, seen: set[str]) -> None:
+    def check_used(self, seen: Iterable[str]) -> None:
         """Refuse names given by the user that no row of the tables has (InputError); names the nearest of *seen*."""
-        for name in self._named:
-            if name not in seen:
-                raise InputError(f"--machine: no row is of machine '{one_line(name, 60)}'; {nearest(name, seen)}")
+        _check_used("machine", self._named, seen)
 
 
 @lru_cache(maxsize=1)
@@ -108,6 +107,26 @@ def _trays(topology: str) -> tuple[int, int]:
     """Return the trays of one machine *topology*, and the GPUs of each."""
     one = load_topology(topology)
     return one.trays, sum(device.kind == "gpu" for device in one.devices) // one.trays
+
+
+@lru_cache(maxsize=1024)
+def _nearest(name: str, known: tuple[str, ...]) -> str:
+    """Return :func:`nearest`, looked for once where many rows have the same name."""
+    return nearest(name, known)
+
+
+def _check_used(what: str, named: Iterable[str], seen: Iterable[str]) -> None:
+    """Refuse the first of *named* that is not among *seen*, which are looked through as far as is needed."""
+    unused = dict.fromkeys(named)
+    there: set[str] = set()
+    for name in seen if unused else ():
+        unused.pop(name, None)
+        if not unused:
+            return
+        if len(there) < _NEAR:
+            there.add(name)
+    for name in unused:
+        raise InputError(f"--{what}: no row is of {what} '{one_line(name, 60)}'; {nearest(name, there)}")
 
 
 # -- devices ---------------------------------------------------------------------------
@@ -226,7 +245,7 @@ class DeviceNames:
         if found is None:
             if not name:
                 raise NotScored("device missing")
-            close = nearest(name, [*self._named, *self._known])
+            close = _nearest(name, (*self._named, *self._known))
             hint = close if close.startswith("did") else "--device NAME=PART gives one"
             raise NotScored(f"no part of device '{one_line(name, 60)}'; {hint}")
         if found.topology is not None:
@@ -242,11 +261,9 @@ class DeviceNames:
         assert isinstance(found, GpuPart | CpuPart)
         return found
 
-    def check_used(self, seen: set[str]) -> None:
+    def check_used(self, seen: Iterable[str]) -> None:
         """Refuse names given by the user that no row of the tables has (InputError)."""
-        for name in self._named:
-            if name not in seen:
-                raise InputError(f"--device: no row is of device '{one_line(name, 60)}'; {nearest(name, seen)}")
+        _check_used("device", self._named, seen)
 
     def _of(self, name: str) -> _Named | None:
         return self._named.get(name) or self._all or self._known.get(name) or self._known.get(find_cpu(name) or "")

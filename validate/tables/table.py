@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import overload
 
 from simulator.errors import Fault, InputError, one_line
 from validate.tables.conventions import filled, filled_columns
@@ -19,12 +20,13 @@ class Table:
     """Rows of text under named columns.
 
     ``header`` holds the names as written; ``position`` finds a column by its name in small
-    letters; ``conventions`` are the columns whose empty cells mean something in tables of this ``kind``.
+    letters; ``conventions`` are the columns whose empty cells mean something in tables of this ``kind``.  A row is made
+    each time that it is asked for.
     """
 
     file: str
     header: tuple[str, ...]
-    rows: tuple[Record, ...]
+    rows: Sequence[Record]
     position: Mapping[str, int]
     kind: str = ""
     conventions: frozenset[str] = frozenset()
@@ -52,7 +54,7 @@ def tabulate(records: Sequence[Record], name: str, needed: Iterable[str], read: 
 
     Raises InputError where a column of *needed* is missing, or one of *read* is there twice.
     """
-    head, rows = records[0], records[1:]
+    head = records[0]
     if len(head.fields) > _MAX_COLUMNS:
         raise InputError(Fault(f"has {len(head.fields)} columns; at most {_MAX_COLUMNS} are read", name, head.line, 1))
     position: dict[str, int] = {}
@@ -66,8 +68,29 @@ def tabulate(records: Sequence[Record], name: str, needed: Iterable[str], read: 
     for column in read:
         if named.count(column) > 1:
             raise InputError(Fault(f"the column '{column}' is there twice", name, head.line, 1))
-    kept = tuple(_rejoined(row, len(head.fields)) for row in rows)
-    return Table(name, head.fields, kept, position, what, frozenset(filled_columns(what)))
+    return Table(name, head.fields, _Rows(records, len(head.fields)), position, what, frozenset(filled_columns(what)))
+
+
+class _Rows(Sequence[Record]):
+    """The rows below the head of *records*, of *n_columns* where commas of prose make them seem more."""
+
+    def __init__(self, records: Sequence[Record], n_columns: int) -> None:
+        self._records = records
+        self._n_columns = n_columns
+
+    def __len__(self) -> int:
+        return len(self._records) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Record]: ...
+    def __getitem__(self, index: int | slice) -> Record | list[Record]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        return _rejoined(self._records[index % len(self) + 1], self._n_columns)
 
 
 def _rejoined(row: Record, n_columns: int) -> Record:
@@ -75,9 +98,11 @@ def _rejoined(row: Record, n_columns: int) -> Record:
 
     Only where that makes the number of fields right; otherwise the row stays as it is.
     """
+    if len(row.fields) <= n_columns:
+        return row
     fields: list[str] = []
     for field in row.fields:
-        if fields and len(row.fields) > n_columns and field.startswith(" "):
+        if fields and field.startswith(" "):
             fields[-1] += "," + field
         else:
             fields.append(field)

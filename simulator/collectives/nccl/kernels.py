@@ -22,6 +22,7 @@ from simulator.units import format_bandwidth
 
 __all__ = ["KernelPlanner"]
 
+_THROUGH_CPU = ("phb", "sys")  # paths on which one flow does not fill PCIe
 _TOLD_BELOW = 0.9  # a share of a link that is smaller than this is told to the user
 
 
@@ -197,19 +198,21 @@ class KernelPlanner:
         """
         links = self.request.machine.alike
         needed_s: dict[int, float] = {}
+        slow: list[tuple[Flow, float]] = []
         for _, flows, repeat, cost in self._channels:
             for flow in flows:
-                shares = self._shares(flow.route, cost)
-                sent = flow.wire_bytes
-                for index, carried in flow.route.links:
-                    at_full_s = sent * carried * repeat / links[index].bandwidth_Bps
-                    needed_s[index] = needed_s.get(index, 0.0) + at_full_s / shares.get(links[index].kind, 1.0)
-        for _, flows, repeat, _ in self._channels:
-            for flow in flows:
-                alone_s = self._alone_s(flow, repeat)
-                for index, _ in flow.route.links:
-                    if alone_s and links[index].kind == "pcie":
-                        needed_s[index] = max(needed_s[index], alone_s)
+                route, sent = flow.route, flow.wire_bytes
+                shares = self._shares(route, cost)
+                for index, carried in route.links:
+                    link = links[index]
+                    at_full_s = sent * carried * repeat / link.bandwidth_Bps
+                    needed_s[index] = needed_s.get(index, 0.0) + at_full_s / shares.get(link.kind, 1.0)
+                if route.path_class in _THROUGH_CPU:
+                    slow.append((flow, self._alone_s(flow, repeat)))
+        for flow, alone_s in slow:
+            for index, _ in flow.route.links:
+                if links[index].kind == "pcie":
+                    needed_s[index] = max(needed_s[index], alone_s)
         first = self._channels[0][3]
         filled = first.fill * self._first
         stage_s = max((s for i, s in needed_s.items() if links[i].kind in NETWORK_LINKS), default=0.0)
@@ -222,17 +225,19 @@ class KernelPlanner:
         for stream, flows, repeat, _ in self._channels:
             capped = []
             for flow in flows:
-                longest_s = max([needed_s[index] for index, _ in flow.route.links], default=0.0)
-                rate = flow.wire_bytes * repeat / longest_s if longest_s > 0 else float("inf")
-                cap = min(flow.cap_Bps, rate)
-                capped.append(Flow(flow.route, flow.bytes, flow.count, flow.overhead, cap, flow.latency_s))
+                route, cap = flow.route, flow.cap_Bps
+                longest_s = max([needed_s[index] for index, _ in route.links], default=0.0)
+                if longest_s > 0:
+                    cap = min(cap, flow.wire_bytes * repeat / longest_s)
+                capped.append(Flow(route, flow.bytes, flow.count, flow.overhead, cap, flow.latency_s))
             self.builder.transfer(self.request.collective, capped, stream=stream, after=after, repeat=repeat)
 
     def _note_bound(self, needed_s: dict[int, float]) -> None:
         """Name the link that takes longest at its share, and the share where it explains the time."""
         if not needed_s:
             return
-        index = max(needed_s, key=lambda i: (round(needed_s[i], 12), -i))
+        least_s = max(needed_s.values()) * (1 - 1e-12)
+        index = min(i for i, seconds in needed_s.items() if seconds >= least_s)
         link = self.request.machine.links[index]
         self.builder.facts["bound_link"] = link.name
         at_full_s = sum(
@@ -263,8 +268,6 @@ class KernelPlanner:
 
         One flow does not fill the link there, several beside each other do.
         """
-        if flow.route.path_class not in ("phb", "sys"):
-            return 0.0
         links = self.request.machine.alike
         full_s = [
             flow.wire_bytes * carried / links[i].bandwidth_Bps

@@ -12,7 +12,7 @@ from simulator.collectives.nccl.cost import Costs, costs_of
 from simulator.collectives.nccl.graph import comm_graph
 from simulator.collectives.nccl.kernels import KernelPlanner
 from simulator.collectives.nccl.rings import channel_rings, links_allow
-from simulator.collectives.nccl.tables import ALGORITHMS, Algorithm
+from simulator.collectives.nccl.tables import ALGORITHMS, Algorithm, Protocol
 from simulator.collectives.nccl.tuning import channels_used, choose
 from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.search.budget import say_ended
@@ -31,6 +31,7 @@ class Nccl:
     """NCCL.
 
     *algorithm*: ``ring``, ``tree``, ``nvls``, ``nvls_tree`` or ``pat`` in place of NCCL's choice.
+    *protocol*: ``LL``, ``LL128`` or ``Simple`` in place of NCCL's choice.
     *costs*: what the protocols cost; today's version otherwise.
     *in_switch*: whether a switch can add up the type of the data: integers of 8 bits and fp8 it cannot.
     """
@@ -38,8 +39,16 @@ class Nccl:
     name = "nccl"
     summary = "what NCCL would do at that size: algorithm, protocol, channels and their latencies"
 
-    def __init__(self, algorithm: str | None = None, costs: Costs | None = None, *, in_switch: bool = True) -> None:
+    def __init__(
+        self,
+        algorithm: str | None = None,
+        costs: Costs | None = None,
+        *,
+        in_switch: bool = True,
+        protocol: str | None = None,
+    ) -> None:
         self.algorithm = algorithm
+        self.protocol = protocol
         self.costs = costs or costs_of(NCCL_TODAY)
         self.in_switch = in_switch
 
@@ -63,7 +72,8 @@ class Nccl:
             wanted = tuple(a for a in wanted or ALGORITHMS if not a.startswith("nvls"))
             if not wanted:
                 raise Unsuitable(f"no switch adds up types of 8 bits, which {self.algorithm} needs; ring and tree do")
-        choice = choose(graph, request.collective, request.size_bytes, algorithms=wanted)
+        protocol = cast(Protocol, self.protocol) if self.protocol else None
+        choice = choose(graph, request.collective, request.size_bytes, algorithms=wanted, protocol=protocol)
         launch = channels_used(graph, choice, request.size_bytes)
         kernels.n_channels, kernels.n_filled = launch.n_channels, launch.n_filled
         builder.facts |= {

@@ -113,15 +113,23 @@ class Launch:
 
 
 def choose(
-    graph: CommGraph, collective: Collective, size_bytes: float, *, algorithms: Collection[Algorithm] | None = None
+    graph: CommGraph,
+    collective: Collective,
+    size_bytes: float,
+    *,
+    algorithms: Collection[Algorithm] | None = None,
+    protocol: Protocol | None = None,
 ) -> Choice:
     """Return the candidate of least time; of equal ones the first in NCCL's order.
 
+    *protocol*: only with this one (NCCL_PROTO).
     Raises Unsuitable where no algorithm is enabled: a single rank, or a collective without one.
     """
     found = candidates(graph, collective, size_bytes, algorithms=algorithms)
+    found = [each for each in found if protocol in (None, each.protocol)]
     if not found:
         wanted = "" if algorithms is None else " among " + ", ".join(sorted(algorithms))
+        wanted += "" if protocol is None else f" with {protocol}"
         raise Unsuitable(f"NCCL has no algorithm for {collective} on {graph.n_ranks} ranks{wanted}")
     return min(found, key=lambda choice: choice.time_us)
 

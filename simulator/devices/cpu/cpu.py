@@ -13,7 +13,7 @@ from simulator.questions.where import CPU_LIBRARIES, CpuLibrary
 from simulator.topology.parts import CpuPart
 from simulator.workload.precision import Precision
 
-__all__ = ["Cache", "Cpu", "cpu_from_part"]
+__all__ = ["LINE_BYTES", "Cache", "Cpu", "cpu_from_part"]
 
 LINE_BYTES = 64
 
@@ -30,11 +30,18 @@ class CoreCosts:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """One level: the size of one cache, how many cores share it, its own bandwidth (0: what its cores draw)."""
+    """One level: the size of one cache, how many cores share it, its own bandwidth (0: what its cores draw).
+
+    ``bytes_per_cycle`` is what one core draws from it (0: as most cores), ``memory_Bps`` what its way to memory gives
+    (0: no limit), ``neighbours_Bps`` what cores that are not of this device read through it.
+    """
 
     size_bytes: float
     shared_by_cores: int
     bandwidth_Bps: float = 0.0
+    bytes_per_cycle: float = 0.0
+    memory_Bps: float = 0.0
+    neighbours_Bps: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,6 +76,7 @@ class Cpu:
     calibration: Calibration = field(default_factory=Calibration)
     constants: Constants = DEFAULT
     scalar_turbo_clock_Hz: float = 0.0
+    memory_latency_s: float = 100e-9  # to the first word
     is_cold: bool = False  # no cache holds anything of what a kernel reads or writes when it starts
 
     @property
@@ -151,7 +159,7 @@ def cpu_from_part(
     clock_Hz = part.vector_clock or part.clock
     latency_s = part.memory_latency or costs.default_latency_s
     lowers = part.vendor == "intel" and part.flop_per_cycle.get("fp32", 0) >= 32
-    core_Bps = part.core_bandwidth or costs.lines_in_flight * LINE_BYTES / latency_s
+    core_Bps = part.core_bandwidth or (part.lines_in_flight or costs.lines_in_flight) * LINE_BYTES / latency_s
     return Cpu(
         name=name,
         vendor=part.vendor,
@@ -167,9 +175,17 @@ def cpu_from_part(
         flop_per_cycle=dict(part.flop_per_cycle),
         memory_bandwidth_Bps=part.memory_bandwidth,
         core_bandwidth_Bps=min(core_Bps, part.memory_bandwidth),
+        memory_latency_s=latency_s,
         memory_bytes=part.memory_size * sockets if part.memory_size else math.inf,
         caches=tuple(
-            Cache(level.size, min(level.shared_by_cores, part.core_count), level.bandwidth or 0.0)
+            Cache(
+                level.size,
+                min(level.shared_by_cores, part.core_count),
+                level.bandwidth or 0.0,
+                level.bytes_per_cycle or 0.0,
+                level.memory_bandwidth or 0.0,
+                level.neighbours or 0.0,
+            )
             for level in part.caches.values()
         ),
         library=library,

@@ -1,7 +1,10 @@
 """What a CPU's memory and caches deliver: a staircase over the working set, by how many cores draw on it.
 
 One core awaits so many lines at a time, hence has its bandwidth (Little's law); a few cores together
-have all that the memory gives, and further ones add nothing.
+have all that the memory gives, and further ones add nothing.  Cores of one chiplet share its way to memory.
+
+Who shares a cache has as much of it as is read through it on its behalf: what is read anew pushes out what has not been
+used for longest.  So a stream keeps more of its data beside busy neighbours than loads that wait for each other.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from dataclasses import dataclass
 from simulator.constants import constants
 from simulator.devices.cpu.cpu import Cpu
 
-__all__ = ["CacheCosts", "bandwidth", "cache_bytes", "held_share", "transfer_time"]
+__all__ = ["CacheCosts", "bandwidth", "cache_bytes", "held_share", "own_share", "transfer_time"]
 
 
 @constants("cpu_caches")
@@ -28,7 +31,7 @@ class CacheCosts:
 
 def cache_bytes(cpu: Cpu, level: int, cores: int) -> float:
     """Return the size of all caches of *level* (from 0) that *cores* have; 0 where there is no such level."""
-    if level >= len(cpu.caches):
+    if not 0 <= level < len(cpu.caches):
         return 0.0
     cache = cpu.caches[level]
     return cache.size_bytes * math.ceil(cores / cache.shared_by_cores)
@@ -43,6 +46,11 @@ def held_share(cpu: Cpu, n_bytes: float) -> float:
     return min(1.0, max(0.0, (costs.none_hit - n_bytes / size_bytes) / (costs.none_hit - costs.all_hit)))
 
 
+def own_share(neighbours_Bps: float, own_Bps: float) -> float:
+    """Return the share of a cache that is held by who reads *own_Bps* through it, beside others' *neighbours_Bps*."""
+    return own_Bps / (own_Bps + neighbours_Bps)
+
+
 def bandwidth(cpu: Cpu, working_set_bytes: float, threads: int) -> float:
     """Return the B/s, read and written together, of *threads* that pass over so many bytes in turn.
 
@@ -53,13 +61,13 @@ def bandwidth(cpu: Cpu, working_set_bytes: float, threads: int) -> float:
     rate_Bps = math.inf
     found = seconds_per_byte = 0.0
     for level, cache in enumerate(cpu.caches):
-        per_cycle = costs.bytes_per_cycle[min(level, len(costs.bytes_per_cycle) - 1)]
+        per_cycle = cache.bytes_per_cycle or costs.bytes_per_cycle[min(level, len(costs.bytes_per_cycle) - 1)]
         level_Bps = cores * per_cycle * clock_Hz
         caches = math.ceil(cores / cache.shared_by_cores)
         if cache.bandwidth_Bps:
             level_Bps = min(level_Bps, cache.bandwidth_Bps * caches)
         rate_Bps = min(rate_Bps, level_Bps)
-        size_bytes = cache.size_bytes * caches
+        size_bytes = cache.size_bytes * caches * own_share(cache.neighbours_Bps, rate_Bps / caches)
         hit = (costs.none_hit - working_set_bytes / size_bytes) / (costs.none_hit - costs.all_hit)
         hit = 0.0 if cpu.is_cold else min(1.0, max(found, hit))
         seconds_per_byte += (hit - found) / rate_Bps
@@ -77,6 +85,11 @@ def _memory_bandwidth(cpu: Cpu, cores: int, costs: CacheCosts) -> float:
     together_Bps = sockets * cpu.memory_bandwidth_Bps * (costs.two_sockets if sockets > 1 else 1.0)
     # What one socket's cores have, the first ones of a second do not take away.
     together_Bps = max(together_Bps, cpu.memory_bandwidth_Bps)
+    for cache in cpu.caches:
+        if cache.memory_Bps:
+            caches = math.ceil(cores / cache.shared_by_cores)
+            left_Bps = max(cache.memory_Bps - cache.neighbours_Bps, cache.memory_Bps / 2)  # shared fairly
+            together_Bps = min(together_Bps, caches * left_Bps)
     return min(cores * cpu.core_bandwidth_Bps, together_Bps) * cpu.calibration.bandwidth
 
 

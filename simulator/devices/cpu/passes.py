@@ -13,12 +13,23 @@ from typing import ClassVar
 
 from simulator.constants import constants
 from simulator.devices.cost import Bound, KernelCost
-from simulator.devices.cpu.cpu import Cpu
-from simulator.devices.cpu.memory import transfer_time
+from simulator.devices.cpu.cpu import LINE_BYTES, Cpu
+from simulator.devices.cpu.memory import bandwidth, cache_bytes, transfer_time
 from simulator.devices.cpu.threads import region_time, scalar_rate, vector_rate
 from simulator.devices.kernels import Gather, Pooling, Rowwise, Streaming
+from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["PassCosts", "exp_cycles", "gather_pass", "pooling_pass", "rowwise_pass", "start_time", "streaming_pass"]
+__all__ = [
+    "GatherTimes",
+    "PassCosts",
+    "exp_cycles",
+    "gather_pass",
+    "gather_times",
+    "pooling_pass",
+    "rowwise_pass",
+    "start_time",
+    "streaming_pass",
+]
 
 
 @constants("cpu_passes")
@@ -41,6 +52,7 @@ class PassCosts:
     pool_window_cycles: Mapping[str, float]
     pool_bwd_max_cycles: float
     gather_row_cycles: float
+    gather_rows_ahead: float
     serial_simple_cycles: float
     serial_function_cycles: float
 
@@ -114,16 +126,49 @@ def pooling_pass(cpu: Cpu, kernel: Pooling) -> KernelCost:
     return _pass(cpu, compute_s, kernel.bytes, threads)
 
 
-def gather_pass(cpu: Cpu, kernel: Gather) -> KernelCost:
-    """Return the cost of *kernel* on *cpu*."""
+@dataclass(frozen=True, slots=True)
+class GatherTimes:
+    """What picking rows takes: instructions, waits for the first line of each, bytes; the first beside the others."""
+
+    compute_s: float
+    wait_s: float
+    bytes_s: float
+
+
+def gather_times(cpu: Cpu, kernel: Gather) -> GatherTimes:
+    """Return what *kernel* takes on *cpu* besides its start.
+
+    Rows lie anywhere in their table, so that a row's first line is awaited where no cache has it, with those of as many
+    rows as a core looks ahead; the lines after it come as a stream.
+    """
     c = cpu.constants(PassCosts)
     threads = pass_threads(cpu, kernel.rows * kernel.cols)
-    compute_s = kernel.rows * c.gather_row_cycles / scalar_rate(cpu, threads)
-    return _pass(cpu, compute_s, kernel.bytes, threads)
+    cores = min(threads, cpu.core_count)
+    row_bytes = kernel.cols * ELEMENT_BYTES[kernel.precision]
+    table_bytes, picked_bytes = kernel.vocabulary * row_bytes, kernel.rows * row_bytes
+    held = 0.0 if cpu.is_cold else cache_bytes(cpu, len(cpu.caches) - 1, cores)
+    missed = max(0.0, 1.0 - held / table_bytes)
+    rest = max(0.0, 1.0 - missed * LINE_BYTES / row_bytes)
+    read_s = rest * picked_bytes / bandwidth(cpu, table_bytes, threads)
+    return GatherTimes(
+        compute_s=kernel.rows * c.gather_row_cycles / scalar_rate(cpu, threads),
+        wait_s=kernel.rows * missed * cpu.memory_latency_s / (c.gather_rows_ahead * cores),
+        bytes_s=read_s + transfer_time(cpu, kernel.bytes - picked_bytes, threads),
+    )
+
+
+def gather_pass(cpu: Cpu, kernel: Gather) -> KernelCost:
+    """Return the cost of *kernel* on *cpu*."""
+    times = gather_times(cpu, kernel)
+    threads = pass_threads(cpu, kernel.rows * kernel.cols)
+    return _cost(cpu, times.compute_s, times.wait_s + times.bytes_s, kernel.bytes, threads)
 
 
 def _pass(cpu: Cpu, compute_s: float, n_bytes: int, threads: int) -> KernelCost:
-    memory_s = transfer_time(cpu, n_bytes, threads)
+    return _cost(cpu, compute_s, transfer_time(cpu, n_bytes, threads), n_bytes, threads)
+
+
+def _cost(cpu: Cpu, compute_s: float, memory_s: float, n_bytes: int, threads: int) -> KernelCost:
     start_s = start_time(cpu) + region_time(cpu, threads)
     longer_s = max(compute_s, memory_s)
     bound: Bound = "latency" if start_s > longer_s else "compute" if compute_s > memory_s else "memory"

@@ -9,7 +9,7 @@ from itertools import pairwise
 from simulator.errors import InputError
 from simulator.workload.network import Layer, Network, block_name, once
 
-__all__ = ["Stage", "stages_of", "units_of"]
+__all__ = ["Stage", "joined", "stages_of", "units_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +45,15 @@ def stages_of(network: Network, count: int) -> tuple[Stage, ...]:
     else:
         cuts = _balanced([sum(_weight(layer) for layer in unit) for unit in units], count)
     return _made(network, [[layer for unit in units[a:b] for layer in unit] for a, b in pairwise(cuts)])
+
+
+def joined(parts: Sequence[Stage]) -> Network:
+    """Return the parts of one stage as one network."""
+    first = parts[0].network
+    if len(parts) == 1:
+        return first
+    layers = tuple(layer for part in parts for layer in part.network.layers)
+    return replace(first, layers=layers, trained_inputs=frozenset(t for p in parts for t in p.network.trained_inputs))
 
 
 def units_of(network: Network) -> list[list[Layer]]:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 __all__ = ["disk_part"]
 
+_OVER_A_NETWORK = ("elastic block store", "persistentdisk", "virtual disk")  # as Amazon, Google and Microsoft call them
+
 
 def disk_part(root: Path = Path("/")) -> tuple[str, str] | None:
     """Return the part and the link part of the first disk of the system under *root*, None where there is none.
@@ -16,17 +18,24 @@ def disk_part(root: Path = Path("/")) -> tuple[str, str] | None:
         name = folder.name
         if not name.startswith(("nvme", "sd", "vd", "xvd", "mmcblk", "hd")) or _number(folder / "size") == 0:
             continue
+        model = _text(folder / "device/model").lower()
+        if any(words in model for words in _OVER_A_NETWORK):
+            return "ebs-gp2", "pcie3-x4"
         if name.startswith("nvme"):
             return "nvme-gen3", "pcie3-x4"
         if name.startswith(("vd", "xvd")):
-            return "nvme-gen3", "pcie3-x4"  # a volume that a host lends, nowadays of flash
+            return "virtio-disk", "pcie3-x4"  # a hypervisor lends it, nowadays of flash
         return ("hdd-7200" if _number(folder / "queue/rotational") else "sata-ssd"), "sata-600"
     return None
 
 
-def _number(file: Path) -> int:
+def _text(file: Path) -> str:
     try:
-        text = file.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        return 0
-    return int(text) if text.isdigit() else 0
+        return file.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _number(file: Path) -> int:
+    text = _text(file)
+    return int(text) if text.isascii() and text.isdigit() else 0

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from simulator.topology.catalogue import builtin_topologies, load_part
 from simulator.topology.parts import CpuPart, GpuPart
 from simulator.topology.resolver import MOST_NVLINKS
-from validate.machine.describe.estimates import flop_per_cycle, nearest_cpu, vector_bits
-from validate.machine.describe.graphics import Card, part_of, pcie_part
+from validate.machine.describe.adapters import adapter_part
+from validate.machine.describe.cpu_part import own_cpu
+from validate.machine.describe.dumps.like import sockets_like
+from validate.machine.describe.estimates import nearest_cpu
+from validate.machine.describe.graphics import Card, part_of, pcie_part, port_part, slot_for
 from validate.machine.describe.links import Placement, nvlink_parts, place_gpus
 from validate.machine.describe.processor import Processor
 from validate.machine.describe.topo import Matrix
+from validate.machine.describe.words import quoted, size_words
 from validate.machine.measure.slug import slug
 from validate.tables.names import find_cpu
 
 __all__ = ["draft"]
 
-# Eshelman, latency table (Dive into Deep Learning, section 13.4); beyond the third level as one hop more.
-_CACHE_NS = {1: 1.5, 2: 5.0, 3: 16.0}
 _LONGEST_NAME = 60
-_SYSTEM = "the system: /proc/cpuinfo and /sys/devices/system/cpu"
 
 
 def draft(
@@ -32,10 +32,13 @@ def draft(
     disk: tuple[str, str] | None = None,
     *,
     isolated: bool = False,
+    placement: Placement | None = None,
+    source: str = "what the system and the driver report",
 ) -> str:
     """Return the topology of a machine of *processor*, *cards* and *disk* (its part, and its link's).
 
-    *remarks* stand at its head.  *isolated*: no GPUs copy directly over PCIe.
+    *remarks* stand at its head.  *isolated*: no GPUs copy directly over PCIe.  *placement*: where things hang, where
+    the words of *matrix* do not say.  *source* says what the draft is made from.
     """
     part, cpu_lines, own = _cpu(processor)
     parts, gpus = _gpus(cards, slug(processor.model) or "cpu")
@@ -44,18 +47,21 @@ def draft(
         "# Drafted by validate describe. What starts with UNVERIFIED is an estimate: replace it by what you know.",
         *(f"# {remark}" for remark in remarks),
         "schema_version: 1",
-        f"name: {_quoted(_name(processor, gpus))}",
-        f"description: {_quoted(title)}",
-        'source: "drafted by validate describe from what the system and the driver report"',
+        f"name: {quoted(_name(processor, gpus))}",
+        f"description: {quoted(title)}",
+        f"source: {quoted(f'drafted by validate describe from {source}')}",
         "",
     ]
     own += parts
-    placement = place_gpus(matrix, processor.sockets, processor.socket_of) if matrix is not None else None
+    if placement is None and matrix is not None:
+        placement = place_gpus(matrix, processor.sockets, processor.socket_of)
     if placement is None:
         placement = Placement((0,) * len(cards), guessed=processor.sockets > 1 and len(cards) > 0)
     links, switches = _links(processor, part, cards, placement)
     mesh, nvswitch = _nvlinks(cards, matrix)
-    devices = [*_ranges(gpus), *nvswitch, *cpu_lines, *switches]
+    adapters, wired = _adapters(placement)
+    devices = [*_ranges(gpus), *nvswitch, *cpu_lines, *switches, *adapters]
+    links += wired
     if disk is not None:
         devices.append(f'disk0: {{part: {disk[0]}, source: "UNVERIFIED: its figures; the system says its kind"}}')
         links.append(f"- {{between: [disk0, cpu0], part: {disk[1]}}}")
@@ -95,88 +101,19 @@ def _cpu(processor: Processor) -> tuple[CpuPart, list[str], list[str]]:
     part = load_part(like)
     assert isinstance(part, CpuPart)
     name = builtin or slug(processor.model) or "cpu"
-    figures = [f"part: {_quoted(name) if builtin is None else name}"]
+    figures = [f"part: {quoted(name) if builtin is None else name}"]
     if processor.memory_bytes:
-        figures.append(f"memory_size: {_size(processor.memory_bytes // processor.sockets)}")
+        figures.append(f"memory_size: {size_words(processor.memory_bytes // processor.sockets)}")
     if builtin is not None:
         if processor.cores != part.core_count:
             figures.append(f"core_count: {processor.cores}")
         if processor.threads * (part.core_count or 1) != processor.cores * (part.thread_count or 0):
             figures.append(f"thread_count: {processor.threads}")
+        if processor.guess:
+            figures.append(f"source: {quoted(f'UNVERIFIED: {processor.guess}')}")
     key = "cpu0" if processor.sockets == 1 else f"cpu[0-{processor.sockets - 1}]"
-    own = [] if builtin is not None else _own_cpu(name, processor, like, part)
+    own = [] if builtin is not None else own_cpu(name, processor, like, part)
     return part, [f"{key}: {{{', '.join(figures)}}}"], own
-
-
-def _own_cpu(name: str, processor: Processor, like: str, part: CpuPart) -> list[str]:
-    flop = flop_per_cycle(processor.vendor, processor.family, processor.flags) or dict(part.flop_per_cycle)
-    bits = vector_bits(processor.flags)
-    clock_Hz = processor.clock_Hz or part.clock
-    bandwidth_Bps, latency_s = part.memory_bandwidth, part.memory_latency
-    lines = [
-        f"  {_quoted(name)}:",
-        "    kind: cpu",
-        f"    description: {_quoted((processor.model or 'a processor that gives no name')[:100])}",
-        f"    vendor: {processor.vendor}",
-        f"    core_count: {processor.cores}",
-        f"    thread_count: {processor.threads}",
-        f"    clock: {_hertz(clock_Hz or 0.0)}",
-    ]
-    if processor.turbo_Hz:
-        lines.append(f"    turbo_clock: {_hertz(processor.turbo_Hz)}")
-    if bits:
-        lines.append(f"    vector_bits: {bits}")
-    lines.append(f"    flop_per_cycle: {{{', '.join(f'{key}: {value}' for key, value in flop.items())}}}")
-    lines.append(f"    memory_bandwidth: {(bandwidth_Bps or 0.0) / 1e9:g} GB/s")
-    if latency_s:
-        lines.append(f"    memory_latency: {latency_s * 1e9:g} ns")
-    if processor.caches:
-        lines.append("    caches:")
-    for cache in processor.caches:
-        similar = part.caches.get(f"l{cache.level}")
-        latency_ns = 1e9 * similar.latency if similar else _CACHE_NS.get(cache.level, 2 * _CACHE_NS[3])
-        shared = f", shared_by_cores: {cache.shared_by_cores}" if cache.shared_by_cores > 1 else ""
-        lines.append(f"      l{cache.level}: {{size: {_size(cache.size_bytes)}, latency: {latency_ns:g} ns{shared}}}")
-    if part.tlb:
-        lines.append("    tlb:")
-    for name_of, level in part.tlb.items():
-        large = f", large_entries: {level.large_entries}" if level.large_entries is not None else ""
-        after = f", latency: {level.latency * 1e9:.3g} ns" if level.latency else ""
-        lines.append(f"      {name_of}: {{entries: {level.entries}{large}{after}}}")
-    lines += [f'    source: "{_SYSTEM}"', "    sources:"]
-    if not processor.clock_Hz:
-        lines.append(f'      clock: "UNVERIFIED: as {like}; fill in the base clock"')
-    elif not processor.turbo_Hz:
-        lines.append(
-            '      clock: "UNVERIFIED: what the system shows, which gives no turbo_clock; all cores may run faster"'
-        )
-    lines += [
-        '      flop_per_cycle: "UNVERIFIED: two units for vectors of the width that the flags name"',
-        f'      memory_bandwidth: "UNVERIFIED: as {like}, which is most like it; better: channels x MT/s x 8 B x 0.85"',
-    ]
-    if latency_s:
-        lines.append(f'      memory_latency: "UNVERIFIED: as {like}"')
-    if processor.caches:
-        lines.append(f'      caches: "UNVERIFIED: sizes of the system, latencies as {like}, or typical"')
-    if part.tlb:
-        lines.append(f'      tlb: "UNVERIFIED: as {like}"')
-    return lines
-
-
-def _quoted(text: str) -> str:
-    """Return *text* as YAML reads it back; what cannot be shown becomes a question mark."""
-    return json.dumps("".join(c if c.isprintable() else "?" for c in text), ensure_ascii=False)
-
-
-def _size(n_bytes: int) -> str:
-    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20)):
-        if n_bytes >= scale:
-            return f"{n_bytes / scale:.5g} {unit}"
-    return f"{n_bytes / 1024:.5g} KiB"
-
-
-def _hertz(clock_Hz: float) -> str:
-    return f"{clock_Hz / 1e9:.4g} GHz"
 
 
 # -- GPUs ------------------------------------------------------------------------------
@@ -191,8 +128,8 @@ def _gpus(cards: Sequence[Card], taken: str) -> tuple[list[str], list[str]]:
         if name is None:
             name = slug(card.name) or "gpu"
             name += "-gpu" if name == taken else ""
-            if f"  {_quoted(name)}:" not in lines:
-                lines += [f"  {_quoted(name)}:", "    kind: gpu", f"    description: {_quoted(card.name[:100])}"]
+            if f"  {quoted(name)}:" not in lines:
+                lines += [f"  {quoted(name)}:", "    kind: gpu", f"    description: {quoted(card.name[:100])}"]
                 lines += [f"    memory_size: {card.memory_bytes >> 20} MiB"] if card.memory_bytes else []
                 lines += [
                     "    # fill in for what compute costs: sm_count, boost_clock, peak, memory_bandwidth, l2_size",
@@ -209,7 +146,7 @@ def _ranges(names: Sequence[str]) -> list[str]:
     for i, name in enumerate(names):
         if i + 1 == len(names) or names[i + 1] != name:
             key = f"gpu{start}" if start == i else f"gpu[{start}-{i}]"
-            lines.append(f"{key}: {{part: {_quoted(name)}}}")
+            lines.append(f"{key}: {{part: {quoted(name)}}}")
             start = i + 1
     return lines
 
@@ -233,24 +170,61 @@ def _links(
         source = f', source: "{"; ".join(notes)}"' if notes else ""
         lines.append(f"- {{between: [gpu{gpu}, {to}], part: {slot}{source}}}")
     up = {number: len(placement.switches) + n for n, below in enumerate(placement.upper) for number in below}
-    for number, members in enumerate(placement.switches):
-        slot, _ = pcie_part(cards[members[0]])
+    for number in range(len(placement.switches)):
         switches.append(f"plx{number}: {{kind: pcie-switch}}")
-        to = f"plx{up[number]}" if number in up else f"cpu{placement.socket[members[0]]}"
-        lines.append(f"- {{between: [plx{number}, {to}], part: {slot}}}")
+        to = f"plx{up[number]}" if number in up else f"cpu{placement.socket_of(number)}"
+        lines.append(f"- {{between: [plx{number}, {to}], part: {_port(placement, cards, number)}}}")
     for n, below in enumerate(placement.upper):
-        members = placement.switches[below[0]]
-        slot, _ = pcie_part(cards[members[0]])
+        slot = _port(placement, cards, below[0])
         switches.append(f"plx{len(placement.switches) + n}: {{kind: pcie-switch}}")
         lines.append(
-            f"- {{between: [plx{len(placement.switches) + n}, cpu{placement.socket[members[0]]}], part: {slot}}}"
+            f"- {{between: [plx{len(placement.switches) + n}, cpu{placement.socket_of(below[0])}], part: {slot}}}"
         )
-    name = "xgmi-socket" if processor.vendor == "amd" else "qpi-9.6" if (part.vector_bits or 0) < 512 else "upi-10.4-x3"
+    name = sockets_like(find_cpu(slug(processor.model)) or "")
+    if not name:
+        name = (
+            "xgmi-socket"
+            if processor.vendor == "amd"
+            else "qpi-9.6"
+            if (part.vector_bits or 0) < 512
+            else "upi-10.4-x3"
+        )
     for a in range(processor.sockets):
         for b in range(a + 1, processor.sockets):
             source = '"UNVERIFIED: usual between sockets of such processors"'
             lines.append(f"- {{between: [cpu{a}, cpu{b}], part: {name}, source: {source}}}")
     return lines, switches
+
+
+def _port(placement: Placement, cards: Sequence[Card], number: int) -> str:
+    """Return the link part of the port upwards of the switch *number*: as said, else as its first GPU's."""
+    if placement.ports and all(placement.ports[number]):
+        generation, lanes = placement.ports[number]
+        found = port_part(generation, lanes)
+        if found:
+            return found
+    members = placement.switches[number]
+    return pcie_part(cards[members[0]] if members else Card(""))[0]
+
+
+def _adapters(placement: Placement) -> tuple[list[str], list[str]]:
+    """Return the lines of adapters and of their links."""
+    devices: list[str] = []
+    links: list[str] = []
+    for hung in placement.adapters:
+        part, guess = adapter_part(hung.adapter, hung.generation)
+        if not part:
+            continue
+        number = len(devices)
+        said = f"{hung.adapter.name}: " if hung.adapter.name else ""
+        notes = [f"UNVERIFIED: {said}{guess}"] if guess else []
+        slot = port_part(hung.generation, hung.lanes)
+        source = f", source: {quoted('; '.join(notes))}" if notes else ""
+        devices.append(f"nic{number}: {{part: {part}{source}}}")
+        to = f"plx{hung.switch}" if hung.switch is not None else f"cpu{hung.socket}"
+        unsaid = "" if slot else ', source: "UNVERIFIED: nothing says which slot"'
+        links.append(f"- {{between: [nic{number}, {to}], part: {slot or slot_for(part)}{unsaid}}}")
+    return devices, links
 
 
 def _through_switches(cards: Sequence[Card], matrix: Matrix) -> int:
@@ -268,7 +242,7 @@ def _through_switches(cards: Sequence[Card], matrix: Matrix) -> int:
 
 def _nvlinks(cards: Sequence[Card], matrix: Matrix | None) -> tuple[list[str], list[str]]:
     """Return the lines of a mesh of NVLinks, or the line of the switch that they go to."""
-    if matrix is None or not any(matrix.nvlinks(0, b) or matrix.nvlinks(1, b) for b in range(matrix.gpus)):
+    if matrix is None or not any(matrix.nvlinks(a, b) for a in range(matrix.gpus) for b in range(matrix.gpus)):
         return [], []
     link, switch = nvlink_parts(part_of(cards[0]) or "")
     if _through_switches(cards, matrix):

@@ -10,9 +10,29 @@ from simulator.topology.parts import CpuPart
 from validate.machine.describe.processor import Processor
 from validate.machine.measure.slug import slug
 
-__all__ = ["flop_per_cycle", "nearest_cpu", "vector_bits"]
+__all__ = ["architecture", "flop_per_cycle", "nearest_cpu", "vector_bits"]
 
-_FAMILIES = {"Rome": 23, "Milan": 25, "Genoa": 25, "Turin": 26}  # of AMD, as processors report them
+# The numbers that processors report of themselves, by family and model (Linux, arch/x86/include/asm/intel-family.h;
+# util-linux and WikiChip for AMD's).
+_INTEL = {
+    45: "Sandy Bridge",
+    62: "Ivy Bridge",
+    63: "Haswell",
+    79: "Broadwell",
+    85: "Skylake-SP",
+    106: "Ice Lake",
+    143: "Sapphire Rapids",
+    207: "Emerald Rapids",
+}
+_INTEL_FAMILY = 6
+_CASCADE_LAKE = 5  # the stepping of Skylake-SP's model from which it is called so
+_AMD = {  # family, and models from this one to the other
+    (23, 0x30, 0x3F): "Rome",
+    (25, 0x00, 0x0F): "Milan",
+    (25, 0x10, 0x1F): "Genoa",
+    (25, 0xA0, 0xAF): "Genoa",
+    (26, 0x00, 0x1F): "Turin",
+}
 _ZEN_5 = 26  # the family from which AMD's vectors of 512 bits go in one piece
 _DESKTOPS = frozenset(("ryzen", "athlon", "pentium", "celeron", "threadripper", "apple"))
 _DESKTOP, _SERVER = "generic-desktop-cpu", "generic-server-cpu"
@@ -58,12 +78,28 @@ def flop_per_cycle(vendor: str, family: int, flags: Collection[str]) -> dict[str
     return found
 
 
+def architecture(processor: Processor) -> str:
+    """Return the design of a server's *processor* by the numbers that it reports, empty where they are not known."""
+    if processor.vendor == "intel" and processor.family == _INTEL_FAMILY:
+        found = _INTEL.get(processor.model_number, "")
+        return "Cascade Lake" if found == "Skylake-SP" and processor.stepping >= _CASCADE_LAKE else found
+    if processor.vendor == "amd":
+        for (family, low, high), name in _AMD.items():
+            if processor.family == family and low <= processor.model_number <= high:
+                return name
+    return ""
+
+
 def nearest_cpu(processor: Processor) -> str:
-    """Return the built-in part that *processor* is most like: of its maker, as wide, of as many cores."""
+    """Return the built-in part that *processor* is most like: of its maker, its design, as wide, of as many cores.
+
+    How many cores a guest has says nothing of its processor: of several the largest is taken.
+    """
     words = slug(processor.model).split("-")
     if _DESKTOPS.intersection(words) or (processor.vendor == "intel" and "core" in words):
         return _DESKTOP
-    wide = vector_bits(processor.flags)
+    wide, design = vector_bits(processor.flags), architecture(processor)
+    families = {name: family for (family, _, _), name in _AMD.items()}
     found = []
     for name in part_names("cpu"):
         part = load_part(name)
@@ -71,8 +107,11 @@ def nearest_cpu(processor: Processor) -> str:
         if part.vendor != processor.vendor or name in _NO_PATTERN:
             continue
         ratio = abs(math.log((part.core_count or 1) / processor.cores))
-        other = _FAMILIES.get(part.architecture, processor.family) != processor.family
-        found.append((part.vector_bits != wide, other, round(ratio, 6), name))
+        if processor.is_guest and design:
+            ratio = -float(part.core_count or 1)
+        another = bool(design) and part.architecture != design
+        of_family = families.get(part.architecture, processor.family) == processor.family
+        found.append((another, part.vector_bits != wide, not of_family, round(ratio, 6), name))
     if found and processor.vendor != "other":
-        return min(found)[3]
+        return min(found)[-1]
     return _SERVER if processor.cores * processor.sockets >= _MANY_CORES else _DESKTOP

@@ -8,15 +8,17 @@ import subprocess
 from dataclasses import dataclass
 
 from simulator.topology.catalogue import load_part
-from simulator.topology.parts import GpuPart
+from simulator.topology.parts import GpuPart, LinkPart, NicPart
 from validate.machine.measure.slug import slug
 from validate.tables.names import gpu_names
 
-__all__ = ["Card", "ask_driver", "parse_cards", "part_of", "pcie_part"]
+__all__ = ["Card", "ask_driver", "parse_cards", "part_of", "pcie_part", "port_part", "slot_for"]
 
 _FIELDS = "name,memory.total,pcie.link.gen.max,pcie.link.width.max"
 _FIGURES = 3  # beside the name
 _BESIDE_CPU = frozenset(("gh200-480gb", "gb200", "gb300"))  # joined with their CPU by NVLink-C2C
+# What data-centre GPUs of a generation speak; others, of which nothing is said, are taken for 4.
+_PCIE_OF = {"Kepler": 3, "Maxwell": 3, "Pascal": 3, "Volta": 3, "Turing": 3, "Hopper": 5, "Blackwell": 5, "CDNA3": 5}
 _MAKERS = ("nvidia-", "amd-", "tesla-", "geforce-")
 _WAIT_S = 30
 
@@ -68,12 +70,29 @@ def pcie_part(card: Card) -> tuple[str, bool]:
     """Return the link part between a card and its CPU, and whether it is certain."""
     if part_of(card) in _BESIDE_CPU:
         return "nvlink-c2c", True
-    name = f"pcie{card.pcie_generation}-x{card.pcie_lanes}"
-    if card.pcie_generation and load_part(name) is not None:
-        return name, True
     part = load_part(part_of(card) or "")
-    recent = isinstance(part, GpuPart) and part.architecture.split(maxsplit=1)[:1] in (["Hopper"], ["Blackwell"])
-    return ("pcie5-x16" if recent else "pcie4-x16"), False
+    architecture = part.architecture.partition(" ")[0] if isinstance(part, GpuPart) else ""
+    most = _PCIE_OF.get(architecture, 0)
+    name = port_part(card.pcie_generation, card.pcie_lanes)
+    if name and card.pcie_generation <= (most or card.pcie_generation):
+        return name, True  # a virtual machine says more than the GPU has
+    return f"pcie{most or 4}-x16", False
+
+
+def port_part(generation: int, lanes: int) -> str:
+    """Return the link part of a PCIe port, empty where there is none or nothing is said."""
+    name = f"pcie{generation}-x{lanes}"
+    return name if generation and load_part(name) is not None else ""
+
+
+def slot_for(nic: str) -> str:
+    """Return the PCIe slot of 16 lanes that an adapter of the part *nic* needs."""
+    part = load_part(nic)
+    for generation in (3, 4, 5):
+        slot = load_part(f"pcie{generation}-x16")
+        if isinstance(part, NicPart) and isinstance(slot, LinkPart) and (slot.bandwidth or 0.0) >= part.bandwidth:
+            return f"pcie{generation}-x16"
+    return "pcie5-x16"
 
 
 def _nvidia_smi(*arguments: str) -> str:

@@ -7,39 +7,87 @@ from dataclasses import dataclass
 
 from simulator.topology.catalogue import load_part
 from simulator.topology.parts import GpuPart
+from validate.machine.describe.adapters import Adapter
 from validate.machine.describe.topo import Matrix
 
-__all__ = ["Placement", "nvlink_parts", "place_gpus"]
+__all__ = ["Hung", "Placement", "nvlink_parts", "place_gpus"]
 
 _APART = frozenset(("SYS", "SOC"))
 _BY_GENERATION = {"Pascal": "nvlink1", "Volta": "nvlink2", "Ampere": "nvlink3", "Hopper": "nvlink4",
-                  "Blackwell": "nvlink5"}  # fmt: skip
+                  "Blackwell": "nvlink5", "CDNA1": "xgmi-mi100", "CDNA2": "xgmi-mi200",
+                  "CDNA3": "xgmi-mi300"}  # fmt: skip
 _SWITCHES = {"Volta": "nvswitch1", "Ampere": "nvswitch2", "Hopper": "nvswitch3", "Blackwell": "nvswitch4"}
 
 
 @dataclass(frozen=True, slots=True)
+class Hung:
+    """An adapter, and where it hangs: at the PCIe switch of that number, else at a socket.
+
+    ``generation`` and ``lanes`` are of its PCIe port, 0 where nothing is said.
+    """
+
+    adapter: Adapter
+    switch: int | None
+    socket: int
+    generation: int = 0
+    lanes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Placement:
-    """Where the GPUs of a machine hang."""
+    """Where the GPUs and adapters of a machine hang."""
 
     socket: tuple[int, ...]  # of each GPU
-    switches: tuple[tuple[int, ...], ...] = ()  # GPUs that share a PCIe switch
+    switches: tuple[tuple[int, ...], ...] = ()  # GPUs that share a PCIe switch, none where adapters alone do
     upper: tuple[tuple[int, ...], ...] = ()  # numbers of those switches that hang at one more switch together
     guessed: bool = False  # whether nothing says which socket a GPU hangs at
+    adapters: tuple[Hung, ...] = ()
+    switch_sockets: tuple[int, ...] = ()  # of each switch; of its first GPU where empty
+    ports: tuple[tuple[int, int], ...] = ()  # generation and lanes of each switch's port upwards, where known
+
+    def socket_of(self, switch: int) -> int:
+        """Return the socket of the switch of that number."""
+        if self.switch_sockets:
+            return self.switch_sockets[switch]
+        return self.socket[self.switches[switch][0]]
 
 
-def place_gpus(matrix: Matrix, sockets: int, socket_of: Mapping[int, int]) -> Placement:
-    """Return where the GPUs of *matrix* hang, on a machine of *sockets*; *socket_of* is of its processors."""
+def place_gpus(
+    matrix: Matrix, sockets: int, socket_of: Mapping[int, int], adapters: Mapping[str, Adapter] | None = None
+) -> Placement:
+    """Return where the GPUs of *matrix* hang, on a machine of *sockets*; *socket_of* is of its processors.
+
+    *adapters* are those of the matrix that are known, by their names in it; others are left out.
+    """
+    known = adapters or {}
     gpus = range(matrix.gpus)
     names = [f"GPU{i}" for i in gpus] + list(matrix.nics)
-    switches = [tuple(i for i in gpus if f"GPU{i}" in group) for group in _joined(names, matrix, frozenset(("PIX",)))]
-    switches = [group for group in switches if len(group) > 1]
+    socket, guessed = _sockets(matrix, sockets, socket_of)
+    switches: list[tuple[int, ...]] = []
+    at: dict[str, int] = {}
+    for group in _joined(names, matrix, frozenset(("PIX",))):
+        members = tuple(i for i in gpus if f"GPU{i}" in group)
+        its = [name for name in matrix.nics if name in group and name in known]
+        if members and len(members) + len(its) > 1:
+            at |= dict.fromkeys(its, len(switches))
+            switches.append(members)
     upper = []
     for group in _joined(names, matrix, frozenset(("PIX", "PXB"))):
         below = tuple(n for n, members in enumerate(switches) if f"GPU{members[0]}" in group)
         if len(below) > 1:
             upper.append(below)
-    socket, guessed = _sockets(matrix, sockets, socket_of)
-    return Placement(socket, tuple(switches), tuple(upper), guessed)
+    hung = tuple(
+        Hung(known[name], at.get(name), _nearest_socket(name, matrix, socket)) for name in matrix.nics if name in known
+    )
+    return Placement(socket, tuple(switches), tuple(upper), guessed, hung)
+
+
+def _nearest_socket(nic: str, matrix: Matrix, socket: Sequence[int]) -> int:
+    """Return the socket of the GPU that is nearest to the adapter *nic*, the first where all are as far."""
+    order = ("PIX", "PXB", "PHB", "NODE")
+    words = [matrix.between.get((nic, f"GPU{i}"), "") for i in range(matrix.gpus)]
+    near = min(range(matrix.gpus), key=lambda i: order.index(words[i]) if words[i] in order else len(order))
+    return socket[near]
 
 
 def _joined(names: Sequence[str], matrix: Matrix, words: Collection[str]) -> list[frozenset[str]]:

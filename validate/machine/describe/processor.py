@@ -29,7 +29,9 @@ class Processor:
     """What the system says; None, 0 or empty where it says nothing.
 
     ``cores`` and ``threads`` are those of one socket that the process may use.  ``socket_of`` gives the
-    socket of each logical processor, usable or not, counted from 0.
+    socket of each logical processor, usable or not, counted from 0.  ``model_number`` and ``stepping`` are those that
+    the maker numbers its designs by, -1 where nothing is said; ``is_guest``: a hypervisor runs it.  ``guess``: why it
+    is taken for that model, where nothing names it.
     """
 
     model: str
@@ -44,6 +46,10 @@ class Processor:
     caches: tuple[CacheFacts, ...]
     memory_bytes: int | None
     socket_of: Mapping[int, int]
+    model_number: int = -1
+    stepping: int = -1
+    is_guest: bool = False
+    guess: str = ""
 
 
 def read_processor(root: Path = Path("/"), usable: Collection[int] | None = None) -> Processor:
@@ -66,11 +72,12 @@ def read_processor(root: Path = Path("/"), usable: Collection[int] | None = None
     model = first.get("model name") or first.get("Model name") or ""
     family = first.get("cpu family", "")
     clock_Hz, turbo_Hz = _clocks(root, model, first)
+    flags = frozenset((first.get("flags") or first.get("Features") or "").split())
     return Processor(
         model=model,
         vendor=_VENDORS.get(first.get("vendor_id", ""), "arm" if "CPU implementer" in first else "other"),
         family=int(family) if family.isdigit() else 0,
-        flags=frozenset((first.get("flags") or first.get("Features") or "").split()),
+        flags=flags,
         sockets=sockets,
         cores=n_cores,
         threads=n_cores * threads_per_core,
@@ -79,6 +86,9 @@ def read_processor(root: Path = Path("/"), usable: Collection[int] | None = None
         caches=_caches(root, set(mine), threads_per_core, n_cores),
         memory_bytes=_memory(root),
         socket_of={number: packages.index(package) for number, (package, _) in said.items()},
+        model_number=_integer(first.get("model", ""), -1),
+        stepping=_integer(first.get("stepping", ""), -1),
+        is_guest="hypervisor" in flags,
     )
 
 

@@ -28,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--batch", type=int, default=32, metavar="COUNT", help="samples a rank; 32")
     parser.add_argument("--gpus", default="", metavar="N,...", help="over so many ranks, such as 1,2,4,8")
     parser.add_argument("--precision", default="fp32", metavar="NAME", help="fp32, tf32, amp-bf16, ...; fp32")
+    parser.add_argument("--parallel", default="dp", metavar="HOW", help="dp: replicas; fsdp: shards; dp,fsdp; dp")
     parser.add_argument("--overlap", default="", metavar="bucket:SIZE", help="bytes of a bucket of gradients; 25 MiB")
     given = parser.parse_args(arguments)
     try:
@@ -65,7 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 raise ValueError(f"--gpus: numbers of ranks such as 1,2,4,8 are needed; got '{given.gpus[:60]}'")
             counts = [int(word) for word in given.gpus.split(",")]
             bucket = bucket_bytes(given.overlap) if given.overlap else 0
-            write_scaling(Path(given.out), given.workload, given.batch, counts, given.precision, bucket)
+            ways = given.parallel.split(",")
+            write_scaling(Path(given.out), given.workload, given.batch, counts, given.precision, bucket, ways)
             groups = ("scaling",)
         settings = Settings(Path(given.out), groups, given.device, budget_s, given.machine, Effort(interval=interval))
         status = run(settings)

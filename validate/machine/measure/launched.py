@@ -153,10 +153,10 @@ class LaunchedRanks:
         """Do nothing: the processes are the launcher's, and serve the next who asks."""
 
 
-def ranks_of(count: int, *, cuda: bool) -> Ranks | LaunchedRanks:
+def ranks_of(count: int, *, cuda: bool, start_s: float = 180.0) -> Ranks | LaunchedRanks:
     """Return *count* ranks: those of the launcher where one has started some, else processes of our own.
 
-    Raises RanksFailed, or Unavailable.
+    Those join within *start_s*.  Raises RanksFailed, or Unavailable.
     """
     here = launch()
-    return Ranks(count, cuda=cuda) if here is None else LaunchedRanks(here, count, cuda=cuda)
+    return Ranks(count, cuda=cuda, start_s=start_s) if here is None else LaunchedRanks(here, count, cuda=cuda)

@@ -35,6 +35,9 @@ _STEP = (
         "schedule",
         "sync",
         "overlap",
+        "fsdp",
+        "shards",
+        "modules",
     ),
     *("issue", "step_time_s", "throughput", "throughput_unit", "peak_bytes"),
 )

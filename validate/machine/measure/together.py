@@ -21,7 +21,12 @@ _ISSUE_S = 100e-6  # more than the host needs to issue one call
 
 
 def time_together(
-    call: Callable[[int], object], effort: Effort, *, cuda: bool, renew: Callable[[], None] | None = None
+    call: Callable[[int], object],
+    effort: Effort,
+    *,
+    cuda: bool,
+    renew: Callable[[], None] | None = None,
+    issue_s: float = _ISSUE_S,
 ) -> Interval:
     """Return the seconds of one *call* on the slowest rank; every rank calls this at the same point.
 
@@ -30,7 +35,8 @@ def time_together(
     here, when to stop for instance, follows from such times alone, so that all ranks decide alike.
 
     On a GPU the stream is held up until the host has issued a sample's calls, so that their time is the
-    device's even where it is shorter than issuing them.  *renew* is called before each sample, which is not timed.
+    device's even where it is shorter than issuing them, *issue_s* each.  *renew* is called before each sample, which is
+    not timed.
     """
     token = torch.zeros(1, device="cuda" if cuda else "cpu")
     ran_dry = False
@@ -39,7 +45,7 @@ def time_together(
         nonlocal ran_dry
         if renew is not None:
             renew()
-        took_s, early = (_sample_cuda if cuda else _sample_cpu)(call, calls, token)
+        took_s, early = _sample_cuda(call, calls, token, issue_s) if cuda else _sample_cpu(call, calls, token)
         ran_dry |= early
         return took_s
 
@@ -82,11 +88,11 @@ def _sample_cpu(call: Callable[[int], object], calls: int, token: torch.Tensor) 
     return _greatest(time.perf_counter() - began_s, token), False
 
 
-def _sample_cuda(call: Callable[[int], object], calls: int, token: torch.Tensor) -> tuple[float, bool]:
+def _sample_cuda(call: Callable[[int], object], calls: int, token: torch.Tensor, issue_s: float) -> tuple[float, bool]:
     """Return the seconds, and whether this rank's stream was free before all was issued."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
-    held = hold_up(calls * _ISSUE_S)
+    held = hold_up(calls * issue_s)
     dist.all_reduce(token)
     start.record()
     for i in range(calls):

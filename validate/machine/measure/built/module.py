@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from math import prod
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 from validate.machine.measure.built.description import Description, Layer
-from validate.machine.measure.built.operators import MAKERS, Made, Neighbours, needed
+from validate.machine.measure.built.made import Made, Neighbours
+from validate.machine.measure.built.operators import MAKERS, needed
 from validate.machine.measure.built.shapes import Shape, View, part_of
+from validate.machine.measure.built.spans import Recompute, Step, end, spans
 from validate.machine.measure.case import Unavailable
 
-__all__ = ["Built", "BuiltNetwork", "Recompute", "build_network"]
+__all__ = ["Built", "BuiltNetwork", "build_network"]
 
-Recompute = Literal["", "full", "selective"]
 _BLOCK = re.compile(r"(?:[^.]+\.)*?\d+(?=\.)")  # the repeated block that a layer is in: blocks.3 of blocks.3.mlp.up
 _MIXES = frozenset(("MatMul", "Attention"))  # products of activations
-
-
-@dataclass(slots=True)
-class _Step:
-    """A call of the forward pass: what it reads (numbers), writes (a number, or several), and what is over after it."""
-
-    call: Callable[..., Any]
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
-    block: str
-    mixes: bool = False
-    over: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +48,7 @@ class _Plan:
     """What is known while layers are made, one after the other."""
 
     shapes: dict[int, Shape]
-    steps: list[_Step] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
     # by tensor and what reads it (layer and position), the number of the part that it gets
     parts: dict[tuple[int, int], int] = field(default_factory=dict)
 
@@ -70,12 +57,13 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
     """The module of *description*; every layer runs as one call of torch, in the order that is written.
 
     *recompute*: of repeated blocks the inputs alone are kept (``full``), or of attention queries, keys and values
-    (``selective``), and what is between runs forward again.  Raises Unavailable where torch has no such operator.
+    (``selective``), and what is between runs forward again.  *in_blocks*: each repeated block is a module of its own
+    (``blocks``), as those who shard parameters block by block need it.  Raises Unavailable where torch has no such
+    operator.
     """
 
-    def __init__(self, description: Description, recompute: Recompute = "") -> None:
+    def __init__(self, description: Description, recompute: Recompute = "", *, in_blocks: bool = False) -> None:
         super().__init__()
-        self.layers = nn.ModuleList()
         self.fed = description.fed
         self._known: dict[str, Any] = {}
         plan = _Plan({n: _fed_shape(description, n) for n in description.fed})
@@ -96,13 +84,16 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
             plan.shapes[layer.output] = made.shape
             block = _BLOCK.match(layer.name)
             mixes = layer.operator in _MIXES
-            plan.steps.append(_Step(made.call, reads, (layer.output,), block[0] if block else "", mixes))
+            name = block[0] if block else ""
+            plan.steps.append(Step(made.call, reads, (layer.output,), name, mixes, module=made.module))
             self._split(description, plan, (layer.output,))
         self.outputs = tuple(layer.output for layer in description.layers if layer.output not in readers)
-        _end(plan.steps, self.outputs)
+        end(plan.steps, self.outputs)
+        if in_blocks:
+            _check_apart(description, plan.steps)
         if sum(p.numel() for p in self._known.values()) != description.parameter_count:
             raise Unavailable(f"{description.name}: parameters of one name differ in size")
-        self._spans = list(_spans(plan.steps, recompute))
+        self.spans = nn.ModuleList(spans(plan.steps, self.outputs, recompute, in_blocks=in_blocks))
 
     def _made(self, layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
         if layer.operator not in MAKERS:
@@ -116,8 +107,6 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
                 raise Unavailable(f"{layer.name}: {name} is shared in another shape")
             known.requires_grad_(trained[name])
             setattr(made.module, own, known)
-        if made.module is not None:
-            self.layers.append(made.module)
         return made
 
     def _split(self, description: Description, plan: _Plan, numbers: Sequence[int]) -> None:
@@ -135,7 +124,7 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
             offset = 0
             for index, i, need in wanted:
                 if need < whole:
-                    view, part, offset = part_of(shape, need, offset)
+                    view, part, offset = part_of(shape, need, offset, _cols(description.layers[index]))
                     found.append((view, part, (index, i)))
             if not found:
                 continue
@@ -143,24 +132,39 @@ class BuiltNetwork(nn.Module):  # type: ignore[misc]
             widths = [part[-1] for _, part, _ in found]
             tiles = sum(widths) == shape[-1] and all(part[:-1] == shape[:-1] for _, part, _ in found)
             if tiles:
-                plan.steps.append(_Step(_splitter(widths), (number,), tuple(names), ""))
+                plan.steps.append(Step(_splitter(widths), (number,), tuple(names), ""))
             for name, (view, part, reader) in zip(names, found, strict=True):
                 plan.shapes[name], plan.parts[reader] = part, name
                 if not tiles:
-                    plan.steps.append(_Step(view, (number,), (name,), ""))
+                    plan.steps.append(Step(view, (number,), (name,), ""))
 
     def forward(self, *fed: Any) -> tuple[Any, ...]:
         """Return what no layer reads, of what is *fed* in."""
         values = dict(zip(self.fed, fed, strict=True))
-        for steps, inside, outside in self._spans:
-            if inside is None or not torch.is_grad_enabled():
-                _run(steps, values)
-                continue
-            results = checkpoint(_again(steps, inside, outside), *(values[n] for n in inside), use_reentrant=False)
-            for number in {n for step in steps for n in step.over} & set(values):
-                del values[number]
-            values.update(zip(outside, results, strict=True))
+        for span in self.spans:
+            if span.apart:
+                given = [values[n] for n in span.inside]
+                span.drop(values)
+                values.update(zip(span.outside, span(*given), strict=True))
+            else:
+                span.go(values)
         return tuple(values[n] for n in self.outputs)
+
+    @property
+    def blocks(self) -> list[Any]:
+        """Return the modules of repeated blocks that have parameters."""
+        return [span for span in self.spans if span.apart and next(span.parameters(), None) is not None]
+
+
+def _check_apart(description: Description, steps: Sequence[Step]) -> None:
+    """Raise Unavailable where blocks share a parameter: it would be sharded in each of them."""
+    places: dict[str, str] = {}
+    blocks = {step.writes[0]: step.block for step in steps}
+    for layer in description.layers:
+        for parameter in layer.parameters:
+            block = blocks[layer.output]
+            if places.setdefault(parameter.name, block) != block:
+                raise Unavailable(f"{layer.name}: {parameter.name} is shared between blocks, which are sharded apart")
 
 
 def _of_join(description: Description, index: int, position: int, need: int) -> int:
@@ -173,85 +177,13 @@ def _of_join(description: Description, index: int, position: int, need: int) -> 
     return need - more if more > 0 and sizes[position] == max(sizes) and need > more else need
 
 
+def _cols(layer: Layer) -> int:
+    """Return how many columns a layer reads of what is wider, where its parameter says it; else 0."""
+    return layer.parameters[0].elements if layer.operator == "Elementwise" and layer.parameters else 0
+
+
 def _splitter(widths: list[int]) -> Callable[[Any], Any]:
     return lambda x: torch.split(x, widths, -1)
-
-
-def _run(steps: Sequence[_Step], values: dict[int, Any]) -> None:
-    for step in steps:
-        result = step.call(*[values[n] for n in step.reads])
-        if len(step.writes) == 1:
-            values[step.writes[0]] = result
-        else:
-            values.update(zip(step.writes, result, strict=True))
-        del result
-        for number in step.over:
-            values.pop(number, None)
-
-
-def _again(steps: Sequence[_Step], inside: Sequence[int], outside: Sequence[int]) -> Callable[..., tuple[Any, ...]]:
-    def run(*given: Any) -> tuple[Any, ...]:
-        values = dict(zip(inside, given, strict=True))
-        _run(steps, values)
-        return tuple(values[n] for n in outside)
-
-    return run
-
-
-def _end(steps: Sequence[_Step], outputs: Sequence[int]) -> None:
-    """Let each step drop what nobody reads after it, as the local names of a module do."""
-    kept = set(outputs)
-    for step in reversed(steps):
-        numbers = dict.fromkeys((*step.reads, *step.writes))
-        step.over = tuple(n for n in numbers if n not in kept)
-        kept.update(numbers)
-
-
-Span = tuple[list[_Step], tuple[int, ...] | None, tuple[int, ...]]
-
-
-def _spans(steps: Sequence[_Step], recompute: Recompute) -> Iterator[Span]:
-    """Yield runs of steps; of those that run again what comes in, and what others read of them."""
-    if not recompute:
-        yield list(steps), None, ()
-        return
-    chosen = _blocks(steps) if recompute == "full" else _attentions(steps)
-    for key, run in groupby(range(len(steps)), key=lambda i: chosen.get(i, -1)):
-        mine = list(run)
-        span = [steps[i] for i in mine]
-        if key < 0:
-            yield span, None, ()
-            continue
-        written = {n for step in span for n in step.writes}
-        read = dict.fromkeys(n for step in span for n in step.reads)
-        before = tuple(n for n in read if n not in written)
-        after = {n for step in steps[mine[-1] + 1 :] for n in step.reads}
-        # What is read later must outlive the span; of what ends in it, nothing is returned.
-        outside = tuple(n for n in dict.fromkeys(n for step in span for n in step.writes) if n in after)
-        yield span, before, outside or span[-1].writes
-
-
-def _blocks(steps: Sequence[_Step]) -> dict[int, int]:
-    """Return the number of the block of each step that is in one; parts that are taken belong to what reads them."""
-    names = [step.block for step in steps]
-    for i in reversed(range(len(steps) - 1)):
-        if not names[i] and not _has_call(steps[i]):
-            names[i] = names[i + 1]
-    order = {name: i for i, name in enumerate(dict.fromkeys(names))}
-    return {i: order[name] for i, name in enumerate(names) if name}
-
-
-def _has_call(step: _Step) -> bool:
-    return not (len(step.reads) == 1 and step.writes[0] > step.reads[0] + 1 and not step.block)
-
-
-def _attentions(steps: Sequence[_Step]) -> dict[int, int]:
-    """Return the number of the attention of each step from a block's first product of activations to its last."""
-    found: dict[str, list[int]] = {}
-    for i, step in enumerate(steps):
-        if step.mixes:
-            found.setdefault(step.block, []).append(i)
-    return {i: n for n, places in enumerate(found.values()) for i in range(places[0], places[-1] + 1)}
 
 
 # -- what is fed in --------------------------------------------------------------------
@@ -290,14 +222,21 @@ def _range_of(description: Description, number: int) -> int:
     return 0
 
 
-def build_network(description: Description, device: Any, *, dtype: Any = None, recompute: Recompute = "") -> Built:
+def build_network(
+    description: Description,
+    device: Any,
+    *,
+    dtype: Any = None,
+    recompute: Recompute = "",
+    in_blocks: bool = False,
+) -> Built:
     """Return *description* on *device* with random inputs; parameters, and what is no number of a thing, in *dtype*.
 
     Values are random: what a device draws, and so its clock, depends on them.  Raises Unavailable.
     """
     dtype = dtype or torch.float32
     with torch.device(device):
-        module = BuiltNetwork(description, recompute).to(dtype)
+        module = BuiltNetwork(description, recompute, in_blocks=in_blocks).to(dtype)
         inputs = []
         for number in description.fed:
             shape, most = _fed_shape(description, number), _range_of(description, number)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -13,31 +12,12 @@ from torch.nn import functional as F  # noqa: N812  torch's own short name
 
 from validate.machine.measure.built.description import Layer
 from validate.machine.measure.built.functions import BINARY, CHOOSING, DROPOUT, LOSSES, unary
+from validate.machine.measure.built.made import Made, Neighbours, named
+from validate.machine.measure.built.rare import experts, of_each_image, weighed_rows, weighed_sum
 from validate.machine.measure.built.shapes import Shape, as_heads, seen_as
 from validate.machine.measure.case import Unavailable
 
-__all__ = ["MAKERS", "Made", "Neighbours", "needed"]
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbours:
-    """What is known of a layer's surroundings: the operators that write what it reads, and that read what it writes."""
-
-    before: tuple[Layer | None, ...] = ()
-    after: tuple[Layer, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """A layer as it runs: ``call`` of the tensors that it reads, the ``shape`` of what it returns.
-
-    ``module`` holds its parameters, ``names`` says which of the module's is which of the description's.
-    """
-
-    call: Callable[..., Any]
-    shape: Shape
-    module: Any = None
-    names: dict[str, str] = field(default_factory=dict)
+__all__ = ["MAKERS", "needed"]
 
 
 def needed(layer: Layer, position: int, whole: int) -> int:
@@ -55,6 +35,8 @@ def needed(layer: Layer, position: int, whole: int) -> int:
             found = s("batch") * heads * length * size
         case "Elementwise":
             found = s("elements")
+        case "Conv2d" if not layer.sizes.get("transposed"):
+            found = s("batch") * s("c_in") * s("h_in") * s("w_in")
         case "LayerNorm" | "Softmax" | "Reduction":
             found = s("rows") * s("cols")
         case "CrossEntropy":
@@ -80,24 +62,6 @@ def _itself(x: Any) -> Any:
     return x
 
 
-def _named(layer: Layer, sizes: dict[str, int]) -> dict[str, str]:
-    """Return which parameter of the description each of the module's is; *sizes* are the elements of these.
-
-    Raises Unavailable where the two do not match.
-    """
-    left = list(layer.parameters)
-    found = {}
-    for name, size in sizes.items():
-        match = next((p for p in left if p.elements == size), None)
-        if match is None:
-            raise Unavailable(f"{layer.name}: no parameter of {size} elements for its {name}")
-        left.remove(match)
-        found[name] = match.name
-    if left:
-        raise Unavailable(f"{layer.name}: nothing takes its parameter {left[0].name}")
-    return found
-
-
 def _of_rows(have: Shape, rows: int, cols: int) -> Shape:
     """Return the shape of *rows* of *cols*, as the tensor has it where its last side is *cols*."""
     return have if have[-1] == cols and prod(have) == rows * cols else (rows, cols)
@@ -107,13 +71,13 @@ def _linear(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
     del near
     rows, inputs, outputs = layer.size("rows"), layer.size("inputs"), layer.size("outputs")
     if layer.size("experts", 1) > 1:
-        raise Unavailable(f"{layer.name}: torch has no public product of rows with {layer.size('experts')} experts")
+        return experts(layer, shapes[0])
     bias = layer.sizes.get("bias", True) and len(layer.parameters) > 1
     want = _of_rows(shapes[0], rows, inputs)
     view = _seen(shapes[0], want, layer)
     module = nn.Linear(inputs, outputs, bias=bias)
     sizes = {"weight": inputs * outputs} | ({"bias": outputs} if bias else {})
-    return Made(lambda x: module(view(x)), (*want[:-1], outputs), module, _named(layer, sizes))
+    return Made(lambda x: module(view(x)), (*want[:-1], outputs), module, named(layer, sizes))
 
 
 def _matmul(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
@@ -134,6 +98,8 @@ def _matmul(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
 def _conv(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
     del near
     s = layer.size
+    if any(p.name.endswith(".norm") for p in layer.parameters):
+        raise Unavailable(f"{layer.name}: what norms its weights is not in the description, and would be left out")
     kernel = s("kernel_h"), s("kernel_w")
     stride, pad = (s("stride_h", 1), s("stride_w", 1)), (s("pad_h"), s("pad_w"))
     dilation, groups = (s("dilation_h", 1), s("dilation_w", 1)), s("groups", 1)
@@ -154,9 +120,11 @@ def _conv(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
         module = nn.ConvTranspose2d(images[1], result[1], kernel, stride, pad, spare, groups, bias, dilation)
     else:
         module = nn.Conv2d(images[1], result[1], kernel, stride, pad, dilation, groups, bias)
+    if prod(images) > prod(shapes[0]):
+        raise Unavailable(f"{layer.name}: reads images more than once, as convolutions of three dimensions are written")
     view = _seen(shapes[0], images, layer)
     sizes = {"weight": module.weight.numel()} | ({"bias": result[1]} if bias else {})
-    return Made(lambda x: module(view(x)), result, module, _named(layer, sizes))
+    return Made(lambda x: module(view(x)), result, module, named(layer, sizes))
 
 
 def _batch_norm(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
@@ -164,8 +132,10 @@ def _batch_norm(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made
     channels = layer.size("channels")
     want = (layer.size("batch"), channels, layer.size("height"), layer.size("width"))
     view = _seen(shapes[0], want, layer)
+    if layer.parameters and layer.parameters[0].elements < channels:  # each image by itself, as torch runs it
+        return of_each_image(layer, shapes[0], want)
     module = nn.BatchNorm2d(channels, affine=bool(layer.parameters))
-    names = _named(layer, {"weight": channels, "bias": channels} if layer.parameters else {})
+    names = named(layer, {"weight": channels, "bias": channels} if layer.parameters else {})
     return Made(lambda x: module(view(x)), want, module, names)
 
 
@@ -181,7 +151,7 @@ def _layer_norm(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made
     else:
         module = nn.LayerNorm(cols, elementwise_affine=affine, bias=bias)
     sizes = {"weight": cols} if affine else {}
-    names = _named(layer, sizes | ({"bias": cols} if bias else {}))
+    names = named(layer, sizes | ({"bias": cols} if bias else {}))
     back = _seen(want, shapes[0], layer)  # groups of channels are normalised as rows, and images afterwards
     return Made(lambda x: back(module(view(x))), shapes[0], module, names)
 
@@ -192,7 +162,7 @@ def _embedding(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
     module = nn.Embedding(words, cols)
     want = shapes[0] if prod(shapes[0]) == rows else (rows,)
     view = _seen(shapes[0], want, layer)
-    return Made(lambda x: module(view(x)), (*want, cols), module, _named(layer, {"weight": words * cols}))
+    return Made(lambda x: module(view(x)), (*want, cols), module, named(layer, {"weight": words * cols}))
 
 
 _CELLS: dict[str, Any] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
@@ -208,7 +178,7 @@ def _recurrent(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
     want = layer.size("batch"), layer.size("timesteps"), inputs
     view = _seen(shapes[0], want, layer)
     own = {name: parameter.numel() for name, parameter in module.named_parameters()}
-    return Made(lambda x: module(view(x))[0], (*want[:2], hidden), module, _named(layer, own))
+    return Made(lambda x: module(view(x))[0], (*want[:2], hidden), module, named(layer, own))
 
 
 def _attention(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
@@ -255,6 +225,8 @@ def _reduction(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
     del near
     want = (layer.size("rows"), layer.size("cols"))
     view = _seen(shapes[0], want, layer)
+    if layer.parameters:
+        return weighed_sum(layer, view, want)
     return Made(lambda x: view(x).sum(-1), want[:1])
 
 
@@ -365,7 +337,7 @@ def _led(layer: Layer, have: Shape, elements: int) -> Made:
     if images:
         view = lambda x: x.flatten(2).transpose(1, 2)  # noqa: E731
     module = _Led(view, size)
-    return Made(module, (have[0], rows + 1, size), module, _named(layer, {"weight": size}))
+    return Made(module, (have[0], rows + 1, size), module, named(layer, {"weight": size}))
 
 
 def _cloned(have: Shape) -> Made:
@@ -417,7 +389,6 @@ class _Scaled(nn.Module):  # type: ignore[misc]
 
 
 def _elementwise(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Made:
-    del near
     function, elements = str(layer.sizes["function"]), layer.size("elements")
     if layer.parameters:
         return _with_parameter(layer, shapes, function, elements)
@@ -435,9 +406,24 @@ def _elementwise(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Mad
         return Made(lambda x, y: loss(x, view(y), reduction="none"), shapes[0])
     if function == "dropout":
         return Made(lambda x: F.dropout(x, DROPOUT, training=True), shapes[0])
+    if function == "lstm_cell":
+        raise Unavailable(
+            f"{layer.name}: the fused cell of an LSTM without its products is no public function of torch"
+        )
+    if function == "topk":  # all of them in order; who reads it takes the first
+        return Made(lambda x: torch.topk(x, shapes[0][-1]).values, shapes[0])
     if function == "dropout_add":
         raise Unavailable(f"{layer.name}: a sum that drops some of it in one kernel is Megatron-LM's and not torch's")
+    if (
+        function == "mul"
+        and len(shapes) == 2
+        and near.before[-1] is not None
+        and near.before[-1].sizes.get("function") == "topk"
+    ):
+        return weighed_rows(shapes[0], shapes[1])
     whole = next((shape for shape in shapes if prod(shape) == elements), None)
+    if whole is None and function in BINARY and len(shapes) == 2 and not layer.parameters:
+        return _each_with_each(layer, shapes, function, elements)
     if whole is None:
         raise Unavailable(f"{layer.name}: none of what it reads has its {elements} elements")
     if function in CHOOSING:
@@ -451,6 +437,16 @@ def _elementwise(layer: Layer, shapes: Sequence[Shape], near: Neighbours) -> Mad
     if found is None or len(shapes) > 1:
         raise Unavailable(f"{layer.name}: no function '{function}' of {len(shapes)} tensors is built")
     return Made(found, shapes[0])
+
+
+def _each_with_each(layer: Layer, shapes: Sequence[Shape], function: str, elements: int) -> Made:
+    """Return *function* of each row of the first and each of the second of a sample: queries with keys, added."""
+    (batch, rows, *cols), (others, keys, *theirs) = (shape if len(shape) > 2 else (1, *shape) for shape in shapes)
+    if batch != others or cols != theirs or batch * rows * keys * prod(cols) != elements:
+        raise Unavailable(f"{layer.name}: none of what it reads has its {elements} elements")
+    of_two = getattr(torch, function)
+    a, b = (batch, rows, 1, *cols), (batch, 1, keys, *cols)
+    return Made(lambda x, y: of_two(x.reshape(a), y.reshape(b)), (batch, rows, keys, *cols))
 
 
 def _binary(layer: Layer, shapes: Sequence[Shape], whole: Shape, function: str) -> Made:
@@ -493,7 +489,7 @@ def _with_parameter(layer: Layer, shapes: Sequence[Shape], function: str, elemen
     if shape is None or prod(whole) != elements:
         raise Unavailable(f"{layer.name}: {size} numbers are not spread over {'x'.join(map(str, whole))}")
     module = _Scaled(getattr(torch, function), shape)
-    return Made(module, whole, module, _named(layer, {"weight": size}))
+    return Made(module, whole, module, named(layer, {"weight": size}))
 
 
 MAKERS: dict[str, Callable[[Layer, Sequence[Shape], Neighbours], Made]] = {

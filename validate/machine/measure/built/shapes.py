@@ -26,12 +26,21 @@ def seen_as(have: Shape, want: Shape) -> View | None:
     return lambda x: x.reshape(want)
 
 
-def part_of(have: Shape, need: int, offset: int) -> tuple[View, Shape, int]:
+def part_of(have: Shape, need: int, offset: int, width: int = 0) -> tuple[View, Shape, int]:
     """Return what takes *need* elements of a tensor of *have*, their shape, and the column that follows.
 
-    Columns from *offset* on where so many fit, of each row; else the first rows, or simply the first elements.
+    Columns from *offset* on where so many fit, of each row, or of the last rows where they are *width*; of images
+    channels; else the first rows, or simply the first elements.
     """
     cols, lead = have[-1], prod(have[:-1])
+    if width and width <= cols and need % width == 0 and need < width * lead:
+        first = offset if offset + width <= cols else 0
+        rows = need // width
+        return lambda x: x.reshape(-1, cols)[-rows:].narrow(-1, first, width), (rows, width), first + width
+    if len(have) == 4 and need % (prod(have) // have[1]) == 0:
+        channels = need // (prod(have) // have[1])
+        first = offset if offset + channels <= have[1] else 0
+        return lambda x: x.narrow(1, first, channels), (have[0], channels, *have[2:]), first + channels
     if need % lead == 0:
         width = need // lead
         first = offset if offset + width <= cols else 0

@@ -7,6 +7,7 @@ is run, and names the file that says of which operators it is.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path, PurePosixPath
@@ -16,17 +17,19 @@ import torch
 
 from validate.machine.measure.bench import Bench
 from validate.machine.measure.built.description import Described
-from validate.machine.measure.built.module import Recompute
+from validate.machine.measure.built.spans import Recompute
 from validate.machine.measure.case import Case, Unavailable
 from validate.machine.measure.cases.operators import parts
 from validate.machine.measure.cases.step_ranks import parallel_cases
 from validate.machine.measure.cases.step_shapes import Issue, Optimizer, Phase, Policy, StepShape
 from validate.machine.measure.cases.steps import alone
 from validate.machine.measure.groups import ASKED
+from validate.machine.measure.launched import launch
 
 __all__ = ["cases", "read_asked", "write_asked"]
 
 _VERSION = 1
+_SOURCE = re.compile(r"(torch:[\w.]+:[\w.]+(:[\w,]+)?( \w+=\d+)*)?", re.ASCII)
 _CHOICES: Mapping[str, Any] = {
     "phase": Phase,
     "issue": Issue,
@@ -34,9 +37,10 @@ _CHOICES: Mapping[str, Any] = {
     "optimizer": Optimizer,
     "recompute": Recompute,
 }
-_COUNTS = ("batch", "micro_batches", "n_gpus", "threads")
-_NOT_ASKED = ("sizes", "n_nodes", "bucket")  # its own; one machine; torch's own
-_SWITCHES = ("fused", "channels_last", "each", "parts")
+_COUNTS = ("batch", "micro_batches", "n_gpus", "threads", "bucket", "shards")
+_MAY_BE_ZERO = ("threads", "bucket", "shards")
+_NOT_ASKED = ("sizes", "n_nodes")  # its own; as many as the launcher's ranks are on
+_SWITCHES = ("fused", "channels_last", "each", "parts", "overlaps", "sums_in_fp32")
 
 
 def cases(bench: Bench, machine: str) -> Iterator[Case]:
@@ -55,8 +59,11 @@ def _cases(shapes: Sequence[StepShape], bench: Bench, machine: str) -> Iterator[
             yield from parts(shape, bench)
     shapes = [shape for shape in shapes if not shape.parts]
     yield from alone((shape for shape in shapes if shape.n_gpus == 1), machine, threads)
+    here = launch()
     for count in sorted({shape.n_gpus for shape in shapes} - {1}):
-        yield from parallel_cases([shape for shape in shapes if shape.n_gpus == count], machine, threads)
+        nodes = 1 if here is None else here.nodes_of(count)
+        of_count = [replace(shape, n_nodes=nodes) for shape in shapes if shape.n_gpus == count]
+        yield from parallel_cases(of_count, machine, threads)
 
 
 def read_asked(folder: Path) -> list[StepShape]:
@@ -90,16 +97,21 @@ def _shape(raw: Any, folder: str) -> StepShape:
     name = PurePosixPath(raw["network"])
     if name.is_absolute() or ".." in name.parts:
         raise ValueError(f"{name} is not in this folder")
-    known = {"model", "network", *_CHOICES, *_COUNTS, *_SWITCHES}
+    known = {"model", "network", "source", *_CHOICES, *_COUNTS, *_SWITCHES}
     if set(raw) - known:
         raise ValueError(f"a step has no '{min(set(raw) - known)}'")
+    if not _SOURCE.fullmatch(source := raw.get("source", "")):
+        raise ValueError(f"source '{source}' is no factory")
     for key, choices in _CHOICES.items():
         if key in raw and raw[key] not in get_args(choices):
             raise ValueError(f"{key} '{raw[key]}'; {', '.join(filter(None, get_args(choices)))}")
     for key in _COUNTS:
-        if key in raw and (type(raw[key]) is not int or raw[key] < (key != "threads")):
+        if key in raw and (type(raw[key]) is not int or raw[key] < (key not in _MAY_BE_ZERO)):
             raise ValueError(f"{key} must be a whole number")
     for key in _SWITCHES:
         if key in raw and type(raw[key]) is not bool:
             raise ValueError(f"{key} must be true or false")
+    count, shards = raw.get("n_gpus", 1), raw.get("shards", 0)
+    if shards and (shards > count or count % shards):
+        raise ValueError(f"{shards} ranks with a whole of the parameters, among {count}")
     return StepShape(**{**raw, "network": Described(folder, str(name))})

@@ -20,6 +20,7 @@ import torch.distributed as dist
 from validate.machine.measure.bench import Bench
 from validate.machine.measure.case import Case, Columns, Unavailable, Work
 from validate.machine.measure.cases.sizes import ladder, spread
+from validate.machine.measure.launched import LaunchedRanks, launch, ranks_of
 from validate.machine.measure.ranks import Ranks, RanksFailed
 from validate.machine.measure.statistics import Interval
 from validate.machine.measure.timing import Effort
@@ -42,7 +43,8 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
     del machine
     if not bench.is_cuda:
         raise Unavailable("collectives are measured between GPUs, and here is none")
-    count = torch.cuda.device_count()
+    here = launch()
+    count = torch.cuda.device_count() if here is None else here.world
     if bench.alone:
         raise Unavailable("--device names one GPU; collectives take two")
     if count < 2:
@@ -54,6 +56,11 @@ def _group_sizes(count: int) -> list[int]:
     """Return how many GPUs take part: all, two, and the powers of two between."""
     powers = [2**i for i in range(1, count.bit_length()) if 2**i < count]
     return [count, *powers]
+
+
+def _nodes_of(count: int) -> int:
+    here = launch()
+    return 1 if here is None else here.nodes_of(count)
 
 
 def group_cases(bench: Bench, counts: Sequence[int], most_bytes: int = _MOST) -> Iterator[Case]:
@@ -69,9 +76,9 @@ def group_cases(bench: Bench, counts: Sequence[int], most_bytes: int = _MOST) ->
                     if not whole and name not in _ANY_SIZE:
                         continue
                     columns: Columns = {
-                        "n_nodes": 1,
+                        "n_nodes": _nodes_of(count),
                         "n_gpus": count if bench.is_cuda else 0,
-                        "gpu_set": f"0-{count - 1}" if bench.is_cuda else "",
+                        "gpu_set": f"0-{count - 1}" if bench.is_cuda and _nodes_of(count) == 1 else "",
                         "group_size": count,
                         "n_groups_concurrent": 1,
                         "collective": name,
@@ -105,7 +112,7 @@ class Groups:
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
-        self._ranks: Ranks | None = None
+        self._ranks: Ranks | LaunchedRanks | None = None
         self._faults: dict[int, list[str]] = {}
 
     def build(self, name: str, size: int, count: int, _: Bench) -> Work:
@@ -136,10 +143,10 @@ class Groups:
             faults.append(str(fault))
             raise
 
-    def _group(self, count: int) -> Ranks:
+    def _group(self, count: int) -> Ranks | LaunchedRanks:
         if self._ranks is None or self._ranks.count != count or not self._ranks.alive:
             self.close()
-            self._ranks = Ranks(count, cuda=self._bench.is_cuda, start_s=_START_S)
+            self._ranks = ranks_of(count, cuda=self._bench.is_cuda, start_s=_START_S)
         return self._ranks
 
     def close(self) -> None:
@@ -157,7 +164,7 @@ def figures_of(name: str, size: int, count: int, interval: Interval) -> Mapping[
 
 def _time_on_rank(rank: int, count: int, name: str, size: int, effort: Effort) -> Interval:
     cuda = dist.get_backend() == "nccl"
-    device = f"cuda:{rank}" if cuda else "cpu"
+    device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
     torch.manual_seed(rank)
     made: list[torch.Tensor] = []
 

@@ -1,13 +1,14 @@
 """One training step over 1, 2, ... n ranks, each with the same batch: how it scales.
 
 ``scaling.json`` in the folder of the measurements says which.  One rank is the step alone, without
-DistributedDataParallel.  Ranks are processes of this machine, or those that a launcher has started over several.
+DistributedDataParallel or FSDP.  Ranks are processes of this machine, or those that a launcher has started over
+several.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -16,7 +17,7 @@ import torch
 
 from validate.machine.measure.bench import Bench
 from validate.machine.measure.case import Case, Unavailable
-from validate.machine.measure.cases.networks.catalogue import ENTRIES
+from validate.machine.measure.cases.networks.catalogue import ENTRIES, WITHOUT_BLOCKS
 from validate.machine.measure.cases.step_ranks import parallel_cases
 from validate.machine.measure.cases.step_shapes import Policy, StepShape
 from validate.machine.measure.cases.steps import alone
@@ -28,18 +29,32 @@ __all__ = ["cases", "write_scaling"]
 _MOST_CPU_RANKS = 64
 
 
-def write_scaling(folder: Path, model: str, batch: int, counts: list[int], precision: str, bucket_bytes: int) -> None:
+def write_scaling(
+    folder: Path,
+    model: str,
+    batch: int,
+    counts: list[int],
+    precision: str,
+    bucket_bytes: int,
+    parallel: Sequence[str] = ("dp",),
+) -> None:
     """Write which steps are asked for into *folder*; *bucket_bytes* 0 is DistributedDataParallel's own 25 MiB.
 
-    Raises ValueError where one is not known, OSError.
+    *parallel*: ``dp``, replicas, or ``fsdp``, shards, or both one after the other.  Raises ValueError where one is not
+    known, OSError.
     """
     if model not in ENTRIES:
         raise ValueError(f"--workload: no network '{model[:60]}'; {', '.join(ENTRIES)}")
     if precision not in get_args(Policy):
         raise ValueError(f"--precision: no policy '{precision[:60]}'; {', '.join(get_args(Policy))}")
+    if not parallel or set(parallel) - {"dp", "fsdp"}:
+        raise ValueError(f"--parallel {','.join(parallel)[:60]}: dp, fsdp or both with a comma between")
+    if "fsdp" in parallel and model in WITHOUT_BLOCKS:
+        raise ValueError(f"--parallel fsdp: {model} has no repeated blocks to shard; validate run --prepare writes one")
     if batch < 1 or not counts or min(counts) < 1:
         raise ValueError("--batch and --gpus are whole numbers from 1 on")
-    steps = {"model": model, "batch": batch, "gpus": counts, "precision": precision, "bucket_bytes": bucket_bytes}
+    steps = {"model": model, "batch": batch, "gpus": counts, "precision": precision}
+    steps |= {"bucket_bytes": bucket_bytes, "parallel": list(parallel)}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SCALING).write_text(json.dumps({"schema_version": 1, **steps}) + "\n", encoding="utf-8")
 
@@ -52,6 +67,7 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
         shape = StepShape(
             str(asked["model"]), int(asked["batch"]), asked["precision"], bucket=int(asked["bucket_bytes"])
         )
+        ways = [str(way) for way in asked["parallel"]]
     except (OSError, ValueError, KeyError, TypeError):
         raise Unavailable(f"{SCALING} is missing or says no step; --gpus writes it") from None
     here = launch()
@@ -64,4 +80,5 @@ def cases(bench: Bench, machine: str) -> Iterator[Case]:
             yield from alone([shape], machine, threads)
         else:
             nodes = 1 if here is None else here.nodes_of(count)
-            yield from parallel_cases([replace(shape, n_gpus=count, n_nodes=nodes)], machine, threads)
+            spread = [replace(shape, n_gpus=count, n_nodes=nodes, shards=count * (way == "fsdp")) for way in ways]
+            yield from parallel_cases(spread, machine, threads)

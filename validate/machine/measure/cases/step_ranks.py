@@ -1,4 +1,4 @@
-"""Data-parallel steps: the same step on every GPU of a machine, gradients averaged by DistributedDataParallel."""
+"""Data-parallel steps: the same step on every rank, which are replicas of each other or have shards."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from validate.machine.measure.bench import Bench
 from validate.machine.measure.case import Case, Work
+from validate.machine.measure.cases.across import across
 from validate.machine.measure.cases.steady import CpuClock, CudaClock, Patience, Step, agreed_samples
 from validate.machine.measure.cases.step_shapes import StepShape
 from validate.machine.measure.cases.stepping import make_step, step_figures
@@ -84,11 +85,6 @@ def rank_step(rank: int, count: int, shape: StepShape, cuda: bool) -> tuple[list
     device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
     _give_back(cuda)
 
-    def wrap(module: Any) -> Any:
-        bucket: dict[str, float] = {"bucket_cap_mb": shape.bucket / (1 << 20)} if shape.bucket else {}
-        devices = [device.index] if cuda else None
-        return torch.nn.parallel.DistributedDataParallel(module, device_ids=devices, **bucket)
-
     def greatest(seconds: float) -> float:
         value = torch.tensor([seconds], dtype=torch.float64, device=device)
         dist.all_reduce(value, dist.ReduceOp.MAX)
@@ -97,7 +93,7 @@ def rank_step(rank: int, count: int, shape: StepShape, cuda: bool) -> tuple[list
     clock = CudaClock(lambda: None) if cuda else CpuClock()
     step: Step | None = None
     try:
-        step = make_step(shape, device, wrap)
+        step = make_step(shape, device, partial(across, shape=shape, device=device))
         samples = agreed_samples(clock, step, Patience(), greatest)
         return samples, torch.cuda.max_memory_allocated(device) if cuda else None
     finally:

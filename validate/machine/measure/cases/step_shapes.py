@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import Literal
 
 from validate.machine.measure.built.description import Described
-from validate.machine.measure.built.module import Recompute
+from validate.machine.measure.built.spans import Recompute
 from validate.machine.measure.cases.networks.catalogue import ENTRIES, Sizes
 
 __all__ = ["CPU_STEPS", "Issue", "Optimizer", "Phase", "Policy", "StepShape", "gpu_steps", "parallel_steps"]
@@ -29,12 +29,15 @@ class StepShape:
 
     ``policy``: one format for all, or with ``amp-`` PyTorch's autocast.  ``fused``: the optimiser is one
     kernel for a list of parameters.  ``each``: the host reads the loss of each step, and so waits for it.
-    ``n_gpus``: on how many the same step runs, their gradients averaged by DistributedDataParallel.
+    ``n_gpus``: on how many the same step runs: replicas, whose gradients DistributedDataParallel averages, or where
+    there are ``shards`` so many ranks have a whole of the parameters between them (FSDP2).  ``overlaps``: gradients are
+    exchanged while the backward pass goes on.  ``sums_in_fp32``: those of shards in 16 bits.
     ``network``: what is built and run, where ``model`` is no network of ours but the name of one that was asked for.
     ``micro_batches``: gradients of so many batches are summed before the update.  ``recompute``: what is not kept.
     ``threads``: of a CPU; as torch has it where 0.  ``n_nodes``: over how many machines the ranks are.  ``bucket``: the
     bytes of gradients that are exchanged together; DistributedDataParallel's own where 0.  ``parts``: not the step, but
-    its operators one by one.
+    its operators one by one.  ``source``: not the module that is built of ``network``, but the user's own, of this
+    factory with these sizes.
     """
 
     model: str
@@ -55,6 +58,10 @@ class StepShape:
     n_nodes: int = 1
     bucket: int = 0
     parts: bool = False
+    shards: int = 0
+    overlaps: bool = True
+    sums_in_fp32: bool = False
+    source: str = ""
 
     @property
     def sample(self) -> str:
@@ -84,11 +91,17 @@ class StepShape:
         }
         found["optimizer"] = self.optimizer if self.phase == "train" else "none"
         found["schedule"] = "; ".join(words)
-        found["sync"] = "ddp" if self.n_gpus > 1 else "each step" if self.each else ""
+        found["sync"] = "each step" if self.each else ""
         found["issue"] = self.issue
-        if self.bucket and self.n_gpus > 1:
-            found["overlap"] = f"{self.bucket} B"
-        return found
+        return found if self.n_gpus == 1 else found | self._of_ranks()
+
+    def _of_ranks(self) -> dict[str, str | int]:
+        """Return the cells that say how ranks exchange."""
+        if self.shards:
+            found: dict[str, str | int] = {"sync": "fsdp, sums in fp32" if self.sums_in_fp32 else "fsdp", "fsdp": 1}
+            return found if self.shards == self.n_gpus else found | {"shards": self.shards}
+        overlap = "none" if not self.overlaps else f"{self.bucket} B" if self.bucket else ""
+        return {"sync": "ddp", "overlap": overlap}
 
     def _own_sizes(self) -> dict[str, str | int]:
         entry, sizes = ENTRIES[self.model], self.sizes
@@ -105,7 +118,11 @@ class StepShape:
         """Return the cells of a network that is written out, which says its sizes itself."""
         assert self.network is not None
         found: dict[str, str | int] = {"network": self.network.name, "policy": self.policy}
-        given = {"grad_accum": self.micro_batches if self.micro_batches > 1 else 0, "recompute": self.recompute}
+        given: dict[str, str | int] = {
+            "grad_accum": self.micro_batches if self.micro_batches > 1 else 0,
+            "recompute": self.recompute,
+        }
+        given |= {"modules": "own" if self.source else ""}
         given |= {"channels_last": int(self.channels_last), "fused_optimizer": int(self.fused)}
         return found | {name: value for name, value in given.items() if value}
 

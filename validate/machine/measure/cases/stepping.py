@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from validate.machine.measure.built.module import Built, build_network
+from validate.machine.measure.built.own import build_own
 from validate.machine.measure.case import Unavailable
+from validate.machine.measure.cases.across import without_exchange
 from validate.machine.measure.cases.networks.catalogue import Example, build_example
 from validate.machine.measure.cases.steady import Step
 from validate.machine.measure.cases.step_shapes import StepShape
@@ -21,7 +23,7 @@ from validate.machine.measure.statistics import Interval
 __all__ = ["Stepper", "make_step", "set_precision", "step_figures"]
 
 _FORMATS = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp64": torch.float64}
-_WARMUP = 3  # steps before a capture, as torch's notes on CUDA graphs ask for
+_WARMUP, _WARMUP_OF_RANKS = 3, 11  # steps before a capture, as torch's notes on CUDA graphs ask for
 # Torch begins with 65536 and halves it at each step that overflows, whose update is left out: no step of training.
 _SCALE = 128.0
 _MOST_HALVINGS = 20
@@ -72,10 +74,13 @@ class Stepper:
             module = module.to(memory_format=torch.channels_last)
             images = [x.to(memory_format=torch.channels_last) if x.dim() == 4 else x for x in example.inputs]
             example = replace(example, inputs=tuple(images))
+        if shape.shards and wrap is not None:  # what gathers shards is compiled with what computes
+            module = wrap(module)
         if shape.issue.startswith("compile"):
             module = torch.compile(module)
-        if wrap is not None:
-            module = wrap(module)
+        if not shape.shards and wrap is not None:
+            with _aside(device) if shape.issue.endswith("graph") else nullcontext():
+                module = wrap(module)
         self.example: Example | Built = replace(example, module=module)
         self.optimizer = _optimizer(shape, module) if shape.phase == "train" else None
         self.scaler = None
@@ -122,12 +127,14 @@ class Stepper:
     def train(self) -> None:
         """Forward, backward, update."""
         self.clear()
-        for _ in range(self.shape.micro_batches):
-            loss = self.forward()
-            if self.scaler is None:
-                loss.backward()
-            else:
-                self.scaler.scale(loss).backward()
+        for number in range(1, self.shape.micro_batches + 1):
+            is_last = number == self.shape.micro_batches
+            with nullcontext() if is_last else without_exchange(self.example.module):
+                loss = self.forward()
+                if self.scaler is None:
+                    loss.backward()
+                else:
+                    self.scaler.scale(loss).backward()
         self.update()
         if self.shape.each:
             loss.item()
@@ -182,12 +189,11 @@ class Stepper:
             raise Unavailable("a step that the host waits for cannot be captured")
         if self.device.type != "cuda":
             raise Unavailable("graphs are captured on GPUs alone")
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(_WARMUP):
+        if self.shape.shards:
+            raise Unavailable("shards are gathered by the host's hooks, and no graph is captured of them")
+        with _aside(self.device):
+            for _ in range(_WARMUP if self.shape.n_gpus == 1 else _WARMUP_OF_RANKS):
                 run()
-        torch.cuda.current_stream().wait_stream(stream)
         self.clear()
         torch.cuda.synchronize()
         self._forget_peak()  # memory is taken at the capture, and none at a replay
@@ -202,12 +208,29 @@ class Stepper:
         return replay
 
 
+@contextmanager
+def _aside(device: Any) -> Iterator[None]:
+    """Run on a stream of its own, as torch's notes ask for before a capture."""
+    if device.type != "cuda":
+        yield
+        return
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        yield
+    torch.cuda.current_stream().wait_stream(stream)
+
+
 def _example(shape: StepShape, device: Any, dtype: Any) -> Example | Built:
     """Return the network of *shape*: one of ours by its name, or the one that is written out."""
     training = shape.phase != "inference"
     if shape.network is None:
         return build_example(shape.model, shape.batch, device, training=training, sizes=shape.sizes, dtype=dtype)
-    built = build_network(shape.network.read(), device, dtype=dtype, recompute=shape.recompute)
+    if shape.source:
+        return build_own(shape.source, device, dtype=dtype, training=training)
+    built = build_network(
+        shape.network.read(), device, dtype=dtype, recompute=shape.recompute, in_blocks=shape.shards > 0
+    )
     built.module.train(training)
     return built
 

@@ -1,8 +1,9 @@
 """The strategies that a user asked for, each rank's sends and adds as the simulator plans them.
 
 They stand in a file of the folder that is measured into, as plain data (:mod:`validate.machine.measure.exchange`).
-On GPUs one process issues all of an exchange (:class:`OverDevices`), between CPUs each rank is a process and gloo
-carries what it sends (:class:`OverRanks`).  What the file says nothing of but a name is torch's own: NCCL, or gloo.
+On the GPUs of one machine one process issues all of an exchange (:class:`OverDevices`); between CPUs, and between the
+GPUs of several machines, each rank is a process and gloo or NCCL carries what it sends (:class:`OverRanks`).  What
+the file says nothing of but a name is torch's own: NCCL, or gloo.
 The time is that of the slowest rank, and every sum is checked to the last bit before and after.
 """
 
@@ -15,12 +16,14 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from validate.machine.measure.bench import Bench
 from validate.machine.measure.case import Case, Columns, Unavailable, Work
 from validate.machine.measure.cases.collectives import Groups, figures_of
 from validate.machine.measure.exchange import Exchange, parts_of, processes_of, read_exchange, staging_count
 from validate.machine.measure.groups import EXCHANGES
+from validate.machine.measure.launched import launch
 from validate.machine.measure.over_devices import OverDevices
 from validate.machine.measure.over_ranks import OverRanks
 from validate.machine.measure.statistics import Interval
@@ -32,6 +35,7 @@ __all__ = ["cases"]
 
 _FLOAT_BYTES = 4
 _MOST_ISSUE_S = 30e-3  # what the host may need to issue a whole exchange
+_ROUND_S = 200e-6  # what a rank's host needs to post a round and what it adds
 _EFFORT = Effort(longest_s=2.0, warmup_s=0.02)
 
 
@@ -68,7 +72,7 @@ def _cases(bench: Bench, asked: list[Mapping[str, Any]]) -> Iterator[Case]:
                 "dtype": "fp32",
                 "placement": "in-place",
                 "strategy": "" if name == "nccl" else name,
-                "note": "" if bench.is_cuda else "gloo over loopback",
+                "note": "" if bench.is_cuda else "gloo over loopback" if launch() is None else "gloo",
             }
             build = partial(_build, groups, name, exchange, str(columns["collective"]), size, count)
             needs = 2 * size if exchange is None else _needs_bytes(exchange, is_cuda=bench.is_cuda)
@@ -94,16 +98,16 @@ def _build(
         if name != ("nccl" if bench.is_cuda else "gloo"):
             raise Unavailable(f"{name} is not what torch does between {'GPUs' if bench.is_cuda else 'CPUs'}")
         return groups.build(collective, size, count, bench)
-    if bench.is_cuda:
+    if bench.is_cuda and len({stand.host for stand in exchange.stands}) == 1:
         return _over_devices(exchange, collective, size, bench)
+    if bench.is_cuda:
+        _check_placed(exchange)
     figures = partial(figures_of, collective, size, count)
     return Work(lambda _: None, own=partial(_over_ranks, groups, exchange), figures=figures)
 
 
 def _over_devices(exchange: Exchange, collective: str, size: int, bench: Bench) -> Work:
     there = torch.cuda.device_count()
-    if len({stand.host for stand in exchange.stands}) > 1:
-        raise Unavailable("its ranks are on several machines; one process has the GPUs of one")
     if any(stand.index >= there for stand in exchange.stands if stand.kind == "gpu"):
         raise Unavailable(f"it takes more GPUs than are here ({there})")
     over = OverDevices(exchange, [stand.index if stand.kind == "gpu" else None for stand in exchange.stands])
@@ -117,6 +121,22 @@ def _over_devices(exchange: Exchange, collective: str, size: int, bench: Bench) 
     # Where the host adds, it cannot run ahead: its part belongs to the time.
     watch = _OnDevice(bench, first) if over.needs_host else QueuedStopwatch(bench, first, _MOST_ISSUE_S)
     return Work(lambda _: over.run(), watch=watch, figures=figures)
+
+
+def _check_placed(exchange: Exchange) -> None:
+    """Raise Unavailable where the launcher's ranks are not on the GPUs that those of *exchange* are on."""
+    here = launch()
+    if here is None:
+        raise Unavailable("its ranks are on several machines; torchrun starts a process for each of them")
+    if any(stand.kind != "gpu" for stand in exchange.stands):
+        raise Unavailable(f"{exchange.strategy} gathers in a CPU's memory, which NCCL does not reach on other machines")
+    for rank, stand in enumerate(exchange.stands):
+        place = divmod(rank, here.local_world)
+        if (stand.host, stand.index) != place:
+            raise Unavailable(
+                f"rank {rank} is GPU {stand.index} of node {stand.host}, and torchrun has put it on GPU {place[1]} of"
+                f" node {place[0]}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +167,12 @@ def _over_ranks(groups: Groups, exchange: Exchange) -> Interval:
 
 def _time_on_rank(rank: int, count: int, exchange: Exchange) -> Interval:
     del count
-    over = OverRanks(exchange, rank)
+    cuda = dist.get_backend() == "nccl"
+    device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
+    dist.all_reduce(torch.zeros(1, device=device))  # NCCL's first call is one of all ranks
+    over = OverRanks(exchange, rank, device=device)
     _check(over, exchange)
-    interval = time_together(lambda _: over.run(), _EFFORT, cuda=False, renew=over.fill)
+    issue_s = len(exchange.rounds) * _ROUND_S
+    interval = time_together(lambda _: over.run(), _EFFORT, cuda=cuda, renew=over.fill, issue_s=issue_s)
     _check(over, exchange)
     return interval

@@ -16,7 +16,7 @@ from validate.machine.measure.cases.networks.joined import densenet121, inceptio
 from validate.machine.measure.cases.networks.plain import Words, alexnet, lenet, perceptron, vgg
 from validate.machine.measure.cases.networks.residual import resnet, resnet_small_image
 
-__all__ = ["ENTRIES", "Entry", "Example", "Sizes", "build_example"]
+__all__ = ["ENTRIES", "WITHOUT_BLOCKS", "Entry", "Example", "Sizes", "build_example"]
 
 Sample = Literal["images", "samples", "sequences"]
 
@@ -99,6 +99,9 @@ ENTRIES: Mapping[str, Entry] = {
     "mpt-350m": _gpt(1024, 16, 24, fused=True),
     "llama-7b": Entry("sequences", _llama, own=Sizes(2048, 4096, 32, 32, 32000)),
 }
+
+WITHOUT_BLOCKS = ("densenet121", "inception3")
+"""Networks none of whose parts repeat, as the simulator shards them: what is numbered in them is no unit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,65 @@
+"""Bus bandwidth over size: measured points, what is expected with its band, and the nearest explanation."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from reports.colours import INK
+from reports.file import figure_file
+
+__all__ = ["draw_check"]
+
+_EXPECTED, _MEASURED, _OTHER = "#0072b2", "#d55e00", "#7a5195"  # Okabe and Ito's, told apart by the colour-blind too
+_WIDTH = 84
+
+
+def draw_check(document: Mapping[str, Any], title: str, kind: str) -> bytes:
+    """Return a figure of *document*, as ``validate check --json`` prints it, as a file of *kind*: svg, png or pdf."""
+    return figure_file(lambda: _figure(document, title), kind)
+
+
+def _figure(document: Mapping[str, Any], title: str) -> Figure:
+    rows = document["sizes"]
+    sizes = [row["size_bytes"] for row in rows]
+    figure = Figure(figsize=(7.6, 4.8))
+    axes = figure.add_axes((0.11, 0.12, 0.86, 0.74))
+    per_s = [row["measured_busbw_Bps"] * row["measured_s"] / 1e9 for row in rows]  # GB on the bus
+    slow = [bus / row["healthy_to_s"] for bus, row in zip(per_s, rows, strict=True)]
+    fast = [bus / row["healthy_from_s"] for bus, row in zip(per_s, rows, strict=True)]
+    axes.fill_between(sizes, slow, fast, color=_EXPECTED, alpha=0.15, linewidth=0, label="healthy: nine of ten logs")
+    expected = [row["expected_busbw_Bps"] / 1e9 for row in rows]
+    axes.plot(sizes, expected, "-", color=_EXPECTED, lw=1.6, label="expected")
+    measured = [row["measured_busbw_Bps"] / 1e9 for row in rows]
+    axes.plot(sizes, measured, "o", color=_MEASURED, ms=4.5, label="measured")
+    bus_of = dict(zip(sizes, per_s, strict=True))
+    for each in document["explanations"][:1]:
+        times = [(entry["size_bytes"], bus_of[entry["size_bytes"]] / entry["time_s"]) for entry in each["times"]]
+        label = textwrap.shorten(each["words"], 60, placeholder="...")
+        axes.plot([t[0] for t in times], [t[1] for t in times], "--", color=_OTHER, lw=1.4, label=label)
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(LogLocator(base=2, numticks=9))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _binary(value)))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_ylim(bottom=0.0)
+    axes.set_xlabel("size of the buffer")
+    axes.set_ylabel("bus bandwidth, GB/s")
+    axes.grid(visible=True, which="major", color="#d3d7db", linewidth=0.6)
+    axes.tick_params(labelsize=8.5)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.legend(frameon=False, fontsize=9, loc="upper left")
+    lines = textwrap.wrap(title, _WIDTH)
+    figure.text(0.02, 0.97, "\n".join(lines), fontsize=11.5, fontweight="bold", va="top", color=INK)
+    return figure
+
+
+def _binary(n_bytes: float) -> str:
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if n_bytes >= scale:
+            return f"{n_bytes / scale:.3g} {unit}"
+    return f"{n_bytes:.0f} B"

@@ -1,0 +1,100 @@
+"""What the answer to a question is made of, for how sure it is: :func:`composed`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from simulator.bands.classes import host_chain, kernel_chain
+from simulator.bands.composition import Composition, parts_of
+from simulator.bands.distance import Facts
+from simulator.questions.access import AccessQuestion
+from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.copy import CopyQuestion
+from simulator.questions.launch import LaunchQuestion
+from simulator.questions.operator import OperatorQuestion
+from simulator.questions.step import StepQuestion
+from simulator.results.composed import collective_composition, device_facts, generation_of, main_format, steps_alike
+
+if TYPE_CHECKING:
+    from simulator.api.session import Session
+else:
+    Session = Any
+
+__all__ = ["COMPOSED", "composed"]
+
+
+def composed(session: Session, question: Any) -> Composition:
+    """Return what the answer to *question* is made of; of a step as a whole alone; raises InputError.
+
+    Of what nobody has measured nothing is known: an answer without classes.
+    """
+    known = COMPOSED.get(type(question))
+    if known is None:
+        kind = type(question).__name__.removesuffix("Question").lower()
+        return Composition((), (), Facts(kind="host", place="", what=kind))
+    return known(session, question)
+
+
+def _operator(session: Session, question: OperatorQuestion) -> Composition:
+    from simulator.devices.predict import kernel_class, kernel_cost
+    from simulator.questions.calibration import Calibration
+    from simulator.step.operator import operator_kernels
+
+    device = session.device(question.where, question.device, question.threads)
+    place = session.places(question.where).find(question.device, threads=question.threads)
+    kernels = operator_kernels(question)
+    costs = [kernel_cost(device, kernel, 1.0 if question.is_cold else 0.0) for kernel in kernels]
+    times_s = [
+        (kernel_chain(kernel_class(kernel), cost.bound, question.precision), kernel, cost.time_s)
+        for kernel, cost in zip(kernels, costs, strict=True)
+    ]
+    part = session.places(question.where).part(question.device)
+    facts = device_facts(
+        place.part.rpartition(" x ")[2],
+        generation_of(part),
+        question.precision,
+        calibrated=device.calibration != Calibration(),
+    )
+    return Composition((), parts_of(times_s, sum(cost.time_s for cost in costs)), facts)
+
+
+def _collective(session: Session, question: CollectiveQuestion) -> Composition:
+    group = session.group(question.where, question.gpus)
+    ranks = group.ranks[: question.group_size or group.n_ranks]
+    return collective_composition(group.machine, ranks, question.collective, question.size_bytes, question.strategy)
+
+
+def _step(session: Session, question: StepQuestion) -> Composition:
+    from simulator.questions.calibration import Calibration
+    from simulator.results.step import flop_by_format_of
+    from simulator.workload.family import family_of
+
+    places, network = session.places(question.where), session.network(question)
+    machine = places.machine
+    gpus = len(machine.gpus) if question.gpus is None else len(question.gpus)
+    place = places.find(question.device, threads=question.threads)
+    return steps_alike(
+        part=place.part.rpartition(" x ")[2],
+        generation=generation_of(places.part(question.device)),
+        family=family_of(network),
+        form=main_format(flop_by_format_of(network, question.options, place)),
+        gpus=1 if question.device is not None else max(1, gpus),
+        divided=question.layout.divides_network,
+        calibrated=place.device.calibration != Calibration(),
+    )
+
+
+def _of_host(session: Session, question: Any, kind: str, what: str, size_bytes: float | None = None) -> Composition:
+    name = session.machine(question.where).name
+    return Composition(host_chain(kind, what, size_bytes), (), Facts(kind="host", place=name, what=kind))
+
+
+COMPOSED: dict[type, Callable[[Session, Any], Composition]] = {
+    OperatorQuestion: _operator,
+    CollectiveQuestion: _collective,
+    StepQuestion: _step,
+    CopyQuestion: lambda session, q: _of_host(session, q, "copy", q.kind, q.size_bytes),
+    AccessQuestion: lambda session, q: _of_host(session, q, "access", q.kind),
+    LaunchQuestion: lambda session, q: _of_host(session, q, "launch", q.call or q.timed),
+}

@@ -1,0 +1,98 @@
+"""Machines with something amiss, as faults and settings leave them: what a slow measurement is compared with.
+
+Each is a topology of which something is gone, or may not be used; the rest is as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from simulator.topology.parts import LinkPart, NicPart, SwitchPart
+from simulator.topology.topology import Topology
+
+__all__ = ["faulty_machines", "fewer_adapters", "narrower_pcie", "without_gpudirect", "without_nvlink", "without_peers"]
+
+_DIRECT = ("nvlink", "xgmi")
+
+
+def faulty_machines(topology: Topology) -> Iterator[tuple[str, Topology]]:
+    """Yield what can be amiss with *topology*, in words, and what it then is."""
+    nics = [device for device in topology.devices if isinstance(device.part, NicPart) and device.node >= 0]
+    if topology.n_nodes > 1:
+        for count in sorted({len(nics) // 2, len(nics) // 4, 1} - {0, len(nics)}, reverse=True):
+            yield f"{count} of {len(nics)} adapters used (NCCL_IB_HCA, links down)", fewer_adapters(topology, count)
+        if any(isinstance(nic.part, NicPart) and nic.part.gpudirect for nic in nics):
+            yield "no GPUDirect RDMA (nvidia-peermem, NCCL_NET_GDR_LEVEL)", without_gpudirect(topology)
+        if nics:
+            yield "adapters at half of their rate (cable, switch, PCIe slot)", slower_adapters(topology, 0.5)
+    if any(wire.part.of in _DIRECT for wire in topology.wires):
+        yield "PCIe in place of NVLink (fabric manager, links down)", without_nvlink(topology)
+        yield (
+            "no direct copies between GPUs (NCCL_P2P_DISABLE, a container, ACS)",
+            without_peers(without_nvlink(topology)),
+        )
+    elif topology.transport.peer_to_peer != "none":
+        yield "no direct copies between GPUs (NCCL_P2P_DISABLE, a container, ACS)", without_peers(topology)
+    yield "PCIe links at half of their rate (x8 for x16, a generation less)", narrower_pcie(topology, 0.5)
+
+
+def fewer_adapters(topology: Topology, count: int) -> Topology:
+    """Return *topology* with the first *count* adapters of each machine."""
+    kept: dict[int, int] = {}
+    gone = set()
+    for device in topology.devices:
+        if isinstance(device.part, NicPart):
+            kept[device.node] = kept.get(device.node, 0) + 1
+            if kept[device.node] > count:
+                gone.add(device.name)
+    return _without(topology, gone)
+
+
+def without_gpudirect(topology: Topology) -> Topology:
+    """Return *topology* whose adapters reach the memory of hosts alone."""
+    return replace(topology, transport=topology.transport.model_copy(update={"gpudirect_rdma": "none"}))
+
+
+def slower_adapters(topology: Topology, share: float) -> Topology:
+    """Return *topology* whose adapters have that *share* of their rate."""
+    devices = tuple(
+        replace(device, part=device.part.model_copy(update={"bandwidth": share * device.part.bandwidth}))
+        if isinstance(device.part, NicPart)
+        else device
+        for device in topology.devices
+    )
+    ends = {device.name for device in topology.devices if isinstance(device.part, NicPart)}
+    wires = tuple(
+        replace(wire, part=_at(wire.part, share)) if wire.part.of != "pcie" and ends & {wire.a, wire.b} else wire
+        for wire in topology.wires
+    )
+    return replace(topology, devices=devices, wires=wires)
+
+
+def without_nvlink(topology: Topology) -> Topology:
+    """Return *topology* without direct links between its GPUs, and without the switches of such links."""
+    gone = {d.name for d in topology.devices if isinstance(d.part, SwitchPart) and d.part.of == "nvlink"}
+    kept = tuple(wire for wire in topology.wires if wire.part.of not in _DIRECT)
+    return _without(replace(topology, wires=kept), gone)
+
+
+def without_peers(topology: Topology) -> Topology:
+    """Return *topology* whose GPUs do not copy to each other over PCIe."""
+    return replace(topology, transport=topology.transport.model_copy(update={"peer_to_peer": "none"}))
+
+
+def narrower_pcie(topology: Topology, share: float) -> Topology:
+    """Return *topology* whose PCIe links have that *share* of their rate."""
+    wires = (replace(w, part=_at(w.part, share)) if w.part.of == "pcie" else w for w in topology.wires)
+    return replace(topology, wires=tuple(wires))
+
+
+def _at(part: LinkPart, share: float) -> LinkPart:
+    return part.model_copy(update={"bandwidth": share * (part.bandwidth or 0.0)})
+
+
+def _without(topology: Topology, gone: set[str]) -> Topology:
+    devices = tuple(device for device in topology.devices if device.name not in gone)
+    wires = tuple(wire for wire in topology.wires if not gone & {wire.a, wire.b})
+    return replace(topology, devices=devices, wires=wires)

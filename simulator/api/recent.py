@@ -1,0 +1,38 @@
+"""What was found last, as long as there is room: :class:`Recent`."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+__all__ = ["Recent"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Recent(Generic[K, V]):
+    """The last *count* entries that were put in or asked for, and at most as many older ones.
+
+    Where the young are as many they become the old, and the old are forgotten: no entry is moved for another.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._young: dict[K, V] = {}
+        self._old: dict[K, V] = {}
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._young or key in self._old
+
+    def __len__(self) -> int:
+        return len(self._young.keys() | self._old.keys())
+
+    def __getitem__(self, key: K) -> V:
+        if key not in self._young:
+            self[key] = self._old[key]
+        return self._young[key]
+
+    def __setitem__(self, key: K, value: V) -> None:
+        if len(self._young) >= self._count:
+            self._young, self._old = {}, self._young
+        self._young[key] = value

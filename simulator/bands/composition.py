@@ -1,0 +1,146 @@
+"""What an answer is made of, and how far off the whole is where its parts are: :func:`estimate`.
+
+An error, as log(measured / predicted), is taken for a sum of two: one that a whole device or machine shares, and one
+of each kernel by itself.  Of a sum of kernels the shared ones add up; those of different kernels, which know nothing of
+each other, add as squares, so that of many kernels little is left.  Equal kernels are one kernel, with one error.  A
+step is off by more than its kernels: what its class is off beyond what kernels of such steps explain is its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+
+from simulator.bands.classes import Chain
+from simulator.bands.distance import Facts, State, distance
+from simulator.bands.evidence import Evidence, Spread
+
+__all__ = ["Composition", "Estimate", "Part", "estimate", "of_parts", "parts_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What parts of one class take of the time together, and the root of the sum of squares of each of them alone."""
+
+    chain: Chain
+    share: float
+    alone: float
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """What an answer is: its classes as a whole, none for a plain sum of ``parts``; and what it is about."""
+
+    chain: Chain
+    parts: tuple[Part, ...]
+    facts: Facts
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Ends and middle of log(measured / predicted), and the half-widths that differ from machine to machine, or not.
+
+    ``shared`` is that of all answers on one machine together, ``own`` that of this one alone.  ``widest`` is the class
+    that most of the width is due to, with its ``rows`` on so many ``places``.
+    """
+
+    low: float
+    middle: float
+    high: float
+    shared: float
+    own: float
+    widest: str
+    rows: int
+    places: int
+
+
+def parts_of(times_s: Iterable[tuple[Chain, Hashable, float]], whole_s: float) -> tuple[Part, ...]:
+    """Return the parts of *whole_s*: of each its classes, what it is (equal ones err alike), and its seconds."""
+    by_chain: dict[Chain, dict[Hashable, float]] = {}
+    for chain, what, seconds in times_s:
+        found = by_chain.setdefault(chain, {})
+        found[what] = found.get(what, 0.0) + seconds
+    if whole_s <= 0.0:
+        return ()
+    return tuple(
+        Part(chain, sum(found.values()) / whole_s, math.sqrt(sum(s * s for s in found.values())) / whole_s)
+        for chain, found in by_chain.items()
+    )
+
+
+def estimate(composition: Composition, evidence: Evidence) -> Estimate | None:
+    """Return how far off *composition* is, None where nothing like it was measured."""
+    state, _ = distance(composition.facts, evidence.seen)
+    sides = of_parts(composition, state, evidence)
+    if not composition.chain:
+        return sides
+    whole = evidence.spread(composition.chain)
+    if whole is None:
+        return None
+    wider = _wider(whole, state)
+    typical = whole.of_parts
+    parts = (sides.middle - sides.low, sides.high - sides.middle) if sides is not None and typical is not None else None
+    ends = []
+    for side, half in enumerate((whole.middle - whole.low, whole.high - whole.middle)):
+        total = wider * half
+        if parts is not None and typical is not None:
+            total = math.hypot(_beyond(total, typical[side]), parts[side])
+        ends.append(total)
+    mean = (ends[0] + ends[1]) / 2
+    rest = _beyond(mean, (parts[0] + parts[1]) / 2) if parts is not None else mean
+    widest = whole if sides is None or rest >= mean / math.sqrt(2.0) else evidence.spread((sides.widest,)) or whole
+    return Estimate(
+        whole.middle - ends[0],
+        whole.middle,
+        whole.middle + ends[1],
+        mean * math.sqrt(whole.shared),
+        mean * math.sqrt(1.0 - whole.shared),
+        widest.name,
+        widest.rows,
+        widest.places,
+    )
+
+
+def _beyond(whole: float, part: float) -> float:
+    """Return what adds to *part* as squares to make *whole*."""
+    return math.sqrt(max(0.0, whole * whole - part * part))
+
+
+def _wider(spread: Spread, state: State) -> float:
+    return {"calibrated": spread.calibrated, "seen": 1.0, "unseen": spread.unseen, "outside": spread.outside}[state]
+
+
+def of_parts(composition: Composition, state: State, evidence: Evidence) -> Estimate | None:
+    """Return how far off the sum of the parts is; what has no class counts as if it were right."""
+    if composition.chain and state != "calibrated":
+        state = "seen"  # the class of the whole is the wider for what is not known of the device
+    middle = 0.0
+    shared, alone = [0.0, 0.0], [0.0, 0.0]
+    widest: tuple[float, Spread] | None = None
+    for part in composition.parts:
+        spread = evidence.spread(part.chain)
+        if spread is None:
+            continue
+        wider = _wider(spread, state)
+        middle += part.share * spread.middle
+        halves = wider * (spread.middle - spread.low), wider * (spread.high - spread.middle)
+        for side, half in enumerate(halves):
+            shared[side] += part.share * half * math.sqrt(spread.shared)
+            alone[side] += (part.alone * half) ** 2 * (1.0 - spread.shared)
+        weight = part.share * (halves[0] + halves[1])
+        if widest is None or weight > widest[0]:
+            widest = weight, spread
+    if widest is None:
+        return None
+    low, high = (math.sqrt(shared[side] ** 2 + alone[side]) for side in (0, 1))
+    return Estimate(
+        middle - low,
+        middle,
+        middle + high,
+        (shared[0] + shared[1]) / 2,
+        math.sqrt((alone[0] + alone[1]) / 2),
+        widest[1].name,
+        widest[1].rows,
+        widest[1].places,
+    )

@@ -1,0 +1,90 @@
+"""How far a question lies from what was measured: a state for the width of its band, and words for the reader."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from simulator.bands.evidence import Seen
+
+__all__ = ["Facts", "Kind", "State", "distance"]
+
+Kind = Literal["operator", "step", "collective", "host"]
+State = Literal["calibrated", "seen", "unseen", "outside"]
+"""A calibrated device; one that rows are of; another of a generation, or kind of machine, that rows are of; or none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What an answer is about, as far as its distance from evidence goes.
+
+    ``place`` is the part that computes, the machine of a collective, or the place of a host's answer; ``generation``
+    that of its GPUs, or ``cpu``; ``form`` the format of its products.  ``what`` is a collective, or the kind of a
+    host's answer; ``ranks`` are those that take part, ``one``, ``several`` or ``divided`` in ``way``; or inside a
+    ``node``, or over ``nodes``.  ``unmeasured`` says in words what nobody measures.
+    """
+
+    kind: Kind
+    place: str
+    generation: str = ""
+    form: str = ""
+    what: str = ""
+    way: str = ""
+    ranks: int = 1
+    calibrated: bool = False
+    unmeasured: str = ""
+
+    @property
+    def scale(self) -> str:
+        """What the most ranks are kept by."""
+        return " ".join(filter(None, (self.what, self.way)))
+
+
+def distance(facts: Facts, seen: Seen) -> tuple[State, tuple[str, ...]]:
+    """Return how far *facts* are from what was *seen*, and what of them nothing covers."""
+    outside = [facts.unmeasured] if facts.unmeasured else []
+    if facts.kind == "host":
+        places = seen.hosts.get(facts.what)
+        if places is None:
+            outside.append(f"no measured {facts.what}")
+        state: State = "seen" if places and facts.place in places else "unseen"
+        return ("outside" if outside else state), tuple(outside)
+    if facts.kind == "collective":
+        outside += _beyond_collectives(facts, seen)
+        state = "seen" if facts.place in seen.machines else "unseen"
+    else:
+        state, of_device = _of_device(facts, seen)
+        outside += of_device
+        most = seen.gpus.get(facts.scale, 0)
+        if facts.kind == "step" and facts.ranks > max(1, most):
+            what = "step whose network is divided" if facts.way == "divided" else "step"
+            outside.append(f"no measured {what} over more than {most:,} GPUs" if most else f"no measured {what}")
+    return ("outside" if outside else state), tuple(outside)
+
+
+def _of_device(facts: Facts, seen: Seen) -> tuple[State, list[str]]:
+    """Return the state of the device, and what is not covered of it."""
+    forms = seen.generations.get(facts.generation)
+    outside = []
+    if forms is None:
+        outside.append(f"no measured device of generation {facts.generation or 'unknown'}")
+    elif facts.form not in forms:
+        of = "CPU" if facts.generation == "cpu" else f"device of generation {facts.generation}"
+        outside.append(f"no measured {facts.form} on a {of}")
+    if facts.calibrated:
+        return "calibrated", []
+    return ("seen" if facts.form in seen.devices.get(facts.place, ()) else "unseen"), outside
+
+
+def _beyond_collectives(facts: Facts, seen: Seen) -> list[str]:
+    """Return what of a collective no row covers: its kind, its scale, or its GPUs."""
+    where = "between nodes" if facts.way == "nodes" else "inside a node"
+    most = seen.collectives.get(facts.scale)
+    if most is None:
+        return [f"no measured {facts.what} {where}"]
+    found = []
+    if facts.ranks > most:
+        found.append(f"no measured {facts.what} {where} over more than {most:,} GPUs")
+    if facts.generation not in seen.linked:
+        found.append(f"no measured collective on GPUs of generation {facts.generation or 'unknown'}")
+    return found

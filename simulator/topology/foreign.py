@@ -1,0 +1,45 @@
+"""What a text is that is no topology: dumps of a machine, which ``validate describe --from`` makes one of."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+__all__ = ["Foreign", "foreign_kind"]
+
+Foreign = Literal["nccl-xml", "hwloc-xml", "xml", "topo", "lspci", "nccl-log", "gpu-list", "link-classes"]
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_ROOT = re.compile(r"<([A-Za-z_][\w.-]{0,60})")
+_GPUS = re.compile(r"^\s*GPU0\s+(?:GPU1\b|\S*.*CPU Affinity|X\s*$)", re.MULTILINE | re.ASCII)
+_MATRIX = re.compile(r"^\s*GPU0\s*$", re.MULTILINE | re.ASCII)
+_LSPCI = re.compile(r"^\s*[-+\\|]*[-+\\]-?\[[0-9a-f]{4,8}:[0-9a-f]{2}\]-", re.MULTILINE | re.IGNORECASE | re.ASCII)
+_LOG = re.compile(r"\[\d+\] NCCL (?:INFO|WARN)\b", re.ASCII)
+_LISTED = re.compile(r"^GPU \d+: .+\(UUID:", re.MULTILINE | re.ASCII)
+_NUMBERS = re.compile(r"\s*[0-3](?:\s+[0-3])+\s*", re.ASCII)
+_LOOKED_AT = 200_000
+
+
+def foreign_kind(text: str) -> Foreign | None:
+    """Return what dump *text* is: by its first element or the lines that only such a dump has; None where it is none.
+
+    ``link-classes``: a square of numbers with 0 on its diagonal, as MXNet prints links.
+    """
+    start = _ANSI.sub("", text[:_LOOKED_AT]).lstrip("\ufeff \t\r\n")
+    if start.startswith("<"):
+        tags = {tag.lower() for tag in _ROOT.findall(re.sub(r"<!--.*?-->", "", start, flags=re.DOTALL)[:2_000])}
+        return "nccl-xml" if "system" in tags else "hwloc-xml" if "topology" in tags else "xml"
+    if _LOG.search(start):
+        return "nccl-log"
+    if _GPUS.search(start) or (_MATRIX.search(start) and "X" in start):
+        return "topo"
+    if _LSPCI.search(start):
+        return "lspci"
+    if _LISTED.search(start):
+        return "gpu-list"
+    rows = [line for line in start.splitlines() if line.strip() and not line.startswith("#")]
+    if len(rows) > 1 and all(_NUMBERS.fullmatch(row) for row in rows):
+        cells = [row.split() for row in rows]
+        if all(len(row) == len(cells) and row[i] == "0" for i, row in enumerate(cells)):
+            return "link-classes"
+    return None

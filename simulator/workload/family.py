@@ -1,0 +1,22 @@
+"""What kind of network it is: :func:`family_of`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from simulator.workload.network import Network, once
+from simulator.workload.operators import Conv2d, Recurrent
+
+__all__ = ["Family", "family_of"]
+
+Family = Literal["CNN", "transformer"]
+
+
+@once
+def family_of(network: Network) -> Family | None:
+    """Return whether most FLOPs are those of convolutions, or tokens go in and nothing convolves or recurs; or None."""
+    convolved = sum(layer.operator.flop for layer in network.layers if isinstance(layer.operator, Conv2d))
+    if convolved > 0.5 * network.flop:
+        return "CNN"
+    others = any(isinstance(layer.operator, Conv2d | Recurrent) for layer in network.layers)
+    return "transformer" if network.tokens and not others else None

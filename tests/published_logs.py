@@ -1,0 +1,74 @@
+"""Published rows of nccl-tests turned back into logs, and what is made of them."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+from simulator.api import Session
+from simulator.errors import InputError
+from simulator.workload.collective import Collective
+from tests.nccl_logs import as_log
+from validate.check.check import check
+from validate.check.make_spread import RUN, is_of_nccl
+from validate.importing.nccl_tests import read_nccl_tests
+from validate.tables.names import MachineNames
+from validate.tables.software import nccl_of
+
+__all__ = ["judged"]
+
+
+def judged(tables: Sequence[Path]) -> list[tuple[str, str, str]]:
+    """Return grade, machine and verdict of every log that the rows of *tables* make up.
+
+    Of a log in which one group exchanged what NCCL itself chose, on a machine of the catalogue.
+    """
+    runs: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    for table in tables:
+        if table.is_file():
+            with table.open(encoding="utf-8", newline="") as stream:
+                for row in csv.DictReader(stream):
+                    if is_of_nccl(row["software"]):
+                        runs.setdefault((str(table), *(row[column] for column in RUN)), []).append(row)
+    session, names = Session(), MachineNames()
+    found = []
+    for rows in runs.values():
+        run = rows[0]
+        nodes, gpus = int(run["n_nodes"] or 1), int(run["n_gpus"])
+        plain = run["n_groups_concurrent"] in ("", "1") and not run["algorithm_forced"]
+        if not plain or names.topology(run["machine"]) is None or gpus % nodes or gpus < 2:
+            continue
+        where = names.where(run["machine"], nodes, gpus // nodes)
+        times = [(int(float(row["bytes"])), float(row["time_s"])) for row in rows]
+        collective = cast(
+            Collective, {"sendrecv": "send-recv"}.get(run["collective"], run["collective"].replace("_", "-"))
+        )
+        text = as_log(times, nodes, _devices(run["gpu_set"], gpus // nodes), collective, per_thread=_per_thread(run))
+        log = read_nccl_tests(text, run["machine"])
+        try:
+            checked = check(session, log, where.topology, nodes=where.nodes, nccl=nccl_of(run["software"], None))
+        except InputError:
+            continue
+        found.append((run["trust"], run["machine"], checked.verdict))
+    return found
+
+
+def _devices(text: str, count: int) -> Sequence[int]:
+    """Return the GPUs of each machine, the first where *text* names pairs or none."""
+    try:
+        listed = [
+            gpu
+            for piece in text.split(",")
+            for low, _, high in [piece.partition("-")]
+            for gpu in range(int(low), int(high or low) + 1)
+        ]
+    except ValueError:
+        return range(count)
+    return listed if len(listed) == count else range(count)
+
+
+def _per_thread(run: dict[str, str]) -> int:
+    """Return the GPUs of a thread: all of one machine, as nccl-tests is mostly run, where nothing else is said."""
+    return 1 if int(run["n_nodes"] or 1) > 1 or "mpi" in run["software"].lower() else int(run["n_gpus"])

@@ -1,0 +1,231 @@
+"""How sure answers are: bands of sums, distance from evidence, and how both are shown."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from simulator.api import Session
+from simulator.bands.band import band_of
+from simulator.bands.classes import collective_chain, kernel_chain, step_chain
+from simulator.bands.composition import Composition, Part, estimate, parts_of
+from simulator.bands.distance import Facts, distance
+from simulator.bands.evidence import Evidence, Seen, Spread, evidence
+from simulator.cli import run
+from simulator.questions.calibration import Calibration
+from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.disk import DiskQuestion
+from simulator.questions.operator import OperatorQuestion
+from simulator.questions.options import StepOptions
+from simulator.questions.step import StepQuestion
+from simulator.questions.where import Where
+from simulator.workload.operators import Linear, Softmax
+
+GEMM = kernel_chain("gemm", "compute", "fp32")
+ROWWISE = kernel_chain("rowwise", "memory", "fp32")
+SEEN = Seen(
+    devices={"a": ("fp32",)},
+    generations={"old": ("fp32", "half")},
+    machines=("box",),
+    collectives={"all-reduce node": 8},
+    linked=("old",),
+    gpus={"one": 1, "several": 64},
+    hosts={"copy": ("box",)},
+)
+
+
+def spread(name: str, *, shared: float = 0.0, half: float = 0.2, **others: object) -> Spread:
+    known = {"unseen": 1.5, "outside": 3.0, "calibrated": 0.5, "middle": 0.0, **others}
+    return Spread(name, 100, 5, low=-half, high=half, shared=shared, **known)  # type: ignore[arg-type]
+
+
+def of_kernels(*parts: Part, place: str = "a", calibrated: bool = False) -> Composition:
+    return Composition(
+        (), parts, Facts(kind="operator", place=place, generation="old", form="fp32", calibrated=calibrated)
+    )
+
+
+def width(composition: Composition, *spreads: Spread) -> float:
+    found = estimate(composition, Evidence({each.name: each for each in spreads}, SEEN))
+    assert found is not None
+    return found.high - found.low
+
+
+def test_of_many_kernels_independent_errors_shrink_and_shared_ones_stay() -> None:
+    many = parts_of([(GEMM, number, 1.0) for number in range(100)], 100.0)
+    one = parts_of([(GEMM, 0, 100.0)], 100.0)
+    independent, shared = spread("kernel gemm"), spread("kernel gemm", shared=1.0)
+    assert width(of_kernels(*one), independent) == pytest.approx(0.4)
+    assert width(of_kernels(*many), independent) == pytest.approx(0.04)
+    assert width(of_kernels(*many), shared) == width(of_kernels(*one), shared) == pytest.approx(0.4)
+    assert width(of_kernels(*many), spread("kernel gemm", shared=0.5)) == pytest.approx(0.4 * math.sqrt(0.505))
+
+
+def test_equal_kernels_have_one_error() -> None:
+    equal = parts_of([(GEMM, "same", 1.0)] * 100, 100.0)
+    assert width(of_kernels(*equal), spread("kernel gemm")) == pytest.approx(0.4)
+
+
+def test_of_two_classes_each_weighs_what_it_takes() -> None:
+    parts = parts_of([(GEMM, 0, 3.0), (ROWWISE, 1, 1.0)], 4.0)
+    found = width(of_kernels(*parts), spread("kernel gemm", shared=1.0), spread("kernel rowwise", shared=1.0, half=0.4))
+    assert found == pytest.approx(2 * (0.75 * 0.2 + 0.25 * 0.4))
+
+
+def test_it_is_wider_the_farther_from_evidence_and_narrower_once_calibrated() -> None:
+    (part,) = parts_of([(GEMM, 0, 1.0)], 1.0)
+    known = spread("kernel gemm")
+    calibrated, seen, unseen = (
+        width(of_kernels(part, place=place, calibrated=on), known)
+        for place, on in (("b", True), ("a", False), ("b", False))
+    )
+    assert [calibrated, seen, unseen] == pytest.approx([0.2, 0.4, 0.6])
+    strange = Composition((), (part,), Facts(kind="operator", place="c", generation="new", form="fp32"))
+    assert width(strange, known) == pytest.approx(1.2)
+
+
+def test_a_step_is_off_by_its_kernels_and_by_more() -> None:
+    chain = step_chain("GPU", "CNN", "fp32", "one")
+    facts = Facts(kind="step", place="a", generation="old", form="fp32", way="one")
+    parts = parts_of([(GEMM, 0, 1.0)], 1.0)
+    step = spread(chain[0], half=0.5, of_parts=(0.3, 0.3))  # and 0.4 of its own
+    assert width(Composition(chain, (), facts), step) == pytest.approx(1.0)
+    usual, better, worse = (
+        width(Composition(chain, parts, facts), step, spread("kernel gemm", shared=1.0, half=half))
+        for half in (0.3, 0.0, 0.6)
+    )
+    assert usual == pytest.approx(1.0)
+    assert better == pytest.approx(0.8)
+    assert worse == pytest.approx(2 * math.hypot(0.4, 0.6))
+
+
+def test_a_class_with_few_rows_is_that_of_the_wider_one() -> None:
+    known = Evidence({name: spread(name) for name in ("kernel gemm", "kernel")}, SEEN)
+    assert known.spread(GEMM) is known.spreads["kernel gemm"]
+    assert known.spread(ROWWISE) is known.spreads["kernel"]
+    assert known.spread(collective_chain("broadcast", 1e6, several_nodes=True)) is None
+
+
+def test_a_band_is_never_narrower_than_a_percent_either_way() -> None:
+    band = band_of(2.0, -0.001, 0.001)
+    assert (band.high_s - band.low_s) / 2 == pytest.approx(0.02)
+    assert band_of(2.0, math.log(0.5), math.log(2.0)).low_s == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("facts", "state", "outside"),
+    [
+        (Facts(kind="operator", place="a", generation="old", form="fp32"), "seen", ()),
+        (Facts(kind="operator", place="a", generation="old", form="half"), "unseen", ()),
+        (Facts(kind="operator", place="b", generation="old", form="fp32"), "unseen", ()),
+        (Facts(kind="operator", place="b", generation="old", form="fp8"), "outside",
+         ("no measured fp8 on a device of generation old",)),
+        (Facts(kind="operator", place="b", generation="new", form="fp32"), "outside",
+         ("no measured device of generation new",)),
+        (Facts(kind="step", place="a", generation="old", form="fp32", way="several", ranks=64), "seen", ()),
+        (Facts(kind="step", place="a", generation="old", form="fp32", way="several", ranks=65), "outside",
+         ("no measured step over more than 64 GPUs",)),
+        (Facts(kind="step", place="a", generation="old", form="fp32", way="divided", ranks=2), "outside",
+         ("no measured step whose network is divided",)),
+        (Facts(kind="collective", place="box", generation="old", what="all-reduce", way="node", ranks=8), "seen", ()),
+        (Facts(kind="collective", place="x", generation="old", what="all-reduce", way="node", ranks=8), "unseen", ()),
+        (Facts(kind="collective", place="box", generation="old", what="all-reduce", way="nodes", ranks=8), "outside",
+         ("no measured all-reduce between nodes",)),
+        (Facts(kind="collective", place="box", generation="new", what="all-reduce", way="node", ranks=16), "outside",
+         ("no measured all-reduce inside a node over more than 8 GPUs",
+          "no measured collective on GPUs of generation new")),
+        (Facts(kind="host", place="box", what="copy"), "seen", ()),
+        (Facts(kind="host", place="other", what="copy"), "unseen", ()),
+        (Facts(kind="host", place="box", what="disk"), "outside", ("no measured disk",)),
+    ],
+)  # fmt: skip
+def test_how_far_a_question_is_from_what_was_measured(facts: Facts, state: str, outside: tuple[str, ...]) -> None:
+    assert distance(facts, SEEN) == (state, outside)
+
+
+# -- the product's own evidence --------------------------------------------------------
+
+
+def test_every_class_of_the_file_is_in_order_and_its_wider_one_is_there() -> None:
+    known = evidence()
+    for name, each in known.spreads.items():
+        assert each.low < each.middle < each.high, name
+        assert 1.0 <= each.unseen <= each.outside, name
+        assert 0.0 <= each.shared <= 1.0, name
+        assert 0.0 < each.calibrated <= 1.0, name
+        assert name.split()[0] in known.spreads, name
+
+
+def test_every_kind_of_answer_has_a_band_or_says_why_not() -> None:
+    session = Session()
+    where = Where("dgx-h100")
+    linear = OperatorQuestion(where=where, operator=Linear(4096, 4096, 4096), precision="bf16")
+    exchange = CollectiveQuestion(where=where, collective="all-reduce", size_bytes=1e8, strategy="nccl")
+    step = StepQuestion(where=Where("p3.2xlarge"), workload="resnet50", batch=32)
+    for question in (linear, exchange, step):
+        found = session.confidence(question)
+        assert found.band is not None
+        assert found.outside == ()
+        assert 0 < found.band.low_s < found.band.high_s
+        assert found.why.startswith("band of ")
+        assert "validate run" in found.why
+    disk = session.confidence(DiskQuestion(where=Where("p3.16xlarge"), kind="read_random", block_bytes=4096.0))
+    assert (disk.band, disk.outside, disk.why) == (None, ("no measured disk",), "")
+
+
+def test_calibrating_narrows_the_band_of_an_operator() -> None:
+    question = OperatorQuestion(where=Where("p3.2xlarge"), operator=Softmax(4096, 4096))
+    plain = Session().confidence(question).estimate
+    fitted = Session({"v100-sxm2-16gb": Calibration(compute=0.99)}).confidence(question).estimate
+    assert plain is not None
+    assert fitted is not None
+    assert fitted.high - fitted.low < plain.high - plain.low
+
+
+def test_a_step_and_its_question_are_of_one_class() -> None:
+    session = Session()
+    for workload, options in (("resnet50", StepOptions()), ("bert-base", StepOptions(precision="amp-fp16"))):
+        question = StepQuestion(where=Where("p3.16xlarge"), workload=workload, batch=4, gpus=(0, 1), options=options)
+        by_question, by_result = session.composed(question), session.step(question)
+        assert by_result.confidence.estimate is not None
+        assert by_result.band is not None
+        from simulator.results.composed import step_composition
+
+        assert (step_composition(by_result).chain, step_composition(by_result).facts) == (
+            by_question.chain,
+            by_question.facts,
+        )
+        assert sum(part.share for part in step_composition(by_result).parts) <= 1.0 + 1e-9
+
+
+def test_ideal_schedules_have_no_band(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--topology", "p3.16xlarge", "--workload", "bytes:1MB", "--json"]) == 0
+    for result in json.loads(capsys.readouterr().out)["results"]:
+        assert (result["band"] is None) == result["is_bound"]
+
+
+def test_what_lies_outside_stands_in_the_first_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--topology", "dgx-h100", "--nodes", "1024", "--strategy", "nccl", "--workload", "bytes:1GB"]
+    assert run([*words, "--collective", "reduce"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "outside: no measured reduce between nodes"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--topology", "p3.2xlarge", "--workload", "resnet50", "--batch", "32"],
+        ["--topology", "p3.16xlarge", "--workload", "bytes:100MB"],
+        ["--topology", "p3.16xlarge", "--workload", "op:linear,rows=512,inputs=1024,outputs=4096"],
+    ],
+)
+def test_bands_are_shown_and_fit_80_columns(
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(words) == 0
+    out = capsys.readouterr().out
+    assert "80 % band" in out
+    assert max(map(len, out.splitlines())) <= 80

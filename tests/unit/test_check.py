@@ -1,0 +1,299 @@
+"""A log of nccl-tests beside what the machine should do: read, judged, and explained."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from simulator.api import Session
+from simulator.api.faulty import (
+    fewer_adapters,
+    narrower_pcie,
+    slower_adapters,
+    without_gpudirect,
+    without_nvlink,
+)
+from simulator.errors import InputError
+from simulator.network.circumstances import machine_of
+from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.where import Where
+from simulator.topology.load import load_topology
+from simulator.topology.topology import Topology
+from tests.nccl_logs import as_json_log, as_log
+from validate.check.check import Checked, check
+from validate.check.spread import quantile, spread_of
+from validate.cli import main
+from validate.importing.nccl_tests import read_nccl_tests
+
+SIZES = [1 << power for power in range(14, 31, 2)]
+
+
+def times_on(topology: Topology, **asked: object) -> list[tuple[int, float]]:
+    """Return what NCCL takes on *topology* at all sizes."""
+    session, where = Session(), Where("as it is")
+    session.know(where, machine_of(topology))
+    question = CollectiveQuestion(where=where, size_bytes=0.0)
+    return [(size, session.time_s(replace(question, size_bytes=float(size), **asked))) for size in SIZES]  # type: ignore[arg-type]
+
+
+def checked(text: str, topology: str, **options: object) -> Checked:
+    return check(Session(), read_nccl_tests(text, "a.log"), topology, **options)  # type: ignore[arg-type]
+
+
+def run(*arguments: str) -> object:
+    with pytest.raises(SystemExit) as stopped:
+        main(["check", *arguments])
+    return stopped.value.code
+
+
+# -- reading ---------------------------------------------------------------------------
+
+
+def test_text_and_json_say_the_same() -> None:
+    times = [(1 << 20, 1e-4), (1 << 30, 5e-3)]
+    text, document = read_nccl_tests(as_log(times), "a"), read_nccl_tests(as_json_log(times), "b")
+    for log in (text, document):
+        assert (log.collective, log.n_ranks, log.hosts, log.gpu) == ("all-reduce", 8, 1, "NVIDIA H100 80GB HBM3")
+        assert [point.out_s for point in log.points] == pytest.approx([time_s for _, time_s in times])
+        assert log.devices == tuple(range(8))
+    assert (text.nccl, document.nccl) == ((2, 30), (2, 27))
+    assert document.settings == ("NCCL_ALGO=Tree",)
+
+
+def test_old_logs_have_fewer_columns() -> None:
+    text = """\
+NCCL version 2.8.4+cuda11.2
+# nThread 1 nGpus 8 minBytes 8 maxBytes 134217728 step: 2(factor) warmup iters: 5 iters: 20 validation: 1
+#                                                     out-of-place                       in-place
+#       size         count    type   redop     time   algbw   busbw  error     time   algbw   busbw  error
+#        (B)    (elements)                     (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+     1048576        262144   float     sum    51.36   20.42   35.73  1e-07    50.93   20.59   36.03  1e-07
+   134217728      33554432   float     sum   1100.0  122.02  213.53  4e-07   1101.0  121.9   213.3   N/A
+# Avg bus bandwidth    : 0.3
+"""
+    log = read_nccl_tests(text, "a")
+    assert (log.collective, log.n_ranks, log.nccl, log.gpus_per_thread) == ("all-reduce", 8, (2, 8), 8)
+    assert [(point.out_s, point.in_s) for point in log.points] == [
+        pytest.approx((51.36e-6, 50.93e-6)), pytest.approx((1.1e-3, 1.101e-3))
+    ]  # fmt: skip
+
+
+def test_ranks_on_hosts_and_devices_are_counted() -> None:
+    log = read_nccl_tests(as_log([(1 << 20, 1e-4)], hosts=2, devices=(0, 2, 4, 6)), "a")
+    assert (log.n_ranks, log.hosts, log.devices) == (8, 2, (0, 2, 4, 6))
+
+
+@pytest.mark.parametrize(
+    "collective", ["all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce", "all-to-all", "send-recv"]
+)
+def test_the_program_s_name_says_what_was_exchanged(collective) -> None:
+    assert read_nccl_tests(as_log([(1 << 20, 1e-4)], collective=collective), "a").collective == collective
+
+
+@pytest.mark.parametrize(
+    ("collective", "told"),
+    [
+        ("all-reduce", True),
+        ("reduce-scatter", True),
+        ("broadcast", True),
+        ("reduce", True),
+        ("all-gather", False),
+        ("all-to-all", False),
+    ],
+)
+def test_columns_say_it_where_only_one_collective_has_them(collective, told) -> None:
+    text = as_log([(1 << 28, 1e-2)], collective=collective, header=False)
+    if told and collective not in ("broadcast", "reduce"):
+        assert read_nccl_tests(text, "a").collective == collective
+    elif told:
+        assert read_nccl_tests(text, "a", n_ranks=8).collective == collective
+    else:
+        with pytest.raises(InputError, match="does not say what was exchanged; say it"):
+            read_nccl_tests(text, "a")
+        assert read_nccl_tests(text, "a", collective=collective, n_ranks=8).collective == collective
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("hello\n", r"a:1:1: is no output of nccl-tests, as text or JSON"),
+        ("# Avg bus bandwidth : 0", r"a: holds no row of nccl-tests' table"),
+        ("{", r"a:1:2: is no valid JSON"),
+        ("{}", r"a:1:1: is no JSON of nccl-tests: it has no list 'results'"),
+        (as_log([(1 << 20, 1e-4)], collective="broadcast", header=False), r"a: does not say how many GPUs took part"),
+        (as_log([(1 << 20, 1e-4)], devices=(0,)), r"a: is of one rank"),
+    ],
+)
+def test_what_is_no_log_is_told(text, said) -> None:
+    with pytest.raises(InputError, match=said):
+        read_nccl_tests(text, "a")
+
+
+def test_what_the_user_says_may_not_contradict_the_log() -> None:
+    text = as_log([(1 << 20, 1e-4)])
+    with pytest.raises(InputError, match="lists 8 ranks, where --gpus says 4"):
+        read_nccl_tests(text, "a", n_ranks=4)
+    with pytest.raises(InputError, match="is of all_reduce_perf, where --collective says broadcast"):
+        read_nccl_tests(text, "a", collective="broadcast")
+    with pytest.raises(InputError, match="no collective is called 'allgather'; did you mean 'all-gather'"):
+        read_nccl_tests(text, "a", collective="allgather")
+
+
+# -- judging ---------------------------------------------------------------------------
+
+
+def test_what_is_as_expected_is_healthy() -> None:
+    found = checked(as_log(times_on(load_topology("dgx-h100"))), "dgx-h100")
+    assert found.verdict == "healthy"
+    assert [row.ratio for row in found.rows] == pytest.approx([1.0] * len(SIZES), rel=2e-3)
+    assert found.explanations == ()
+
+
+def test_twice_as_long_is_slow_and_half_as_long_is_faster() -> None:
+    times = times_on(load_topology("dgx-h100"))
+    assert checked(as_log([(size, 2.0 * t) for size, t in times]), "dgx-h100").verdict == "slow"
+    assert checked(as_log([(size, 0.5 * t) for size, t in times]), "dgx-h100").verdict == "faster"
+
+
+def test_small_sizes_alone_make_a_log_slow() -> None:
+    times = times_on(load_topology("dgx-h100"))
+    found = checked(as_log([(size, t * (4.0 if size < 1 << 20 else 1.0)) for size, t in times]), "dgx-h100")
+    assert found.verdict == "slow"
+    assert [ratio > band.slowest for _, ratio, band in found.ratios] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes", "fault", "words", "verdict"),
+    [
+        ("dgx-h100", 2, lambda t: fewer_adapters(t, 4), "4 of 8 adapters used", "healthy"),
+        ("dgx-h100", 2, lambda t: fewer_adapters(t, 1), "1 of 8 adapters used", "slow"),
+        ("dgx-a100-80gb", 2, lambda t: fewer_adapters(t, 4), "4 of 8 adapters used", "slow"),
+        ("dgx-h100", 1, without_nvlink, "PCIe in place of NVLink", "slow"),
+        ("dgx-1-v100-16gb", 1, without_nvlink, "PCIe in place of NVLink", "slow"),
+        ("dgx-1-v100-16gb", 2, without_gpudirect, "no GPUDirect RDMA", "slow"),
+        ("dgx-1-v100-16gb", 4, lambda t: slower_adapters(t, 0.5), "adapters at half of their rate", "healthy"),
+        ("8x-a100-pcie", 1, lambda t: narrower_pcie(t, 0.5), "PCIe links at half of their rate", "slow"),
+    ],
+)
+def test_what_is_amiss_is_named_first(machine, nodes, fault, words, verdict) -> None:
+    topology = fault(load_topology(machine, n_nodes=nodes if nodes > 1 else None))
+    gpus = sum(device.kind == "gpu" for device in topology.devices)
+    slow = [(size, t * 1.03) for size, t in times_on(topology)]
+    found = checked(as_log(slow, hosts=nodes, devices=range(gpus)), machine)
+    assert found.verdict == verdict
+    assert found.explanations[0].words.startswith(words)
+    assert found.explanations[0].error < 0.04
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"), [({"algorithm": "tree"}, "the algorithm tree"), ({"protocol": "LL"}, "the protocol LL ")]
+)
+def test_a_wrong_choice_of_nccl_s_is_named(asked, words) -> None:
+    found = checked(as_log(times_on(load_topology("dgx-1-v100-16gb"), **asked), devices=range(8)), "dgx-1-v100-16gb")
+    assert found.explanations[0].words.startswith(words)
+
+
+def test_what_nothing_explains_is_said_so() -> None:
+    times = [
+        (size, t * (40.0 if index % 2 else 1.6)) for index, (size, t) in enumerate(times_on(load_topology("dgx-h100")))
+    ]
+    found = checked(as_log(times), "dgx-h100")
+    assert (found.verdict, found.explanations) == ("slow", ())
+    assert found.tried > 5
+    assert any(remark.startswith("dips at ") for remark in found.remarks)
+
+
+def test_gpus_of_the_log_are_those_that_are_simulated() -> None:
+    topology = load_topology("dgx-1-v100-16gb")
+    for gpus in ((0, 3), (0, 7)):
+        times = times_on(topology, gpus=gpus)
+        found = checked(as_log(times, devices=gpus), "dgx-1-v100-16gb")
+        assert [row.ratio for row in found.rows] == pytest.approx([1.0] * len(SIZES), rel=2e-3)
+
+
+def test_a_machine_that_cannot_have_run_it_is_refused() -> None:
+    with pytest.raises(InputError, match=r"a.log: has 16 ranks on 1 host, but dgx-h100 has 8 GPUs; --nodes says"):
+        checked(as_log([(1 << 20, 1e-3)], devices=range(16)), "dgx-h100")
+
+
+def test_remarks_say_what_else_the_log_tells() -> None:
+    times = times_on(load_topology("dgx-h100"))
+    assert any("results are wrong" in each for each in checked(as_log(times, wrong=3), "dgx-h100").remarks)
+    found = check(Session(), read_nccl_tests(as_log(times, header=False), "a", n_ranks=8), "dgx-h100")
+    assert any("names no version of NCCL; 2.30 is taken" in each for each in found.remarks)
+    assert any("sets NCCL_ALGO=Tree" in each for each in checked(as_json_log(times), "dgx-h100").remarks)
+
+
+def test_quantiles_weigh_each_machine_once() -> None:
+    assert quantile([(1.0, 1.0), (2.0, 0.5), (3.0, 0.5)], 0.5) == 1.0
+    assert quantile([(1.0, 1.0), (2.0, 0.5), (3.0, 0.5)], 0.6) == 2.0
+    assert math.isnan(quantile([], 0.5))
+    band = spread_of(several_nodes=True, large=True)
+    assert band.fastest < band.slowest
+    assert band.machines >= 10
+
+
+# -- the command -----------------------------------------------------------------------
+
+
+def test_the_command_answers_first_in_80_columns(tmp_path, capsys) -> None:
+    good, bad = tmp_path / "good.log", tmp_path / "bad.log"
+    topology = load_topology("dgx-h100", n_nodes=2)
+    good.write_text(as_log(times_on(topology), hosts=2))
+    bad.write_text(as_log(times_on(fewer_adapters(topology, 2)), hosts=2))
+    assert run("--topology", "dgx-h100", str(good)) == 0
+    assert capsys.readouterr().out.startswith("2 x dgx-h100: all-reduce over 16 GPUs is healthy\n")
+    assert run("--topology", "dgx-h100", str(bad)) == 3
+    out = capsys.readouterr().out
+    assert out.startswith("2 x dgx-h100: all-reduce over 16 GPUs is slow\n")
+    assert re.search(r"left of the error:\n +0 %  2 of 8 adapters used", out)
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_json_and_plot_hold_the_same(tmp_path, capsys) -> None:
+    bad, plot = tmp_path / "bad.log", tmp_path / "bad.svg"
+    bad.write_text(as_log(times_on(without_nvlink(load_topology("dgx-h100")))))
+    assert run("--topology", "dgx-h100", str(bad), "--json", "--plot", str(plot)) == 3
+    document = json.loads(capsys.readouterr().out)
+    assert (document["schema_version"], document["verdict"], document["n_ranks"]) == (1, "slow", 8)
+    assert document["explanations"][0]["words"].startswith("PCIe in place of NVLink")
+    assert [row["size_bytes"] for row in document["sizes"]] == SIZES
+    drawing = plot.read_text()
+    assert "PCIe in place of NVLink" in drawing
+    assert "is slow" in drawing
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "a log of nccl-tests is needed, one"),
+        (("a.log",), "--topology: the machine that ran it is needed"),
+        (("a.log", "--topology", "dgx-h100"), "a.log: cannot be read: No such file or directory"),
+        (("a.log", "--topology", "dgx-h100", "--plot", "x.gif"), "--plot x.gif: ends in .svg, .png or .pdf"),
+    ],
+)
+def test_what_the_command_lacks_is_one_line(tmp_path, monkeypatch, capsys, arguments, said) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(*arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+# -- published logs --------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.corpus
+def test_published_logs_are_told_apart(corpus: Path) -> None:
+    from tests.published_logs import judged
+
+    found = judged([corpus / "collectives.csv", corpus.parent / "corpus-2" / "collectives.csv"])
+    healthy = [verdict != "slow" for grade, _, verdict in found if grade in ("A", "B")]
+    assert len(healthy) > 50
+    assert sum(healthy) >= 0.9 * len(healthy)
+    slow = {machine for grade, machine, verdict in found if grade == "C" and verdict == "slow"}
+    assert "oci-bm.gpu4.8" in slow

@@ -1,0 +1,73 @@
+"""How many measured rows bands hold, each place left out of its own band's rows: :func:`coverage`."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from simulator.bands.composition import Composition, estimate
+from simulator.bands.evidence import Evidence
+from validate.bands.make import make_evidence
+from validate.bands.material import Measured
+from validate.tables.statistics import percentile
+
+__all__ = ["Coverage", "coverage", "held_by", "summary"]
+
+By = Callable[[Measured], Hashable]
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Of ``rows`` of a group on so many ``places`` bands held the share ``held``; ``half_width`` is their median."""
+
+    group: str
+    rows: int
+    places: int
+    held: float
+    half_width: float
+
+
+def coverage(
+    rows: Sequence[Measured], by: By = lambda row: row.place, advance: Callable[[], None] = lambda: None
+) -> list[Coverage]:
+    """Return by group what bands hold of each part of *rows*, made of all the others; parts are told apart *by*."""
+    held: list[tuple[Measured, bool, float]] = []
+    for part in sorted({by(row) for row in rows}, key=str):
+        mine = [row for row in rows if by(row) == part]
+        classes = {name for row in mine for name in row.chain}
+        others = [row for row in rows if by(row) != part and classes.intersection(row.chain)]
+        held += held_by(make_evidence(others), mine)
+        advance()
+    return summary(held)
+
+
+def held_by(evidence: Evidence, rows: Sequence[Measured]) -> Iterator[tuple[Measured, bool, float]]:
+    """Yield each of *rows* that there is a band for, whether it lies within, and the band's half-width."""
+    for row in rows:
+        found = estimate(_alone(row), evidence)
+        if found is not None:
+            inside = found.low <= row.error <= found.high
+            yield row, inside, (math.exp(found.high) - math.exp(found.low)) / 2
+
+
+def _alone(row: Measured) -> Composition:
+    return replace(row.composition, parts=()) if row.composition.chain else row.composition
+
+
+def summary(held: Sequence[tuple[Measured, bool, float]]) -> list[Coverage]:
+    """Return the coverage of each group of what was *held*."""
+    groups: dict[str, list[tuple[Measured, bool, float]]] = defaultdict(list)
+    for each in held:
+        groups[each[0].group].append(each)
+    return [
+        Coverage(
+            group,
+            len(mine),
+            len({row.place for row, _, _ in mine}),
+            sum(inside for _, inside, _ in mine) / len(mine),
+            percentile(sorted(half for _, _, half in mine), 0.5),
+        )
+        for group, mine in sorted(groups.items())
+    ]

@@ -1,0 +1,79 @@
+"""Measured rows as errors of classes: :class:`Measured`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from simulator.api import Session
+from simulator.api.session import Question
+from simulator.bands.classes import FORMATS, Chain
+from simulator.bands.composition import Composition
+from simulator.errors import InputError
+from simulator.questions.step import StepQuestion
+from validate.score.score import ScoredRow
+
+__all__ = ["Measured", "measured"]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A row: its classes, log(measured / predicted), where it was measured, and what was asked.
+
+    ``place`` is a device, or of a collective a machine; ``group`` is what is judged together with it, in words.
+    """
+
+    chain: Chain
+    error: float
+    place: str
+    generation: str
+    group: str
+    question: Question
+    composition: Composition
+
+
+def measured(
+    rows: Iterable[ScoredRow], session: Session, advance: Callable[[], None] = lambda: None
+) -> Iterator[Measured]:
+    """Yield those of *rows* that count; of software before 2019 the fastest framework alone."""
+    for row in rows:
+        advance()
+        if row.skipped or row.asked is None or row.error is None or row.error <= -1.0:
+            continue
+        if row.labels.get("era") == "before 2019" and row.labels.get("framework_rank") != "best":
+            continue
+        try:
+            composition = session.composed(row.asked.question)
+        except InputError:
+            continue
+        chain = _chain(composition)
+        if chain:
+            facts = composition.facts
+            place = facts.place
+            yield Measured(
+                chain, -math.log1p(row.error), place, facts.generation or place, _group(row, chain),
+                row.asked.question, composition,
+            )  # fmt: skip
+
+
+def _chain(composition: Composition) -> Chain:
+    """Return the classes of what was asked: of an operator, those of the kernel that takes most of its time."""
+    if composition.chain:
+        return composition.chain
+    longest = max(composition.parts, key=lambda part: part.share, default=None)
+    return () if longest is None else longest.chain
+
+
+def _group(row: ScoredRow, chain: Chain) -> str:
+    """Return the group in which coverage is told."""
+    assert row.asked is not None
+    if isinstance(row.asked.question, StepQuestion):
+        return chain[0].removeprefix("step ")
+    if chain[0].startswith("collective"):
+        return chain[1]
+    op = row.labels.get("op", "")
+    if op in ("linear", "bmm", "matmul"):
+        op = "products"
+    form = FORMATS.get(row.labels.get("dtype", ""), "") if chain[-1] == "kernel" else ""
+    return " ".join(filter(None, (op or chain[0], form)))

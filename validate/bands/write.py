@@ -1,0 +1,51 @@
+"""The file ``bands.json`` of the product, a class a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from simulator.bands.band import LEVEL
+from simulator.bands.evidence import Evidence
+from simulator.console.files import OutputFile
+from simulator.errors import InputError
+
+__all__ = ["bands_document", "bands_text", "write_bands"]
+
+
+def bands_document(evidence: Evidence, tables: Sequence[str]) -> dict[str, Any]:
+    """Return *evidence*, made of *tables*, as plain data."""
+    classes = [
+        {name: value for name, value in asdict(spread).items() if value is not None}
+        for spread in evidence.spreads.values()
+    ]
+    return {
+        "schema_version": 1,
+        "summary": "log(measured / predicted) by class, for the bands of answers; docs/decisions/bands.md",
+        "level": LEVEL,
+        "command": " ".join(["validate bands", *tables]),
+        "seen": asdict(evidence.seen),
+        "classes": classes,
+    }
+
+
+def bands_text(document: dict[str, Any]) -> str:
+    """Return *document* as the file holds it."""
+    head = {name: value for name, value in document.items() if name != "classes"}
+    lines = [f"  {json.dumps(name)}: {json.dumps(value)}," for name, value in head.items()]
+    entries = ",\n".join(f"    {json.dumps(entry)}" for entry in document["classes"])
+    return "\n".join(["{", *lines, '  "classes": [', entries, "  ]", "}"]) + "\n"
+
+
+def write_bands(text: str) -> str:
+    """Write *text* where answers read it, and return the path; raises InputError where it cannot be written."""
+    path = files("simulator.bands").joinpath("bands.json")
+    if not isinstance(path, Path):
+        raise InputError("--write: the classes are no file here; run it in a clone")
+    with OutputFile("--write", str(path)) as output:
+        output.write(text.encode())
+    return str(path)

@@ -1,0 +1,244 @@
+"""A log of nccl-tests beside what the simulator expects of the machine: healthy or not, and what would explain it."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from simulator.api import Session
+from simulator.api.faulty import faulty_machines
+from simulator.errors import Fault, InputError, one_line
+from simulator.network.circumstances import machine_of
+from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.where import NCCL_TODAY, Software, Where
+from simulator.topology.load import load_topology
+from simulator.workload.collective import bus_factor
+from validate.check.spread import LARGE_BYTES, Spread, spread_of
+from validate.importing.nccl_tests import NcclLog, Point
+
+__all__ = ["Checked", "Compared", "Explanation", "Verdict", "check"]
+
+Verdict = Literal["healthy", "slow", "faster"]
+_MOST_SIZES = 10  # at which variations are simulated
+_HALVED = 0.5  # of the error that is left, an explanation must explain
+_UNLIKE = 0.15  # off by less, times are as expected
+_ALIKE = 0.06  # of a healthy log, so near an explanation must be to be worth a word
+_SAME = 0.02  # what differs by less is the same
+_ALGORITHMS = ("ring", "tree", "nvls")
+_PROTOCOLS = ("LL", "LL128", "Simple")
+_ERAS = ((2, 18), NCCL_TODAY)
+_NEAR = 0.95  # of the fastest healthy time: what is hardly faster is healthy
+_DIP = 1.3  # times as long as the sizes beside it
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One size: seconds measured and expected, and from where to where they are healthy."""
+
+    size_bytes: int
+    measured_s: float
+    expected_s: float
+    fastest_s: float
+    slowest_s: float
+
+    @property
+    def ratio(self) -> float:
+        """Measured over expected time."""
+        return self.measured_s / self.expected_s
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Something amiss in words, how far off its times are in the median, and these times by size."""
+
+    words: str
+    error: float
+    time_s: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What came of a log.
+
+    ``ratios`` are measured over expected time in the median, from 1 MiB on and below, with the spread that is healthy;
+    either may be absent.  ``tried`` is how many variations were simulated.
+    """
+
+    log: NcclLog
+    machine: str
+    question: CollectiveQuestion
+    rows: tuple[Compared, ...]
+    ratios: tuple[tuple[str, float, Spread], ...]
+    verdict: Verdict
+    explanations: tuple[Explanation, ...]
+    tried: int
+    remarks: tuple[str, ...]
+
+    def busbw_bps(self, size_bytes: float, time_s: float) -> float:
+        """Return the bus bandwidth of *size_bytes* in *time_s*."""
+        return size_bytes / time_s * bus_factor(self.log.collective, self.log.n_ranks)
+
+
+def check(
+    session: Session,
+    log: NcclLog,
+    topology: str,
+    *,
+    nodes: int | None = None,
+    fabric: str | None = None,
+    nccl: tuple[int, int] | None = None,
+) -> Checked:
+    """Return *log* beside what is expected of *nodes* of *topology*, as many as it has hosts if not said.
+
+    Raises InputError where the machine cannot have run it, or nothing can be expected of it.
+    """
+    where, gpus = _where(session, log, topology, nodes, fabric)
+    several = len({session.machine(where).nodes[node].host for node in session.group(where, gpus).ranks}) > 1
+    question = CollectiveQuestion(
+        where=where,
+        collective=log.collective,
+        size_bytes=0.0,
+        gpus=gpus,
+        gpus_per_process=1 if several else max(1, log.gpus_per_thread),
+        dtype=log.dtype,
+        reduction=log.reduction,
+        software=Software(nccl=nccl or log.nccl or NCCL_TODAY),
+    )
+    rows = []
+    for point in log.points:
+        expected_s = session.time_s(replace(question, size_bytes=float(point.size_bytes)))
+        band = spread_of(several_nodes=several, large=point.size_bytes >= LARGE_BYTES)
+        fastest_s, slowest_s = expected_s * band.fastest, expected_s * band.slowest
+        rows.append(Compared(point.size_bytes, _measured_s(point), expected_s, fastest_s, slowest_s))
+    ratios = []
+    for large, words in ((True, "from 1 MiB on"), (False, "below 1 MiB")):
+        mine = [row.ratio for row in rows if (row.size_bytes >= LARGE_BYTES) == large]
+        if mine:
+            ratios.append((words, statistics.median(mine), spread_of(several_nodes=several, large=large)))
+    verdict: Verdict = "healthy"
+    if any(ratio > band.slowest for _, ratio, band in ratios):
+        verdict = "slow"
+    elif ratios[0][1] < _NEAR * ratios[0][2].fastest:
+        verdict = "faster"
+    found, tried = ((), 0) if verdict == "faster" else _explained(session, question, rows)
+    if verdict == "healthy":
+        found = tuple(each for each in found if each.error <= _ALIKE)
+    remarks = tuple(_remarks(log, question, rows))
+    return Checked(
+        log, session.machine(where).name, question, tuple(rows), tuple(ratios), verdict, found, tried, remarks
+    )
+
+
+def _measured_s(point: Point) -> float:
+    """Return the seconds out of place, in place where that is not measured."""
+    return point.in_s if math.isnan(point.out_s) else point.out_s
+
+
+def _where(
+    session: Session, log: NcclLog, topology: str, nodes: int | None, fabric: str | None
+) -> tuple[Where, tuple[int, ...] | None]:
+    """Return the machine of the log, and which of its GPUs took part, None for all."""
+    whole = load_topology(topology)
+    if nodes is None and whole.n_nodes == 1 and log.hosts > 1:
+        nodes = log.hosts
+    where = Where(topology, nodes, fabric)
+    machine = session.machine(where)
+    hosts = max(1, machine.n_hosts)
+    taking = log.hosts or min(hosts, log.n_ranks)
+    each = len(machine.gpus) // hosts
+    if log.n_ranks % taking or taking > hosts or log.n_ranks // taking > each:
+        per = f"{log.n_ranks} ranks on {taking} host{'s' if taking > 1 else ''}"
+        has = f"{hosts} x {each} GPUs" if hosts > 1 else f"{each} GPUs"
+        told = f"has {per}, but {one_line(machine.name, 60)} has {has}; --nodes says how many machines"
+        raise InputError(Fault(told, log.shown))
+    count = log.n_ranks // taking
+    local = log.devices if len(log.devices) == count and max(log.devices, default=0) < each else tuple(range(count))
+    if taking == hosts and local == tuple(range(each)):
+        return where, None
+    return where, tuple(host * each + gpu for host in range(taking) for gpu in local)
+
+
+def _explained(
+    session: Session, question: CollectiveQuestion, rows: Sequence[Compared]
+) -> tuple[tuple[Explanation, ...], int]:
+    """Return the variations under which the machine would be as slow as it is, the best first, and how many were tried.
+
+    One counts where half of the error or less is left.  Nothing is tried where the times are as expected.
+    """
+    if math.sqrt(statistics.fmean(math.log(row.ratio) ** 2 for row in rows)) < _UNLIKE:
+        return (), 0
+    step = max(1, -(-len(rows) // _MOST_SIZES))
+    some = rows[::-1][::step][::-1]
+    error = _error([row.ratio for row in some])
+    found = []
+    tried = 0
+    for words, asked in _variations(session, question):
+        times = []
+        try:
+            times = [session.time_s(replace(asked, size_bytes=float(row.size_bytes))) for row in some]
+        except InputError:
+            continue
+        tried += 1
+        ratios = [row.measured_s / time_s for row, time_s in zip(some, times, strict=True)]
+        if all(abs(time_s / row.expected_s - 1.0) < _SAME for row, time_s in zip(some, times, strict=True)):
+            continue
+        left = _error(ratios)
+        if left <= _HALVED * error:
+            pairs = tuple((row.size_bytes, time_s) for row, time_s in zip(some, times, strict=True))
+            found.append(Explanation(words, math.expm1(left), pairs))
+    return tuple(sorted(found, key=lambda each: (round(each.error, 6), each.words))), tried
+
+
+def _error(ratios: Sequence[float]) -> float:
+    return math.sqrt(statistics.fmean(math.log(ratio) ** 2 for ratio in ratios))
+
+
+def _variations(session: Session, question: CollectiveQuestion) -> Iterator[tuple[str, CollectiveQuestion]]:
+    """Yield what could be amiss: links, adapters, settings, the version."""
+    where = question.where
+    topology = load_topology(where.topology, n_nodes=where.nodes, fabric=where.fabric)
+    for words, changed in faulty_machines(topology):
+        there = replace(where, topology=f"{where.topology} with {words}")
+        try:
+            session.know(there, machine_of(changed))
+        except InputError:
+            continue
+        yield words, replace(question, where=there)
+    for algorithm in _ALGORITHMS:
+        yield f"the algorithm {algorithm} (NCCL_ALGO, a tuner's choice)", replace(question, algorithm=algorithm)
+    for protocol in _PROTOCOLS:
+        yield f"the protocol {protocol} (NCCL_PROTO, a tuner's choice)", replace(question, protocol=protocol)
+    for version in _ERAS:
+        if version != question.software.nccl:
+            words = f"NCCL {version[0]}.{version[1]} in place of {'.'.join(map(str, question.software.nccl))}"
+            yield words, replace(question, software=replace(question.software, nccl=version))
+
+
+def _remarks(log: NcclLog, question: CollectiveQuestion, rows: Sequence[Compared]) -> Iterator[str]:
+    if any(point.wrong for point in log.points):
+        yield "results are wrong at some sizes (#wrong): look for faulty links or memory before anything else"
+    uneven = [
+        middle.size_bytes
+        for before, middle, after in zip(rows, rows[1:], rows[2:], strict=False)
+        if middle.ratio > _DIP * max(before.ratio, after.ratio)
+    ]
+    if uneven:
+        sizes = ", ".join(_binary(size) for size in uneven[:6])
+        yield f"dips at {sizes}: other jobs, or a network that drops packets; measure again with more iterations (-n)"
+    if log.settings:
+        shown = ", ".join(one_line(each, 60) for each in log.settings[:6])
+        yield f"the log sets {shown}; what is expected knows of no settings"
+    if log.nccl is None:
+        yield f"the log names no version of NCCL; {'.'.join(map(str, question.software.nccl))} is taken (--nccl)"
+    if not log.hosts:
+        yield f"the log lists no devices; {log.n_ranks} GPUs of {question.where.nodes or 1} machine(s) are taken"
+
+
+def _binary(n_bytes: float) -> str:
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if n_bytes >= scale:
+            return f"{n_bytes / scale:.3g} {unit}"
+    return f"{n_bytes:.0f} B"

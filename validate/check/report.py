@@ -1,0 +1,138 @@
+"""A checked log as text of 80 columns and as JSON."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+from simulator.results.columns import lay_out
+from simulator.units import format_duration
+from validate.check.check import Checked, Compared
+from validate.check.spread import LARGE_BYTES
+
+__all__ = ["SCHEMA_VERSION", "as_document", "as_text", "headline"]
+
+SCHEMA_VERSION = 1
+_MOST_ROWS = 24
+_WORDS = {
+    "healthy": "healthy",
+    "slow": "slow",
+    "faster": "faster than expected: does the topology understate a link, or leave one out?",
+}
+
+
+def headline(checked: Checked) -> str:
+    """Return the answer in one line: what ran where, and whether that is normal."""
+    log = checked.log
+    return f"{checked.machine}: {log.collective} over {log.n_ranks} GPUs is {_WORDS[checked.verdict]}"
+
+
+def as_text(checked: Checked) -> str:
+    """Return the answer first, then sizes, then what would explain it."""
+    lines = [headline(checked)]
+    for words, ratio, band in checked.ratios:
+        beside = (
+            f"; healthy is {band.fastest:.2f} to {band.slowest:.2f}, from {band.logs} logs of {band.machines} machines"
+        )
+        lines.append(f"{words}: {ratio:.2f} times the expected time{beside}")
+    lines += ["", *_table(checked), ""]
+    if checked.explanations:
+        within = "within what is healthy, but as it would be with" if checked.verdict == "healthy" else ""
+        lines.append(f"{within or 'what would explain it'}, nearest first, with what is left of the error:")
+        lines += [f"  {each.error * 100:4.0f} %  {each.words}" for each in checked.explanations[:5]]
+    elif checked.verdict == "slow":
+        lines.append(f"none of {checked.tried} variations (links, adapters, settings, versions) explains it")
+    return "\n".join(_wrapped(lines)) + "\n"
+
+
+def _table(checked: Checked) -> list[str]:
+    every = max(1, -(-len(checked.rows) // _MOST_ROWS))
+    shown = checked.rows[::-1][::every][::-1]
+    rows = [("size", "time", "busbw", "expected", "healthy", "time/expected", "")]
+    for row in shown:
+        bus = [
+            checked.busbw_bps(row.size_bytes, s) / 1e9
+            for s in (row.measured_s, row.expected_s, row.slowest_s, row.fastest_s)
+        ]
+        mark = "slow" if row.measured_s > row.slowest_s else ""
+        rows.append(
+            (
+                _size(row.size_bytes),
+                format_duration(row.measured_s, digits=3),
+                f"{_figure(bus[0])} GB/s",
+                f"{_figure(bus[1])}",
+                f"{_figure(bus[2])} to {_figure(bus[3])}",
+                f"{row.ratio:.2f}",
+                mark,
+            )
+        )
+    return lay_out(rows, (True, True, True, True, True, True, False))
+
+
+def as_document(checked: Checked) -> dict[str, Any]:
+    """Return the answer as JSON has it: seconds, bytes, and shares."""
+    log, question = checked.log, checked.question
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "log": log.shown,
+        "machine": checked.machine,
+        "collective": log.collective,
+        "n_ranks": log.n_ranks,
+        "nccl": ".".join(map(str, question.software.nccl)),
+        "verdict": checked.verdict,
+        "ratios": [
+            {
+                "sizes": "large" if large else "small",
+                "measured_over_expected": ratio,
+                "healthy_from": band.fastest,
+                "healthy_to": band.slowest,
+                "logs": band.logs,
+                "machines": band.machines,
+            }
+            for (words, ratio, band) in checked.ratios
+            for large in [words.startswith("from")]
+        ],
+        "sizes": [_row_document(checked, row) for row in checked.rows],
+        "explanations": [
+            {
+                "words": each.words,
+                "error": each.error,
+                "times": [{"size_bytes": size, "time_s": time_s} for size, time_s in each.time_s],
+            }
+            for each in checked.explanations
+        ],
+        "variations_tried": checked.tried,
+        "remarks": list(checked.remarks),
+    }
+
+
+def _row_document(checked: Checked, row: Compared) -> dict[str, Any]:
+    return {
+        "size_bytes": row.size_bytes,
+        "is_large": row.size_bytes >= LARGE_BYTES,
+        "measured_s": row.measured_s,
+        "expected_s": row.expected_s,
+        "healthy_from_s": row.fastest_s,
+        "healthy_to_s": row.slowest_s,
+        "measured_busbw_Bps": checked.busbw_bps(row.size_bytes, row.measured_s),
+        "expected_busbw_Bps": checked.busbw_bps(row.size_bytes, row.expected_s),
+    }
+
+
+def _size(n_bytes: int) -> str:
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if n_bytes >= scale:
+            return f"{n_bytes / scale:.4g} {unit}"
+    return f"{n_bytes} B"
+
+
+def _figure(value: float) -> str:
+    return f"{value:.3g}" if value < 100 else f"{value:.0f}"
+
+
+def _wrapped(lines: list[str], width: int = 80) -> list[str]:
+    return [
+        part
+        for line in lines
+        for part in (textwrap.wrap(line, width, subsequent_indent="  ") if len(line) > width else [line])
+    ]

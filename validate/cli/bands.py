@@ -1,0 +1,117 @@
+"""What ``validate bands`` does, from its options to its output."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from simulator.api.session import Question
+from simulator.console.progress import Progress
+from simulator.console.style import choose_style
+from simulator.errors import InputError, one_line
+from simulator.results.columns import lay_out
+from validate.bands.judge import Coverage, coverage
+from validate.bands.make import make_evidence
+from validate.bands.material import Measured, measured
+from validate.bands.write import bands_document, bands_text, write_bands
+from validate.cli.output import show
+from validate.cli.words import TRUSTED, grades_in
+from validate.constants.rows import calibrate_devices
+from validate.kinds import OPERATORS
+from validate.kinds.kind import Kind, recognise
+from validate.score.scoring import Scoring, ScoringOptions
+from validate.tables.csv_text import read_records
+from validate.tables.files import STDIN, read_bytes, shown_as
+from validate.tables.table import Table, tabulate
+
+__all__ = ["bands_command"]
+
+_CALIBRATED_ON = 50  # rows of each device
+
+
+def bands_command(
+    files: Sequence[str],
+    *,
+    trust: str = TRUSTED,
+    judge: bool = False,
+    write: bool = False,
+    as_json: bool = False,
+    quiet: bool = False,
+) -> None:
+    """Make the classes of errors of the tables *files*, and print or write them.
+
+    Raises InputError where an option or a table cannot be used; MissingDependency where SciPy is not installed.
+    """
+    if not files:
+        raise InputError("tables are needed, for example: validate bands ops.csv collectives.csv training.csv")
+    if STDIN in files:
+        raise InputError("-: a file is needed")
+    if judge and write:
+        raise InputError("--judge leaves places out and writes nothing; one of the two")
+    grades = grades_in(trust)
+    scoring = Scoring(ScoringOptions())
+    tables = [_read(file, scoring) for file in files]
+    session = scoring.names.session
+    rows: list[Measured] = []
+    after: dict[Question, float] = {}
+    with Progress(sum(len(table.rows) for table, _ in tables), "scoring", quiet=quiet) as progress:
+        for table, kind in tables:
+            rows += measured(scoring.score(table, kind, grades, advance=progress.advance), session)
+            if kind.name == OPERATORS.name and not judge:
+                after |= _calibrated(scoring, table, kind, grades)
+    if not rows:
+        raise InputError("no row can be predicted")
+    if judge:
+        _show_coverage(coverage(rows), as_json=as_json)
+        return
+    found = make_evidence(rows, calibrated=after, session=session)
+    document = bands_document(found, [Path(file).name for file in files])
+    show(json.dumps(document, indent=2) + "\n" if as_json else _classes(document))
+    if write:
+        path = write_bands(bands_text(document))
+        if not quiet and sys.stderr is not None:
+            sys.stderr.write(f"wrote {one_line(path)}\n")
+
+
+def _read(file: str, scoring: Scoring) -> tuple[Table, Kind]:
+    records = read_records(read_bytes(file), shown_as(file))
+    kind = recognise(records[0].fields, scoring.kinds)
+    return tabulate(records, shown_as(file), kind.needed, kind.columns, kind.name), kind
+
+
+def _calibrated(scoring: Scoring, table: Table, kind: Kind, grades: Sequence[str]) -> dict[Question, float]:
+    """Return the errors of operators that remain once their device is calibrated, by what was asked."""
+    calibrations, seen = calibrate_devices(table, scoring.names, grades, _CALIBRATED_ON)
+    names = scoring.calibrated(calibrations)
+    rows = scoring.score(table, kind, grades, names=names, seen=seen)
+    return {row.question: row.error for row in measured(rows, names.session)}
+
+
+def _classes(document: dict[str, object]) -> str:
+    """Return the classes as a table: what holds 80 % of the ratios measured / predicted."""
+    entries = document["classes"]
+    assert isinstance(entries, list)
+    names = ("low", "middle", "high", "shared", "unseen", "outside", "calibrated")
+    rows = [["class", "rows", "places", *names]]
+    rows += [[entry["name"], *(f"{entry[n]:g}" for n in ("rows", "places", *names))] for entry in entries]
+    return _table(rows)
+
+
+def _show_coverage(found: Sequence[Coverage], *, as_json: bool) -> None:
+    if as_json:
+        show(json.dumps([asdict(each) for each in found], indent=2) + "\n")
+        return
+    rows = [["places left out", "rows", "places", "held", "half-width"]]
+    for each in found:
+        share = f"{100 * each.held:.0f} %", f"{100 * each.half_width:.0f} %"
+        rows.append([each.group, f"{each.rows:,}", str(each.places), *share])
+    show(_table(rows))
+
+
+def _table(rows: list[list[str]]) -> str:
+    style = choose_style(sys.stdout)
+    lines = lay_out(rows, [False, *[True] * (len(rows[0]) - 1)])
+    return "\n".join([style.mark(lines[0], "bold"), *lines[1:]]) + "\n"

@@ -1,0 +1,63 @@
+"""What ``validate check`` does, from its options to its output."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from simulator.api import Session
+from simulator.cli.options import parse_count, parse_software
+from simulator.console.files import OutputFile
+from simulator.errors import InputError, one_line
+from validate.check.check import check
+from validate.check.report import as_document, as_text, headline
+from validate.cli.output import show, tell
+from validate.importing.nccl_tests import read_nccl_tests
+from validate.machine.describe.dumps.read import read_text
+
+__all__ = ["SLOW", "check_command"]
+
+SLOW = 3  # outside the tolerance asked for, as docs and simulator/console/run.py have it
+_PLOTS = re.compile(r".*\.(svg|png|pdf)", re.IGNORECASE)
+
+
+def check_command(
+    files: Sequence[str],
+    *,
+    topology: str | None,
+    nodes: str | None = None,
+    fabric: str | None = None,
+    gpus: str | None = None,
+    collective: str | None = None,
+    nccl: str | None = None,
+    plot: str | None = None,
+    as_json: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Check one log, and return the exit status; raises InputError where a file or an option cannot be used."""
+    if len(files) != 1:
+        raise InputError("a log of nccl-tests is needed, one: validate check --topology dgx-h100 all_reduce.log")
+    if topology is None:
+        raise InputError("--topology: the machine that ran it is needed, a path or a built-in name")
+    kind = _PLOTS.fullmatch(plot) if plot is not None else None
+    if plot is not None and kind is None:
+        raise InputError(f"--plot {one_line(plot, 60)}: ends in .svg, .png or .pdf")
+    count = parse_count("--gpus", gpus) if gpus is not None else None
+    with ExitStack() as stack:
+        output = stack.enter_context(OutputFile("--plot", plot)) if plot is not None else None
+        log = read_nccl_tests(read_text(files[0]), one_line(files[0], 1000), collective=collective, n_ranks=count)
+        version = parse_software(nccl).nccl if nccl is not None else None
+        many = parse_count("--nodes", nodes) if nodes is not None else None
+        checked = check(Session(), log, topology, nodes=many, fabric=fabric, nccl=version)
+        document = as_document(checked)
+        if output is not None and kind is not None:
+            from reports.check import draw_check
+
+            output.write(draw_check(document, headline(checked), kind[1].lower()))
+    show(json.dumps(document, indent=2) + "\n" if as_json else as_text(checked))
+    tell(checked.remarks, quiet=quiet)
+    if plot is not None:
+        tell([f"wrote the plot to {one_line(plot)}"], quiet=quiet)
+    return SLOW if checked.verdict == "slow" else 0

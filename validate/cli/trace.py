@@ -1,0 +1,47 @@
+"""What ``validate trace`` does, from its options to its output."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from simulator.cli.captured import captured
+from simulator.cli.options import parse_count
+from simulator.errors import InputError, one_line
+from validate.cli.output import show, tell
+from validate.compare.trace import compare_traces
+from validate.compare.trace_text import trace_document, trace_text
+from validate.importing.kineto import read_trace
+
+__all__ = ["trace_command"]
+
+_OURS = ("--trace", "--plot", "--show-options")
+
+
+def trace_command(
+    file: str, words: Sequence[str], *, steps: str | None = None, as_json: bool = False, quiet: bool = False
+) -> int:
+    """Set the trace in *file* beside what ``simulate`` with *words* predicts; return the exit status.
+
+    Raises InputError where a file or an option cannot be used.
+    """
+    for option in _OURS:
+        if any(word == option or word.startswith(f"{option}=") for word in words):
+            raise InputError(f"{option}: is of simulate's output; the step's options alone are needed")
+    if not any(word.startswith(("--batch", "--global-batch")) for word in words):
+        raise InputError("the step is needed in simulate's words: --topology p3.2xlarge --workload resnet50 --batch 64")
+    count = parse_count("--steps", steps) if steps is not None else None
+    measured = read_trace(file)
+    with tempfile.TemporaryDirectory() as folder:
+        drawn = Path(folder) / "predicted.json"
+        found = captured([*words, "--trace", str(drawn), "--json", "--quiet"])
+        if not drawn.is_file():
+            raise InputError("; ".join(found.errors) or "simulate draws no trace of that")
+        predicted = read_trace(str(drawn))
+    compared = compare_traces(measured, predicted, count)
+    shown = one_line(file, 200)
+    show(json.dumps(trace_document(compared, shown), indent=2) + "\n" if as_json else trace_text(compared, shown))
+    tell(compared.remarks, quiet=quiet)
+    return 0

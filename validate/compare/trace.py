@@ -1,0 +1,165 @@
+"""A measured step, as a profiler saw it, beside the predicted one: by class, what is exposed, and what differs most."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simulator.errors import Fault, InputError
+from validate.importing.kernel_classes import CLASSES
+from validate.importing.kineto import Trace
+
+__all__ = ["ClassTime", "ComparedTrace", "Difference", "Overview", "compare_traces"]
+
+_MOST = 10
+_NOTHING = 1e-9
+_COLLECTIVE = CLASSES.index("collective")
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """Seconds of one step: from end to end, of which kernels ran, collectives ran alone, and nothing ran."""
+
+    step_s: float
+    busy_s: float
+    exposed_s: float
+    idle_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClassTime:
+    """One class of kernels in one step: seconds and numbers, measured and predicted."""
+
+    kind: str
+    measured_s: float
+    predicted_s: float
+    measured: float
+    predicted: float
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One kernel of a step, or a whole class where numbers differ: what it is called, and how long it takes."""
+
+    kind: str
+    name: str
+    ran_as: str
+    measured_s: float
+    predicted_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedTrace:
+    """What came of it; ``steps`` is how many the measured trace holds."""
+
+    measured: Overview
+    predicted: Overview
+    classes: tuple[ClassTime, ...]
+    differences: tuple[Difference, ...]
+    steps: int
+    remarks: tuple[str, ...]
+
+
+def compare_traces(measured: Trace, predicted: Trace, steps: int | None = None) -> ComparedTrace:
+    """Return *measured* beside *predicted*, of which each is one step; *steps* are in what is measured.
+
+    As many as it marks if not said.  Raises InputError where *steps* contradict the marks.
+    """
+    marks = measured.steps
+    if steps is not None and marks and steps != len(marks):
+        raise InputError(Fault(f"marks {len(marks)} steps, where --steps says {steps}", measured.shown))
+    count = steps or len(marks) or 1
+    inside = _within(measured, marks)
+    start_s, end_s = (marks[0][0], marks[-1][1]) if marks else _ends(measured, inside)
+    if not inside:
+        raise InputError(Fault("holds no kernel within the steps that it marks", measured.shown))
+    every = list(range(len(predicted.kernels)))
+    seen = _overview(measured, inside, end_s - start_s, count)
+    said = _overview(predicted, every, _ends(predicted, every)[1], 1)
+    classes, differences = [], []
+    for number, kind in enumerate(CLASSES):
+        mine = [i for i in inside if measured.kernels.kind[i] == number]
+        theirs = [i for i in every if predicted.kernels.kind[i] == number]
+        if not mine and not theirs:
+            continue
+        mine_s = sum(measured.kernels.time_s[i] for i in mine) / count
+        theirs_s = sum(predicted.kernels.time_s[i] for i in theirs)
+        classes.append(ClassTime(kind, mine_s, theirs_s, len(mine) / count, float(len(theirs))))
+        differences += _differences(kind, measured, mine, predicted, theirs, count)
+    differences.sort(key=lambda each: -abs(each.measured_s - each.predicted_s))
+    remarks = []
+    if not marks and steps is None:
+        remarks.append("the trace marks no steps (profiler.step()); all of it is taken for one: --steps says how many")
+    if measured.devices > 1:
+        remarks.append(f"the trace holds {measured.devices} devices; the busiest is shown")
+    if measured.on_host:
+        remarks.append("the trace holds no kernels of a GPU; operators of the CPU count with their own time")
+    return ComparedTrace(seen, said, tuple(classes), tuple(differences[:_MOST]), count, tuple(remarks))
+
+
+def _within(trace: Trace, marks: Sequence[tuple[float, float]]) -> list[int]:
+    """Return the kernels that begin within a step that is marked; all where none is."""
+    if not marks:
+        return list(range(len(trace.kernels)))
+    starts = [start for start, _ in marks]
+    found = []
+    for i, start_s in enumerate(trace.kernels.start_s):
+        place = bisect.bisect_right(starts, start_s) - 1
+        if place >= 0 and start_s < marks[place][1]:
+            found.append(i)
+    return found
+
+
+def _ends(trace: Trace, chosen: Sequence[int]) -> tuple[float, float]:
+    kernels = trace.kernels
+    if not chosen:
+        return 0.0, 0.0
+    return min(kernels.start_s[i] for i in chosen), max(kernels.start_s[i] + kernels.time_s[i] for i in chosen)
+
+
+def _overview(trace: Trace, chosen: Sequence[int], span_s: float, steps: int) -> Overview:
+    """Return what ran of *span_s*, on all streams together, a step on average of *steps*."""
+    kernels = trace.kernels
+    whole = _union_s([(kernels.start_s[i], kernels.time_s[i]) for i in chosen])
+    if trace.on_host:
+        whole = sum(kernels.time_s[i] for i in chosen)
+    computing = _union_s([(kernels.start_s[i], kernels.time_s[i]) for i in chosen if kernels.kind[i] != _COLLECTIVE])
+    exposed_s = 0.0 if trace.on_host else whole - computing
+    idle_s = span_s - whole if span_s - whole > _NOTHING * span_s else 0.0  # rounding apart
+    return Overview(span_s / steps, whole / steps, exposed_s / steps, idle_s / steps)
+
+
+def _union_s(spans: list[tuple[float, float]]) -> float:
+    """Return for how long at least one of *spans* (start and length) lasts."""
+    total = 0.0
+    reached = float("-inf")
+    for start_s, time_s in sorted(spans):
+        end_s = start_s + time_s
+        if end_s > reached:
+            total += end_s - max(start_s, reached)
+            reached = end_s
+    return total
+
+
+def _differences(
+    kind: str, measured: Trace, mine: Sequence[int], predicted: Trace, theirs: Sequence[int], steps: int
+) -> list[Difference]:
+    """Return what differs in a class: kernel by kernel in order where there are as many, else the class as a whole."""
+    if len(mine) == steps * len(theirs):
+        found = []
+        each = len(theirs)
+        for place, their in enumerate(theirs):
+            same = [mine[step * each + place] for step in range(steps)]
+            mine_s = sum(measured.kernels.time_s[i] for i in same) / steps
+            ran_as = measured.names[measured.kernels.name[same[0]]]
+            name = predicted.names[predicted.kernels.name[their]]
+            found.append(Difference(kind, name, ran_as, mine_s, predicted.kernels.time_s[their]))
+        return found
+    by_name: dict[int, float] = {}
+    for i in mine:
+        by_name[measured.kernels.name[i]] = by_name.get(measured.kernels.name[i], 0.0) + measured.kernels.time_s[i]
+    most = measured.names[max(by_name, key=lambda name: by_name[name])] if by_name else ""
+    name = f"all {len(mine) / steps:.4g} kernels, {len(theirs)} predicted"
+    mine_s = sum(by_name.values()) / steps
+    return [Difference(kind, name, most, mine_s, sum(predicted.kernels.time_s[i] for i in theirs))]

@@ -1,0 +1,83 @@
+"""Which class of work a kernel is of: by its name as libraries give it, by its operator on a CPU, as predicted.
+
+Names are those that cuBLAS, cuDNN, CUTLASS, FlashAttention, NCCL, RCCL, rocBLAS, MIOpen and PyTorch give their kernels.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["CLASSES", "class_of_kernel", "class_of_operator", "class_of_prediction"]
+
+CLASSES = ("product", "convolution", "attention", "elementwise", "optimizer", "copy", "collective", "other")
+
+_KERNELS = (
+    (
+        "collective",
+        re.compile(r"nccl(?:Dev)?Kernel|^nccl|rccl|mscclKernel|cross_device_reduce|multimem_", re.IGNORECASE),
+    ),
+    ("copy", re.compile(r"^mem(?:cpy|set)\b|CopyDeviceToDevice", re.IGNORECASE)),
+    (
+        "optimizer",
+        re.compile(r"multi_tensor_apply|FusedAdam|FusedSgd|adamw?_|\blamb\b|_sgd_|distributed_adam", re.IGNORECASE),
+    ),
+    ("attention", re.compile(r"flash_(?:fwd|bwd|attn)|fmha|attention|\bmha_|flash::|attn_fwd|attn_bwd", re.IGNORECASE)),
+    (
+        "convolution",
+        re.compile(
+            r"conv|_[a-z]cudnn_|winograd|wgrad|dgrad|fprop|im2col|col2im|Im2Col|MIOpen|miopen(?!.*norm)", re.IGNORECASE
+        ),
+    ),
+    (
+        "product",
+        re.compile(
+            r"gemm|gemv|cutlass|cublas|nvjet|Cijk_|splitK|matmul|xmma|triton_mm|dot_kernel|_bmm_", re.IGNORECASE
+        ),
+    ),
+)
+_OPERATORS = (
+    ("collective", re.compile(r"^(?:c10d|gloo|nccl|record_param_comms)")),
+    ("optimizer", re.compile(r"_foreach_|_fused_(?:adam|sgd)|^Optimizer\.")),
+    ("attention", re.compile(r"attention|flash", re.IGNORECASE)),
+    ("convolution", re.compile(r"conv", re.IGNORECASE)),
+    ("product", re.compile(r"aten::(?:addmm|mm|bmm|baddbmm|addmv|mv|linear|matmul|einsum)|mkldnn_linear|_mm\b")),
+    ("copy", re.compile(r"aten::(?:copy_|_to_copy|to|clone|contiguous)$")),
+)
+_NORMALISES = re.compile(r"norm|bn_(?:fw|bw)", re.IGNORECASE)
+_PREDICTED = {
+    "gemm": "product",
+    "recurrence": "product",
+    "convolution": "convolution",
+    "fusedattention": "attention",
+    "streaming": "elementwise",
+    "rowwise": "elementwise",
+    "pooling": "elementwise",
+    "gather": "elementwise",
+}
+
+
+def class_of_kernel(name: str) -> str:
+    """Return the class of a kernel of a GPU by its *name*: what nothing else is, is elementwise or a normalisation."""
+    for kind, pattern in _KERNELS:
+        if pattern.search(name[:400]) and not (kind == "convolution" and _NORMALISES.search(name[:400])):
+            return kind
+    return "elementwise"
+
+
+def class_of_operator(name: str) -> str:
+    """Return the class of an operator of PyTorch on a CPU."""
+    for kind, pattern in _OPERATORS:
+        if pattern.search(name[:200]):
+            return kind
+    return "elementwise"
+
+
+def class_of_prediction(told: Mapping[str, Any]) -> str:
+    """Return the class of a kernel that ``simulate --trace`` drew; empty where another program drew it."""
+    if "class" in told and "bound by" in told:
+        return "optimizer" if told.get("part") == "update" else _PREDICTED.get(str(told["class"]), "other")
+    if "task" in told and "waits for" in told:
+        return "collective" if "bytes" in told else "other"
+    return ""

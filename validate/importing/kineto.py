@@ -1,0 +1,262 @@
+"""A trace of PyTorch's profiler (Kineto's Chrome trace), or of ``simulate --trace``, which has its form.
+
+Read event by event in bounded memory, plain or gzip.  Of a trace with kernels those of the busiest device are kept; of
+one without, the operators of the CPU with the time that they spend themselves.  Fields and categories are those of
+pytorch/kineto ``libkineto/src/output_json.cpp``: ``ts`` and ``dur`` in microseconds.
+"""
+
+from __future__ import annotations
+
+import bisect
+import gzip
+import io
+import json
+import math
+import re
+import zlib
+from array import array
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from simulator.errors import Fault, InputError, one_line
+from validate.importing.kernel_classes import CLASSES, class_of_kernel, class_of_operator, class_of_prediction
+
+__all__ = ["Kernels", "Trace", "read_trace"]
+
+_CHUNK = 1 << 20
+_LONGEST_EVENT = 16 << 20
+_MOST_HEAD = 4 << 20
+_MOST_KEPT = 6_000_000
+_MOST_NAMES = 200_000
+_ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+_STEP = re.compile(r"ProfilerStep#\d+")
+_UPDATE = re.compile(r"Optimizer\.step#")
+_DEVICE = re.compile(r'"name":\s*"([^"\\]{1,80})"')
+_GZIP = b"\x1f\x8b"
+
+
+class Kernels:
+    """What ran, one after the other as the trace has it: seconds from its start, how long, which class and name."""
+
+    def __init__(self) -> None:
+        self.start_s, self.time_s = array("d"), array("d")
+        self.group, self.kind, self.name = array("q"), array("b"), array("l")
+
+    def __len__(self) -> int:
+        return len(self.start_s)
+
+    def add(self, start_s: float, time_s: float, group: int, kind: int, name: int) -> None:
+        """Add one of the device or thread *group*."""
+        self.start_s.append(start_s)
+        self.time_s.append(time_s)
+        self.group.append(group)
+        self.kind.append(kind)
+        self.name.append(name)
+
+    def chosen(self, order: list[int]) -> Kernels:
+        """Return those at the places in *order*."""
+        made = Kernels()
+        for i in order:
+            made.add(self.start_s[i], self.time_s[i], self.group[i], self.kind[i], self.name[i])
+        return made
+
+
+@dataclass(slots=True)
+class Trace:
+    """What a trace shows: kernels of one device in order, and the steps that it marks, from and to in seconds.
+
+    ``devices`` are as many as ran kernels; ``on_host``: there are none, and operators of the CPU stand for them.
+    """
+
+    shown: str
+    kernels: Kernels
+    names: list[str]
+    steps: list[tuple[float, float]]
+    device: str = ""
+    devices: int = 1
+    on_host: bool = False
+    details: Mapping[int, str] = field(default_factory=dict)
+
+
+def read_trace(path: str) -> Trace:
+    """Return the trace in the file *path*; raises InputError where it cannot be read or is none."""
+    reader = _Reader(one_line(path, 1000))
+    try:
+        with Path(path).open("rb") as raw:
+            stream: IO[bytes] = raw
+            if raw.read(2) == _GZIP:
+                raw.seek(0)
+                stream = gzip.GzipFile(fileobj=raw)  # type: ignore[assignment]  # reads as a file does
+            else:
+                raw.seek(0)
+            text = io.TextIOWrapper(stream, encoding="utf-8", errors="replace")
+            for event in reader.events(text):
+                reader.take(event)
+    except (OSError, ValueError, EOFError, zlib.error) as error:
+        if isinstance(error, InputError):
+            raise
+        words = getattr(error, "strerror", None) or "is damaged" if not isinstance(error, ValueError) else "is no path"
+        raise InputError(Fault(f"cannot be read: {words}", reader.shown)) from None
+    return reader.trace()
+
+
+class _Reader:
+    def __init__(self, shown: str) -> None:
+        self.shown = shown
+        self.line = 1
+        self._head = ""
+        self._on_device, self._on_host = Kernels(), Kernels()
+        self._number: dict[str, int] = {}
+        self._names: list[str] = []
+        # Marks on the device and on the host, the first where there are any: steps, and updates in them.
+        self._steps: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+        self._updates: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+
+    def events(self, text: IO[str]) -> Iterator[dict[str, Any]]:
+        """Yield the events of the trace, a chunk of the file in memory at a time."""
+        decoder = json.JSONDecoder(strict=False)
+        held = self._find_list(text)
+        at = 0
+        while True:
+            while at < len(held) and held[at] in " \t\r\n,":
+                at += 1
+            if at < len(held) and held[at] == "]":
+                return
+            if at < len(held):
+                try:
+                    event, end = decoder.raw_decode(held, at)
+                except (ValueError, RecursionError) as error:
+                    if len(held) - at > _LONGEST_EVENT:
+                        raise self._fault("holds an event of more than 16 MB", held, at) from None
+                    more = text.read(_CHUNK)
+                    if not more:
+                        words = one_line(getattr(error, "msg", "") or "it is nested too deep")
+                        raise self._fault(f"is no valid JSON: {words}", held, getattr(error, "pos", at)) from None
+                    held, at = self._moved(held, at) + more, 0
+                    continue
+                if isinstance(event, dict):
+                    yield event
+                at = end
+                continue
+            more = text.read(_CHUNK)
+            if not more:
+                raise self._fault("ends within its list of events", held, at)
+            held, at = self._moved(held, at) + more, 0
+
+    def _find_list(self, text: IO[str]) -> str:
+        """Return what follows the bracket that opens the list of events."""
+        held = text.read(_CHUNK)
+        if held.lstrip("\ufeff \t\r\n").startswith("["):
+            start = held.index("[") + 1
+            return self._moved(held, start)
+        if not held.lstrip("\ufeff \t\r\n").startswith("{"):
+            raise self._fault("is no trace: neither an object with traceEvents nor a list", held, 0)
+        while True:
+            found = re.search(r'"traceEvents"\s*:\s*\[', held)
+            if found is not None:
+                self._head = held[: found.start()]
+                return self._moved(held, found.end())
+            more = text.read(_CHUNK)
+            if not more or len(held) > _MOST_HEAD:
+                raise self._fault("is no trace: it has no list traceEvents", held, 0)
+            held += more
+
+    def _moved(self, held: str, at: int) -> str:
+        self.line += held.count("\n", 0, at)
+        return held[at:]
+
+    def _fault(self, message: str, held: str, at: int) -> InputError:
+        line = self.line + held.count("\n", 0, at)
+        return InputError(Fault(message, self.shown, line, at - held.rfind("\n", 0, at)))
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Keep what *event* says of a kernel, an operator or a step."""
+        if event.get("ph") != "X":
+            return
+        category, name = event.get("cat"), event.get("name")
+        start_us, time_us = _number(event.get("ts")), _number(event.get("dur"))
+        if not isinstance(name, str) or math.isnan(start_us) or math.isnan(time_us) or time_us < 0:
+            return
+        if category in ("user_annotation", "gpu_user_annotation"):
+            marks = self._steps if _STEP.fullmatch(name) else self._updates if _UPDATE.match(name) else None
+            if marks is not None:
+                marks[category == "gpu_user_annotation"].append((start_us * 1e-6, (start_us + time_us) * 1e-6))
+            return
+        if category in _ON_DEVICE:
+            arguments = event.get("args")
+            told = arguments if isinstance(arguments, dict) else {}
+            kind = "copy" if category != "kernel" else class_of_prediction(told) or class_of_kernel(name)
+            self._keep(self._on_device, start_us, time_us, event.get("pid"), kind, name)
+        elif category == "cpu_op" and not len(self._on_device):
+            self._keep(self._on_host, start_us, time_us, event.get("tid"), class_of_operator(name), name)
+
+    def _keep(self, kept: Kernels, start_us: float, time_us: float, group: object, kind: str, name: str) -> None:
+        if len(kept) >= _MOST_KEPT:
+            raise InputError(Fault(f"holds more than {_MOST_KEPT:,} kernels; profile fewer steps", self.shown))
+        number = self._number.get(name)
+        if number is None:
+            number = self._number[name] = min(len(self._names), _MOST_NAMES)
+            if len(self._names) <= _MOST_NAMES:
+                self._names.append(one_line(name, 200))
+        kept.add(start_us * 1e-6, time_us * 1e-6, hash(group) & 0x7FFFFFFF, CLASSES.index(kind), number)
+
+    def trace(self) -> Trace:
+        """Return all that was kept."""
+        on_host = not len(self._on_device)
+        kept = self._on_host if on_host else self._on_device
+        if not len(kept):
+            raise InputError(Fault("holds no kernel and no operator of PyTorch's profiler", self.shown))
+        busy: dict[int, float] = {}
+        for group, time_s in zip(kept.group, kept.time_s, strict=True):
+            busy[group] = busy.get(group, 0.0) + time_s
+        if on_host:
+            kernels = _by_themselves(kept)
+        else:
+            busiest = max(busy, key=lambda group: busy[group])
+            mine = [i for i in range(len(kept)) if kept.group[i] == busiest]
+            kernels = kept.chosen(sorted(mine, key=lambda i: kept.start_s[i]))
+        _name_updates(kernels, sorted(self._updates[not on_host]))
+        named = _DEVICE.search(self._head)
+        steps = sorted(self._steps[True] or self._steps[False])
+        device = one_line(named[1], 60) if named and not on_host else ""
+        return Trace(self.shown, kernels, self._names, steps, device, 1 if on_host else len(busy), on_host)
+
+
+def _name_updates(kernels: Kernels, updates: list[tuple[float, float]]) -> None:
+    """Make what is elementwise within *updates* the optimizer's, whose kernels may have no name of their own."""
+    starts = [start_s for start_s, _ in updates]
+    for i, start_s in enumerate(kernels.start_s):
+        place = bisect.bisect_right(starts, start_s) - 1
+        if place >= 0 and start_s < updates[place][1] and CLASSES[kernels.kind[i]] == "elementwise":
+            kernels.kind[i] = CLASSES.index("optimizer")
+
+
+def _by_themselves(kept: Kernels) -> Kernels:
+    """Return the operators with the time that is their own, without that of those that they call, in order."""
+    order = sorted(range(len(kept)), key=lambda i: (kept.group[i], kept.start_s[i], -kept.time_s[i]))
+    own_s = list(kept.time_s)
+    open_: list[int] = []
+    for i in order:
+        while open_ and (
+            kept.group[open_[-1]] != kept.group[i]
+            or kept.start_s[i] >= kept.start_s[open_[-1]] + kept.time_s[open_[-1]]
+        ):
+            open_.pop()
+        if open_:
+            own_s[open_[-1]] -= kept.time_s[i]
+        open_.append(i)
+    for i, time_s in enumerate(own_s):
+        kept.time_s[i] = max(0.0, time_s)
+    return kept.chosen(sorted(range(len(kept)), key=lambda i: kept.start_s[i]))
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return math.nan
+    try:
+        found = float(value)
+    except (ValueError, OverflowError):
+        return math.nan
+    return found if math.isfinite(found) else math.nan

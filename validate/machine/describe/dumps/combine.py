@@ -1,0 +1,220 @@
+"""Dumps of one machine put together: which says what, what is guessed, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from simulator.api.collectives import planned_nvlink_bps
+from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.topology.catalogue import load_part, part_names
+from simulator.topology.parts import CpuPart, GpuPart, LinkPart
+from validate.machine.describe.adapters import Adapter, adapter_part
+from validate.machine.describe.draft import draft
+from validate.machine.describe.dumps.like import cpu_like, links_like
+from validate.machine.describe.dumps.read import KINDS, Dump
+from validate.machine.describe.dumps.tree import Tree
+from validate.machine.describe.graphics import Card, part_of
+from validate.machine.describe.links import Placement, nvlink_parts, place_gpus
+from validate.machine.describe.processor import Processor
+from validate.machine.describe.topo import Matrix
+from validate.tables.names import gpu_names
+
+__all__ = ["combined"]
+
+_MOST_GPUS = 1024
+_NVLINK_BPS = 25e9  # of one link since Volta
+_DETAIL = ("nccl-xml", "hwloc-xml", "nccl-log", "lspci")  # which tree is taken, the first that is there
+
+
+def combined(dumps: Sequence[Dump], gpu: str | None = None, nic: str | None = None) -> tuple[str, list[str]]:
+    """Return the topology of the machine that *dumps* show, and what a reader should know of how it came about.
+
+    *gpu* names its GPUs and *nic* the part of its adapters, where no dump does.  Raises InputError where they are of
+    different machines, or nothing says which GPUs there are.
+    """
+    remarks = [f"{dump.shown}: {remark}" for dump in dumps for remark in dump.said()]
+    shows = [dump for dump in dumps if dump.gpus]
+    if not shows:
+        tree = dumps[0].tree
+        told = tree.remarks[0] if tree is not None and tree.remarks else "shows no GPU"
+        raise InputError(Fault(f"{told}; add nvidia-smi topo -m of the machine, with another --from", dumps[0].shown))
+    count = shows[0].gpus
+    for dump in shows:
+        if dump.gpus != count:
+            told = f"shows {dump.gpus} GPUs, but {shows[0].shown} shows {count}; give dumps of one machine"
+            raise InputError(Fault(told, dump.shown))
+    if count > _MOST_GPUS:
+        raise InputError(Fault(f"shows {count} GPUs; at most {_MOST_GPUS}", shows[0].shown))
+    matrix = next((dump.matrix for dump in shows if dump.matrix is not None), None)
+    trees = [dump.tree for kind in _DETAIL for dump in shows if dump.kind == kind and dump.tree is not None]
+    cards = _cards(shows, trees, matrix, gpu, count)
+    parts = {part_of(card) or card.name for card in cards}
+    part = part_of(cards[0]) or ""
+    if matrix is None:
+        matrix, guess = _links(trees, part, count)
+        remarks += guess
+    placement = _placement(trees, matrix, nic, remarks)
+    processor = _processor(trees, placement, part, count)
+    left = [hung.adapter.name for hung in placement.adapters if not adapter_part(hung.adapter, hung.generation)[0]]
+    left += [name for name in matrix.nics if nic is None and not any(tree.nics() for tree in trees)]
+    if left:
+        names = ", ".join(one_line(name, 40) for name in dict.fromkeys(left))
+        remarks.append(
+            f"adapters that are left out, as nothing says how fast they are: {names}; --nic connectx-7-ndr says it"
+        )
+    if len(parts) > 1:
+        remarks.append(f"GPUs of several kinds: {', '.join(sorted(parts))}")
+    source = ", ".join(dict.fromkeys(KINDS.get(dump.kind, dump.kind) for dump in dumps))
+    return draft(processor, cards, matrix, remarks, placement=placement, source=source), remarks
+
+
+def _cards(
+    dumps: Sequence[Dump], trees: Sequence[Tree], matrix: Matrix | None, gpu: str | None, count: int
+) -> tuple[Card, ...]:
+    """Return the GPUs: named by the user, a listing or a tree, in this order."""
+    ports = next((tree.cards() for tree in trees if any(card.pcie_generation for card in tree.cards())), None)
+    cards = list(ports or (Card(""),) * count)
+    listed = next((dump.names for dump in dumps if dump.names), ())
+    for tree in reversed(trees):
+        for i, card in enumerate(tree.cards()):
+            if card.name:
+                cards[i] = replace(cards[i], name=card.name, memory_bytes=card.memory_bytes)
+    for i, name in enumerate(listed):
+        cards[i] = replace(cards[i], name=name)
+    if gpu is not None:
+        cards = [replace(card, name=_named(gpu, matrix, count), memory_bytes=0) for card in cards]
+    if not all(card.name for card in cards):
+        told = (
+            "does not say which GPUs these are; name them, as in --gpu h100, or add nvidia-smi -L with another --from"
+        )
+        raise InputError(Fault(told, dumps[0].shown))
+    return tuple(cards)
+
+
+def _named(name: str, matrix: Matrix | None, count: int) -> str:
+    """Return the part that the user means by *name*: one of that name or alias, or the only one whose words fit.
+
+    Of several that hold the words, as h100 does, links decide: more of them than ports are those of a board with
+    switches, which built-in machines have.  Raises InputError where it remains open, or there is none.
+    """
+    known = gpu_names()
+    direct = part_of(Card(name))
+    if direct is not None:
+        return direct
+    words = set(name.lower().replace("_", "-").split("-"))
+    found = [part for part in part_names("gpu") if words <= set(part.split("-"))]
+    if len(found) > 1 and matrix is not None:
+        drawn = {pair: word for pair, word in matrix.between.items() if word.startswith("NV")}
+        fitting = [part for part in found if _same_links(part, count, drawn)]
+        found = fitting or found
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise InputError(f"--gpu {one_line(name, 40)}: {' or '.join(found[:6])}; say which")
+    raise InputError(f"--gpu: no GPU is called '{one_line(name, 40)}'; {nearest(name, known)}")
+
+
+def _same_links(part: str, count: int, drawn: dict[tuple[str, str], str]) -> bool:
+    """Return whether a built-in machine of *count* such GPUs has the NVLinks that are drawn."""
+    like = links_like(part, count)
+    if like is None:
+        return False
+    return {pair: word for pair, word in like[0].between.items() if word.startswith("NV")} == drawn
+
+
+def _links(trees: Sequence[Tree], part: str, count: int) -> tuple[Matrix, list[str]]:
+    """Return the NVLinks as a tree says them; else as built-in machines of as many of these GPUs have them."""
+    gpu = load_part(part)
+    capability = gpu.compute_capability if isinstance(gpu, GpuPart) else None
+    link = load_part(nvlink_parts(part)[0])
+    nominal_Bps = (link.bandwidth if isinstance(link, LinkPart) else None) or _NVLINK_BPS
+    for tree in trees:
+        if tree.links is not None:
+            return tree.matrix((planned_nvlink_bps(capability) if tree.rates == "planned" else nominal_Bps) / 1e9), []
+    like = links_like(part, count)
+    if like is not None and any(word.startswith("NV") for word in like[0].between.values()):
+        return like[0], [
+            f"UNVERIFIED: no file says NVLinks; they are those of {like[1]}, which has as many of these GPUs"
+        ]
+    said = ["UNVERIFIED: no file says NVLinks; there are none in the draft"] if count > 1 else []
+    return (trees[0].matrix() if trees else Matrix(count, (), {}, {})), said
+
+
+def _placement(trees: Sequence[Tree], matrix: Matrix, nic: str | None, remarks: list[str]) -> Placement:
+    """Return where things hang: by a tree, its sockets by the matrix where it has none of them, else by the matrix."""
+    named = {name: Adapter(name, part=nic) for name in matrix.nics} if nic is not None else {}
+    sockets = _sockets_drawn(matrix)
+    tree = next(iter(trees), None)
+    if tree is None or (not any(bus.below for numa in tree.numas for bus in numa.below) and matrix.nics):
+        placed = place_gpus(matrix, sockets, {}, named)
+        if not matrix.affinity and sockets == 1 and matrix.gpus > 1 and not _has_words(matrix):
+            remarks.append("UNVERIFIED: no file says at which socket or switch a GPU hangs; all are at one socket")
+        return placed
+    placed = tree.placement()
+    if nic is not None:
+        placed = replace(
+            placed, adapters=tuple(replace(hung, adapter=replace(hung.adapter, part=nic)) for hung in placed.adapters)
+        )
+    if tree.sockets_said:
+        return placed
+    if sockets > 1:
+        socket = place_gpus(matrix, sockets, {}).socket
+        at = tuple(socket[members[0]] if members else 0 for members in placed.switches)
+        hung = tuple(
+            replace(each, socket=at[each.switch] if each.switch is not None else each.socket)
+            for each in placed.adapters
+        )
+        return replace(placed, socket=socket, switch_sockets=at, adapters=hung, guessed=False)
+    remarks.append("UNVERIFIED: no file says at which socket a GPU hangs; all are at one; nvidia-smi topo -m says it")
+    return placed
+
+
+def _has_words(matrix: Matrix) -> bool:
+    return any(word in ("PIX", "PXB", "PHB", "NODE") for word in matrix.between.values())
+
+
+def _sockets_drawn(matrix: Matrix) -> int:
+    """Return how many sockets a matrix shows: two where processors beside GPUs differ, or pairs are far apart."""
+    if len(set(matrix.affinity.values())) > 1:
+        return 2
+    apart = [word in ("SYS", "SOC") for (a, b), word in matrix.between.items() if a != b]
+    return 2 if any(apart) and not all(apart) else 1
+
+
+def _processor(trees: Sequence[Tree], placement: Placement, gpu: str, count: int) -> Processor:
+    """Return the host: as a tree names it, by its numbers, or as machines like it have it."""
+    numas = next((tree.numas for tree in trees if any(numa.vendor for numa in tree.numas)), [])
+    first = numas[0] if numas else None
+    sockets = 1 + max(
+        [*placement.socket, *placement.switch_sockets, *(hung.socket for hung in placement.adapters)], default=0
+    )
+    if numas:
+        sockets = max(sockets, 1 + max(next(iter(trees)).sockets().values(), default=0))
+    threads = sum(numa.threads for numa in numas) // sockets
+    vendor = first.vendor if first else ""
+    if first is not None and first.name:
+        cores = sum(numa.cores for numa in numas) // sockets or threads
+        return _host(first.name, vendor, first.family, sockets, cores, threads, "")
+    name, why = cpu_like(vendor, first.family if first else 0, first.model if first else 0, threads, gpu, count)
+    part = load_part(name)
+    assert isinstance(part, CpuPart)
+    return _host(name, part.vendor, 0, sockets, part.core_count or 1, part.thread_count or 1, why)
+
+
+def _host(model: str, vendor: str, family: int, sockets: int, cores: int, threads: int, guess: str) -> Processor:
+    return Processor(
+        model,
+        vendor,
+        family,
+        frozenset(),
+        sockets,
+        max(1, cores),
+        max(1, threads),
+        None,
+        None,
+        (),
+        None,
+        {},
+        guess=guess,
+    )

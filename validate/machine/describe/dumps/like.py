@@ -1,0 +1,129 @@
+"""A built-in machine that is like one of which a dump says too little: its NVLinks and its CPU stand for those."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from functools import lru_cache
+
+from simulator.errors import InputError
+from simulator.topology.catalogue import builtin_topologies, load_part, part_names
+from simulator.topology.load import load_topology
+from simulator.topology.parts import CpuPart
+from simulator.topology.topology import Topology
+from validate.machine.describe.topo import Matrix
+
+__all__ = ["cpu_like", "links_like", "machines_like", "sockets_like"]
+
+# cpuid's family and model of servers, as NCCL writes them: AMD's family with the extended one 16-fold.
+_INTEL = {45: "Sandy Bridge", 62: "Ivy Bridge", 63: "Haswell", 79: "Broadwell", 85: "Skylake-SP", 106: "Ice Lake",
+          108: "Ice Lake", 143: "Sapphire Rapids", 207: "Emerald Rapids"}  # fmt: skip
+_AMD = {(23, 49): "Rome", (25, 1): "Milan", (25, 17): "Genoa", (26, 2): "Turin", (26, 17): "Turin"}
+_AMD_FAMILY = {143: 23, 175: 25, 191: 26}
+_SOCKET_LINK = re.compile(r"between: \[cpu0, cpu1\], part: ([\w.-]+)")
+_ALIKE = {"Skylake-SP": ("Skylake-SP", "Cascade Lake")}  # one model number for both
+
+
+@lru_cache(maxsize=64)
+def machines_like(part: str, count: int) -> tuple[Topology, ...]:
+    """Return the built-in machines of *count* GPUs of *part* and no other, by name."""
+    found = []
+    for name, path in builtin_topologies().items():
+        if f"part: {part}" not in path.read_text(encoding="utf-8"):
+            continue
+        try:
+            machine = load_topology(name)
+        except InputError:  # pragma: no cover - a built-in one loads
+            continue
+        gpus = [device for device in machine.devices if device.kind == "gpu"]
+        if machine.n_nodes == 1 and len(gpus) == count and {device.part_name for device in gpus} == {part}:
+            found.append(machine)
+    return tuple(found)
+
+
+@lru_cache(maxsize=64)
+def sockets_like(cpu: str) -> str:
+    """Return the link between sockets that most built-in machines of the part *cpu* have, empty for none."""
+    votes: Counter[str] = Counter()
+    for path in builtin_topologies().values():
+        text = path.read_text(encoding="utf-8")
+        if cpu and f"part: {cpu}" in text:
+            votes.update(_SOCKET_LINK.findall(text))
+    return max(sorted(votes), key=lambda name: votes[name]) if votes else ""
+
+
+def links_like(part: str, count: int) -> tuple[Matrix, str] | None:
+    """Return the NVLinks that most built-in machines of *count* GPUs of *part* have, and the first of them."""
+    drawn = {machine.name: _matrix(machine) for machine in machines_like(part, count)}
+    if not drawn:
+        return None
+    votes = Counter(tuple(sorted(matrix.between.items())) for matrix in drawn.values())
+    most = max(votes.values())
+    for name, matrix in drawn.items():
+        if votes[tuple(sorted(matrix.between.items()))] == most:
+            return matrix, name
+    return None  # pragma: no cover - one of them has most
+
+
+def _matrix(machine: Topology) -> Matrix:
+    gpus = {device.name: f"GPU{i}" for i, device in enumerate(d for d in machine.devices if d.kind == "gpu")}
+    counts: Counter[tuple[str, str]] = Counter()
+    switched: Counter[str] = Counter()
+    for wire in machine.wires:
+        if wire.part.of not in ("nvlink", "xgmi"):
+            continue
+        if wire.a in gpus and wire.b in gpus:
+            counts[gpus[wire.a], gpus[wire.b]] += wire.count
+            counts[gpus[wire.b], gpus[wire.a]] += wire.count
+        else:
+            for end in (wire.a, wire.b):
+                if end in gpus:
+                    switched[gpus[end]] += wire.count
+    between = {}
+    for a in gpus.values():
+        for b in gpus.values():
+            n = counts[a, b] or min(switched[a], switched[b])
+            between[a, b] = "X" if a == b else f"NV{n}" if n else "SYS"
+    return Matrix(len(gpus), (), between, {})
+
+
+def cpu_like(vendor: str, family: int, model: int, threads: int, gpu: str, count: int) -> tuple[str, str]:
+    """Return the CPU part for a host that says so much of itself, and why it is that one.
+
+    By its maker's numbers the generation, and of that the part of most nearly as many threads; else the CPU of a
+    built-in machine with as many of the same GPUs; else the maker's most usual one; else a server of no certain make.
+    """
+    names = _generations(vendor, family, model)
+    parts = [(name, part) for name in part_names("cpu") if isinstance(part := load_part(name), CpuPart)]
+    if names:
+        near = [
+            (abs(math.log((part.thread_count or 1) / threads)) if threads else 0.0, name)
+            for name, part in parts
+            if part.vendor == vendor and part.architecture in names
+        ]
+        if near:
+            return min(near)[
+                1
+            ], f"{' or '.join(names)} by family and model, the nearest of {threads or 'unsaid'} threads"
+    for machine in machines_like(gpu, count):
+        for device in machine.devices:
+            part = device.part
+            if isinstance(part, CpuPart) and vendor in ("", part.vendor):
+                return device.part_name, f"the CPU of {machine.name}, which has as many of these GPUs"
+    made = [name for name, part in parts if vendor and part.vendor == vendor]
+    if made:
+        texts = [path.read_text(encoding="utf-8") for path in builtin_topologies().values()]
+        usual = max(made, key=lambda name: (sum(f"part: {name}" in text for text in texts), name))
+        return usual, f"the CPU of {vendor} that most built-in machines have"
+    return "generic-server-cpu", "nothing says which CPU"
+
+
+def _generations(vendor: str, family: int, model: int) -> tuple[str, ...]:
+    if vendor == "intel" and family == 6:
+        name = _INTEL.get(model, "")
+    elif vendor == "amd":
+        name = _AMD.get((_AMD_FAMILY.get(family, family), model), "")
+    else:
+        name = ""
+    return _ALIKE.get(name, (name,)) if name else ()

@@ -1,0 +1,94 @@
+"""``lspci -tv`` (and ``-tvnn``): the PCIe tree as lines, with names of devices, without sockets and speeds."""
+
+from __future__ import annotations
+
+import re
+
+from validate.machine.describe.dumps.pci import adapter_of, model_in
+from validate.machine.describe.dumps.tree import Bus, Numa, Tree
+
+__all__ = ["lspci_tree"]
+
+_ROOT = re.compile(r"^\s*[-+\\|]*[-+\\]-?\[(?P<bus>[0-9a-f]{4,8}:[0-9a-f]{2})\]", re.IGNORECASE | re.ASCII)
+# A device: 1c.0 and, where a bridge leads on, the buses below.  Columns say what hangs at what.
+_SLOT = re.compile(
+    r"(?P<slot>[0-9a-f]{2}\.[0-7])(?P<rest>-\[(?P<below>[0-9a-f]{2}(?:-[0-9a-f]{2})?)\])?", re.IGNORECASE | re.ASCII
+)
+_ADAPTERS = (
+    (re.compile(r"MT\d+.*\[ConnectX-(\d)|ConnectX-(\d)", re.IGNORECASE), ""),
+    (re.compile(r"Elastic Fabric Adapter", re.IGNORECASE), "efa"),
+)
+_CONNECTX_BPS = {"4": 12.5e9, "5": 12.5e9, "6": 25e9, "7": 50e9}
+_BOARD = re.compile(r"NVIDIA Corporation \w+ \[([^\[\]]{2,60})\]")
+_NO_GPU = re.compile(r"NVSwitch|audio|USB|UCSI|bridge|BlueField|ConnectX", re.IGNORECASE)
+_UNNAMED = re.compile(r"NVIDIA Corporation Device [0-9a-f]{4}", re.IGNORECASE)
+_LONGEST_LINE = 2_000
+
+
+def lspci_tree(text: str) -> Tree:
+    """Return the tree that the lines of *text* draw; each root complex hangs at one host, as none is said."""
+    numa = Numa(0)
+    roots: list[tuple[int, Bus]] = []  # open branches, with the column of what hangs at them
+    bus_of: dict[int, str] = {}
+    for raw in text.splitlines():
+        line = raw[:_LONGEST_LINE].rstrip()
+        start = _ROOT.match(line)
+        if start is not None:
+            roots = []
+            bus_of = {start.end(): start["bus"]}
+        elif not bus_of:
+            continue
+        position = start.end() if start is not None else 0
+        while True:
+            found = _SLOT.search(line, position)
+            if found is None or not _is_drawing(line[position : found.start()]):
+                break
+            column = found.start()
+            roots = [each for each in roots if each[0] < column]
+            bus = next((bus_of[c] for c in sorted(bus_of, reverse=True) if c <= column), "")
+            parents = roots[-1][1].below if roots else numa.below
+            name = f"{bus}:{found['slot']}".lower()
+            if found["below"]:
+                bridge = Bus("bridge", name)
+                parents.append(bridge)
+                roots.append((column, bridge))
+                domain = bus.rpartition(":")[0]
+                bus_of = {c: b for c, b in bus_of.items() if c <= column} | {
+                    found.end(): f"{domain}:{found['below'][:2]}"
+                }
+                position = found.end()
+                continue
+            leaf = _device(name, line[found.end() :])
+            if leaf is not None:
+                parents.append(leaf)
+            break
+    tree = Tree([numa], None, sockets_said=False)
+    unnamed = len(_UNNAMED.findall(text))
+    if unnamed:
+        tree.remarks.append(f"{unnamed} devices of NVIDIA that lspci has no name for are left out (update-pciids)")
+    return tree
+
+
+def _is_drawing(text: str) -> bool:
+    return not text.strip("-+\\| ")
+
+
+def _device(name: str, words: str) -> Bus | None:
+    """Return the GPU or adapter that *words* describe, None where it is something else."""
+    if "NVIDIA" in words or "AMD" in words:
+        model = model_in(words)
+        board = _BOARD.search(words)
+        if not model and "NVIDIA" in words and board is not None and not _NO_GPU.search(words):
+            model = board[1]
+        if model:
+            return Bus("gpu", name, model=model)
+    for pattern, network in _ADAPTERS:
+        found = pattern.search(words)
+        if found is None:
+            continue
+        if network == "efa":
+            return Bus("nic", name, adapter=adapter_of(name, "", "1d0f", "efa1"))
+        which = next(group for group in found.groups() if group)
+        adapter = adapter_of(name, "", rate_Bps=_CONNECTX_BPS.get(which, 0.0))
+        return Bus("nic", name, adapter=adapter)
+    return None

@@ -1,0 +1,114 @@
+"""A log of NCCL (``NCCL_DEBUG=INFO``): the machine that it drew for itself, else the GPUs it named.
+
+With ``NCCL_DEBUG_SUBSYS=GRAPH`` NCCL draws its tree of the machine with the bandwidth of each link
+(``ncclTopoPrint`` of ``src/graph/topo.cc``); without, ``INIT`` lines name the GPU of each rank.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from validate.machine.describe.adapters import Adapter
+from validate.machine.describe.dumps.tree import Bus, Numa, Tree
+
+__all__ = ["log_tree"]
+
+_INFO = re.compile(r"^(?P<who>.*?\[\d+\]) NCCL (?:INFO|WARN) ?(?P<said>.*)$", re.ASCII)
+_CPU = re.compile(r"CPU/(?:\d+-)?(?P<id>\d+)(?: \((?P<arch>\d+)/(?P<vendor>\d+)/(?P<model>-?\d+)\))?", re.ASCII)
+_LINE = re.compile(
+    r"(?P<indent>\s*)\+ (?P<link>[A-Z0-9]+)\[(?P<rate>[0-9.]+)\] - (?P<kind>[A-Z]+)/(?:\d+-)?(?P<id>[0-9a-fA-F-]+)"
+    r"(?: \((?P<more>[^)]*)\))?",
+    re.ASCII,
+)
+_INIT = re.compile(
+    r"\brank (?P<rank>\d+) nranks (?P<n>\d+) cudaDev (?P<dev>\d+).*?busId (?P<bus>[0-9a-fA-F]+)", re.ASCII
+)
+_PORTS = {3: 12.0, 4: 24.0, 5: 48.0, 6: 96.0}  # GB/s that NCCL plans for 16 lanes
+_VENDORS = {1: "intel", 2: "amd"}  # NCCL_TOPO_CPU_VENDOR_*
+_NEAR = 0.1
+_ODD_PORT = 2.0  # GB/s: a virtual bridge says 2.5 GT/s x1
+
+
+def log_tree(text: str) -> Tree:
+    """Return the machine in a log; raises ValueError where it shows none."""
+    drawn = list(_drawn(text))
+    if drawn:
+        return _from_drawing(drawn)
+    seen: dict[str, int] = {}
+    for line in text.splitlines():
+        found = _INIT.search(line)
+        if found is not None:
+            seen.setdefault(found["bus"].lower(), int(found["dev"]))
+    devices = sorted(set(seen.values()))
+    if not seen:
+        raise ValueError("no machine in it: NCCL draws one with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH")
+    if len(devices) != len(seen):
+        raise ValueError("ranks of several machines; cut it to one of them, or log with NCCL_DEBUG_SUBSYS=GRAPH")
+    numa = Numa(0, below=[Bus("gpu", bus, order=device) for bus, device in seen.items()])
+    return Tree([numa], None, sockets_said=False)
+
+
+def _drawn(text: str) -> Iterator[str]:
+    """Yield what the first process that draws its machine draws, without the head of each line."""
+    who = None
+    for line in text.splitlines():
+        found = _INFO.match(line)
+        if found is None:
+            continue
+        said = found["said"]
+        if who is None and said.startswith("=== System"):
+            who = found["who"]
+        elif who is not None and found["who"] == who:
+            if said.startswith("===="):
+                return
+            yield said
+
+
+def _from_drawing(lines: list[str]) -> Tree:
+    numas: list[Numa] = []
+    branches: list[tuple[int, Bus]] = []
+    links_GBps: dict[tuple[str, str], float] = {}
+    switch_GBps: dict[str, float] = {}
+    rate_GBps: dict[str, float] = {}
+    for said in lines:
+        head = _CPU.match(said)
+        if head is not None:
+            vendor = _VENDORS.get(int(head["vendor"] or 0), "")
+            numas.append(Numa(int(head["id"]), vendor))
+            branches = []
+            continue
+        found = _LINE.match(said)
+        if found is None or not numas:
+            continue
+        column, name, rate = len(found["indent"]), found["id"].lower(), float(found["rate"])
+        branches = [each for each in branches if each[0] < column]
+        at = branches[-1][1] if branches else None
+        if found["link"] == "NVL" and at is not None:
+            if found["kind"] == "NVS":
+                switch_GBps[at.name] = switch_GBps.get(at.name, 0.0) + rate
+            elif found["kind"] == "GPU":
+                links_GBps[at.name, name] = rate
+            continue
+        if found["link"] == "NET" and at is not None:
+            at.adapter = Adapter(f"net {name}", at.adapter.network, at.adapter.rate_Bps + rate * 1e9)
+            continue
+        if found["link"] != "PCI":
+            continue
+        kind = {"GPU": "gpu", "NIC": "nic"}.get(found["kind"], "bridge")
+        bus = Bus("gpu" if kind == "gpu" else "nic" if kind == "nic" else "bridge", name, *_port(rate))
+        rate_GBps[name] = rate
+        (at.below if at is not None else numas[-1].below).append(bus)
+        branches.append((column, bus))
+    tree = Tree(numas, links_GBps, switch_GBps, rates="planned")
+    if any(rate < _ODD_PORT for rate in rate_GBps.values()):
+        tree.remarks.append("bridges of 2.5 GT/s x1 are a virtual machine's; their ports are taken as those below them")
+    return tree
+
+
+def _port(rate_GBps: float) -> tuple[int, int]:
+    for generation, full in _PORTS.items():
+        for lanes in (16, 8, 4):
+            if abs(rate_GBps / (full * lanes / 16) - 1.0) < _NEAR:
+                return generation, lanes
+    return 0, 0

@@ -1,0 +1,115 @@
+"""Each dump as what it says of the GPUs, their links and where they hang: :func:`read_dump`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from simulator.errors import Fault, InputError, one_line
+from simulator.topology.foreign import foreign_kind
+from validate.machine.describe.dumps.hwloc import hwloc_tree
+from validate.machine.describe.dumps.lspci import lspci_tree
+from validate.machine.describe.dumps.nccl_log import log_tree
+from validate.machine.describe.dumps.nccl_xml import nccl_tree
+from validate.machine.describe.dumps.tree import Tree
+from validate.machine.describe.dumps.xml_text import parse_xml
+from validate.machine.describe.topo import Matrix, parse_topo
+
+__all__ = ["KINDS", "MAX_BYTES", "Dump", "read_dump", "read_text"]
+
+MAX_BYTES = 20_000_000
+KINDS = {
+    "nccl-xml": "NCCL's topology XML",
+    "hwloc-xml": "hwloc's XML",
+    "topo": "nvidia-smi topo -m",
+    "lspci": "lspci -tv",
+    "nccl-log": "NCCL's log",
+    "gpu-list": "nvidia-smi -L",
+    "link-classes": "MXNet's classes of links",
+}
+_LISTED = re.compile(r"^GPU (\d{1,4}): (.{1,200}?) \(UUID:", re.MULTILINE | re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """What one file says: a tree, a matrix, or names of GPUs."""
+
+    shown: str
+    kind: str
+    tree: Tree | None = None
+    matrix: Matrix | None = None
+    names: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = field(default=())
+
+    def said(self) -> tuple[str, ...]:
+        """Return what a reader should know of it."""
+        return (*self.remarks, *(self.tree.remarks if self.tree is not None else ()))
+
+    @property
+    def gpus(self) -> int:
+        """Return how many GPUs it shows, 0 where it shows none."""
+        if self.tree is not None:
+            return len(self.tree.gpus())
+        return self.matrix.gpus if self.matrix is not None else len(self.names)
+
+
+def read_text(path: str, limit: int = MAX_BYTES) -> str:
+    """Return the text of the file *path*; raises InputError where it cannot be read or is larger than *limit*."""
+    shown = one_line(path, 1000)
+    try:
+        with Path(path).open("rb") as stream:
+            raw = stream.read(limit + 1)
+    except (OSError, ValueError) as error:
+        words = getattr(error, "strerror", None) or "is no path"
+        raise InputError(Fault(f"cannot be read: {words}", shown)) from None
+    if len(raw) > limit:
+        raise InputError(Fault(f"is larger than {limit // 1_000_000} MB", shown))
+    return raw.decode("utf-8-sig", "replace")
+
+
+def read_dump(path: str) -> Dump:
+    """Return what the file *path* says; raises InputError where it is none of ``KINDS`` or is damaged."""
+    shown, text = one_line(path, 1000), read_text(path)
+    kind = foreign_kind(text)
+    if kind is None:
+        raise InputError(Fault(f"is none of: {', '.join(KINDS.values())}", shown, 1, 1))
+    if kind in ("nccl-xml", "hwloc-xml", "xml"):
+        root = parse_xml(text, shown)
+        if root.tag not in ("system", "topology"):
+            raise InputError(
+                Fault(
+                    f"'{one_line(root.tag, 40)}' is no root of NCCL's (system) or hwloc's (topology)",
+                    shown,
+                    root.line,
+                    1,
+                )
+            )
+        tree = nccl_tree(root, shown) if root.tag == "system" else hwloc_tree(root)
+        return Dump(shown, kind, tree)
+    try:
+        if kind == "topo":
+            return Dump(shown, kind, matrix=parse_topo(text))
+        if kind == "link-classes":
+            guess = "a square of numbers with 0 on its diagonal: MXNet's classes, 2 for one NVLink and 3 for two"
+            return Dump(shown, kind, matrix=_of_classes(text), remarks=(guess,))
+        if kind == "lspci":
+            return Dump(shown, kind, lspci_tree(text))
+        if kind == "nccl-log":
+            return Dump(shown, kind, log_tree(text))
+    except ValueError as error:
+        raise InputError(Fault(one_line(error, 200), shown, 1, 1)) from None
+    listed = {int(number): name for number, name in _LISTED.findall(text)}
+    if sorted(listed) != list(range(len(listed))):
+        raise InputError(Fault("the GPUs are not numbered from 0", shown, 1, 1))
+    return Dump(shown, kind, names=tuple(listed[number] for number in sorted(listed)))
+
+
+def _of_classes(text: str) -> Matrix:
+    """Return the matrix of MXNet's link classes: one more than CUDA's performance rank of a pair."""
+    rows = [line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    words = [" ".join(f"GPU{i}" for i in range(len(rows)))]
+    for i, row in enumerate(rows):
+        cells = ["X" if a == i else f"NV{int(cell) - 1}" if int(cell) > 1 else "SYS" for a, cell in enumerate(row)]
+        words.append(f"GPU{i} {' '.join(cells)}")
+    return parse_topo("\n".join(words))

@@ -1,0 +1,180 @@
+"""A machine as a dump of its PCIe tree shows it: :class:`Tree`, and what follows from who hangs where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from validate.machine.describe.adapters import Adapter
+from validate.machine.describe.graphics import Card
+from validate.machine.describe.links import Hung, Placement
+from validate.machine.describe.topo import Matrix
+
+__all__ = ["Bus", "Numa", "Tree"]
+
+
+@dataclass(slots=True)
+class Bus:
+    """A GPU, an adapter or a bridge of a PCIe tree.
+
+    ``generation`` and ``lanes`` are of its port upwards, 0 where nothing is said.  ``order`` is the number of a GPU
+    where the dump gives one.
+    """
+
+    kind: Literal["gpu", "nic", "bridge"]
+    name: str
+    generation: int = 0
+    lanes: int = 0
+    model: str = ""
+    memory_bytes: int = 0
+    order: int | None = None
+    adapter: Adapter = field(default_factory=Adapter)
+    below: list[Bus] = field(default_factory=list)
+
+    def leaves(self) -> Iterator[Bus]:
+        """Yield the GPUs and adapters at or below this."""
+        if self.kind != "bridge":
+            yield self
+        for each in self.below:
+            yield from each.leaves()
+
+
+@dataclass(slots=True)
+class Numa:
+    """A part of a host with memory of its own; ``threads`` and ``cores`` are 0 where nothing is said."""
+
+    number: int
+    vendor: str = ""
+    family: int = 0
+    model: int = 0
+    name: str = ""
+    threads: int = 0
+    cores: int = 0
+    socket: int | None = None
+    below: list[Bus] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Tree:
+    """The host's parts with their buses, and NVLinks between GPUs by the names of their buses.
+
+    ``links`` is None where the dump does not speak of them.  ``to_switch`` are the NVLinks of a GPU to switches.
+    ``rates``: both are in GB/s in place of counts, as NCCL plans them or by the link's name.  ``sockets_said``: the
+    dump says which device hangs at which part of the host.
+    """
+
+    numas: list[Numa]
+    links: Mapping[tuple[str, str], float] | None = None
+    to_switch: Mapping[str, float] = field(default_factory=dict)
+    rates: Literal["", "planned", "nominal"] = ""
+    sockets_said: bool = True
+    remarks: list[str] = field(default_factory=list)
+
+    def gpus(self) -> list[Bus]:
+        """Return the GPUs in their order: as numbered, else by bus, as PCI_BUS_ID is."""
+        found = [leaf for numa in self.numas for bus in numa.below for leaf in bus.leaves() if leaf.kind == "gpu"]
+        if all(gpu.order is not None for gpu in found) and len({gpu.order for gpu in found}) == len(found):
+            return sorted(found, key=lambda gpu: gpu.order or 0)
+        return sorted(found, key=lambda gpu: gpu.name)
+
+    def nics(self) -> list[Bus]:
+        """Return the adapters, in the order of the dump."""
+        return [leaf for numa in self.numas for bus in numa.below for leaf in bus.leaves() if leaf.kind == "nic"]
+
+    def cards(self) -> tuple[Card, ...]:
+        """Return the GPUs as a driver would list them."""
+        return tuple(Card(gpu.model, gpu.memory_bytes, gpu.generation, gpu.lanes) for gpu in self.gpus())
+
+    def sockets(self) -> dict[int, int]:
+        """Return the socket of each part of the host by its number; each by itself where nothing says more.
+
+        More than two parts are of two sockets, half each: no machine with GPUs has four sockets nowadays, while
+        EPYC hosts are divided into two or four parts a socket.
+        """
+        numbers = [numa.number for numa in self.numas]
+        if all(numa.socket is not None for numa in self.numas):
+            packages = sorted({numa.socket or 0 for numa in self.numas})
+            return {numa.number: packages.index(numa.socket or 0) for numa in self.numas}
+        count = min(2, len(numbers))
+        return {number: place * count // len(numbers) for place, number in enumerate(sorted(numbers))}
+
+    def matrix(self, link_GBps: float = 1.0) -> Matrix:
+        """Return what ``nvidia-smi topo -m`` would draw of its NVLinks, of which one has *link_GBps* in its rates."""
+        one = link_GBps if self.rates else 1.0
+        gpus = self.gpus()
+        names = {gpu.name: f"GPU{i}" for i, gpu in enumerate(gpus)}
+        between = {(name, name): "X" for name in names.values()}
+        for a, first in names.items():
+            for b, second in names.items():
+                if a != b:
+                    count = round((self.links or {}).get((a, b), 0.0) / one)
+                    if not count and self.to_switch.get(a) and self.to_switch.get(b):
+                        count = round(min(self.to_switch[a], self.to_switch[b]) / one)
+                    between[first, second] = f"NV{count}" if count else "SYS"
+        return Matrix(len(gpus), (), between, {})
+
+    def placement(self) -> Placement:
+        """Return where GPUs and adapters hang: bridges with one thing below are ports, the others switches.
+
+        A switch that joins others hangs at the host, however many levels there are between.
+        """
+        gpus = {gpu.name: number for number, gpu in enumerate(self.gpus())}
+        sockets = self.sockets()
+        at: dict[str, int] = {}
+        switches: list[list[Bus]] = []
+        upper: list[tuple[int, ...]] = []
+        socket_of_switch: list[int] = []
+        ports: list[tuple[int, int]] = []
+        for numa in sorted(self.numas, key=lambda numa: numa.number):
+            for bus in numa.below:
+                first = len(switches)
+                for members, port in _switches(bus):
+                    switches.append(members)
+                    ports.append(port)
+                    socket_of_switch.append(sockets[numa.number])
+                if len(switches) - first > 1:
+                    upper.append(tuple(range(first, len(switches))))
+                at |= {leaf.name: sockets[numa.number] for leaf in bus.leaves()}
+        of_switch = {leaf.name: number for number, members in enumerate(switches) for leaf in members}
+        hung = tuple(
+            Hung(nic.adapter, of_switch.get(nic.name), at[nic.name], nic.generation, nic.lanes) for nic in self.nics()
+        )
+        order = sorted(gpus, key=lambda name: gpus[name])
+        return Placement(
+            socket=tuple(at[name] for name in order),
+            switches=tuple(tuple(gpus[leaf.name] for leaf in members if leaf.kind == "gpu") for members in switches),
+            upper=tuple(upper),
+            guessed=not self.sockets_said,
+            adapters=hung,
+            switch_sockets=tuple(socket_of_switch),
+            ports=tuple(ports),
+        )
+
+
+def _switches(bus: Bus) -> Iterator[tuple[list[Bus], tuple[int, int]]]:
+    """Yield the lowest bridges that several leaves share, with their port upwards: the fastest that is said.
+
+    A bridge whose own port is slower than all below it is a virtual one, or said what it idles at.
+    """
+    if bus.kind != "bridge":
+        return
+    leaves = list(bus.leaves())
+    if len(leaves) < 2:
+        return
+    inner = [found for each in bus.below for found in _switches(each)]
+    if not inner:
+        ports = [(bus.generation, bus.lanes), *((leaf.generation, leaf.lanes) for leaf in leaves)]
+        below = [port for port in ports[1:] if all(port)]
+        slowest = min(below, key=_rate, default=(0, 0))
+        yield leaves, ports[0] if all(ports[0]) and _rate(ports[0]) >= _rate(slowest) else slowest
+        return
+    yield from inner
+    known = {leaf.name for members, _ in inner for leaf in members}
+    rest = [leaf for leaf in leaves if leaf.name not in known]
+    if rest:
+        yield rest, (bus.generation, bus.lanes)
+
+
+def _rate(port: Sequence[int]) -> int:
+    return int(2 ** port[0] * port[1])

@@ -1,0 +1,159 @@
+"""The steps of a network that is built, in runs: those that run again backward, and blocks that are modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+__all__ = ["Recompute", "Span", "Step", "end", "spans"]
+
+Recompute = Literal["", "full", "selective"]
+
+
+@dataclass(slots=True)
+class Step:
+    """A call of the forward pass: what it reads (numbers), writes (a number, or several), and what is over after it."""
+
+    call: Callable[..., Any]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    block: str
+    mixes: bool = False
+    over: tuple[int, ...] = ()
+    module: Any = None  # that holds its parameters
+
+
+def end(steps: Sequence[Step], outputs: Sequence[int]) -> None:
+    """Let each step drop what nobody reads after it, as the local names of a module do."""
+    kept = set(outputs)
+    for step in reversed(steps):
+        numbers = dict.fromkeys((*step.reads, *step.writes))
+        step.over = tuple(n for n in numbers if n not in kept)
+        kept.update(numbers)
+
+
+def _run(steps: Sequence[Step], values: dict[int, Any]) -> None:
+    for step in steps:
+        result = step.call(*[values[n] for n in step.reads])
+        if len(step.writes) == 1:
+            values[step.writes[0]] = result
+        else:
+            values.update(zip(step.writes, result, strict=True))
+        del result
+        for number in step.over:
+            values.pop(number, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Steps that follow each other; where they run *again* backward, what comes in and what others read of them."""
+
+    steps: tuple[Step, ...]
+    inside: tuple[int, ...]
+    outside: tuple[int, ...]
+    again: bool
+
+    def go(self, values: dict[int, Any]) -> None:
+        """Run them on *values*, tensors by number."""
+        if not self.again or not torch.is_grad_enabled():
+            _run(self.steps, values)
+            return
+
+        def run(*given: Any) -> tuple[Any, ...]:
+            own = dict(zip(self.inside, given, strict=True))
+            _run(self.steps, own)
+            return tuple(own[n] for n in self.outside)
+
+        results = checkpoint(run, *(values[n] for n in self.inside), use_reentrant=False)
+        _drop(self.steps, values)
+        values.update(zip(self.outside, results, strict=True))
+
+
+class Span(nn.Module):  # type: ignore[misc]
+    """A run of steps as a module of its own; *apart*: a repeated block, which is called as one."""
+
+    def __init__(self, parts: Sequence[_Part], *, apart: bool, edges: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+        super().__init__()
+        self.parts, self.apart = tuple(parts), apart
+        self.inside, self.outside = edges
+        steps = [step for part in parts for step in part.steps]
+        self.layers = nn.ModuleList(step.module for step in steps if step.module is not None)
+
+    def go(self, values: dict[int, Any]) -> None:
+        """Run it on *values*, tensors by number."""
+        for part in self.parts:
+            part.go(values)
+
+    def drop(self, values: dict[int, Any]) -> None:
+        """Drop of *values* what nobody reads after it."""
+        for part in self.parts:
+            _drop(part.steps, values)
+
+    def forward(self, *given: Any) -> tuple[Any, ...]:
+        """Return what others read, of what is *given*."""
+        values = dict(zip(self.inside, given, strict=True))
+        self.go(values)
+        return tuple(values[n] for n in self.outside)
+
+
+def _drop(steps: Sequence[Step], values: dict[int, Any]) -> None:
+    for number in {n for step in steps for n in step.over} & set(values):
+        del values[number]
+
+
+def spans(steps: Sequence[Step], outputs: Sequence[int], recompute: Recompute, *, in_blocks: bool) -> Iterator[Span]:
+    """Yield runs of steps, each block by itself where they are wanted so, and in them those that run again.
+
+    *outputs* are read when all have run.
+    """
+    again = {"": {}, "full": _blocks(steps), "selective": _attentions(steps)}[recompute]
+    blocks = _blocks(steps) if in_blocks else {}
+    for block, of_block in groupby(range(len(steps)), key=lambda i: blocks.get(i, -1)):
+        mine = list(of_block)
+        parts = []
+        for key, run in groupby(mine, key=lambda i: again.get(i, -1)):
+            places = list(run)
+            parts.append(_Part(tuple(steps[i] for i in places), *_edges(steps, places, outputs), again=key >= 0))
+        yield Span(parts, apart=block >= 0, edges=_edges(steps, mine, outputs))
+
+
+def _edges(
+    steps: Sequence[Step], places: Sequence[int], outputs: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return what comes into the steps at *places*, which follow each other, and what others read of them."""
+    span = [steps[i] for i in places]
+    written = dict.fromkeys(n for step in span for n in step.writes)
+    read = dict.fromkeys(n for step in span for n in step.reads)
+    after = {n for step in steps[places[-1] + 1 :] for n in step.reads}.union(outputs)
+    # What is read later must outlive the span; of what ends in it, nothing is returned.
+    outside = tuple(n for n in written if n in after)
+    return tuple(n for n in read if n not in written), outside or span[-1].writes
+
+
+def _blocks(steps: Sequence[Step]) -> dict[int, int]:
+    """Return the number of the block of each step that is in one; parts that are taken belong to what reads them."""
+    names = [step.block for step in steps]
+    for i in reversed(range(len(steps) - 1)):
+        if not names[i] and not _has_call(steps[i]):
+            names[i] = names[i + 1]
+    order = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    return {i: order[name] for i, name in enumerate(names) if name}
+
+
+def _has_call(step: Step) -> bool:
+    return not (len(step.reads) == 1 and step.writes[0] > step.reads[0] + 1 and not step.block)
+
+
+def _attentions(steps: Sequence[Step]) -> dict[int, int]:
+    """Return the number of the attention of each step from a block's first product of activations to its last."""
+    found: dict[str, list[int]] = {}
+    for i, step in enumerate(steps):
+        if step.mixes:
+            found.setdefault(step.block, []).append(i)
+    return {i: n for n, places in enumerate(found.values()) for i in range(places[0], places[-1] + 1)}

@@ -1,0 +1,73 @@
+"""The module of a step over several ranks: replicas (DistributedDataParallel), or shards of every block (FSDP2)."""
+
+from __future__ import annotations
+
+import re
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+from validate.machine.measure.case import Unavailable
+from validate.machine.measure.cases.step_shapes import StepShape
+
+__all__ = ["across", "without_exchange"]
+
+_BLOCK = re.compile(r"(?:[^.]+\.)*?\d+")  # the name of a repeated block: layers.3
+
+
+def across(module: Any, shape: StepShape, device: Any) -> Any:
+    """Return *module* as each of the ranks of this process group has it, for the step *shape* on *device*.
+
+    Raises Unavailable where this torch does not have it.
+    """
+    if shape.shards:
+        return _sharded(module, shape, device)
+    bucket: dict[str, Any] = {"bucket_cap_mb": shape.bucket / (1 << 20)} if shape.bucket else {}
+    if not shape.overlaps:  # one bucket for all: it is full when the last gradient is there
+        size = sum(p.numel() * p.element_size() for p in module.parameters())
+        bucket = {"bucket_cap_mb": size // (1 << 20) + 1}
+    devices = [device.index] if device.type == "cuda" else None
+    return torch.nn.parallel.DistributedDataParallel(module, device_ids=devices, **bucket)
+
+
+def without_exchange(module: Any) -> AbstractContextManager[Any]:
+    """Return the context of a micro-batch after which others come: replicas sum their gradients after the last alone.
+
+    Shards are gathered and scattered in each, as nobody keeps whole gradients.
+    """
+    found: AbstractContextManager[Any] = getattr(module, "no_sync", nullcontext)()
+    return found
+
+
+def _sharded(module: Any, shape: StepShape, device: Any) -> Any:
+    """Return *module* with its parameters in shards: a unit for each repeated block, and one for all else."""
+    try:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    except ImportError:
+        raise Unavailable(f"torch {torch.__version__} has no fully_shard; 2.6 and later have") from None
+    replicas = shape.n_gpus // shape.shards
+    sides = (replicas, shape.shards) if replicas > 1 else (shape.shards,)
+    names = ("replicas", "shards")[-len(sides) :]
+    mesh = init_device_mesh(device.type, sides, mesh_dim_names=names)
+    how: dict[str, Any] = {"mesh": mesh}
+    if shape.sums_in_fp32:
+        how["mp_policy"] = MixedPrecisionPolicy(reduce_dtype=torch.float32)
+    for block in _blocks(module):
+        fully_shard(block, **how)
+    return fully_shard(module, **how)
+
+
+def _blocks(module: Any) -> list[Any]:
+    """Return the repeated blocks of *module* that have parameters: those that it names, else those of a number."""
+    own = getattr(module, "blocks", None)
+    if isinstance(own, list):
+        return own
+    found: dict[str, Any] = {}
+    for name, part in module.named_modules():
+        inner = any(name.startswith(f"{block}.") for block in found)
+        holds = next(part.children(), None) is not None and next(part.parameters(), None) is not None
+        if _BLOCK.fullmatch(name) and holds and not inner:
+            found[name] = part
+    return list(found.values())
