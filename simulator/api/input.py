@@ -7,8 +7,8 @@ from dataclasses import replace
 from math import ceil, gcd, isfinite, sqrt
 from typing import TYPE_CHECKING
 
-from simulator.errors import InputError
-from simulator.questions.input import MEMORY, InputQuestion
+from simulator.errors import InputError, one_line
+from simulator.questions.input import HELD, MEMORY, InputQuestion
 
 if TYPE_CHECKING:
     from simulator.api.session import Session
@@ -32,10 +32,18 @@ _SPARE = 1.02  # as many workers as that are never the last to be done
 _SHORT_SIDE = 256.0  # pixels: what images are made for networks of 224
 
 
-def check_input(question: StepQuestion) -> None:
+def check_input(session: Session, question: StepQuestion) -> None:
     """Refuse (InputError) an input that does not go with the step of *question*."""
-    if question.input is not None and question.has_servers:
+    asked = question.input
+    if asked is None:
+        return
+    if question.has_servers:
         raise InputError("--input: is for steps that all devices do together, not for parameter servers")
+    network = session.network(question)
+    if asked.holds and network.sample in HELD and asked.holds != network.sample:
+        raise InputError(
+            f"--input: {one_line(asked.name, 60)} holds {asked.holds}, and {network.name} reads {network.sample}"
+        )
 
 
 def with_input(session: Session, question: StepQuestion, result: TrainingResult) -> TrainingResult:

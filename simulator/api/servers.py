@@ -66,8 +66,8 @@ def server_timeline(
 
 
 def _steady(ends: Sequence[Sequence[float]]) -> bool:
-    """Whether the last two steps of all took equally long."""
-    lengths = [own[-i] - own[-i - 1] for own in ends for i in (1, 2)]
+    """Whether the last two steps of all that others follow took equally long."""
+    lengths = [own[-i] - own[-i - 1] for own in ends for i in (2, 3)]
     return max(lengths) - min(lengths) <= _SAME * max(lengths)
 
 

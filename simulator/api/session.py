@@ -293,7 +293,7 @@ class Session:
         from simulator.api.checkpoints import with_checkpoints
         from simulator.api.input import check_input, with_input
 
-        check_input(question)
+        check_input(self, question)
         return with_checkpoints(self, with_input(self, question, self._step(question)))
 
     def _step(self, question: StepQuestion) -> TrainingResult:

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass, fields
 
 from simulator.errors import Fault, InputError
-from simulator.programs.reader import is_program
+from simulator.programs.file import is_program
 from simulator.questions.words import KINDS
 
 __all__ = ["OVERLAP", "Written", "check_read", "command", "spelt"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, Mapping, Sequence
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 from simulator.network.machine import Machine
 from simulator.plan.plan import Plan
@@ -29,15 +32,16 @@ class Span:
 class Moved(Sequence[float]):
     """The bytes that each of *n* links or resources carried; of perhaps a million only those that did are kept."""
 
-    __slots__ = ("_carried", "_n")
+    __slots__ = ("_bytes", "_n", "_numbers")
 
     def __init__(self, n: int, by_number: Mapping[int, float]) -> None:
         self._n = n
-        self._carried = {number: by_number[number] for number in sorted(by_number) if by_number[number]}
+        self._numbers = array("q", sorted([number for number, n_bytes in by_number.items() if n_bytes]))
+        self._bytes = array("d", [by_number[number] for number in self._numbers])
 
-    def carried(self) -> ItemsView[int, float]:
-        """Return those that carried any, in order, with how many."""
-        return self._carried.items()
+    def carried(self) -> Iterator[tuple[int, float]]:
+        """Yield those that carried any, in order, with how many."""
+        return zip(self._numbers, self._bytes, strict=True)
 
     def __len__(self) -> int:
         return self._n
@@ -45,16 +49,26 @@ class Moved(Sequence[float]):
     def __getitem__(self, number: int) -> float:  # type: ignore[override]  # nobody slices
         if not 0 <= number < self._n:
             raise IndexError(number)
-        return self._carried.get(number, 0.0)
+        at = bisect_left(self._numbers, number)
+        return self._bytes[at] if at < len(self._numbers) and self._numbers[at] == number else 0.0
 
     def __iter__(self) -> Iterator[float]:
-        return (self._carried.get(number, 0.0) for number in range(self._n))
+        passed = 0
+        for number, n_bytes in self.carried():
+            yield from repeat(0.0, number - passed)
+            yield n_bytes
+            passed = number + 1
+        yield from repeat(0.0, self._n - passed)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Moved) and (self._n, self._carried) == (other._n, other._carried)
+        return isinstance(other, Moved) and (self._n, self._numbers, self._bytes) == (
+            other._n,
+            other._numbers,
+            other._bytes,
+        )
 
     def __hash__(self) -> int:
-        return hash((self._n, tuple(self._carried.items())))
+        return hash((self._n, self._numbers.tobytes(), self._bytes.tobytes()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ _SHOWN = 0.005  # of the loads, that words speak of
 
 def chase_answer(question: AccessQuestion, part: CpuPart, memory: Memory) -> Answer:
     """Return the latency of loads that wait for each other; raises InputError."""
-    found = _chase(question, part, memory)
+    found = chase(part, question.size_bytes, memory.place, question.page_bytes, is_cyclic=True)
     return Answer(found.latency_s, "a load", _level_words(found), (*_reasons(found), *memory.why), _figures(found))
 
 
@@ -39,7 +39,7 @@ def random_answer(question: AccessQuestion, part: CpuPart, memory: Memory, cpu: 
         raise InputError(f"each={format_size(question.each_bytes)} is more than all of the memory that is touched")
     if question.outstanding < 1:
         raise InputError(f"outstanding is at least 1; got {question.outstanding}")
-    found = _chase(question, part, memory)
+    found = chase(part, question.size_bytes, memory.place, question.page_bytes)
     threads = min(cpu.threads, cpu.core_count) if question.threads is not None else 1
     most = cpu.constants(CoreCosts).lines_in_flight
     under_way = threads * min(question.outstanding, most)
@@ -116,10 +116,6 @@ def strided_answer(question: AccessQuestion, part: CpuPart, memory: Memory, cpu:
     why.append(f"no prefetcher follows a stride beyond half a page; {under_way} lines are under way at once")
     bound = _level_words(found) if waits_s > bytes_s else "memory bandwidth"
     return Answer(max(waits_s, bytes_s), "an element", bound, tuple(why), figures | _figures(found))
-
-
-def _chase(question: AccessQuestion, part: CpuPart, memory: Memory) -> Chase:
-    return chase(part, question.size_bytes, memory.place, question.page_bytes)
 
 
 def _rate(cpu: Cpu, memory: Memory, threads: int, touched_bytes: float) -> float:

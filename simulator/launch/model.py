@@ -64,6 +64,8 @@ def read_model(args: Arguments, tp: int, attention: str) -> Model:
         sizes |= _experts(args, found, experts, inner)
         if sizes["dense_layers"]:
             sizes["inner"] = inner
+    elif args.number("mtp-num-layers"):
+        found.notes.append("--mtp-num-layers: is modelled beside experts (--num-experts); simulated without")
     sizes |= _ends(args, found, tp)
     rates = {name: _rate(args, name) for name in ("hidden-dropout", "attention-dropout")}
     positions = args.number("max-position-embeddings")
@@ -142,6 +144,7 @@ def _experts(args: Arguments, model: Model, experts: int, inner: int) -> dict[st
         "chosen": args.number("moe-router-topk") or 2,
         "expert_inner": args.number("moe-ffn-hidden-size") or inner,
         "shared_inner": args.number("moe-shared-expert-intermediate-size") or 0,
+        "mtp_layers": args.number("mtp-num-layers") or 0,
     }
     frequency = args.text("moe-layer-freq") or "1"
     if frequency == "1":

@@ -71,7 +71,6 @@ NOT_MODELLED: dict[str, str] = {
     "moe-layer-recompute": "experts are not run again",
     "moe-pad-expert-input-to-capacity": "experts get equal numbers of tokens, and drop none",
     "moe-shared-expert-overlap": "the shared expert runs after the others",
-    "mtp-num-layers": "layers that predict a further token are not there",
     "no-gradient-accumulation-fusion": "gradients are added by the product that makes them",
     "no-masked-softmax-fusion": "attention runs as --attention-backend, or its default, has it",
     "partition-activations": "each rank keeps the inputs of its layers whole",

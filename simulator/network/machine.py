@@ -160,7 +160,13 @@ class Machine:
 
     def unlike(self, nodes: Iterable[int]) -> list[Node]:
         """Return of *nodes* one for each place in each sort of machine, in order: all others have its part and kind."""
-        found = dict.fromkeys(run.node + own for run, _, own in map(self.locate, nodes))
+        found: dict[int, None] = {}
+        run, end = self.runs[0], -1
+        for node in nodes:
+            if not run.node <= node < end:
+                run = self.locate(node)[0]
+                end = run.node + run.count * run.n_own
+            found[run.node + (node - run.node) % run.n_own] = None
         return [self.nodes[index] for index in found]
 
     def nodes_of(self, host: int) -> list[Node]:

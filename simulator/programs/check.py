@@ -171,4 +171,7 @@ class _Walk:
         self.device(path, device)
 
     def fault(self, path: Path, message: str) -> None:
-        self.faults.append(self.source.fault(path, message))
+        """Keep a fault, once for a place: what repeats is gone through twice."""
+        found = self.source.fault(path, message)
+        if all((found.line, found.column) != (known.line, known.column) for known in self.faults):
+            self.faults.append(found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path as FilePath
@@ -19,27 +18,15 @@ from simulator.questions.options import POLICIES, StepOptions
 from simulator.questions.where import Where
 from simulator.questions.words import parse_question
 from simulator.topology.validation import validate
-from simulator.topology.yaml_source import MAX_BYTES, YamlSource, parse_yaml, read_yaml
+from simulator.topology.yaml_source import YamlSource, parse_yaml, read_yaml
 from simulator.workload.collective import COLLECTIVES
 from simulator.workload.precision import ELEMENT_BYTES, Precision
 
-__all__ = ["is_program", "load_program", "program_from_text"]
+__all__ = ["load_program", "program_from_text"]
 
 _NEEDS = "a program needs schema_version and program"
 _INSTEAD = "write the statements again, or a list of them with repeat: 12"
-_BEGINS = re.compile(rb"^[\"']?program[\"']?\s*:", re.MULTILINE)
 _NAMES = ("tensor", "copy_", "move", "read", "wait", "record", "hold", "mark", "gives", "to", "until", "stream")
-
-
-def is_program(path: str) -> bool:
-    """Whether the file at *path* is YAML that begins a program; False where it cannot be read."""
-    if not path.endswith((".yaml", ".yml")):
-        return False
-    try:
-        with FilePath(path).open("rb") as stream:  # read bounded: a device or a pipe has no size
-            return _BEGINS.search(stream.read(MAX_BYTES)) is not None
-    except OSError:
-        return False
 
 
 def load_program(path: str) -> s.Program:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-__all__ = ["CACHES", "DECODERS", "MEMORY", "Decoder", "InputQuestion"]
+__all__ = ["CACHES", "DECODERS", "HELD", "MEMORY", "Decoder", "Held", "InputQuestion"]
 
 Decoder = Literal["jpeg", "none"]
 DECODERS: tuple[Decoder, ...] = get_args(Decoder)
 Cache = Literal["none", "memory"]
+Held = Literal["images", "sequences", ""]
+HELD: tuple[Held, ...] = ("images", "sequences")
 CACHES: tuple[Cache, ...] = get_args(Cache)
 MEMORY = "memory"  # in place of a disk: all samples lie in memory from the start
 
@@ -26,6 +28,8 @@ class InputQuestion:
         One sample as it is stored, on average.
     samples : int
         Samples of the set; 0: not said.
+    holds : str
+        ``images`` or ``sequences``; empty: not said.
     pixels : float
         Of a stored image; 0: it is no image.
     decode : str
@@ -63,6 +67,7 @@ class InputQuestion:
     name: str
     sample_bytes: float
     samples: int = 0
+    holds: Held = ""
     pixels: float = 0.0
     decode: Decoder = "none"
     sample_s: float | None = None

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from simulator.errors import Fault, InputError, nearest, one_line
-from simulator.questions.input import Cache, Decoder, InputQuestion
+from simulator.questions.input import Cache, Decoder, Held, InputQuestion
 from simulator.topology.names import expand
 from simulator.topology.validation import validate
 from simulator.topology.yaml_source import YamlSource, parse_yaml, read_yaml
@@ -65,6 +65,7 @@ class InputFile(BaseModel):
     source: str = Field("", description="Where the figures come from")
     sample: Size = Field(..., gt=0, description="Bytes of one sample as it is stored, on average")
     samples: _Count = Field(0, ge=0, le=_LARGEST, description="Samples of the set")
+    holds: Held = Field("", description="images or sequences; images where pixels are said")
     pixels: _Pixels = Field(0.0, description="Width x height of a stored image, on average")
     decode: Decoder = Field("none", description="jpeg; none: stored as it is used")
     sample_time: Duration | None = Field(None, description="Decoding and augmenting one, by a core; else the model's")
@@ -86,6 +87,8 @@ class InputFile(BaseModel):
     def _fits_together(self) -> InputFile:
         if self.decode == "jpeg" and not self.pixels and self.sample_time is None:
             raise ValueError("decode: jpeg needs pixels, for example 469x387, or sample_time")
+        if self.pixels and self.holds == "sequences":
+            raise ValueError("pixels are of images, and it holds sequences")
         if self.epochs > 1 and not self.samples:
             raise ValueError("epochs needs samples, those of the set")
         if self.cache == "memory" and not self.samples:
@@ -100,6 +103,7 @@ class InputFile(BaseModel):
             name=name,
             sample_bytes=self.sample,
             samples=self.samples,
+            holds=self.holds or ("images" if self.pixels else ""),
             pixels=self.pixels,
             decode=self.decode,
             sample_s=self.sample_time,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from simulator.engine.timeline import Timeline
-from simulator.host.input_costs import BatchLoad
-from simulator.host.input_plan import Loading
 from simulator.questions.input import InputQuestion
+
+if TYPE_CHECKING:
+    from simulator.host.input_costs import BatchLoad
 
 __all__ = ["STEP", "Cure", "InputRun", "Limit", "begins_of", "ends_of"]
 
@@ -83,6 +85,8 @@ class InputRun:
 
 def ends_of(timeline: Timeline) -> list[float]:
     """Return when each step ended."""
+    from simulator.host.input_plan import Loading
+
     return [
         span.end_s
         for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True)
@@ -92,6 +96,8 @@ def ends_of(timeline: Timeline) -> list[float]:
 
 def begins_of(timeline: Timeline) -> float:
     """Return when the first step began to be issued."""
+    from simulator.host.input_plan import Loading
+
     return next(
         span.start_s
         for task, span in zip(timeline.plan.tasks, timeline.spans, strict=True)

@@ -110,7 +110,7 @@ def server_run(
     """Return what *timeline* comes to; what happens before the steps are as long as the next ones is left out."""
     machine = timeline.machine
     ends = ends_of(timeline, teams)
-    until_s = min(own[-1] for own in ends)
+    until_s = min(own[-2] for own in ends)  # no step follows the last, which has the links for itself
     windows = [_window(own, until_s) for own in ends]
     periods = [(own[last] - own[first]) / (last - first) for own, (first, last) in zip(ends, windows, strict=True)]
     events = _Events(timeline)

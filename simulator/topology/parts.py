@@ -106,6 +106,7 @@ class CacheLevel(Strict):
     latency: Duration
     bandwidth: Bandwidth | None = Field(None, description="Of one cache of this level, for all cores that share it")
     shared_by_cores: int = Field(1, gt=0, description="Cores that share one cache of this level")
+    ways: int = Field(8, gt=0, le=1024, description="Lines that a set of it holds")
     bytes_per_cycle: float | None = Field(
         None, gt=0, le=1024, description="What one core draws from it in a cycle; left out: as most cores"
     )

@@ -26,7 +26,7 @@ from simulator.workload.network import Network
 
 PROGRAM = "program"
 
-__all__ = ["PROGRAM", "crew_of", "layer_exchanges", "plan_step"]
+__all__ = ["PROGRAM", "contend", "crew_of", "layer_exchanges", "plan_step"]
 
 
 def plan_step(
@@ -49,8 +49,7 @@ def plan_step(
     builder = PlanBuilder()
     options, layout = question.options, question.layout
     batches = batches or Batches(question.micro_batches)
-    trains = options.trains or layout.zero == 3
-    contends = question.contention and placement is not None and trains and not question.one_process
+    contends = placement is not None and contend(question)
     if placement is None:
         crew = crew_of(builder, machine, roles, question, contends=False)
         if question.programs > 1:
@@ -126,6 +125,12 @@ def plan_step(
         prefetches=question.prefetches,
     )
     return builder.build()
+
+
+def contend(question: StepQuestion) -> bool:
+    """Return whether devices wait for the slowest of them, and kernels share what exchanges need besides."""
+    trains = question.options.trains or question.layout.zero == 3
+    return question.contention and trains and not question.one_process
 
 
 def crew_of(

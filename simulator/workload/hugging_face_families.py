@@ -238,7 +238,8 @@ def _deepseek(c: Config) -> Entry:
     c.usual("hidden_act", ("silu", "swish"))
     c.usual("attention_dropout", 0.0)
     if c.value("num_nextn_predict_layers"):
-        c.note("num_nextn_predict_layers", "layers that predict a second token are not modelled")
+        left_out = "layers that predict a second token are left out, as transformers does; --set mtp_layers=1 adds one"
+        c.note("num_nextn_predict_layers", left_out)
     expert_inner = c.size("moe_intermediate_size", default=2048 if of_v3 else 1407)
     sizes = Latent(
         "llama",

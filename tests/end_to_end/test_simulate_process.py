@@ -45,6 +45,7 @@ def test_nothing_heavy_is_imported_and_little_memory_used(arguments: list[str]) 
     assert status == "0"
     assert int(peak_KiB) < 80 * 1024
     assert not {module.partition(".")[0] for module in modules} & set(HEAVY)
+    assert not {"simulator.devices.predict", "simulator.programs.reader", "simulator.step.issue"} & set(modules)
 
 
 def test_it_runs_from_any_folder(tmp_path: Path) -> None:

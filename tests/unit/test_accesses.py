@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from simulator.api import Session
 from simulator.errors import InputError
+from simulator.host.cyclic import cyclic_share
 from simulator.host.latency import chase, kept_share, memory_place
 from simulator.questions.where import Where
 from simulator.questions.words import parse_question
@@ -178,7 +179,7 @@ def test_what_fits_stays() -> None:
     ("words", "published_ns"),
     [  # Eshelman's table, Dive into Deep Learning, section 13.4; 256 MB local is where the part's latency is from
         ("chase,16KiB", 1.5),
-        ("chase,256KiB", 5),
+        ("chase,128KiB", 5),
         ("chase,16MiB", 16),
         ("chase,64MiB", 46),
         ("chase,64MiB,node=remote", 70),
@@ -301,3 +302,57 @@ def test_a_guests_addresses_are_translated_twice() -> None:
     once, twice, nearly = (chase(part, size, memory) for part in (PAGED, nested, large))
     assert once.translation_s < nearly.translation_s < twice.translation_s
     assert chase(nested, 128 << 10, memory) == chase(PAGED, 128 << 10, memory)  # all pages are known
+
+
+def walked_in_turn(lines: int, sets: int, ways: int, lines_of_page: int, seed: int) -> float:
+    """Return the share of hits of a walk through so many lines in one order, of a cache that drops the oldest.
+
+    Pages lie anywhere; a line's set follows from its address.
+    """
+    draw = random.Random(seed)
+    pages = -(-lines // lines_of_page)
+    place = draw.sample(range(64 * pages), pages)
+    order = [place[line // lines_of_page] * lines_of_page + line % lines_of_page for line in range(lines)]
+    draw.shuffle(order)
+    kept: list[list[int]] = [[] for _ in range(sets)]
+    hits = 0
+    for turn in range(2):
+        for line in order:
+            mine = kept[line % sets]
+            if line in mine:
+                hits += turn
+                mine.remove(line)
+            mine.append(line)
+            del mine[:-ways]
+    return hits / lines
+
+
+@pytest.mark.parametrize("filled", [0.25, 0.5, 0.75, 1.0, 1.25])
+def test_a_walk_in_turn_keeps_what_a_cache_that_drops_the_oldest_keeps(filled: float) -> None:
+    sets, ways, lines_of_page = 512, 8, 16
+    size = sets * ways * 64
+    lines = int(filled * sets * ways)
+    told = cyclic_share(size, ways, lines * 64.0, lines_of_page * 64.0)
+    found = sum(walked_in_turn(lines, sets, ways, lines_of_page, seed) for seed in range(4)) / 4
+    assert told == pytest.approx(found, abs=0.08)
+
+
+def test_lines_in_a_row_fit_until_the_cache_is_full() -> None:
+    assert cyclic_share(32768, 8, 32768, math.inf) == 1.0
+    assert cyclic_share(32768, 8, 32768 * 17 / 16, math.inf) == pytest.approx(0.5)
+    assert cyclic_share(32768, 8, 65536, math.inf) == 0.0
+    assert cyclic_share(32768, 8, 65536, 4096.0) == 0.0  # a way is a page
+    assert walked_in_turn(64 * 8, 64, 8, 1024, 0) == 1.0
+    assert walked_in_turn(64 * 16, 64, 8, 1024, 0) == 0.0
+
+
+def test_a_chase_goes_in_turn_and_random_places_do_not(session) -> None:
+    size = 64 << 10  # twice the first level
+    chased = session.answer(parse_question(f"access:chase,{size}B", Where(SERVER)))
+    alone = session.answer(parse_question(f"access:random,{size}B,each=8B,outstanding=1", Where(SERVER)))
+    assert chased.figures.get("l1_share", 0.0) == 0.0
+    assert alone.figures["l1_share"] == pytest.approx(0.5)
+    memory = memory_place(PAGED)
+    one, other = (chase(PAGED, 256 << 10, memory, page, is_cyclic=True) for page in (4096.0, float(2 << 20)))
+    assert one.data_s > other.data_s  # small pages meet each other in the second level
+    assert chase(PAGED, 48 << 20, memory, is_cyclic=True).missed == pytest.approx(1 - 32 / 48)

@@ -21,16 +21,16 @@ from simulator.api.faulty import (
 from simulator.errors import InputError
 from simulator.network.circumstances import machine_of
 from simulator.questions.collective import CollectiveQuestion
-from simulator.questions.where import Where
+from simulator.questions.where import SlowLink, Where
 from simulator.topology.load import load_topology
 from simulator.topology.topology import Topology
 from tests.nccl_logs import as_json_log, as_log
 from validate.check.check import Checked, check
-from validate.check.spread import quantile, spread_of
+from validate.check.spread import is_large, quantile, spread_of
 from validate.cli import main
 from validate.importing.nccl_tests import read_nccl_tests
 
-SIZES = [1 << power for power in range(14, 31, 2)]
+SIZES = [1 << power for power in (14, 18, 22, 25, 28, 30)]
 
 
 def times_on(topology: Topology, **asked: object) -> list[tuple[int, float]]:
@@ -63,6 +63,8 @@ def test_text_and_json_say_the_same() -> None:
         assert log.devices == tuple(range(8))
     assert (text.nccl, document.nccl) == ((2, 30), (2, 27))
     assert document.settings == ("NCCL_ALGO=Tree",)
+    early = as_json_log(times).replace('"nccl_version": 22703', '"nccl_version": 2804')
+    assert read_nccl_tests(early, "c").nccl == (2, 8)
 
 
 def test_old_logs_have_fewer_columns() -> None:
@@ -160,9 +162,9 @@ def test_twice_as_long_is_slow_and_half_as_long_is_faster() -> None:
     assert checked(as_log([(size, 0.5 * t) for size, t in times]), "dgx-h100").verdict == "faster"
 
 
-def test_small_sizes_alone_make_a_log_slow() -> None:
+def test_smaller_sizes_alone_make_a_log_slow() -> None:
     times = times_on(load_topology("dgx-h100"))
-    found = checked(as_log([(size, t * (4.0 if size < 1 << 20 else 1.0)) for size, t in times]), "dgx-h100")
+    found = checked(as_log([(size, t * (4.0 if size < 1 << 27 else 1.0)) for size, t in times]), "dgx-h100")
     assert found.verdict == "slow"
     assert [ratio > band.slowest for _, ratio, band in found.ratios] == [False, True]
 
@@ -171,12 +173,19 @@ def test_small_sizes_alone_make_a_log_slow() -> None:
     ("machine", "nodes", "fault", "words", "verdict"),
     [
         ("dgx-h100", 2, lambda t: fewer_adapters(t, 4), "4 of 8 adapters used", "healthy"),
-        ("dgx-h100", 2, lambda t: fewer_adapters(t, 1), "1 of 8 adapters used", "slow"),
-        ("dgx-a100-80gb", 2, lambda t: fewer_adapters(t, 4), "4 of 8 adapters used", "slow"),
+        pytest.param(
+            "dgx-h100", 2, lambda t: fewer_adapters(t, 1), "1 of 8 adapters used", "slow", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "dgx-a100-80gb", 2, lambda t: fewer_adapters(t, 4), "4 of 8 adapters used", "slow", marks=pytest.mark.slow
+        ),
         ("dgx-h100", 1, without_nvlink, "PCIe in place of NVLink", "slow"),
         ("dgx-1-v100-16gb", 1, without_nvlink, "PCIe in place of NVLink", "slow"),
         ("dgx-1-v100-16gb", 2, without_gpudirect, "no GPUDirect RDMA", "slow"),
-        ("dgx-1-v100-16gb", 4, lambda t: slower_adapters(t, 0.5), "adapters at half of their rate", "healthy"),
+        pytest.param(
+            *("dgx-1-v100-16gb", 4, lambda t: slower_adapters(t, 0.5), "adapters at half of their rate", "slow"),
+            marks=pytest.mark.slow,
+        ),
         ("8x-a100-pcie", 1, lambda t: narrower_pcie(t, 0.5), "PCIe links at half of their rate", "slow"),
     ],
 )
@@ -188,6 +197,22 @@ def test_what_is_amiss_is_named_first(machine, nodes, fault, words, verdict) -> 
     assert found.verdict == verdict
     assert found.explanations[0].words.startswith(words)
     assert found.explanations[0].error < 0.04
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes", "link", "words", "verdict"),
+    [
+        ("dgx-h100", 2, SlowLink("node0.ib0-network", 0.25), "one link at a quarter of its rate, as node0", "slow"),
+        ("dgx-1-v100-16gb", 1, SlowLink("gpu0-gpu3", 0.0), "the links of two GPUs down, as gpu0-gpu3", "healthy"),
+    ],
+)
+def test_one_link_that_is_amiss_is_named(machine, nodes, link, words, verdict) -> None:
+    where = Where(machine, nodes if nodes > 1 else None, slow_links=(link,))
+    session, question = Session(), CollectiveQuestion(where=where, size_bytes=0.0)
+    times = [(size, session.time_s(replace(question, size_bytes=float(size)))) for size in SIZES]
+    found = checked(as_log(times, hosts=nodes), machine)
+    assert found.verdict == verdict
+    assert found.explanations[0].words.startswith(words)
 
 
 @pytest.mark.parametrize(
@@ -226,7 +251,14 @@ def test_remarks_say_what_else_the_log_tells() -> None:
     assert any("results are wrong" in each for each in checked(as_log(times, wrong=3), "dgx-h100").remarks)
     found = check(Session(), read_nccl_tests(as_log(times, header=False), "a", n_ranks=8), "dgx-h100")
     assert any("names no version of NCCL; 2.30 is taken" in each for each in found.remarks)
+    other = checked(as_log(times, gpu="NVIDIA A100-SXM4-80GB"), "dgx-h100")
+    assert any("ran on NVIDIA A100-SXM4-80GB, where the topology has h100-sxm5-80gb" in each for each in other.remarks)
     assert any("sets NCCL_ALGO=Tree" in each for each in checked(as_json_log(times), "dgx-h100").remarks)
+
+
+def test_the_largest_sizes_are_those_where_links_are_full() -> None:
+    assert [is_large(1 << power, 1 << 30) for power in (26, 27, 30)] == [False, True, True]
+    assert [is_large(size, 1 << 21) for size in (1 << 19, 1 << 20)] == [False, True]  # 1 MiB at least
 
 
 def test_quantiles_weigh_each_machine_once() -> None:

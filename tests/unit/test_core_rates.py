@@ -66,3 +66,19 @@ def test_who_reads_more_through_a_cache_has_more_of_it() -> None:
     assert own_share(0.0, 5e9) == 1.0
     assert own_share(5e9, 5e9) == 0.5
     assert own_share(5e9, 45e9) == 0.9
+
+
+def test_a_stream_beside_neighbours_keeps_less_of_the_cache_and_of_the_way_to_memory() -> None:
+    part = load_part("epyc-9654")
+    assert isinstance(part, CpuPart)
+    last = part.caches["l3"].model_copy(update={"neighbours": 20e9})
+    shared = part.model_copy(update={"caches": {**part.caches, "l3": last}})
+    alone, beside = (cpu_from_part("cpu", each, threads=8) for each in (part, shared))
+    for size in (2e6, 28e6):
+        assert bandwidth(beside, size, 8) <= bandwidth(alone, size, 8)
+    assert bandwidth(beside, 28e6, 1) < 0.9 * bandwidth(alone, 28e6, 1)
+    way_Bps = last.memory_bandwidth
+    assert way_Bps is not None
+    assert bandwidth(beside, 8e9, 8) == pytest.approx(way_Bps - 20e9)
+    greedy = shared.model_copy(update={"caches": {**part.caches, "l3": last.model_copy(update={"neighbours": 1e12})}})
+    assert bandwidth(cpu_from_part("cpu", greedy, threads=8), 8e9, 8) == pytest.approx(way_Bps / 2)

@@ -13,7 +13,7 @@ from simulator.topology.parts import CpuPart, GpuPart
 from simulator.workload.zoo.registry import build_network
 from validate.cli import main
 from validate.cli.describe import described
-from validate.machine.describe.estimates import flop_per_cycle, nearest_cpu, vector_bits
+from validate.machine.describe.estimates import architecture, flop_per_cycle, nearest_cpu, vector_bits
 from validate.machine.describe.graphics import Card, ask_driver, parse_cards, part_of, pcie_part
 from validate.machine.describe.links import place_gpus
 from validate.machine.describe.processor import CacheFacts, Processor
@@ -339,3 +339,35 @@ def test_two_machines_do_not_share_a_name() -> None:
     assert len(long) <= 60
     nameless = topology_from_text(described(replace(EPYC, model=""), (), "")[0]).name
     assert nameless == "1x-cpu"
+
+
+@pytest.mark.parametrize(
+    ("vendor", "family", "model", "stepping", "design"),
+    [
+        ("intel", 6, 45, 7, "Sandy Bridge"),
+        ("intel", 6, 79, 1, "Broadwell"),
+        ("intel", 6, 85, 4, "Skylake-SP"),
+        ("intel", 6, 85, 7, "Cascade Lake"),
+        ("intel", 6, 106, 6, "Ice Lake"),
+        ("intel", 6, 143, 8, "Sapphire Rapids"),
+        ("amd", 23, 49, 0, "Rome"),
+        ("amd", 25, 1, 1, "Milan"),
+        ("amd", 25, 17, 1, "Genoa"),
+        ("amd", 26, 2, 1, "Turin"),
+        ("intel", 6, 158, 10, ""),  # of a desktop
+        ("amd", 25, 33, 0, ""),
+        ("amd", 6, 85, 4, ""),
+        ("arm", 0, -1, -1, ""),
+    ],
+)
+def test_the_numbers_of_a_processor_tell_its_design(vendor, family, model, stepping, design) -> None:
+    processor = replace(EPYC, vendor=vendor, family=family, model_number=model, stepping=stepping)
+    assert architecture(processor) == design
+    if design:
+        part = load_part(nearest_cpu(processor))
+        assert isinstance(part, CpuPart)
+        assert part.architecture == design
+        largest = load_part(nearest_cpu(replace(processor, is_guest=True)))
+        assert isinstance(largest, CpuPart)
+        assert largest.architecture == design
+        assert (largest.core_count or 0) >= (part.core_count or 0)

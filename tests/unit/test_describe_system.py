@@ -116,10 +116,10 @@ def test_a_disk_hangs_at_the_first_processor(tmp_path) -> None:
     assert ("disk0", "cpu0") in [(wire.a, wire.b) for wire in topology.wires]
 
 
-def guest(root: Path, cores: int, size: str = "32768K") -> Processor:
+def guest(root: Path, cores: int, size: str = "32768K", model: str = "AMD EPYC") -> Processor:
     """Return the processor of a guest that has *cores* of a chip of Zen 4."""
     flags = "sse2 avx fma avx512f hypervisor"
-    block = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nstepping\t: 1\nmodel name\t: AMD EPYC\n"
+    block = f"vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nstepping\t: 1\nmodel name\t: {model}\n"
     blocks = [
         f"processor\t: {i}\n{block}cpu MHz\t\t: 2596.000\ncore id\t: {i}\nflags\t: {flags}\n" for i in range(cores)
     ]
@@ -127,7 +127,8 @@ def guest(root: Path, cores: int, size: str = "32768K") -> Processor:
     (root / "proc/cpuinfo").write_text("\n".join(blocks) + "\n")
     folder = root / "sys/devices/system/cpu/cpu0/cache/index3"
     folder.mkdir(parents=True)
-    for name, text in (("level", "3"), ("type", "Unified"), ("size", size), ("shared_cpu_list", f"0-{cores - 1}")):
+    said = (("level", "3"), ("type", "Unified"), ("size", size), ("ways_of_associativity", "16"))
+    for name, text in (*said, ("shared_cpu_list", f"0-{cores - 1}")):
         (folder / name).write_text(f"{text}\n")
     return read_processor(root)
 
@@ -145,6 +146,8 @@ def test_a_guest_has_neighbours_on_its_cache_two_page_tables_and_its_designs_clo
     part, few = part_of_draft(found), part_of_draft(guest(tmp_path / "six", 6))
     assert part.clock == 2.596e9
     assert part.turbo_clock == part.vector_clock == 3.7e9
+    assert part.architecture == "Genoa"
+    assert part.caches["l3"].ways == 16
     assert part.nested_page == 2 << 20
     assert part.lines_in_flight == 48
     of_two, of_six = part.caches["l3"].neighbours, few.caches["l3"].neighbours
@@ -163,3 +166,16 @@ def test_a_machine_of_ones_own_has_no_neighbours_and_one_page_table(tmp_path) ->
     part = part_of_draft(found)
     assert (part.nested_page, part.caches["l3"].neighbours, part.vector_clock) == (None, None, None)
     assert part.turbo_clock is not None
+
+
+def test_a_guest_of_a_chip_that_is_built_in_is_not_that_chip(tmp_path) -> None:
+    name = "AMD EPYC 9654 96-Core Processor"
+    few = part_of_draft(guest(tmp_path / "few", 4, model=name))
+    assert few.core_count == 4
+    assert few.caches["l3"].neighbours is not None
+    assert few.nested_page is not None
+    text, _ = described(guest(tmp_path / "all", 96, model=name), (), "")
+    assert "parts:" not in text
+    assert "part: epyc-9654" in text
+    own, _ = described(replace(guest(tmp_path / "own", 4, model=name), is_guest=False), (), "")
+    assert "part: epyc-9654, core_count: 4" in own

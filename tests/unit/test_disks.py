@@ -104,6 +104,16 @@ def test_memory_serves_what_it_holds(session) -> None:
     assert seconds(session, "read_random,4KiB,hit-percent=100") == memory_s
 
 
+def test_what_memory_holds_takes_a_call_and_a_copy(session) -> None:
+    small, large = (
+        session.answer(parse_question(f"disk:read_sequential,{size},cached", WHERE)) for size in ("1B", "1GB")
+    )
+    assert small.time_s == pytest.approx(1e-6, rel=1e-2)
+    assert small.bound == "calls into the system"
+    assert large.bound == "memory bandwidth"
+    assert seconds(session, "read_sequential,1B,cached,threads=2") < small.time_s
+
+
 @settings(max_examples=20)
 @given(st.integers(1, 20), st.integers(1, 12), st.sampled_from([4096.0, 65536.0, 1e6]), st.booleans())
 def test_the_engine_serves_requests_as_the_closed_form_says(slots, threads, block, turns) -> None:

@@ -30,7 +30,7 @@ NCCL_XML = """<!-- a licence
 may stand here -->
 <system version="1">
   <cpu numaid="0" affinity="ffff" arch="x86_64" vendor="AuthenticAMD" familyid="143" modelid="49">
-    <pci busid="0000:10:00.0" class="0x060400" link_speed="2.5 GT/s PCIe" link_width="1">
+    <pci busid="0000:10:00.0" class="0x060400" link_speed="8.0 GT/s PCIe" link_width="4">
       <pci busid="0000:11:00.0" class="0x030200" vendor="0x10de" device="0x20b0"
         link_speed="16.0 GT/s PCIe" link_width="16">
         <gpu dev="0" sm="80"><nvlink target="0000:c1:00.0" count="4" tclass="0x068000"/>
@@ -153,6 +153,13 @@ def test_a_matrix_names_the_place_of_an_adapter(tmp_path) -> None:
     assert not any("left out" in remark for remark in remarks)
 
 
+def test_an_adapter_hangs_at_the_socket_of_the_nearest_gpu(tmp_path) -> None:
+    text = NV12.replace("NV12\tPIX", "NV12\tSYS").replace("X \tSYS\t32", "X \tNODE\t32")
+    text = text.replace("NIC0\tPIX\tSYS", "NIC0\tSYS\tNODE")
+    machine, _ = described(tmp_path, text, gpu="a100-sxm4-40gb", nic="connectx-6-hdr")
+    assert "nic0-cpu1" in joined(machine)
+
+
 def test_a_listing_names_the_gpus_of_a_matrix(tmp_path) -> None:
     machine, _ = described(tmp_path, NV12, LISTED)
     assert machine.node("gpu1").part_name == "a100-sxm4-40gb"
@@ -176,7 +183,7 @@ def test_nccl_s_xml_says_tree_links_and_rates(tmp_path) -> None:
     assert {node.part_name for node in machine.nodes if node.kind == "nic"} == {"connectx-6-hdr"}
     assert machine.node("cpu0").part_name.startswith("epyc-7")
     up = next(link for link in machine.links if link.name == "plx0->cpu0")
-    assert up.bandwidth_Bps > 20e9  # not the 2.5 GT/s x1 of a virtual bridge
+    assert up.bandwidth_Bps > 20e9  # not the few lanes of a virtual bridge
 
 
 def test_more_parts_of_a_host_than_two_are_two_sockets(tmp_path) -> None:
@@ -210,6 +217,8 @@ def test_hwloc_says_host_switches_and_devices(tmp_path) -> None:
     assert machine.node("gpu0").part_name == "a100-pcie-80gb"
     assert machine.node("cpu1").part_name == "xeon-platinum-8360y"
     assert machine.node("nic0").part_name == "connectx-6-hdr"
+    machine, _ = described(tmp_path, HWLOC.replace("15b3:101b", "15b3:1019"))  # by its number, not by its slot
+    assert machine.node("nic0").part_name in ("connectx-4-edr", "connectx-5-edr")
 
 
 NVLINK = """
@@ -307,6 +316,8 @@ def test_the_pci_database_s_names_are_parts(words, part) -> None:
         ("<html/>", r"dump0.txt:1:1: 'html' is no root of NCCL's \(system\) or hwloc's \(topology\)"),
         ('<system><cpu numaid="0x"/></system>', r"dump0.txt:1:1: cpu numaid: '0x' is no number"),
         ('<system><cpu numaid="0"><pci busid="a"/></cpu></system>', r"dump0.txt: its devices have no class"),
+        (NCCL_XML.replace("0000:21:00.0", "0000:11:00.0"), r"two devices have the bus id '0000:11:00.0'"),
+        (NCCL_XML.replace('count="4"', 'count="40"').replace('count="12"', 'count="48"'), "GPU0 has 48 NVLinks, where"),
         ("some notes\n", r"dump0.txt:1:1: is none of: NCCL's topology XML"),
         ("GPU0 GPU1\nGPU0 X NV2\n", r"dump0.txt:1:1: there is no row of GPU1"),
         ("GPU 1: NVIDIA A100 (UUID: x)\n", r"dump0.txt:1:1: the GPUs are not numbered from 0"),

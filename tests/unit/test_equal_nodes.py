@@ -140,3 +140,13 @@ def test_an_exchange_over_many_nodes_takes_few_events_and_calls() -> None:
     with at_most_calls(1_700_000):  # 3,400 more for each node, of 47 flows
         many = simulate(machine, "nccl", 1e8)
     assert many.simulation_events == few.simulation_events < 50
+
+
+@pytest.mark.parametrize(("name", "fabric"), CLUSTERS)
+def test_of_equal_nodes_one_stands_for_all_of_its_place(name: str, fabric: str | None) -> None:
+    machine = compile_machine(load_topology(name, n_nodes=3, fabric=fabric))
+    first = [node for node in machine.nodes_of(0) if node.kind == "gpu"]
+    assert machine.unlike(machine.gpus) == first
+    assert machine.unlike([machine.gpus[-1], machine.gpus[0], machine.gpus[-2]])[:2] == [first[-1], first[0]]
+    network = next(node for node in machine.nodes if node.host < 0)
+    assert machine.unlike([machine.gpus[-1], network.index, machine.gpus[0]]) == [first[-1], network, first[0]]

@@ -121,7 +121,7 @@ MADE = {
         ],
         {
             "convolution.gemm": (0.6, 0.05),
-            "convolution.winograd": (0.6, 0.05),
+            "convolution.winograd_fused": (0.6, 0.05),
             "convolution.backward_weight": (0.7, 0.1),
         },
     ),

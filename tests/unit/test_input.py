@@ -382,3 +382,20 @@ def test_images_of_another_size_are_resized_and_the_answer_says_so(session, caps
         assert (load.core_s > session.step(unknown).input.load.core_s) == resized
     run(["--topology", "p3.2xlarge", "--workload", network, "--batch", "8", "--input", f"{words}{disk}"])
     assert ("resized to what the network reads" in " ".join(capsys.readouterr().out.split())) == resized
+
+
+@pytest.mark.parametrize(
+    ("network", "words", "told"),
+    [
+        ("bert-base", "imagenet", "--input: imagenet holds images, and bert-base reads sequences"),
+        ("resnet50", "openwebtext", "--input: openwebtext holds sequences, and resnet50 reads images"),
+        ("resnet50", "sample=4KB,holds=sequences", "--input: input holds sequences, and resnet50 reads images"),
+        ("gpt2", "sample=4KB,pixels=64x64", "--input: input holds images, and gpt2 reads sequences"),
+    ],
+)
+def test_images_are_not_fed_to_what_reads_sequences(session, network, words, told) -> None:
+    with pytest.raises(InputError) as caught:
+        session.step(step(session, f"{words},disk=memory", workload=network, batch=8))
+    assert str(caught.value) == told
+    with pytest.raises(InputError, match="pixels are of images, and it holds sequences"):
+        parse_input("sample=4KB,pixels=64x64,holds=sequences")

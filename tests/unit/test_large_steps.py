@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from simulator.api import load_machine
+import sys
+from types import FrameType
+
+from simulator.api import Session, load_machine
 from simulator.collectives.communicator import Communicator
+from simulator.collectives.nccl import rings
+from simulator.collectives.nccl.rings import channel_rings
 from simulator.engine.timeline import Moved
+from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.layout import Layout
+from simulator.questions.where import Where
 from simulator.training.placement import Placement
 
 
@@ -31,3 +38,30 @@ def test_bytes_are_kept_of_what_carried_any() -> None:
     assert list(moved.carried()) == [(3, 1.0), (7, 2.0)]
     assert (len(moved), moved[3], moved[4], sum(moved)) == (1_000_000, 1.0, 0.0, 3.0)
     assert moved == Moved(1_000_000, {3: 1.0, 7: 2.0}) != Moved(8, {3: 1.0, 7: 2.0})
+
+
+def _lines_run(nodes: int) -> int:
+    """Return how many lines of NCCL's rings are run to plan trees over so many machines."""
+    session = Session()
+    question = CollectiveQuestion(where=Where("dgx-h100", nodes), size_bytes=1e8, algorithm="tree")
+    strategy, [request] = session.planned(question)
+    session.group(question.where, None).once("nccl rings", lambda: channel_rings(request.group))
+    lines = 0
+
+    def line(_: FrameType, event: str, __: object) -> object:
+        nonlocal lines
+        lines += event == "line"
+        return line
+
+    before = sys.gettrace()
+    sys.settrace(lambda frame, _, __: line if frame.f_code.co_filename == rings.__file__ else None)
+    try:
+        strategy.plan(request)
+    finally:
+        sys.settrace(before)
+    return lines
+
+
+def test_trees_over_four_times_the_machines_cost_four_times_as_much() -> None:
+    """Not sixteen times, as where each edge looks through all rings."""
+    assert 0 < _lines_run(16) < 5 * _lines_run(4)

@@ -162,6 +162,13 @@ def test_how_tokens_reach_experts_is_remarked_on() -> None:
     ]
 
 
+def test_blocks_that_predict_further_tokens() -> None:
+    assert options(f"{MIXTRAL} --mtp-num-layers 1")["set mtp_layers"] == 1
+    assert options(MIXTRAL)["set mtp_layers"] == 0
+    (note,) = read_launch(f"{GPT3} --mtp-num-layers 1").notes
+    assert note.startswith("--mtp-num-layers: is modelled beside experts")
+
+
 def test_arguments_that_matter_are_not_passed_over() -> None:
     assert [name for name in NOT_MODELLED if is_timeless(name)] == []
 

@@ -211,6 +211,14 @@ def test_heads_take_what_the_gpus_have() -> None:
     assert alone(crossbar(8, 20_000), 90).nvls == (0, 0.0, 0.0)
 
 
+def test_heads_are_as_fast_as_the_widest_path_and_no_faster() -> None:
+    """Through a GPU 600 GB/s, of which 60 or 59 lead to any other."""
+    for wide, speed in ((60_000, 60), (59_000, 50)):
+        seen = crossbar(8, wide)
+        seen = SeenMachine(seen.gpus, (), seen.capacity, seen.paths, dict.fromkeys(range(8), 600_000), True)
+        assert alone(seen, 90).nvls[:2] == (8, speed)
+
+
 def test_who_has_no_heads() -> None:
     assert alone(crossbar(8, 360_000), 80).nvls == (0, 0.0, 0.0)  # before Hopper
     assert alone(crossbar(2, 360_000), 90).nvls == (0, 0.0, 0.0)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from simulator.api.session import Session
 from simulator.cli import run
+from simulator.questions.layout import parse_layout
 from simulator.questions.options import StepOptions
 from simulator.questions.step import StepQuestion
 from simulator.questions.where import Where
+from simulator.search.least import least_s
 from simulator.search.parts import Divided
 from simulator.search.price import Pricer
-from simulator.search.run import _chosen
+from simulator.search.run import _chosen, find_best
 from simulator.search.space import Division, Space
 from simulator.workload.network import Network
 
@@ -82,3 +86,43 @@ def test_blocks_that_do_the_same_are_computed_once(monkeypatch: pytest.MonkeyPat
     assert sum(cost.forward_s + cost.backward_s + cost.update_s for cost in part.costs) == pytest.approx(
         whole_s, rel=0.05
     )
+
+
+SMALL = StepQuestion(
+    where=Where("dgx-a100-80gb", 2),
+    workload="llama2-7b",
+    batch=1,
+    sizes=(("attention", "fused"), ("layers", 3)),
+    options=StepOptions(precision="amp-bf16", optimizer="adam"),
+    gpus=tuple(range(16)),
+)
+
+
+@pytest.mark.parametrize(
+    ("layout", "micro_batches", "tight"),
+    [
+        ("dp", 1, 0.7),
+        ("zero=2", 5, 0.9),
+        ("fsdp", 4, 0.3),
+        ("fsdp=8", 2, 0.3),
+        ("tp=2,sp", 2, 0.7),
+        ("cp=2,dp=8,zero=1", 2, 0.7),
+        ("pp=2", 4, 0.0),
+    ],
+)
+def test_no_step_takes_less_than_its_kernels(layout: str, micro_batches: int, tight: float) -> None:
+    question = replace(SMALL, layout=parse_layout(layout), micro_batches=micro_batches, batch=4)
+    least, simulated_s = least_s(SESSION, question), SESSION.step(question).step_time_s
+    assert tight * simulated_s <= least <= simulated_s
+
+
+def test_what_is_left_out_would_not_have_been_among_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    fixed = tuple({"cp": 1, "pp": 1, "sp": False}.items())
+    space = Space(SMALL, 64, 16, 8, fixed, micro_batch=1)
+    short = find_best(space, SESSION, 2)
+    monkeypatch.setattr("simulator.search.run.least_s", lambda *_: 0.0)
+    whole = find_best(space, SESSION, 2)
+    assert (short.ranking, short.feasible_count) == (whole.ranking, whole.feasible_count)
+    assert short.simulated_count < whole.simulated_count == 16
+    monkeypatch.setattr("simulator.search.run.least_s", lambda *_: 1e9)
+    assert find_best(space, SESSION, 2).simulated_count == 2

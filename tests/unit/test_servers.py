@@ -13,7 +13,8 @@ from simulator.cli import run
 from simulator.collectives.request import Unsuitable
 from simulator.errors import InputError
 from simulator.questions.layout import FSDP, parse_layout
-from simulator.questions.step import StepQuestion
+from simulator.questions.options import StepOptions
+from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.questions.where import Where
 from simulator.results.servers import COMPUTE
 from simulator.results.shares import shares_of
@@ -319,3 +320,15 @@ def test_options_that_nobody_would_read_are_refused(capsys) -> None:
     ]:
         assert run([*step, *words]) == 2, words
         assert told in capsys.readouterr().err
+
+
+def test_the_last_step_which_none_follows_is_no_measure(session: Session) -> None:
+    """Here its parameters come back over links that it has for itself."""
+    options = StepOptions(precision="amp-fp16")
+    question = replace(VGG, where=Where("p3.16xlarge"), workload="resnet50", batch=8, options=options)
+    result = session.step(replace(question, strategy="parameter-server", bucket_bytes=BUCKET_BYTES))
+    run_ = result.servers
+    assert run_ is not None
+    assert run_.is_steady
+    assert run_.step_count <= 10
+    assert result.step_time_s == pytest.approx(19.2987e-3, rel=1e-4)

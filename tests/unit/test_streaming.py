@@ -115,7 +115,7 @@ def test_an_optimiser_in_steps_moves_more_than_a_fused_one() -> None:
 def test_dropout_is_bound_by_the_numbers_that_it_draws() -> None:
     a100 = find_gpu("a100-sxm4-80gb")
     kernel = Streaming("dropout", N, 2 * N, 3 * N)
-    slots = STREAMING.base_slots + STREAMING.slots["dropout"] + STREAMING.philox_products * STREAMING.product_slots
+    slots = STREAMING.base_slots + STREAMING.drawn_slots + STREAMING.philox_products * STREAMING.product_slots
     drawn_s = N * slots / (a100.sm_count * a100.lanes_per_sm * a100.light_clock_Hz)
     cost = streaming_cost(a100, kernel)
     assert cost.bound == "compute"

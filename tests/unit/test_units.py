@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
@@ -270,6 +271,8 @@ def test_units_of_any_dimension_in_si() -> None:
         ("Duration", "us", True),
         ("FlopRate", "TFLOP/s", False),
         ("Frequency", "GHz", False),
+        ("Length", "cm", False),
+        ("Density", "Tbit/in2", False),
         ("Power", "W", False),
         ("Rate", "kIOP/s", False),
     ],
@@ -288,3 +291,10 @@ def test_what_a_file_may_say_of_each(kind: str, unit: str, zero: bool) -> None:
     # a longer unit stands before one that it begins with, for readers of the schema that take the first that fits
     names = re.findall(r"\(([^()]*)\)\\s\*\$", pattern)[0].split("|")
     assert names == sorted(names, key=lambda name: (-len(name), name))
+
+
+def test_what_is_rounded_up_to_the_next_unit_is_shown_in_it() -> None:
+    """999.95 has four digits as 1000, which is 1 of the next."""
+    half_up = 1e3 * (1 - 0.5 * 10**-4)
+    assert format_bandwidth(half_up) == "1 kB/s"
+    assert format_bandwidth(math.nextafter(half_up, 0.0)) == "999.9 B/s"

@@ -13,6 +13,7 @@ from simulator.devices.lowering import lower_operator
 from simulator.errors import InputError
 from simulator.workload.network import Layer, Network, block_name
 from simulator.workload.operators import Attention, Elementwise, Linear, MatMul, Softmax
+from simulator.workload.split.stages import stages_of
 from simulator.workload.zoo.registry import build_network
 
 SMALL = {"layers": 2, "sequence_length": 64}
@@ -26,7 +27,7 @@ BLOCKS = {
     "qwen3-8b": SMALL,
     "nemotron4-15b": SMALL,
     "mixtral-8x7b": SMALL,
-    "deepseek-v3": {**SMALL, "dense_layers": 1},
+    "deepseek-v3": {**SMALL, "dense_layers": 1, "mtp_layers": 1},
     "bert-base": SMALL,
     "t5-small": SMALL,
     "vit-b16": {},
@@ -130,6 +131,27 @@ def test_latent_attention_counts_heads_of_two_sizes() -> None:
     assert attention.backward_flop == 2 * 2 * 16 * 128 * 128 * (3 * 192 + 2 * 128)
     eager = build_network("deepseek-v2-lite", batch=2, layers=1, sequence_length=128, attention="eager")
     assert eager.flop == network.flop
+
+
+def test_a_block_that_predicts_a_further_token_shares_embedding_and_last_layer() -> None:
+    usual, further = (build_network("deepseek-v3", batch=1, loss=True, mtp_layers=count) for count in (0, 1))
+    added = further.parameter_count - usual.parameter_count
+    assert added == pytest.approx(11.5e9, rel=0.01)  # deepseek-ai/DeepSeek-V3, README_WEIGHTS.md: unique parameters
+    head = next(layer.operator for layer in usual.layers if layer.name == "lm_head")
+    block = sum(layer.operator.flop for layer in usual.layers if layer.name.startswith("layers.60."))
+    join = 2 * 4096 * 7168 * 2 * 7168
+    assert further.flop - usual.flop == pytest.approx(block + head.flop + join, rel=1e-3)
+    assert [layer.name for layer in further.layers[-4:]] == ["lm_head", "mtp_head0", "loss", "loss1"]
+
+
+def test_what_predicts_a_further_token_gets_hidden_states_from_the_stage_before_it() -> None:
+    network = build_network("deepseek-v3", batch=1, loss=True, layers=3, mtp_layers=1, sequence_length=64)
+    *_, last = stages_of(network, 4)
+    assert last.network.layers[0].name == "mtp.0.embed"
+    assert last.received_elements == 64 * 7168
+    assert last.shared_elements == 129280 * 7168  # the embedding, which the first stage has too
+    with pytest.raises(InputError, match="mtp_layers"):
+        build_network("deepseek-v3", batch=1, mtp_layers=65)
 
 
 def test_sizes_that_do_not_fit_each_other() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -13,15 +13,17 @@ from simulator.api.faulty import faulty_machines
 from simulator.errors import Fault, InputError, one_line
 from simulator.network.circumstances import machine_of
 from simulator.questions.collective import CollectiveQuestion
-from simulator.questions.where import NCCL_TODAY, Software, Where
+from simulator.questions.where import NCCL_TODAY, SlowLink, Software, Where
 from simulator.topology.load import load_topology
 from simulator.workload.collective import bus_factor
-from validate.check.spread import LARGE_BYTES, Spread, spread_of
+from validate.check.spread import Spread, is_large, spread_of
 from validate.importing.nccl_tests import NcclLog, Point
+from validate.machine.describe.graphics import Card, part_of
 
-__all__ = ["Checked", "Compared", "Explanation", "Verdict", "check"]
+__all__ = ["VARIATIONS", "Checked", "Compared", "Explanation", "Verdict", "check"]
 
 Verdict = Literal["healthy", "slow", "faster"]
+VARIATIONS = 18  # about, for who shows progress
 _MOST_SIZES = 10  # at which variations are simulated
 _HALVED = 0.5  # of the error that is left, an explanation must explain
 _UNLIKE = 0.15  # off by less, times are as expected
@@ -36,13 +38,14 @@ _DIP = 1.3  # times as long as the sizes beside it
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One size: seconds measured and expected, and from where to where they are healthy."""
+    """One size: seconds measured and expected, from where to where they are healthy; whether it is a largest one."""
 
     size_bytes: int
     measured_s: float
     expected_s: float
     fastest_s: float
     slowest_s: float
+    is_large: bool
 
     @property
     def ratio(self) -> float:
@@ -63,15 +66,15 @@ class Explanation:
 class Checked:
     """What came of a log.
 
-    ``ratios`` are measured over expected time in the median, from 1 MiB on and below, with the spread that is healthy;
-    either may be absent.  ``tried`` is how many variations were simulated.
+    ``ratios`` are measured over expected time in the median, of the largest sizes (true) and of the others, with the
+    spread that is healthy; either may be absent.  ``tried`` is how many variations were simulated.
     """
 
     log: NcclLog
     machine: str
     question: CollectiveQuestion
     rows: tuple[Compared, ...]
-    ratios: tuple[tuple[str, float, Spread], ...]
+    ratios: tuple[tuple[bool, float, Spread], ...]
     verdict: Verdict
     explanations: tuple[Explanation, ...]
     tried: int
@@ -90,9 +93,11 @@ def check(
     nodes: int | None = None,
     fabric: str | None = None,
     nccl: tuple[int, int] | None = None,
+    step_done: Callable[[str], None] = lambda _: None,
 ) -> Checked:
     """Return *log* beside what is expected of *nodes* of *topology*, as many as it has hosts if not said.
 
+    *step_done* is told of each size and each variation that is simulated.
     Raises InputError where the machine cannot have run it, or nothing can be expected of it.
     """
     where, gpus = _where(session, log, topology, nodes, fabric)
@@ -109,24 +114,27 @@ def check(
     )
     rows = []
     for point in log.points:
+        step_done("expected")
         expected_s = session.time_s(replace(question, size_bytes=float(point.size_bytes)))
-        band = spread_of(several_nodes=several, large=point.size_bytes >= LARGE_BYTES)
+        large = is_large(point.size_bytes, log.points[-1].size_bytes)
+        band = spread_of(several_nodes=several, large=large)
         fastest_s, slowest_s = expected_s * band.fastest, expected_s * band.slowest
-        rows.append(Compared(point.size_bytes, _measured_s(point), expected_s, fastest_s, slowest_s))
+        rows.append(Compared(point.size_bytes, _measured_s(point), expected_s, fastest_s, slowest_s, large))
     ratios = []
-    for large, words in ((True, "from 1 MiB on"), (False, "below 1 MiB")):
-        mine = [row.ratio for row in rows if (row.size_bytes >= LARGE_BYTES) == large]
+    for large in (True, False):
+        mine = [row.ratio for row in rows if row.is_large == large]
         if mine:
-            ratios.append((words, statistics.median(mine), spread_of(several_nodes=several, large=large)))
+            ratios.append((large, statistics.median(mine), spread_of(several_nodes=several, large=large)))
     verdict: Verdict = "healthy"
     if any(ratio > band.slowest for _, ratio, band in ratios):
         verdict = "slow"
     elif ratios[0][1] < _NEAR * ratios[0][2].fastest:
         verdict = "faster"
-    found, tried = ((), 0) if verdict == "faster" else _explained(session, question, rows)
+    found, tried = ((), 0) if verdict == "faster" else _explained(session, question, rows, step_done)
     if verdict == "healthy":
         found = tuple(each for each in found if each.error <= _ALIKE)
-    remarks = tuple(_remarks(log, question, rows))
+    parts = {node.part_name for node in session.machine(where).nodes if node.kind == "gpu"}
+    remarks = tuple(_remarks(log, question, rows, parts))
     return Checked(
         log, session.machine(where).name, question, tuple(rows), tuple(ratios), verdict, found, tried, remarks
     )
@@ -162,7 +170,7 @@ def _where(
 
 
 def _explained(
-    session: Session, question: CollectiveQuestion, rows: Sequence[Compared]
+    session: Session, question: CollectiveQuestion, rows: Sequence[Compared], step_done: Callable[[str], None]
 ) -> tuple[tuple[Explanation, ...], int]:
     """Return the variations under which the machine would be as slow as it is, the best first, and how many were tried.
 
@@ -176,6 +184,7 @@ def _explained(
     found = []
     tried = 0
     for words, asked in _variations(session, question):
+        step_done(words)
         times = []
         try:
             times = [session.time_s(replace(asked, size_bytes=float(row.size_bytes))) for row in some]
@@ -207,6 +216,8 @@ def _variations(session: Session, question: CollectiveQuestion) -> Iterator[tupl
         except InputError:
             continue
         yield words, replace(question, where=there)
+    for words, link in _slow_links(session, where):
+        yield words, replace(question, where=replace(where, slow_links=(link,)))
     for algorithm in _ALGORITHMS:
         yield f"the algorithm {algorithm} (NCCL_ALGO, a tuner's choice)", replace(question, algorithm=algorithm)
     for protocol in _PROTOCOLS:
@@ -217,7 +228,31 @@ def _variations(session: Session, question: CollectiveQuestion) -> Iterator[tupl
             yield words, replace(question, software=replace(question.software, nccl=version))
 
 
-def _remarks(log: NcclLog, question: CollectiveQuestion, rows: Sequence[Compared]) -> Iterator[str]:
+def _slow_links(session: Session, where: Where) -> Iterator[tuple[str, SlowLink]]:
+    """Yield one link that is slow or gone, of each kind that GPUs and adapters have; others like it do the same."""
+    machine = session.machine(where)
+    seen = set()
+    for link in machine.links:
+        first, second = machine.nodes[link.src], machine.nodes[link.dst]
+        kinds = first.kind, second.kind
+        ends = f"{first.name}-{second.name}"
+        if first.host != 0 or (*kinds, link.kind, link.count) in seen:
+            continue
+        if kinds == ("gpu", "gpu"):
+            yield f"the links of two GPUs down, as {ends}", SlowLink(ends, 0.0)
+        elif kinds == ("gpu", "nvlink-switch"):
+            yield f"half of the links of one GPU down, as {ends}", SlowLink(ends, 0.5)
+        elif kinds in (("nic", "network-switch"), ("gpu", "pcie-switch"), ("gpu", "cpu")):
+            yield f"one link at a quarter of its rate, as {ends}", SlowLink(ends, 0.25)
+        else:
+            continue
+        seen.add((*kinds, link.kind, link.count))
+
+
+def _remarks(log: NcclLog, question: CollectiveQuestion, rows: Sequence[Compared], parts: set[str]) -> Iterator[str]:
+    ran_on = part_of(Card(log.gpu)) if log.gpu else None
+    if ran_on is not None and ran_on not in parts:
+        yield f"the log ran on {log.gpu}, where the topology has {', '.join(sorted(parts))}"
     if any(point.wrong for point in log.points):
         yield "results are wrong at some sizes (#wrong): look for faulty links or memory before anything else"
     uneven = [

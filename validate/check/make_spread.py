@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from validate.check.spread import LARGE_BYTES, quantile
+from validate.check.spread import is_large, key_of, quantile
 
 __all__ = ["RUN", "is_of_nccl", "logs_of", "spreads"]
 
@@ -66,12 +66,12 @@ def spreads(logs: Mapping[tuple[str, ...], Log]) -> dict[str, dict[str, float]]:
             errors: dict[str, list[float]] = {}
             for key, log in logs.items():
                 run = dict(zip(RUN, key, strict=True))
-                mine = [ratio for size, ratio in log if (size >= LARGE_BYTES) == large]
+                top = max(size for size, _ in log)
+                mine = [ratio for size, ratio in log if is_large(size, top) == large]
                 if mine and (int(run["n_nodes"] or 1) > 1) == several:
                     errors.setdefault(run["machine"], []).append(statistics.median(mine))
             weighted = [(error, 1.0 / len(its)) for its in errors.values() for error in its]
-            name = f"{'several nodes' if several else 'one node'}, {'from' if large else 'below'} 1 MiB"
-            found[name] = {
+            found[key_of(several_nodes=several, large=large)] = {
                 "fastest": round(quantile(weighted, _TAIL), 3),
                 "slowest": round(quantile(weighted, 1.0 - _TAIL), 3),
                 "logs": len(weighted),

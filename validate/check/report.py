@@ -8,7 +8,6 @@ from typing import Any
 from simulator.results.columns import lay_out
 from simulator.units import format_duration
 from validate.check.check import Checked, Compared
-from validate.check.spread import LARGE_BYTES
 
 __all__ = ["SCHEMA_VERSION", "as_document", "as_text", "headline"]
 
@@ -30,7 +29,8 @@ def headline(checked: Checked) -> str:
 def as_text(checked: Checked) -> str:
     """Return the answer first, then sizes, then what would explain it."""
     lines = [headline(checked)]
-    for words, ratio, band in checked.ratios:
+    for large, ratio, band in checked.ratios:
+        words = "largest sizes" if large else "smaller sizes"
         beside = (
             f"; healthy is {band.fastest:.2f} to {band.slowest:.2f}, from {band.logs} logs of {band.machines} machines"
         )
@@ -82,15 +82,14 @@ def as_document(checked: Checked) -> dict[str, Any]:
         "verdict": checked.verdict,
         "ratios": [
             {
-                "sizes": "large" if large else "small",
+                "sizes": "largest" if large else "smaller",
                 "measured_over_expected": ratio,
                 "healthy_from": band.fastest,
                 "healthy_to": band.slowest,
                 "logs": band.logs,
                 "machines": band.machines,
             }
-            for (words, ratio, band) in checked.ratios
-            for large in [words.startswith("from")]
+            for large, ratio, band in checked.ratios
         ],
         "sizes": [_row_document(checked, row) for row in checked.rows],
         "explanations": [
@@ -109,7 +108,7 @@ def as_document(checked: Checked) -> dict[str, Any]:
 def _row_document(checked: Checked, row: Compared) -> dict[str, Any]:
     return {
         "size_bytes": row.size_bytes,
-        "is_large": row.size_bytes >= LARGE_BYTES,
+        "is_large": row.is_large,
         "measured_s": row.measured_s,
         "expected_s": row.expected_s,
         "healthy_from_s": row.fastest_s,

@@ -423,8 +423,10 @@ def describe(
     What they do not say, the bandwidth of the CPU's memory above all, is an estimate marked UNVERIFIED.
     The draft is for simulate --topology, validate run --topology and validate compare --topology.
 
-    --from takes nvidia-smi topo -m and -L, NCCL's topology XML, lspci -tv, hwloc's XML and NCCL's log, for example
-    validate describe --from topo.txt --gpu h100 --out mine.yaml. docs/dumps.md explains it.
+    --from takes nvidia-smi topo -m and -L, NCCL's topology XML, lspci -tv, hwloc's XML and NCCL's log; docs/dumps.md
+    explains it.
+
+    validate describe --from topo.txt --gpu h100 --out mine.yaml
     """
     del debug  # read from the arguments where errors are shown
     from validate.cli.describe import describe_command
@@ -450,7 +452,9 @@ def check(
 
     Sets measured beside expected bus bandwidth by size. Where a log is slower than logs that nobody
     complained about, simulates the machine with links, adapters and settings amiss, and names what fits.
-    For example validate check --topology dgx-h100 all_reduce.log --plot check.svg. docs/check.md explains it.
+    docs/check.md explains it.
+
+    validate check --topology dgx-h100 all_reduce.log --plot check.svg
     """
     del debug  # read from the arguments where errors are shown
     from validate.cli.check import check_command
@@ -483,9 +487,9 @@ def trace(
     """Set a trace of PyTorch's profiler beside the step that simulate predicts.
 
     All other options are simulate's, and say what the step is. Shows kernels by class, exposed communication,
-    what the device idles, and the ten largest differences.
-    For example validate trace trace.json.gz --topology p3.2xlarge --workload resnet50 --batch 64.
-    docs/trace.md explains it.
+    what the device idles, and the ten largest differences. docs/trace.md explains it.
+
+    validate trace trace.json.gz --topology p3.2xlarge --workload resnet50 --batch 64
     """
     del debug  # read from the arguments where errors are shown
     from validate.cli.trace import trace_command

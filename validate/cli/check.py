@@ -10,8 +10,9 @@ from contextlib import ExitStack
 from simulator.api import Session
 from simulator.cli.options import parse_count, parse_software
 from simulator.console.files import OutputFile
+from simulator.console.progress import Progress
 from simulator.errors import InputError, one_line
-from validate.check.check import check
+from validate.check.check import VARIATIONS, check
 from validate.check.report import as_document, as_text, headline
 from validate.cli.output import show, tell
 from validate.importing.nccl_tests import read_nccl_tests
@@ -50,7 +51,10 @@ def check_command(
         log = read_nccl_tests(read_text(files[0]), one_line(files[0], 1000), collective=collective, n_ranks=count)
         version = parse_software(nccl).nccl if nccl is not None else None
         many = parse_count("--nodes", nodes) if nodes is not None else None
-        checked = check(Session(), log, topology, nodes=many, fabric=fabric, nccl=version)
+        with Progress(len(log.points) + VARIATIONS, "simulating", quiet=quiet) as progress:
+            checked = check(
+                Session(), log, topology, nodes=many, fabric=fabric, nccl=version, step_done=progress.advance
+            )
         document = as_document(checked)
         if output is not None and kind is not None:
             from reports.check import draw_check

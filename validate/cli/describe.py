@@ -43,7 +43,7 @@ def describe_command(
     with opened(out) as output:
         if files:
             text, remarks = combined([read_dump(file) for file in files], gpu, nic)
-            topology_from_text(text)
+            _check(text)
         else:
             usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
             text, remarks = described(read_processor(usable=usable), *ask_driver(), disk=disk_part())
@@ -58,6 +58,14 @@ def describe_command(
     if out is not None:
         said.append(f"wrote {one_line(out)}; try: simulate --topology {one_line(out)} --workload resnet18 --batch 8")
     tell(said, quiet=quiet)
+
+
+def _check(text: str) -> None:
+    """Raise InputError where the draft *text* is no topology, as dumps that contradict themselves make none."""
+    try:
+        topology_from_text(text)
+    except InputError as error:
+        raise InputError(f"--from: no topology can be made of this: {one_line(error.faults[0].message, 200)}") from None
 
 
 def described(

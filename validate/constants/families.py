@@ -83,7 +83,6 @@ _GEMM = _drawn(
         "tile_clocks": (500.0, 0.25),
         "overlap": (2.0, 0.1),
         "bandwidth_share": (0.95, 0.033),
-        "wave": (1.0, 0.1),
         "pages_early": (1.5, 0.25),
         "page_sharpness_early": (1.5, 0.25),
         "pages_late": (8.0, 0.25),
@@ -155,21 +154,17 @@ _LANES = _within(
         "tile_intensity": (1.0, 60.0),
         "quantisation": (0.2, 1.0),
         "residency": (0.01, 2.0),
-        "prologue_k": (1.0, 100.0),
         "gemm": (0.5, 0.83),
         "early": (0.5, 1.0),
         "separate_integers": (1.0, 1.2),
-        "backward_data": (0.6, 1.2),
         "backward_weight": (0.4, 1.2),
         "backward_weight_1x1": (0.4, 1.2),
         "split_share": (0.05, 1.0),
         "winograd_fused": (0.3, 0.83),
         "winograd_fused_prologue_k": (1.0, 64.0),
-        "winograd": (0.4, 0.83),
         "fft": (0.2, 1.0),
         "transform": (0.4, 1.0),
         "weight_transform": (0.4, 1.0),
-        "filter_transform": (0.05, 1.0),
         "spread": (0.1, 1.0),
         "amd_gemm": (0.3, 1.2),
         "amd_backward_data": (0.3, 1.2),
@@ -187,7 +182,6 @@ _MATRIX_UNITS = _within(
     {
         "tensor": (0.4, 0.95),
         "tensor_tile_intensity": (1.0, 100.0),
-        "tensor_prologue_k": (8.0, 256.0),
         "layout": (0.1, 1.0),
         "tensor_kernel_s": (2e-6, 8e-6),
     },
@@ -233,7 +227,6 @@ _RECURRENCE = _within(
         "forward_pascal": (0.2, 1.2),
         "forward_late": (0.8, 2.0),
         "backward": (0.1, 1.2),
-        "backward_pascal": (0.1, 1.2),
         "backward_late": (0.8, 3.0),
         "amd_forward": (0.2, 1.2),
         "amd_backward": (0.2, 1.2),
@@ -266,20 +259,19 @@ _NCCL = {
                 ("LL.channel_Bps", 3e9, 1.0),
                 ("LL128.base_s", 25e-6, 1.0),
                 ("LL128.hop_s", 3e-6, 1.0),
-                ("LL128.share", 0.9, 0.1),
                 ("Simple.base_s", 35e-6, 1.0),
                 ("Simple.hop_s", 4e-6, 1.0),
                 ("Simple.share", 0.95, 0.1),
-                ("Simple.own_passes", 4.0, 0.5),
                 ("NVLS.base_s", 50e-6, 1.0),
                 ("NVLS.share", 0.7, 0.5),
-                ("NVLS.fill", 0.5, 0.5),
                 ("P2P.base_s", 15e-6, 1.0),
                 ("P2P.hop_s", 4e-6, 1.0),
-                ("P2P.own_passes", 4.0, 0.5),
-                ("P2P.fill", 0.5, 0.5),
             )
         ),
+        ("recent.LL128.share", 0.9, 0.1),
+        ("recent.Simple.own_passes", 4.0, 0.5),
+        ("recent.P2P.own_passes", 4.0, 0.5),
+        ("recent.P2P.fill", 0.5, 0.5),
         ("earlier.LL.net_hop_s", 5e-6, 1.0),
         ("earlier.LL128.net_hop_s", 10e-6, 1.0),
         ("earlier.Simple.net_hop_s", 15e-6, 1.0),
@@ -287,10 +279,14 @@ _NCCL = {
     )
 }
 # Point to point moves data as Simple does, a ring of LL128 has the same steps, and no recent version was measured
-# over a network.
+# over a network.  What a GPU does besides sending, flags beside data and the filling of a window are what protocols
+# are, not versions: figures for each version, or for each that fills, bring no machine closer.
+_RINGS = ("earlier.Simple", "earlier.LL128", "recent.LL128")
 _NCCL_TIED = {
     **{f"nccl.{v}.P2P.share": f"nccl.{v}.Simple.share" for v in ("earlier", "recent")},
-    **{f"nccl.{v}.LL128.own_passes": f"nccl.{v}.Simple.own_passes" for v in ("earlier", "recent")},
+    **{f"nccl.{p}.own_passes": "nccl.recent.Simple.own_passes" for p in _RINGS},
+    **{f"nccl.{p}.fill": "nccl.recent.P2P.fill" for p in ("earlier.P2P", "earlier.NVLS", "recent.NVLS")},
+    **{f"nccl.earlier.{name}": f"nccl.recent.{name}" for name in ("P2P.own_passes", "LL128.share")},
     **{f"nccl.recent.{p}.net_hop_s": f"nccl.earlier.{p}.net_hop_s" for p in ("LL", "LL128", "Simple", "P2P")},
 }
 

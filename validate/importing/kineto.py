@@ -33,6 +33,10 @@ _MOST_NAMES = 200_000
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _STEP = re.compile(r"ProfilerStep#\d+")
 _UPDATE = re.compile(r"Optimizer\.step#")
+# Kernels that end what the one before them began: sums over pieces of k, and the backward pass of fused attention.
+_ENDS = re.compile(
+    r"split_?k_?reduce|reduce_1Block|flash_bwd_(?:dq|convert)|fmha\w*bwd\w*(?:convert|reduce)", re.IGNORECASE
+)
 _DEVICE = re.compile(r'"name":\s*"([^"\\]{1,80})"')
 _GZIP = b"\x1f\x8b"
 
@@ -216,12 +220,27 @@ class _Reader:
         else:
             busiest = max(busy, key=lambda group: busy[group])
             mine = [i for i in range(len(kept)) if kept.group[i] == busiest]
-            kernels = kept.chosen(sorted(mine, key=lambda i: kept.start_s[i]))
+            kernels = _joined(kept.chosen(sorted(mine, key=lambda i: kept.start_s[i])), self._names)
         _name_updates(kernels, sorted(self._updates[not on_host]))
         named = _DEVICE.search(self._head)
         steps = sorted(self._steps[True] or self._steps[False])
         device = one_line(named[1], 60) if named and not on_host else ""
         return Trace(self.shown, kernels, self._names, steps, device, 1 if on_host else len(busy), on_host)
+
+
+def _joined(kernels: Kernels, names: list[str]) -> Kernels:
+    """Return *kernels* with those that only end another's work as a part of it: one operator is one kernel then."""
+    ends = [bool(_ENDS.search(name)) for name in names]
+    made = Kernels()
+    for i in range(len(kernels)):
+        kind, time_s = kernels.kind[i], kernels.time_s[i]
+        if ends[kernels.name[i]] and len(made) and made.kind[-1] == kind:
+            if time_s > made.time_s[-1]:
+                made.name[-1] = kernels.name[i]  # the longer one names it
+            made.time_s[-1] += time_s
+        else:
+            made.add(kernels.start_s[i], time_s, kernels.group[i], kind, kernels.name[i])
+    return made
 
 
 def _name_updates(kernels: Kernels, updates: list[tuple[float, float]]) -> None:

@@ -104,6 +104,9 @@ def read_nccl_tests(text: str, shown: str, *, collective: str | None = None, n_r
     points: dict[int, Point] = {}
     for row in rows:
         points.setdefault(row.size_bytes, Point(row.size_bytes, row.out_s, row.in_s, row.wrong))
+    points.pop(0, None)
+    if not points:
+        raise InputError(Fault("holds no size above zero", shown))
     if ranks < 2:
         raise InputError(Fault("is of one rank, which exchanges nothing", shown))
     dtype = _DTYPES.get(rows[0].dtype, "fp32")
@@ -111,7 +114,7 @@ def read_nccl_tests(text: str, shown: str, *, collective: str | None = None, n_r
     return NcclLog(
         shown=shown,
         collective=which,
-        points=tuple(points[size] for size in sorted(points) if size > 0),
+        points=tuple(points[size] for size in sorted(points)),
         dtype=dtype,
         reduction=reduction,
         **{**facts, "n_ranks": ranks},
@@ -289,7 +292,7 @@ def _collective(rows: Sequence[_Row], program: str | None, said: str | None, n_r
 
 def _ranks(rows: Sequence[_Row], collective: Collective, shown: str) -> int:
     """Return how many ranks the ratio of bus and algorithm bandwidth stands for, at the largest sizes."""
-    ratios = [row.ratio for row in rows[-5:] if math.isfinite(row.ratio)]
+    ratios = [row.ratio for row in rows[-5:] if math.isfinite(row.ratio) and row.ratio > 0]
     if ratios and bus_factor(collective, 4) != bus_factor(collective, 8):
         ratio = sorted(ratios)[len(ratios) // 2]
         close = min(range(2, 17), key=lambda n: abs(bus_factor(collective, n) - ratio))

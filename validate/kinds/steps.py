@@ -34,7 +34,7 @@ _COLUMNS_ASKED = (
     *("machine", "n_nodes", "n_gpus", "framework", "software", "model", "phase", "dtype", "policy", "batch_per_gpu"),
     *("global_batch", "micro_batch", "grad_accum", "seq_len", "hidden", "heads", "layers", "vocab", "image"),
     *("recompute", "optimizer", "fused_optimizer", "loss", "attention", "predicted", "channels_last", "compiled"),
-    *("issue", "era", "unclear", "fsdp_prefetch", "overlap", "modules", "network", "lora", "dropout"),
+    *("issue", "era", "unclear", "fsdp_prefetch", "overlap", "modules", "network", "lora", "dropout", "mtp_layers"),
     *(column for column in COLUMNS if column not in ("n_gpus", "n_nodes")),
 )
 _MAX_SIZE = 1e8
@@ -51,6 +51,7 @@ _SIZES = {  # of a network, by the name of the column
     "predicted": "predicted",
     "lora": "lora",
     "dropout": "dropout",
+    "mtp_layers": "mtp_layers",
 }
 _THREADS = re.compile(r"(?:^|; ?)cpu threads=([1-9][0-9]{0,3})(?:$| ?;)", re.IGNORECASE)
 _READ_EACH = "each step"  # the host reads the loss of each, and waits for it

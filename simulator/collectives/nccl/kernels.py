@@ -6,13 +6,13 @@ hops work at once, and ahead of that lies the way of the first chunk, whose late
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from simulator.collectives.algorithms.binary_tree import two_trees
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.cost import Costs, ProtocolCost
-from simulator.collectives.nccl.rings import way
+from simulator.collectives.nccl.rings import relays_of, way
 from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.search.rings import FoundRing
 from simulator.network.route import Copied, Route, route_along
@@ -23,6 +23,7 @@ from simulator.units import format_bandwidth
 __all__ = ["KernelPlanner"]
 
 _THROUGH_CPU = ("phb", "sys")  # paths on which one flow does not fill PCIe
+_NONE: Mapping[tuple[int, int], int] = {}
 _TOLD_BELOW = 0.9  # a share of a link that is smaller than this is told to the user
 
 
@@ -94,6 +95,7 @@ class KernelPlanner:
     def tree(self, rings: Sequence[FoundRing], protocol: str) -> None:
         """Chains inside the machines, a double binary tree between them."""
         cost = self.costs.protocols[protocol]
+        relays = relays_of(self.request.machine, rings)
         after = self._begin(self._name("TREE", protocol), cost.base_s)
         total = sum(ring.bandwidth_Bps for ring in rings)
         for i, ring in enumerate(rings):
@@ -106,7 +108,7 @@ class KernelPlanner:
                 between, depth = _between([chain[0] for chain in chains], part)
                 edges += between
                 net_hops = 2 * depth
-            flows = self._both_ways(edges, cost, hops, net_hops, fraction, rings)
+            flows = self._both_ways(edges, cost, hops, net_hops, fraction, relays)
             self._channels.append((f"channel {i}", flows, 1, cost))
         self._submit(after)
 
@@ -289,15 +291,15 @@ class KernelPlanner:
         hops: int,
         net_hops: int,
         fraction: float,
-        rings: Sequence[FoundRing] = (),
+        relays: Mapping[tuple[int, int], int] = _NONE,
     ) -> list[Flow]:
         """Return flows up and down the edges (child, parent, bytes) of a tree, all at once.
 
-        *rings*: whose ways through neighbours it takes.
+        *relays*: the neighbours that it goes through.
         """
         ranks, router = self.request.ranks, self.request.router
         ways = [
-            (way(router, rings, ranks[src], ranks[dst]), n_bytes)
+            (way(router, relays, ranks[src], ranks[dst]), n_bytes)
             for a, b, n_bytes in edges
             for src, dst in ((a, b), (b, a))
         ]

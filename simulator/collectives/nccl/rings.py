@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -14,7 +14,7 @@ from simulator.network.machine import Machine
 from simulator.network.route import Route
 from simulator.network.routing import Router
 
-__all__ = ["channel_rings", "links_allow", "way"]
+__all__ = ["channel_rings", "links_allow", "relays_of", "way"]
 
 # A hop through a neighbour is a write into the neighbour's memory and a read from there
 # (src/transport/p2p.cc, P2P_INTERMEDIATE).  A read asks for 64 B with a flit of 16 B, which goes the other way beside
@@ -30,15 +30,21 @@ def channel_rings(group: Communicator) -> list[FoundRing]:
     return list(group.once("nccl rings", lambda: _found(group)))
 
 
-def way(router: Router, rings: Sequence[FoundRing], src: int, dst: int) -> Route:
-    """Return NCCL's route from GPU to GPU: through the neighbour that its *rings* pass there, or the router's own."""
-    links = router.machine.links
-    for ring in rings:
-        for route in ring.routes:
-            if route.transport == "nvlink-relay" and {route.src, route.dst} == {src, dst}:
-                via = next(links[i].dst for i, _ in route.links if links[i].src == route.src)
-                return _relayed(router, src, via, dst)
-    return router.route(src, dst)
+def relays_of(machine: Machine, rings: Sequence[FoundRing]) -> dict[tuple[int, int], int]:
+    """Return the neighbour that the first of *rings* which passes one takes from GPU to GPU, both ways."""
+    links = machine.links
+    found: dict[tuple[int, int], int] = {}
+    for route in (route for ring in rings for route in ring.routes if route.transport == "nvlink-relay"):
+        via = next(links[i].dst for i, _ in route.links if links[i].src == route.src)
+        found.setdefault((route.src, route.dst), via)
+        found.setdefault((route.dst, route.src), via)
+    return found
+
+
+def way(router: Router, relays: Mapping[tuple[int, int], int], src: int, dst: int) -> Route:
+    """Return NCCL's route from GPU to GPU: through the neighbour that its rings pass there, or the router's own."""
+    via = relays.get((src, dst))
+    return router.route(src, dst) if via is None else _relayed(router, src, via, dst)
 
 
 def links_allow(group: Communicator) -> float:

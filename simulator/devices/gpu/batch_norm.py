@@ -27,7 +27,6 @@ class BatchNormCosts:
     """Constants of batch normalisation, the same for all GPUs."""
 
     share: float
-    shared_share: float
     block_per_clock: float
     block_half_per_clock: float
     block_bwd_per_clock: float
@@ -56,7 +55,7 @@ def channel_pass(gpu: Gpu, kernel: Rowwise, found_again: float) -> ChannelPass:
     backward = kernel.kind.endswith("_bwd")
     first = 2 if backward else 1  # arrays read: the images, and backward the gradient too
     if kernel.channels_last:
-        kept, share = False, costs.shared_share
+        kept, share = False, 1.0
     else:
         kept, share = first * kernel.cols * size <= costs.kept_bytes, costs.share
     again = 0.0 if kept else first * n_bytes

@@ -17,29 +17,24 @@ class ConvolutionCosts:
     tile_intensity: float
     quantisation: float
     residency: float
-    prologue_k: float
     gemm: float
     early: float
     kepler: float
     separate_integers: float
-    backward_data: float
     backward_weight: float
     backward_weight_1x1: float
     split_share: float
     winograd_fused: float
     winograd_fused_prologue_k: float
-    winograd: float
     fft: float
     transform: float
     weight_transform: float
-    filter_transform: float
     spread: float
     energy: float
     direct: float
     direct_bandwidth: float
     tensor: float
     tensor_tile_intensity: float
-    tensor_prologue_k: float
     tensor_kernel_s: float
     layout: float
     layout_late: float

@@ -51,7 +51,6 @@ class _Product:
     right_walks: float
     missed: float  # share of operands read anew by later waves
     sm_count: int
-    tiles_at_once: float
     memory_s_per_byte: float
     l2_Bps_per_sm: float
     known_pages: float  # whose translations are at hand
@@ -173,7 +172,6 @@ def _product(
         right_walks=far if layout[1] == "T" else 0.0,
         missed=1.0 / (1.0 + (l2_bytes / max(left + right, 1.0)) ** 2),
         sm_count=gpu.sm_count,
-        tiles_at_once=gpu.sm_count * c.wave,
         memory_s_per_byte=hits / l2_bandwidth(gpu) + (1.0 - hits) / memory_Bps,
         # Tiles on tensor cores are fetched once for several SMs, or found in L1: memory bounds them, not L2.
         l2_Bps_per_sm=math.inf if tensor else c.l2_clock_bytes * clock_Hz,
@@ -211,7 +209,7 @@ def _way(p: _Product, tile: Tile, parts: int, c: GemmConstants) -> _Way:
     if parts > 1:
         compute_s /= p.split_share
 
-    tall, wide = sides_of_wave(rows, columns, tile, p.tiles_at_once)
+    tall, wide = sides_of_wave(rows, columns, tile, p.sm_count)
     read = p.left_bytes * (1.0 + (columns / wide - 1.0) * p.missed)
     read += p.right_bytes * (1.0 + (rows / tall - 1.0) * p.missed)
     memory_s = p.batch * (read + p.written_bytes) * p.memory_s_per_byte

@@ -57,7 +57,6 @@ class GemmConstants:
     l2_clock_bytes: float
     thin_share: float
     l2_share: float
-    wave: float
     pages_early: float
     page_sharpness_early: float
     pages_late: float

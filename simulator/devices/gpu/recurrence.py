@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from simulator.constants import constants
 from simulator.devices.cost import KernelCost
-from simulator.devices.gpu.blocks import Engine, blocks_time, tensor_engine
+from simulator.devices.gpu.blocks import ONE_STEP_K, Engine, blocks_time, tensor_engine
 from simulator.devices.gpu.convolution_algorithms import at_least, lane_share
 from simulator.devices.gpu.convolution_costs import ConvolutionCosts
 from simulator.devices.gpu.gpu import Gpu
@@ -51,14 +51,12 @@ class RecurrenceCosts:
     forward_pascal: float
     forward_late: float
     backward: float
-    backward_pascal: float
     backward_late: float
     amd_forward: float
     amd_backward: float
     all_steps: float
     tensor: float
     tensor_tile_intensity: float
-    tensor_prologue_k: float
     tile_intensity: float
     prologue_k: float
     residency: float
@@ -109,7 +107,7 @@ def _step_share(gpu: Gpu, kernel: Recurrence, costs: RecurrenceCosts) -> float:
         return costs.amd_backward if backward else costs.amd_forward
     share = costs.backward if backward else costs.forward
     if gpu.traits.cudnn == 6:
-        return share * (costs.backward_pascal if backward else costs.forward_pascal)
+        return share * (costs.backward if backward else costs.forward_pascal)
     if gpu.traits.cudnn == 5:
         return share
     return share * (costs.backward_late if backward else costs.forward_late)
@@ -141,10 +139,10 @@ def _all_steps(gpu: Gpu, kernel: Recurrence, m: int, n: int, k: int, costs: Recu
     share = costs.amd_forward if gpu.traits.kernels == "amd" else costs.all_steps
     base = gpu.constants(ConvolutionCosts)
     rate = min(lanes * share, _MOST_OF_PEAK * compute_rate(gpu, "fp32"))
-    engine, tiles = Engine(gpu.sm_count, rate, base.tile_intensity, base.prologue_k), _ALL
+    engine, tiles = Engine(gpu.sm_count, rate, base.tile_intensity, ONE_STEP_K), _ALL
     if tensor:
         rate = tensor * costs.tensor
-        engine = tensor_engine(gpu.sm_count, rate, costs.tensor_tile_intensity, costs.tensor_prologue_k)
+        engine = tensor_engine(gpu.sm_count, rate, costs.tensor_tile_intensity, ONE_STEP_K)
         tiles = _ALL_TENSOR
     split_s = 2 * _ACCUMULATOR_BYTES * m * n / bandwidth
     compute_s = blocks_time(base, engine, m, n, k, tiles, splits=_SPLITS, split_s=split_s)

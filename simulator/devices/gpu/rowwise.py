@@ -42,7 +42,6 @@ class RowwiseCosts:
     warp_share: float
     warp_slots: float
     softmax_slots: float
-    norm_slots: float
     reuse_share: float
     reuse_slope: float
     load_s: float
@@ -85,8 +84,7 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
         read = read_share * (2.0 * n_bytes if backward else n_bytes)
         padded = read_share * kernel.rows * max(32, 1 << (kernel.cols - 1).bit_length())
         memory_s = memory_time(gpu, read, n_bytes) / costs.warp_share
-        slots = costs.norm_slots if kernel.in_warps else costs.warp_slots
-        return _cost(gpu, kernel, memory_s, compute_time(gpu, padded, slots), read + n_bytes)
+        return _cost(gpu, kernel, memory_s, compute_time(gpu, padded, costs.warp_slots), read + n_bytes)
     per_load = VECTOR_BYTES // ELEMENT_BYTES[kernel.precision]
     if name == "softmax":
         threads = _softmax_threads(kernel.cols // per_load)
@@ -99,7 +97,7 @@ def rowwise_cost(gpu: Gpu, kernel: Rowwise) -> KernelCost:
     else:
         loads = -(-kernel.cols // (NORM_THREADS * per_load))
         first = 2 if backward else 1
-        done = _Pass(first, first, 1, NORM_THREADS, 2 * loads, costs.norm_row_s, costs.norm_slots)
+        done = _Pass(first, first, 1, NORM_THREADS, 2 * loads, costs.norm_row_s, costs.warp_slots)
     return _blocks(gpu, kernel, n_bytes, done)
 
 

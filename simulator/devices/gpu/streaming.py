@@ -28,6 +28,7 @@ class StreamingCosts:
     PARTS: ClassVar = {"slots": dict}
     base_slots: float
     pow_slots: float
+    drawn_slots: float
     philox_products: float
     product_slots: float
     amd_product_slots: float
@@ -48,7 +49,9 @@ def streaming_cost(gpu: Gpu, kernel: Streaming) -> KernelCost:
         memory_s /= costs.transposed_share
     slots = costs.base_slots + _slots(kernel.function, costs)
     if kernel.function.startswith(_DRAWN) and not kernel.function.endswith("_bwd"):
-        slots += costs.philox_products * (costs.amd_product_slots if gpu.vendor == "amd" else costs.product_slots)
+        slots += costs.drawn_slots + costs.philox_products * (
+            costs.amd_product_slots if gpu.vendor == "amd" else costs.product_slots
+        )
     compute_s = compute_time(gpu, kernel.elements, slots)
     longer_s = max(memory_s, compute_s)
     bound: Bound = "latency" if longer_s < start_s else "compute" if compute_s > memory_s else "memory"

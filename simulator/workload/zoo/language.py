@@ -24,7 +24,7 @@ __all__ = ["LANGUAGE", "LANGUAGE_ALIASES", "tokens_entry"]
 _OPTIONS = (
     *("hidden", "heads", "kv_heads", "layers", "inner", "vocabulary", "positions", "attention", "head", "tied"),
     *("target_length", "predicted", "experts", "chosen", "expert_inner", "shared_inner", "dense_layers", "head_size"),
-    "dropout",
+    *("dropout", "mtp_layers"),
 )
 
 

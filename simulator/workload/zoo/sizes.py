@@ -62,6 +62,7 @@ class Mixture(Decoder):
 
     Of ``experts`` feed-forward layers ``expert_inner`` wide, each token goes through ``chosen``.  All tokens go through
     the ``shared_inner`` wide one besides; the first ``dense_layers`` blocks have one ``inner`` wide and no experts.
+    ``mtp_layers`` blocks more each predict a token further on (:func:`simulator.workload.zoo.transformer.decoder`).
     """
 
     experts: int = 8
@@ -69,6 +70,7 @@ class Mixture(Decoder):
     expert_inner: int = 0
     shared_inner: int = 0
     dense_layers: int = 0
+    mtp_layers: int = 0
     shared_gate: bool = False  # what all tokens go through is weighted by a number of each
 
     def check(self, length: int) -> None:

@@ -7,17 +7,22 @@ Shapes and the order of operations are those of Hugging Face's models (``gpt2``,
 from __future__ import annotations
 
 from simulator.workload.network import Parameter
-from simulator.workload.operators import Elementwise
+from simulator.workload.operators import Copy, Elementwise, Embedding
 from simulator.workload.zoo.attention import Mask, self_attention
 from simulator.workload.zoo.builder import NetworkBuilder, Tensor
+from simulator.workload.zoo.entry import Outputs
 from simulator.workload.zoo.llama import llama_block
-from simulator.workload.zoo.sizes import Decoder
+from simulator.workload.zoo.sizes import Decoder, Mixture
 
 __all__ = ["decoder", "embed_positions", "new_gelu"]
 
 
-def decoder(b: NetworkBuilder, tokens: Tensor, d: Decoder) -> Tensor:
-    """Return the logits of each token."""
+def decoder(b: NetworkBuilder, tokens: Tensor, d: Decoder) -> Outputs:
+    """Return the logits of each token; where blocks predict tokens further on (``mtp_layers``), theirs too.
+
+    Each of these reads what the one before wrote beside the embedding of the next token, both normalised and projected
+    to the hidden size, and shares embedding and last layer (DeepSeek-V3, arXiv 2412.19437, section 2.2).
+    """
     word_size = d.word_size or d.hidden
     x = b.embedding(tokens, "embed", d.vocabulary, word_size)
     if word_size != d.hidden:
@@ -35,8 +40,28 @@ def decoder(b: NetworkBuilder, tokens: Tensor, d: Decoder) -> Tensor:
         x = b.layer_norm(x, "norm", kind="rms_norm" if d.family == "llama" else "layer_norm", bias=d.biases)
     if word_size != d.hidden:
         x = b.linear(x, "project_out", word_size, bias=False)
-    tied = Parameter("embed.weight", d.vocabulary * word_size) if d.tied else None
-    return b.linear(x, "lm_head", d.vocabulary, bias=False, tied=tied, split="columns")
+    further = [x]
+    for i in range(d.mtp_layers if isinstance(d, Mixture) else 0):
+        further.append(_further(b, further[-1], tokens, f"mtp.{i}", d))
+    embedded = Parameter("embed.weight", d.vocabulary * word_size)
+    logits = [b.linear(x, "lm_head", d.vocabulary, bias=False, tied=embedded if d.tied else None, split="columns")]
+    head = embedded if d.tied else Parameter("lm_head.weight", d.vocabulary * word_size)
+    for i, y in enumerate(further[1:]):
+        logits.append(b.linear(y, f"mtp_head{i}", d.vocabulary, bias=False, tied=head, split="columns"))
+    return tuple(logits) if len(logits) > 1 else logits[0]
+
+
+def _further(b: NetworkBuilder, x: Tensor, tokens: Tensor, name: str, d: Decoder) -> Tensor:
+    """Return what predicts the token after those that *x* predicts."""
+    weight = Parameter("embed.weight", d.vocabulary * d.hidden)
+    embed = Embedding(tokens.elements, d.hidden, d.vocabulary)
+    words = b.add_layer(f"{name}.embed", embed, (tokens,), x.shape, (weight,))
+    words = b.layer_norm(words, f"{name}.norm_words", kind="rms_norm")
+    before = b.layer_norm(x, f"{name}.norm_before", kind="rms_norm")
+    both = b.add_layer(f"{name}.join", Copy(2 * x.elements), (words, before), (*x.shape[:-1], 2 * d.hidden))
+    y = b.linear(both, f"{name}.project", d.hidden, bias=False)
+    y = llama_block(b, y, name, d, d.layers)
+    return b.layer_norm(y, f"{name}.norm", kind="rms_norm")
 
 
 def embed_positions(b: NetworkBuilder, x: Tensor, name: str, positions: int) -> Tensor:

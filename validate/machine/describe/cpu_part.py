@@ -7,7 +7,7 @@ known where the numbers that the processor reports name it.
 
 from __future__ import annotations
 
-from simulator.topology.parts import CpuPart
+from simulator.topology.parts import CacheLevel, CpuPart
 from validate.machine.describe.estimates import architecture, flop_per_cycle, vector_bits
 from validate.machine.describe.processor import CacheFacts, Processor
 from validate.machine.describe.words import hertz_words, quoted, rate_words, size_words
@@ -20,6 +20,7 @@ _SYSTEM = "the system: /proc/cpuinfo and /sys/devices/system/cpu"
 # Of the bandwidth of its memory a server of a fleet uses at most so much in 95 of 100 cases (Kanev et al., Profiling a
 # Warehouse-Scale Computer, ISCA 2015); so much is what neighbours are taken to use of their share.
 _NEIGHBOURS_USE = 0.31
+_MOST_WAYS = 1024
 _SAME = 0.1  # between the size of a cache that a guest sees and that of the design
 
 
@@ -27,13 +28,14 @@ def own_cpu(name: str, processor: Processor, like: str, part: CpuPart) -> list[s
     """Return the lines of a part called *name*, most *like* the built-in *part*."""
     flop = flop_per_cycle(processor.vendor, processor.family, processor.flags) or dict(part.flop_per_cycle)
     bits = vector_bits(processor.flags)
-    clock_Hz = processor.clock_Hz or part.clock or 0.0
+    clock_Hz, design = processor.clock_Hz or part.clock or 0.0, architecture(processor)
     said: dict[str, str] = {}
     lines = [
         f"  {quoted(name)}:",
         "    kind: cpu",
         f"    description: {quoted((processor.model or 'a processor that gives no name')[:100])}",
         f"    vendor: {processor.vendor}",
+        *([f'    architecture: "{design}"'] if design else []),
         f"    core_count: {processor.cores}",
         f"    thread_count: {processor.threads}",
         f"    clock: {hertz_words(clock_Hz)}",
@@ -85,6 +87,8 @@ def _caches(processor: Processor, like: str, part: CpuPart, said: dict[str, str]
         words = [f"size: {size_words(cache.size_bytes)}", f"latency: {latency_ns:g} ns"]
         if cache.shared_by_cores > 1:
             words.append(f"shared_by_cores: {cache.shared_by_cores}")
+        if 0 < cache.ways <= _MOST_WAYS and cache.ways != CacheLevel.model_fields["ways"].default:
+            words.append(f"ways: {cache.ways}")
         if similar and similar.bytes_per_cycle:
             words.append(f"bytes_per_cycle: {similar.bytes_per_cycle:g}")
         if similar and similar.memory_bandwidth:

@@ -95,11 +95,16 @@ def _title(processor: Processor, cards: Sequence[Card]) -> str:
 
 
 def _cpu(processor: Processor) -> tuple[CpuPart, list[str], list[str]]:
-    """Return a part that is like the processor, the line of its devices, and the lines of a part of its own."""
+    """Return a part that is like the processor, the line of its devices, and the lines of a part of its own.
+
+    A guest that has some cores of a chip is no such chip, though its processor has the chip's name.
+    """
     builtin = find_cpu(slug(processor.model))
     like = builtin or nearest_cpu(processor)
     part = load_part(like)
     assert isinstance(part, CpuPart)
+    if processor.is_guest and processor.cores < (part.core_count or 1):
+        builtin = None
     name = builtin or slug(processor.model) or "cpu"
     figures = [f"part: {quoted(name) if builtin is None else name}"]
     if processor.memory_bytes:

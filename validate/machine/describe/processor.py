@@ -17,11 +17,12 @@ _SCALES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 @dataclass(frozen=True, slots=True)
 class CacheFacts:
-    """A level of the cache, for data: the size of one, and how many of the usable cores share it."""
+    """A level of the cache, for data: the size of one, how many usable cores share it, its ways (0: not said)."""
 
     level: int
     size_bytes: int
     shared_by_cores: int
+    ways: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,8 @@ def _caches(root: Path, usable: set[int], threads_per_core: int, n_cores: int) -
             continue
         sharing = _numbers(_text(folder / "shared_cpu_list")) & usable
         cores = max(1, min(n_cores, len(sharing) // threads_per_core))
-        found[level] = CacheFacts(level, int(size[1]) * _SCALES.get(size[2], 1), cores)
+        ways = _integer(_text(folder / "ways_of_associativity"), 0)
+        found[level] = CacheFacts(level, int(size[1]) * _SCALES.get(size[2], 1), cores, ways)
     return tuple(found[level] for level in sorted(found))
 
 

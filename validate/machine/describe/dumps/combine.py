@@ -9,6 +9,7 @@ from simulator.api.collectives import planned_nvlink_bps
 from simulator.errors import Fault, InputError, nearest, one_line
 from simulator.topology.catalogue import load_part, part_names
 from simulator.topology.parts import CpuPart, GpuPart, LinkPart
+from simulator.topology.resolver import MOST_NVLINKS
 from validate.machine.describe.adapters import Adapter, adapter_part
 from validate.machine.describe.draft import draft
 from validate.machine.describe.dumps.like import cpu_like, links_like
@@ -54,6 +55,7 @@ def combined(dumps: Sequence[Dump], gpu: str | None = None, nic: str | None = No
     if matrix is None:
         matrix, guess = _links(trees, part, count)
         remarks += guess
+    _check_links(shows[0].shown, matrix, part)
     placement = _placement(trees, matrix, nic, remarks)
     processor = _processor(trees, placement, part, count)
     left = [hung.adapter.name for hung in placement.adapters if not adapter_part(hung.adapter, hung.generation)[0]]
@@ -139,6 +141,18 @@ def _links(trees: Sequence[Tree], part: str, count: int) -> tuple[Matrix, list[s
         ]
     said = ["UNVERIFIED: no file says NVLinks; there are none in the draft"] if count > 1 else []
     return (trees[0].matrix() if trees else Matrix(count, (), {}, {})), said
+
+
+def _check_links(shown: str, matrix: Matrix, part: str) -> None:
+    """Raise InputError where a GPU has more NVLinks than its part, and than all of it lead to switches."""
+    gpu = load_part(part)
+    most = gpu.nvlink_count if isinstance(gpu, GpuPart) and gpu.nvlink_count is not None else MOST_NVLINKS
+    for a in range(matrix.gpus):
+        counts = [matrix.nvlinks(a, b) for b in range(matrix.gpus) if b != a]
+        switched = len(set(counts)) == 1 and counts[0] <= most
+        if sum(counts) > most and not switched:
+            told = f"GPU{a} has {sum(counts)} NVLinks, where {part or 'a GPU'} has at most {most}; is --gpu another?"
+            raise InputError(Fault(told, shown))
 
 
 def _placement(trees: Sequence[Tree], matrix: Matrix, nic: str | None, remarks: list[str]) -> Placement:

@@ -86,7 +86,7 @@ def read_dump(path: str) -> Dump:
                 )
             )
         tree = nccl_tree(root, shown) if root.tag == "system" else hwloc_tree(root)
-        return Dump(shown, kind, tree)
+        return Dump(shown, kind, _checked(tree, shown))
     try:
         if kind == "topo":
             return Dump(shown, kind, matrix=parse_topo(text))
@@ -94,15 +94,25 @@ def read_dump(path: str) -> Dump:
             guess = "a square of numbers with 0 on its diagonal: MXNet's classes, 2 for one NVLink and 3 for two"
             return Dump(shown, kind, matrix=_of_classes(text), remarks=(guess,))
         if kind == "lspci":
-            return Dump(shown, kind, lspci_tree(text))
+            return Dump(shown, kind, _checked(lspci_tree(text), shown))
         if kind == "nccl-log":
-            return Dump(shown, kind, log_tree(text))
+            return Dump(shown, kind, _checked(log_tree(text), shown))
     except ValueError as error:
         raise InputError(Fault(one_line(error, 200), shown, 1, 1)) from None
     listed = {int(number): name for number, name in _LISTED.findall(text)}
     if sorted(listed) != list(range(len(listed))):
         raise InputError(Fault("the GPUs are not numbered from 0", shown, 1, 1))
     return Dump(shown, kind, names=tuple(listed[number] for number in sorted(listed)))
+
+
+def _checked(tree: Tree, shown: str) -> Tree:
+    """Return *tree*; raises InputError where two of its devices have one bus id, which would make them one."""
+    seen: set[str] = set()
+    for device in (*tree.gpus(), *tree.nics()):
+        if device.name in seen:
+            raise InputError(Fault(f"two devices have the bus id '{one_line(device.name, 40)}'", shown))
+        seen.add(device.name)
+    return tree
 
 
 def _of_classes(text: str) -> Matrix:

@@ -14,6 +14,9 @@ from validate.machine.describe.topo import Matrix
 __all__ = ["Bus", "Numa", "Tree"]
 
 
+_MOST_LINKS = 999  # that a word of nvidia-smi's can say; far more than any GPU has
+
+
 @dataclass(slots=True)
 class Bus:
     """A GPU, an adapter or a bridge of a PCIe tree.
@@ -108,10 +111,11 @@ class Tree:
         for a, first in names.items():
             for b, second in names.items():
                 if a != b:
-                    count = round((self.links or {}).get((a, b), 0.0) / one)
+                    said = self.links or {}
+                    count = round(max(said.get((a, b), 0.0), said.get((b, a), 0.0)) / one)
                     if not count and self.to_switch.get(a) and self.to_switch.get(b):
                         count = round(min(self.to_switch[a], self.to_switch[b]) / one)
-                    between[first, second] = f"NV{count}" if count else "SYS"
+                    between[first, second] = f"NV{min(count, _MOST_LINKS)}" if count > 0 else "SYS"
         return Matrix(len(gpus), (), between, {})
 
     def placement(self) -> Placement:

@@ -38,7 +38,7 @@ def parse_xml(text: str, shown: str) -> Element:
     A document type without declarations is read past, as hwloc writes one; entities of one's own are refused, so
     nothing grows.  Raises InputError with the line where it is no XML.
     """
-    parser = expat.ParserCreate()
+    parser = expat.ParserCreate("utf-8")  # as it is decoded already, whatever it says of itself
     stack: list[Element] = []
     roots: list[Element] = []
     count = 0

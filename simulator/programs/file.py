@@ -1,0 +1,23 @@
+"""Whether a file is a program, found without reading all of it: :func:`is_program`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from simulator.topology.yaml_source import MAX_BYTES
+
+__all__ = ["is_program"]
+
+_BEGINS = re.compile(rb"^[\"']?program[\"']?\s*:", re.MULTILINE)
+
+
+def is_program(path: str) -> bool:
+    """Whether the file at *path* is YAML that begins a program; False where it cannot be read."""
+    if not path.endswith((".yaml", ".yml")):
+        return False
+    try:
+        with Path(path).open("rb") as stream:  # read bounded: a device or a pipe has no size
+            return _BEGINS.search(stream.read(MAX_BYTES)) is not None
+    except OSError:
+        return False
