@@ -82,7 +82,7 @@ def _summary(document: Document) -> str:
     notes = "".join(f"<li>{escape(note)}</li>" for note in document["notes"])
     return (
         f"<h1>{name}: measured and predicted</h1>\n<p class='muted'>{'; '.join(said)}</p>\n"
-        f"<div class='tiles'>{''.join(tiles)}</div>{f'<ul>{notes}</ul>' if notes else ''}"
+        f"{f'<ul>{notes}</ul>' if notes else ''}<div class='tiles'>{''.join(tiles)}</div>"
     )
 
 

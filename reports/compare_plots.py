@@ -77,17 +77,18 @@ def errors_figure(classes: Sequence[Row]) -> Figure:
         axes.plot([item["p90"]], [i], "|", color=MUTED, ms=9)
         if item["spread"] is not None:
             axes.plot([item["spread"]], [i], "x", color=SERIES[1][0], ms=5)
-    beyond = [(i, item) for i, item in enumerate(shown) if item["p90"] > (limit := _limit(shown))]
-    for i, item in beyond:
-        axes.annotate(
-            f"to {100 * item['p90']:,.0f} %", (limit, i), (-3, 5), textcoords="offset points", ha="right", fontsize=8.5
-        )
+    limit = _limit(shown)
+    for i, item in enumerate(shown):
+        if item["p90"] > limit:
+            words = f"median {100 * item['median']:,.0f} %, " if item["median"] > limit else ""
+            words += f"to {100 * item['p90']:,.0f} %"
+            axes.annotate(words, (limit, i), (-3, 5), textcoords="offset points", ha="right", fontsize=8.5)
     labels = [item["label"] for item in shown]
     axes.set_yticks(range(len(shown)), labels)
     for tick, item in zip(axes.get_yticklabels(), shown, strict=True):
         tick.set_fontweight("normal" if item["by"] else "bold")
     axes.set_ylim(len(shown) - 0.4, -0.6)
-    axes.set_xlim(0, _limit(shown))
+    axes.set_xlim(0, limit)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
     axes.xaxis.tick_top()
     axes.grid(visible=False, axis="y")

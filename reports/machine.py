@@ -23,7 +23,7 @@ from simulator.units import format_bandwidth
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw_legend", "draw_machine", "legend_height", "use_colours"]
+__all__ = ["curve_of", "draw_legend", "draw_machine", "legend_height", "use_colours"]
 
 _UNUSED = "#d3d7db"
 _FILL = {
@@ -35,6 +35,7 @@ _FILL = {
     "pcie-switch": "#e9e9ec",
 }
 _NETWORK = "network-switch"
+_ASIDE = (0.55, -0.55, 0.75, -0.75, 1.1, -1.1)  # how far a line bends that would pass behind another symbol
 _HALF_HEIGHT = 0.19
 _MOST_IN = 0.85  # inches from one GPU to the next, at most
 _LINE_IN = 0.165  # from one line of the legend to the next
@@ -67,7 +68,7 @@ def draw_machine(axes: Axes, view: View, layout: Layout, colours: ScalarMappable
     )
     axes.set_xlim(*limits[:2])
     axes.set_ylim(*limits[2:])
-    curves = [_curve(view, edge, layout) for edge in view.edges]
+    curves = [curve_of(view, edge, layout) for edge in view.edges]
     for edge, curve in sorted(zip(view.edges, curves, strict=True), key=lambda item: item[0].use):
         colour = colours.cmap(edge.use) if edge.use > 0 else _UNUSED
         width = _width(edge)
@@ -130,8 +131,11 @@ def _links(view: View) -> dict[str, Edge]:
     return dict(list(found.items())[:_MOST_SORTS])
 
 
-def _curve(view: View, edge: Edge, layout: Layout) -> Curve:
-    """Return the edge as a cubic curve: an arc below GPUs of one row, over what is between others, else a straight."""
+def curve_of(view: View, edge: Edge, layout: Layout) -> Curve:
+    """Return the edge as a cubic curve: an arc below GPUs of one row, over what is between others, else straight.
+
+    A line that would pass behind what it does not belong to bends around it.
+    """
     (xa, ya), (xb, yb) = layout.positions[edge.a], layout.positions[edge.b]
     if ya == yb and view.symbols[edge.a].kind == "gpu":
         xa, xb = xa + layout.ports[edge][0], xb + layout.ports[edge][1]
@@ -141,7 +145,40 @@ def _curve(view: View, edge: Edge, layout: Layout) -> Curve:
     if ya == yb and any(y == ya and min(xa, xb) < x < max(xa, xb) for x, y in layout.positions):
         high = ya + 0.7
         return (xa, ya), (xa + (xb - xa) * 0.2, high), (xb - (xb - xa) * 0.2, high), (xb, ya)
-    return (xa, ya), ((2 * xa + xb) / 3, (2 * ya + yb) / 3), ((xa + 2 * xb) / 3, (ya + 2 * yb) / 3), (xb, yb)
+    if {view.symbols[edge.a].kind, view.symbols[edge.b].kind} == {"gpu", "nvlink-switch"}:
+        down = _HALF_HEIGHT if ya > yb else -_HALF_HEIGHT  # from below the GPU, past its neighbours
+        middle = (ya + yb) / 2
+        return (xa, ya - down), (xa, middle), (xb, middle), (xb, yb + down)
+    straight = _bent(xa, ya, xb, yb, 0.0)
+    curves = (_bent(xa, ya, xb, yb, aside) for aside in (0.0, *_ASIDE))
+    return next((curve for curve in curves if not _hides(curve, view, edge, layout)), straight)
+
+
+def _bent(xa: float, ya: float, xb: float, yb: float, aside: float) -> Curve:
+    """Return a line from one point to another, whose middle is *aside* to the right of the straight one."""
+    move = aside * 4 / 3
+    return (
+        (xa, ya),
+        ((2 * xa + xb) / 3 + move, (2 * ya + yb) / 3),
+        ((xa + 2 * xb) / 3 + move, (ya + 2 * yb) / 3),
+        (xb, yb),
+    )
+
+
+def _hides(curve: Curve, view: View, edge: Edge, layout: Layout) -> bool:
+    """Whether *curve* passes behind a symbol that it does not belong to."""
+    points = [_point(curve, i / 48) for i in range(49)]
+    return any(
+        abs(x - px) < _half_width(symbol) and abs(y - py) < _HALF_HEIGHT
+        for i, (symbol, (px, py)) in enumerate(zip(view.symbols, layout.positions, strict=True))
+        if i not in (edge.a, edge.b)
+        for x, y in points
+    )
+
+
+def _half_width(symbol: Symbol) -> float:
+    """Return half of what the box of *symbol* is wide: less than half a column, so that lines pass beside it."""
+    return min(0.47, max(0.36, 0.055 * len(symbol.label) + 0.08))
 
 
 def _point(curve: Curve, t: float) -> tuple[float, float]:
@@ -190,7 +227,7 @@ def _line(curve: Curve, colour: object, width: float, order: float) -> PathPatch
 
 
 def _draw_symbol(axes: Axes, symbol: Symbol, x: float, y: float) -> None:
-    half = min(0.47, max(0.36, 0.055 * len(symbol.label) + 0.08))  # less than half a column: lines pass beside it
+    half = _half_width(symbol)
     box = FancyBboxPatch(
         (x - half, y - _HALF_HEIGHT), 2 * half, 2 * _HALF_HEIGHT,
         boxstyle="round,pad=0,rounding_size=0.09", mutation_aspect=1.0,

@@ -11,9 +11,13 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reports.colours import ACTIVITIES, BEST, HELD, INK, KERNELS, OTHER, WAITING, WARNING
 from reports.file import figure_file
+from reports.kernels import draw_held, draw_roofline
 from reports.pipeline import draw_passes
 from simulator.results.columns import percent
+from simulator.results.held import held_over
+from simulator.results.limits import critical_path
 from simulator.results.reason import steps_verdict
+from simulator.results.roofline import roofline_points, roofs_of
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
 from simulator.results.words import KIND_WORDS, MODE_WORDS, bound_words, change_words, divided_words, precision_words
@@ -47,7 +51,9 @@ def _figure(result: TrainingResult) -> Figure:
     step, several = result.step, result.device_count > 1
     rows = min(16, result.question.layout.pp) if several else 1
     more = max(0.0, 0.2 * rows - 0.65)  # inches that a pipeline's stages need above those of streams
-    height = _HEIGHT + (1.5 + more if several else 0.0)
+    points, roofs, held = roofline_points(step), roofs_of(step), held_over(result)
+    below = 2.75 if (points and roofs) or held else 0.0  # inches
+    height = _HEIGHT + below + (1.5 + more if several else 0.0)
     figure = Figure(figsize=(_WIDTH, height))
     options = step.options
     how = f"batch {step.samples}, {precision_words(step)}"
@@ -65,8 +71,12 @@ def _figure(result: TrainingResult) -> Figure:
     figure.text(0.02, 1 - 0.59 / height, rate, fontsize=10, va="top", color=INK if result.fits else WARNING)
 
     def place(left: float, bottom_inch: float, width: float, height_inch: float) -> Axes:
-        return figure.add_axes((left, bottom_inch / height, width, height_inch / height))
+        return figure.add_axes((left, (bottom_inch + below) / height, width, height_inch / height))
 
+    if points and roofs:
+        draw_roofline(place(0.11, 0.7 - below, 0.36, 1.75), points, roofs)
+    if held:
+        draw_held(place(0.62, 0.7 - below, 0.34, 1.75), held, result.tightest.need)
     if several:
         _draw_streams(place(0.11, 5.42, 0.86, 1.05 + more), result)
     _draw_parts(
@@ -109,10 +119,28 @@ def _draw_streams(axes: Axes, result: TrainingResult) -> None:
     for row, name in enumerate(names):
         bars = [(start_s, end_s - start_s) for start_s, end_s in spans[name]]
         axes.broken_barh(bars, (row - 0.31, 0.62), facecolors=colours[name])
+    _draw_critical(axes, result, names)
     axes.set_yticks(range(len(names)), [name.removeprefix(prefix) for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.set_title(f"what the streams of {result.step.device} do", fontsize=10, loc="left")
+    head = f"what the streams of {result.step.device} do; black: the critical path, which a shorter step must shorten"
+    axes.set_title(head, fontsize=10, loc="left")
     _on_time_axis(axes, result.step_time_s)
+
+
+def _draw_critical(axes: Axes, result: TrainingResult, names: Sequence[str]) -> None:
+    """Draw under each of the streams *names* when it is on the critical path of the step."""
+    spans: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    tasks = result.timeline.plan.tasks
+    for number in critical_path(result.timeline):
+        held, span = spans.get(tasks[number].stream), result.timeline.spans[number]
+        if held is None or span.end_s <= span.start_s:
+            continue
+        if held and span.start_s - held[-1][1] < 2e-3 * result.step_time_s:
+            held[-1] = held[-1][0], max(held[-1][1], span.end_s)
+        else:
+            held.append((span.start_s, span.end_s))
+    for row, name in enumerate(names):
+        axes.broken_barh([(start_s, end_s - start_s) for start_s, end_s in spans[name]], (row + 0.34, 0.1), color=INK)
 
 
 def _on_time_axis(axes: Axes, step_time_s: float) -> None:

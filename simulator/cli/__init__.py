@@ -37,7 +37,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         from simulator.cli.complete import written_so_far
 
         return run_app(_app(written_so_far()), "simulate", [])
-    return run_app(_app(given), "simulate", given)
+    return run_app(_app(given), "simulate", given, COMMANDS)
 
 
 def _app(given: Sequence[str]) -> typer.Typer:

@@ -10,8 +10,6 @@ import os
 from collections.abc import Callable, Iterable
 
 __all__ = [
-    "SHELLS",
-    "VARIABLE",
     "collectives",
     "fabrics",
     "gpu_models",
@@ -28,16 +26,21 @@ __all__ = [
     "written_so_far",
 ]
 
-SHELLS = ("bash", "zsh", "fish")
-VARIABLE = "_SIMULATE_COMPLETE"
+_SHELLS = ("bash", "zsh", "fish")
+_VARIABLE = "_SIMULATE_COMPLETE"
 _SCHEMES = ("bytes:", "sweep:8B-8GB", "op:", "copy:", "access:", "launch:", "disk:", "message:", "core:", "torch:")
 
 
 def script(shell: str) -> str:
-    """Return what *shell* reads to complete ``simulate``."""
-    from typer.completion import get_completion_script  # type: ignore[attr-defined]  # imported there from a private module
+    """Return what *shell* reads to complete ``simulate``; raises InputError where it is none of those known."""
+    from typer.completion import (  # type: ignore[attr-defined]  # imported there from a private module
+        get_completion_script,
+    )
 
-    return str(get_completion_script(prog_name="simulate", complete_var=VARIABLE, shell=shell))
+    from simulator.cli.options import parse_choice
+
+    known = parse_choice("--completion", shell, _SHELLS)
+    return str(get_completion_script(prog_name="simulate", complete_var=_VARIABLE, shell=known))
 
 
 def written_so_far() -> list[str]:

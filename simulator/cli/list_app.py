@@ -12,8 +12,11 @@ __all__ = ["app"]
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
 
-Words = Annotated[list[str] | None, typer.Argument(metavar="[WORD]...", help="In the name or the description.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document, with every figure.")]
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="WORD", help="Words that the name or the description has.", show_default=False),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, with every figure.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
 
 
@@ -26,10 +29,11 @@ def lists() -> None:
 def machines(
     words: Words = None,
     gpu: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="With this GPU: h100, v100-sxm2.", autocompletion=gpu_models)
+        str | None,
+        typer.Option(metavar="MODEL", help="Machines with this GPU: h100, v100-sxm2.", autocompletion=gpu_models),
     ] = None,
-    gpus: Annotated[str | None, typer.Option(metavar="COUNT", help="With so many GPUs in all.")] = None,
-    nodes: Annotated[str | None, typer.Option(metavar="COUNT", help="Of so many computers.")] = None,
+    gpus: Annotated[str | None, typer.Option(metavar="COUNT", help="Machines with this many GPUs in all.")] = None,
+    nodes: Annotated[str | None, typer.Option(metavar="COUNT", help="Machines of this many computers.")] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -47,7 +51,8 @@ def machines(
 def networks(
     words: Words = None,
     sample: Annotated[
-        str | None, typer.Option(metavar="KIND", help="Of images, sequences, ...", autocompletion=sample_kinds)
+        str | None,
+        typer.Option(metavar="KIND", help="Networks for images, sequences, ...", autocompletion=sample_kinds),
     ] = None,
     json: Json = False,
     debug: Debug = False,

@@ -28,7 +28,7 @@ def scenario(
     name: Annotated[
         str | None,
         typer.Argument(
-            autocompletion=complete.scenarios, metavar="[NAME]", help="A built-in scenario, or a YAML file of your own."
+            autocompletion=complete.scenarios, metavar="NAME", help="A built-in scenario, or a YAML file of your own."
         ),
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the built-in scenarios, chapter by chapter.")] = False,
@@ -42,7 +42,7 @@ def scenario(
         typer.Option(metavar="FILE", help="Write the timeline of its main run (Chrome trace)."),
     ] = None,
     plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw it (.svg, .png or .pdf).")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on standard error but errors.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors on standard error.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
 ) -> None:
     """Run what a scenario is made of, and print each answer beside what is expected of it.

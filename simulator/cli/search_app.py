@@ -33,26 +33,36 @@ Workload = Annotated[
     ),
 ]
 Fabric = Annotated[
-    str | None, typer.Option(autocompletion=complete.fabrics, metavar="PART", help="The link part between machines.")
+    str | None,
+    typer.Option(
+        autocompletion=complete.fabrics,
+        metavar="PART",
+        help="The link part between machines. Default: the rate of the adapters.",
+    ),
 ]
 Precision = Annotated[
     str | None,
-    typer.Option(
-        autocompletion=complete.precisions, metavar="NAME", help="As simulate's; else as networks are trained."
-    ),
+    typer.Option(autocompletion=complete.precisions, metavar="NAME", help="As of simulate."),
 ]
 Optimizer = Annotated[
-    str | None, typer.Option(autocompletion=complete.optimizers, metavar="NAME", help="momentum, adam, sgd, none.")
+    str | None,
+    typer.Option(
+        autocompletion=complete.optimizers, metavar="NAME", help="momentum, adam, lamb, bert-adam, sgd, none."
+    ),
 ]
 SeqLen = Annotated[str | None, typer.Option(metavar="COUNT", help="Tokens of a sequence.")]
 Image = Annotated[str | None, typer.Option(metavar="COUNT", help="Pixels of an image's side.")]
-Sizes = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A size of the network.")]
+Sizes = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A size of the network, for example layers=12.")
+]
 Compiled = Annotated[bool, typer.Option("--compile", help="Fuse pointwise operators, as compilers do.")]
 Fused = Annotated[bool, typer.Option("--fused-optimizer", help="Update all parameters by one kernel.")]
-Nccl = Annotated[str | None, typer.Option(metavar="VERSION", help="Whose costs NCCL has; else today's.")]
+Nccl = Annotated[
+    str | None, typer.Option(metavar="VERSION", help="Version of NCCL whose costs are used. Default: today's.")
+]
 Calibration = Annotated[str | None, typer.Option(metavar="FILE", help="Constants of single devices.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on standard error but errors.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document in place of tables.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors on standard error.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
 
 
@@ -65,28 +75,39 @@ def searches() -> None:
 def best(
     topology: Topology = None,
     workload: Workload = "resnet50",
-    nodes: Annotated[str | None, typer.Option(metavar="COUNT", help="So many of the machine.")] = None,
-    gpus: Annotated[str | None, typer.Option(metavar="WHICH", help="The first so many (4), a range or a list.")] = None,
+    nodes: Annotated[str | None, typer.Option(metavar="COUNT", help="Join this many of the machine.")] = None,
+    gpus: Annotated[
+        str | None,
+        typer.Option(metavar="WHICH", help="The first four (4), a range (0-4) or a list (0,2,5). Default: all."),
+    ] = None,
     fabric: Fabric = None,
     global_batch: Annotated[
-        str | None, typer.Option(metavar="COUNT", help="Samples of a step on all GPUs together; needed.")
+        str | None, typer.Option(metavar="COUNT", help="Samples of a step on all GPUs together; required.")
     ] = None,
     micro_batch: Annotated[
-        str | None, typer.Option(metavar="SAMPLES", help="Of a replica at a time; else powers of two are tried.")
+        str | None,
+        typer.Option(metavar="SAMPLES", help="Samples of a replica's micro-batch. Default: powers of two are tried."),
     ] = None,
     parallel: Annotated[
-        str | None, typer.Option(metavar="LAYOUT", help="What is fixed: tp=8,zero=1; the rest is searched.")
+        str | None,
+        typer.Option(
+            metavar="LAYOUT", help="Degrees that are fixed, for example tp=8,zero=1; all others are searched."
+        ),
     ] = None,
     recompute: Annotated[
-        str | None, typer.Option(metavar="HOW", help="none, selective (attention) or full (blocks); else each.")
+        str | None,
+        typer.Option(metavar="HOW", help="none, selective (attention) or full (blocks). Default: all three are tried."),
     ] = None,
-    top: Annotated[str, typer.Option(metavar="COUNT", help="How many are shown.")] = "10",
-    jobs: Annotated[str | None, typer.Option(metavar="COUNT", help="Processes; one for each core otherwise.")] = None,
+    top: Annotated[str, typer.Option(metavar="COUNT", help="How many layouts to show.")] = "10",
+    jobs: Annotated[
+        str | None, typer.Option(metavar="COUNT", help="Processes to use. Default: one for each core.")
+    ] = None,
     dask: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Work on this Dask cluster, for example tcp://host:8786.")
     ] = None,
     resume: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Keep what is found here, and do not find it again.")
+        str | None,
+        typer.Option(metavar="FILE", help="Keep what has been found in this file, and read it when started again."),
     ] = None,
     precision: Precision = None,
     optimizer: Optimizer = None,
@@ -121,10 +142,16 @@ def scale(
     topology: Topology = None,
     workload: Workload = "resnet50",
     nodes: Annotated[
-        str | None, typer.Option(metavar="COUNTS", help="Machines: 1,2,4..512 doubles, 8..64+8 goes in steps of 8.")
+        str | None,
+        typer.Option(
+            metavar="COUNTS", help="Numbers of machines: 1,2,4..512 doubles from 4 on, 8..64+8 adds 8 each time."
+        ),
     ] = None,
     gpus: Annotated[
-        str | None, typer.Option(metavar="COUNTS", help="GPUs of one machine instead: 1,2,4,8 or 1..8.")
+        str | None,
+        typer.Option(
+            metavar="COUNTS", help="Numbers of GPUs of one machine, instead: 1,2,4,8, or 1..8, which doubles."
+        ),
     ] = None,
     fabric: Fabric = None,
     batch: Annotated[
@@ -133,17 +160,19 @@ def scale(
     global_batch: Annotated[
         str | None, typer.Option(metavar="COUNT", help="Samples of all GPUs together (strong scaling).")
     ] = None,
-    micro_batches: Annotated[str, typer.Option(metavar="COUNT", help="Of --batch samples each, a step.")] = "1",
+    micro_batches: Annotated[
+        str, typer.Option(metavar="COUNT", help="Micro-batches of a step, of --batch samples each.")
+    ] = "1",
     micro_batch: Annotated[
-        str | None, typer.Option(metavar="SAMPLES", help="Of a replica; with --global-batch.")
+        str | None, typer.Option(metavar="SAMPLES", help="Samples of a replica's micro-batch; with --global-batch.")
     ] = None,
     parallel: Annotated[
-        str | None, typer.Option(metavar="LAYOUT", help="dp, fsdp, or tp=8,pp=4; as simulate's.")
+        str | None, typer.Option(metavar="LAYOUT", help="dp, fsdp, or degrees: tp=8,pp=4; as of simulate.")
     ] = None,
     strategy: Annotated[
         str | None,
         typer.Option(
-            autocompletion=complete.strategies, metavar="NAME", help="How gradients are exchanged; else nccl."
+            autocompletion=complete.strategies, metavar="NAME", help="How gradients are exchanged. Default: nccl."
         ),
     ] = None,
     overlap: Annotated[str, typer.Option(metavar="HOW", help="bucket:25MiB, or none.")] = "bucket:25MiB",

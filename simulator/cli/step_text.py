@@ -9,6 +9,7 @@ from math import isfinite
 
 from simulator.cli.confidence_text import outside_lines
 from simulator.cli.input_text import input_lines
+from simulator.cli.ranking import price_words, ranking_lines
 from simulator.cli.server_text import checkpoint_lines, server_lines, share_lines
 from simulator.cli.table import table_lines
 from simulator.console.style import Style
@@ -29,7 +30,6 @@ from simulator.results.words import (
     divided_words,
     precision_words,
 )
-from simulator.topology.price import Price
 from simulator.units import format_duration, format_size
 
 __all__ = ["step_lines", "ways_lines"]
@@ -96,8 +96,8 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
         "efficiency": [percent(result.scaling_efficiency) for result in ordered],
         "exposed": [format_duration(result.exposed_s, 3) for result in ordered],
         "bottleneck": [result.bottleneck.name if result.bottleneck else "-" for result in ordered],
-        "an hour": [_price_words(result.price_per_hour) for result in ordered],
-        f"a million {step.sample}": [_price_words(result.price_per_million) for result in ordered],
+        "an hour": [price_words(result.price_per_hour) for result in ordered],
+        f"a million {step.sample}": [price_words(result.price_per_million) for result in ordered],
         "memory": [_fit_words(result) for result in ordered],
     }
     if not any(result.price_per_hour for result in ordered):
@@ -118,7 +118,7 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     lines += ["", *style.wrap(steps_verdict(ordered))]
     if not software:
         lines += style.wrap(f"these are {BOUNDS}", "dim")
-    lines += _ranking(software or bounds, style)
+    lines += ranking_lines(software or bounds, style)
     lines += style.wrap(f"trust: {_trust(ordered[0])}", "dim", hang=2)
     lines += [
         line
@@ -128,42 +128,6 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     ]
     for name, reason in unfit.items():
         lines += style.wrap(f"{name} does not fit: {reason}", "dim", hang=2)
-    return lines
-
-
-def _price_words(price: Price | None) -> str:
-    return "-" if price is None else price.words()
-
-
-def _ranking(results: Sequence[TrainingResult], style: Style) -> list[str]:
-    """Return how machines rank that fit, by what: their fastest way each; and the cheapest where prices are known."""
-    best: dict[str, TrainingResult] = {}
-    for result in results:
-        if result.fits:
-            best.setdefault(result.machine, result)
-    found = list(best.values())
-    if len(found) < 2:
-        return []
-    sample = found[0].step.sample
-    orders = {f"{sample} a second": sorted(found, key=lambda result: -result.throughput)}
-    if len({result.samples for result in found}) == 1:
-        orders = {"time of a step": orders.popitem()[1]}
-    else:
-        orders["time of a step"] = sorted(found, key=lambda result: result.step_time_s)
-    priced = [(result, price) for result in found if (price := result.price_per_million) is not None]
-    currencies = {price.currency for _, price in priced}
-    if len(currencies) == 1:
-        priced.sort(key=lambda each: each[1].amount)
-        orders[f"price of a million {sample}"] = [result for result, _ in priced]
-    width = max(map(len, orders))
-    lines = ["", style.mark("best first, by", "bold")]
-    for name, ranked in orders.items():
-        lines += style.wrap(f"  {name.ljust(width)}  {', '.join(result.machine for result in ranked)}", hang=width + 4)
-    if len(currencies) > 1:
-        lines += style.wrap(f"prices in {' and '.join(sorted(currencies))} are not compared: give one currency")
-    elif priced:
-        result, price = priced[0]
-        lines += style.wrap(f"the cheapest machine that fits: {result.machine}, {price.words()} for a million {sample}")
     return lines
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simulator.errors import InputError, TopocastError, escaped, nearest, one_line
@@ -34,15 +34,20 @@ def error_lines(program: str, error: TopocastError) -> list[str]:
     return [f"{program}: {one_line(error, 300)}"]
 
 
-def run_app(app: typer.Typer, program: str, arguments: Sequence[str] | None = None) -> int:
-    """Run *app* with *arguments* (those of the process where None) and return the exit code."""
+def run_app(
+    app: typer.Typer, program: str, arguments: Sequence[str] | None = None, commands: Iterable[str] = ()
+) -> int:
+    """Run *app* with *arguments* (those of the process where None) and return the exit code.
+
+    *commands* are first words that ask for another app; a word that is like one of them is answered with it.
+    """
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     if sys.stdout is None:
         _say(f"{program}: standard output is closed; send it to /dev/null if it is not wanted")
         return FAILED
     try:
-        status = _guarded(program, lambda: _invoke(app, program, given), debug=debug)
+        status = _guarded(program, lambda: _invoke(app, program, given, tuple(commands)), debug=debug)
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -80,7 +85,7 @@ def _guarded(program: str, action: Callable[[], int], *, debug: bool) -> int:
         return FAILED
 
 
-def _invoke(app: typer.Typer, program: str, given: list[str]) -> int:
+def _invoke(app: typer.Typer, program: str, given: list[str], commands: tuple[str, ...] = ()) -> int:
     import typer
     from typer.main import get_command
 
@@ -98,7 +103,7 @@ def _invoke(app: typer.Typer, program: str, given: list[str]) -> int:
     except typer.Abort:
         raise KeyboardInterrupt from None
     except usage_error as error:
-        raise InputError(_usage_words(error, asked)) from None
+        raise InputError(_usage_words(error, asked, commands)) from None
     if status == INTERRUPTED:  # Click's answer to an interrupt
         raise KeyboardInterrupt
     return status if isinstance(status, int) else 0
@@ -131,7 +136,7 @@ def _refuse_repeats(command: Any, given: list[str]) -> None:
         seen.add(name)
 
 
-def _usage_words(error: BaseException, command: Any) -> str:
+def _usage_words(error: BaseException, command: Any, commands: tuple[str, ...] = ()) -> str:
     """Return what *error*, one of Click's, says, in our words."""
     kind = type(error).__name__
     message = str(getattr(error, "message", error))
@@ -156,6 +161,9 @@ def _usage_words(error: BaseException, command: Any) -> str:
     if extra is not None and any(p.param_type_name == "argument" for p in command.params):
         return f"'{one_line(extra[1], 60)}' is one too many; {command.name} takes one at a time (--help)"
     if extra is not None:
+        hint = nearest(extra[1].split()[0], commands) if extra[1].split() and commands else ""
+        if hint.startswith("did you mean"):
+            return f"'{one_line(extra[1], 60)}' belongs to no option; {hint} (--help)"
         example = "; write for example --topology FILE" if "--topology" in options else ""
         return f"'{one_line(extra[1], 60)}' belongs to no option{example} (--help)"
     return one_line(message.rstrip("."), 200)

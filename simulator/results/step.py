@@ -106,6 +106,7 @@ class StepResult:
     trained_count: int
     simulation_events: int
     timeline: Timeline
+    network: Network = field(repr=False, compare=False)  # what one rank computes
     on_host: bool  # a CPU, which computes where it issues
     micro_batches: int = 1
     prefix: str = ""  # of the streams of the device in the timeline
@@ -193,6 +194,7 @@ def make_step_result(
         trained_count=network.trained_count,
         simulation_events=timeline.simulation_events,
         timeline=timeline,
+        network=network,
         on_host=place.name == place.host,
         micro_batches=micro_batches,
         prefix=prefix,

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from reports.compare import comparison_page
-from reports.compare_plots import staircases
+from reports.compare_plots import errors_figure, staircases
 from simulator.console.run import run_app
 from tests.measured_folders import ENVIRONMENT, bandwidths, constant, operators, scattered, steps, timed, write
 from validate.cli.app import app
@@ -190,3 +190,15 @@ def test_one_document_without_numbers_that_json_has_not(folders, capsys):
     assert document["schema_version"] == 1
     assert len(document["rows"]) == document["rows_total"]
     assert document["rows"][0]["measured"]["time_s"] > 0
+
+
+def test_one_class_far_off_does_not_squeeze_the_others_and_notes_stand_above_figures(found):
+    def item(median: float, p90: float) -> dict:
+        return {"by": "", "label": f"{median}", "median": median, "p90": p90, "median_low": None, "median_high": None,
+                "spread": None}  # fmt: skip
+
+    figure = errors_figure([item(0.05, 0.1), item(0.06, 0.12), item(9.0, 25.0)])
+    assert figure.axes[0].get_xlim()[1] < 0.5
+    assert [text.get_text() for text in figure.axes[0].texts] == ["median 900 %, to 2,500 %"]
+    page = comparison_page({**found, "notes": ["the machine did other work"]})
+    assert page.index("the machine did other work") < page.index("class='tiles'")

@@ -101,7 +101,7 @@ def test_parts_and_networks_are_chosen_by_sort_and_words(capsys):
         (["machines", "--gpus", "x"], "--gpus x: must be a whole number"),
         (["parts", "--kind", "gpus"], "--kind gpus: no such choice; did you mean 'gpu'?"),
         (["networks", "--sample", "image"], "--sample image: no such choice; did you mean 'images'?"),
-        (["machine"], "'machine' belongs to no option"),
+        (["machine"], "'machine' belongs to no option; did you mean 'machines'? (--help)"),
     ],
 )
 def test_what_is_not_there_is_said(arguments: list[str], words: str, capsys):

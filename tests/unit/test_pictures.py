@@ -21,8 +21,13 @@ from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.text import Text  # noqa: E402
 
 from reports.colours import ACTIVITIES, BEST, HELD, KERNELS, MARKED_SERIES, OTHER, strategy_series  # noqa: E402
+from reports.layout import lay_out_view  # noqa: E402
+from reports.machine import curve_of  # noqa: E402
 from reports.step import figure_of_steps  # noqa: E402
+from reports.view import make_view  # noqa: E402
 from simulator.collectives.registry import strategy_names  # noqa: E402
+from simulator.results.held import held_over  # noqa: E402
+from simulator.results.roofline import roofline_points, roofs_of  # noqa: E402
 from simulator.results.words import KIND_WORDS  # noqa: E402
 
 MACHINES = [
@@ -92,6 +97,25 @@ def test_texts_of_a_machine_stay_apart(machine: tuple, kind: str):
     assert faults(figure_module.figure_of(by_size)) == []
 
 
+CROSSING = [*MACHINES, ("4x-l40s-2x400g", 2, None), ("dgx-b300", None, None), ("oci-bm.gpu4.8", 2, None)]
+
+
+@pytest.mark.parametrize("machine", CROSSING, ids=lambda machine: f"{machine[0]}x{machine[1] or 1}")
+def test_no_line_is_behind_a_device_that_it_does_not_lead_to(machine: tuple):
+    name, n_nodes, fabric = machine
+    view = make_view(simulate(load_machine(name, n_nodes=n_nodes, fabric=fabric), "ring", 1e6))
+    layout = lay_out_view(view)
+    for edge in view.edges:
+        (xa, ya), (xb, yb), (xc, yc), (xd, yd) = curve_of(view, edge, layout)
+        for i in range(101):
+            t = i / 100
+            parts = ((1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3)
+            x, y = (sum(p * q for p, q in zip(parts, of, strict=True)) for of in ((xa, xb, xc, xd), (ya, yb, yc, yd)))
+            for number, (symbol, (px, py)) in enumerate(zip(view.symbols, layout.positions, strict=True)):
+                behind = abs(x - px) < 0.35 and abs(y - py) < 0.18
+                assert number in (edge.a, edge.b) or not behind, f"{edge} is behind {symbol.label}"
+
+
 def test_a_text_that_leaves_the_canvas_or_lies_on_another_is_found():
     figure = Figure(figsize=(3, 2))
     figure.text(0.5, 0.5, "middle")
@@ -155,3 +179,34 @@ def test_one_colour_stands_for_one_thing():
     common = ("nccl", "ring", "tree", "gpu0", "bidirectional-ring", "multi-ring", "parameter-server", "hierarchical")
     assert set(common) <= set(strategy_names())
     assert len({strategy_series(name) for name in common}) == len(common)
+
+
+def test_products_lie_under_the_roofs():
+    session = Session()
+    step = session.step(StepQuestion(where=Where("p3.2xlarge"), workload="bert-base", batch=8)).step
+    roofs = roofs_of(step)
+    assert roofs is not None
+    assert roofs.peaks == {"fp32": pytest.approx(15.7e12, rel=0.01)}
+    points = roofline_points(step)
+    assert points
+    peak = max(roofs.peaks.values())
+    assert all(point.rate <= 1.001 * min(peak, point.intensity * roofs.memory_Bps) for point in points)
+    computing = sum(kind.time_s for kind in step.kinds if kind.flop)
+    assert sum(point.time_s for point in points) == pytest.approx(computing, rel=0.02)
+
+
+@pytest.mark.parametrize("where", ["p3.2xlarge", "p3.16xlarge"])
+def test_memory_over_a_step_is_highest_as_the_step_needs(where: str):
+    result = Session().step(StepQuestion(where=Where(where), workload="bert-base", batch=8))
+    held = held_over(result)
+    assert max(each.total_bytes for each in held) == pytest.approx(result.tightest.need.total_bytes, rel=0.01)
+    assert [each.at_s for each in held] == sorted(each.at_s for each in held)
+    assert held[0].activations_bytes == 0.0
+    middle = max(held, key=lambda each: each.activations_bytes)
+    assert 0.2 < middle.at_s / result.step_time_s < 0.45
+
+
+def test_what_keeps_shares_is_not_followed():
+    question = StepQuestion(where=Where("p3.16xlarge"), workload="bert-base", batch=8, layout=Layout(zero=3))
+    result = Session().step(question)
+    assert held_over(result) == []

@@ -1,0 +1,101 @@
+"""A step's kernels under the roofs of its device, and what memory holds while they run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import TYPE_CHECKING
+
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from reports.colours import HELD, INK, KERNELS
+from simulator.results.held import HeldAt
+from simulator.results.roofline import RooflinePoint, Roofs
+from simulator.step.memory import MemoryNeed
+from simulator.units import format_duration, format_size
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["draw_held", "draw_roofline"]
+
+_MOST_POINTS = 200
+_LARGEST = 130.0  # area of a mark whose kernels take all of the time, in square points
+
+
+def draw_roofline(axes: Axes, points: Sequence[RooflinePoint], roofs: Roofs) -> None:
+    """Draw *points*, as large as the time that they take and in the colours of their classes, under *roofs*."""
+    shown = points[:_MOST_POINTS]
+    whole_s = sum(point.time_s for point in shown)
+    peak = max(roofs.peaks.values())
+    low = min(0.5, *(point.intensity for point in shown)) / 1.5
+    high = max(4 * peak / roofs.memory_Bps, *(2 * point.intensity for point in shown))
+    for name, rate in roofs.peaks.items():
+        ridge = rate / roofs.memory_Bps
+        axes.plot([low, ridge, high], [low * roofs.memory_Bps, rate, rate], color=INK, linewidth=0.9, zorder=2)
+        if rate == peak or len(roofs.peaks) < 3:
+            text = f"{name} {_rate(rate)}".strip()
+            axes.annotate(text, (high, rate), (0, 3), textcoords="offset points", ha="right", fontsize=8)
+    axes.scatter(
+        [point.intensity for point in shown],
+        [point.rate for point in shown],
+        s=[6.0 + _LARGEST * point.time_s / whole_s for point in shown],
+        c=[KERNELS[point.kind] for point in shown],
+        linewidths=0,
+        alpha=0.85,
+        zorder=3,
+    )
+    axes.set(xscale="log", yscale="log", xlim=(low, high))
+    axes.set_ylim(min(point.rate for point in shown) / 3, 3 * peak)
+    axes.xaxis.set_major_locator(LogLocator(numticks=6))
+    axes.yaxis.set_major_locator(LogLocator(numticks=6))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _rate(value)))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_locator(NullLocator())
+    axes.set_xlabel("FLOP for each byte of memory", fontsize=8)
+    axes.set_title("kernels under the data sheet's roofs; larger: more time", fontsize=10, loc="left")
+    _plain(axes)
+
+
+def draw_held(axes: Axes, held: Sequence[HeldAt], need: MemoryNeed) -> None:
+    """Draw what memory holds over the step, against what there is, in the colours of the bar of what is *need*ed."""
+    times, available_bytes = [each.at_s for each in held], need.available_bytes
+    lasting = {"parameters": need.parameters_bytes, "optimiser": need.optimizer_bytes, "driver": need.context_bytes}
+    buckets = held[0].lasting_bytes - sum(lasting.values())  # copies of gradients
+    layers = {
+        **{name: [n_bytes] * len(held) for name, n_bytes in lasting.items()},
+        "activations": [each.activations_bytes for each in held],
+        "gradients": [each.gradients_bytes for each in held],
+        "working": [each.working_bytes + max(0.0, buckets) for each in held],
+    }
+    axes.stackplot(times, list(layers.values()), colors=[HELD[name] for name in layers], linewidth=0)
+    most = max(held, key=lambda each: each.total_bytes)
+    top = most.total_bytes
+    if isfinite(available_bytes) and available_bytes < 3 * top:
+        axes.axhline(available_bytes, color=INK, linewidth=1.2)
+        top = max(top, available_bytes)
+    text = f"most: {format_size(most.total_bytes, 3)} at {format_duration(most.at_s, 3)}"
+    axes.set_ylim(0, 1.1 * top)
+    axes.set_xlim(0, times[-1])
+    axes.set_title(f"memory over the step; {text}", fontsize=10, loc="left")
+    axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value, 3)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_size(value, 3)))
+    _plain(axes)
+
+
+def _rate(flop_per_s: float) -> str:
+    for scale, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if flop_per_s >= scale * 0.9995:
+            return f"{flop_per_s / scale:.3g} {prefix}FLOP/s"
+    return f"{flop_per_s:.3g} FLOP/s"
+
+
+def _plain(axes: Axes) -> None:
+    axes.tick_params(labelsize=8, length=0, labelcolor=INK)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.set_axisbelow(True)
+    axes.grid(color="#e4e8ec", linewidth=0.8)
