@@ -79,7 +79,7 @@ class Post:
 
 
 def _arrive(tensor: torch.Tensor, box: Queue[torch.Tensor]) -> None:
-    found = box.get(timeout=600)
+    found = box.get(timeout=120)
     assert found.numel() == tensor.numel()
     tensor.copy_(found)
 
