@@ -112,7 +112,8 @@ def asked_table(rows: Sequence[Document]) -> str:
         for row in rows
     ]
     head = ["step", "predicted", "measured", "error", "memory", "measured", "not judged, as"]
-    return table(head, cells) if cells else ""
+    said = [i for i in range(len(head)) if any(row[i] not in ("", "-") for row in cells)]
+    return table([head[i] for i in said], [[row[i] for i in said] for row in cells]) if cells else ""
 
 
 def own_code(rows: Sequence[Document]) -> str:

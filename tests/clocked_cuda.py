@@ -4,7 +4,8 @@ The host's clock goes on when it issues something, and when it waits; nothing el
 when its stream is free and takes as long as it is said to; it reads the first half of its operands when it starts and
 the second when it ends, when it also writes, so that work which does not wait for what it needs, or is not waited for,
 has wrong operands.  A stream may run dry.
-Memory of all devices is the CPU's.  Kernels without operands are :meth:`Clock.kernel`.
+Memory of all devices is the CPU's.  Kernels without operands are :meth:`Clock.kernel`.  With a bench of
+:func:`clocked_bench` whatever torch computes is a kernel on the current stream: it is done at once, and takes its time.
 """
 
 from __future__ import annotations
@@ -15,15 +16,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["Clock", "clocked_gpus"]
+from validate.machine.measure.bench import Bench
+
+__all__ = ["Clock", "ClockedBench", "clocked_bench", "clocked_gpus"]
 
 _GRAPH_LAUNCH_S, _LOOK_S = 10e-6, 1e-7
 _SLEEP_HZ = 1.5e9
+_KERNEL_S = 2e-6  # the shortest
 _Effect = tuple[Callable[[], Any], Callable[[Any], None]]  # what is read when it starts, and what with that is written
 _NONE: _Effect = (lambda: None, lambda _: None)
 
@@ -105,7 +111,7 @@ class Clock:
     def lasts_s(self, tensor: torch.Tensor) -> float:
         """Return how long work on *tensor* takes."""
         factor = 1.0 if self._chance is None else 5 ** self._chance.uniform(-1, 1)
-        return factor * (2e-6 + tensor.numel() * tensor.element_size() / 1e9)
+        return factor * (_KERNEL_S + tensor.numel() * tensor.element_size() / 1e9)
 
 
 class Stream:
@@ -289,6 +295,55 @@ def clocked_gpus(
     monkeypatch.setattr(time, "perf_counter", host_time)
     monkeypatch.setattr(time, "sleep", lambda seconds: clock.wait(clock.now_s + seconds))
     return clock
+
+
+class ClockedBench(Bench):
+    """Says that it is a GPU; its tensors are the CPU's, and streams, events and graphs those of the clock."""
+
+    @property
+    def is_cuda(self) -> bool:
+        return True
+
+    def settle(self) -> None:
+        torch.cuda.synchronize()
+
+    def release(self) -> None:
+        """Give nothing back: libraries of a GPU are not there."""
+
+
+class _Everything(TorchDispatchMode):  # type: ignore[misc]
+    """While it is ``on``, each operator of torch takes a kernel's time on the current stream."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock, self._on = clock, False
+
+    @property
+    def on(self) -> bool:
+        return self._on
+
+    @on.setter
+    def on(self, wanted: bool) -> None:
+        if wanted and not self._on:
+            self.__enter__()
+        elif self._on and not wanted:
+            self.__exit__(None, None, None)
+        self._on = wanted
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        clock = self._clock
+        seconds = clock.lasts_s(found) if isinstance(found, torch.Tensor) else _KERNEL_S
+        clock.issue(clock.current[clock.device], seconds, _NONE)
+        return found
+
+
+def clocked_bench(monkeypatch: pytest.MonkeyPatch, folder: Path, count: int = 1) -> ClockedBench:
+    """Return a bench of the first of *count* GPUs that torch has as long as the test runs."""
+    # A slow host: what is repeated for so long by the clock is repeated a few times.
+    everything = _Everything(clocked_gpus(monkeypatch, count, issue_s=20e-6))
+    monkeypatch.setattr(everything, "on", True)  # until the test ends
+    return ClockedBench(torch.device("cpu"), "clocked", 8 << 30, 1 << 20, folder)
 
 
 def _halves(early: torch.Tensor, late: torch.Tensor) -> torch.Tensor:

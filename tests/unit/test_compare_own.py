@@ -88,3 +88,13 @@ def test_the_page_shows_them_before_everything_else(found: Comparison) -> None:
     assert "Steps that were asked for" in page
     assert page.index("Steps that were asked for") < page.index("Error by class")
     assert page.count("gpt2, batch 4") >= 1
+
+
+def test_the_page_has_no_column_that_nothing_stands_in(found: Comparison) -> None:
+    document = comparison_document(found)
+    assert ">memory<" in comparison_page(document)
+    for row in document["asked"]:
+        row |= {"predicted_bytes": None, "measured_bytes": None}
+    page = comparison_page(document)
+    assert ">memory<" not in page
+    assert ">not judged, as<" not in page

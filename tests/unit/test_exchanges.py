@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import threading
-from collections import Counter, defaultdict
+from collections import Counter
 from functools import partial
 from queue import Queue
 from typing import Any
@@ -45,37 +45,41 @@ def exchange(*args: Any, **more: Any) -> Exchange | None:
 
 
 class Post:
-    """Messages between threads that each are a process: as NCCL pairs them, by their order and not by their tags."""
+    """Messages between threads that each are a process: gloo pairs them by their tags, NCCL by their order."""
 
     def __init__(self) -> None:
-        self._boxes: dict[tuple[int, int, int], Queue[torch.Tensor]] = defaultdict(Queue)
+        self._boxes: dict[tuple[object, ...], Queue[torch.Tensor]] = {}
         self._here = threading.local()
-        self.isend, self.irecv = object(), object()
 
     def become(self, process: int) -> None:
         self._here.process = process
         self._here.posted = Counter[tuple[int, int]]()
 
-    def P2POp(self, act: Any, tensor: torch.Tensor, peer: int, *, tag: int) -> Any:  # noqa: N802  torch's name
-        del tag
-        me = self._here.process
-        return act is self.isend, tensor, (me, peer) if act is self.isend else (peer, me)
+    def isend(self, tensor: torch.Tensor, dst: int, tag: object) -> Any:
+        self._box(self._here.process, dst, tag).put(tensor.clone())
+        return _Work(lambda: None)
+
+    def irecv(self, tensor: torch.Tensor, src: int, tag: object) -> Any:
+        return _Work(partial(_arrive, tensor, self._box(src, self._here.process, tag)))
+
+    def _box(self, *key: object) -> Queue[torch.Tensor]:
+        return self._boxes.setdefault(key, Queue())  # one for both ends, whoever comes first
+
+    def P2POp(self, act: Any, tensor: torch.Tensor, peer: int) -> Any:  # noqa: N802  torch's name
+        return act, tensor, peer
 
     def batch_isend_irecv(self, posted: list[Any]) -> list[Any]:
         works = []
-        for sends, tensor, ends in posted:
+        for act, tensor, peer in posted:
+            ends = (self._here.process, peer) if act == self.isend else (peer, self._here.process)
             self._here.posted[ends] += 1
-            box = self._boxes[*ends, self._here.posted[ends]]
-            if sends:
-                box.put(tensor.clone())
-            else:
-                works.append(_Work(partial(_arrive, tensor, box)))
+            works.append(act(tensor, peer, f"number {self._here.posted[ends]}"))
         random.shuffle(works)
         return works
 
 
 def _arrive(tensor: torch.Tensor, box: Queue[torch.Tensor]) -> None:
-    found = box.get(timeout=600)
+    found = box.get(timeout=120)
     assert found.numel() == tensor.numel()
     tensor.copy_(found)
 
@@ -86,13 +90,23 @@ class _Work:
 
 
 def run(
-    found: Exchange, monkeypatch: pytest.MonkeyPatch, dtype: Any = torch.int32, brought: Any = None
+    found: Exchange,
+    monkeypatch: pytest.MonkeyPatch,
+    dtype: Any = torch.int32,
+    brought: Any = None,
+    *,
+    grouped: bool = False,
 ) -> list[OverRanks]:
-    """Run *found* on a thread for each process and return what they have; *brought* in place of whole numbers."""
+    """Run *found* on a thread for each process and return what they have; *brought* in place of whole numbers.
+
+    *grouped*: what a round has is posted as one group, as to NCCL.
+    """
     post = Post()
     monkeypatch.setattr(over_ranks, "dist", post)
     read = read_exchange(json.loads(json.dumps(found.data())))
     ranks = [OverRanks(read, process, dtype) for process in range(len(processes_of(read)))]
+    for rank in ranks:
+        rank._grouped = grouped
     faults: list[BaseException] = []
 
     def work(process: int) -> None:
@@ -125,6 +139,14 @@ def test_every_strategy_leaves_the_exact_sum_with_every_rank(monkeypatch, strate
     for found in filter(None, (box, hosts)):
         assert found.n_ranks == n
         assert all(rank.is_right() for rank in run(found, monkeypatch))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_so_do_they_where_a_round_is_a_group_whose_messages_have_no_tags(monkeypatch, strategy):
+    for where, gpus in ((Where("dgx-1-v100-16gb", nodes=2), None), (Where("dgx-1-v100-16gb"), (0, 1, 2, 5, 7))):
+        found = exchange(where, strategy, gpus=gpus)
+        if found is not None:
+            assert all(rank.is_right() for rank in run(found, monkeypatch, grouped=True))
 
 
 @pytest.mark.parametrize("strategy", ["hierarchical", "parameter-server", "ring", "cpu", "halving-doubling"])

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from tests.fake_cuda import fake_gpu  # noqa: E402
-from validate.machine.measure import together  # noqa: E402
+from tests.clocked_cuda import clocked_bench  # noqa: E402
+from validate.machine.measure import launched, together  # noqa: E402
 from validate.machine.measure.bench import Bench  # noqa: E402
 from validate.machine.measure.case import Unavailable  # noqa: E402
 from validate.machine.measure.cases import collectives  # noqa: E402
@@ -31,11 +31,11 @@ def test_without_two_gpus_there_are_none(bench: Bench, tmp_path: Path, monkeypat
     with pytest.raises(Unavailable, match="here is none"):
         collectives.cases(bench, "m")
     with pytest.raises(Unavailable, match="there is one GPU"):
-        collectives.cases(fake_gpu(monkeypatch, tmp_path), "m")
+        collectives.cases(clocked_bench(monkeypatch, tmp_path), "m")
 
 
 def test_all_gpus_come_first_and_sizes_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cases = [case.columns for case in collectives.cases(fake_gpu(monkeypatch, tmp_path, count=6), "m")]
+    cases = [case.columns for case in collectives.cases(clocked_bench(monkeypatch, tmp_path, count=6), "m")]
     assert len({tuple(columns.items()) for columns in cases}) == len(cases)
     groups = [int(columns["group_size"]) for columns in cases]
     assert list(dict.fromkeys(groups)) == [6, 2, 4]
@@ -50,7 +50,7 @@ def test_all_gpus_come_first_and_sizes_are_whole(tmp_path: Path, monkeypatch: py
 
 def test_a_gpu_that_was_named_is_measured_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Unavailable, match="--device names one GPU"):
-        collectives.cases(replace(fake_gpu(monkeypatch, tmp_path, count=8), alone=True), "m")
+        collectives.cases(replace(clocked_bench(monkeypatch, tmp_path, count=8), alone=True), "m")
 
 
 def _kept(rank: int, count: int) -> list[tuple[bool, int]]:
@@ -149,7 +149,7 @@ class _FailingRanks:
 def test_a_group_that_fails_is_started_anew_and_given_up_at_the_third_fault(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collectives, "Ranks", _FailingRanks)
+    monkeypatch.setattr(launched, "Ranks", _FailingRanks)
     monkeypatch.setattr(_FailingRanks, "started", 0)
     reasons = []
     for case in collectives.group_cases(bench, [2], most_bytes=32):
@@ -171,7 +171,7 @@ def test_a_group_that_does_not_start_is_given_up_at_once(bench: Bench, monkeypat
         starts.append(count)
         raise RanksFailed("start: no answer of rank 1 within 120 s")
 
-    monkeypatch.setattr(collectives, "Ranks", never)
+    monkeypatch.setattr(launched, "Ranks", never)
     for case in collectives.group_cases(bench, [2, 3], most_bytes=32):
         work = case.build(bench)
         assert work.own is not None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from tests.fake_cuda import fake_gpu  # noqa: E402
+from tests.clocked_cuda import clocked_bench  # noqa: E402
 from validate.machine.measure.bench import Bench  # noqa: E402
 from validate.machine.measure.cases import copies  # noqa: E402
 from validate.machine.measure.cases.contents import random_bytes  # noqa: E402
@@ -36,7 +36,7 @@ def test_a_cpu_copies_within_the_host(tmp_path: Path) -> None:
 
 
 def test_every_kind_of_copy_runs_and_pairs_are_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = fake_gpu(monkeypatch, tmp_path, count=3)
+    bench = clocked_bench(monkeypatch, tmp_path, count=3)
     monkeypatch.setattr(copies, "_MOST", 64 << 10)
     monkeypatch.setattr(copies, "_PAIRS_MOST", 64 << 10)
     cases = list(copies.cases(bench, "m"))
@@ -54,14 +54,14 @@ def test_every_kind_of_copy_runs_and_pairs_are_complete(tmp_path: Path, monkeypa
 
 
 def test_a_gpu_that_was_named_is_measured_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = replace(fake_gpu(monkeypatch, tmp_path, count=3), alone=True)
+    bench = replace(clocked_bench(monkeypatch, tmp_path, count=3), alone=True)
     kinds = {case.columns["kind"] for case in copies.cases(bench, "m")}
     assert kinds == {"h2d", "d2h", "d2d", "bidir", "h2h"}
 
 
 def test_buffers_fit_the_host_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copies, "host_bytes", lambda: 64 << 20)
-    cases = list(copies.cases(fake_gpu(monkeypatch, tmp_path, count=2), "m"))
+    cases = list(copies.cases(clocked_bench(monkeypatch, tmp_path, count=2), "m"))
     most = {str(case.columns["kind"]): int(case.columns["bytes"]) for case in cases[::-1]}
     assert max(size for kind, size in most.items() if "p2p" not in kind) == 4 << 20
     assert most["p2p"] == 256 << 20
@@ -98,7 +98,7 @@ def test_what_is_copied_is_chance(size: int) -> None:
 
 @pytest.mark.parametrize("name", ["_with_host", "_within_device", "_within_host", "_between"])
 def test_what_is_timed_is_a_copy_of_the_bytes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = fake_gpu(monkeypatch, tmp_path)
+    bench = clocked_bench(monkeypatch, tmp_path)
     made: list[Any] = []
 
     def fresh(size: int, device: Any, *, pinned: bool = False) -> Any:
@@ -119,7 +119,7 @@ def test_what_is_timed_is_a_copy_of_the_bytes(name: str, tmp_path: Path, monkeyp
 
 
 def test_rates_count_each_byte_once_and_both_ways_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = fake_gpu(monkeypatch, tmp_path)
+    bench = clocked_bench(monkeypatch, tmp_path)
     took = median_interval([1e-3] * 6)
     one, both = copies._within_device(1 << 20, bench), copies._both_ways_with_host(1 << 20, bench)
     assert one.figures is not None

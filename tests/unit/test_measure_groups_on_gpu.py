@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from tests.fake_cuda import FakeGpu, FakeGraph, fake_gpu  # noqa: E402
-from validate.machine.measure import bench as benches  # noqa: E402
+from tests.clocked_cuda import ClockedBench, clocked_bench  # noqa: E402
 from validate.machine.measure import run  # noqa: E402
 from validate.machine.measure.case import Unavailable  # noqa: E402
-from validate.machine.measure.cases import chase, copies, launch, memory, overlap  # noqa: E402
+from validate.machine.measure.cases import chase, copies, memory, overlap  # noqa: E402
 from validate.machine.measure.table import COLUMNS  # noqa: E402
 from validate.machine.measure.timing import Effort  # noqa: E402
 
@@ -24,14 +23,11 @@ QUICK = Effort(interval=0.5, sample_s=1e-6, warmup_s=0.0, longest_s=0.01, most_s
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeGpu:
-    found = fake_gpu(monkeypatch, tmp_path, count=2)
-    small = FakeGpu(found.device, "fake", 1 << 20, 64 << 10, tmp_path)
+def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ClockedBench:
+    found = clocked_bench(monkeypatch, tmp_path, count=2)
+    small = ClockedBench(found.device, "clocked", 1 << 20, 64 << 10, tmp_path)
     monkeypatch.setattr(run, "open_bench", lambda device, scratch: small)
     monkeypatch.setattr(run, "environment", lambda bench: {"device": bench.name})
-    monkeypatch.setattr(launch, "capture", FakeGraph)
-    monkeypatch.setattr(benches, "capture", FakeGraph)
-    monkeypatch.setattr(FakeGpu, "release", lambda self: None)
     monkeypatch.setattr(memory, "_GATHERED", 16 << 10)
     monkeypatch.setattr(overlap, "_SIZES", (64 << 10, 16 << 10))
     for name in ("_SIDE", "_SMALL_SIDE", "_VECTOR", "_SMALL_VECTOR"):
@@ -45,7 +41,7 @@ def _rows(folder: Path, table: str) -> list[dict[str, str]]:
 
 
 def test_rows_fit_their_tables_and_a_second_run_finds_them_there(
-    gpu: FakeGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gpu: ClockedBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_kernel(device: str) -> Any:
         raise Unavailable("no libnvrtc.so.12")

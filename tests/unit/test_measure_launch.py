@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from tests.fake_cuda import FakeEvent, FakeGraph, fake_gpu  # noqa: E402
+from tests.clocked_cuda import ClockedBench, clocked_bench, clocked_gpus  # noqa: E402
 from validate.machine.measure import watches  # noqa: E402
 from validate.machine.measure.bench import Bench, GraphStopwatch  # noqa: E402
 from validate.machine.measure.cases import launch  # noqa: E402
@@ -41,8 +41,7 @@ def test_every_kind_of_call_runs_and_no_two_rows_are_the_same(tmp_path: Path) ->
 
 
 def test_a_gpu_has_graphs_and_events_besides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = fake_gpu(monkeypatch, tmp_path)
-    monkeypatch.setattr(launch, "capture", FakeGraph)
+    bench = clocked_bench(monkeypatch, tmp_path)
     cases = list(launch.cases(bench, "m"))
     assert len({_key(case) for case in cases}) == len(cases)
     metrics = [str(case.columns["metric"]) for case in cases]
@@ -58,7 +57,7 @@ def test_a_gpu_has_graphs_and_events_besides(tmp_path: Path, monkeypatch: pytest
 
 def test_what_a_graph_writes_to_lives_as_long_as_its_replays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A CUDA graph knows addresses and holds no tensors."""
-    bench = fake_gpu(monkeypatch, tmp_path)
+    bench = clocked_bench(monkeypatch, tmp_path)
     captured: list[Any] = []
 
     def capture(call: Any, calls: int) -> Any:
@@ -99,28 +98,29 @@ def test_a_layer_s_share_of_a_chain_is_a_sixteenth(tmp_path: Path) -> None:
 def test_the_device_s_time_is_taken_again_where_the_host_was_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = fake_gpu(monkeypatch, tmp_path)
+    clock = clocked_gpus(monkeypatch, issue_s=50e-6)  # more than the first hold and the second give a call
+    bench = ClockedBench(torch.device("cuda", 0), "clocked", 1 << 30, 1 << 20, tmp_path)
     held: list[int] = []
-    monkeypatch.setattr(torch.cuda, "_sleep", held.append, raising=False)
-
-    class Early(FakeEvent):
-        def query(self) -> bool:
-            return len(held) < 3  # the first two times the stream ran dry
-
-    monkeypatch.setattr(torch.cuda, "Event", Early)
+    sleep = torch.cuda._sleep
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: (held.append(cycles), sleep(cycles)))
     watch = watches.QueuedStopwatch(bench)
     calls: list[int] = []
-    watch.sample(calls.append, 2)
+
+    def call(i: int) -> None:
+        calls.append(i)
+        clock.kernel(1e-6)
+
+    watch.sample(call, 2)
     assert calls == [0, 1] * 3
     assert held == [held[0], 2 * held[0], 4 * held[0]]
-    watch.sample(calls.append, 1)
+    watch.sample(call, 1)
     assert held[3] == held[2] / 2  # what was learnt stays
 
 
 def test_without_a_way_to_hold_the_stream_a_sample_is_taken_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = fake_gpu(monkeypatch, tmp_path)
+    bench = clocked_bench(monkeypatch, tmp_path)
     monkeypatch.setattr(
         watches,
         "torch",

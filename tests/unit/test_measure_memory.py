@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from tests.fake_cuda import fake_gpu  # noqa: E402
+from tests.clocked_cuda import clocked_bench  # noqa: E402
 from validate.machine.measure import watches  # noqa: E402
 from validate.machine.measure.bench import Bench  # noqa: E402
 from validate.machine.measure.case import Unavailable  # noqa: E402
@@ -36,7 +36,7 @@ def _figures(work: Any) -> dict[str, Any]:
 def test_cases_differ_begin_with_large_streams_and_stay_within_memory(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for device in (bench, fake_gpu(monkeypatch, tmp_path)):
+    for device in (bench, clocked_bench(monkeypatch, tmp_path)):
         cases = list(memory.cases(device, "m"))
         assert len({tuple(case.columns.items()) for case in cases}) == len(cases)
         assert cases[0].columns["kernel"] == "read"
@@ -144,7 +144,7 @@ class _FakeKernel:
 
 
 def test_a_walk_on_a_gpu_is_timed_by_its_own_clocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = fake_gpu(monkeypatch, tmp_path)
+    bench = clocked_bench(monkeypatch, tmp_path)
     monkeypatch.setattr(chase, "_kernel", lambda device: _FakeKernel())
     monkeypatch.setattr(chase, "_STEPS", 64)
     work = chase._on_gpu(16 << 10, bench)

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from simulator.api import Session  # noqa: E402
 from simulator.questions.where import Where  # noqa: E402
 from simulator.questions.words import parse_question  # noqa: E402
-from tests.fake_cuda import fake_gpu  # noqa: E402
+from tests.clocked_cuda import clocked_bench  # noqa: E402
 from validate.machine.measure.bench import Bench  # noqa: E402
 from validate.machine.measure.case import Unavailable  # noqa: E402
 from validate.machine.measure.cases import overlap  # noqa: E402
@@ -36,7 +36,7 @@ def test_each_case_has_the_work_the_copy_and_both(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(overlap, "_SIZES", (1 << 20, 64 << 10))
     for name, value in (("_SIDE", 32), ("_SMALL_SIDE", 16), ("_VECTOR", 1024), ("_SMALL_VECTOR", 256)):
         monkeypatch.setattr(overlap, name, value)
-    bench = fake_gpu(monkeypatch, tmp_path)
+    bench = clocked_bench(monkeypatch, tmp_path)
     cases = list(overlap.cases(bench, "m"))
     keys = [tuple(case.columns.items()) for case in cases]
     assert len(set(keys)) == len(keys)
@@ -65,7 +65,7 @@ def test_work_is_on_numbers_by_chance(work: str, tmp_path: Path, monkeypatch: py
     given: list[Any] = []
     for function in ("mm", "add"):
         monkeypatch.setattr(torch, function, lambda a, b, out: given.extend((a, b)))
-    overlap._WORK[work](64, fake_gpu(monkeypatch, tmp_path))()
+    overlap._WORK[work](64, clocked_bench(monkeypatch, tmp_path))()
     assert all(len(x.unique()) > 16 for x in given)
     assert len(given) == 2
 
@@ -75,7 +75,7 @@ def test_what_runs_beside_a_copy_is_in_its_row_and_taken_over(tmp_path: Path, mo
     for name in ("_SIDE", "_SMALL_SIDE", "_VECTOR", "_SMALL_VECTOR"):
         monkeypatch.setattr(overlap, name, 64)
     monkeypatch.setattr(overlap, "_SIZES", (1 << 16, 1 << 12))
-    bench = fake_gpu(monkeypatch, tmp_path)
+    bench = clocked_bench(monkeypatch, tmp_path)
     monkeypatch.setattr(overlap, "_repeats", lambda copy_s, work_s: 7)
     alone, copy, both = itertools.islice(overlap.cases(bench, "m"), 3)
     alone.known({"repeats": "5"})
@@ -91,7 +91,7 @@ def test_what_runs_beside_a_copy_is_in_its_row_and_taken_over(tmp_path: Path, mo
 
 
 def test_both_does_what_each_does_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = fake_gpu(monkeypatch, tmp_path)
+    bench = clocked_bench(monkeypatch, tmp_path)
     done: list[str] = []
     monkeypatch.setitem(overlap._WORK, "counted", lambda size, bench: lambda: done.append("work"))
     counted = overlap._build(4096, "counted", True, "both", {"repeats": 7}, bench)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.torch
 
 from validate.machine.measure.case import Unavailable  # noqa: E402
 from validate.machine.measure.faults import Fatal, reason_of  # noqa: E402
-from validate.machine.measure.table import COLUMNS, RowFile, cell_text  # noqa: E402
+from validate.machine.measure.table import CAPTURED, COLUMNS, RAN_DRY, RowFile, cell_text  # noqa: E402
 
 
 def test_rows_are_on_the_disk_at_once_and_found_again(tmp_path: Path) -> None:
@@ -103,3 +103,16 @@ def test_faults_of_one_case_are_named(error: Exception, reason: str) -> None:
 def test_faults_that_end_the_run_are_told_apart(error: Exception) -> None:
     with pytest.raises(Fatal):
         reason_of(error)
+
+
+def test_a_row_is_found_whatever_was_remarked_when_it_was_measured(tmp_path: Path) -> None:
+    columns = ("kind", "note", "time_s")
+    table = RowFile(tmp_path / "t.csv", columns)
+    table.add({"kind": "h2d", "note": f"copy alone; {RAN_DRY}", "time_s": 1.0})
+    table.add({"kind": "h2d", "note": f"copy and sums; {CAPTURED}; {RAN_DRY}", "time_s": 2.0})
+    for known in (table, RowFile(tmp_path / "t.csv", columns)):
+        for note, seconds in (("copy alone", "1"), ("copy and sums", "2")):
+            row = known.find({"kind": "h2d", "note": note})
+            assert row is not None
+            assert row["time_s"] == seconds
+        assert known.find({"kind": "h2d", "note": "sums alone"}) is None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import Fault, InputError, nearest, one_line
+from validate.machine.measure.table import asked_note
 from validate.tables.cells import figure
 from validate.tables.csv_text import MAX_BYTES, Record, read_records
 from validate.tables.table import Table, tabulate
@@ -145,7 +146,8 @@ def _finite(value: Any) -> Any:
 
 def key_of(table: Table, record: Record) -> tuple[tuple[str, str], ...]:
     """Return what a row asks: all cells that say neither what was measured nor how well it is known."""
-    cells = ((name, table.cell(record, name)) for name in table.position if _is_asked(table, name))
+    asked = ((name, table.cell(record, name)) for name in table.position if _is_asked(table, name))
+    cells = ((name, asked_note(text) if name == "note" else text) for name, text in asked)
     return tuple(sorted((name, text) for name, text in cells if text))
 
 

@@ -18,13 +18,15 @@ class OverRanks:
 
     All receives and sends of a round are posted at once; what arrives is added in the order of the moves, so that
     sums of floats are the same each time.  Between stands of one process bytes are copied.  Buffers are on *device*:
-    on a GPU nothing waits for the host, and NCCL, which knows no tags, pairs what two ranks send by its order.
+    on a GPU nothing waits for the host, and NCCL, which knows no tags, pairs what two ranks send by its order; it is
+    given a round as one group, where gloo takes each by itself at less cost.
     """
 
     def __init__(self, exchange: Exchange, process: int, dtype: Any = torch.float32, device: Any = "cpu") -> None:
         processes = processes_of(exchange)
         self._at = {stand: number for number, stands in enumerate(processes) for stand in stands}
         self._process = process
+        self._grouped = torch.device(device).type == "cuda"
         stands = processes[process] if process < len(processes) else ()
         parts = {stand: parts_of(exchange, stand) for stand in stands}
         self._rounds: dict[int, dict[int, Part]] = {}
@@ -53,18 +55,22 @@ class OverRanks:
 
     def _round(self, step: dict[int, Part]) -> None:
         receives = [(stand, receive) for stand, part in step.items() for receive in part.receives]
-        ways = [
+        receiving = [
             (receive.tag, dist.irecv, self._here(stand, receive), self._at[receive.move.src])
             for stand, receive in receives
         ]
-        ways += [
+        sending = [
             (tag, dist.isend, self._sent(stand, move.first, move.count), self._at[move.dst])
             for stand, part in step.items()
             for move, tag in part.sends
         ]
-        ways.sort(key=lambda way: way[0])  # of the moves that two ranks have with each other, both know the order
-        posted = [dist.P2POp(act, x, peer, tag=tag) for tag, act, x, peer in ways if peer != self._process]
-        works = dist.batch_isend_irecv(posted) if posted else []
+        # Of the moves that two ranks have with each other, one way, both know the order: that of the tags.
+        ways = [way for some in (receiving, sending) for way in sorted(some, key=lambda way: way[0])]
+        ways = [way for way in ways if way[3] != self._process]
+        if self._grouped:
+            works = dist.batch_isend_irecv([dist.P2POp(act, x, peer) for _, act, x, peer in ways]) if ways else []
+        else:
+            works = [act(x, peer, tag=tag) for tag, act, x, peer in ways]
         for stand, receive in receives:
             move = receive.move
             if self._at[move.src] == self._process:

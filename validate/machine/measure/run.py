@@ -25,7 +25,7 @@ from validate.machine.measure.groups import GROUPS, cases_of, usual_groups
 from validate.machine.measure.lock import alone_in
 from validate.machine.measure.sensors import Readings
 from validate.machine.measure.statistics import Interval
-from validate.machine.measure.table import COLUMNS, RowFile
+from validate.machine.measure.table import CAPTURED, COLUMNS, RAN_DRY, RowFile
 from validate.machine.measure.timing import Effort, Stopwatch, time_call
 from validate.machine.measure.watches import QueuedStopwatch
 
@@ -34,7 +34,6 @@ __all__ = ["RECORD", "Settings", "run"]
 RECORD = "run.json"
 DATASET = "topocast_measure"
 DONE, FAILED, INTERRUPTED = 0, 1, 130
-_RAN_DRY = "the queue ran dry: some of the host's time is in it"
 _WELL_KNOWN = 0.03  # grade A: half the interval is at most this part of the median
 _OUT_OF_TIME = "no time left in the budget"
 _ALL = "all cases"
@@ -243,7 +242,7 @@ def _row(this: _Run, case: Case) -> dict[str, Any]:
     if "issue" in COLUMNS[case.table]:
         row.setdefault("issue", issue)
     elif issue == "graph":
-        row["note"] = "; ".join(filter(None, (row["note"], "captured graph")))
+        row["note"] = "; ".join(filter(None, (row["note"], CAPTURED)))
     return row
 
 
@@ -293,7 +292,7 @@ def _known(case: Case, interval: Interval, readings: Readings) -> dict[str, Any]
         "software": _software(),
         "source": "measured",
         "trust": "A" if relative <= _WELL_KNOWN and not interval.ran_dry and not readings.held_back else "B",
-        "note": "; ".join(filter(None, (str(case.columns.get("note", "")), _RAN_DRY if interval.ran_dry else ""))),
+        "note": "; ".join(filter(None, (str(case.columns.get("note", "")), RAN_DRY if interval.ran_dry else ""))),
     }
 
 

@@ -9,7 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["COLUMNS", "RowFile", "cell_text"]
+__all__ = ["CAPTURED", "COLUMNS", "RAN_DRY", "RowFile", "asked_note", "cell_text"]
+
+RAN_DRY = "the queue ran dry: some of the host's time is in it"
+CAPTURED = "captured graph"
+_REMARKS = (RAN_DRY, CAPTURED)  # of how a row was measured, behind what its note asks
 
 _COMMON = (
     *("interval", "samples", "sm_clock_MHz", "memory_clock_MHz", "power_W", "temperature_C", "throttled"),
@@ -83,6 +87,11 @@ def cell_text(value: Any) -> str:
     return str(value)
 
 
+def asked_note(text: str) -> str:
+    """Return what a note says of the case, without what was found when it was measured."""
+    return "; ".join(part for part in text.split("; ") if part not in _REMARKS)
+
+
 class RowFile:
     """The table *path* with *columns*; rows that it holds already are kept.
 
@@ -115,7 +124,7 @@ class RowFile:
         """Return the row with the cells *asked*; None where there is none."""
         names = tuple(asked)
         if names not in self._asked:
-            self._asked[names] = {tuple(row.get(name, "") for name in names): row for row in self._rows}
+            self._asked[names] = {_asked(row, names): row for row in self._rows}
         return self._asked[names].get(tuple(cell_text(value) for value in asked.values()))
 
     def __len__(self) -> int:
@@ -144,4 +153,8 @@ class RowFile:
             raise
         self._rows.append(cells)
         for names, known in self._asked.items():
-            known[tuple(cells.get(name, "") for name in names)] = cells
+            known[_asked(cells, names)] = cells
+
+
+def _asked(row: Mapping[str, str], names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(asked_note(row.get(name, "")) if name == "note" else row.get(name, "") for name in names)
