@@ -17,15 +17,16 @@ class ConvolutionCosts:
     tile_intensity: float
     quantisation: float
     residency: float
+    prologue_k: float
     gemm: float
     early: float
     kepler: float
     separate_integers: float
+    backward_data: float
     backward_weight: float
     backward_weight_1x1: float
     split_share: float
     winograd_fused: float
-    winograd_fused_prologue_k: float
     fft: float
     transform: float
     weight_transform: float
