@@ -163,6 +163,7 @@ _LANES = _within(
         "backward_weight_1x1": (0.4, 1.2),
         "split_share": (0.05, 1.0),
         "winograd_fused": (0.3, 0.83),
+        "winograd_fused_prologue_k": (1.0, 64.0),
         "fft": (0.2, 1.0),
         "transform": (0.4, 1.0),
         "weight_transform": (0.4, 1.0),

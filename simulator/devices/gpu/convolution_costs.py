@@ -27,6 +27,7 @@ class ConvolutionCosts:
     backward_weight_1x1: float
     split_share: float
     winograd_fused: float
+    winograd_fused_prologue_k: float
     fft: float
     transform: float
     weight_transform: float

@@ -38,7 +38,7 @@ def winograd_fused(problem: Problem) -> Candidate:
     else:
         parts, share, tiles = 1, costs.winograd_fused, _fused_places(shape.batch, problem.height, problem.width)
     rate = problem.hot_rate_flops_per_s * share
-    engine = Engine(problem.gpu.sm_count, rate, costs.tile_intensity, costs.prologue_k)
+    engine = Engine(problem.gpu.sm_count, rate, costs.tile_intensity, costs.winograd_fused_prologue_k)
     k = problem.reduction * parts
     compute_s = blocks_time(costs, engine, problem.rows, tiles, k, _FUSED, depth=_FUSED_DEPTH)
     memory_s = problem.bytes / problem.bandwidth_Bps
