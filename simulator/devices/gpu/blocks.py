@@ -8,7 +8,7 @@ from math import ceil
 
 from simulator.devices.gpu.convolution_costs import ConvolutionCosts
 
-__all__ = ["ANY_TILES", "ONE_STEP_K", "Engine", "blocks_time", "tensor_engine"]
+__all__ = ["ANY_TILES", "Engine", "blocks_time", "tensor_engine"]
 
 ANY_TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128))
 
@@ -17,8 +17,6 @@ _FULL_TILE = 64.0  # multiplications per element loaded of the largest usual til
 _STEP = 8  # a block goes through the reduction in steps of so many
 _SHORTEST_SPLIT = 64  # a reduction is not split further into parts shorter than this
 _ENOUGH_BLOCKS = 4  # per SM: more splits do not help
-
-ONE_STEP_K = 1.0  # what a block takes to start, as steps of k
 
 
 @dataclass(frozen=True, slots=True)

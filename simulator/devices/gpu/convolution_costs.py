@@ -17,10 +17,12 @@ class ConvolutionCosts:
     tile_intensity: float
     quantisation: float
     residency: float
+    prologue_k: float
     gemm: float
     early: float
     kepler: float
     separate_integers: float
+    backward_data: float
     backward_weight: float
     backward_weight_1x1: float
     split_share: float

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from simulator.devices.gpu.blocks import ANY_TILES, ONE_STEP_K, Engine, blocks_time, tensor_engine
+from simulator.devices.gpu.blocks import ANY_TILES, Engine, blocks_time, tensor_engine
 from simulator.devices.gpu.convolution_algorithms import SPLITS, Candidate, Problem, at_least
 from simulator.devices.gpu.memory import memory_time
 
@@ -38,13 +38,13 @@ _WEIGHT_SPLITS = (8, 16, 32, 64)  # of cuDNN's gradients of filters: at least so
 
 def _engine(problem: Problem, share: float) -> Engine:
     costs = problem.costs
-    return Engine(problem.gpu.sm_count, problem.rate_flops_per_s * share, costs.tile_intensity, ONE_STEP_K)
+    return Engine(problem.gpu.sm_count, problem.rate_flops_per_s * share, costs.tile_intensity, costs.prologue_k)
 
 
 def _backward_data_share(problem: Problem) -> float:
     """Return the share of the lanes' peak that products for the gradient of the images reach."""
     costs = problem.costs
-    return costs.amd_backward_data if problem.gpu.traits.kernels == "amd" else costs.gemm
+    return costs.amd_backward_data if problem.gpu.traits.kernels == "amd" else costs.backward_data * costs.gemm
 
 
 def implicit_gemm(problem: Problem) -> Candidate:
@@ -131,7 +131,7 @@ def tensor_gemm(problem: Problem, rate_flops_per_s: float, channels_last: bool) 
         share = costs.amd_tensor
     rate = rate_flops_per_s * costs.tensor * share
     sms = problem.gpu.sm_count
-    engine = tensor_engine(sms, rate, costs.tensor_tile_intensity, ONE_STEP_K)
+    engine = tensor_engine(sms, rate, costs.tensor_tile_intensity, costs.prologue_k)
     splits: tuple[int, ...] = SPLITS
     early = traits.kernels == "volta"
     zeros_s = 0.0

@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from simulator.constants import constants
 from simulator.devices.cost import KernelCost
-from simulator.devices.gpu.blocks import ONE_STEP_K, Engine, blocks_time, tensor_engine
+from simulator.devices.gpu.blocks import Engine, blocks_time, tensor_engine
 from simulator.devices.gpu.convolution_algorithms import at_least, lane_share
 from simulator.devices.gpu.convolution_costs import ConvolutionCosts
 from simulator.devices.gpu.gpu import Gpu
@@ -139,10 +139,10 @@ def _all_steps(gpu: Gpu, kernel: Recurrence, m: int, n: int, k: int, costs: Recu
     share = costs.amd_forward if gpu.traits.kernels == "amd" else costs.all_steps
     base = gpu.constants(ConvolutionCosts)
     rate = min(lanes * share, _MOST_OF_PEAK * compute_rate(gpu, "fp32"))
-    engine, tiles = Engine(gpu.sm_count, rate, base.tile_intensity, ONE_STEP_K), _ALL
+    engine, tiles = Engine(gpu.sm_count, rate, base.tile_intensity, base.prologue_k), _ALL
     if tensor:
         rate = tensor * costs.tensor
-        engine = tensor_engine(gpu.sm_count, rate, costs.tensor_tile_intensity, ONE_STEP_K)
+        engine = tensor_engine(gpu.sm_count, rate, costs.tensor_tile_intensity, base.prologue_k)
         tiles = _ALL_TENSOR
     split_s = 2 * _ACCUMULATOR_BYTES * m * n / bandwidth
     compute_s = blocks_time(base, engine, m, n, k, tiles, splits=_SPLITS, split_s=split_s)

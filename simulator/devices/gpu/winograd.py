@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from simulator.devices.gpu.blocks import ANY_TILES, ONE_STEP_K, Engine, blocks_time
+from simulator.devices.gpu.blocks import ANY_TILES, Engine, blocks_time
 from simulator.devices.gpu.convolution_algorithms import Candidate, Problem, at_least
 
 __all__ = ["fft_tiles", "winograd", "winograd_fused"]
@@ -72,7 +72,7 @@ def winograd(problem: Problem) -> Candidate:
     side = 4 if problem.taps == 9 else 2
     tiles = problem.shape.batch * ceil(problem.height / side) * ceil(problem.width / side)
     rate = problem.rate_flops_per_s * costs.winograd_fused
-    engine = Engine(problem.gpu.sm_count, rate, costs.tile_intensity, ONE_STEP_K)
+    engine = Engine(problem.gpu.sm_count, rate, costs.tile_intensity, costs.prologue_k)
     return _transformed(problem, engine, tiles, _POINTS, 1, "Winograd 4x4" if side == 4 else "Winograd 2x2, 5x5")
 
 
@@ -82,7 +82,7 @@ def fft_tiles(problem: Problem) -> Candidate:
     rows = ceil(problem.height / (_FFT_SIDE + 1 - shape.kernel_h))
     columns = ceil(problem.width / (_FFT_SIDE + 1 - shape.kernel_w))
     rate = problem.rate_flops_per_s * costs.fft
-    engine = Engine(problem.gpu.sm_count, rate, costs.tile_intensity, ONE_STEP_K)
+    engine = Engine(problem.gpu.sm_count, rate, costs.tile_intensity, costs.prologue_k)
     return _transformed(problem, engine, shape.batch * rows * columns, _FREQUENCIES, _COMPLEX, "FFT 32x32")
 
 
