@@ -21,7 +21,8 @@ class Spread:
     From ``low`` to ``high`` are 80 % of them.  ``shared`` is the part of the variance between places.  The others say
     how many times as wide what holds 80 % is on a place that was left out (``unseen``), on a generation that was
     (``outside``), and after calibrating (``calibrated``).  ``of_parts``, of steps: the half-widths, down and up, that
-    their kernels and exchanges explain.
+    their kernels and exchanges explain.  ``ways``: the half-width of what rows of one machine differ by that do the
+    same in other ways; ``machines``: of what those differ by that do the same on other machines; None where too few do.
     """
 
     name: str
@@ -35,6 +36,8 @@ class Spread:
     outside: float
     calibrated: float = 1.0
     of_parts: tuple[float, float] | None = None
+    ways: float | None = None
+    machines: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

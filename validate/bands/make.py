@@ -12,6 +12,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from statistics import median
 from typing import NamedTuple
 
 from simulator.api import Session
@@ -28,6 +29,7 @@ __all__ = ["make_evidence", "seen_in", "spread_of"]
 
 LEAST_ROWS = 30
 LEAST_PLACES = 4  # of which one is left out at a time
+LEAST_PLACES_OF_LAST = 2  # of the last class of a chain, for which no wider one stands
 _TAIL = (1.0 - LEVEL) / 2
 _NARROWEST = 1e-3  # of a side, in logarithms, beside which others are measured
 _MOST_STEPS = 8  # of a class, that are simulated to see what their kernels explain
@@ -68,7 +70,8 @@ def make_evidence(
             by_class[name].append(row)
     spreads = {}
     for name, mine in sorted(by_class.items()):
-        spread = spread_of(name, mine, calibrated or {})
+        least = LEAST_PLACES_OF_LAST if mine[0].chain[-1] == name else LEAST_PLACES
+        spread = spread_of(name, mine, calibrated or {}, least)
         if spread is not None:
             spreads[name] = spread
     found = Evidence(spreads, seen_in(rows))
@@ -77,10 +80,12 @@ def make_evidence(
     return replace(found, spreads={**spreads, **_with_parts(found, by_class, session, advance)})
 
 
-def spread_of(name: str, rows: Sequence[Measured], calibrated: Mapping[Question, float]) -> Spread | None:
-    """Return the errors of a class, None where it has too few rows or places."""
+def spread_of(
+    name: str, rows: Sequence[Measured], calibrated: Mapping[Question, float], least_places: int = LEAST_PLACES
+) -> Spread | None:
+    """Return the errors of a class, None where it has too few rows, or fewer places than *least_places*."""
     counts = Counter(row.place for row in rows)
-    if len(rows) < LEAST_ROWS or len(counts) < LEAST_PLACES:
+    if len(rows) < LEAST_ROWS or len(counts) < least_places:
         return None
     errors = [_Error(row.error, counts[row.place] ** -0.5, row.place) for row in rows]
     whole = _quantiles(errors)
@@ -97,6 +102,8 @@ def spread_of(name: str, rows: Sequence[Measured], calibrated: Mapping[Question,
         unseen=round(unseen, 3),
         outside=round(max(unseen, _widening(by_generation) or 1.0), 3),
         calibrated=round(_calibrated(rows, calibrated), 3),
+        ways=_differing(rows, lambda row: (row.place, row.alike)),
+        machines=_differing(rows, lambda row: row.alike),
     )
 
 
@@ -123,12 +130,7 @@ def _widening(errors: Sequence[_Error]) -> float | None:
             return None
         band = _quantiles(others)
         found += [_Error(band.beyond(each.error), each.weight, "") for each in ordered if each.group == group]
-    whole, passed = math.fsum(each.weight for each in found), 0.0
-    for each in sorted(found):
-        passed += each.weight
-        if passed >= LEVEL * whole:
-            return each.error
-    return None
+    return _reached(found, LEVEL) if found else None
 
 
 def _shared(errors: Sequence[_Error], whole: _Quantiles) -> float:
@@ -147,6 +149,34 @@ def _shared(errors: Sequence[_Error], whole: _Quantiles) -> float:
     )
     within /= total
     return between / (between + within) if between + within > 0.0 else 0.0
+
+
+def _differing(rows: Sequence[Measured], by: Callable[[Measured], Hashable]) -> float | None:
+    """Return the half-width of what rows differ by from the median of those that are one *by* this; None of too few."""
+    groups: dict[Hashable, list[float]] = defaultdict(list)
+    for row in rows:
+        if row.alike is not None:
+            groups[by(row)].append(row.error)
+    found = []
+    for errors in groups.values():
+        if len(errors) > 1:
+            middle = median(errors)
+            lost = math.sqrt(len(errors) / (len(errors) - 1))  # to the median, which is of the same rows
+            found += [_Error(lost * abs(error - middle), len(errors) ** -0.5, "") for error in errors]
+    if len(found) < LEAST_ROWS:
+        return None
+    return round(_reached(found, LEVEL), 4)
+
+
+def _reached(errors: Iterable[_Error], level: float) -> float:
+    """Return below which value that share of *errors* lies, by weight."""
+    ordered = sorted(errors)
+    whole, passed = math.fsum(each.weight for each in ordered), 0.0
+    for each in ordered:
+        passed += each.weight
+        if passed >= level * whole:
+            break
+    return each.error
 
 
 def _calibrated(rows: Sequence[Measured], calibrated: Mapping[Question, float]) -> float:
