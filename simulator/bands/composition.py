@@ -78,7 +78,8 @@ def estimate(composition: Composition, evidence: Evidence) -> Estimate | None:
     whole = evidence.spread(composition.chain)
     if whole is None:
         return None
-    wider = _wider(whole, state)
+    network = composition.facts.network
+    wider = max(_wider(whole, state), 1.0 if network in evidence.seen.networks or not network else whole.strange)
     typical = whole.of_parts
     parts = (sides.middle - sides.low, sides.high - sides.middle) if sides is not None and typical is not None else None
     ends = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -99,6 +100,18 @@ def test_a_step_is_off_by_its_kernels_and_by_more() -> None:
     assert usual == pytest.approx(1.0)
     assert better == pytest.approx(0.8)
     assert worse == pytest.approx(2 * math.hypot(0.4, 0.6))
+
+
+def test_a_step_of_a_network_that_nobody_measured_is_wider() -> None:
+    chain = step_chain("GPU", "CNN", "fp32", "one")
+    known = Evidence({chain[0]: spread(chain[0], strange=1.25)}, replace(SEEN, networks=("resnet50",)))
+    widths = []
+    for network in ("resnet50", "mine"):
+        facts = Facts(kind="step", place="a", generation="old", form="fp32", way="one", network=network)
+        found = estimate(Composition(chain, (), facts), known)
+        assert found is not None
+        widths.append(found.high - found.low)
+    assert widths == pytest.approx([0.4, 0.5])
 
 
 def test_a_class_with_few_rows_is_that_of_the_wider_one() -> None:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from simulator.api import Session
 from simulator.api.session import Question
 from simulator.bands.band import LEVEL
+from simulator.bands.classes import Chain
 from simulator.bands.composition import Composition, of_parts
 from simulator.bands.evidence import Evidence, Seen, Spread
 from simulator.errors import InputError
@@ -57,39 +58,42 @@ def make_evidence(
     *,
     calibrated: Mapping[Question, float] | None = None,
     session: Session | None = None,
+    wanted: Iterable[Chain] | None = None,
     advance: Callable[[], None] = lambda: None,
 ) -> Evidence:
     """Return what *rows* say.
 
     *calibrated* are the errors of operators once their device is calibrated; *session* simulates a few steps of each
-    class, to see what their kernels explain.
+    class, to see what their kernels explain.  *wanted*: chains of which the first class that is there is enough.
     """
     by_class: dict[str, list[Measured]] = defaultdict(list)
     for row in rows:
         for name in row.chain:
             by_class[name].append(row)
-    spreads = {}
-    for name, mine in sorted(by_class.items()):
-        least = LEAST_PLACES_OF_LAST if mine[0].chain[-1] == name else LEAST_PLACES
-        spread = spread_of(name, mine, calibrated or {}, least)
-        if spread is not None:
-            spreads[name] = spread
+    there = {name: mine for name, mine in sorted(by_class.items()) if _is_enough(name, mine)}
+    if wanted is not None:
+        firsts = {next((name for name in chain if name in there), "") for chain in wanted}
+        there = {name: mine for name, mine in there.items() if name in firsts}
+    spreads = {name: spread_of(name, mine, calibrated or {}) for name, mine in there.items()}
     found = Evidence(spreads, seen_in(rows))
     if session is None:
         return found
     return replace(found, spreads={**spreads, **_with_parts(found, by_class, session, advance)})
 
 
-def spread_of(
-    name: str, rows: Sequence[Measured], calibrated: Mapping[Question, float], least_places: int = LEAST_PLACES
-) -> Spread | None:
-    """Return the errors of a class, None where it has too few rows, or fewer places than *least_places*."""
+def _is_enough(name: str, rows: Sequence[Measured]) -> bool:
+    """Return whether the class has rows and places enough."""
+    least = LEAST_PLACES_OF_LAST if rows[0].chain[-1] == name else LEAST_PLACES
+    return len(rows) >= LEAST_ROWS and len({row.place for row in rows}) >= least
+
+
+def spread_of(name: str, rows: Sequence[Measured], calibrated: Mapping[Question, float]) -> Spread:
+    """Return the errors of a class."""
     counts = Counter(row.place for row in rows)
-    if len(rows) < LEAST_ROWS or len(counts) < least_places:
-        return None
     errors = [_Error(row.error, counts[row.place] ** -0.5, row.place) for row in rows]
     whole = _quantiles(errors)
     unseen = max(1.0, _widening(errors) or 1.0)
+    by_network = [_Error(e.error, e.weight, row.composition.facts.network) for e, row in zip(errors, rows, strict=True)]
     by_generation = [_Error(e.error, e.weight, row.generation) for e, row in zip(errors, rows, strict=True)]
     return Spread(
         name,
@@ -101,6 +105,7 @@ def spread_of(
         shared=round(_shared(errors, whole), 3),
         unseen=round(unseen, 3),
         outside=round(max(unseen, _widening(by_generation) or 1.0), 3),
+        strange=round(max(1.0, _widening(by_network) or 1.0), 3),
         calibrated=round(_calibrated(rows, calibrated), 3),
         ways=_differing(rows, lambda row: (row.place, row.alike)),
         machines=_differing(rows, lambda row: row.alike),
@@ -236,6 +241,7 @@ def seen_in(rows: Iterable[Measured]) -> Seen:
     hosts: dict[str, set[str]] = defaultdict(set)
     collectives: Counter[str] = Counter()
     gpus: Counter[str] = Counter()
+    networks: set[str] = set()
     machines: set[str] = set()
     linked: set[str] = set()
     for facts in (row.composition.facts for row in rows):
@@ -249,6 +255,7 @@ def seen_in(rows: Iterable[Measured]) -> Seen:
             devices[facts.place].add(facts.form)
             generations[facts.generation].add(facts.form)
             if facts.kind == "step":
+                networks.add(facts.network)
                 gpus[facts.scale] = max(gpus[facts.scale], facts.ranks)
     return Seen(
         devices={name: tuple(sorted(devices[name])) for name in sorted(devices)},
@@ -257,5 +264,6 @@ def seen_in(rows: Iterable[Measured]) -> Seen:
         collectives=dict(sorted(collectives.items())),
         linked=tuple(sorted(linked)),
         gpus=dict(sorted(gpus.items())),
+        networks=tuple(sorted(networks)),
         hosts={name: tuple(sorted(hosts[name])) for name in sorted(hosts)},
     )
