@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simulator.cli.confidence_text import outside_words
 from simulator.console.style import Style
 from simulator.results.columns import duration_column, lay_out
 from simulator.results.confidence import BAND_HEAD, band_words
@@ -35,8 +36,7 @@ def best_lines(space: Space, machine: str, network: Network, best: Best, style: 
         del columns["recompute"]
     right = [name not in ("layout", "recompute", "time lost to") for name in columns]
     table = lay_out([list(columns), *map(list, zip(*columns.values(), strict=True))], right)
-    outside = dict.fromkeys(text for entry in best.ranking for text in entry.outside)
-    lines = [line for text in outside for line in style.wrap(f"outside: {text}", "red", hang=2)]
+    lines = outside_words([text for entry in best.ranking for text in entry.outside], style)
     lines = [*style.wrap(title, "bold"), *lines, ""]
     if style.width is not None and max(map(len, table)) > style.width:
         names = list(columns)[1:]

@@ -10,6 +10,7 @@ from typing import Any
 
 from simulator.api.session import Session
 from simulator.bands.band import Band
+from simulator.cli.confidence_text import outside_words
 from simulator.cli.machines import find_machines
 from simulator.cli.options import parse_count
 from simulator.cli.output import Files, show
@@ -108,11 +109,7 @@ def _lines(question: Single, entries: Sequence[dict[str, Any]], style: Style) ->
             lines += [f"  {name.ljust(11)} {text}" for name, text in zip(rows[0][1:], row[1:], strict=True)]
     else:
         lines[0] = style.mark(lines[0], "dim")
-    outside = [
-        line
-        for text in dict.fromkeys(text for entry in entries for text in entry["outside"])
-        for line in style.wrap(f"outside: {text}", "red", hang=2)
-    ]
+    outside = outside_words([text for entry in entries for text in entry["outside"]], style)
     trust = style.wrap(f"trust: {entries[0]['trust']}", "dim", hang=2) if entries[0]["trust"] else []
     return [style.mark(question_words(question), "bold"), *outside, "", *lines, *trust, *_why(entries)]
 
@@ -154,4 +151,5 @@ def _sweep_lines(workload: str, entries: Sequence[dict[str, Any]], style: Style)
     ]
     lines = lay_out(rows, [False, True, True, True, False])
     lines[0] = style.mark(lines[0], "dim")
-    return [style.mark(workload, "bold"), "", *lines]
+    outside = outside_words([text for entry in entries for text in entry["outside"]], style)
+    return [style.mark(workload, "bold"), *outside, "", *lines]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from validate.tables.table import read_table
 
 pytestmark = [pytest.mark.slow, pytest.mark.corpus]
 
-_MOST = 60  # rows of a class on a place
+_MOST = 100  # rows of a class on a place
 
 
 def rows_of(folder: Path) -> list[Measured]:
@@ -25,7 +26,8 @@ def rows_of(folder: Path) -> list[Measured]:
     for name, kind in (("ops.csv", OPERATORS), ("collectives.csv", COLLECTIVES)):
         table = read_table((folder / name).read_bytes(), name, kind.needed, kind.columns, kind.name)
         counts: Counter[tuple[str, str]] = Counter()
-        for row in measured(scoring.score(table, kind, ("A", "B")), scoring.names.session):
+        rows = measured(scoring.score(table, kind, ("A", "B")), scoring.names.session)
+        for row in sorted(rows, key=lambda row: sha256(repr(row.question).encode()).digest()):
             counts[row.place, row.chain[0]] += 1
             if counts[row.place, row.chain[0]] <= _MOST:
                 found.append(row)
@@ -48,7 +50,7 @@ def test_bands_of_operators_hold_four_in_five_on_devices_left_out(held: dict[str
 @pytest.mark.parametrize("group", ["collective large node", "collective large nodes", "collective small node"])
 def test_bands_of_collectives_do_on_machines_left_out(held: dict[str, Coverage], group: str) -> None:
     assert held[group].rows > 100
-    assert 0.70 <= held[group].held <= 0.88
+    assert 0.65 <= held[group].held <= 0.88  # of ten machines; each is held or not as a whole
 
 
 def test_no_band_is_narrower_than_a_percent_either_way(held: dict[str, Coverage]) -> None:

@@ -32,6 +32,7 @@ LEAST_ROWS = 30
 LEAST_PLACES = 4  # of which one is left out at a time
 LEAST_PLACES_OF_LAST = 2  # of the last class of a chain, for which no wider one stands
 _TAIL = (1.0 - LEVEL) / 2
+_WIDEST = 4.0  # more says no more than that nobody knows
 _NARROWEST = 1e-3  # of a side, in logarithms, beside which others are measured
 _MOST_STEPS = 8  # of a class, that are simulated to see what their kernels explain
 
@@ -135,7 +136,7 @@ def _widening(errors: Sequence[_Error]) -> float | None:
             return None
         band = _quantiles(others)
         found += [_Error(band.beyond(each.error), each.weight, "") for each in ordered if each.group == group]
-    return _reached(found, LEVEL) if found else None
+    return min(_WIDEST, _reached(found, LEVEL)) if found else None
 
 
 def _shared(errors: Sequence[_Error], whole: _Quantiles) -> float:
