@@ -34,7 +34,8 @@ LEAST_PLACES_OF_LAST = 2  # of the last class of a chain, for which no wider one
 _TAIL = (1.0 - LEVEL) / 2
 _WIDEST = 4.0  # more says no more than that nobody knows
 _NARROWEST = 1e-3  # of a side, in logarithms, beside which others are measured
-_MOST_STEPS = 8  # of a class, that are simulated to see what their kernels explain
+_MOST_STEPS = 5  # of a class, that are simulated to see what their kernels explain
+_MOST_RANKS = 16  # of each, where there are such: larger ones take minutes, and are made of the same kernels
 
 
 class _Error(NamedTuple):
@@ -108,7 +109,7 @@ def spread_of(name: str, rows: Sequence[Measured], calibrated: Mapping[Question,
         outside=round(max(unseen, _widening(by_generation) or 1.0), 3),
         strange=round(max(1.0, _widening(by_network) or 1.0), 3),
         calibrated=round(_calibrated(rows, calibrated), 3),
-        ways=_differing(rows, lambda row: (row.place, row.alike)),
+        ways=_differing(rows, lambda row: (row.machine, row.alike)),
         machines=_differing(rows, lambda row: row.alike),
     )
 
@@ -206,11 +207,12 @@ def _with_parts(
     made: dict[StepQuestion, tuple[float, float] | None] = {}
     changed = {}
     for name, spread in found.spreads.items():
-        steps = [row.question for row in by_class[name] if isinstance(row.question, StepQuestion)]
-        if not steps:
+        steps = [(row.composition.facts.ranks, row.question) for row in by_class[name]]
+        few = [question for ranks, question in steps if isinstance(question, StepQuestion) and ranks <= _MOST_RANKS]
+        if not few:
             continue
         halves = []
-        for question in [*dict.fromkeys(steps)][:: max(1, len(steps) // _MOST_STEPS)][:_MOST_STEPS]:
+        for question in few[:: max(1, len(few) // _MOST_STEPS)][:_MOST_STEPS]:
             if question not in made:
                 made[question] = _explained(session, question, found)
                 advance()

@@ -35,6 +35,11 @@ class Measured:
     composition: Composition
     alike: Hashable = None
 
+    @property
+    def machine(self) -> str:
+        """Where it was measured, as its topology is called."""
+        return self.question.where.topology
+
 
 def measured(
     rows: Sequence[ScoredRow], session: Session, advance: Callable[[], None] = lambda: None
