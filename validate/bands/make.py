@@ -35,7 +35,7 @@ _TAIL = (1.0 - LEVEL) / 2
 _WIDEST = 4.0  # more says no more than that nobody knows
 _NARROWEST = 1e-3  # of a side, in logarithms, beside which others are measured
 _MOST_STEPS = 5  # of a class, that are simulated to see what their kernels explain
-_MOST_RANKS = 16  # of each, where there are such: larger ones take minutes, and are made of the same kernels
+_MOST_RANKS = 8  # of each, where there are such: larger ones take minutes, and are made of the same kernels
 
 
 class _Error(NamedTuple):
