@@ -77,6 +77,7 @@ def _step(session: Session, question: StepQuestion) -> Composition:
     return steps_alike(
         part=place.part.rpartition(" x ")[2],
         generation=generation_of(places.part(question.device)),
+        network=network.name,
         family=family_of(network),
         form=main_format(flop_by_format_of(network, question.options, place)),
         gpus=1 if question.device is not None else max(1, gpus),

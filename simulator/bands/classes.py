@@ -50,7 +50,7 @@ def step_chain(processor: str, family: str | None, form: str | None, ranks: str)
     *ranks*: ``one`` device, ``several`` that exchange, or ``divided``, which divide the network between them.
     """
     head, of = f"step {processor}", family or "other"
-    return f"{head} {ranks} {of} {form or 'mixed'}", f"{head} {ranks} {of}", f"{head} {ranks}", head, "step"
+    return f"{head} {ranks} {of} {form or 'mixed'}", f"{head} {ranks} {of}", f"{head} {ranks}", head
 
 
 def host_chain(kind: str, what: str, size_bytes: float | None = None) -> Chain:

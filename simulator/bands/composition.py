@@ -39,17 +39,17 @@ class Composition:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Ends and middle of log(measured / predicted), and the half-widths that differ from machine to machine, or not.
+    """Ends and middle of log(measured / predicted), and the half-widths of what does not cancel in a comparison.
 
-    ``shared`` is that of all answers on one machine together, ``own`` that of this one alone.  ``widest`` is the class
-    that most of the width is due to, with its ``rows`` on so many ``places``.
+    ``ways`` is that beside another answer for the same on the same machine, ``machines`` on another one.  ``widest`` is
+    the class that most of the width is due to, with its ``rows`` on so many ``places``.
     """
 
     low: float
     middle: float
     high: float
-    shared: float
-    own: float
+    ways: float
+    machines: float
     widest: str
     rows: int
     places: int
@@ -78,7 +78,8 @@ def estimate(composition: Composition, evidence: Evidence) -> Estimate | None:
     whole = evidence.spread(composition.chain)
     if whole is None:
         return None
-    wider = _wider(whole, state)
+    network = composition.facts.network
+    wider = max(_wider(whole, state), 1.0 if network in evidence.seen.networks or not network else whole.strange)
     typical = whole.of_parts
     parts = (sides.middle - sides.low, sides.high - sides.middle) if sides is not None and typical is not None else None
     ends = []
@@ -94,8 +95,8 @@ def estimate(composition: Composition, evidence: Evidence) -> Estimate | None:
         whole.middle - ends[0],
         whole.middle,
         whole.middle + ends[1],
-        mean * math.sqrt(whole.shared),
-        mean * math.sqrt(1.0 - whole.shared),
+        mean * math.sqrt(1.0 - whole.shared) if whole.ways is None else whole.ways,
+        mean if whole.machines is None else whole.machines,
         widest.name,
         widest.rows,
         widest.places,
@@ -138,8 +139,8 @@ def of_parts(composition: Composition, state: State, evidence: Evidence) -> Esti
         middle - low,
         middle,
         middle + high,
-        (shared[0] + shared[1]) / 2,
         math.sqrt((alone[0] + alone[1]) / 2),
+        (low + high) / 2,
         widest[1].name,
         widest[1].rows,
         widest[1].places,

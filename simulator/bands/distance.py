@@ -20,8 +20,9 @@ class Facts:
 
     ``place`` is the part that computes, the machine of a collective, or the place of a host's answer; ``generation``
     that of its GPUs, or ``cpu``; ``form`` the format of its products.  ``what`` is a collective, or the kind of a
-    host's answer; ``ranks`` are those that take part, ``one``, ``several`` or ``divided`` in ``way``; or inside a
-    ``node``, or over ``nodes``.  ``unmeasured`` says in words what nobody measures.
+    host's answer; ``network`` that of a step.  ``ranks`` are those that take part, in the ``way`` of ``one``,
+    ``several`` or ``divided``; or inside a ``node``, or over ``nodes``.  ``unmeasured`` says in words what nobody
+    measures.
     """
 
     kind: Kind
@@ -29,6 +30,7 @@ class Facts:
     generation: str = ""
     form: str = ""
     what: str = ""
+    network: str = ""
     way: str = ""
     ranks: int = 1
     calibrated: bool = False

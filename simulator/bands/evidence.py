@@ -20,8 +20,10 @@ class Spread:
 
     From ``low`` to ``high`` are 80 % of them.  ``shared`` is the part of the variance between places.  The others say
     how many times as wide what holds 80 % is on a place that was left out (``unseen``), on a generation that was
-    (``outside``), and after calibrating (``calibrated``).  ``of_parts``, of steps: the half-widths, down and up, that
-    their kernels and exchanges explain.
+    (``outside``), of a network that was (``strange``), and after calibrating (``calibrated``).  ``of_parts``, of steps:
+    the half-widths, down and up, that their kernels and exchanges explain.  ``ways``: the half-width of what rows of
+    one machine differ by that do the same in other ways; ``machines``: of what those differ by that do the same on
+    other machines; None where too few do.
     """
 
     name: str
@@ -33,8 +35,11 @@ class Spread:
     shared: float
     unseen: float
     outside: float
+    strange: float = 1.0
     calibrated: float = 1.0
     of_parts: tuple[float, float] | None = None
+    ways: float | None = None
+    machines: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,7 @@ class Seen:
     ``devices`` and ``generations``: formats of operators or steps by the name of a part, or of a generation;
     ``machines``: those whose collectives were measured; ``collectives``: the most ranks by collective and ``node`` or
     ``nodes``; ``linked``: generations of GPUs whose collectives were; ``gpus``: the most of a step, by ``several`` or
-    ``divided``; ``hosts``: places by kind.
+    ``divided``; ``networks`` of steps; ``hosts``: places by kind.
     """
 
     devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -53,6 +58,7 @@ class Seen:
     collectives: Mapping[str, int] = field(default_factory=dict)
     linked: tuple[str, ...] = ()
     gpus: Mapping[str, int] = field(default_factory=dict)
+    networks: tuple[str, ...] = ()
     hosts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simulator.cli.confidence_text import outside_words
 from simulator.cli.table import table_lines
 from simulator.console.style import Style
 from simulator.results.columns import duration_column
@@ -37,8 +38,7 @@ def best_lines(space: Space, machine: str, network: Network, best: Best, style: 
     right = [name not in ("layout", "recompute", "time lost to") for name in columns]
     names = list(columns)
     spare = [names.index(name) for name in ("memory", "micro-batch") if name in columns]
-    outside = dict.fromkeys(text for entry in best.ranking for text in entry.outside)
-    lines = [line for text in outside for line in style.wrap(f"outside: {text}", "red", hang=2)]
+    lines = outside_words([text for entry in best.ranking for text in entry.outside], style)
     table = table_lines(names, list(columns.values()), right, style, spare)
     lines = [*style.wrap(title, "bold"), *lines, "", *table]
     count = f"{best.feasible_count:,} ways fit; the best of them were simulated ({best.simulated_count})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simulator.cli.confidence_text import outside_lines
 from simulator.console.style import Style
 from simulator.results.columns import lay_out
 from simulator.results.program import ProgramResult
@@ -26,6 +27,7 @@ def program_lines(result: ProgramResult, style: Style) -> list[str]:
     at = f" ({result.bound_stream})" if result.bound_stream not in ("", "host") and bound == result.bound else ""
     lines = [
         style.mark(head, "bold"),
+        *outside_lines([result.confidence], style),
         "",
         f"host returns  {format_duration(result.issued_s)}",
         f"all done      {format_duration(result.done_s)}",

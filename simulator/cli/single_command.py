@@ -10,6 +10,7 @@ from typing import Any
 
 from simulator.api.session import Session
 from simulator.bands.band import Band
+from simulator.cli.confidence_text import outside_words
 from simulator.cli.machines import find_machines
 from simulator.cli.options import parse_count
 from simulator.cli.output import Files, show
@@ -108,11 +109,7 @@ def _lines(question: Single, entries: Sequence[dict[str, Any]], style: Style) ->
         rows.append([entry["topology"], format_duration(time_s) + each, _band(entry), *sheet, _bound(entry)])
     columns = [list(column) for column in zip(*rows, strict=True)]
     lines = table_lines(names, columns, [False, True, True, True, True, False], style, spare=(4, 3))
-    outside = [
-        line
-        for text in dict.fromkeys(text for entry in entries for text in entry["outside"])
-        for line in style.wrap(f"outside: {text}", "red", hang=2)
-    ]
+    outside = outside_words([text for entry in entries for text in entry["outside"]], style)
     trust = style.wrap(f"trust: {entries[0]['trust']}", "dim", hang=2) if entries[0]["trust"] else []
     return [*style.wrap(question_words(question), "bold"), *outside, "", *lines, *trust, *_why(entries, style)]
 
@@ -154,4 +151,5 @@ def _sweep_lines(workload: str, entries: Sequence[dict[str, Any]], style: Style)
     ]
     columns = [list(column) for column in zip(*rows[1:], strict=True)]
     lines = table_lines(rows[0], columns, [False, True, True, True, False], style)
-    return [style.mark(workload, "bold"), "", *lines]
+    outside = outside_words([text for entry in entries for text in entry["outside"]], style)
+    return [style.mark(workload, "bold"), *outside, "", *lines]

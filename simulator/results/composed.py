@@ -54,6 +54,7 @@ def steps_alike(
     *,
     part: str,
     generation: str,
+    network: str,
     family: str | None,
     form: Precision | None,
     gpus: int,
@@ -70,6 +71,7 @@ def steps_alike(
         place=part,
         generation=generation,
         form=shown or "fp32",
+        network=network,
         way=way,
         ranks=gpus,
         calibrated=calibrated,
@@ -91,6 +93,7 @@ def step_composition(result: TrainingResult) -> Composition:
     whole = steps_alike(
         part=step.part,
         generation=step.generation,
+        network=step.workload,
         family=step.family,
         form=main_format(step.flop_by_format),
         gpus=result.device_count,

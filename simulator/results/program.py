@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from simulator.bands.composition import Composition
+from simulator.bands.distance import Facts
 from simulator.engine.timeline import Timeline
 from simulator.programs.about import Did, Passed
 from simulator.programs.loops import busy_of
@@ -12,6 +14,7 @@ from simulator.programs.memory import held_curve
 from simulator.programs.state import State
 from simulator.programs.statements import Program
 from simulator.programs.writer import LOCK
+from simulator.results.confidence import Confidence, confidence_of
 from simulator.results.limits import critical_path
 
 __all__ = ["MarkTimes", "ProgramResult", "StreamTimes", "make_program_result"]
@@ -68,6 +71,11 @@ class ProgramResult:
     held_bytes: float
     held: tuple[tuple[float, float], ...]
     timeline: Timeline
+
+    @property
+    def confidence(self) -> Confidence:
+        """How sure ``done_s`` is: nobody has published what programs take."""
+        return confidence_of(self.done_s, Composition((), (), Facts(kind="host", place=self.machine, what="program")))
 
     @property
     def answers(self) -> dict[str, float]:

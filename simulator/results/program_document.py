@@ -27,6 +27,7 @@ def _entry(result: ProgramResult) -> dict[str, Any]:
         "device": result.device,
         "issued_s": result.issued_s,
         "done_s": result.done_s,
+        **result.confidence.to_dict(),
         "operators": result.operators,
         "copies": result.copies,
         "bound": result.bound,

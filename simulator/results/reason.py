@@ -18,7 +18,7 @@ __all__ = ["BOUNDS", "TIE", "best_of", "bound_of", "by_time", "rounds_in_sequenc
 
 BOUNDS = "ideal schedules on the bare links, without launches and protocols: bounds"
 Answer = TypeVar("Answer", Result, "TrainingResult")
-TIE = 1e-2  # relative; no model of a real machine tells less apart
+TIE = 1e-2  # relative; no model of a real machine tells less apart, and most tell much more alone (the bands)
 _EQUAL = 1e-6  # relative; rounding apart, the same time
 
 
@@ -63,25 +63,33 @@ def _ranked(ranked: Sequence[Result], among: Sequence[Result]) -> str:
     if len(ranked) == 1:
         takes = "needs at least" if noun else "takes"
         return f"{_name(best, among)} {takes} {format_duration(best.sync_time_s)}"
-    names, is_close = [_name(result, among) for result in tied], tied[-1].sync_time_s > best.sync_time_s * (1 + _EQUAL)
+    names = [_name(result, among) for result in tied]
+    close = _close_words(tied[-1].sync_time_s / best.sync_time_s if best.sync_time_s > 0 else 1.0)
     if len(tied) == len(ranked):
-        return _all_equal(names, noun, is_close=is_close)
-    other = ranked[len(tied)]
+        return _all_equal(names, noun, close)
+    other = next(result for result in ranked if result not in tied)
     ratio = other.sync_time_s / best.sync_time_s if best.sync_time_s > 0 else math.inf
     called = _name(other, among)
-    return f"{_first(names, called, ratio, noun, is_close=is_close)}: {_because(best, other, names[0], called)}"
+    return f"{_first(names, called, ratio, noun, close)}: {_because(best, other, names[0], called)}"
 
 
-def _all_equal(names: Sequence[str], noun: str, *, is_close: bool) -> str:
-    """Say that all are equal; of bounds, *noun* says of what."""
+def _close_words(ratio: float) -> str:
+    """Return within what answers are equal of which the last takes *ratio* times as long as the first, or nothing."""
+    if ratio <= 1 + _EQUAL:
+        return ""
+    return "equal within 1 %" if ratio <= 1 + TIE else "equal within the model's error"
+
+
+def _all_equal(names: Sequence[str], noun: str, close: str) -> str:
+    """Say that all are equal, as *close* says it; of bounds, *noun* says of what."""
     if noun:
-        return f"{_joined(names)} have the same {noun}{' (equal within 1 %)' if is_close else ''}"
-    return f"{_joined(names)} {'are equal within 1 %' if is_close else 'are equally fast'}"
+        return f"{_joined(names)} have the same {noun}{f' ({close})' if close else ''}"
+    return f"{_joined(names)} {f'are {close}' if close else 'are equally fast'}"
 
 
-def _first(names: Sequence[str], other: str, ratio: float, noun: str, *, is_close: bool) -> str:
+def _first(names: Sequence[str], other: str, ratio: float, noun: str, close: str) -> str:
     """Say that *names* come before the *other*, which takes *ratio* times as long; of bounds, *noun* says of what."""
-    close = " (equal within 1 %)" if is_close else ""
+    close = f" ({close})" if close else ""
     if noun:
         has = "has" if len(names) == 1 else "have"
         return f"{_joined(names)} {has} the lowest {noun}{close}, and that of {other} is {_times(ratio)} as high"
@@ -100,7 +108,20 @@ def _beside(best: Result, bounds: Sequence[Result], among: Sequence[Result]) -> 
 
 
 def _tied(results: Sequence[Result]) -> list[Result]:
-    return [result for result in results if result.sync_time_s <= results[0].sync_time_s * (1 + TIE)]
+    best = results[0]
+    return [result for result in results if result.sync_time_s <= best.sync_time_s * (1 + _unsure(best, result))]
+
+
+def _unsure(one: Answer, other: Answer) -> float:
+    """Return by how much, relative, two times may differ without the model telling which is shorter.
+
+    What both are off alike cancels: on one machine all but what answers of different ways differ by.
+    """
+    mine, theirs = one.confidence.estimate, other.confidence.estimate
+    if mine is None or theirs is None:
+        return TIE
+    halves = (mine.ways, theirs.ways) if one.machine == other.machine else (mine.machines, theirs.machines)
+    return max(TIE, math.expm1(math.hypot(*halves)))
 
 
 def _name(result: Result, among: Sequence[Result]) -> str:
@@ -212,17 +233,17 @@ def steps_verdict(results: Sequence[TrainingResult]) -> str:
     if not ranked:
         return "none fits into the memory of its devices"
     best = ranked[0]
-    tied = [result for result in ranked if result.throughput * (1 + TIE) >= best.throughput]
+    tied = [result for result in ranked if result.throughput * (1 + _unsure(best, result)) >= best.throughput]
     names = [_way_of(result, results) for result in tied]
-    is_close = best.throughput > tied[-1].throughput * (1 + _EQUAL)
+    close = _close_words(best.throughput / tied[-1].throughput)
     noun = "" if software else "bound" if len({r.samples for r in ranked}) == 1 else "bound per sample"
     said = []
     if len(tied) < len(ranked):
-        other = ranked[len(tied)]
+        other = next(result for result in ranked if result not in tied)
         ratio = best.throughput / other.throughput
-        said.append(_first(names, _way_of(other, results), ratio, noun, is_close=is_close))
+        said.append(_first(names, _way_of(other, results), ratio, noun, close))
     elif len(ranked) > 1:
-        said.append(_all_equal(names, noun, is_close=is_close))
+        said.append(_all_equal(names, noun, close))
     else:
         said.append(f"{names[0]} {'needs at least' if noun else 'takes'} {format_duration(best.step_time_s)}")
     if best.device_count > 1 and best.step_time_s > best.alone_s:

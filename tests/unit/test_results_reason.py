@@ -103,3 +103,15 @@ def test_times_that_no_model_tells_apart_are_alike() -> None:
     assert verdict([nccl, *slower[:1]]) == "nccl and a are equal within 1 %"
     assert verdict([nccl, *slower]).startswith("nccl and a are fastest (equal within 1 %), 1.5 times as fast as b: ")
     assert verdict([nccl, replace(nccl, strategy="a")]) == "nccl and a are equally fast"
+
+
+def test_what_the_model_cannot_tell_apart_is_equal_within_its_error() -> None:
+    nccl = simulate(load_machine("p3.16xlarge"), "nccl", 1e8)
+    slower = replace(nccl, machine="another", sync_time_s=1.05 * nccl.sync_time_s)
+    assert verdict([nccl, slower]) == "p3.16xlarge and another are equal within the model's error"
+    assert verdict([nccl, replace(slower, sync_time_s=2 * nccl.sync_time_s)]).startswith(
+        "p3.16xlarge is fastest, 2 times"
+    )
+    same = replace(slower, machine="p3.16xlarge", strategy="gpu0")
+    assert same.confidence.estimate is None  # nobody measured that strategy, and 1 % is all that is granted
+    assert verdict([nccl, same]).startswith("nccl is fastest, 1.05 times as fast as gpu0")

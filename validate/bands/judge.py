@@ -38,7 +38,8 @@ def coverage(
         mine = [row for row in rows if by(row) == part]
         classes = {name for row in mine for name in row.chain}
         others = [row for row in rows if by(row) != part and classes.intersection(row.chain)]
-        held += held_by(make_evidence(others), mine)
+        chains = {part.chain for row in mine for part in row.composition.parts} | {row.chain for row in mine}
+        held += held_by(make_evidence(others, wanted=chains), mine)
         advance()
     return summary(held)
 

@@ -12,11 +12,13 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from statistics import median
 from typing import NamedTuple
 
 from simulator.api import Session
 from simulator.api.session import Question
 from simulator.bands.band import LEVEL
+from simulator.bands.classes import Chain
 from simulator.bands.composition import Composition, of_parts
 from simulator.bands.evidence import Evidence, Seen, Spread
 from simulator.errors import InputError
@@ -28,9 +30,12 @@ __all__ = ["make_evidence", "seen_in", "spread_of"]
 
 LEAST_ROWS = 30
 LEAST_PLACES = 4  # of which one is left out at a time
+LEAST_PLACES_OF_LAST = 2  # of the last class of a chain, for which no wider one stands
 _TAIL = (1.0 - LEVEL) / 2
+_WIDEST = 4.0  # more says no more than that nobody knows
 _NARROWEST = 1e-3  # of a side, in logarithms, beside which others are measured
-_MOST_STEPS = 8  # of a class, that are simulated to see what their kernels explain
+_MOST_STEPS = 5  # of a class, that are simulated to see what their kernels explain
+_MOST_RANKS = 8  # of each, where there are such: larger ones take minutes, and are made of the same kernels
 
 
 class _Error(NamedTuple):
@@ -55,36 +60,42 @@ def make_evidence(
     *,
     calibrated: Mapping[Question, float] | None = None,
     session: Session | None = None,
+    wanted: Iterable[Chain] | None = None,
     advance: Callable[[], None] = lambda: None,
 ) -> Evidence:
     """Return what *rows* say.
 
     *calibrated* are the errors of operators once their device is calibrated; *session* simulates a few steps of each
-    class, to see what their kernels explain.
+    class, to see what their kernels explain.  *wanted*: chains of which the first class that is there is enough.
     """
     by_class: dict[str, list[Measured]] = defaultdict(list)
     for row in rows:
         for name in row.chain:
             by_class[name].append(row)
-    spreads = {}
-    for name, mine in sorted(by_class.items()):
-        spread = spread_of(name, mine, calibrated or {})
-        if spread is not None:
-            spreads[name] = spread
+    there = {name: mine for name, mine in sorted(by_class.items()) if _is_enough(name, mine)}
+    if wanted is not None:
+        firsts = {next((name for name in chain if name in there), "") for chain in wanted}
+        there = {name: mine for name, mine in there.items() if name in firsts}
+    spreads = {name: spread_of(name, mine, calibrated or {}) for name, mine in there.items()}
     found = Evidence(spreads, seen_in(rows))
     if session is None:
         return found
     return replace(found, spreads={**spreads, **_with_parts(found, by_class, session, advance)})
 
 
-def spread_of(name: str, rows: Sequence[Measured], calibrated: Mapping[Question, float]) -> Spread | None:
-    """Return the errors of a class, None where it has too few rows or places."""
+def _is_enough(name: str, rows: Sequence[Measured]) -> bool:
+    """Return whether the class has rows and places enough."""
+    least = LEAST_PLACES_OF_LAST if rows[0].chain[-1] == name else LEAST_PLACES
+    return len(rows) >= LEAST_ROWS and len({row.place for row in rows}) >= least
+
+
+def spread_of(name: str, rows: Sequence[Measured], calibrated: Mapping[Question, float]) -> Spread:
+    """Return the errors of a class."""
     counts = Counter(row.place for row in rows)
-    if len(rows) < LEAST_ROWS or len(counts) < LEAST_PLACES:
-        return None
     errors = [_Error(row.error, counts[row.place] ** -0.5, row.place) for row in rows]
     whole = _quantiles(errors)
     unseen = max(1.0, _widening(errors) or 1.0)
+    by_network = [_Error(e.error, e.weight, row.composition.facts.network) for e, row in zip(errors, rows, strict=True)]
     by_generation = [_Error(e.error, e.weight, row.generation) for e, row in zip(errors, rows, strict=True)]
     return Spread(
         name,
@@ -96,7 +107,10 @@ def spread_of(name: str, rows: Sequence[Measured], calibrated: Mapping[Question,
         shared=round(_shared(errors, whole), 3),
         unseen=round(unseen, 3),
         outside=round(max(unseen, _widening(by_generation) or 1.0), 3),
+        strange=round(max(1.0, _widening(by_network) or 1.0), 3),
         calibrated=round(_calibrated(rows, calibrated), 3),
+        ways=_differing(rows, lambda row: (row.machine, row.alike)),
+        machines=_differing(rows, lambda row: row.alike),
     )
 
 
@@ -123,12 +137,7 @@ def _widening(errors: Sequence[_Error]) -> float | None:
             return None
         band = _quantiles(others)
         found += [_Error(band.beyond(each.error), each.weight, "") for each in ordered if each.group == group]
-    whole, passed = math.fsum(each.weight for each in found), 0.0
-    for each in sorted(found):
-        passed += each.weight
-        if passed >= LEVEL * whole:
-            return each.error
-    return None
+    return min(_WIDEST, _reached(found, LEVEL)) if found else None
 
 
 def _shared(errors: Sequence[_Error], whole: _Quantiles) -> float:
@@ -147,6 +156,34 @@ def _shared(errors: Sequence[_Error], whole: _Quantiles) -> float:
     )
     within /= total
     return between / (between + within) if between + within > 0.0 else 0.0
+
+
+def _differing(rows: Sequence[Measured], by: Callable[[Measured], Hashable]) -> float | None:
+    """Return the half-width of what rows differ by from the median of those that are one *by* this; None of too few."""
+    groups: dict[Hashable, list[float]] = defaultdict(list)
+    for row in rows:
+        if row.alike is not None:
+            groups[by(row)].append(row.error)
+    found = []
+    for errors in groups.values():
+        if len(errors) > 1:
+            middle = median(errors)
+            lost = math.sqrt(len(errors) / (len(errors) - 1))  # to the median, which is of the same rows
+            found += [_Error(lost * abs(error - middle), len(errors) ** -0.5, "") for error in errors]
+    if len(found) < LEAST_ROWS:
+        return None
+    return round(_reached(found, LEVEL), 4)
+
+
+def _reached(errors: Iterable[_Error], level: float) -> float:
+    """Return below which value that share of *errors* lies, by weight."""
+    ordered = sorted(errors)
+    whole, passed = math.fsum(each.weight for each in ordered), 0.0
+    for each in ordered:
+        passed += each.weight
+        if passed >= level * whole:
+            break
+    return each.error
 
 
 def _calibrated(rows: Sequence[Measured], calibrated: Mapping[Question, float]) -> float:
@@ -170,11 +207,12 @@ def _with_parts(
     made: dict[StepQuestion, tuple[float, float] | None] = {}
     changed = {}
     for name, spread in found.spreads.items():
-        steps = [row.question for row in by_class[name] if isinstance(row.question, StepQuestion)]
-        if not steps:
+        steps = [(row.composition.facts.ranks, row.question) for row in by_class[name]]
+        few = [question for ranks, question in steps if isinstance(question, StepQuestion) and ranks <= _MOST_RANKS]
+        if not few:
             continue
         halves = []
-        for question in [*dict.fromkeys(steps)][:: max(1, len(steps) // _MOST_STEPS)][:_MOST_STEPS]:
+        for question in few[:: max(1, len(few) // _MOST_STEPS)][:_MOST_STEPS]:
             if question not in made:
                 made[question] = _explained(session, question, found)
                 advance()
@@ -206,6 +244,7 @@ def seen_in(rows: Iterable[Measured]) -> Seen:
     hosts: dict[str, set[str]] = defaultdict(set)
     collectives: Counter[str] = Counter()
     gpus: Counter[str] = Counter()
+    networks: set[str] = set()
     machines: set[str] = set()
     linked: set[str] = set()
     for facts in (row.composition.facts for row in rows):
@@ -219,6 +258,7 @@ def seen_in(rows: Iterable[Measured]) -> Seen:
             devices[facts.place].add(facts.form)
             generations[facts.generation].add(facts.form)
             if facts.kind == "step":
+                networks.add(facts.network)
                 gpus[facts.scale] = max(gpus[facts.scale], facts.ranks)
     return Seen(
         devices={name: tuple(sorted(devices[name])) for name in sorted(devices)},
@@ -227,5 +267,6 @@ def seen_in(rows: Iterable[Measured]) -> Seen:
         collectives=dict(sorted(collectives.items())),
         linked=tuple(sorted(linked)),
         gpus=dict(sorted(gpus.items())),
+        networks=tuple(sorted(networks)),
         hosts={name: tuple(sorted(hosts[name])) for name in sorted(hosts)},
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 from simulator.api import Session
@@ -11,6 +11,7 @@ from simulator.api.session import Question
 from simulator.bands.classes import FORMATS, Chain
 from simulator.bands.composition import Composition
 from simulator.errors import InputError
+from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.step import StepQuestion
 from validate.score.score import ScoredRow
 
@@ -22,6 +23,7 @@ class Measured:
     """A row: its classes, log(measured / predicted), where it was measured, and what was asked.
 
     ``place`` is a device, or of a collective a machine; ``group`` is what is judged together with it, in words.
+    ``alike`` is what rows share that do the same in other ways or elsewhere, None where nobody compares such.
     """
 
     chain: Chain
@@ -31,6 +33,12 @@ class Measured:
     group: str
     question: Question
     composition: Composition
+    alike: Hashable = None
+
+    @property
+    def machine(self) -> str:
+        """Where it was measured, as its topology is called."""
+        return self.question.where.topology
 
 
 def measured(
@@ -53,7 +61,7 @@ def measured(
             place = facts.place
             yield Measured(
                 chain, -math.log1p(row.error), place, facts.generation or place, _group(row, chain),
-                row.asked.question, composition,
+                row.asked.question, composition, _alike(row.asked.question),
             )  # fmt: skip
 
 
@@ -63,6 +71,15 @@ def _chain(composition: Composition) -> Chain:
         return composition.chain
     longest = max(composition.parts, key=lambda part: part.share, default=None)
     return () if longest is None else longest.chain
+
+
+def _alike(question: Question) -> Hashable:
+    """Return what a question shares with those for the same by other ways or on other machines."""
+    if isinstance(question, StepQuestion):
+        return question.workload, question.options.mode, question.options.precision
+    if isinstance(question, CollectiveQuestion):
+        return question.collective, question.size_bytes
+    return None
 
 
 def _group(row: ScoredRow, chain: Chain) -> str:

@@ -94,7 +94,7 @@ def _classes(document: dict[str, object]) -> str:
     """Return the classes as a table: what holds 80 % of the ratios measured / predicted."""
     entries = document["classes"]
     assert isinstance(entries, list)
-    names = ("low", "middle", "high", "shared", "unseen", "outside", "calibrated")
+    names = ("low", "middle", "high", "shared", "unseen", "outside", "strange", "calibrated")
     rows = [["class", "rows", "places", *names]]
     rows += [[entry["name"], *(f"{entry[n]:g}" for n in ("rows", "places", *names))] for entry in entries]
     return _table(rows)

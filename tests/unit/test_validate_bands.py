@@ -1,0 +1,95 @@
+"""``validate bands``: classes from rows, judged with places left out."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from simulator.api import Session
+from simulator.bands.evidence import evidence, evidence_from
+from simulator.console.run import run_app
+from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.where import Where
+from validate.bands.judge import coverage
+from validate.bands.make import make_evidence
+from validate.bands.material import Measured
+from validate.bands.write import bands_document, bands_text
+from validate.cli.app import app
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def rows(places: int, each: int, *, between: float, within: float) -> list[Measured]:
+    """Return rows of so many machines, off by a common and an own normal deviate."""
+    draw = random.Random(1)
+    question = CollectiveQuestion(where=Where("dgx-h100"), collective="all-reduce", size_bytes=1e8, strategy="nccl")
+    composition = Session().composed(question)
+    found = []
+    for number in range(places):
+        shared = draw.gauss(0.0, between)
+        facts = replace(composition.facts, place=f"machine {number}")
+        of_place = Measured(
+            composition.chain, 0.0, facts.place, "hopper", "all", question, replace(composition, facts=facts)
+        )
+        found += [replace(of_place, error=shared + draw.gauss(0.0, within)) for _ in range(each)]
+    return found
+
+
+def test_quantiles_and_the_shared_part_are_those_of_what_was_drawn() -> None:
+    own = make_evidence(rows(40, 40, between=0.0, within=0.1)).spreads["collective large node"]
+    assert (own.low, own.high) == pytest.approx((-0.128, 0.128), rel=0.1)
+    assert own.shared < 0.05
+    assert own.unseen < 1.05
+    common = make_evidence(rows(40, 40, between=0.1, within=0.01)).spreads["collective large node"]
+    assert common.shared > 0.9
+
+
+def test_few_places_that_differ_make_the_band_of_another_wider() -> None:
+    found = make_evidence(rows(4, 40, between=0.2, within=0.02)).spreads["collective large node"]
+    assert 1.2 < found.unseen <= 4.0
+
+
+def test_too_few_rows_or_places_make_no_class_but_the_last() -> None:
+    assert make_evidence(rows(4, 7, between=0.1, within=0.1)).spreads == {}
+    assert list(make_evidence(rows(2, 40, between=0.1, within=0.1)).spreads) == ["collective"]
+
+
+def test_bands_hold_what_they_say_of_places_left_out() -> None:
+    (found,) = coverage(rows(24, 40, between=0.1, within=0.1))
+    assert found.rows == 24 * 40
+    assert found.held == pytest.approx(0.8, abs=0.06)
+
+
+def test_what_is_written_is_what_is_read() -> None:
+    made = make_evidence(rows(5, 40, between=0.1, within=0.1))
+    assert evidence_from(json.loads(bands_text(bands_document(made, ["t.csv"])))) == made
+    assert evidence().seen.machines
+
+
+def test_rows_become_classes_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    tables = sorted(map(str, (ROOT / "validate" / "measurements" / "published-nvidia").glob("*/collectives.csv")))
+    assert run_app(app, "validate", ["bands", *tables, "--json", "--quiet"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {"collective", "collective small", "collective large node"} <= {c["name"] for c in document["classes"]}
+    assert run_app(app, "validate", ["bands", *tables, "--judge", "--json", "--quiet"]) == 0
+    for group in json.loads(capsys.readouterr().out):
+        assert 0.7 < group["held"] < 0.9
+        assert math.isfinite(group["half_width"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "tables are needed, for example: validate bands ops.csv collectives.csv training.csv"),
+        (["-"], "-: a file is needed"),
+        (["a.csv", "--judge", "--write"], "--judge leaves places out and writes nothing; one of the two"),
+    ],
+)
+def test_what_cannot_be_done_is_said(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(app, "validate", ["bands", *words]) == 2
+    assert said in capsys.readouterr().err
