@@ -35,7 +35,8 @@ def draw_roofline(axes: Axes, points: Sequence[RooflinePoint], roofs: Roofs) -> 
         axes.plot([low, ridge, high], [low * roofs.memory_Bps, rate, rate], color=INK, linewidth=0.9, zorder=2)
         if rate == peak or len(roofs.peaks) < 3:
             text = f"{name} {_rate(rate)}".strip()
-            axes.annotate(text, (high, rate), (0, 3), textcoords="offset points", ha="right", fontsize=8)
+            # Nothing computes above what memory feeds, so left of the ridge there is room.
+            axes.annotate(text, (ridge, rate), (-3, 3), textcoords="offset points", ha="right", fontsize=8)
     axes.scatter(
         [point.intensity for point in shown],
         [point.rate for point in shown],

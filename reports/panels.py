@@ -34,29 +34,32 @@ def draw_comparison(axes: Axes, results: Sequence[Result]) -> None:
         BEST if r.sync_time_s <= fastest * (1 + 1e-6) and (r.counts_software or not software) else OTHER
         for r in results
     ]
+    bands = [r.band for r in results]
+    ends = [max(time, band.high_s if band else time) for time, band in zip(times, bands, strict=True)]
     wide = best > 0 and max(times) > _WIDE_RANGE * best
     if wide:  # bars have no foot on a logarithmic scale
         axes.hlines(rows, best / 2, times, color=OTHER, linewidth=1.2, zorder=2)
         axes.scatter(times, rows, color=colours, s=60, zorder=3)
         axes.set_xscale("log")
-        axes.set_xlim(best / 2, max(times) * 8)
+        axes.set_xlim(best / 2, max(ends) * 8)
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value, 3)))
     else:
         axes.barh(rows, times, color=colours, height=0.66, zorder=2)
-        axes.set_xlim(0, max(times) * 1.36 or 1.0)
+        axes.set_xlim(0, max(ends) * 1.36 or 1.0)
         scale, unit = next(((s, u) for s, u in _DURATIONS if max(times) >= s), _DURATIONS[-1])
         axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / scale:g} {unit}"))
-    for i, (time, text) in enumerate(zip(times, duration_column(times), strict=True)):
+    for i, (end, text) in enumerate(zip(ends, duration_column(times), strict=True)):
         weight = "bold" if colours[i] == BEST else "normal"
-        axes.annotate(text, (time, i), (7, 0), textcoords="offset points", va="center", fontsize=9, fontweight=weight)
-    for i, band in enumerate(r.band for r in results):
+        axes.annotate(text, (end, i), (7, 0), textcoords="offset points", va="center", fontsize=9, fontweight=weight)
+    for i, band in enumerate(bands):
         if band is not None:  # a whisker
             axes.plot([band.low_s, band.high_s], [i, i], "|-", color=INK, linewidth=1.0, markersize=6, zorder=4)
     axes.set_yticks(rows, [r.strategy for r in results], fontsize=9)
     axes.set_ylim(len(results) - 0.4, -0.6)
-    axes.set_xlabel("time, logarithmic" if wide else "time", fontsize=9)
+    words = "time, logarithmic" if wide else "time"
+    axes.set_xlabel(f"{words}; line: 80 % band" if any(bands) else words, fontsize=9)
     _plain(axes)
 
 
