@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from simulator.api.session import Session
 from simulator.api.subsets import fastest_gpus
@@ -18,8 +18,10 @@ from simulator.questions.step import StepQuestion
 from simulator.results.columns import ranges
 from simulator.results.reason import TIE
 from simulator.results.result import Result
-from simulator.results.training import TrainingResult
 from simulator.units import format_duration
+
+if TYPE_CHECKING:
+    from simulator.results.training import TrainingResult
 
 __all__ = ["Faster", "faster_gpus", "on_fastest"]
 
@@ -90,7 +92,7 @@ def faster_gpus(written: Written, session: Session, best: Result | TrainingResul
             return None
         other = replace(asked, gpus=choice.gpus)
         if isinstance(other, StepQuestion):
-            assert isinstance(best, TrainingResult)
+            assert not isinstance(best, Result)
             mine_s, seconds = best.step_time_s, session.step(other).step_time_s
         else:
             assert isinstance(best, Result)

@@ -81,7 +81,7 @@ def test_any_cells_under_the_right_header(rows, columns):
     assert table["rows"] <= len(rows)
     again = list(csv.reader(io.StringIO(written.decode(), newline="")))
     assert len(again) == table["rows"] + 1
-    assert {len(row) for row in again} == {len(columns) + 3}
+    assert {len(row) for row in again} == {len(columns) + 5}
 
 
 @settings(deadline=None)

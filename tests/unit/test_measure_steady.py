@@ -189,7 +189,7 @@ def test_ranks_are_started_when_asked_and_ended_with_the_last_case(monkeypatch: 
     told: list[Any] = []
 
     class Fake:
-        def __init__(self, count: int, *, cuda: bool) -> None:
+        def __init__(self, count: int, *, cuda: bool, start_s: float) -> None:
             told.append(("start", count, cuda))
             self.alive = True
 

@@ -331,4 +331,4 @@ def test_the_last_step_which_none_follows_is_no_measure(session: Session) -> Non
     assert run_ is not None
     assert run_.is_steady
     assert run_.step_count <= 10
-    assert result.step_time_s == pytest.approx(19.2987e-3, rel=1e-4)
+    assert result.step_time_s == pytest.approx(19.286e-3, rel=1e-4)

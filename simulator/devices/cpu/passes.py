@@ -145,7 +145,8 @@ def gather_times(cpu: Cpu, kernel: Gather) -> GatherTimes:
     threads = pass_threads(cpu, kernel.rows * kernel.cols)
     cores = min(threads, cpu.core_count)
     row_bytes = kernel.cols * ELEMENT_BYTES[kernel.precision]
-    table_bytes, picked_bytes = kernel.vocabulary * row_bytes, kernel.rows * row_bytes
+    picked_bytes = kernel.rows * row_bytes
+    table_bytes = kernel.vocabulary * row_bytes or math.inf  # a table of which nothing is said is in no cache
     held = 0.0 if cpu.is_cold else cache_bytes(cpu, len(cpu.caches) - 1, cores)
     missed = max(0.0, 1.0 - held / table_bytes)
     rest = max(0.0, 1.0 - missed * LINE_BYTES / row_bytes)
