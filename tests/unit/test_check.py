@@ -26,9 +26,10 @@ from simulator.topology.load import load_topology
 from simulator.topology.topology import Topology
 from tests.nccl_logs import as_json_log, as_log
 from validate.check.check import Checked, check
-from validate.check.spread import is_large, quantile, spread_of
+from validate.check.spread import is_large, spread_of
 from validate.cli import main
 from validate.importing.nccl_tests import read_nccl_tests
+from validate.tables.statistics import weighted_quantile
 
 SIZES = [1 << power for power in (14, 18, 22, 25, 28, 30)]
 
@@ -262,9 +263,9 @@ def test_the_largest_sizes_are_those_where_links_are_full() -> None:
 
 
 def test_quantiles_weigh_each_machine_once() -> None:
-    assert quantile([(1.0, 1.0), (2.0, 0.5), (3.0, 0.5)], 0.5) == 1.0
-    assert quantile([(1.0, 1.0), (2.0, 0.5), (3.0, 0.5)], 0.6) == 2.0
-    assert math.isnan(quantile([], 0.5))
+    assert weighted_quantile([(1.0, 1.0), (2.0, 0.5), (3.0, 0.5)], 0.5) == 1.0
+    assert weighted_quantile([(1.0, 1.0), (2.0, 0.5), (3.0, 0.5)], 0.6) == 2.0
+    assert math.isnan(weighted_quantile([], 0.5))
     band = spread_of(several_nodes=True, large=True)
     assert band.fastest < band.slowest
     assert band.machines >= 10

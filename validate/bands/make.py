@@ -25,6 +25,7 @@ from simulator.errors import InputError
 from simulator.questions.step import StepQuestion
 from simulator.results.composed import step_composition
 from validate.bands.material import Measured
+from validate.tables.statistics import weighted_quantile
 
 __all__ = ["make_evidence", "seen_in", "spread_of"]
 
@@ -116,15 +117,8 @@ def spread_of(name: str, rows: Sequence[Measured], calibrated: Mapping[Question,
 
 def _quantiles(errors: Iterable[_Error]) -> _Quantiles:
     """Return the weighted quantiles that leave as much out on either side, and the median."""
-    ordered = sorted(errors)
-    whole = math.fsum(each.weight for each in ordered)
-    found, passed, place = [], 0.0, 0
-    for share in (_TAIL, 0.5, 1.0 - _TAIL):
-        while place < len(ordered) - 1 and passed + ordered[place].weight < share * whole:
-            passed += ordered[place].weight
-            place += 1
-        found.append(ordered[place].error)
-    return _Quantiles(*found)
+    ordered = sorted((each.error, each.weight) for each in errors)
+    return _Quantiles(*(weighted_quantile(ordered, share) for share in (_TAIL, 0.5, 1.0 - _TAIL)))
 
 
 def _widening(errors: Sequence[_Error]) -> float | None:

@@ -15,7 +15,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from validate.check.spread import is_large, key_of, quantile
+from validate.check.spread import is_large, key_of
+from validate.tables.statistics import weighted_quantile
 
 __all__ = ["RUN", "is_of_nccl", "logs_of", "spreads"]
 
@@ -70,10 +71,10 @@ def spreads(logs: Mapping[tuple[str, ...], Log]) -> dict[str, dict[str, float]]:
                 mine = [ratio for size, ratio in log if is_large(size, top) == large]
                 if mine and (int(run["n_nodes"] or 1) > 1) == several:
                     errors.setdefault(run["machine"], []).append(statistics.median(mine))
-            weighted = [(error, 1.0 / len(its)) for its in errors.values() for error in its]
+            weighted = sorted((error, 1.0 / len(its)) for its in errors.values() for error in its)
             found[key_of(several_nodes=several, large=large)] = {
-                "fastest": round(quantile(weighted, _TAIL), 3),
-                "slowest": round(quantile(weighted, 1.0 - _TAIL), 3),
+                "fastest": round(weighted_quantile(weighted, _TAIL), 3),
+                "slowest": round(weighted_quantile(weighted, 1.0 - _TAIL), 3),
                 "logs": len(weighted),
                 "machines": len(errors),
             }

@@ -11,12 +11,11 @@ shows whole, where a median over all sizes would dilute it by those that latenci
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 
-__all__ = ["Spread", "is_large", "key_of", "quantile", "spread_of"]
+__all__ = ["Spread", "is_large", "key_of", "spread_of"]
 
 _LARGE_BYTES = 1 << 20  # at least
 _SHARE = 1 / 8  # of a log's largest size
@@ -53,15 +52,3 @@ def spread_of(*, several_nodes: bool, large: bool) -> Spread:
     """Return the spread of exchanges on one machine or over several, at the largest sizes or the others."""
     found = _known()[key_of(several_nodes=several_nodes, large=large)]
     return Spread(found["fastest"], found["slowest"], int(found["logs"]), int(found["machines"]))
-
-
-def quantile(weighted: list[tuple[float, float]], share: float) -> float:
-    """Return the least value below which that *share* of the weights lies; *weighted* are values with their weights."""
-    ordered = sorted(weighted)
-    whole = sum(weight for _, weight in ordered)
-    reached = 0.0
-    for value, weight in ordered:
-        reached += weight
-        if reached >= share * whole - 1e-12:
-            return value
-    return math.nan

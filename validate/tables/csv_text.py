@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from typing import overload
 
 from simulator.errors import Fault, InputError
 
-__all__ = ["MAX_BYTES", "MAX_HELD", "MAX_ROWS", "Record", "Records", "read_records"]
+__all__ = ["MAX_BYTES", "MAX_HELD", "MAX_ROWS", "Made", "Record", "Records", "read_records"]
 
 MAX_BYTES = 64_000_000
 MAX_ROWS = 1_000_000  # of a table that is read row by row
@@ -40,7 +41,26 @@ class Record:
     fields: tuple[str, ...]
 
 
-class Records(Sequence[Record]):
+class Made(Sequence[Record], ABC):
+    """Records that are made when they are asked for, so that none but those in use take memory."""
+
+    @abstractmethod
+    def made(self, index: int) -> Record:
+        """Return the record at *index*, from 0 on."""
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Record]: ...
+    def __getitem__(self, index: int | slice) -> Record | list[Record]:
+        if isinstance(index, slice):
+            return [self.made(i) for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        return self.made(index % len(self))
+
+
+class Records(Made):
     """The records of the CSV *raw*, which messages call *name*: each is split when it is asked for.
 
     Raises InputError where there are more than *most* besides a header, a quote does not close, or a row or a cell is
@@ -65,13 +85,8 @@ class Records(Sequence[Record]):
     def __len__(self) -> int:
         return len(self._starts)
 
-    @overload
-    def __getitem__(self, index: int) -> Record: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Record]: ...
-    def __getitem__(self, index: int | slice) -> Record | list[Record]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+    def made(self, index: int) -> Record:
+        """Return the record at *index*, split."""
         line = self._lines[index]
         return Record(line, _record(self._raw, self._starts[index], line, self._name)[0])
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Errors", "percentile", "relative_error", "summarise"]
+__all__ = ["Errors", "percentile", "relative_error", "summarise", "weighted_quantile"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +51,17 @@ def summarise(errors: Sequence[float]) -> Errors:
     return Errors(
         n, percentile(absolute, 0.5), percentile(absolute, 0.9), math.fsum(absolute) / n, math.fsum(errors) / n
     )
+
+
+def weighted_quantile(ordered: Sequence[tuple[float, float]], share: float) -> float:
+    """Return the least value up to which that *share* of the weights lies; *ordered* are values with their weights.
+
+    NaN where there are none.
+    """
+    whole = math.fsum(weight for _, weight in ordered)
+    passed = 0.0
+    for value, weight in ordered:
+        passed += weight
+        if passed >= share * whole - 1e-12:
+            return value
+    return ordered[-1][0] if ordered else math.nan

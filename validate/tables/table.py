@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import overload
 
 from simulator.errors import Fault, InputError, one_line
 from validate.tables.conventions import filled, filled_columns
-from validate.tables.csv_text import Record, read_records
+from validate.tables.csv_text import Made, Record, read_records
 
 __all__ = ["Table", "read_table", "tabulate"]
 
@@ -71,7 +70,7 @@ def tabulate(records: Sequence[Record], name: str, needed: Iterable[str], read: 
     return Table(name, head.fields, _Rows(records, len(head.fields)), position, what, frozenset(filled_columns(what)))
 
 
-class _Rows(Sequence[Record]):
+class _Rows(Made):
     """The rows below the head of *records*, of *n_columns* where commas of prose make them seem more."""
 
     def __init__(self, records: Sequence[Record], n_columns: int) -> None:
@@ -81,16 +80,9 @@ class _Rows(Sequence[Record]):
     def __len__(self) -> int:
         return len(self._records) - 1
 
-    @overload
-    def __getitem__(self, index: int) -> Record: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Record]: ...
-    def __getitem__(self, index: int | slice) -> Record | list[Record]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
-        return _rejoined(self._records[index % len(self) + 1], self._n_columns)
+    def made(self, index: int) -> Record:
+        """Return the row at *index*, its commas of prose put together."""
+        return _rejoined(self._records[index + 1], self._n_columns)
 
 
 def _rejoined(row: Record, n_columns: int) -> Record:
