@@ -207,11 +207,14 @@ else:
 
 
 def _scaled(value: float, units: list[tuple[float, str]], digits: int) -> str:
-    for scale, unit in units:
-        if abs(value) >= scale * (1 - 0.5 * 10**-digits):
-            return f"{value / scale:.{digits}g} {unit}"
-    scale, unit = units[-1]
-    return f"{value / scale:.{digits}g} {unit}"
+    value = _steady(value)
+    scale, unit = next((u for u in units if abs(value) >= u[0] * (1 - 0.5 * 10**-digits)), units[-1])
+    return f"{_steady(value / scale):.{digits}g} {unit}"
+
+
+def _steady(value: float) -> float:
+    """Return *value* without the last bits, so that two orders of the same additions read the same."""
+    return float(f"{value:.12g}")
 
 
 _MANY_S = 9999.5  # from here on four digits of seconds have an exponent

@@ -9,14 +9,21 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from reports.check import draw_check
 from reports.compare import comparison_page
+from simulator.api import Session
 from tests.measured_folders import bandwidths, constant, operators, scattered, steps, timed, write
+from tests.nccl_logs import as_log
+from validate.check.check import check
+from validate.check.report import as_document, headline
 from validate.compare.comparison import Asked, compare
 from validate.compare.document import comparison_document
 from validate.compare.folder import read_folder
+from validate.importing.nccl_tests import read_nccl_tests
 
 BROWSER = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
@@ -68,8 +75,27 @@ def pages(tmp_path_factory) -> dict[str, str]:
 @pytest.mark.parametrize("width", [400, 1600])
 @pytest.mark.parametrize("name", ["comparison"])
 def test_a_page_can_be_read(pages, name: str, width: int, colours: str, tmp_path: Path):
+    seen = shown(pages[name], width, colours, tmp_path)
+    assert seen["scrolls"] <= 0
+    assert seen["small"] == [], f"text below {LEAST_PX:g} px"
+    assert sum(map(int, re.findall(r"\d+", seen["page"])[:3])) < 200 if colours == "dark" else "255" in seen["page"]
+
+
+def test_the_picture_of_a_checked_log_can_be_read(tmp_path: Path):
+    """The only file that ``validate check`` writes, at its own size; ``validate trace`` writes none."""
+    log = read_nccl_tests(as_log([(1 << 20, 1e-4), (1 << 24, 4e-4), (1 << 28, 9e-3)]), "a.log")
+    checked = check(Session(), log, "dgx-h100")
+    picture = draw_check(as_document(checked), headline(checked), "svg").decode()
+    seen = shown(f'<!DOCTYPE html><body style="margin:0">{picture[picture.index("<svg") :]}', 800, "light", tmp_path)
+    assert seen["scrolls"] <= 0
+    assert seen["least"] < 100.0, "the picture has no text"
+    assert seen["small"] == [], f"text below {LEAST_PX:g} px"
+
+
+def shown(page: str, width: int, colours: str, tmp_path: Path) -> dict[str, Any]:
+    """Return what a browser finds in *page*, after it has written nothing to the console."""
     assert BROWSER is not None
-    (tmp_path / "page.html").write_text(pages[name], encoding="utf-8")
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
     around = tmp_path / "around.html"
     around.write_text(AROUND.format(width=width, least=LEAST_PX), encoding="utf-8")
     command = [
@@ -84,7 +110,5 @@ def test_a_page_can_be_read(pages, name: str, width: int, colours: str, tmp_path
     assert said == []
     title = re.search(r"<title>(.*?)</title>", done.stdout, re.DOTALL)
     assert title is not None
-    seen = json.loads(html.unescape(title[1]))
-    assert seen["scrolls"] <= 0
-    assert seen["small"] == [], f"text below {LEAST_PX:g} px"
-    assert sum(map(int, re.findall(r"\d+", seen["page"])[:3])) < 200 if colours == "dark" else "255" in seen["page"]
+    found: dict[str, Any] = json.loads(html.unescape(title[1]))
+    return found

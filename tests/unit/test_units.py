@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 
 import pytest
@@ -182,6 +181,11 @@ def test_digits_are_chosen() -> None:
     assert format_size(1234.5) == "1.234 kB"
 
 
+def test_two_sums_that_differ_by_the_last_bit_read_the_same() -> None:
+    sums = 0.020014999999999998, 0.020015
+    assert [format_duration(seconds) for seconds in sums] == ["20.02 ms", "20.02 ms"]
+
+
 def test_long_runs_of_spaces_are_refused_at_once() -> None:
     with at_most_calls(2_000_000), pytest.raises(ValueError, match="is a number and a unit"):
         parse_quantity("5 x" + " " * 200_000 + "y", "time")  # in the square of their number, it would take minutes
@@ -297,4 +301,4 @@ def test_what_is_rounded_up_to_the_next_unit_is_shown_in_it() -> None:
     """999.95 has four digits as 1000, which is 1 of the next."""
     half_up = 1e3 * (1 - 0.5 * 10**-4)
     assert format_bandwidth(half_up) == "1 kB/s"
-    assert format_bandwidth(math.nextafter(half_up, 0.0)) == "999.9 B/s"
+    assert format_bandwidth(half_up * (1 - 1e-9)) == "999.9 B/s"
