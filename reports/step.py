@@ -14,7 +14,7 @@ from reports.file import figure_file
 from reports.kernels import draw_held, draw_roofline
 from reports.pipeline import draw_passes
 from simulator.results.columns import percent
-from simulator.results.held import held_over
+from simulator.results.held import held_over, not_followed
 from simulator.results.limits import critical_path
 from simulator.results.reason import steps_verdict
 from simulator.results.roofline import roofline_points, roofs_of
@@ -77,6 +77,8 @@ def _figure(result: TrainingResult) -> Figure:
         draw_roofline(place(0.11, 0.7 - below, 0.36, 1.75), points, roofs)
     if held:
         draw_held(place(0.62, 0.7 - below, 0.34, 1.75), held, result.tightest.need)
+    elif below:
+        figure.text(0.62, 1.6 / height, textwrap.fill(not_followed(result), 50), fontsize=9, va="center", color=INK)
     if several:
         _draw_streams(place(0.11, 5.42, 0.86, 1.05 + more), result)
     _draw_parts(

@@ -16,7 +16,7 @@ from simulator.results.input import STEP
 from simulator.results.training import TrainingResult
 from simulator.step.changes import changes_of
 from simulator.step.fitting import larger_device, what_would_fit
-from simulator.step.memory import MemoryNeed, memory_need
+from simulator.step.memory import MemoryNeed, Shares, memory_need
 from simulator.training.divide import divided
 from simulator.training.memory import device_memory, most_needed
 from simulator.workload.network import Network
@@ -135,7 +135,7 @@ def _remedies(session: Session, question: StepQuestion, device: Device, count: i
 
     def need(of: StepQuestion, ranks: int, network: Network, options: StepOptions) -> MemoryNeed:
         if ranks == 1:
-            return memory_need(network, options, device).times(of.programs)
+            return memory_need(network, options, device, Shares(accumulates=of.micro_batches > 1)).times(of.programs)
         layout = of.layout.on(ranks)
         return most_needed(divided(network, layout), replace(of, options=options), device, layout)
 

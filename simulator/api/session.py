@@ -342,12 +342,13 @@ class Session:
 
         Of several devices, on the one that holds most; raises InputError, or Unsuitable.
         """
-        from simulator.step.memory import memory_need
+        from simulator.step.memory import Shares, memory_need
 
         places = self.places(question.where)
         place = self._single(question, places)
         if place is not None:
-            needs = [memory_need(self.network(question), question.options, place.device)]
+            shares = Shares(accumulates=question.micro_batches > 1)
+            needs = [memory_need(self.network(question), question.options, place.device, shares)]
         else:
             needs = [each.need for each in self._step(question).memory]
         return max(need.total_bytes - need.context_bytes for need in needs)

@@ -141,7 +141,7 @@ def alone_timeline(
 def run_alone(machine: Machine, place: Place, network: Network, question: StepQuestion) -> StepResult:
     """Return the step of *network* at *place* by itself; raises InputError."""
     from simulator.results.step import make_step_result, of_programs
-    from simulator.step.memory import memory_need
+    from simulator.step.memory import Shares, memory_need
     from simulator.training.plan import PROGRAM
 
     step = make_step_result(
@@ -149,7 +149,7 @@ def run_alone(machine: Machine, place: Place, network: Network, question: StepQu
         place=place,
         network=network,
         options=question.options,
-        memory=memory_need(network, question.options, place.device),
+        memory=memory_need(network, question.options, place.device, Shares(accumulates=question.micro_batches > 1)),
         timeline=alone_timeline(machine, place, network, question),
         prefix=f"{PROGRAM} 0/" if question.programs > 1 else "",
         micro_batches=question.micro_batches,

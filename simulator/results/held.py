@@ -6,14 +6,12 @@ from dataclasses import dataclass, replace
 
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
-from simulator.step.memory import held_in
+from simulator.step.memory import held_in, moments_of
+from simulator.training.memory import bucket_bytes_of, gathered_elements, shares_of
 from simulator.training.worker import Issued
 from simulator.workload.backward import backward_steps
-from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["HeldAt", "held_over"]
-
-_AGREES = 0.01  # relative; otherwise the step keeps shares of what a whole one keeps, and is not followed here
+__all__ = ["HeldAt", "held_over", "not_followed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,46 +30,54 @@ class HeldAt:
         return self.lasting_bytes + self.activations_bytes + self.gradients_bytes + self.working_bytes
 
 
+def not_followed(result: TrainingResult) -> str:
+    """Return why the memory of *result* is not followed over the step; empty where it is."""
+    options, layout = result.step.options, result.question.layout
+    if not options.trains:
+        return "memory over time is drawn for training steps"
+    if layout.pp > 1:
+        return "memory over time is drawn without pipeline stages"
+    if options.recompute:
+        return "memory over time is drawn without recomputation"
+    if result.shares or result.question.has_servers or result.question.programs > 1:
+        return "memory over time is drawn where all devices run the same step, one program each"
+    return ""
+
+
 def held_over(result: TrainingResult) -> list[HeldAt]:
-    """Return what the device of *result* holds after each layer, forward and backward; nothing where it is not known.
+    """Return what one rank of *result* holds after each layer, forward and backward, in each micro-batch.
 
-    That is of a whole replica and one micro-batch; its most agrees with what the step needs, or there is no answer.
+    Its most is what the step needs.  Empty where :func:`not_followed` says why.
     """
-    step, need, layout = result.step, result.tightest.need, result.question.layout
-    if not step.options.trains or step.micro_batches > 1 or step.options.recompute:
+    step, need = result.step, result.tightest.need
+    if not_followed(result):
         return []
-    if layout.zero or layout.divides_network or result.shares:
-        return []
-    ends = _ends(step)
-    network, lasting = step.network, need.parameters_bytes + need.optimizer_bytes + need.context_bytes
-    steps, moments = backward_steps(network), held_in(network, step.options).moments
-    forward = [
-        HeldAt(at_s, lasting, moment[0], 0.0, 0.0)
-        for each, moment in zip(reversed(steps), reversed(moments[1:]), strict=True)
-        if (at_s := ends.get((each.layer.name, "forward"))) is not None
-    ]
-    backward = [
-        HeldAt(at_s, lasting, *map(float, moment))
-        for each, moment in zip(steps, moments[1:], strict=True)
-        if (at_s := ends.get((each.layer.name, "backward"))) is not None
-    ]
-    found = [HeldAt(0.0, lasting, 0.0, 0.0, 0.0), *forward, *backward]
-    found.sort(key=lambda held: held.at_s)
-    if backward and step.step_time_s > found[-1].at_s:
-        gradients = moments[-1][1]
-        found.append(HeldAt(step.step_time_s, lasting, 0.0, gradients, 0.0))
-    most = max(held.total_bytes for held in found)
-    for more_bytes in (0.0, step.trained_count * ELEMENT_BYTES["fp32"]):  # replicas copy gradients into buckets
-        if abs(most + more_bytes - need.total_bytes) <= _AGREES * need.total_bytes:
-            return [replace(held, lasting_bytes=held.lasting_bytes + more_bytes) for held in found]
-    return []
+    layout = result.question.layout.on(result.device_count)
+    held = held_in(step.network, step.options)
+    shares = shares_of(held, gathered_elements(step.network, layout), result.question, layout)
+    buckets = bucket_bytes_of(held, result.question, layout)
+    lasting = need.parameters_bytes + need.optimizer_bytes + need.context_bytes + buckets
+    names = [each.layer.name for each in backward_steps(step.network)]
+    first, later = (moments_of(held, step.options, replace(shares, accumulates=adds)) for adds in (False, True))
+    found = [HeldAt(0.0, lasting, 0.0, 0.0, 0.0)]
+    of_layer = [dict(zip(names, moments[1:], strict=False)) for moments in (first, later)]
+    for end_s, name, part, micro_batch in _ends(step):
+        moment = of_layer[micro_batch > 0].get(name)
+        if moment is not None and part == "backward":
+            found.append(HeldAt(end_s, lasting, *moment))
+        elif moment is not None and part == "forward":
+            found.append(HeldAt(end_s, lasting, moment[0], later[0][1] if micro_batch else 0.0, 0.0))
+    if step.options.mode == "train" and step.step_time_s > found[-1].at_s:
+        found.append(HeldAt(step.step_time_s, lasting, *first[-1]))
+    return found
 
 
-def _ends(step: StepResult) -> dict[tuple[str, str], float]:
-    """Return when each layer has run, forward and backward."""
-    found: dict[tuple[str, str], float] = {}
+def _ends(step: StepResult) -> list[tuple[float, str, str, int]]:
+    """Return when each layer has run, forward and backward in each micro-batch: in order, a layer's last kernel."""
+    found: dict[tuple[str, str, int], float] = {}
     for task, span in zip(step.timeline.plan.tasks, step.timeline.spans, strict=True):
         about = task.about
         if isinstance(about, Issued) and task.stream.startswith(step.prefix) and about.issue.layer:
-            found[about.issue.layer, about.issue.part] = span.end_s
-    return found
+            key = about.issue.layer, about.issue.part, about.micro_batch
+            found[key] = max(span.end_s, found.get(key, 0.0))
+    return sorted((end_s, *key) for key, end_s in found.items())

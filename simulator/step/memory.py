@@ -17,7 +17,7 @@ from simulator.workload.network import Network, block_name, once
 from simulator.workload.precision import ELEMENT_BYTES
 from simulator.workload.split.experts import expert_parameters
 
-__all__ = ["CONTEXT_BYTES", "Held", "MemoryNeed", "Shares", "held_in", "memory_need", "need_of"]
+__all__ = ["CONTEXT_BYTES", "Held", "MemoryNeed", "Shares", "held_in", "memory_need", "moments_of", "need_of"]
 
 # What the driver, the libraries' code and the framework hold before the first tensor.
 # UNVERIFIED: 300 to 800 MB are commonly seen, by generation and libraries.
@@ -69,6 +69,7 @@ class Shares:
 
     ``kept_gradients`` is the share of gradients that is there until the update, ``updated`` that of the optimiser's
     state, and of a copy of the parameters in fp32.  ``in_flight``: of how many micro-batches activations are kept.
+    ``accumulates``: later micro-batches add to the gradients of earlier ones, which are there all the time.
     """
 
     parameters: float = 1.0
@@ -76,6 +77,7 @@ class Shares:
     kept_gradients: float = 1.0
     updated: float = 1.0
     in_flight: float = 1.0
+    accumulates: bool = False
 
 
 ALL = Shares()
@@ -136,7 +138,7 @@ def _element_bytes(options: StepOptions) -> tuple[int, int]:
 def need_of(held: Held, options: StepOptions, device: Device, shares: Shares = ALL) -> MemoryNeed:
     """Return what a step needs on *device* that makes it hold what is *held*, as :func:`memory_need`."""
     n = held.trained_count
-    element, kept = _element_bytes(options)
+    _, kept = _element_bytes(options)
     twice = casts(options.precision) or has_master(options.precision)
     weights = held.parameter_count * weight_bytes(options.precision)
     parameters = weights * shares.parameters + (n * kept * shares.updated if twice else 0)
@@ -144,20 +146,34 @@ def need_of(held: Held, options: StepOptions, device: Device, shares: Shares = A
     if not options.trains:
         return MemoryNeed(parameters, 0, 0, 0, held.most_forward_bytes, context, device.memory_bytes)
     optimizer = n * kept * _OPTIMIZER_COPIES[options.optimizer] * shares.updated if options.mode == "train" else 0
-    gradient = element if has_master(options.precision) else kept
+    activations, gradients, working = max(moments_of(held, options, shares), key=sum)
+    return MemoryNeed(parameters, gradients, optimizer, activations, working, context, device.memory_bytes)
+
+
+def moments_of(held: Held, options: StepOptions, shares: Shares = ALL) -> list[tuple[float, float, float]]:
+    """Return the bytes of activations, of parameters' gradients and of others at each step of the backward pass.
+
+    Where the parameters are updated, the last is the update.
+    """
+    n = held.trained_count
+    element, kept = _element_bytes(options)
     backward = held.moments
     waiting = backward[0][0] * (shares.in_flight - 1.0)  # activations of micro-batches that come later
-    moments = [(saved + waiting, grads * shares.gradients, float(working)) for saved, grads, working in backward]
-    if options.mode == "train":
-        # At the update the activations are gone, and so are casts; a pass over all parameters writes one copy more.
-        copy = n * kept * shares.updated if options.optimizer == "adam" and not options.fused_optimizer else 0.0
-        if has_master(options.precision):  # gradients are there in both formats
-            moments.append((0.0, n * (kept * shares.updated + gradient * shares.kept_gradients), copy))
-        else:
-            casted = n * element * shares.parameters if twice else 0.0
-            moments.append((0.0, n * kept * shares.kept_gradients, max(0.0, copy - casted)))
-    activations, gradients, working = max(moments, key=sum)
-    return MemoryNeed(parameters, gradients, optimizer, activations, working, context, device.memory_bytes)
+    summed = n * (element if has_master(options.precision) else kept) * shares.kept_gradients
+    earlier = summed if shares.accumulates else 0.0
+    moments = [
+        (saved + waiting, max(grads * shares.gradients, earlier), float(working)) for saved, grads, working in backward
+    ]
+    if options.mode != "train":
+        return moments
+    # At the update the activations are gone, and so are casts; a pass over all parameters writes one copy more.
+    copy = n * kept * shares.updated if options.optimizer == "adam" and not options.fused_optimizer else 0.0
+    if has_master(options.precision):  # gradients are there in both formats
+        moments.append((0.0, n * (kept * shares.updated + element * shares.kept_gradients), copy))
+    else:
+        casted = n * element * shares.parameters if casts(options.precision) else 0.0
+        moments.append((0.0, n * kept * shares.kept_gradients, max(0.0, copy - casted)))
+    return moments
 
 
 def _backward_moments(network: Network, options: StepOptions, element: int, kept: int) -> list[tuple[int, int, int]]:

@@ -15,7 +15,7 @@ from simulator.workload.network import Network, once, shape_of
 from simulator.workload.split.experts import expert_parameters
 from simulator.workload.split.stages import joined, stages_of
 
-__all__ = ["device_memory", "gathered_elements", "held_memory", "most_needed"]
+__all__ = ["bucket_bytes_of", "device_memory", "gathered_elements", "held_memory", "most_needed", "shares_of"]
 
 
 def device_memory(
@@ -73,21 +73,35 @@ def held_memory(
 
     *gathered*: :func:`gathered_elements` of it.
     """
+    if question.has_servers:  # which keep what the optimiser keeps
+        return need_of(held, replace(question.options, optimizer="none"), device)
+    need = need_of(held, question.options, device, shares_of(held, gathered, question, layout, in_flight))
+    return replace(need, working_bytes=need.working_bytes + bucket_bytes_of(held, question, layout))
+
+
+def shares_of(held: Held, gathered: int, question: StepQuestion, layout: Layout, in_flight: float = 1.0) -> Shares:
+    """Return which shares of what is *held* a rank has."""
     shard = layout.kept_share(held.trained_count, held.trained_of_experts)
+    accumulates = question.micro_batches > in_flight
     if layout.zero == 3:
         whole = layout.kept_share(held.parameter_count, held.of_experts)
         there = min(1.0, gathered / max(1, held.parameter_count) + whole)
-        return need_of(held, question.options, device, Shares(there, there, shard, shard, in_flight))
-    if question.has_servers:  # which keep what the optimiser keeps
-        return need_of(held, replace(question.options, optimizer="none"), device)
-    has_buckets = question.bucket_bytes and layout.cp * (layout.dp or 1) > 1 and not question.one_process
+        return Shares(there, there, shard, shard, in_flight, accumulates)
     kept = shard if layout.zero == 2 else 1.0
-    during = kept if has_buckets else 1.0  # without buckets all gradients wait for the end of the backward pass
-    need = need_of(held, question.options, device, Shares(1.0, during, kept, shard, in_flight))
-    if not has_buckets or question.options.mode not in ("train", "backward"):
-        return need
+    during = kept if _has_buckets(question, layout) else 1.0  # otherwise all wait for the end of the backward pass
+    return Shares(1.0, during, kept, shard, in_flight, accumulates)
+
+
+def bucket_bytes_of(held: Held, question: StepQuestion, layout: Layout) -> float:
+    """Return the bytes of the buckets into which a replica copies its gradients."""
+    if layout.zero == 3 or not _has_buckets(question, layout) or question.options.mode not in ("train", "backward"):
+        return 0.0
     element = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
     buckets = float(held.trained_count * element)
     if layout.zero == 2:  # one is filled, and freed once it is scattered
         buckets = min(buckets, question.bucket_bytes + held.largest * element)
-    return replace(need, working_bytes=need.working_bytes + buckets)
+    return buckets
+
+
+def _has_buckets(question: StepQuestion, layout: Layout) -> bool:
+    return bool(question.bucket_bytes and layout.cp * (layout.dp or 1) > 1 and not question.one_process)
