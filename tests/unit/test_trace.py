@@ -107,6 +107,18 @@ def two_steps(*, marked: bool = True) -> list[dict[str, Any]]:
         ("ncclKernel_AllGather_RING_LL_Sum_int8_t", "collective"),
         ("Memcpy DtoD (Device -> Device)", "copy"),
         ("triton_poi_fused_gelu_3", "elementwise"),
+        ("triton_poi_fused_convolution_relu_5", "elementwise"),
+        ("triton_per_fused__scaled_dot_product_flash_attention_7", "elementwise"),
+        ("triton_tem_fused_addmm_12", "product"),
+        ("triton_tem_fused_convolution_2", "convolution"),
+        ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_3", "attention"),
+        ("void at::native::unrolled_elementwise_kernel<convert_to_bf16>", "elementwise"),
+        ("igemm_wrw_gtcx2_nhwc_fp16_bx0_ex1_bt128x128x32", "convolution"),
+        ("__amd_rocclr_copyBuffer", "copy"),
+        ("__amd_rocclr_fillBufferAligned.kd", "copy"),
+        ("ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)", "collective"),
+        ("ncclBroadcastRingLLKernel_copy_i8(ncclColl)", "collective"),
+        ("void at::native::one_shot_all_reduce_kernel<float, 16>", "collective"),
     ],
 )
 def test_a_kernel_s_name_says_its_class(name, kind) -> None:
@@ -139,6 +151,70 @@ def test_a_trace_is_compared_step_by_step(tmp_path) -> None:
         "elementwise": pytest.approx((20e-6, 1.0)), "optimizer": pytest.approx((5e-6, 1.0)),
         "copy": pytest.approx((10e-6, 1.0)), "collective": pytest.approx((20e-6, 1.0)),
     }  # fmt: skip
+
+
+def early_step(start_us: float, launch: int) -> list[dict[str, Any]]:
+    """Return a step as Kineto wrote it in 2021: categories with capitals, the step an operator, streams by name."""
+    return [
+        event("Operator", f"ProfilerStep#{launch}", start_us, 200.0, pid=900, tid=900),
+        event("Operator", "aten::conv2d", start_us + 5.0, 60.0, pid=900, tid=900),
+        event("Runtime", "cudaMemcpyAsync", start_us + 10.0, 5.0, pid=900, tid=900, correlation=launch),
+        event("Runtime", "cudaLaunchKernel", start_us + 20.0, 5.0, pid=900, tid=900, correlation=launch + 1),
+        event("Memcpy", "Memcpy HtoD (Pageable -> Device)", start_us + 100.0, 50.0, correlation=launch, stream=7),
+        event("Kernel", "volta_sgemm_128x32_nt", start_us + 150.0, 120.0, correlation=launch + 1, stream=7),
+    ]
+
+
+def test_a_device_runs_steps_after_the_host_has_issued_them(tmp_path) -> None:
+    """Host steps of 200 us each, whose kernels end 270 us after they begin: the device's steps follow those."""
+    early = event("Kernel", "gemm_of_the_step_before", 1020.0, 30.0, correlation=7)
+    head = {"schemaVersion": 1, "computeProperties": [{"id": 0, "name": "Tesla V100-DGXS-32GB", "major": 7}]}
+    trace = read_trace(
+        written(tmp_path, head | {"traceEvents": [*early_step(1000.0, 10), early, *early_step(1200.0, 20)]})
+    )
+    assert (trace.device, trace.on_host) == ("Tesla V100-DGXS-32GB", False)
+    assert [(end_s - start_s) for start_s, end_s in trace.steps] == pytest.approx([220e-6, 200e-6])
+    found = compare_traces(trace, trace.__class__("p", trace.kernels, trace.names, []))
+    measured = {each.kind: (each.measured_s, each.measured) for each in found.classes}
+    assert measured == {"product": pytest.approx((120e-6, 1.0)), "copy": pytest.approx((50e-6, 1.0))}
+
+
+def test_a_copy_hides_no_exchange(tmp_path) -> None:
+    """As Holistic Trace Analysis has it: communication is overlapped by kernels that compute."""
+    events = [
+        event("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 0.0, 100.0, tid=20),
+        event("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 10.0, 20.0),
+        event("kernel", "gemm", 40.0, 30.0),
+        event("python_function", "torch/nn/modules/module.py(1501): _call_impl", 0.0, 500.0, pid=900),
+        {"ph": "s", "id": 5, "pid": 900, "tid": 900, "ts": 1.0, "cat": "ac2g", "name": "ac2g"},
+        {"ph": "f", "id": 5, "pid": 0, "tid": 7, "ts": 40.0, "cat": "ac2g", "name": "ac2g", "bp": "e"},
+        {"ph": "i", "s": "t", "cat": "cpu_instant_event", "name": "[memory]", "pid": 900, "tid": 900, "ts": 3.0},
+    ]
+    trace = read_trace(written(tmp_path, document(events)))
+    seen = compare_traces(trace, trace).measured
+    assert (seen.step_s, seen.busy_s, seen.exposed_s) == pytest.approx((100e-6, 100e-6, 70e-6))
+
+
+def test_kernels_of_a_graph_belong_to_the_step_that_launched_it(tmp_path) -> None:
+    def graph(step: int) -> list[dict[str, Any]]:
+        start_us, told = 1000.0 + 100.0 * step, {"correlation": 5 + step, "graph id": 3}
+        return [
+            event("user_annotation", f"ProfilerStep#{step}", start_us, 100.0, pid=900, tid=900),
+            event("cuda_runtime", "cudaGraphLaunch", start_us + 5.0, 8.0, pid=900, tid=900, correlation=5 + step),
+            *(event("kernel", "gemm", start_us + 90.0 + 20.0 * i, 20.0, **told) for i in range(4)),
+        ]
+
+    trace = read_trace(written(tmp_path, document([*graph(0), *graph(1)])))
+    assert [(end_s - start_s) for start_s, end_s in trace.steps] == pytest.approx([170e-6, 100e-6])
+    assert compare_traces(trace, trace).measured.busy_s == pytest.approx(80e-6)
+
+
+def test_times_since_1970_keep_their_digits(tmp_path) -> None:
+    """A float of seconds since 1970 has no digits below 0.2 us; of microseconds since the trace began, enough."""
+    base = 1_698_438_996_456_480.0
+    events = [event("kernel", "gemm", base + 2.5 * i, 1.25) for i in range(4)]
+    trace = read_trace(written(tmp_path, document(events)))
+    assert trace.kernels.start_s.tolist() == pytest.approx([2.5e-6 * i for i in range(4)], abs=1e-15)
 
 
 def test_kernels_pair_up_in_order_where_there_are_as_many(tmp_path) -> None:
@@ -259,7 +335,7 @@ def test_odd_events_are_passed_over(tmp_path) -> None:
         event("kernel", "\x1b[31m" * 90, 9.0, 1.0),
     ]  # fmt: skip
     trace = read_trace(written(tmp_path, document(events)))
-    assert trace.kernels.start_s.tolist() == pytest.approx([1.5e-6, 9e-6])
+    assert trace.kernels.start_s.tolist() == pytest.approx([0.0, 7.5e-6])
     assert all(name.isprintable() for name in trace.names)
 
 

@@ -15,11 +15,12 @@ __all__ = ["ClassTime", "ComparedTrace", "Difference", "Overview", "compare_trac
 _MOST = 10
 _NOTHING = 1e-9
 _COLLECTIVE = CLASSES.index("collective")
+_HIDES_NOTHING = (_COLLECTIVE, CLASSES.index("copy"))
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """Seconds of one step: from end to end, of which kernels ran, collectives ran alone, and nothing ran."""
+    """Seconds of one step: from end to end; while kernels ran; while a collective ran and nothing computed; idle."""
 
     step_s: float
     busy_s: float
@@ -124,8 +125,12 @@ def _overview(trace: Trace, chosen: Sequence[int], span_s: float, steps: int) ->
     whole = _union_s([(kernels.start_s[i], kernels.time_s[i]) for i in chosen])
     if trace.on_host:
         whole = sum(kernels.time_s[i] for i in chosen)
-    computing = _union_s([(kernels.start_s[i], kernels.time_s[i]) for i in chosen if kernels.kind[i] != _COLLECTIVE])
-    exposed_s = 0.0 if trace.on_host else whole - computing
+    exposed_s = 0.0
+    if not trace.on_host:
+        spans = {i: (kernels.start_s[i], kernels.time_s[i]) for i in chosen}
+        computing = [span for i, span in spans.items() if kernels.kind[i] not in _HIDES_NOTHING]
+        either = [span for i, span in spans.items() if kernels.kind[i] == _COLLECTIVE] + computing
+        exposed_s = _union_s(either) - _union_s(computing)
     idle_s = span_s - whole if span_s - whole > _NOTHING * span_s else 0.0  # rounding apart
     return Overview(span_s / steps, whole / steps, exposed_s / steps, idle_s / steps)
 

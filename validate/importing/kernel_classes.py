@@ -13,27 +13,44 @@ __all__ = ["CLASSES", "class_of_kernel", "class_of_operator", "class_of_predicti
 
 CLASSES = ("product", "convolution", "attention", "elementwise", "optimizer", "copy", "collective", "other")
 
+# TorchInductor names what it fuses after its operators, "convolution" or "attention" among them; only templates (tem)
+# compute products.
 _KERNELS = (
+    ("elementwise", re.compile(r"^triton_(?:poi|per|red|spl|for|sca)_")),
+    ("product", re.compile(r"^triton_tem_\w*mm_")),
     (
         "collective",
-        re.compile(r"nccl(?:Dev)?Kernel|^nccl|rccl|mscclKernel|cross_device_reduce|multimem_", re.IGNORECASE),
+        re.compile(
+            r"nccl(?:Dev)?Kernel|^nccl|rccl|mscclpp|mscclKernel|cross_device_reduce|multimem_|(?:one|two)_shot_all_reduce"
+            r"|\bdeep_ep::",
+            re.IGNORECASE,
+        ),
     ),
-    ("copy", re.compile(r"^mem(?:cpy|set)\b|CopyDeviceToDevice", re.IGNORECASE)),
+    (
+        "copy",
+        re.compile(r"^mem(?:cpy|set)\b|Copy(?:Host|Device)To(?:Host|Device)|__amd_rocclr_(?:copy|fill)", re.IGNORECASE),
+    ),
     (
         "optimizer",
         re.compile(r"multi_tensor_apply|FusedAdam|FusedSgd|adamw?_|\blamb\b|_sgd_|distributed_adam", re.IGNORECASE),
     ),
-    ("attention", re.compile(r"flash_(?:fwd|bwd|attn)|fmha|attention|\bmha_|flash::|attn_fwd|attn_bwd", re.IGNORECASE)),
+    (
+        "attention",
+        re.compile(r"flash_(?:fwd|bwd|attn)|fmha|attention|sdpa|\bmha_|flash::|attn_fwd|attn_bwd", re.IGNORECASE),
+    ),
     (
         "convolution",
         re.compile(
-            r"conv|_[a-z]cudnn_|winograd|wgrad|dgrad|fprop|im2col|col2im|Im2Col|MIOpen|miopen(?!.*norm)", re.IGNORECASE
+            r"conv(?!ert)|_[a-z]cudnn_|winograd|wgrad|dgrad|fprop|igemm_(?:fwd|bwd|wrw)|im2col|col2im|MIOpen"
+            r"|miopen(?!.*norm)",
+            re.IGNORECASE,
         ),
     ),
     (
         "product",
         re.compile(
-            r"gemm|gemv|cutlass|cublas|nvjet|Cijk_|splitK|matmul|xmma|triton_mm|dot_kernel|_bmm_", re.IGNORECASE
+            r"gemm|gemv|cutlass|cublas|nvjet|Cijk_|splitK|matmul|xmma|triton_mm|dot_kernel|_bmm_|RNN_|fused_moe",
+            re.IGNORECASE,
         ),
     ),
 )

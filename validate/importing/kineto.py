@@ -1,8 +1,9 @@
 """A trace of PyTorch's profiler (Kineto's Chrome trace), or of ``simulate --trace``, which has its form.
 
-Read event by event in bounded memory, plain or gzip.  Of a trace with kernels those of the busiest device are kept; of
-one without, the operators of the CPU with the time that they spend themselves.  Fields and categories are those of
-pytorch/kineto ``libkineto/src/output_json.cpp``: ``ts`` and ``dur`` in microseconds.
+Read event by event in bounded memory, plain or gzip.  The busiest device's kernels are kept; without kernels, the
+operators of the CPU, each with its self time.  Fields and categories are those of pytorch/kineto
+``libkineto/src/output_json.cpp`` (``ts`` and ``dur`` in microseconds), and of its traces before 2022, which write
+``Kernel`` for ``kernel`` and ``Operator`` for ``cpu_op`` (torch-tb-profiler 0.4.3, ``profiler/trace.py``).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import IO, Any
 
 from simulator.errors import Fault, InputError, one_line
 from validate.importing.kernel_classes import CLASSES, class_of_kernel, class_of_operator, class_of_prediction
+from validate.importing.kineto_steps import Launches, steps_on_device
 
 __all__ = ["Kernels", "Trace", "read_trace"]
 
@@ -30,40 +32,46 @@ _LONGEST_EVENT = 16 << 20
 _MOST_HEAD = 4 << 20
 _MOST_KEPT = 6_000_000
 _MOST_NAMES = 200_000
-_ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+_ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")
+_OPERATORS = ("cpu_op", "operator")
+_LAUNCHES = ("cuda_runtime", "cuda_driver", "hip_runtime", "runtime")
 _STEP = re.compile(r"ProfilerStep#\d+")
 _UPDATE = re.compile(r"Optimizer\.step#")
 # Kernels that end what the one before them began: sums over pieces of k, and the backward pass of fused attention.
 _ENDS = re.compile(
     r"split_?k_?reduce|reduce_1Block|flash_bwd_(?:dq|convert)|fmha\w*bwd\w*(?:convert|reduce)", re.IGNORECASE
 )
-_DEVICE = re.compile(r'"name":\s*"([^"\\]{1,80})"')
+_DEVICE = re.compile(r'"(?:device|compute)Properties"\s*:\s*\[\s*\{[^{}]*?"name"\s*:\s*"([^"\\]{1,80})"')
 _GZIP = b"\x1f\x8b"
 
 
 class Kernels:
-    """What ran, one after the other as the trace has it: seconds from its start, how long, which class and name."""
+    """What ran, in the trace's order: when it started and for how long in seconds, its class, its name, its launch.
+
+    ``launch`` is the correlation id that a kernel shares with the call that launched it; -1 where there is none.
+    """
 
     def __init__(self) -> None:
         self.start_s, self.time_s = array("d"), array("d")
-        self.group, self.kind, self.name = array("q"), array("b"), array("l")
+        self.group, self.kind, self.name, self.launch = array("q"), array("b"), array("l"), array("q")
 
     def __len__(self) -> int:
         return len(self.start_s)
 
-    def add(self, start_s: float, time_s: float, group: int, kind: int, name: int) -> None:
+    def add(self, start_s: float, time_s: float, group: int, kind: int, name: int, launch: int = -1) -> None:
         """Add one of the device or thread *group*."""
         self.start_s.append(start_s)
         self.time_s.append(time_s)
         self.group.append(group)
         self.kind.append(kind)
         self.name.append(name)
+        self.launch.append(launch)
 
     def chosen(self, order: list[int]) -> Kernels:
         """Return those at the places in *order*."""
         made = Kernels()
         for i in order:
-            made.add(self.start_s[i], self.time_s[i], self.group[i], self.kind[i], self.name[i])
+            made.add(self.start_s[i], self.time_s[i], self.group[i], self.kind[i], self.name[i], self.launch[i])
         return made
 
 
@@ -117,6 +125,8 @@ class _Reader:
         # Marks on the device and on the host, the first where there are any: steps, and updates in them.
         self._steps: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
         self._updates: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+        self._launched = Launches()
+        self._origin_us = math.nan  # times count from the first event: of 1.7e15 us a float has no nanoseconds left
 
     def events(self, text: IO[str]) -> Iterator[dict[str, Any]]:
         """Yield the events of the trace, a chunk of the file in memory at a time."""
@@ -179,24 +189,29 @@ class _Reader:
         """Keep what *event* says of a kernel, an operator or a step."""
         if event.get("ph") != "X":
             return
-        category, name = event.get("cat"), event.get("name")
+        category, name = str(event.get("cat", "")).lower(), event.get("name")
         start_us, time_us = _number(event.get("ts")), _number(event.get("dur"))
         if not isinstance(name, str) or math.isnan(start_us) or math.isnan(time_us) or time_us < 0:
             return
-        if category in ("user_annotation", "gpu_user_annotation"):
-            marks = self._steps if _STEP.fullmatch(name) else self._updates if _UPDATE.match(name) else None
-            if marks is not None:
-                marks[category == "gpu_user_annotation"].append((start_us * 1e-6, (start_us + time_us) * 1e-6))
-            return
-        if category in _ON_DEVICE:
-            arguments = event.get("args")
-            told = arguments if isinstance(arguments, dict) else {}
+        if math.isnan(self._origin_us):
+            self._origin_us = start_us
+        start_us -= self._origin_us
+        arguments = event.get("args")
+        told = arguments if isinstance(arguments, dict) else {}
+        marks = self._steps if _STEP.fullmatch(name) else self._updates if _UPDATE.match(name) else None
+        if marks is not None and category in ("user_annotation", "gpu_user_annotation", *_OPERATORS):
+            marks[category == "gpu_user_annotation"].append((start_us * 1e-6, (start_us + time_us) * 1e-6))
+        elif category in _ON_DEVICE:
             kind = "copy" if category != "kernel" else class_of_prediction(told) or class_of_kernel(name)
-            self._keep(self._on_device, start_us, time_us, event.get("pid"), kind, name)
-        elif category == "cpu_op" and not len(self._on_device):
+            self._keep(self._on_device, start_us, time_us, event.get("pid"), kind, name, _correlation(told))
+        elif category in _LAUNCHES and not self._steps[True]:
+            self._launched.add(_correlation(told), start_us * 1e-6)
+        elif category in _OPERATORS and not len(self._on_device):
             self._keep(self._on_host, start_us, time_us, event.get("tid"), class_of_operator(name), name)
 
-    def _keep(self, kept: Kernels, start_us: float, time_us: float, group: object, kind: str, name: str) -> None:
+    def _keep(
+        self, kept: Kernels, start_us: float, time_us: float, group: object, kind: str, name: str, launch: int = -1
+    ) -> None:
         if len(kept) >= _MOST_KEPT:
             raise InputError(Fault(f"holds more than {_MOST_KEPT:,} kernels; profile fewer steps", self.shown))
         number = self._number.get(name)
@@ -204,7 +219,7 @@ class _Reader:
             number = self._number[name] = min(len(self._names), _MOST_NAMES)
             if len(self._names) <= _MOST_NAMES:
                 self._names.append(one_line(name, 200))
-        kept.add(start_us * 1e-6, time_us * 1e-6, hash(group) & 0x7FFFFFFF, CLASSES.index(kind), number)
+        kept.add(start_us * 1e-6, time_us * 1e-6, hash(group) & 0x7FFFFFFF, CLASSES.index(kind), number, launch)
 
     def trace(self) -> Trace:
         """Return all that was kept."""
@@ -220,10 +235,13 @@ class _Reader:
         else:
             busiest = max(busy, key=lambda group: busy[group])
             mine = [i for i in range(len(kept)) if kept.group[i] == busiest]
-            kernels = _joined(kept.chosen(sorted(mine, key=lambda i: kept.start_s[i])), self._names)
+            kernels = kept.chosen(sorted(mine, key=lambda i: kept.start_s[i]))
+        steps = sorted(self._steps[True] or self._steps[False])
+        if not on_host:
+            steps = steps if self._steps[True] else steps_on_device(steps, kernels, self._launched)
+            kernels = _joined(kernels, self._names)
         _name_updates(kernels, sorted(self._updates[not on_host]))
         named = _DEVICE.search(self._head)
-        steps = sorted(self._steps[True] or self._steps[False])
         device = one_line(named[1], 60) if named and not on_host else ""
         return Trace(self.shown, kernels, self._names, steps, device, 1 if on_host else len(busy), on_host)
 
@@ -269,6 +287,11 @@ def _by_themselves(kept: Kernels) -> Kernels:
     for i, time_s in enumerate(own_s):
         kept.time_s[i] = max(0.0, time_s)
     return kept.chosen(sorted(range(len(kept)), key=lambda i: kept.start_s[i]))
+
+
+def _correlation(told: Mapping[str, Any]) -> int:
+    found = told.get("correlation", -1)
+    return found if isinstance(found, int) and 0 <= found < 1 << 62 else -1
 
 
 def _number(value: object) -> float:
