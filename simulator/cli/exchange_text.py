@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from simulator.cli.confidence_text import outside_lines
+from simulator.cli.ranking import exchange_ranking_lines, price_words
 from simulator.cli.table import table_lines
 from simulator.console.style import Style
 from simulator.results.columns import (
@@ -65,7 +66,10 @@ def comparison(results: Sequence[Result], style: Style) -> list[str]:
         "busbw": bandwidths[len(ordered) :],
         "bottleneck": [r.bottleneck.name if r.bottleneck else "none" for r in ordered],
         "use": [percent(r.bottleneck.utilisation) if r.bottleneck else "-" for r in ordered],
+        "a million": [price_words(r.price_per_million) for r in ordered],
     }
+    if not any(r.price_per_hour for r in ordered):
+        del columns["a million"]
     if len({r.machine for r in ordered}) == 1:
         del columns["machine"], columns["GPUs"]
     if not many:
@@ -83,6 +87,7 @@ def comparison(results: Sequence[Result], style: Style) -> list[str]:
         lines += ["", *style.wrap(verdict(ordered))]
         if not software:
             lines += style.wrap(f"these are {BOUNDS}", "dim")
+        lines += exchange_ranking_lines(software or bounds, style)
     if why := ordered[0].confidence.why:
         lines += ["", *style.wrap(f"trust: {why}", "dim", hang=2)]
     return lines

@@ -1,14 +1,23 @@
-"""Several machines ranked by time, by samples a second and by price, and the cheapest that fits."""
+"""Several machines ranked: steps by time, samples a second and price; exchanges by time, bus bandwidth and price."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from simulator.console.style import Style
+from simulator.results.result import Result
 from simulator.results.training import TrainingResult
 from simulator.topology.price import Price
 
-__all__ = ["price_words", "ranking_lines"]
+__all__ = ["exchange_ranking_lines", "price_words", "ranking_lines"]
+
+
+class _Priced(Protocol):
+    @property
+    def machine(self) -> str: ...
+    @property
+    def price_per_million(self) -> Price | None: ...
 
 
 def price_words(price: Price | None) -> str:
@@ -31,18 +40,41 @@ def ranking_lines(results: Sequence[TrainingResult], style: Style) -> list[str]:
         orders = {"time of a step": orders.popitem()[1]}
     else:
         orders["time of a step"] = sorted(found, key=lambda result: result.step_time_s)
+    return _lines(orders, found, sample, "the cheapest machine that fits", style)
+
+
+def exchange_ranking_lines(results: Sequence[Result], style: Style) -> list[str]:
+    """Return how machines rank at one exchange, by what, where one of them has a price: their fastest strategy each."""
+    best: dict[str, Result] = {}
+    for result in results:
+        best.setdefault(result.machine, result)
+    found = list(best.values())
+    if len(found) < 2 or not any(result.price_per_hour for result in found):
+        return []
+    orders = {
+        "time of an exchange": sorted(found, key=lambda result: result.sync_time_s),
+        "bus bandwidth": sorted(found, key=lambda result: -result.busbw_Bps),
+    }
+    return _lines(orders, found, "exchanges", "the cheapest machine", style)
+
+
+def _lines(
+    orders: Mapping[str, Sequence[_Priced]], found: Sequence[_Priced], what: str, cheapest: str, style: Style
+) -> list[str]:
+    """Return *orders* by name, and the order by price: of a million of *what*."""
     priced = [(result, price) for result in found if (price := result.price_per_million) is not None]
     currencies = {price.currency for _, price in priced}
+    ranked: dict[str, Sequence[_Priced]] = dict(orders)
     if len(currencies) == 1:
         priced.sort(key=lambda each: each[1].amount)
-        orders[f"price of a million {sample}"] = [result for result, _ in priced]
-    width = max(map(len, orders))
+        ranked[f"price of a million {what}"] = [result for result, _ in priced]
+    width = max(map(len, ranked))
     lines = ["", style.mark("best first, by", "bold")]
-    for name, ranked in orders.items():
-        lines += style.wrap(f"  {name.ljust(width)}  {', '.join(result.machine for result in ranked)}", hang=width + 4)
+    for name, order in ranked.items():
+        lines += style.wrap(f"  {name.ljust(width)}  {', '.join(result.machine for result in order)}", hang=width + 4)
     if len(currencies) > 1:
         lines += style.wrap(f"prices in {' and '.join(sorted(currencies))} are not compared: give one currency")
     elif priced:
         result, price = priced[0]
-        lines += style.wrap(f"the cheapest machine that fits: {result.machine}, {price.words()} for a million {sample}")
+        lines += style.wrap(f"{cheapest}: {result.machine}, {price.words()} for a million {what}")
     return lines

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simulator.results.result import Result
+from simulator.topology.price import price_entry
 
 __all__ = ["SCHEMA_VERSION", "document", "result_entry", "to_json", "whole_number"]
 
@@ -32,6 +33,10 @@ def to_json(data: Mapping[str, Any]) -> str:
 def result_entry(result: Result) -> dict[str, Any]:
     """Return one of the results that :func:`document` lists."""
     busiest = result.bottleneck
+    prices = {
+        "price_per_hour": price_entry(result.price_per_hour),
+        "price_per_million_exchanges": price_entry(result.price_per_million),
+    }
     return {
         "topology": result.machine,
         "strategy": result.strategy,
@@ -44,6 +49,7 @@ def result_entry(result: Result) -> dict[str, Any]:
         **result.confidence.to_dict(),
         "algbw_Bps": result.algbw_Bps,
         "busbw_Bps": result.busbw_Bps,
+        **(prices if result.price_per_hour is not None else {}),
         "simulation_events": result.simulation_events,
         "bottleneck": None if busiest is None else {"link": busiest.name, "utilisation": _share(busiest.utilisation)},
         "links": [

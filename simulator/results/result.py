@@ -14,6 +14,7 @@ from simulator.results.composed import collective_composition
 from simulator.results.confidence import BAND_HEAD, Confidence, band_words, confidence_of, of_a_bound
 from simulator.results.notebook import html_table
 from simulator.results.staging import staging_notes
+from simulator.topology.price import Price
 from simulator.units import format_bandwidth, format_duration, format_size
 from simulator.workload.collective import Collective, bus_factor
 
@@ -80,6 +81,17 @@ class Result:
     def band(self) -> Band | None:
         """Where the time lies with a probability of 80 %."""
         return self.confidence.band
+
+    @property
+    def price_per_hour(self) -> Price | None:
+        """What an hour of the whole machine costs, where its file says it."""
+        return self.timeline.machine.price_per_hour
+
+    @property
+    def price_per_million(self) -> Price | None:
+        """What a million such exchanges cost."""
+        price = self.price_per_hour
+        return price.times(1e6 / 3600.0 * self.sync_time_s) if price is not None and self.sync_time_s > 0 else None
 
     @property
     def n_ranks(self) -> int:

@@ -16,7 +16,7 @@ from simulator.results.shares import shares_of
 from simulator.results.step import StepResult
 from simulator.results.training import TrainingResult
 from simulator.step.memory import MemoryNeed
-from simulator.topology.price import Price
+from simulator.topology.price import price_entry
 
 __all__ = ["steps_document"]
 
@@ -35,10 +35,6 @@ def steps_document(results: Sequence[TrainingResult], unfit: Mapping[str, str]) 
         "results": [_entry(result) for result in results],
         "unfit": [{"strategy": name, "reason": reason} for name, reason in unfit.items()],
     }
-
-
-def _price(price: Price | None) -> dict[str, Any] | None:
-    return None if price is None else asdict(price)
 
 
 def _entry(result: TrainingResult) -> dict[str, Any]:
@@ -60,8 +56,8 @@ def _entry(result: TrainingResult) -> dict[str, Any]:
         "step_time_s": result.step_time_s,
         **result.confidence.to_dict(),
         "throughput_per_s": result.throughput,
-        "price_per_hour": _price(result.price_per_hour),
-        "price_per_million_samples": _price(result.price_per_million),
+        "price_per_hour": price_entry(result.price_per_hour),
+        "price_per_million_samples": price_entry(result.price_per_million),
         "alone_s": result.alone_s,
         "exposed_communication_s": result.exposed_s,
         "pipeline_bubble_s": result.bubble_s,

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
 from pydantic import BeforeValidator, WithJsonSchema
 
 from simulator.errors import one_line
 
-__all__ = ["Price", "PriceField", "summed"]
+__all__ = ["Price", "PriceField", "price_entry", "summed"]
 
 _WRITTEN = re.compile(r"(?P<amount>\d+(?:\.\d+)?)\s*(?P<currency>[^\W\d_]{1,8}|[$€£¥])?")
 
@@ -32,6 +32,11 @@ class Price:
         """Return the amount with four digits, and its currency."""
         digits = f"{self.amount:,.0f}" if self.amount >= 1000 else f"{self.amount:.4g}"
         return f"{digits} {self.currency}".rstrip()
+
+
+def price_entry(price: Price | None) -> dict[str, float | str] | None:
+    """Return *price* as ``--json`` has it."""
+    return None if price is None else asdict(price)
 
 
 def summed(prices: Iterable[Price | None]) -> Price | None:

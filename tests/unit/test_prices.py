@@ -88,3 +88,18 @@ def test_a_price_that_cannot_be_read_is_refused_with_its_place(price: str, tmp_p
     err = capsys.readouterr().err
     assert f"{mine}:3:17: price_per_hour: " in err
     assert "for example 31.22 USD" in err
+
+
+def test_exchanges_are_ranked_by_the_price_of_a_million(tmp_path: Path, capsys):
+    slow = priced(tmp_path, "slow", "p3.16xlarge", "1 USD")
+    fast = priced(tmp_path, "fast", "dgx-h100", "100 USD")
+    exchange = ["--strategy", "nccl", "--workload", "bytes:1GB"]
+    out = shown(["--topology", f"{slow},{fast},p3.8xlarge", *exchange], capsys)
+    assert "time of an exchange           fast, slow, p3.8xlarge" in out
+    assert "price of a million exchanges  slow, fast" in out
+    (result,) = json.loads(shown(["--topology", slow, *exchange, "--json"], capsys))["results"]
+    assert result["price_per_million_exchanges"]["amount"] == pytest.approx(1e6 * result["sync_time_s"] / 3600)
+    assert f"the cheapest machine: slow, {result['price_per_million_exchanges']['amount']:.4g} USD" in out
+    free = shown(["--topology", "p3.16xlarge,p3.8xlarge", *exchange], capsys)
+    assert "best first" not in free
+    assert "million" not in free
