@@ -1,4 +1,4 @@
-"""The options of ``simulate``.  What they ask for is imported when it is asked for."""
+"""The options of ``simulate``.  What each needs is imported only when used."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def simulate(
         typer.Option(
             autocompletion=complete.networks,
             metavar="WHAT",
-            help="A network (resnet50, layers.yaml, a config.json of Hugging Face or its folder, "
-            "torch:package.module:factory): its gradients are exchanged, or with --batch a step of it "
-            "is run. torch: runs your code, looked up in the current folder first. Or a size "
-            "(bytes:160MB), or a sweep over sizes (sweep:8B-8GB; sweep:8B-8GB:4 multiplies by 4). Or "
-            "a single operation: op:linear,rows=512,inputs=1024,outputs=4096, copy:h2d,160MB, "
+            help="A network: resnet50, layers.yaml, a Hugging Face config.json or its folder, or "
+            "torch:package.module:factory, which runs your code (the current folder is searched first). "
+            "Its gradients are exchanged; with --batch, a step of it runs. Or a size (bytes:160MB) or a sweep of sizes "
+            "(sweep:8B-8GB; sweep:8B-8GB:4 multiplies by 4). Or a single operation: "
+            "op:linear,rows=512,inputs=1024,outputs=4096, copy:h2d,160MB, "
             "access:stream,64MiB, launch:stream,op=elementwise,function=relu,elements=64, "
-            "disk:read_random,4KiB, message:4KiB, core:mutex; over sizes "
-            "access:chase,sweep:4KiB-1GiB. Or a program, what Python issues to devices: loop.yaml.",
+            "disk:read_random,4KiB, message:4KiB, core:mutex; over a sweep of sizes, "
+            "access:chase,sweep:4KiB-1GiB. Or a program, the operations that Python issues: loop.yaml.",
         ),
     ] = "resnet50",
     strategy: Annotated[
@@ -50,8 +50,7 @@ def simulate(
         typer.Option(
             autocompletion=complete.strategies,
             metavar="NAMES",
-            help="How GPUs exchange: one strategy, several separated by commas, or all. Default: all, and "
-            "nccl in a step.",
+            help="How GPUs exchange: one strategy, several separated by commas, or all. Default: all; nccl in a step.",
         ),
     ] = None,
     gpus: Annotated[
@@ -63,42 +62,40 @@ def simulate(
     ] = None,
     nodes: Annotated[
         str | None,
-        typer.Option(metavar="COUNT", help="Join this many of the machine by a network."),
+        typer.Option(metavar="COUNT", help="Connect this many machines by a network."),
     ] = None,
     fabric: Annotated[
         str | None,
         typer.Option(
             autocompletion=complete.fabrics,
             metavar="PART",
-            help="The link part of that network, for example infiniband-edr, or a rate of Ethernet "
+            help="Link part of that network, for example infiniband-edr, or an Ethernet rate "
             "(25Gbit/s). Default: the rate of the adapters.",
         ),
     ] = None,
     nccl: Annotated[
         str | None,
-        typer.Option(
-            metavar="VERSION", help="Version of NCCL whose costs are used, for example 2.18. Default: today's."
-        ),
+        typer.Option(metavar="VERSION", help="NCCL version to model, for example 2.18. Default: the latest."),
     ] = None,
     servers: Annotated[
         str | None,
         typer.Option(
             metavar="WHERE",
             help="Where parameter servers run: own (machines without GPUs), workers, or CPUs "
-            "(node4.cpu0,...). Default: own where there are such machines.",
+            "(node4.cpu0,...). Default: own, if there are such machines.",
         ),
     ] = None,
     slow_link: Annotated[
         str | None,
         typer.Option(
             metavar="A-B:0.5x,...",
-            help="The links between two devices give only this share of their rate; 0x: they have failed; "
-            "for a while: 0x@10ms..50ms.",
+            help="Links between two devices run at this fraction of their rate; 0x: they have failed; "
+            "0x@10ms..50ms: during this time.",
         ),
     ] = None,
     neighbour: Annotated[
         str | None,
-        typer.Option(metavar="A-B:5GB/s,...", help="Another job moves this much from one device to another."),
+        typer.Option(metavar="A-B:5GB/s,...", help="Another job moves data at this rate from one device to another."),
     ] = None,
     collective: Annotated[
         str,
@@ -108,9 +105,7 @@ def simulate(
             help="all-reduce, all-gather, reduce-scatter, broadcast, reduce, all-to-all or send-recv.",
         ),
     ] = "all-reduce",
-    root: Annotated[
-        str, typer.Option(metavar="RANK", help="Rank at which a broadcast starts and a reduce ends.")
-    ] = "0",
+    root: Annotated[str, typer.Option(metavar="RANK", help="Root of a broadcast or reduce.")] = "0",
     pairs: Annotated[
         str | None,
         typer.Option(
@@ -119,11 +114,11 @@ def simulate(
     ] = None,
     group_size: Annotated[
         str | None,
-        typer.Option(metavar="COUNT", help="Groups of this many ranks exchange at the same time, each within itself."),
+        typer.Option(metavar="COUNT", help="Split the ranks into groups of this size that exchange at the same time."),
     ] = None,
     gpus_per_process: Annotated[
         str,
-        typer.Option(metavar="COUNT", help="GPUs that one host thread launches for, as nccl-tests' -g; for nccl."),
+        typer.Option(metavar="COUNT", help="GPUs per host thread, like nccl-tests' -g; for nccl."),
     ] = "1",
     algorithm: Annotated[
         str | None,
@@ -136,60 +131,55 @@ def simulate(
         str,
         typer.Option(
             metavar="TYPE",
-            help="Type of the elements: fp64, fp32, tf32, fp16, bf16, int8, uint8, fp8. Switches do not "
-            "add up types of 8 bits.",
+            help="Element type: fp64, fp32, tf32, fp16, bf16, int8, uint8, fp8. Switches cannot reduce 8-bit types.",
         ),
     ] = "fp32",
     redop: Annotated[
         str,
-        typer.Option(
-            metavar="NAME", help="How the elements of all GPUs are combined: sum, avg, prod, min, max; for nccl."
-        ),
+        typer.Option(metavar="NAME", help="Reduction: sum, avg, prod, min, max; for nccl."),
     ] = "sum",
     fold: Annotated[
-        bool, typer.Option("--fold/--no-fold", help="Pass repeated rounds as one event; the result is the same.")
+        bool, typer.Option("--fold/--no-fold", help="Simulate repeated rounds as one event; the result is the same.")
     ] = True,
     batch: Annotated[
-        str | None, typer.Option(metavar="COUNT", help="Simulate a step of the network with this many samples a GPU.")
+        str | None, typer.Option(metavar="COUNT", help="Simulate a step with this many samples per GPU.")
     ] = None,
     global_batch: Annotated[
-        str | None, typer.Option(metavar="COUNT", help="The same, with this many samples on all GPUs together.")
+        str | None, typer.Option(metavar="COUNT", help="Simulate a step with this many samples on all GPUs together.")
     ] = None,
     epoch: Annotated[
-        str | None, typer.Option(metavar="COUNT", help="Also say how long an epoch of this many samples takes.")
+        str | None, typer.Option(metavar="COUNT", help="Also show the time of an epoch of this many samples.")
     ] = None,
     input: Annotated[  # noqa: A002  as the option is called
         str | None,
         typer.Option(
             metavar="SET,KEY=VALUE,...",
-            help="Where samples come from: a data set (imagenet), a YAML file, or sample=4KB; then "
+            help="Source of the samples: a data set (imagenet), a YAML file, or sample=4KB; then "
             "disk=ebs0, workers=8, prefetch=2, block=1MB, cache=memory, epochs=3, pinned=no, "
             "batch_time=2ms, evaluate=10000, ...",
         ),
     ] = None,
     programs: Annotated[
         str,
-        typer.Option(
-            metavar="COUNT", help="This many processes do the step on one GPU, which runs one of them at a time."
-        ),
+        typer.Option(metavar="COUNT", help="Processes that share one GPU, which runs one of them at a time."),
     ] = "1",
     micro_batches: Annotated[
-        str, typer.Option(metavar="COUNT", help="Sum the gradients of this many batches before the update.")
+        str, typer.Option(metavar="COUNT", help="Batches whose gradients are summed before the update.")
     ] = "1",
     micro_batch: Annotated[
         str | None,
         typer.Option(
             metavar="SAMPLES",
-            help="Samples of a micro-batch of one replica; --global-batch then says how many micro-batches there are.",
+            help="Samples per micro-batch and replica; with --global-batch, this sets the number of micro-batches.",
         ),
     ] = None,
     parallel: Annotated[
         list[str] | None,
         typer.Option(
             metavar="LAYOUT",
-            help="dp: each GPU has a replica (DDP). fsdp: each has a shard of the parameters (FSDP, "
-            "ZeRO-3). dataparallel: nn.DataParallel. loop: one Python loop feeds all GPUs and sums "
-            "gradient by gradient. Or degrees: tp=8,pp=4,dp=2, with sp, cp, ep, vp, zero, schedule, "
+            help="dp: a replica on each GPU (DDP). fsdp: a shard of the parameters on each GPU (FSDP, "
+            "ZeRO-3). dataparallel: nn.DataParallel. loop: one Python loop drives all GPUs and sums "
+            "gradients one by one. Or degrees: tp=8,pp=4,dp=2, with sp, cp, ep, vp, zero, schedule, "
             "order. Repeat the option to compare layouts.",
         ),
     ] = None,
@@ -197,65 +187,61 @@ def simulate(
         str,
         typer.Option(
             metavar="HOW",
-            help="For dp: exchange gradients in buckets during the backward pass (bucket:25MiB), or all "
-            "after it (none).",
+            help="For dp: exchange gradients in buckets during the backward pass (bucket:25MiB), or after it (none).",
         ),
     ] = "bucket:25MiB",
     staleness: Annotated[
         str,
         typer.Option(
             metavar="STEPS",
-            help="For parameter servers: how many steps a node may be ahead of the slowest; async: nobody waits.",
+            help="For parameter servers: steps that a node may be ahead of the slowest; async: no limit.",
         ),
     ] = "0",
     straggler: Annotated[
         str | None,
-        typer.Option(metavar="NAME:1.5x,...", help="A GPU or a node that takes this many times as long to compute."),
+        typer.Option(metavar="NAME:1.5x,...", help="A GPU or node that computes this many times slower."),
     ] = None,
     divide: Annotated[
         str,
         typer.Option(
             metavar="HOW",
-            help="For dp on unlike devices: equal shares of the batch (even), or such that all finish together (best); "
-            "best,cpu0 lets a CPU help.",
+            help="For dp on different devices: divide the batch evenly (even) or so that all finish together (best); "
+            "best,cpu0 includes a CPU.",
         ),
     ] = "even",
     lose: Annotated[
         str | None,
-        typer.Option(metavar="CPU@TIME", help="For parameter servers: one fails this long after the start of a step."),
+        typer.Option(metavar="CPU@TIME", help="For parameter servers: this server fails at this time in a step."),
     ] = None,
     mtbf: Annotated[
         str | None,
-        typer.Option(
-            metavar="TIME", help="Mean time between failures of the run, which then goes on from its last checkpoint."
-        ),
+        typer.Option(metavar="TIME", help="Mean time between failures; a failed run resumes from its last checkpoint."),
     ] = None,
     checkpoint_every: Annotated[
         str | None,
-        typer.Option(metavar="STEPS", help="Steps between checkpoints, with --mtbf. Default: as often as is best."),
+        typer.Option(metavar="STEPS", help="Steps between checkpoints, with --mtbf. Default: the best interval."),
     ] = None,
     checkpoint_time: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Time to write a checkpoint. Default: what the first disk takes.")
+        str | None,
+        typer.Option(metavar="TIME", help="Time to write a checkpoint. Default: the time of the first disk."),
     ] = None,
     restart_time: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Time from a failure to the first step again. Default: none.")
+        str | None, typer.Option(metavar="TIME", help="Time from a failure to the next step. Default: none.")
     ] = None,
-    reduce_fp32: Annotated[
-        bool, typer.Option("--reduce-fp32", help="For fsdp: sum gradients of 16 bits in fp32.")
-    ] = False,
+    reduce_fp32: Annotated[bool, typer.Option("--reduce-fp32", help="For fsdp: sum 16-bit gradients in fp32.")] = False,
     prefetch: Annotated[
         bool,
         typer.Option(
             "--prefetch/--no-prefetch",
-            help="For fsdp, backward: gather the next unit while one computes, or after it. For zero=1 and "
-            "2: gather parameters while the next step computes, or after the update.",
+            help="For fsdp, in the backward pass: all-gather the next unit while one computes, or after it. For zero=1 "
+            "and 2: all-gather parameters while the next step computes, or after the update.",
         ),
     ] = True,
     contention: Annotated[
         bool,
         typer.Option(
             "--contention/--no-contention",
-            help="Count what slows several GPUs: kernels and exchanges at once, copies into buckets, the slowest rank.",
+            help="Include what slows several GPUs: kernels and exchanges that overlap, bucket copies, stragglers.",
         ),
     ] = True,
     mode: Annotated[
@@ -267,9 +253,9 @@ def simulate(
             autocompletion=complete.precisions,
             metavar="NAME",
             help="fp32, tf32, fp16, bf16, amp-fp16, amp-bf16, graph-fp16, graph-bf16, master-fp16, "
-            "master-bf16, fp64, or torch (fp32, convolutions in TF32 where the GPU has it); for "
-            "inference also int8 and int4. Default: amp-bf16 with fused attention for GPT, Llama and "
-            "the like where the device can, else torch.",
+            "master-bf16, fp64, or torch (fp32, convolutions in TF32 if the GPU has it); for "
+            "inference also int8 and int4. Default: amp-bf16 with fused attention for language models like GPT and "
+            "Llama if the device supports it, else torch.",
         ),
     ] = None,
     optimizer: Annotated[
@@ -280,8 +266,8 @@ def simulate(
             help="momentum, adam, lamb, bert-adam, sgd, none. Default: adam for sequences, otherwise momentum.",
         ),
     ] = None,
-    seq_len: Annotated[str | None, typer.Option(metavar="COUNT", help="Tokens of a sequence.")] = None,
-    image: Annotated[str | None, typer.Option(metavar="COUNT", help="Pixels of an image's side.")] = None,
+    seq_len: Annotated[str | None, typer.Option(metavar="COUNT", help="Tokens per sequence.")] = None,
+    image: Annotated[str | None, typer.Option(metavar="COUNT", help="Image width and height in pixels.")] = None,
     sizes: Annotated[
         list[str] | None,
         typer.Option(
@@ -291,67 +277,66 @@ def simulate(
         ),
     ] = None,
     compiled: Annotated[bool, typer.Option("--compile", help="Fuse pointwise operators, as compilers do.")] = False,
-    cuda_graph: Annotated[bool, typer.Option("--cuda-graph", help="Launch all kernels of a step by one call.")] = False,
+    cuda_graph: Annotated[bool, typer.Option("--cuda-graph", help="Launch a step as one CUDA graph.")] = False,
     cuda_graph_blocks: Annotated[
         bool,
         typer.Option(
             "--cuda-graph-blocks",
-            help="Launch the kernels of each block, except its experts, by one call in each pass.",
+            help="Launch each block, except its experts, as one CUDA graph per pass.",
         ),
     ] = False,
     recompute: Annotated[
         bool,
         typer.Option(
             "--recompute",
-            help="Keep only the inputs of repeated blocks, and run these forward again in the backward pass.",
+            help="Keep only the inputs of repeated blocks, and recompute them in the backward pass.",
         ),
     ] = False,
     recompute_attention: Annotated[
         bool,
         typer.Option(
-            "--recompute-attention", help="Run only attention forward again, from its inputs (selective recomputation)."
+            "--recompute-attention", help="Recompute only attention, from its inputs (selective recomputation)."
         ),
     ] = False,
     channels_last: Annotated[
-        bool, typer.Option("--channels-last", help="Store images pixel by pixel, as tensor cores read them.")
+        bool, typer.Option("--channels-last", help="Channels-last image layout, as tensor cores read it.")
     ] = False,
     fused_optimizer: Annotated[
-        bool, typer.Option("--fused-optimizer", help="Update all parameters by one kernel (fused=True).")
+        bool, typer.Option("--fused-optimizer", help="Update all parameters in one kernel (fused=True).")
     ] = False,
     framework: Annotated[
-        str, typer.Option(metavar="NAME", help="Who issues operators: pytorch, or megatron (Megatron-LM's modules).")
+        str, typer.Option(metavar="NAME", help="What issues operators: pytorch, or megatron (Megatron-LM's modules).")
     ] = "pytorch",
     cpu_library: Annotated[
-        str, typer.Option(metavar="NAME", help="Kernels of CPUs: onednn, or blas as frameworks of 2016 used it.")
+        str, typer.Option(metavar="NAME", help="CPU kernels: onednn, or blas as frameworks used it in 2016.")
     ] = "onednn",
     device: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Only this device: gpu0, cpu0, or cpu. Default for a single operation: the first GPU."
+            metavar="NAME",
+            help="Use only this device: gpu0, cpu0, or cpu. Default for a single operation: the first GPU.",
         ),
     ] = None,
-    threads: Annotated[
-        str | None, typer.Option(metavar="COUNT", help="Threads of a CPU. Default: one for each core.")
-    ] = None,
+    threads: Annotated[str | None, typer.Option(metavar="COUNT", help="CPU threads. Default: one per core.")] = None,
     calibration: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Constants of single devices, as validate calibrate writes them.")
+        str | None, typer.Option(metavar="FILE", help="Calibrated constants of devices, from validate calibrate.")
     ] = None,
     launch: Annotated[
         str | None,
         typer.Option(
             metavar="LINE",
-            help="A launch line of Megatron-LM, torchrun or DeepSpeed in place of these options, or "
-            "@script.sh. It is read, not run.",
+            help="Read the options from a launch line of Megatron-LM, torchrun or DeepSpeed, or from "
+            "@script.sh. It is not run.",
         ),
     ] = None,
-    show_options: Annotated[
-        bool, typer.Option("--show-options", help="Print what --launch says as a command with options.")
-    ] = False,
+    show_options: Annotated[bool, typer.Option("--show-options", help="Print --launch as a simulate command.")] = False,
     what_if: Annotated[
         bool,
-        typer.Option("--what-if", help="Of a step: what faster links, devices or hosts and other settings would gain."),
+        typer.Option(
+            "--what-if", help="For a step: the gain from faster links, devices and hosts, and from other settings."
+        ),
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document in place of tables.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")] = False,
     trace: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Write a Chrome trace (JSON), which opens in Perfetto."),
@@ -360,8 +345,8 @@ def simulate(
         str | None,
         typer.Option(metavar="FILE", help="Draw the comparison and the machine, or the step (.svg, .png or .pdf)."),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors on standard error.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors on standard error.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     completion: Annotated[
         str | None,
         typer.Option(
@@ -371,13 +356,14 @@ def simulate(
     ] = None,
     version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
 ) -> None:
-    """Simulate a training step or an exchange on a machine, and what bounds it.
+    """Predict the time of a training step or an exchange, and what limits it.
 
     simulate --topology p3.16xlarge.yaml --strategy ring
 
     simulate --topology p3.16xlarge --workload resnet50 --batch 64
 
-    Also: simulate best (a search), scale (a curve), scenario (ready questions); machines, networks, parts, strategies.
+    Also: simulate best (layout search), scale (scaling curve), scenario (ready examples); machines, networks, parts,
+    strategies (lists).
     """
     given = locals()
     del debug  # read from the arguments where errors are shown

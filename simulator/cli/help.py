@@ -1,4 +1,4 @@
-"""``simulate --help``: its options in groups, each with an example."""
+"""``simulate --help``: options in groups, each with an example."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         ("json", "trace", "plot", "quiet", "debug", "completion", "version", "help"),
     ),
 }
-"""What an option is about: an example, and the options."""
+"""Groups of options by title: an example, and the options."""
 
 
 class GroupedCommand(TyperCommand):
-    """A command whose help has the options of each group together."""
+    """A command whose help lists its options by group."""
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """Return what may follow, as the first word also what asks for something else than a simulation."""
+        """Return completions; the first word may also be a subcommand."""
         found: list[Any] = super().shell_complete(ctx, incomplete)
         if any(getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE" for name in ctx.params):
             return found
@@ -73,7 +73,7 @@ class GroupedCommand(TyperCommand):
         return [*found, *(item(name) for name in COMMANDS if name.startswith(incomplete))]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the options, group by group; those of no group last."""
+        """Write the options by group; the rest last."""
         records = {str(p.name): record for p in self.get_params(ctx) if (record := p.get_help_record(ctx)) is not None}
         for title, (example, names) in GROUPS.items():
             with formatter.section(title):

@@ -14,15 +14,15 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=
 
 Words = Annotated[
     list[str] | None,
-    typer.Argument(metavar="WORD", help="Words that the name or the description has.", show_default=False),
+    typer.Argument(metavar="WORD", help="Words in the name or description.", show_default=False),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, with every figure.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document with all figures.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
 @app.callback()
 def lists() -> None:
-    """List what is built in."""
+    """List built-in machines, networks, parts and strategies."""
 
 
 @app.command()
@@ -32,12 +32,12 @@ def machines(
         str | None,
         typer.Option(metavar="MODEL", help="Machines with this GPU: h100, v100-sxm2.", autocompletion=gpu_models),
     ] = None,
-    gpus: Annotated[str | None, typer.Option(metavar="COUNT", help="Machines with this many GPUs in all.")] = None,
-    nodes: Annotated[str | None, typer.Option(metavar="COUNT", help="Machines of this many computers.")] = None,
+    gpus: Annotated[str | None, typer.Option(metavar="COUNT", help="Machines with this many GPUs in total.")] = None,
+    nodes: Annotated[str | None, typer.Option(metavar="COUNT", help="Machines with this many nodes.")] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """List the built-in machines, what --topology takes by name.
+    """List the built-in machines that --topology takes by name.
 
     simulate machines --gpu h100 --gpus 8
     """
@@ -57,7 +57,7 @@ def networks(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """List the networks of the zoo, what --workload takes by name, with the sizes that --set changes.
+    """List the built-in networks that --workload takes, with the sizes that --set changes.
 
     simulate networks llama
     """
@@ -77,7 +77,7 @@ def parts(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """List the catalogue of parts that machines are made of.
+    """List the built-in parts of machines.
 
     simulate parts --kind gpu volta
     """
@@ -89,7 +89,7 @@ def parts(
 
 @app.command()
 def strategies(words: Words = None, json: Json = False, debug: Debug = False) -> None:
-    """List the strategies, the ways in which GPUs exchange.
+    """List the exchange strategies.
 
     simulate strategies ring
     """

@@ -1,4 +1,4 @@
-"""The options of ``simulate scenario``.  What they ask for is imported when it is asked for."""
+"""The options of ``simulate scenario``.  What each needs is imported only when used."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EPILOG = (
 
 @app.callback()
 def scenarios() -> None:
-    """Answer a ready scenario beside what was measured."""
+    """Run a ready scenario and compare it with measurements."""
 
 
 @app.command(epilog=_EPILOG)
@@ -28,24 +28,24 @@ def scenario(
     name: Annotated[
         str | None,
         typer.Argument(
-            autocompletion=complete.scenarios, metavar="NAME", help="A built-in scenario, or a YAML file of your own."
+            autocompletion=complete.scenarios, metavar="NAME", help="A built-in scenario, or your own YAML file."
         ),
     ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="List the built-in scenarios, chapter by chapter.")] = False,
-    shown: Annotated[bool, typer.Option("--show", help="Print the file of the scenario.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List the built-in scenarios by chapter.")] = False,
+    shown: Annotated[bool, typer.Option("--show", help="Print the scenario file.")] = False,
     copy: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Copy the scenario and the files it needs there, to change them.")
+        str | None, typer.Option(metavar="DIR", help="Copy the scenario and its files to DIR, to edit them.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")] = False,
     trace: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Write the timeline of its main run (Chrome trace)."),
+        typer.Option(metavar="FILE", help="Write the timeline of the main run (Chrome trace)."),
     ] = None,
-    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw it (.svg, .png or .pdf).")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors on standard error.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
+    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Plot it (.svg, .png or .pdf).")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors on standard error.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Run what a scenario is made of, and print each answer beside what is expected of it.
+    """Run a scenario and compare each answer with its expected value.
 
     simulate scenario --list
 

@@ -1,4 +1,4 @@
-"""The options of ``simulate best`` and ``simulate scale``.  What they ask for is imported when it is asked for."""
+"""The options of ``simulate best`` and ``simulate scale``.  What each needs is imported only when used."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ Fabric = Annotated[
     typer.Option(
         autocompletion=complete.fabrics,
         metavar="PART",
-        help="The link part between machines. Default: the rate of the adapters.",
+        help="Link part between machines. Default: the rate of the adapters.",
     ),
 ]
 Precision = Annotated[
     str | None,
-    typer.Option(autocompletion=complete.precisions, metavar="NAME", help="As of simulate."),
+    typer.Option(autocompletion=complete.precisions, metavar="NAME", help="As for simulate."),
 ]
 Optimizer = Annotated[
     str | None,
@@ -50,64 +50,58 @@ Optimizer = Annotated[
         autocompletion=complete.optimizers, metavar="NAME", help="momentum, adam, lamb, bert-adam, sgd, none."
     ),
 ]
-SeqLen = Annotated[str | None, typer.Option(metavar="COUNT", help="Tokens of a sequence.")]
-Image = Annotated[str | None, typer.Option(metavar="COUNT", help="Pixels of an image's side.")]
+SeqLen = Annotated[str | None, typer.Option(metavar="COUNT", help="Tokens per sequence.")]
+Image = Annotated[str | None, typer.Option(metavar="COUNT", help="Image width and height in pixels.")]
 Sizes = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A size of the network, for example layers=12.")
 ]
 Compiled = Annotated[bool, typer.Option("--compile", help="Fuse pointwise operators, as compilers do.")]
-Fused = Annotated[bool, typer.Option("--fused-optimizer", help="Update all parameters by one kernel.")]
-Nccl = Annotated[
-    str | None, typer.Option(metavar="VERSION", help="Version of NCCL whose costs are used. Default: today's.")
-]
-Calibration = Annotated[str | None, typer.Option(metavar="FILE", help="Constants of single devices.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document in place of tables.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors on standard error.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
+Fused = Annotated[bool, typer.Option("--fused-optimizer", help="Update all parameters in one kernel.")]
+Nccl = Annotated[str | None, typer.Option(metavar="VERSION", help="NCCL version to model. Default: the latest.")]
+Calibration = Annotated[str | None, typer.Option(metavar="FILE", help="Calibrated constants of devices.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors on standard error.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
 @app.callback()
 def searches() -> None:
-    """Search for the best layout of a step, or simulate it on more and more devices."""
+    """Search for the best layout of a step, or plot its scaling."""
 
 
 @app.command(epilog=_EPILOG)
 def best(
     topology: Topology = None,
     workload: Workload = "resnet50",
-    nodes: Annotated[str | None, typer.Option(metavar="COUNT", help="Join this many of the machine.")] = None,
+    nodes: Annotated[str | None, typer.Option(metavar="COUNT", help="Connect this many machines.")] = None,
     gpus: Annotated[
         str | None,
         typer.Option(metavar="WHICH", help="The first four (4), a range (0-4) or a list (0,2,5). Default: all."),
     ] = None,
     fabric: Fabric = None,
     global_batch: Annotated[
-        str | None, typer.Option(metavar="COUNT", help="Samples of a step on all GPUs together; required.")
+        str | None, typer.Option(metavar="COUNT", help="Samples per step on all GPUs together; required.")
     ] = None,
     micro_batch: Annotated[
         str | None,
-        typer.Option(metavar="SAMPLES", help="Samples of a replica's micro-batch. Default: powers of two are tried."),
+        typer.Option(metavar="SAMPLES", help="Samples per micro-batch and replica. Default: try powers of two."),
     ] = None,
     parallel: Annotated[
         str | None,
-        typer.Option(
-            metavar="LAYOUT", help="Degrees that are fixed, for example tp=8,zero=1; all others are searched."
-        ),
+        typer.Option(metavar="LAYOUT", help="Fixed degrees, for example tp=8,zero=1; all others are searched."),
     ] = None,
     recompute: Annotated[
         str | None,
-        typer.Option(metavar="HOW", help="none, selective (attention) or full (blocks). Default: all three are tried."),
+        typer.Option(metavar="HOW", help="none, selective (attention) or full (blocks). Default: try all three."),
     ] = None,
-    top: Annotated[str, typer.Option(metavar="COUNT", help="How many layouts to show.")] = "10",
-    jobs: Annotated[
-        str | None, typer.Option(metavar="COUNT", help="Processes to use. Default: one for each core.")
-    ] = None,
+    top: Annotated[str, typer.Option(metavar="COUNT", help="Number of layouts to show.")] = "10",
+    jobs: Annotated[str | None, typer.Option(metavar="COUNT", help="Processes. Default: one per core.")] = None,
     dask: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Work on this Dask cluster, for example tcp://host:8786.")
+        str | None, typer.Option(metavar="ADDRESS", help="Run on this Dask cluster, for example tcp://host:8786.")
     ] = None,
     resume: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Keep what has been found in this file, and read it when started again."),
+        typer.Option(metavar="FILE", help="Save progress in this file, and resume from it."),
     ] = None,
     precision: Precision = None,
     optimizer: Optimizer = None,
@@ -124,7 +118,7 @@ def best(
 ) -> None:
     """Find the fastest layout of a training step that fits into memory.
 
-    Every degree of parallelism, micro-batch, sharding and recomputation is priced, and the cheapest are simulated.
+    Estimates every degree of parallelism, micro-batch, sharding and recomputation, and simulates the fastest.
 
     simulate best --topology dgx-a100-80gb --nodes 8 --workload gpt3-18b --global-batch 1024
     """
@@ -143,37 +137,31 @@ def scale(
     workload: Workload = "resnet50",
     nodes: Annotated[
         str | None,
-        typer.Option(
-            metavar="COUNTS", help="Numbers of machines: 1,2,4..512 doubles from 4 on, 8..64+8 adds 8 each time."
-        ),
+        typer.Option(metavar="COUNTS", help="Machine counts: 1,2,4..512 doubles from 4 on; 8..64+8 adds 8 each time."),
     ] = None,
     gpus: Annotated[
         str | None,
         typer.Option(
-            metavar="COUNTS", help="Numbers of GPUs of one machine, instead: 1,2,4,8, or 1..8, which doubles."
+            metavar="COUNTS", help="GPU counts in one machine, instead of --nodes: 1,2,4,8, or 1..8, which doubles."
         ),
     ] = None,
     fabric: Fabric = None,
-    batch: Annotated[
-        str | None, typer.Option(metavar="COUNT", help="Samples a GPU, whatever their number (weak scaling).")
-    ] = None,
+    batch: Annotated[str | None, typer.Option(metavar="COUNT", help="Samples per GPU (weak scaling).")] = None,
     global_batch: Annotated[
-        str | None, typer.Option(metavar="COUNT", help="Samples of all GPUs together (strong scaling).")
+        str | None, typer.Option(metavar="COUNT", help="Samples on all GPUs together (strong scaling).")
     ] = None,
     micro_batches: Annotated[
-        str, typer.Option(metavar="COUNT", help="Micro-batches of a step, of --batch samples each.")
+        str, typer.Option(metavar="COUNT", help="Micro-batches per step, of --batch samples each.")
     ] = "1",
     micro_batch: Annotated[
-        str | None, typer.Option(metavar="SAMPLES", help="Samples of a replica's micro-batch; with --global-batch.")
+        str | None, typer.Option(metavar="SAMPLES", help="Samples per micro-batch and replica; with --global-batch.")
     ] = None,
     parallel: Annotated[
-        str | None, typer.Option(metavar="LAYOUT", help="dp, fsdp, or degrees: tp=8,pp=4; as of simulate.")
+        str | None, typer.Option(metavar="LAYOUT", help="dp, fsdp, or degrees: tp=8,pp=4, as for simulate.")
     ] = None,
     strategy: Annotated[
         str | None,
-        typer.Option(
-            autocompletion=complete.strategies, metavar="NAME", help="How gradients are exchanged. Default: nccl."
-        ),
+        typer.Option(autocompletion=complete.strategies, metavar="NAME", help="Exchange strategy. Default: nccl."),
     ] = None,
     overlap: Annotated[str, typer.Option(metavar="HOW", help="bucket:25MiB, or none.")] = "bucket:25MiB",
     precision: Precision = None,
@@ -183,15 +171,17 @@ def scale(
     sizes: Sizes = None,
     compiled: Compiled = False,
     fused_optimizer: Fused = False,
-    recompute: Annotated[bool, typer.Option("--recompute", help="Run repeated blocks forward again.")] = False,
+    recompute: Annotated[
+        bool, typer.Option("--recompute", help="Recompute repeated blocks in the backward pass.")
+    ] = False,
     nccl: Nccl = None,
     calibration: Calibration = None,
-    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw the curve: .svg, .png or .pdf.")] = None,
+    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Plot the curve: .svg, .png or .pdf.")] = None,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Simulate a training step on more and more devices: a curve, where it bends, and what bends it.
+    """Plot how a training step scales, where the curve bends, and why.
 
     simulate scale --topology dgx-h100 --nodes 1,2,4..512 --workload llama3-8b --batch 2 --parallel fsdp
     """
@@ -204,7 +194,7 @@ def scale(
 
 
 def _written(given: dict[str, object]) -> Written:
-    """Return the options as the single command has them."""
+    """Return the options in the form of ``simulate``."""
     del given["debug"]  # read from the arguments where errors are shown
     given["sizes"] = tuple(given["sizes"] or ())  # type: ignore[arg-type]
     return Written(**given)  # type: ignore[arg-type]
