@@ -165,7 +165,7 @@ def _compared(results: Sequence[TrainingResult]) -> Figure:
     samples = {r.samples for r in shown}
     parts = [1 if len(samples) == 1 else r.samples for r in shown]  # of unlike steps, the time for a sample
     each = {r.step.samples for r in shown}
-    batch = f"batch {step.samples} a device" if len(each) == len(samples) == 1 else "time for a sample"
+    batch = f"batch {step.samples} per device" if len(each) == len(samples) == 1 else "time for a sample"
     if len(samples) == 1 and len(each) > 1:
         batch = f"{shown[0].samples} {step.sample}"
     head = f"{MODE_WORDS[step.options.mode]} of {step.workload}, {batch}, {precision_words(step)}"

@@ -107,7 +107,7 @@ def _parse(text: str, dimension: str) -> float:
         raise ValueError(f'{dimension} needs a unit, for example "{example}"; got the bare number {number}')
     table = _UNITS[dimension]
     if unit not in table:
-        raise ValueError(f"{one_line(unit, 40)!r} is no unit of {dimension}; {_unit_hint(unit, dimension)}")
+        raise ValueError(f"{one_line(unit, 40)!r} is not a unit of {dimension}; {_unit_hint(unit, dimension)}")
     return float(Decimal(number) * table[unit])
 
 

@@ -44,12 +44,12 @@ MANY_LINES = """\
 t.yaml:3:1: unknown key 'colour'; did you mean 'cluster'?
 t.yaml:5:20: no part is called 'v100-sxm2-61gb'; did you mean 'v100-sxm2-16gb'?
 t.yaml:7:35: devices.gpu2x.memory_size: size needs a unit, for example "160 MB"; got the bare number 16
-t.yaml:8:39: devices.cpu0.memory_bandwidth: 'GB' is no unit of bandwidth; that is a unit of size; write for example "16 GB/s"
+t.yaml:8:39: devices.cpu0.memory_bandwidth: 'GB' is not a unit of bandwidth; that is a unit of size; write for example "16 GB/s"
 t.yaml:10:22: no device is called 'gpu8'; did you mean 'gpu2'?
 t.yaml:10:35: no part is called 'nvlink9'; did you mean 'nvlink5'?
 t.yaml:11:52: links.1.bandwidth: bandwidth needs a unit, for example "16 GB/s"; got the bare number 16
 t.yaml:12:15: the link joins 'gpu1' with itself
-t.yaml:14:31: meshes.0.bandwidth: 'Gb/s' is no unit of bandwidth; did you mean Gbit/s or GB/s?
+t.yaml:14:31: meshes.0.bandwidth: 'Gb/s' is not a unit of bandwidth; did you mean Gbit/s or GB/s?
 t.yaml:15:27: transport.peer_to_peer: got 'far'; allowed: none, phb, pix, pxb, sys
 """  # noqa: E501
 
@@ -85,12 +85,12 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
     "gigabits_or_gigabytes": (
         link("between: [gpu0, gpu1], kind: pcie, bandwidth: 16 Gb/s"),
-        ["t.yaml:6:52: links.0.bandwidth: 'Gb/s' is no unit of bandwidth; did you mean Gbit/s or GB/s?"],
+        ["t.yaml:6:52: links.0.bandwidth: 'Gb/s' is not a unit of bandwidth; did you mean Gbit/s or GB/s?"],
     ),
     "unit_of_another_dimension": (
         link("between: [gpu0, gpu1], kind: pcie, bandwidth: 16 GB"),
         [
-            "t.yaml:6:52: links.0.bandwidth: 'GB' is no unit of bandwidth; that is a unit of size; write for example \"16 GB/s\""  # noqa: E501
+            "t.yaml:6:52: links.0.bandwidth: 'GB' is not a unit of bandwidth; that is a unit of size; write for example \"16 GB/s\""  # noqa: E501
         ],
     ),
     "zero_bandwidth": (
@@ -174,7 +174,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
     "no_name": (
         link("between: ['gpu 0', gpu1], kind: pcie, bandwidth: 1 GB/s"),
-        ["t.yaml:6:16: 'gpu 0' is no name; write for example gpu0, gpu[0-7] or gpu[0,2]"],
+        ["t.yaml:6:16: 'gpu 0' is not a name; write for example gpu0, gpu[0-7] or gpu[0,2]"],
     ),
     "backward_range": (
         link("between: ['gpu[1-0]', gpu1], kind: pcie, bandwidth: 1 GB/s"),
@@ -321,21 +321,21 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
     "undefined_alias": (
         HEAD + "devices: *nowhere\n",
-        ["t.yaml:3:10: is no valid YAML: found undefined alias"],
+        ["t.yaml:3:10: is not valid YAML: found undefined alias"],
     ),
     "tab": (
         HEAD + "devices:\n\tgpu0: {kind: gpu}\n",
         [
-            "t.yaml:4:1: is no valid YAML: while scanning for the next token, found character that cannot start any token"  # noqa: E501
+            "t.yaml:4:1: is not valid YAML: while scanning for the next token, found character that cannot start any token"  # noqa: E501
         ],
     ),
     "unclosed": (
         HEAD + "devices: {gpu0: {kind: gpu}\n",
-        ["t.yaml:4:1: is no valid YAML: while parsing a flow mapping, did not find expected ',' or '}'"],
+        ["t.yaml:4:1: is not valid YAML: while parsing a flow mapping, did not find expected ',' or '}'"],
     ),
     "two_documents": (
         HEAD + GPUS + LINK + "---\n" + HEAD,
-        ["t.yaml:7:1: is no valid YAML: expected a single document in the stream, but found another document"],
+        ["t.yaml:7:1: is not valid YAML: expected a single document in the stream, but found another document"],
     ),
     "on_as_a_key": (
         HEAD + "devices:\n  on: {kind: gpu}\n" + "  gpu0: {kind: gpu}\n",
@@ -437,7 +437,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "cluster_fabric_that_is_no_network": (
         HEAD + "cluster: {node: p3.16xlarge, nodes: 2, fabric: nvlink2, switch: nvswitch1}\n",
         [
-            "t.yaml:3:48: 'nvlink2' is no network; allowed: efa, ethernet, infiniband, omnipath",
+            "t.yaml:3:48: 'nvlink2' is not a network; allowed: efa, ethernet, infiniband, omnipath",
             "t.yaml:3:65: 'nvswitch1' is a switch of nvlink, not of a network",
         ],
     ),

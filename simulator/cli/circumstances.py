@@ -89,7 +89,7 @@ def _refuse_twice(option: str, names: Sequence[str]) -> None:
     """Raise InputError where one of *names* stands there twice."""
     for number, name in enumerate(names):
         if name in names[:number]:
-            raise InputError(f"{option}: {one_line(name, 60)} is said twice; say it once")
+            raise InputError(f"{option}: {one_line(name, 60)} is given twice")
 
 
 def parse_servers(text: str | None, strategies: Sequence[str]) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ def kept_in(path: str | None, space: Space, stack: ExitStack) -> Kept:
         for number, line in enumerate(whole.splitlines(), start=1):
             entry = _entry(line)
             if entry is None or (number == 1) == ("key" in entry):
-                raise InputError(Fault("is no line of a search; --resume names a file of its own", shown, number, 1))
+                raise InputError(Fault("is not a line of a search; --resume names a file of its own", shown, number, 1))
             if number == 1 and entry.get("search") != of:
                 raise InputError(Fault("is of another search, or of another version; name another file", shown, 1, 1))
             if number > 1:

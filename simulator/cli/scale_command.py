@@ -104,7 +104,7 @@ def _lines(curve: Curve, style: Style) -> list[str]:
     step = first.step
     which = "weak scaling" if curve.is_weak else "strong scaling"
     each = (
-        f"{first.samples // first.device_count} {step.sample} a device"
+        f"{first.samples // first.device_count} {step.sample} per device"
         if curve.is_weak
         else f"{first.samples} {step.sample}"
     )
@@ -130,7 +130,7 @@ def _lines(curve: Curve, style: Style) -> list[str]:
     lines.append("")
     knee = curve.knee
     if knee is None:
-        lines += style.wrap("it does not bend: each doubling is worth about what the one before it was")
+        lines += style.wrap("no bend: each doubling gains about as much as the one before")
     else:
         text = f"bends from {knee.before:,} to {knee.after:,} GPUs, where a doubling is worth"
         lines += style.wrap(f"{text} {percent(knee.drop)} less than before: {knee.cause}")

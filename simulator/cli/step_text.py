@@ -81,7 +81,10 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
     found = list(dict.fromkeys(precision_words(result.step) for result in results))
     formats = found[0] if len(found) == 1 else "fp32, convolutions in TF32 where there is such"
     how = ", ".join(
-        [f"batch {next(iter(batches))} a device" if len(batches) == 1 else "the same step", *_how(ordered[0], formats)]
+        [
+            f"batch {next(iter(batches))} per device" if len(batches) == 1 else "the same step",
+            *_how(ordered[0], formats),
+        ]
     )
     where = f"{ordered[0].machine}, {_devices(ordered[0])}: " if len(machines) == 1 else ""
     lines = style.wrap(f"{where}{MODE_WORDS[step.options.mode]} of {what}, {how}", "bold")
@@ -244,7 +247,7 @@ def _times(result: TrainingResult, style: Style) -> list[str]:
         lines[1] = style.mark(lines[1], "bold", colour)
     rate = step.model_flop / step.step_time_s if step.step_time_s > 0 else 0.0
     peak = _digits(step.peak_flops_per_s / 1e12)
-    each = " a device" if result.device_count > 1 else ""
+    each = " per device" if result.device_count > 1 else ""
     used = f"{_digits(rate / 1e12)} of {peak} TFLOP/s{each}, {percent(step.utilisation)} of the peak"
     if step.utilisation > 1.0:
         convolves = any(kind.kind == "convolution" for kind in step.kinds)
@@ -275,7 +278,7 @@ def _trust(result: TrainingResult) -> str:
         way = ", mostly too fast"
     else:
         way = ", mostly too slow" if trust.bias > trust.median / 2 else ""
-    early = " (before 2019: of the fastest framework alone)" if trust.early_rows else ""
+    early = " (before 2019: only the fastest framework)" if trust.early_rows else ""
     known = f"half of {what} within {trust.median * 100:.0f} %, nine in ten within {trust.p90 * 100:.0f} %{way}{early}"
     return "; ".join(filter(None, (known, result.confidence.why)))
 

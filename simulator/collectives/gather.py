@@ -27,7 +27,7 @@ def _star(request: Request, centre: int) -> Schedule:
             return schedules.star_broadcast(n, centre, root)
         case "reduce":
             return schedules.star_reduce(n, centre, root)
-    raise Unsuitable(f"gathering on one device is no way to do {request.collective}; sharded or ring do it")
+    raise Unsuitable(f"gathering on one device cannot do {request.collective}; sharded and ring can")
 
 
 @dataclass(frozen=True, slots=True)

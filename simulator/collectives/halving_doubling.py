@@ -60,7 +60,7 @@ def _candidates(request: Request, n: int) -> list[tuple[str, Schedule]]:
             return [("binomial scatter, recursive doubling", schedules.halving_doubling_broadcast(n))]
         case "reduce":
             return [("recursive halving, binomial gather", schedules.halving_doubling_reduce(n))]
-    raise Unsuitable(f"halving and doubling is no way to do {request.collective}; sharded or ring do it")
+    raise Unsuitable(f"halving and doubling cannot do {request.collective}; sharded and ring can")
 
 
 HALVING_DOUBLING = HalvingDoubling()

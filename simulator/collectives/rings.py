@@ -192,7 +192,7 @@ class NaiveRing:
         elif request.collective == "reduce":
             schedule = chain_reduce(n, 1, at)
         else:
-            raise Unsuitable(f"it passes whole buffers on, which is no way to do {request.collective}; ring does it")
+            raise Unsuitable(f"it passes whole buffers on and cannot do {request.collective}; ring can")
         _lowered(builder, request, ring, schedule, request.size_bytes, "ring0")
         return builder.build()
 

@@ -38,7 +38,7 @@ class TreeStrategy:
             return builder.build()
         refuse_beyond(request, MAX_RANKS["many"])
         if request.collective not in ("all-reduce", "broadcast", "reduce"):
-            raise Unsuitable(f"a tree carries whole buffers, which is no way to do {request.collective}; ring does it")
+            raise Unsuitable(f"a tree carries whole buffers and cannot do {request.collective}; ring can")
 
         def make(n: int, n_chunks: int = 1) -> Schedule:
             if request.collective == "all-reduce":

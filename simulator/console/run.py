@@ -156,7 +156,7 @@ def _usage_words(error: BaseException, command: Any, commands: tuple[str, ...] =
     unknown = re.match(r"No such command '(.*?)'\.", message, re.DOTALL)
     if unknown is not None:
         found = one_line(unknown[1], 60)
-        return f"'{found}' is no command; {nearest(found, getattr(command, 'commands', ()))} (--help)"
+        return f"'{found}' is not a command; {nearest(found, getattr(command, 'commands', ()))} (--help)"
     extra = re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", message, re.DOTALL)
     if extra is not None and any(p.param_type_name == "argument" for p in command.params):
         return f"'{one_line(extra[1], 60)}' is one too many; {command.name} takes one at a time (--help)"

@@ -15,7 +15,7 @@ _FLAG = re.compile(r"--?[A-Za-z]")
 
 
 class Arguments:
-    """``--name value``, ``--name=value`` and ``--name``; what is said twice counts as said last.
+    """``--name value``, ``--name=value`` and ``--name``; what is given twice counts as said last.
 
     ``_`` in a name is as ``-``.  Readers tell faults, and all of them are raised by :meth:`finish`.
     """
@@ -73,7 +73,9 @@ class Arguments:
         if re.fullmatch(r"\d{1,12}", text, re.ASCII) and least <= int(text) <= _MOST:
             return int(text)
         name = next(name for name in names if name in self._values)
-        why = "is set nowhere in what is read; write its value" if "$" in text or "`" in text else "is no whole number"
+        why = (
+            "is set nowhere in what is read; write its value" if "$" in text or "`" in text else "is not a whole number"
+        )
         self.fault(name, f"{one_line(text, 40)} {why}{'' if '$' in text else f', {least} to {_MOST}'}")
         return None
 

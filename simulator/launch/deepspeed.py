@@ -56,9 +56,9 @@ def read_deepspeed(path: str) -> DeepSpeed:
     except OSError as error:
         raise InputError(Fault(f"cannot be read: {error.strerror or error}", path)) from None
     except json.JSONDecodeError as error:
-        raise InputError(Fault(f"is no valid JSON: {one_line(error.msg)}", path, error.lineno, error.colno)) from None
+        raise InputError(Fault(f"is not valid JSON: {one_line(error.msg)}", path, error.lineno, error.colno)) from None
     except (UnicodeDecodeError, RecursionError):
-        raise InputError(Fault("is no valid JSON", path, 1, 1)) from None
+        raise InputError(Fault("is not valid JSON", path, 1, 1)) from None
     if not isinstance(data, dict):
         raise InputError(Fault("DeepSpeed's configuration is a mapping: {...}", path, 1, 1))
     found = DeepSpeed()

@@ -91,7 +91,7 @@ def _content(file: str) -> str:
     except OSError as error:
         raise InputError(Fault(f"cannot be read: {error.strerror or error}", file)) from None
     except UnicodeDecodeError:
-        raise InputError(Fault("is no text (UTF-8); a shell script is needed", file, 1, 1)) from None
+        raise InputError(Fault("is not UTF-8 text; a shell script is needed", file, 1, 1)) from None
 
 
 def _command(script: Script, file: str) -> Sequence[Word]:

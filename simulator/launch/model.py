@@ -189,5 +189,5 @@ def _rate(args: Arguments, name: str) -> float:
     try:
         return 0.1 if text is None else float(text)
     except ValueError:
-        args.fault(name, f"'{text}' is no number")
+        args.fault(name, f"'{text}' is not a number")
         return 0.0

@@ -39,7 +39,9 @@ def machine_of(
     for neighbour, ends in busy:
         for end in ends:
             if end.kind not in ("gpu", "cpu"):
-                raise InputError(f"--neighbour {neighbour.ends}: {end.name} is no GPU and no CPU, which jobs run on")
+                raise InputError(
+                    f"--neighbour {neighbour.ends}: {end.name} is neither a GPU nor a CPU, which jobs run on"
+                )
     touched = {end.host for _, ends in (*slowed, *busy) for end in ends if end.host >= 0}
     for host in sorted(touched) if topology.n_nodes > 1 else ():
         topology = apart(topology, host)

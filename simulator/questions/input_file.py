@@ -160,7 +160,7 @@ def _of_words(words: list[str]) -> dict[str, str]:
         if not equals or not key or not value:
             raise InputError(f"--input {one_line(word, 60)}: write a key and a value, for example workers=8")
         if key in said:
-            raise InputError(f"--input {one_line(word, 60)}: {one_line(key, 40)} is said twice")
+            raise InputError(f"--input {one_line(word, 60)}: {one_line(key, 40)} is given twice")
         said[key] = value
     return said
 

@@ -126,7 +126,7 @@ def _read(cls: type[Single], items: list[str], kind: str) -> dict[str, Any]:
         field, owner = _field(cls, operator, name, value)
         place = found if owner is cls else inner
         if field.name in place:
-            raise ValueError(f"{_name(field.name)} is said twice")
+            raise ValueError(f"{_name(field.name)} is given twice")
         place[field.name] = _value(owner, field, value if name else _alone(owner, field, value))
     if operator is not None:
         _check_complete(operator, inner, _snake(operator.__name__))

@@ -1,4 +1,4 @@
-"""How sure an answer is: its band, what of it lies outside what was measured, and what would narrow it."""
+"""How certain an answer is: its band, what lies outside the measurements, and what would narrow the band."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from simulator.units import format_duration
 __all__ = ["BAND_HEAD", "Confidence", "band_words", "confidence_of", "of_a_bound"]
 
 BAND_HEAD = f"{100 * LEVEL:.0f} % band"
-# What measures an answer of its kind on the user's machine, or its parts.
+# The command that measures an answer of this kind, or its parts, on the user's machine.
 _NARROWED = {
     "operator": "validate run --only ops and validate calibrate",
-    "step": "validate run --workload of this step",
+    "step": "validate run --workload with this step",
     "collective": "validate run --only collectives",
     "copy": "validate run --only copies",
     "access": "validate run --only memory",
     "launch": "validate run --only launch",
 }
-_KERNELS = {"gemm": "products", "convolution": "convolutions", "streaming": "elementwise kernels"}
-_KERNELS |= {"rowwise": "norms and softmax", "pooling": "poolings", "gather": "look-ups"}
+_KERNELS = {"gemm": "matrix products", "convolution": "convolutions", "streaming": "elementwise kernels"}
+_KERNELS |= {"rowwise": "norms and softmax", "pooling": "pooling", "gather": "look-ups"}
 _KERNELS |= {"recurrence": "recurrent layers", "fusedattention": "attention kernels"}
 _BOUNDS = {"compute": "arithmetic", "memory": "memory", "latency": "latency"}
 
 
 @dataclass(frozen=True, slots=True)
 class Confidence:
-    """The band of an answer, None where nothing like it was measured; ``outside``: what of it no measured row covers.
+    """The band of an answer, None if nothing similar was measured; ``outside``: what no measured row covers.
 
     ``estimate`` says how wide the band is in logarithms, and why; ``narrowed`` is the command that would narrow it.
     """
@@ -47,18 +47,18 @@ class Confidence:
 
     @property
     def why(self) -> str:
-        """Why the band is as wide as it is, and what would narrow it, in words; nothing where there is no band."""
+        """Why the band is this wide, and what would narrow it; empty without a band."""
         found = self.estimate
         if found is None:
             return ""
         half = (found.high - found.low) / 2
         rows = f"{found.rows:,} rows on {found.places} {'place' if found.places == 1 else 'places'}"
-        text = f"band of {100 * half:.0f} % either way, mostly by {_class_words(found.widest)} ({rows})"
+        text = f"band of {100 * half:.0f} % either way, mostly from {_class_words(found.widest)} ({rows})"
         return f"{text}; {self.narrowed} narrows it" if self.narrowed else text
 
 
 def confidence_of(time_s: float, composition: Composition, known: Evidence | None = None) -> Confidence:
-    """Return how sure *time_s* is of an answer that is made as *composition* says."""
+    """Return how certain *time_s* is for an answer composed as in *composition*."""
     known = known or evidence()
     _, outside = distance(composition.facts, known.seen)
     found = estimate(composition, known) if time_s > 0.0 else None
@@ -67,23 +67,23 @@ def confidence_of(time_s: float, composition: Composition, known: Evidence | Non
 
 
 def of_a_bound() -> Confidence:
-    """Return that of an ideal schedule: a bound, which no clock shows and no band holds."""
+    """Return that of an ideal schedule: a lower bound, which has no band."""
     return Confidence(None, (), None, "")
 
 
 def _class_words(name: str) -> str:
-    """Return what a class of errors is of."""
+    """Return a class of errors in words."""
     head, *rest = name.split()
     if head == "kernel":
-        what = f"what {_KERNELS.get(rest[0], rest[0])} are off" if rest else "what kernels are off"
+        what = f"errors of {_KERNELS.get(rest[0], rest[0]) if rest else 'kernels'}"
         bound = next((word for word in rest[1:] if word in ("compute", "memory", "latency")), "")
-        return f"{what} that are bound by {_BOUNDS[bound]}" if bound else what
+        return f"{what} bound by {_BOUNDS[bound]}" if bound else what
     if head == "step":
-        return "what steps do besides their kernels"
+        return "time outside kernels"
     if head == "collective":
         words = {"small": "below 1 MiB", "large": "from 1 MiB", "node": "inside a node", "nodes": "between nodes"}
-        return " ".join(["what collectives are off", *(words[word] for word in rest if word in words)])
-    return f"what {name} is off"
+        return " ".join(["errors of collectives", *(words[word] for word in rest if word in words)])
+    return f"errors of {name}"
 
 
 def _narrowed(kind: Kind, what: str) -> str:

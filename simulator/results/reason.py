@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # what exchanges alone need no models of devices
 
 __all__ = ["BOUNDS", "TIE", "best_of", "bound_of", "by_time", "rounds_in_sequence", "steps_verdict", "verdict"]
 
-BOUNDS = "ideal schedules on the bare links, without launches and protocols: bounds"
+BOUNDS = "lower bounds: ideal schedules on the bare links, without launches and protocols"
 Answer = TypeVar("Answer", Result, "TrainingResult")
 TIE = 1e-2  # relative; no model of a real machine tells less apart, and most tell much more alone (the bands)
 _EQUAL = 1e-6  # relative; rounding apart, the same time

@@ -46,7 +46,7 @@ BOUND_WORDS = {
     "compute": "arithmetic",
     "memory": "memory bandwidth",
     "latency": "latency of short kernels",
-    "host": "the host: it issues slower than the device computes",
+    "host": "the host: it launches work more slowly than the device runs it",
     "copies": "copies to the devices",
     "exchange": "the exchange: devices wait for it",
     "fill": "pipeline fill: stages wait for each other",

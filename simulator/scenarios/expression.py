@@ -80,7 +80,7 @@ def _entry(found: Any, step: Step, place: str) -> Any:
             raise Missing(f"{place} has no '{one_line(step, 40)}'; {nearest(step, map(str, found))}")
         return found[step]
     if not isinstance(found, Sequence) or isinstance(found, str):
-        raise Missing(f"{place} is no list: it is {_kind(found)}")
+        raise Missing(f"{place} is not a list: it is {_kind(found)}")
     if isinstance(step, int):
         if not -len(found) <= step < len(found):
             raise Missing(f"{place} has {len(found)} entries; there is no [{step}]")
@@ -132,7 +132,7 @@ class Expression:
     def value(self, documents: Mapping[str, Any]) -> float:
         """Return its value in SI, from the answers of runs by their name.
 
-        Raises Missing where a path leads nowhere, ValueError where something is no number or nothing finite comes out.
+        Raises Missing if a path leads nowhere, ValueError if something is not a number or the result is not finite.
         """
         value = _value(self.node, documents)
         if not math.isfinite(value):
@@ -158,7 +158,7 @@ def _value(node: Node, documents: Mapping[str, Any]) -> float:
     if isinstance(node, Path):
         found = node.of(documents)
         if not isinstance(found, int | float):
-            raise ValueError(f"{node} is no number: it is {_kind(found)}")
+            raise ValueError(f"{node} is not a number: it is {_kind(found)}")
         return float(found)
     name, inner = node
     if name == "count":

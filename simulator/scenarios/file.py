@@ -23,7 +23,7 @@ from simulator.units import unit_names
 
 __all__ = ["WORDS", "Asked", "Expected", "Run", "Scenario", "read_scenario", "scenario_from"]
 
-WORDS = "words"  # the unit of an answer that is no number
+WORDS = "words"  # the unit of an answer that is not a number
 _NEEDS = "a scenario needs schema_version, title, chapter, about, runs and answers"
 _KINDS = ("ideal", "measured", "published")
 _OUTPUTS = ("--json", "--plot", "--trace", "--quiet", "-q", "--debug", "--help", "-h", "--version")
@@ -175,7 +175,9 @@ class _Reader:
         before = len(self.faults)
         if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
             self.faults.append(
-                self.source.fault(place, f"runs: '{one_line(name, 40)}' is no name of letters, digits and _", key=True)
+                self.source.fault(
+                    place, f"runs: '{one_line(name, 40)}' is not a name of letters, digits and _", key=True
+                )
             )
         try:
             arguments = shlex.split(words)

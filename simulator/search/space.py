@@ -208,7 +208,7 @@ def parse_fixed(text: str | None) -> tuple[tuple[str, Any], ...]:
             if field.name not in said or (name == "fsdp" and field.name == "shards" and layout.shards is None):
                 continue
             if field.name in found:
-                raise InputError(f"--parallel {one_line(text, 60)}: {field.name} is said twice")
+                raise InputError(f"--parallel {one_line(text, 60)}: {field.name} is given twice")
             found[field.name] = getattr(layout, field.name)
     if found.get("tp_overlap") and (found.get("sp") is False or found.get("tp") == 1):
         raise InputError(

@@ -240,7 +240,7 @@ def weights_s(device: Device, network: Network, options: StepOptions) -> float:
 
 
 def _by_generated_code(issue: Issue) -> Issue:
-    """Return *issue* as generated code issues it; the optimiser is no part of the model that is compiled."""
+    """Return *issue* as generated code issues it; the optimiser is not part of the model that is compiled."""
     most_s = COMPILED_DISPATCH_S * len(issue.work.costs)
     return issue if issue.part == "update" else replace(issue, host_s=min(issue.host_s, most_s))
 

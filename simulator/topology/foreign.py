@@ -1,4 +1,4 @@
-"""What a text is that is no topology: dumps of a machine, which ``validate describe --from`` makes one of."""
+"""What a text is that is not a topology: dumps of a machine, which ``validate describe --from`` makes one of."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def _cluster(
     own_fabric = lookup.part(cluster.fabric, LinkPart, ("cluster", "fabric"))
     if isinstance(own_fabric, LinkPart) and own_fabric.of not in NETWORK_LINKS:
         shown = one_line(cluster.fabric, 60)
-        lookup.fault(("cluster", "fabric"), f"'{shown}' is no network; {nearest(own_fabric.of, NETWORK_LINKS)}")
+        lookup.fault(("cluster", "fabric"), f"'{shown}' is not a network; {nearest(own_fabric.of, NETWORK_LINKS)}")
     if isinstance(switch, SwitchPart) and switch.of != "network":
         shown = one_line(cluster.switch, 60)
         lookup.fault(("cluster", "switch"), f"'{shown}' is a switch of {switch.of}, not of a network")
@@ -175,7 +175,7 @@ def _fabric(name: str, spec: TopologyFile) -> LinkPart:
     names = {n: p.description for n, p in networks.items()}
     hint = nearest(name, names, words=names)
     raise InputError(
-        f"--fabric: no network link is called '{one_line(name, 60)}', and it is no rate such as 25Gbit/s; {hint}"
+        f"--fabric: no network link is called '{one_line(name, 60)}', and it is not a rate such as 25Gbit/s; {hint}"
     )
 
 

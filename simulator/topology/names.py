@@ -39,14 +39,16 @@ def _read(text: str) -> tuple[str, list[tuple[int, int]], str]:
     shown = one_line(repr(text), 60)
     match = _RANGED.fullmatch(text)
     if match is None:
-        raise ValueError(f"{shown} is no name; write for example gpu0, gpu[0-7] or gpu[0,2]")
+        raise ValueError(f"{shown} is not a name; write for example gpu0, gpu[0-7] or gpu[0,2]")
     stem, ranges, tail = match.groups()
     found: list[tuple[int, int]] = []
     n_names = 0
     for piece in ranges.split(","):
         low, dash, high = piece.strip().partition("-")
         if not low.strip().isdigit() or (dash and not high.strip().isdigit()):
-            raise ValueError(f"{shown}: {one_line(repr(piece.strip()), 40)} is no number and no range such as 0-7")
+            raise ValueError(
+                f"{shown}: {one_line(repr(piece.strip()), 40)} is neither a number nor a range such as 0-7"
+            )
         if max(len(low.strip()), len(high.strip())) > _MAX_DIGITS:
             raise ValueError(f"{shown}: a number has at most {_MAX_DIGITS} digits")
         first, last = int(low), int(high or low)

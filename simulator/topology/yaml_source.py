@@ -76,8 +76,8 @@ def read_yaml(path: Path, shown_as: str | None = None, *, needs: str = _NEEDS, i
 
     *instead* says what to write in place of an anchor.
 
-    Raises InputError where the file cannot be read, is empty, binary or larger than ``MAX_BYTES``, is no YAML, or holds
-    a key twice.
+    Raises InputError if the file cannot be read, is empty, binary, larger than ``MAX_BYTES``, not YAML, or holds a key
+    twice.
     """
     name = shown_as or str(path)
     try:
@@ -99,7 +99,7 @@ def parse_yaml(raw: bytes, name: str, *, needs: str = _NEEDS, instead: str = _IN
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         column = error.start - raw.rfind(b"\n", 0, error.start)
-        raise InputError(Fault("is no text (UTF-8); a YAML file is needed", name, line, column)) from None
+        raise InputError(Fault("is not UTF-8 text; a YAML file is needed", name, line, column)) from None
     if not text.strip():
         raise InputError(Fault(f"is empty; {needs}", name, 1, 1))
     strange = _CONTROL.search(text)
@@ -145,15 +145,15 @@ def _parsed(text: str, name: str, instead: str) -> YamlSource:
         written = lines[line - 1].split() if 0 < line <= len(lines) else []  # a mistake may stand at the file's end
         if len(written) > 1 and written[0].lower().startswith("gpu") and written[0][3:].isdigit():
             problem += "; the rows of a matrix begin at one column, or write 'matrix: |2' before a header"
-        raise InputError(Fault(f"is no valid YAML: {problem}", name, line, column)) from None
+        raise InputError(Fault(f"is not valid YAML: {problem}", name, line, column)) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         problem = "nested too deep" if isinstance(error, RecursionError) else one_line(error)
-        raise InputError(Fault(f"is no valid YAML: {problem}", name, 1, 1)) from None
+        raise InputError(Fault(f"is not valid YAML: {problem}", name, 1, 1)) from None
     return YamlSource(name, data, root)
 
 
 def node_tree(text: str) -> yaml.Node | None:
-    """Return the nodes of *text*, JSON that has been read, with their places; None where it is no YAML too."""
+    """Return the nodes of *text*, JSON that has been read, with their places; None where it is not a YAML too."""
     try:
         return yaml.compose(text.replace("\t", " "), Loader=_Loader)
     except (yaml.YAMLError, ValueError, RecursionError):

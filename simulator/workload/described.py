@@ -82,11 +82,11 @@ def read_described(path: str, *, batch: int, training: bool) -> Network:
     except OSError as error:
         raise InputError(Fault(f"cannot be read: {error.strerror}", one_line(path))) from None
     except (ValueError, RecursionError) as error:
-        raise InputError(Fault(f"is no JSON: {one_line(error)}", one_line(path))) from None
+        raise InputError(Fault(f"is not JSON: {one_line(error)}", one_line(path))) from None
     try:
         network = network_of(found)
     except ValueError as error:
-        raise InputError(Fault(f"is no network: {one_line(error)}", one_line(path))) from None
+        raise InputError(Fault(f"is not a network: {one_line(error)}", one_line(path))) from None
     if network.samples != batch:
         raise InputError(
             Fault(f"is written out for a batch of {network.samples}, and {batch} are asked for", one_line(path))

@@ -88,11 +88,11 @@ def _parsed(path: Path) -> YamlSource:
         text = raw.decode("utf-8-sig")
         data = json.loads(text, object_pairs_hook=mapping)
     except UnicodeDecodeError as error:
-        raise InputError(Fault("is no text (UTF-8)", name, raw.count(b"\n", 0, error.start) + 1, 1)) from None
+        raise InputError(Fault("is not UTF-8 text", name, raw.count(b"\n", 0, error.start) + 1, 1)) from None
     except json.JSONDecodeError as error:
-        raise InputError(Fault(f"is no valid JSON: {one_line(error.msg)}", name, error.lineno, error.colno)) from None
+        raise InputError(Fault(f"is not valid JSON: {one_line(error.msg)}", name, error.lineno, error.colno)) from None
     except RecursionError:
-        raise InputError(Fault("is no valid JSON: nested too deep", name, 1, 1)) from None
+        raise InputError(Fault("is not valid JSON: nested too deep", name, 1, 1)) from None
     source = YamlSource(name, data, node_tree(text))
     if twice:
         raise InputError([source.fault((key,), f"'{one_line(key, 60)}' is there twice", key=True) for key in twice])

@@ -97,7 +97,7 @@ def test_units_of_one_dimension_are_no_units_of_another(spelling: tuple[str, str
     _, unit = spelling
     for other, table in _UNITS.items():
         if unit not in table:
-            with pytest.raises(ValueError, match=re.escape(f"'{unit}' is no unit of {other}; ")):
+            with pytest.raises(ValueError, match=re.escape(f"'{unit}' is not a unit of {other}; ")):
                 parse_quantity(f"{number} {unit}", other)
 
 
@@ -108,7 +108,7 @@ def test_any_text_is_a_number_or_refused_in_one_line(text: str, dimension: str) 
         value = parse_quantity(text, dimension)
     except ValueError as error:
         message = str(error)
-        assert message.startswith(dimension) or " is no unit of " in message
+        assert message.startswith(dimension) or " is not a unit of " in message
         assert message.isprintable()
     else:
         assert 0 <= value < float("inf")

@@ -124,10 +124,10 @@ def test_columns_say_it_where_only_one_collective_has_them(collective, told) -> 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("hello\n", r"a:1:1: is no output of nccl-tests, as text or JSON"),
+        ("hello\n", r"a:1:1: is not output of nccl-tests, as text or JSON"),
         ("# Avg bus bandwidth : 0", r"a: holds no row of nccl-tests' table"),
-        ("{", r"a:1:2: is no valid JSON"),
-        ("{}", r"a:1:1: is no JSON of nccl-tests: it has no list 'results'"),
+        ("{", r"a:1:2: is not valid JSON"),
+        ("{}", r"a:1:1: is not JSON of nccl-tests: it has no list 'results'"),
         (as_log([(1 << 20, 1e-4)], collective="broadcast", header=False), r"a: does not say how many GPUs took part"),
         (as_log([(1 << 20, 1e-4)], devices=(0,)), r"a: is of one rank"),
     ],

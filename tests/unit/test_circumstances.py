@@ -83,7 +83,7 @@ def test_a_neighbour_takes_its_rate_before_all_others() -> None:
         (["--slow-link", "gpu0-switch0:0.5x@soon"], "for example gpu0-gpu1:0x@10ms..50ms"),
         (["--slow-link", "gpu0-gpu1:0.5x@1ms"], "--slow-link gpu0-gpu1: no link joins these two"),
         (["--neighbour", "gpu0-gpu1"], "--neighbour gpu0-gpu1:"),
-        (["--neighbour", "gpu0-switch0:1GB/s"], "switch0 is no GPU and no CPU"),
+        (["--neighbour", "gpu0-switch0:1GB/s"], "switch0 is neither a GPU nor a CPU"),
         (["--straggler", "gpu1:2x"], "--straggler: is about a step of a network; add --batch"),
     ],
 )

@@ -93,7 +93,7 @@ ERRORS = {
     ),
     "bits": (
         [*RING, "--workload", "bytes:160Mb"],
-        "simulate: --workload bytes:160Mb: 'Mb' is no unit of size; did you mean Mbit or MB?",
+        "simulate: --workload bytes:160Mb: 'Mb' is not a unit of size; did you mean Mbit or MB?",
     ),
     "broken byte": (
         [*RING, "--workload", "bytes:1.5B"],

@@ -55,7 +55,7 @@ def test_one_line_says_why_the_best_is_best(capsys) -> None:
     assert "240 MB" in line
     assert "480 MB" in line
     assert line.endswith("uses both directions of it at once, gpu0 in turn")
-    assert "these are ideal schedules on the bare links, without launches and protocols: bounds" in lines
+    assert "these are lower bounds: ideal schedules on the bare links, without launches and protocols" in lines
     assert "fastest" not in "".join(lines)
 
 

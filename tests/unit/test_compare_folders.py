@@ -179,8 +179,8 @@ def test_one_bad_table_does_not_hide_the_others(tmp_path, capsys):
         (lambda p: p / "none", "is not there"),
         (lambda p: (p / "f.csv").write_text("a,b\n1,2\n") and p / "f.csv", "is a file; a folder"),
         (lambda p: p, "holds no measurement; found no table"),
-        (lambda p: (p / "run.json").write_text("[1]") and p, "is no record of a run"),
-        (lambda p: (p / "run.json").write_text("{") and p, "is no JSON"),
+        (lambda p: (p / "run.json").write_text("[1]") and p, "is not a record of a run"),
+        (lambda p: (p / "run.json").write_text("{") and p, "is not JSON"),
     ],
 )
 def test_wrong_folders_are_one_line(tmp_path, capsys, make, words):

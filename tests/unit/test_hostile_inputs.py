@@ -223,13 +223,13 @@ def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_device_without_an_end_is_no_package() -> None:
-    with pytest.raises(InputError, match=r"^/dev/zero: is no file; a wheel or an unpacked folder is needed$"):
+    with pytest.raises(InputError, match=r"^/dev/zero: is not a file; a wheel or an unpacked folder is needed$"):
         Package("/dev/zero", ("",), "*")
 
 
 @pytest.mark.parametrize(
     ("record", "words"),
-    [("[" * 100_000, "is no JSON: nested too deep"), ('{"a": 1', "is no JSON"), ("[1]", "is no record of a run")],
+    [("[" * 100_000, "is not JSON: nested too deep"), ('{"a": 1', "is not JSON"), ("[1]", "is not a record of a run")],
 )
 def test_a_damaged_record_is_one_line(record: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(record)

@@ -212,10 +212,10 @@ def test_what_has_no_effect_is_remarked_on(more: dict[str, Any], told: str, conf
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("{", "config.json:1:2: is no valid JSON"),
+        ("{", "config.json:1:2: is not valid JSON"),
         ("[]", "config.json:1:1: a config.json is a mapping"),
         ('{"model_type": "gpt2",\n "n_embd": 1, "n_embd": 2}', "config.json:2:2: 'n_embd' is there twice"),
-        ("[" * 100_000, "is no valid JSON"),
+        ("[" * 100_000, "is not valid JSON"),
     ],
 )
 def test_what_is_no_config_is_refused(text: str, told: str, tmp_path) -> None:

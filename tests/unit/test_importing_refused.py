@@ -28,7 +28,7 @@ def refused(capsys, tmp_path, *arguments):
 def test_no_zip_no_file_no_tables(capsys, tmp_path):
     text = tmp_path / "text.whl"
     text.write_text("no zip")
-    assert "text.whl: is no zip; a wheel or an unpacked folder is needed" in refused(capsys, tmp_path, text)
+    assert "text.whl: is not a zip; a wheel or an unpacked folder is needed" in refused(capsys, tmp_path, text)
     assert "absent.whl: cannot be read: No such file" in refused(capsys, tmp_path, tmp_path / "absent.whl")
     assert "holds no file" in refused(capsys, tmp_path, wheel(tmp_path / "empty.whl", {}))
     (tmp_path / "folder").mkdir()
@@ -53,7 +53,7 @@ def test_a_missing_column_is_named_with_its_file(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ("X,1,N,gemm,x,float16,16,64,6x4,0.01", "k is no whole number: '6x4'"),
+        ("X,1,N,gemm,x,float16,16,64,6x4,0.01", "k is not a whole number: '6x4'"),
         ("X,1,N,gemm,x,float16,16,64,0.01", "9 fields where the header has 10"),
     ],
 )

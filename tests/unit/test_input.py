@@ -302,7 +302,7 @@ def test_the_file_of_the_page_can_be_read_and_the_page_has_every_key(tmp_path: P
         ("imagenet,worker=3", r"--input: unknown key 'worker'; did you mean 'workers'\?"),
         ("imagenet,workers=x", "--input: workers: must be a whole number; got 'x'"),
         ("imagenet,workers", "--input workers: write a key and a value"),
-        ("imagenet,workers=2,workers=3", "--input workers=3: workers is said twice"),
+        ("imagenet,workers=2,workers=3", "--input workers=3: workers is given twice"),
         ("imagenet,pixels=12", "pixels: width and height, for example 469x387"),
         ("imagenet,prefetch=0", "prefetch: must be greater than or equal to 1"),
         ("sample=1KB,decode=jpeg", "decode: jpeg needs pixels"),

@@ -354,7 +354,7 @@ def test_what_does_not_end_is_told_with_its_place(text: str, told: str) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (("--num-layers 96", "--num-layers many"), "--launch: --num-layers: many is no whole number, 1 to"),
+        (("--num-layers 96", "--num-layers many"), "--launch: --num-layers: many is not a whole number, 1 to"),
         (("--num-layers 96", "--num-layers $LAYERS"), "--num-layers: $LAYERS is set nowhere in what is read"),
         (("--num-layers 96", ""), "--num-layers: is missing"),
         (("--vocab-size 50257", ""), "--vocab-size: is missing"),
@@ -384,7 +384,7 @@ def test_faults_of_a_script_have_their_places_all_at_once(tmp_path) -> None:
     told = [str(fault) for fault in error.value.faults]
     assert len(told) == 2
     assert told[0].startswith(f"{path}:")
-    assert "--seq-length: x is no whole number" in told[0]
+    assert "--seq-length: x is not a whole number" in told[0]
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ MISTAKES = {
     "tp=0": "--parallel tp=0: tp is a whole number, 1 to 1000000",
     "zero=4": "--parallel zero=4: zero is a whole number, 0 to 3",
     "fdsp": "--parallel fdsp: 'fdsp' is none of its items; did you mean 'fsdp'?",
-    "tp=2,tp=4": "--parallel tp=2,tp=4: tp is said twice",
+    "tp=2,tp=4": "--parallel tp=2,tp=4: tp is given twice",
     "tp=2,tp_overlap": "--parallel tp=2,tp_overlap: tp_overlap is of what sp gathers and scatters; say sp with it",
     "sp": "--parallel sp: sp splits what tp leaves whole; say tp=2 or more with it",
     "vp=2": "--parallel vp=2: vp and schedule are of a pipeline; say pp=2 or more with them",

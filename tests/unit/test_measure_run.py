@@ -232,7 +232,7 @@ def test_measurements_of_another_machine_are_not_added_to(tmp_path: Path, groups
     with pytest.raises(ValueError, match=r"holds measurements with torch 1\.0, and here it is"):
         run(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None)
     path.write_text("[]")
-    with pytest.raises(ValueError, match="is no record of a run"):
+    with pytest.raises(ValueError, match="is not a record of a run"):
         run(Settings(tmp_path, ("launch",), "cpu", effort=FAST), lambda _: None)
 
 

@@ -103,7 +103,7 @@ def test_what_cannot_be_parsed_says_where(text: str, words: str) -> None:
     [
         ("r.resultz", "r has no 'resultz'; did you mean 'results'?"),
         ("r.results[3]", "r.results has 1 entries; there is no [3]"),
-        ("r.results[0][n=two]", "r.results[0] is no list: it is a mapping"),
+        ("r.results[0][n=two]", "r.results[0] is not a list: it is a mapping"),
         ("r.results[n=two]", "r.results has no entry whose n is 'two'; allowed: one"),
         ("r.results[0].n.x", "r.results[0].n has no keys: it is 'one'"),
     ],
@@ -115,7 +115,7 @@ def test_a_path_that_leads_nowhere_names_the_nearest(text: str, words: str) -> N
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("1/0", "divides by zero"), ("r.n", "r.n is no number: it is 'one'"), ("count(r.n)", "count is of a list")],
+    [("1/0", "divides by zero"), ("r.n", "r.n is not a number: it is 'one'"), ("count(r.n)", "count is of a list")],
 )
 def test_a_value_that_is_no_number_is_refused(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
@@ -139,7 +139,7 @@ def test_all_faults_of_a_file_come_at_once_with_their_places(tmp_path, capsys) -
     lines = capsys.readouterr().err.splitlines()
     assert [line.removeprefix(f"{path}:") for line in lines] == [
         "7:8: runs.two: a run is a command of simulate; got 'similate'",
-        "8:3: runs: 'three-' is no name of letters, digits and _",
+        "8:3: runs: 'three-' is not a name of letters, digits and _",
         "8:11: runs.three-: --json says how an answer is shown; leave it out",
         "9:9: runs.four: cannot be read as a command: no closing quotation",
         "10:11: timeline: there is no run 'won'; did you mean 'two'?",
@@ -181,7 +181,7 @@ def test_values_that_cannot_be_had_are_told_at_their_lines(tmp_path, capsys) -> 
     assert run(["scenario", str(written(tmp_path, answers))]) == 2
     first, second = capsys.readouterr().err.splitlines()
     assert first.endswith(":8:22: value: one has no 'result'; did you mean 'results'?")
-    assert second.endswith(":9:22: value: one.results[0].strategy is no number: it is 'gpu0'")
+    assert second.endswith(":9:22: value: one.results[0].strategy is not a number: it is 'gpu0'")
 
 
 def test_a_scenario_is_not_made_of_scenarios(tmp_path) -> None:

@@ -57,8 +57,8 @@ def test_what_the_standard_library_writes_is_read_back(rows):
     [
         (b"", "t.csv:1:1: is empty; a table starts with a line of column names"),
         (b" \n\n", "t.csv:1:1: is empty"),
-        (b"a,b\n\x00", "t.csv:2:1: is no text (UTF-8)"),
-        (b"a,b\n1,\xff", "t.csv:2:3: is no text (UTF-8)"),
+        (b"a,b\n\x00", "t.csv:2:1: is not UTF-8 text"),
+        (b"a,b\n1,\xff", "t.csv:2:3: is not UTF-8 text"),
         (b'a,b\n1,"x', "t.csv:2:3: the quote that opens here never closes"),
         (b'a,b\n1,"x"y,2\n', "t.csv:2:6: text after a closing quote"),
         (b'a,b\n"1\n2"y', "t.csv:3:3: text after a closing quote"),

@@ -245,7 +245,7 @@ def test_micro_batches():
         ({"batch_per_gpu": ""}, "batch_per_gpu missing"),
         ({"model": "bert-base"}, "seq_len missing"),
         ({"batch_per_gpu": "0"}, "batch_per_gpu not positive"),
-        ({"batch_per_gpu": "2.5"}, "batch_per_gpu is no whole number"),
+        ({"batch_per_gpu": "2.5"}, "batch_per_gpu is not a whole number"),
         ({"phase": "backwards"}, "no such phase: backwards"),
         ({"dtype": "int7"}, "no such dtype: int7"),
         ({"recompute": "some"}, "recompute 'some' is not modelled"),
@@ -409,7 +409,7 @@ def test_predictions_of_others_stand_beside(tmp_path, capsys):
     ("text", "words"),
     [
         ("row_id,predicted_s\n", "b.csv:1:1: no table of published predictions: missing column predictor"),
-        ("row_id,predictor,predicted_s\na,b,soon\n", "b.csv:2:1: predicted_s is no number"),
+        ("row_id,predictor,predicted_s\na,b,soon\n", "b.csv:2:1: predicted_s is not a number"),
         ("", "b.csv:1:1: is empty"),
     ],
 )

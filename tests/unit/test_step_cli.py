@@ -213,7 +213,7 @@ def test_how_far_to_trust_it(capsys: pytest.CaptureFixture[str]) -> None:
         return next((x for x in capsys.readouterr().out.splitlines() if x.startswith("trust")), "")
 
     assert "measured steps of CNNs in fp32 within" in said(*STEP)
-    assert "(before 2019: of the fastest framework alone)" in said(*STEP)
+    assert "(before 2019: only the fastest framework)" in said(*STEP)
     assert "measured steps of CNNs in half precision within" in said(*STEP, "--precision", "amp-fp16")
     a100 = ["--topology", "dgx-a100-80gb", "--gpus", "1", "--workload", "resnet50", "--batch", "16"]
     assert "measured steps of CNNs in TF32 within" in said(*a100)

@@ -178,14 +178,14 @@ def test_strategies_and_overlaps_are_ranked(capsys: Capsys) -> None:
     assert all(each["is_bound"] for each in found["results"])
     assert found["step_time_s"] == found["results"][0]["step_time_s"]
     assert "fastest" not in out
-    assert "these are ideal schedules on the bare links, without launches and protocols: bounds" in out
+    assert "these are lower bounds: ideal schedules on the bare links, without launches and protocols" in out
 
 
 def test_all_strategies_with_bounds_below_what_software_does(capsys: Capsys) -> None:
     out = said(capsys, *P3, *RESNET, "--strategy", "all")
     lines = out.split("\n\n")[1].splitlines()
     assert lines[1].startswith("nccl ")
-    assert lines[2] == "ideal schedules on the bare links, without launches and protocols: bounds"
+    assert lines[2] == "lower bounds: ideal schedules on the bare links, without launches and protocols"
     assert len(lines) == 1 + 1 + 1 + 12
     assert verdict(out).startswith("nccl ")
     assert "fastest" not in out  # nccl is the only one
@@ -232,7 +232,7 @@ def test_a_way_that_does_not_fit_is_named_in_full(capsys: Capsys) -> None:
 def test_machines_are_ranked_in_one_table(capsys: Capsys) -> None:
     three = ["--topology", "p3.16xlarge,dgx-h100,dgx-a100-80gb", *RESNET]
     out = said(capsys, *three)
-    assert out.startswith("training step of resnet50 (25.6 M parameters), batch 64 a device, ")
+    assert out.startswith("training step of resnet50 (25.6 M parameters), batch 64 per device, ")
     rows = table(out)
     assert [row[0] for row in rows] == ["dgx-h100", "dgx-a100-80gb", "p3.16xlarge"]
     assert rows[0][1] == "8 x h100-sxm5-80gb"
@@ -293,7 +293,7 @@ def test_a_figure(kind: str, magic: bytes, more: list[str], tmp_path, capsys: Ca
 
 STEP = [*P3, *RESNET]
 WHOLE = [*P3, "--workload", "resnet50"]
-NO_TREE = "a tree carries whole buffers, which is no way to do all-gather; ring does it"
+NO_TREE = "a tree carries whole buffers and cannot do all-gather; ring can"
 MISTAKES = {
     "unknown strategy among several": (
         [*STEP, "--strategy", "ring,rign,nccl"],

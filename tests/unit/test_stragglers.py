@@ -51,4 +51,4 @@ def test_nobody_waits_longer_for_exchanges_than_they_take(pace: float) -> None:
 def test_a_name_said_twice_is_refused(capsys) -> None:
     words = ["--topology", "p3.16xlarge", "--workload", "vgg16", "--batch", "1"]
     assert run([*words, "--straggler", "gpu3:2x,gpu3:3x"]) == 2
-    assert "--straggler: gpu3 is said twice; say it once" in capsys.readouterr().err
+    assert "--straggler: gpu3 is given twice" in capsys.readouterr().err

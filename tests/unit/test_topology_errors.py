@@ -82,7 +82,7 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
 def test_a_binary_file(tmp_path: Path) -> None:
     path = tmp_path / "t.yaml"
     path.write_bytes(b"schema_version: 1\nname: \xff\xfe\n")
-    assert faults_of(str(path)) == [f"{path}:2:7: is no text (UTF-8); a YAML file is needed"]
+    assert faults_of(str(path)) == [f"{path}:2:7: is not UTF-8 text; a YAML file is needed"]
 
 
 def test_a_device_without_an_end() -> None:
@@ -116,7 +116,7 @@ _LAUGHS = "".join(
             f"{HEAD}devices: &a {{gpu0: *a}}\n",
             "3:10: anchors that repeat a mapping or a list are not supported; use a range such as gpu[0-7]",
         ),
-        (devices(f"gpu[{'1' * 500_000}]: {{kind: gpu}}"), "4:500008: is no valid YAML"),
+        (devices(f"gpu[{'1' * 500_000}]: {{kind: gpu}}"), "4:500008: is not valid YAML"),
         (devices(f"? gpu[{'1' * 500_000}]\n  : {{kind: gpu}}"), "4:5: 'gpu[11"),
         (
             devices("gpu[0-1]: {kind: gpu}").replace("gpu0, gpu1", "'gqu[0-65535]', gpu1"),
@@ -131,7 +131,7 @@ _LAUGHS = "".join(
             + "  - {between: ['gpu[0-65534]', cpu0], kind: pcie, bandwidth: 1 GB/s}\n" * 2_000,
             "11:5: a machine has at most 262144 links",
         ),
-        (f"{HEAD}{'k' * 1_000_000}: 1\n", "3:1000001: is no valid YAML"),
+        (f"{HEAD}{'k' * 1_000_000}: 1\n", "3:1000001: is not valid YAML"),
         (f"{HEAD}? {'k' * 1_000_000}\n: 1\n", "3:3: unknown key 'kkk"),
         (mesh(*("1 " * 1_000 for _ in range(900))), "8:13: matrix: row gpu0, column gpu0: X belongs"),
     ],
@@ -165,7 +165,7 @@ def test_faults_of_the_node_of_a_cluster_stand_in_its_own_file(tmp_path: Path) -
             2,
             "ethernt-10g",
             (
-                "--fabric: no network link is called 'ethernt-10g', and it is no rate such as 25Gbit/s; "
+                "--fabric: no network link is called 'ethernt-10g', and it is not a rate such as 25Gbit/s; "
                 "did you mean 'ethernet-10g'?"
             ),
         ),

@@ -35,9 +35,9 @@ def test_shapes_stand_behind_the_factory_or_apart(written: str, shapes: tuple[In
     [
         ("torch:models", "write torch:package.module:factory, for example"),
         ("torch::build", "write torch:package.module:factory"),
-        ("torch:models.py:build", "'models.py' is no name of a module; write a.b for a/b.py"),
+        ("torch:models.py:build", "'models.py' is not a name of a module; write a.b for a/b.py"),
         ("torch:a/b:build", "write a.b for a/b.py"),
-        ("torch:m:2build", "'2build' is no name of a factory"),
+        ("torch:m:2build", "'2build' is not a name of a factory"),
         ("torch:m:f:3x", "'3x' is no shape of an input without its batch; write 3x224x224"),
         ("torch:m:f:0x3", "is no shape"),
         ("torch:m:f:int64", "is no shape"),

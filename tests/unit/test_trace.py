@@ -305,9 +305,9 @@ def test_a_long_trace_takes_little_memory(tmp_path, monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("hello", r"t.json:1:1: is no trace: neither an object with traceEvents nor a list"),
-        ("{}", r"t.json:1:1: is no trace: it has no list traceEvents"),
-        ('{"traceEvents": [\n{"ph": "X", ]', r"t.json:2:\d+: is no valid JSON"),
+        ("hello", r"t.json:1:1: is not a trace: neither an object with traceEvents nor a list"),
+        ("{}", r"t.json:1:1: is not a trace: it has no list traceEvents"),
+        ('{"traceEvents": [\n{"ph": "X", ]', r"t.json:2:\d+: is not valid JSON"),
         ('{"traceEvents": [\n{"ph": "M"},\n', r"t.json:3:1: ends within its list of events"),
         ('{"traceEvents": []}', r"t.json: holds no kernel and no operator"),
     ],

@@ -248,8 +248,8 @@ def test_ranks_are_the_first_gpus_of_each_node() -> None:
         ({"tp": "3"}, "n_gpus 8: tp=3 takes 3 ranks or a multiple of them; 6 ranks would do"),
         ({"tp": "2", "dp": "3"}, "tp x pp x cp x dp is 6, and n_gpus 8"),
         ({"n_gpus": "9", "n_nodes": "2"}, "no multiple"),
-        ({"n_gpus": "1.5"}, "n_gpus is no whole number"),
-        ({"tp": "two"}, "tp is no number"),
+        ({"n_gpus": "1.5"}, "n_gpus is not a whole number"),
+        ({"tp": "two"}, "tp is not a number"),
         ({"n_gpus": "16"}, "more GPUs a node than dgx-a100-40gb has"),
     ],
 )

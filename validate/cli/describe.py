@@ -61,7 +61,7 @@ def describe_command(
 
 
 def _check(text: str) -> None:
-    """Raise InputError where the draft *text* is no topology, as dumps that contradict themselves make none."""
+    """Raise InputError where the draft *text* is not a topology, as dumps that contradict themselves make none."""
     try:
         topology_from_text(text)
     except InputError as error:

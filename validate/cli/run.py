@@ -128,7 +128,7 @@ def _prepared(out: str, machine: str, group: str, asked: list[Asked], exchanges:
 def _ask(written: Written, device: str, *, prepare: bool) -> list[Asked]:
     """Return the steps that were *written*, of this machine unless they are prepared alone; raises InputError."""
     if written.topology is None:
-        raise InputError("--workload needs --topology, the machine that it is asked of (validate describe drafts one)")
+        raise InputError("--workload needs --topology, the machine to predict (validate describe drafts one)")
     if prepare:
         return ask(written, None)
     import torch

@@ -79,7 +79,7 @@ class Folder:
 def read_folder(path: str, option: str = "") -> Folder:
     """Return what the folder *path* holds; *option* is how the user named it.
 
-    Raises InputError where it is no folder, holds no measurements, or its record is none.
+    Raises InputError where it is not a folder, holds no measurements, or its record is none.
     """
     shown = one_line(path, 1000)
     prefix = f"{option} " if option else ""
@@ -129,9 +129,9 @@ def _record(path: Path, shown: str) -> Mapping[str, Any]:
         found = _finite(json.loads(raw.decode("utf-8")))
     except (ValueError, RecursionError) as error:
         words = "nested too deep" if isinstance(error, RecursionError) else one_line(error)
-        raise InputError(Fault(f"is no JSON: {words}", f"{shown}/{RECORD}")) from None
+        raise InputError(Fault(f"is not JSON: {words}", f"{shown}/{RECORD}")) from None
     if not isinstance(found, dict):
-        raise InputError(Fault("is no record of a run: an object is needed", f"{shown}/{RECORD}"))
+        raise InputError(Fault("is not a record of a run: an object is needed", f"{shown}/{RECORD}"))
     return found
 
 

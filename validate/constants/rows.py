@@ -73,7 +73,7 @@ def countable(
             if grade and grade not in trust:
                 raise NotScored(f"trust {one_line(grade, 20)}")
             if row.op == "attention" and replays(table.cell(row.record, "software")):
-                raise NotScored("attention of a framework for serving: what it runs along is no part of the device")
+                raise NotScored("attention of a framework for serving: what it runs along is not part of the device")
         except NotScored as reason:
             skip(row.record, str(reason))
             continue

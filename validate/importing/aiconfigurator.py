@@ -146,7 +146,7 @@ class Source:
             def number(column: str, line: int = row.line, cell: Cell = cell) -> int:
                 text = cell(column)
                 if not re.fullmatch(r"\d{1,15}", text, re.ASCII):
-                    raise InputError(Fault(f"{column} is no whole number: '{one_line(text, 30)}'", place, line, 1))
+                    raise InputError(Fault(f"{column} is not a whole number: '{one_line(text, 30)}'", place, line, 1))
                 return int(text)
 
             yield cell, number

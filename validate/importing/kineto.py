@@ -109,7 +109,9 @@ def read_trace(path: str) -> Trace:
     except (OSError, ValueError, EOFError, zlib.error) as error:
         if isinstance(error, InputError):
             raise
-        words = getattr(error, "strerror", None) or "is damaged" if not isinstance(error, ValueError) else "is no path"
+        words = (
+            getattr(error, "strerror", None) or "is damaged" if not isinstance(error, ValueError) else "is not a path"
+        )
         raise InputError(Fault(f"cannot be read: {words}", reader.shown)) from None
     return reader.trace()
 
@@ -147,7 +149,7 @@ class _Reader:
                     more = text.read(_CHUNK)
                     if not more:
                         words = one_line(getattr(error, "msg", "") or "it is nested too deep")
-                        raise self._fault(f"is no valid JSON: {words}", held, getattr(error, "pos", at)) from None
+                        raise self._fault(f"is not valid JSON: {words}", held, getattr(error, "pos", at)) from None
                     held, at = self._moved(held, at) + more, 0
                     continue
                 if isinstance(event, dict):
@@ -166,7 +168,7 @@ class _Reader:
             start = held.index("[") + 1
             return self._moved(held, start)
         if not held.lstrip("\ufeff \t\r\n").startswith("{"):
-            raise self._fault("is no trace: neither an object with traceEvents nor a list", held, 0)
+            raise self._fault("is not a trace: neither an object with traceEvents nor a list", held, 0)
         while True:
             found = re.search(r'"traceEvents"\s*:\s*\[', held)
             if found is not None:
@@ -174,7 +176,7 @@ class _Reader:
                 return self._moved(held, found.end())
             more = text.read(_CHUNK)
             if not more or len(held) > _MOST_HEAD:
-                raise self._fault("is no trace: it has no list traceEvents", held, 0)
+                raise self._fault("is not a trace: it has no list traceEvents", held, 0)
             held += more
 
     def _moved(self, held: str, at: int) -> str:

@@ -150,7 +150,7 @@ def _of_text(text: str, shown: str) -> dict[str, Any]:
             if len(rows) > _MOST_ROWS:
                 raise InputError(Fault(f"holds more than {_MOST_ROWS} rows", shown))
     if not rows and not looks:
-        raise InputError(Fault("is no output of nccl-tests, as text or JSON", shown, 1, 1))
+        raise InputError(Fault("is not output of nccl-tests, as text or JSON", shown, 1, 1))
     program = _PROGRAM.search(text)
     gpus = _GPUS.search(text)
     library = _LIBRARY.search(text)
@@ -205,11 +205,11 @@ def _of_json(text: str, shown: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         line, column = getattr(error, "lineno", 1), getattr(error, "colno", 1)
         raise InputError(
-            Fault(f"is no valid JSON: {one_line(getattr(error, 'msg', error))}", shown, line, column)
+            Fault(f"is not valid JSON: {one_line(getattr(error, 'msg', error))}", shown, line, column)
         ) from None
     results = document.get("results")
     if not isinstance(results, list):
-        raise InputError(Fault("is no JSON of nccl-tests: it has no list 'results'", shown, 1, 1))
+        raise InputError(Fault("is not JSON of nccl-tests: it has no list 'results'", shown, 1, 1))
     rows = [row for each in results[:_MOST_ROWS] if isinstance(each, dict) and (row := _json_row(each)) is not None]
     config = document.get("config")
     config = config if isinstance(config, dict) else {}

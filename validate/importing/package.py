@@ -53,10 +53,10 @@ class Package:
     def _opened(self, path: Path) -> zipfile.ZipFile:
         try:
             if path.exists() and not path.is_file():
-                raise InputError(Fault("is no file; a wheel or an unpacked folder is needed", self.shown))
+                raise InputError(Fault("is not a file; a wheel or an unpacked folder is needed", self.shown))
             return zipfile.ZipFile(path)
         except zipfile.BadZipFile:
-            raise InputError(Fault("is no zip; a wheel or an unpacked folder is needed", self.shown)) from None
+            raise InputError(Fault("is not a zip; a wheel or an unpacked folder is needed", self.shown)) from None
         except (OSError, ValueError, NotImplementedError, OverflowError) as error:
             words = getattr(error, "strerror", None) or one_line(error)
             raise InputError(Fault(f"cannot be read: {words}", self.shown)) from None

@@ -54,7 +54,7 @@ def csv_of(columns: Sequence[str], rows: Iterable[Row]) -> bytes:
 
 
 def latency_s(text: str) -> float | None:
-    """Return the seconds of *text*, which is milliseconds; None where it is no time."""
+    """Return the seconds of *text*, which is milliseconds; None where it is not a time."""
     value = figure(text)
     return value * 1e-3 if value is not None and value > 0 else None
 

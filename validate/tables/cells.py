@@ -51,7 +51,7 @@ def number(column: str, text: str) -> float:
         raise NotScored(f"{column} missing")
     value = figure(text)
     if value is None:
-        raise NotScored(f"{column} is no number")
+        raise NotScored(f"{column} is not a number")
     if value <= 0:
         raise NotScored(f"{column} not positive")
     return value
@@ -61,7 +61,7 @@ def whole(column: str, text: str, most: float = math.inf) -> int:
     """Return the positive whole number *text* of *column*; raises NotScored, also where it is more than *most*."""
     value = number(column, text)
     if value != int(value):
-        raise NotScored(f"{column} is no whole number")
+        raise NotScored(f"{column} is not a whole number")
     if value > most:
         raise NotScored(f"{column} is more than {most:g}")
     return int(value)
@@ -92,7 +92,7 @@ def threads_of(cell: Callable[[str], str], column: str = "threads") -> int | Non
         return None
     value = number(column, text)
     if value != int(value) or value > _MOST_THREADS:
-        raise NotScored(f"{one_line(column, 20)} is no whole number up to {_MOST_THREADS}")
+        raise NotScored(f"{one_line(column, 20)} is not a whole number up to {_MOST_THREADS}")
     return int(value)
 
 

@@ -105,7 +105,7 @@ def read_records(raw: bytes, name: str, most: int = MAX_HELD) -> Records:
     if bad >= 0:
         line = raw.count(b"\n", 0, bad) + 1
         column = bad - raw.rfind(b"\n", 0, bad)
-        raise InputError(Fault("is no text (UTF-8); a CSV table is needed", name, line, column))
+        raise InputError(Fault("is not UTF-8 text; a CSV table is needed", name, line, column))
     found = Records(raw if b"\n" in raw else raw.replace(b"\r", b"\n"), name, most)
     if not found:
         raise InputError(Fault("is empty; a table starts with a line of column names", name, 1, 1))

@@ -37,7 +37,7 @@ def read_bytes(file: str) -> bytes:
 
 
 def same_file(file: str, out: str) -> bool:
-    """Whether both paths lead to one file, the second perhaps not there yet; standard input is no path."""
+    """Whether both paths lead to one file, the second perhaps not there yet; standard input is not a path."""
     if file == STDIN:
         return False
     try:

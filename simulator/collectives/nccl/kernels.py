@@ -252,8 +252,8 @@ class KernelPlanner:
         share = at_full_s / needed_s[index] if needed_s[index] > 0 else 1.0
         self.builder.facts["bound_share"] = round(share, 6)
         if share < _TOLD_BELOW and needed_s[index] > self._channels[0][3].base_s:  # else latency bounds it
-            reached = f"{format_bandwidth(share * link.bandwidth_Bps)}, {share:.0%} of what the link carries"
-            self.builder.notes.append(f"{link.name} bounds it at {reached}: as much as NCCL reaches there")
+            reached = f"{format_bandwidth(share * link.bandwidth_Bps)}, {share:.0%} of the link's rate"
+            self.builder.notes.append(f"{link.name} limits NCCL to {reached}")
 
     def _shares(self, route: Route, cost: ProtocolCost) -> dict[str, float]:
         """Return which part of a link of each kind the flows of a kernel use on *route*; all of any other."""

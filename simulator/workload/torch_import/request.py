@@ -46,7 +46,9 @@ def parse_torch(text: str, input_shape: str | None = None) -> TorchRequest:
     for name, what in ((parts[1], "module"), (parts[2], "factory")):
         if not all(part.isidentifier() for part in name.split(".")) or name.endswith(".py"):
             said = "write a.b for a/b.py" if "/" in name or name.endswith(".py") else f"write {_FORM}"
-            raise InputError(f"--workload {one_line(text, 80)}: '{one_line(name, 60)}' is no name of a {what}; {said}")
+            raise InputError(
+                f"--workload {one_line(text, 80)}: '{one_line(name, 60)}' is not a name of a {what}; {said}"
+            )
     given = parts[3] if len(parts) == 4 else input_shape
     if len(parts) == 4 and input_shape is not None and input_shape != parts[3]:
         raise InputError(f"--workload {one_line(text, 80)}: two shapes of inputs, {parts[3]} and {input_shape}")

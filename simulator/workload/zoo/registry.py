@@ -237,7 +237,7 @@ def _numbers(key: str, value: Any) -> Any:
 
 
 def _check(name: str, key: str, value: Any) -> None:
-    """Raise where *value* is no size, or no choice, of the option *key*."""
+    """Raise where *value* is not a size, or no choice, of the option *key*."""
     if key in _CHOICES:
         if value not in _CHOICES[key]:
             raise InputError(f"{name}: {key} '{one_line(value, 60)}'; {nearest(str(value), _CHOICES[key])}")

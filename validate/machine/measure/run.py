@@ -320,7 +320,7 @@ def _check_same(path: Path, facts: Mapping[str, Any]) -> str:
         record = json.loads(path.read_text(encoding="utf-8"))
         before, machine = record["environment"], str(record.get("machine", ""))
     except (ValueError, KeyError, TypeError):
-        raise ValueError(f"{path}: is no record of a run; name another folder with --out") from None
+        raise ValueError(f"{path}: is not a record of a run; name another folder with --out") from None
     for name in SAME:
         if before.get(name) != facts.get(name):
             raise ValueError(

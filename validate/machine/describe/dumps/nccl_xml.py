@@ -114,7 +114,7 @@ def _whole(element: Element, key: str, shown: str, default: int = 0) -> int:
     except (ValueError, OverflowError):
         number = -(1 << 40)
     if abs(number) > 1 << 31:
-        raise InputError(Fault(f"{element.tag} {key}: '{one_line(text, 40)}' is no number", shown, element.line, 1))
+        raise InputError(Fault(f"{element.tag} {key}: '{one_line(text, 40)}' is not a number", shown, element.line, 1))
     return number
 
 

@@ -61,7 +61,7 @@ def read_text(path: str, limit: int = MAX_BYTES) -> str:
         with Path(path).open("rb") as stream:
             raw = stream.read(limit + 1)
     except (OSError, ValueError) as error:
-        words = getattr(error, "strerror", None) or "is no path"
+        words = getattr(error, "strerror", None) or "is not a path"
         raise InputError(Fault(f"cannot be read: {words}", shown)) from None
     if len(raw) > limit:
         raise InputError(Fault(f"is larger than {limit // 1_000_000} MB", shown))
@@ -79,7 +79,7 @@ def read_dump(path: str) -> Dump:
         if root.tag not in ("system", "topology"):
             raise InputError(
                 Fault(
-                    f"'{one_line(root.tag, 40)}' is no root of NCCL's (system) or hwloc's (topology)",
+                    f"'{one_line(root.tag, 40)}' is not the root of NCCL's XML (system) or hwloc's (topology)",
                     shown,
                     root.line,
                     1,

@@ -211,7 +211,7 @@ def _fed_shape(description: Description, number: int) -> Shape:
 
 
 def _range_of(description: Description, number: int) -> int:
-    """Return how many values a whole number that is fed in may have; 0 where it is no whole number."""
+    """Return how many values a whole number that is fed in may have; 0 where it is not a whole number."""
     layer, position = _first_reader(description, number)
     if layer.operator == "Embedding":
         return layer.size("vocabulary")
@@ -230,7 +230,7 @@ def build_network(
     recompute: Recompute = "",
     in_blocks: bool = False,
 ) -> Built:
-    """Return *description* on *device* with random inputs; parameters, and what is no number of a thing, in *dtype*.
+    """Return *description* on *device* with random inputs; parameters, and what is not a number of a thing, in *dtype*.
 
     Values are random: what a device draws, and so its clock, depends on them.  Raises Unavailable.
     """

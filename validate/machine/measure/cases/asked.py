@@ -70,7 +70,7 @@ def read_asked(folder: Path) -> list[StepShape]:
     """Return the steps that are asked for in *folder*; raises OSError or ValueError."""
     found = json.loads((folder / ASKED).read_text(encoding="utf-8"))
     if not isinstance(found, dict) or found.get("schema_version") != _VERSION or not isinstance(found["steps"], list):
-        raise ValueError("is no list of steps")
+        raise ValueError("is not a list of steps")
     return [_shape(raw, str(folder)) for raw in found["steps"]]
 
 

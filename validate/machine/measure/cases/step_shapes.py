@@ -32,7 +32,7 @@ class StepShape:
     ``n_gpus``: on how many the same step runs: replicas, whose gradients DistributedDataParallel averages, or where
     there are ``shards`` so many ranks have a whole of the parameters between them (FSDP2).  ``overlaps``: gradients are
     exchanged while the backward pass goes on.  ``sums_in_fp32``: those of shards in 16 bits.
-    ``network``: what is built and run, where ``model`` is no network of ours but the name of one that was asked for.
+    ``network``: what is built and run, where ``model`` is not a network of ours but the name of one that was asked for.
     ``micro_batches``: gradients of so many batches are summed before the update.  ``recompute``: what is not kept.
     ``threads``: of a CPU; as torch has it where 0.  ``n_nodes``: over how many machines the ranks are.  ``bucket``: the
     bytes of gradients that are exchanged together; DistributedDataParallel's own where 0.  ``parts``: not the step, but

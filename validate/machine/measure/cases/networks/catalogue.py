@@ -101,7 +101,7 @@ ENTRIES: Mapping[str, Entry] = {
 }
 
 WITHOUT_BLOCKS = ("densenet121", "inception3")
-"""Networks none of whose parts repeat, as the simulator shards them: what is numbered in them is no unit."""
+"""Networks none of whose parts repeat, as the simulator shards them: what is numbered in them is not a unit."""
 
 
 @dataclass(frozen=True, slots=True)
