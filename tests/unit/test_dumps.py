@@ -310,10 +310,10 @@ def test_the_pci_database_s_names_are_parts(words, part) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("<system><cpu>", r"dump0.txt:1:14: is no valid XML: no element found"),
+        ("<system><cpu>", r"dump0.txt:1:14: is not valid XML: no element found"),
         ('<!DOCTYPE s [<!ENTITY a "aa">]>\n<system/>', r"dump0.txt:1:\d+: declares an entity; a dump has none"),
         ("<system>" + "<pci>" * 300 + "</pci>" * 300 + "</system>", r"nested deeper than 200"),
-        ("<html/>", r"dump0.txt:1:1: 'html' is no root of NCCL's \(system\) or hwloc's \(topology\)"),
+        ("<html/>", r"dump0.txt:1:1: 'html' is not the root of NCCL's XML \(system\) or hwloc's \(topology\)"),
         ('<system><cpu numaid="0x"/></system>', r"dump0.txt:1:1: cpu numaid: '0x' is not a number"),
         ('<system><cpu numaid="0"><pci busid="a"/></cpu></system>', r"dump0.txt: its devices have no class"),
         (NCCL_XML.replace("0000:21:00.0", "0000:11:00.0"), r"two devices have the bus id '0000:11:00.0'"),

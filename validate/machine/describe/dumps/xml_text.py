@@ -71,5 +71,5 @@ def parse_xml(text: str, shown: str) -> Element:
         parser.Parse(text.encode("utf-8", "replace"), True)
     except expat.ExpatError as error:
         words = one_line(expat.ErrorString(error.code) or error)
-        raise InputError(Fault(f"is no valid XML: {words}", shown, error.lineno, error.offset + 1)) from None
+        raise InputError(Fault(f"is not valid XML: {words}", shown, error.lineno, error.offset + 1)) from None
     return roots[0]
