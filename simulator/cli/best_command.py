@@ -26,6 +26,7 @@ from simulator.search.space import RECOMPUTES, Space, parse_fixed
 __all__ = ["Wanted", "run_best"]
 
 _MOST = 10**7
+_MOST_JOBS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,7 @@ def run_best(written: Written, wanted: Wanted) -> None:
         raise InputError("--global-batch is needed: the samples of a step, for example --global-batch 1024")
     if written.topology == "-":
         raise InputError("--topology -: several processes read the machine; write it to a file")
+    refuse({"--jobs": wanted.jobs is not None and wanted.dask is not None}, "is of this machine; --dask says where")
     refuse(
         {f"--gpus {one_line(written.gpus or '', 60)}": wants_best(written.gpus)}, "is simulate's; name the GPUs here"
     )
@@ -54,7 +56,7 @@ def run_best(written: Written, wanted: Wanted) -> None:
         lambda: _count("--global-batch", written.global_batch or ""),
         lambda: None if wanted.micro_batch is None else _count("--micro-batch", wanted.micro_batch),
         lambda: _count("--top", wanted.top),
-        lambda: _cores() if wanted.jobs is None else _count("--jobs", wanted.jobs),
+        lambda: _cores() if wanted.jobs is None else _count("--jobs", wanted.jobs, _MOST_JOBS),
         lambda: parse_fixed(wanted.parallel),
         lambda: None if wanted.recompute is None else parse_choice("--recompute", wanted.recompute, RECOMPUTES),
     )
@@ -78,7 +80,7 @@ def run_best(written: Written, wanted: Wanted) -> None:
         tuple(sorted(calibrations.items())),
     )
     with ExitStack() as stack:
-        kept = kept_in(wanted.resume, space, stack)
+        kept = kept_in(wanted.resume, space, session.network(question), stack)
         runner = dask_runner(wanted.dask, stack) if wanted.dask is not None else process_runner(jobs, stack)
         progress = stack.enter_context(Progress(0, "searching", quiet=written.quiet))
 
@@ -93,10 +95,10 @@ def run_best(written: Written, wanted: Wanted) -> None:
         show(best_lines(space, machine.name, session.network(question), found, choose_style(sys.stdout)))
 
 
-def _count(option: str, text: str) -> int:
+def _count(option: str, text: str, most: int = _MOST) -> int:
     value = parse_count(option, text)
-    if not 1 <= value <= _MOST:
-        raise InputError(f"{option} {value}: from 1 to {_MOST}")
+    if not 1 <= value <= most:
+        raise InputError(f"{option} {value}: from 1 to {most}")
     return value
 
 

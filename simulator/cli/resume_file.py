@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from contextlib import ExitStack
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -12,57 +14,91 @@ from simulator import __version__
 from simulator.errors import Fault, InputError, one_line
 from simulator.search.run import Kept
 from simulator.search.space import Space
+from simulator.topology.load import load_topology
+from simulator.workload.network import Network
 
 __all__ = ["kept_in"]
 
+_MAX_BYTES = 1 << 28
+_NO_LINE = "is not a line of a search; --resume names a file of its own"
 
-def kept_in(path: str | None, space: Space, stack: ExitStack) -> Kept:
+
+def kept_in(path: str | None, space: Space, network: Network, stack: ExitStack) -> Kept:
     """Return what the file *path* keeps of the search of *space*; what is found is added to it until *stack* is left.
 
-    Raises InputError where it cannot be read or written, or is of another search.
+    *network* is what it is about, for any batch.
+    A line that was cut off where a run was ended is found again; a line that was changed is refused by its sum.
+
+    Raises InputError where it cannot be read or written, or is of another search: then it stays as it was.
     """
     if path is None:
         return Kept()
-    of, shown, found = _fingerprint(space), one_line(path), {}
+    file, shown = Path(path), one_line(path)
+    head = json.dumps({"search": _fingerprint(space, network)}) + "\n"
     try:
-        text = Path(path).read_text(encoding="utf-8") if Path(path).exists() else ""
-        whole = text[: text.rfind("\n") + 1]  # a line that was cut off where a run was ended is found again
-        for number, line in enumerate(whole.splitlines(), start=1):
-            entry = _entry(line)
-            if entry is None or (number == 1) == ("key" in entry):
-                raise InputError(Fault("is not a line of a search; --resume names a file of its own", shown, number, 1))
-            if number == 1 and entry.get("search") != of:
-                raise InputError(Fault("is of another search, or of another version; name another file", shown, 1, 1))
-            if number > 1:
-                found[str(entry["key"])] = entry["found"]
-        stream = Path(path).open("r+" if text else "w", encoding="utf-8")  # noqa: SIM115  closed with the stack
+        raw = _content(file, shown)
+        whole = raw[: raw.rfind(b"\n") + 1]
+        first, *lines = whole.decode("utf-8", "replace").splitlines() or [""]
+        if not (first == head.rstrip() if whole else head.encode().startswith(raw)):
+            other = "is of another search, or of another version; name another file"
+            ours = isinstance(_read(first), dict) and "search" in _read(first)
+            raise InputError(Fault(other if ours else _NO_LINE, shown, 1, 1))
+        found = {}
+        for number, line in enumerate(lines, start=2):
+            entry = _read(line)
+            if not isinstance(entry, list) or len(entry) != 3 or entry[2] != _sum(entry[0], entry[1]):
+                raise InputError(Fault(_NO_LINE, shown, number, 1))
+            found[str(entry[0])] = entry[1]
+        stream = file.open("ab")
         stack.callback(stream.close)
-        stream.seek(len(whole.encode()))
-        stream.truncate()
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "is no UTF-8 text"
-        raise InputError(f"--resume {shown}: {why}") from None
+        stream.truncate(len(whole))
+    except (OSError, ValueError) as error:
+        raise InputError(f"--resume {shown}: {getattr(error, 'strerror', None) or 'is no path'}") from None
 
-    def write(entry: dict[str, Any]) -> None:
-        stream.write(json.dumps(entry) + "\n")
-        stream.flush()
+    def write(text: str) -> None:
+        try:
+            stream.write(text.encode())
+            stream.flush()
+        except OSError as error:
+            raise InputError(f"--resume {shown}: cannot be written: {error.strerror}") from None
 
     if not whole:
-        write({"search": of})
-    return Kept(found, lambda key, value: write({"key": key, "found": value}))
+        write(head)
+    return Kept(found, lambda key, value: write(json.dumps([key, value, _sum(key, value)]) + "\n"))
 
 
-def _entry(line: str) -> dict[str, Any] | None:
+def _content(file: Path, shown: str) -> bytes:
+    if not file.exists():
+        return b""
+    if not file.is_file():
+        raise InputError(f"--resume {shown}: is not a file that can be read again")
+    with file.open("rb") as stream:
+        raw = stream.read(_MAX_BYTES + 1)
+    if len(raw) > _MAX_BYTES:
+        raise InputError(f"--resume {shown}: is larger than {_MAX_BYTES >> 20} MiB")
+    return raw
+
+
+def _read(line: str) -> Any:
     try:
-        entry = json.loads(line)
-    except ValueError:
+        return json.loads(line)
+    except (ValueError, RecursionError):
         return None
-    return entry if isinstance(entry, dict) and ("search" in entry or {"key", "found"} <= entry.keys()) else None
 
 
-def _fingerprint(space: Space) -> str:
-    """Return what tells searches apart: all that is asked, files that it names, and the program's version."""
-    question = space.question
-    files = [Path(name) for name in (question.where.topology, question.workload)]
-    contents = [file.read_bytes() if file.is_file() else b"" for file in files]
-    return hashlib.sha256(b"\0".join([__version__.encode(), repr(space).encode(), *contents])).hexdigest()
+def _sum(key: object, found: object) -> int:
+    """Return the check sum of an entry: a changed figure would be an answer."""
+    return zlib.crc32(json.dumps([key, found]).encode())
+
+
+def _fingerprint(space: Space, network: Network) -> str:
+    """Return what tells searches apart: all that is asked, what files say of it, constants, the program's version.
+
+    Of a machine and a network what was read counts, whatever files it was read in.
+    """
+    where = space.question.where
+    topology = load_topology(where.topology, n_nodes=where.nodes, fabric=where.fabric)
+    data = [file for package in ("constants", "bands") for file in files(f"simulator.{package}").iterdir()]
+    constants = [file.read_text(encoding="utf-8") for file in sorted(data, key=str) if file.name.endswith(".json")]
+    said = [__version__, repr(space), repr(topology), repr(network), *constants]
+    return hashlib.sha256("\0".join(said).encode("utf-8", "backslashreplace")).hexdigest()

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
@@ -53,6 +54,14 @@ def run_scenario(wanted: Wanted) -> None:
         return
     if wanted.name is None:
         raise InputError("scenario needs a name or a file: simulate scenario --list shows those that are built in")
+    for option, value in {"--copy": wanted.copy, "--trace": wanted.trace, "--plot": wanted.plot}.items():
+        if value == "":
+            raise InputError(f"{option} needs the name of a {'folder' if option == '--copy' else 'file'}")
+    outputs = {"--json": wanted.json, "--trace": wanted.trace, "--plot": wanted.plot}
+    if wanted.shown:
+        _alone("--show prints the file", {"--copy": wanted.copy, **outputs})
+    if wanted.copy is not None:
+        _alone("--copy copies files", outputs)
     scenario = find_scenario(wanted.name)
     if wanted.shown:
         sys.stdout.write(scenario.path.read_text(encoding="utf-8"))
@@ -77,6 +86,13 @@ def run_scenario(wanted: Wanted) -> None:
         sys.stdout.write(to_json(answers_document(scenario, answers)))
     else:
         show(scenario_lines(scenario, answers, choose_style(sys.stdout)))
+
+
+def _alone(does: str, others: Mapping[str, object]) -> None:
+    """Raise InputError where one of the options *others*, of which what is asked reads none, is there."""
+    for option, value in others.items():
+        if value is not None and value is not False:
+            raise InputError(f"{does} and runs nothing; leave {option} out")
 
 
 def answer_scenario(
@@ -138,7 +154,7 @@ def _may_fail(scenario: Scenario, run: Run) -> bool:
 
 
 def _list(wanted: Wanted) -> None:
-    if wanted.name is not None or wanted.shown or wanted.copy or wanted.trace or wanted.plot:
+    if wanted.shown or any(each is not None for each in (wanted.name, wanted.copy, wanted.trace, wanted.plot)):
         raise InputError("--list lists all scenarios; leave out what is about one")
     found = in_order()
     if wanted.json:

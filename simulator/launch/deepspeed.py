@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from simulator.errors import Fault, InputError, one_line
+from simulator.topology.json_source import read_json
 
 __all__ = ["DeepSpeed", "read_deepspeed"]
 
-_MOST_BYTES = 4_000_000
 _TIMELESS = frozenset(
     (
         *("steps_per_print", "wall_clock_breakdown", "gradient_clipping", "prescale_gradients", "scheduler"),
@@ -50,44 +49,39 @@ class DeepSpeed:
 
 def read_deepspeed(path: str) -> DeepSpeed:
     """Return what the file at *path* says; raises InputError where it cannot be read or a value is none."""
-    try:
-        with Path(path).open("rb") as stream:
-            data = json.loads(stream.read(_MOST_BYTES).decode("utf-8"))
-    except OSError as error:
-        raise InputError(Fault(f"cannot be read: {error.strerror or error}", path)) from None
-    except json.JSONDecodeError as error:
-        raise InputError(Fault(f"is not valid JSON: {one_line(error.msg)}", path, error.lineno, error.colno)) from None
-    except (UnicodeDecodeError, RecursionError):
-        raise InputError(Fault("is not valid JSON", path, 1, 1)) from None
-    if not isinstance(data, dict):
-        raise InputError(Fault("DeepSpeed's configuration is a mapping: {...}", path, 1, 1))
+    source = read_json(Path(path), "DeepSpeed configuration")
+    data: Mapping[str, Any] = source.data
     found = DeepSpeed()
     faults: list[Fault] = []
 
-    def number(of: Mapping[str, Any], key: str, least: int, most: int = 10**9) -> int | None:
-        value = of.get(key)
+    def number(place: tuple[str, ...], least: int, most: int = 10**9) -> int | None:
+        *within, key = place
+        value = (mapping(within[0]) if within else data).get(key)
         if value is None or value == "auto":
             return None
         if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
             return value
-        faults.append(Fault(f"{key}: must be a whole number, {least} to {most}; got {one_line(value, 40)}", path))
+        told = f"{key}: must be a whole number, {least} to {most}; got {one_line(value, 40)}"
+        faults.append(source.fault(place, told))
         return None
 
     def mapping(key: str) -> Mapping[str, Any]:
         value = data.get(key, {})
         if not isinstance(value, dict):
-            faults.append(Fault(f"{key}: must be a mapping; got {one_line(value, 40)}", path))
+            faults.append(source.fault((key,), f"{key}: must be a mapping; got {one_line(value, 40)}"))
             return {}
         return value
 
     zero = mapping("zero_optimization")
-    found.zero = number(zero, "stage", 0, 3)
-    found.batch = number(data, "train_batch_size", 1)
-    found.micro_batch = number(data, "train_micro_batch_size_per_gpu", 1)
-    found.micro_batches = number(data, "gradient_accumulation_steps", 1)
-    for name in ("bf16", "fp16"):
-        if mapping(name).get("enabled") is True:
-            found.precision = f"master-{name}"
+    found.zero = number(("zero_optimization", "stage"), 0, 3)
+    found.batch = number(("train_batch_size",), 1)
+    found.micro_batch = number(("train_micro_batch_size_per_gpu",), 1)
+    found.micro_batches = number(("gradient_accumulation_steps",), 1)
+    halves = [name for name in ("bf16", "fp16") if mapping(name).get("enabled") is True]
+    if halves:
+        found.precision = f"master-{halves[0]}"
+    if len(halves) > 1:
+        faults.append(source.fault(("fp16",), "fp16: bf16 is enabled too; DeepSpeed takes one of the two", key=True))
     for key in ("offload_optimizer", "offload_param"):
         device = zero.get(key)
         if isinstance(device, dict) and device.get("device", "none") != "none":
@@ -100,5 +94,5 @@ def read_deepspeed(path: str) -> DeepSpeed:
     if others:
         found.notes.append(f"{path}: not known, and without effect: {', '.join(one_line(key, 40) for key in others)}")
     if faults:
-        raise InputError(faults)
+        raise InputError(list(dict.fromkeys(faults)))
     return found

@@ -11,8 +11,10 @@ from __future__ import annotations
 import ast
 import operator
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 
 from simulator.errors import Fault, InputError, one_line
 
@@ -22,7 +24,7 @@ _ENDS = ";&|\n()"
 _SET = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _SAID = re.compile(
     r"\$\{(?P<name>[A-Za-z_]\w*)(?:\[[@*]\])?(?::?[-=](?P<other>[^{}]*))?\}|\$(?P<plain>[A-Za-z_]\w*)"
-    r"|\$\(\((?P<sum>.*?)\)\)",
+    r"|\$\(\((?P<sum>(?:(?!\$\(\().)*?)\)\)",
     re.DOTALL,
 )
 _KEYWORDS = frozenset(
@@ -57,6 +59,7 @@ _SUMS: Mapping[type, Callable[[int, int], int]] = {
 }
 _MOST = 10**15
 _MAX_WORDS = 100_000
+_MAX_EXPANDED = 4_000_000  # characters that variables stand for, in all: each may stand for ten times the one before
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,9 @@ class _Reader:
         self._twice: dict[str, None] = {}
         self._comments: list[Word] = []
         self._words = 0
+        self._lines = [match.start() for match in re.finditer("\n", self._text)]
+        self._expanded_chars = 0
+        self._here = (1, 1)
 
     def run(self) -> Script:
         commands = []
@@ -190,11 +196,9 @@ class _Reader:
                 pieces.append((char, ""))
                 self._at += 1
         joined: list[tuple[str, str]] = []
-        for piece, quote in pieces:
-            if joined and joined[-1][1] == quote == "":
-                joined[-1] = joined[-1][0] + piece, ""
-            else:
-                joined.append((piece, quote))
+        for plain, run in groupby(pieces, lambda piece: not piece[1]):
+            same = list(run)
+            joined += [("".join(text for text, _ in same), "")] if plain else same
         return _Raw(tuple(joined), *self._place(start))
 
     def _quoted(self, quote: str) -> str:
@@ -235,8 +239,8 @@ class _Reader:
         raise self._fault(start, "this bracket does not end")
 
     def _place(self, offset: int) -> tuple[int, int]:
-        line = self._text.count("\n", 0, offset) + 1
-        return line, offset - self._text.rfind("\n", 0, offset)
+        before = bisect_left(self._lines, offset)
+        return before + 1, offset - (self._lines[before - 1] if before else -1)
 
     def _fault(self, offset: int, message: str) -> InputError:
         return InputError(Fault(message, self._file, *self._place(offset)))
@@ -250,10 +254,12 @@ class _Reader:
         for each in raw:
             if isinstance(each, tuple):
                 name, array = each
+                self._here = name.line, name.column
                 match = _SET.match(name.text)
                 if match is not None:
                     self._set(match[1], [w for item in array for w in self._expanded(item)], added=bool(match[2]))
                 continue
+            self._here = each.line, each.column
             match = _SET.match(each.text) if not words and each.pieces and not each.pieces[0][1] else None
             if match is not None:
                 value = [(each.pieces[0][0].partition("=")[2], ""), *each.pieces[1:]]
@@ -282,7 +288,7 @@ class _Reader:
         if len(raw.pieces) == 1 and raw.pieces[0][1] == '"':
             whole = re.fullmatch(r"\$\{(\w+)\[@\]\}", raw.text)
             if whole is not None and whole[1] in self._known:
-                return self._known[whole[1]]
+                return self._counted(self._known[whole[1]])
         found: list[str] = [""]
         any_quoted = False
         for piece, quote in raw.pieces:
@@ -303,9 +309,17 @@ class _Reader:
         name = match["name"] or match["plain"]
         known = self._known.get(name)
         if known is not None:
-            return known
+            return self._counted(known)
         other = match["other"]
         return [match[0]] if other is None else [self._value(other.strip("\"'"), "")]
+
+    def _counted(self, words: list[str]) -> list[str]:
+        """Return *words*, what a variable stands for; raises InputError where that grows beyond any script's need."""
+        self._expanded_chars += len(words) + sum(map(len, words))
+        if self._expanded_chars > _MAX_EXPANDED:
+            told = f"variables stand for more than {_MAX_EXPANDED:,} characters up to here"
+            raise InputError(Fault(told, self._file, *self._here))
+        return words
 
 
 def _sum(text: str) -> int | None:

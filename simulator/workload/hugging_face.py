@@ -7,13 +7,12 @@ there has the default of that family's configuration class.  What each family ta
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from simulator.errors import Fault, InputError, nearest, one_line
-from simulator.topology.yaml_source import MAX_BYTES, YamlSource, node_tree
+from simulator.topology.json_source import read_json
 from simulator.workload.hugging_face_config import Config
 from simulator.workload.hugging_face_families import FAMILIES
 from simulator.workload.zoo.entry import Entry
@@ -53,9 +52,7 @@ def read_config(text: str, *, sequence_length: int | None = None) -> Model:
     not known, a key that is missing or that asks for what is not modelled.
     """
     path = Path(text)
-    source = _parsed(path / "config.json" if os.path.isdir(path) else path)
-    if not isinstance(source.data, dict):
-        raise InputError(source.fault((), "a config.json is a mapping: {...}"))
+    source = read_json(path / "config.json" if os.path.isdir(path) else path, "config.json")
     kind = source.data.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
         key = ("model_type",) if "model_type" in source.data else ()
@@ -65,35 +62,3 @@ def read_config(text: str, *, sequence_length: int | None = None) -> Model:
     entry = FAMILIES[kind](config)
     config.finish()
     return Model(entry, tuple(config.notes))
-
-
-def _parsed(path: Path) -> YamlSource:
-    name = str(path)
-    try:
-        with path.open("rb") as stream:
-            raw = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise InputError(Fault(f"cannot be read: {error.strerror or error}", name)) from None
-    if len(raw) > MAX_BYTES:
-        raise InputError(Fault(f"is larger than {MAX_BYTES // 1_000_000} MB; a config.json is a few kB", name, 1, 1))
-    twice: list[str] = []
-
-    def mapping(pairs: list[tuple[str, object]]) -> dict[str, object]:
-        found = dict(pairs)
-        keys = [key for key, _ in pairs]
-        twice.extend(key for key in found if keys.count(key) > 1)
-        return found
-
-    try:
-        text = raw.decode("utf-8-sig")
-        data = json.loads(text, object_pairs_hook=mapping)
-    except UnicodeDecodeError as error:
-        raise InputError(Fault("is not UTF-8 text", name, raw.count(b"\n", 0, error.start) + 1, 1)) from None
-    except json.JSONDecodeError as error:
-        raise InputError(Fault(f"is not valid JSON: {one_line(error.msg)}", name, error.lineno, error.colno)) from None
-    except RecursionError:
-        raise InputError(Fault("is not valid JSON: nested too deep", name, 1, 1)) from None
-    source = YamlSource(name, data, node_tree(text))
-    if twice:
-        raise InputError([source.fault((key,), f"'{one_line(key, 60)}' is there twice", key=True) for key in twice])
-    return source

@@ -13,6 +13,7 @@ __all__ = ["Config"]
 
 _LONGEST = 8192  # tokens of a sequence where nothing is said: models are trained on fewer than they can read
 _MOST = 10**9
+_MOST_LAYERS = 4096  # as of the zoo
 # What a step's time does not depend on.
 _TIMELESS = """
 _name_or_path activation_dropout architectures attention_softmax_in_fp32 auto_map aux_loss_alpha bias_dropout_fusion
@@ -59,12 +60,13 @@ class Config:
         """Return the whole number under the first of *names* that is there; *default* where none is, or null."""
         name = self._name(names)
         value = self._data.get(name)
+        most = _MOST_LAYERS if "layer" in name else _MOST
         if value is None and default is not None:
             return default
         if value is None:
             self._faults.append(self._source.fault((), f"{self._data['model_type']} needs the key '{name}'"))
-        elif not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MOST:
-            self.refuse(name, f"must be a whole number, {least} to {_MOST}; got {one_line(value, 40)}")
+        elif not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            self.refuse(name, f"must be a whole number, {least} to {most}; got {one_line(value, 40)}")
         else:
             return value
         return 1

@@ -42,6 +42,7 @@ _ENDS = re.compile(
     r"split_?k_?reduce|reduce_1Block|flash_bwd_(?:dq|convert)|fmha\w*bwd\w*(?:convert|reduce)", re.IGNORECASE
 )
 _DEVICE = re.compile(r'"(?:device|compute)Properties"\s*:\s*\[\s*\{[^{}]*?"name"\s*:\s*"([^"\\]{1,80})"')
+_BETWEEN = re.compile(r"[ \t\r\n,]*")
 _GZIP = b"\x1f\x8b"
 
 
@@ -136,8 +137,8 @@ class _Reader:
         held = self._find_list(text)
         at = 0
         while True:
-            while at < len(held) and held[at] in " \t\r\n,":
-                at += 1
+            between = _BETWEEN.match(held, at)
+            at = between.end() if between is not None else at
             if at < len(held) and held[at] == "]":
                 return
             if at < len(held):
@@ -152,8 +153,9 @@ class _Reader:
                         raise self._fault(f"is not valid JSON: {words}", held, getattr(error, "pos", at)) from None
                     held, at = self._moved(held, at) + more, 0
                     continue
-                if isinstance(event, dict):
-                    yield event
+                if not isinstance(event, dict):
+                    raise self._fault(f"{one_line(event, 40)} is no event: each is an object {{...}}", held, at)
+                yield event
                 at = end
                 continue
             more = text.read(_CHUNK)

@@ -1,0 +1,55 @@
+"""JSON files that others write, with the place of every key: :func:`read_json`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from simulator.errors import Fault, InputError, one_line
+from simulator.topology.yaml_source import MAX_BYTES, YamlSource, node_tree
+
+__all__ = ["read_json"]
+
+
+def read_json(path: Path, kind: str) -> YamlSource:
+    """Return the mapping that the file *path*, a *kind* (``config.json``), holds.
+
+    Raises InputError where it cannot be read, is larger than ``MAX_BYTES``, is not JSON or not a mapping, or holds a key
+    twice.
+    """
+    name = str(path)
+    try:
+        with path.open("rb") as stream:  # read bounded: a device or a pipe has no size
+            raw = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise InputError(Fault(f"cannot be read: {error.strerror or error}", name)) from None
+    if len(raw) > MAX_BYTES:
+        raise InputError(Fault(f"is larger than {MAX_BYTES // 1_000_000} MB; a {kind} is a few kB", name, 1, 1))
+    twice: list[str] = []
+
+    def mapping(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for key, value in pairs:
+            if key in found:
+                twice.append(key)
+            found[key] = value
+        return found
+
+    try:
+        text = raw.decode("utf-8-sig")
+        data = json.loads(text, object_pairs_hook=mapping)
+    except UnicodeDecodeError as error:
+        raise InputError(Fault("is not UTF-8 text", name, raw.count(b"\n", 0, error.start) + 1, 1)) from None
+    except json.JSONDecodeError as error:
+        raise InputError(Fault(f"is not valid JSON: {one_line(error.msg)}", name, error.lineno, error.colno)) from None
+    except RecursionError:
+        raise InputError(Fault("is not valid JSON: nested too deep", name, 1, 1)) from None
+    except ValueError as error:  # a number of more digits than Python reads
+        raise InputError(Fault(f"is not valid JSON: {one_line(error, 60)}", name, 1, 1)) from None
+    source = YamlSource(name, data, node_tree(text))
+    if not isinstance(data, dict):
+        raise InputError(source.fault((), f"a {kind} is a mapping: {{...}}"))
+    if twice:
+        told = dict.fromkeys(twice)
+        raise InputError([source.fault((key,), f"'{one_line(key, 60)}' is there twice", key=True) for key in told])
+    return source
