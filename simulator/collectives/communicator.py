@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from simulator.network.machine import Machine
@@ -52,8 +53,25 @@ class Communicator:
     def _by_host(self) -> dict[int, list[int]]:
         hosts: dict[int, list[int]] = {}
         for rank, node in enumerate(self.ranks):
-            hosts.setdefault(self.machine.nodes[node].host, []).append(rank)
+            hosts.setdefault(self.machine.locate(node)[1], []).append(rank)
         return hosts
+
+    def equal_hosts(self) -> list[int]:
+        """Return its machines, in order, where there are several, all equal, and the same of each take part.
+
+        No machine where they differ, or ranks do not stand machine by machine in order.
+        """
+        return self.once("equal hosts", self._equal_hosts)
+
+    def _equal_hosts(self) -> list[int]:
+        hosts = self.by_host()
+        runs = {self.machine.run(host) for host in hosts}
+        if len(hosts) < 2 or len(runs) > 1 or any(a >= b for a, b in pairwise(self.ranks)):
+            return []
+        (run,) = runs
+        firsts = ((run.node_of(host), ranks) for host, ranks in hosts.items())
+        picked = {tuple([self.ranks[rank] - first for rank in ranks]) for first, ranks in firsts}
+        return list(hosts) if len(picked) == 1 else []
 
     def part(self, ranks: Sequence[int]) -> Communicator:
         """Return the group of some of its *ranks*, renumbered from 0; the same one each time."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.registry import find_strategy
 from simulator.collectives.request import Request, Strategy
-from simulator.network.machine import Node
+from simulator.network.machine import Machine, Node
 from simulator.plan.merge import merge
 from simulator.plan.plan import Flow, Fragment, Plan, Resource
 from simulator.topology.parts import GpuPart
@@ -44,16 +44,26 @@ def fragment_of(
         if isinstance(node.part, GpuPart):
             if channels and node.part.sm_count:  # a channel is a block of threads, on a multiprocessor of its own
                 loads.append((node.multiprocessors, min(1.0, channels / node.part.sm_count)))
-            used_s.append((node.memory, _memory_s(node, node.part, plan)))
+            used_s.append((node.memory, _memory_s(machine, node, node.part, plan)))
     return Fragment(plan, tuple(loads), tuple(used_s))
 
 
-def _memory_s(node: Node, part: GpuPart, plan: Plan) -> float:
+def _memory_s(machine: Machine, node: Node, part: GpuPart, plan: Plan) -> float:
     """Return for how long *plan* uses all of the memory of the GPU *node*."""
-    crossing = sum(
-        flow.bytes * flow.count * task.repeat
-        for task in plan.tasks
-        for flow in task.parts
-        if isinstance(flow, Flow) and node.index in (flow.route.src, flow.route.dst)
-    )
+    crossing = 0.0
+    own = machine.locate(node.index)[2]
+    for task in plan.tasks:
+        for flow in task.parts:
+            if isinstance(flow, Flow):
+                for _ in range(_times_at(machine, flow, node, own)):
+                    crossing += flow.bytes * flow.count * task.repeat
     return _MEMORY_PASSES * crossing / part.memory_bandwidth if part.memory_bandwidth else 0.0
+
+
+def _times_at(machine: Machine, flow: Flow, node: Node, own: int) -> int:
+    """Return how many of the flows that *flow* stands for begin or end at *node*, number *own* of its machine."""
+    ends = flow.route.src, flow.route.dst
+    if flow.at is None:
+        return int(node.index in ends)
+    counts = flow.at.sites.role_of(node.host).counts
+    return sum(counts.get((flow.at.number, i), 0) for i, end in enumerate(ends) if machine.locate(end)[2] == own)

@@ -6,15 +6,18 @@ from then on is in :mod:`simulator.engine.rounds`; how it shares with others in 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
 
 from simulator.engine.kernel import Kernel, Queue
+from simulator.engine.room import has_room_for_all, is_alike, parts_of, roomy
 from simulator.engine.rounds import Amount, Rounds, Run
 from simulator.engine.timeline import Moved, Span, Timeline
 from simulator.errors import SimulationError
 from simulator.network.machine import Machine
-from simulator.plan.plan import Activity, Flow, Fragment, Part, Perturbation, Plan, Resource, Work
+from simulator.plan.alike import Sites, added
+from simulator.plan.plan import Activity, Flow, Fragment, Part, Perturbation, Plan, Resource, Work, crossed
 
 __all__ = ["alone", "execute"]
 
@@ -31,6 +34,8 @@ def execute(machine: Machine, plan: Plan, *, fold: bool = True) -> Timeline:
 
     Raises SimulationError where an activity can never start or end, or a flow has no bandwidth.
     """
+    if any(map(is_alike, parts_of(plan))) and not (fold and has_room_for_all(machine, plan)):
+        plan = replace(plan, tasks=tuple(task.apart() for task in plan.tasks))
     return _Executor(machine, plan, fold=fold).run()
 
 
@@ -46,7 +51,6 @@ def _alone(machine: Machine, fragment: Fragment, fold: bool) -> Timeline:
 
 Loads = tuple[tuple[Resource, float], ...]
 
-_FULL = 1 + 1e-12  # what caps fill to the last bit is not overfull
 _FEW_STREAMS = 4  # of more it is not worth the search who meets nobody
 
 
@@ -78,7 +82,7 @@ class _Executor:
         self.not_before_s: list[float] = [0.0] * len(plan.tasks)  # for what ends at a time that is known beforehand
         self.followers: list[list[int]] = [[] for _ in plan.tasks]
         self.met, self.undisturbed = _met(machine, plan, fold)
-        self.roomy = _roomy(machine, plan) if fold else set()
+        self.roomy = roomy(machine, plan) if fold and not any(map(is_alike, parts_of(plan))) else set()
         self.pace: dict[str, float] = {p.target: 1.0 for p in plan.perturbations if p.target}
         self.fragments: dict[Fragment, tuple[float, Loads]] = {}
         self.works: dict[Loads, Loads] = {}  # what works take, by their shares
@@ -111,9 +115,9 @@ class _Executor:
         if len(spans) != len(tasks):
             stuck = next(task for task, span in zip(tasks, self.spans, strict=True) if span is None)
             raise SimulationError(f"task {stuck.id} ({stuck.label}) never ended: nothing moves it on")
-        links, resources = self._bytes()
         end_s = max((span.end_s for span in spans), default=0.0)
-        return Timeline(self.machine, self.plan, tuple(spans), end_s, links, resources, self.kernel.events)
+        moved = partial(_moved, self.machine, self.plan, self.fold)
+        return Timeline(self.machine, self.plan, tuple(spans), end_s, self.kernel.events, moved)
 
     def _passes(self, task: Activity, needs: Collection[int]) -> bool:
         """Note when *task* may begin; where all before it is known and nobody can slow it, also when it ends.
@@ -170,6 +174,8 @@ class _Executor:
     def _amounts(self, task: Activity, part: Part) -> Iterable[Amount]:
         if isinstance(part, Flow):
             latency_s = part.route.latency_s + part.latency_s
+            if part.at is not None:
+                return (Amount(part.wire_bytes, (), part.cap_Bps, latency_s),)
             if self.fold:
                 crossed = part.route.loads
                 loads = [(r, w * part.count) for r, w in crossed if r not in self.roomy]
@@ -200,8 +206,9 @@ class _Executor:
         timeline = alone(self.machine, fragment, fold=self.fold)
         shares = dict(fragment.loads)
         if timeline.end_s > 0:
-            for resource, n_bytes in timeline.resource_bytes.carried():
-                if resource in self.met:
+            for resource in sorted(number for number in self.met if isinstance(number, int)):
+                n_bytes = timeline.resource_bytes[resource]
+                if n_bytes:
                     share = n_bytes / self.machine.capacity_Bps[resource] / timeline.end_s
                     shares[resource] = shares.get(resource, 0.0) + share
             for name, used_s in fragment.used_s:
@@ -241,31 +248,37 @@ class _Executor:
             if run.task.place == what.target:
                 self.rounds.slow(run, what.factor)
 
-    # -- what was moved ------------------------------------------------------------
 
-    def _bytes(self) -> tuple[Moved, Moved]:
-        links: dict[int, float] = {}
-        resources: dict[int, float] = {}
-        rounds: dict[Fragment, int] = {}
-        on_link, on_resource = links.get, resources.get
-        for task in self.plan.tasks:
-            for part in task.parts:
-                if isinstance(part, Work):
-                    continue
-                if isinstance(part, Flow):
-                    moved, route = part.wire_bytes * part.count * task.repeat, part.route
-                    for link, share in route.links:
-                        links[link] = on_link(link, 0.0) + moved * share
-                    for resource, share in route.loads:
-                        resources[resource] = on_resource(resource, 0.0) + moved * share
-                else:
-                    rounds[part] = rounds.get(part, 0) + task.repeat
-        for fragment, times in rounds.items():
-            timeline = alone(self.machine, fragment, fold=self.fold)
-            for totals, carried in ((links, timeline.link_bytes), (resources, timeline.resource_bytes)):
-                for number, n_bytes in carried.carried():
-                    totals[number] = totals.get(number, 0.0) + n_bytes * times
-        return Moved(len(self.machine.links), links), Moved(len(self.machine.capacity_Bps), resources)
+def _moved(machine: Machine, plan: Plan, fold: bool, of_links: bool) -> Moved:
+    """Return the bytes that *plan* moves over each link, or that it takes of each resource."""
+    totals: dict[int, float] = {}
+    rounds: dict[Fragment, int] = {}
+    sites: Sites | None = None
+    known = totals.get
+    for task in plan.tasks:
+        for part in task.parts:
+            if isinstance(part, Work):
+                continue
+            if isinstance(part, Fragment):
+                rounds[part] = rounds.get(part, 0) + task.repeat
+                continue
+            moved, route = part.wire_bytes * part.count * task.repeat, part.route
+            if part.at is None:
+                for number, share in route.links if of_links else route.loads:
+                    totals[number] = known(number, 0.0) + moved * share
+                continue
+            sites = part.at.sites
+            for load in crossed(part, of_links=of_links):
+                for key, times in load.keys:
+                    totals[key] = added(known(key, 0.0), moved * load.share, times)
+    for fragment, times in rounds.items():
+        timeline = alone(machine, fragment, fold=fold)
+        for number, n_bytes in (timeline.link_bytes if of_links else timeline.resource_bytes).carried():
+            totals[number] = known(number, 0.0) + n_bytes * times
+    n = len(machine.links if of_links else machine.capacity_Bps)
+    if sites is None:
+        return Moved(n, totals)
+    return Moved(n, {}, [(*sites.spread(key, of_links=of_links), n_bytes) for key, n_bytes in totals.items()])
 
 
 def _met(machine: Machine, plan: Plan, fold: bool) -> tuple[set[Resource], set[int]]:
@@ -273,7 +286,7 @@ def _met(machine: Machine, plan: Plan, fold: bool) -> tuple[set[Resource], set[i
 
     And the activities that load some of these, and yet meet nobody: all on other streams comes after, or before.
     """
-    if not any(isinstance(part, Fragment) or (isinstance(part, Work) and part.loads) for part in _parts(plan)):
+    if not any(isinstance(part, Fragment) or (isinstance(part, Work) and part.loads) for part in parts_of(plan)):
         return set(), set()
     met: set[Resource] = {p.target for p in plan.perturbations if p.target}
     if met:
@@ -286,40 +299,16 @@ def _met(machine: Machine, plan: Plan, fold: bool) -> tuple[set[Resource], set[i
                 continue
             loading[task.stream] = loading.get(task.stream, (task.id,))[0], task.id
             loads.setdefault((task.stream, place), {})[part] = None
+    n_moving = sum(not all(isinstance(part, Work) for part in parts) for parts in loads.values())
+    loading_links = (r for parts in loads.values() for part in parts if isinstance(part, Work) for r, _ in part.loads)
+    # What moves bytes in one place alone meets nobody on its way, unless works load links.
+    loaded = _loaded if n_moving > 1 or any(isinstance(r, int) for r in loading_links) else _named
     once: set[Resource] = set()
     for parts in loads.values():
-        own = set[Resource]().union(*(_loaded(machine, part, fold) for part in parts))
+        own = set[Resource]().union(*(loaded(machine, part, fold) for part in parts))
         met |= once & own
         once |= own
     return met, set() if plan.perturbations or len(loading) > _FEW_STREAMS else _undisturbed(plan, loading)
-
-
-def _roomy(machine: Machine, plan: Plan) -> set[Resource]:
-    """Return the resources that flows never fill, since all that can be under way at once stay below by their caps.
-
-    There nobody slows anybody.  None where a flow has no cap, or where others than flows load anything.
-    """
-    if plan.perturbations or not all(
-        part.cap_Bps < float("inf") if isinstance(part, Flow) else isinstance(part, Work) and not part.loads
-        for part in _parts(plan)
-    ):
-        return set()
-    most_Bps: dict[str, dict[int, float]] = {}  # by stream, which has one activity under way at a time
-    for task in plan.tasks:
-        own: dict[int, float] = {}
-        known = own.get
-        for flow in task.flows:
-            rate_Bps = flow.cap_Bps * flow.count
-            for resource, share in flow.route.loads:
-                own[resource] = known(resource, 0.0) + rate_Bps * share
-        stream = most_Bps.setdefault(task.stream, own)
-        if stream is not own:
-            stream.update({r: max(rate_Bps, stream.get(r, 0.0)) for r, rate_Bps in own.items()})
-    total_Bps: dict[int, float] = {}
-    for stream in most_Bps.values():
-        for resource, rate_Bps in stream.items():
-            total_Bps[resource] = total_Bps.get(resource, 0.0) + rate_Bps
-    return {r for r, rate_Bps in total_Bps.items() if rate_Bps <= machine.capacity_Bps[r] * _FULL}
 
 
 def _undisturbed(plan: Plan, loading: Mapping[str, tuple[int, int]]) -> set[int]:
@@ -357,17 +346,20 @@ def _behind(needs: Sequence[Sequence[int]], number: int) -> set[int]:
     return found - {number}
 
 
-def _parts(plan: Plan) -> Iterator[Part]:
-    return (part for task in plan.tasks for part in task.parts)
+def _named(_machine: Machine, part: Part, _fold: bool) -> frozenset[Resource]:
+    """Return the resources with names that *part* loads; those of works all have names, or are few."""
+    if isinstance(part, Flow):
+        return frozenset()
+    named = [resource for resource, _ in part.loads]
+    if isinstance(part, Fragment):
+        named += [resource for resource, _ in part.used_s]
+    return frozenset(named)
 
 
 @lru_cache(maxsize=4096)
 def _loaded(machine: Machine, part: Part, fold: bool) -> frozenset[Resource]:
     """Return the resources that *part* loads."""
     if isinstance(part, Flow):
-        return frozenset(resource for resource, _ in part.route.loads)
-    named = [resource for resource, _ in part.loads]
-    if isinstance(part, Fragment):
-        named += [resource for resource, _ in part.used_s]
-        named += [resource for resource, _ in alone(machine, part, fold=fold).resource_bytes.carried()]
-    return frozenset(named)
+        return frozenset(resource for each in part.apart() for resource, _ in each.route.loads)
+    moved = alone(machine, part, fold=fold).resource_bytes.carried() if isinstance(part, Fragment) else ()
+    return _named(machine, part, fold).union(resource for resource, _ in moved)

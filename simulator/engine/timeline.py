@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import repeat
 
 from simulator.network.machine import Machine
@@ -32,16 +33,33 @@ class Span:
 class Moved(Sequence[float]):
     """The bytes that each of *n* links or resources carried; of perhaps a million only those that did are kept."""
 
-    __slots__ = ("_bytes", "_n", "_numbers")
-
-    def __init__(self, n: int, by_number: Mapping[int, float]) -> None:
+    def __init__(
+        self,
+        n: int,
+        by_number: Mapping[int, float],
+        spread: Iterable[tuple[int, int, Sequence[int], float]] = (),
+    ) -> None:
+        """Keep *by_number*; or *spread*: on each of some hosts as much (number of a host 0, stride, hosts, bytes)."""
         self._n = n
-        self._numbers = array("q", sorted([number for number, n_bytes in by_number.items() if n_bytes]))
-        self._bytes = array("d", [by_number[number] for number in self._numbers])
+        self._spread = [each for each in spread if each[-1]]
+        self._kept = None if self._spread else _in_order(by_number)
+
+    def firsts(self) -> Iterator[tuple[int, float]]:
+        """Yield those that carried any, as :meth:`carried`, but of those on equal hosts that did the same one."""
+        if not self._spread:
+            return self.carried()
+        return iter(sorted((zero + hosts[0] * stride, n_bytes) for zero, stride, hosts, n_bytes in self._spread))
+
+    @property
+    def _carried(self) -> tuple[array[int], array[float]]:
+        if self._kept is None:
+            on_all = {zero + host * stride: n_bytes for zero, stride, hosts, n_bytes in self._spread for host in hosts}
+            self._kept = _in_order(on_all)
+        return self._kept
 
     def carried(self) -> Iterator[tuple[int, float]]:
         """Yield those that carried any, in order, with how many."""
-        return zip(self._numbers, self._bytes, strict=True)
+        return zip(*self._carried, strict=True)
 
     def __len__(self) -> int:
         return self._n
@@ -49,8 +67,13 @@ class Moved(Sequence[float]):
     def __getitem__(self, number: int) -> float:  # type: ignore[override]  # nobody slices
         if not 0 <= number < self._n:
             raise IndexError(number)
-        at = bisect_left(self._numbers, number)
-        return self._bytes[at] if at < len(self._numbers) and self._numbers[at] == number else 0.0
+        if self._kept is None:
+            for zero, stride, hosts, n_bytes in self._spread:
+                if number == zero + hosts[0] * stride:
+                    return n_bytes
+        numbers, all_bytes = self._carried
+        at = bisect_left(numbers, number)
+        return all_bytes[at] if at < len(numbers) and numbers[at] == number else 0.0
 
     def __iter__(self) -> Iterator[float]:
         passed = 0
@@ -61,24 +84,37 @@ class Moved(Sequence[float]):
         yield from repeat(0.0, self._n - passed)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Moved) and (self._n, self._numbers, self._bytes) == (
-            other._n,
-            other._numbers,
-            other._bytes,
-        )
+        return isinstance(other, Moved) and (self._n, *self._carried) == (other._n, *other._carried)
 
     def __hash__(self) -> int:
-        return hash((self._n, self._numbers.tobytes(), self._bytes.tobytes()))
+        return hash((self._n, *(each.tobytes() for each in self._carried)))
 
 
-@dataclass(frozen=True, slots=True)
+def _in_order(by_number: Mapping[int, float]) -> tuple[array[int], array[float]]:
+    numbers = array("q", sorted([number for number, n_bytes in by_number.items() if n_bytes]))
+    return numbers, array("d", [by_number[number] for number in numbers])
+
+
+@dataclass(frozen=True)
 class Timeline:
-    """The result of an engine run; ``spans`` stand in the order of the plan's tasks."""
+    """The result of an engine run; ``spans`` stand in the order of the plan's tasks.
+
+    ``moved`` counts the bytes of links (True) or resources (False), which few ask for.
+    """
 
     machine: Machine
     plan: Plan
     spans: tuple[Span, ...]
     end_s: float
-    link_bytes: Moved  # on the wire, by link
-    resource_bytes: Moved  # by resource
     simulation_events: int
+    moved: Callable[[bool], Moved]
+
+    @cached_property
+    def link_bytes(self) -> Moved:
+        """Bytes on the wire, by link."""
+        return self.moved(True)
+
+    @cached_property
+    def resource_bytes(self) -> Moved:
+        """Bytes by resource."""
+        return self.moved(False)

@@ -158,16 +158,20 @@ class Machine:
         host, own = divmod(node - found.node, found.n_own)
         return found, found.first + host, own
 
-    def unlike(self, nodes: Iterable[int]) -> list[Node]:
-        """Return of *nodes* one for each place in each sort of machine, in order: all others have its part and kind."""
-        found: dict[int, None] = {}
+    def sorts(self, nodes: Iterable[int]) -> dict[int, list[int]]:
+        """Return *nodes* by the first of the equal machines' that has their place: all of a sort have its part."""
+        found: dict[int, list[int]] = {}
         run, end = self.runs[0], -1
         for node in nodes:
             if not run.node <= node < end:
                 run = self.locate(node)[0]
                 end = run.node + run.count * run.n_own
-            found[run.node + (node - run.node) % run.n_own] = None
-        return [self.nodes[index] for index in found]
+            found.setdefault(run.node + (node - run.node) % run.n_own, []).append(node)
+        return found
+
+    def unlike(self, nodes: Iterable[int]) -> list[Node]:
+        """Return of *nodes* one for each place in each sort of machine, in order: all others have its part and kind."""
+        return [self.nodes[index] for index in self.sorts(nodes)]
 
     def nodes_of(self, host: int) -> list[Node]:
         """Return the nodes of machine *host*, in order."""

@@ -61,28 +61,32 @@ def join(machine: Machine, first: Route, second: Route, path_class: str, transpo
 
 
 class Copied:
-    """*route*, which lies in a machine of a cluster, or leads from one to another, in machines that are like these."""
+    """*route*, which lies in a machine of a cluster, or leads from one to another, in machines that are like these.
+
+    ``links`` and ``loads``: of each its number, at which of the ``hosts`` it is, how far off that of the next host is,
+    and the share.
+    """
 
     def __init__(self, machine: Machine, route: Route) -> None:
         links, resources = machine.link_copies, machine.resource_copies
         self._route = route
         (src, a, _), (dst, b, _) = machine.locate(route.src), machine.locate(route.dst)
-        self._hosts = hosts = a, b
+        self.hosts = hosts = a, b
         self._n_own = src.n_own, dst.n_own
-        self._links = [(n, int(links.host(n) == hosts[1]), links.stride(n), share) for n, share in route.links]
-        self._loads = [(n, int(resources.host(n) == hosts[1]), resources.stride(n), share) for n, share in route.loads]
+        self.links = [(n, int(links.host(n) == hosts[1]), links.stride(n), share) for n, share in route.links]
+        self.loads = [(n, int(resources.host(n) == hosts[1]), resources.stride(n), share) for n, share in route.loads]
 
     def at(self, *hosts: int) -> Route:
         """Return the route in the machine *hosts*, or from one to the other of two."""
         route = self._route
-        by = hosts[0] - self._hosts[0], hosts[-1] - self._hosts[1]
+        by = hosts[0] - self.hosts[0], hosts[-1] - self.hosts[1]
         return Route(
             route.src + by[0] * self._n_own[0],
             route.dst + by[1] * self._n_own[1],
             route.path_class,
             route.transport,
-            tuple(sorted([(number + by[end] * stride, share) for number, end, stride, share in self._links])),
-            tuple(sorted([(number + by[end] * stride, share) for number, end, stride, share in self._loads])),
+            tuple(sorted([(number + by[end] * stride, share) for number, end, stride, share in self.links])),
+            tuple(sorted([(number + by[end] * stride, share) for number, end, stride, share in self.loads])),
             route.latency_s,
             route.bandwidth_Bps,
         )

@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from simulator.network.route import Route
+from simulator.plan.alike import Load, Way
 from simulator.plan.carried import Carries
 
-__all__ = ["Activity", "Flow", "Fragment", "Part", "Perturbation", "Plan", "PlanBuilder", "Resource", "Work"]
+__all__ = ["Activity", "Flow", "Fragment", "Part", "Perturbation", "Plan", "PlanBuilder", "Resource", "Work", "crossed"]
 
 # A capacity of the machine by its number, or by a name what exists once (the multiprocessors of a GPU): all of it is 1.
 Resource = int | str
@@ -32,6 +33,7 @@ class Flow:
 
     ``overhead`` is how many bytes cross the wire for each byte of the user's (protocols
     that carry flags with the data).  ``cap_Bps`` bounds the rate of each on the wire.
+    Where it goes ``at`` a way, it stands for flows alike between all pairs of machines there.
     """
 
     route: Route
@@ -40,11 +42,37 @@ class Flow:
     overhead: float = 1.0
     cap_Bps: float = float("inf")
     latency_s: float = 0.0  # added to the route's
+    at: Way | None = None
 
     @property
     def wire_bytes(self) -> float:
         """Bytes that cross each link, of one of the ``count`` flows."""
         return self.bytes * self.overhead
+
+    def crosses(self, link: int) -> bool:
+        """Return whether it, or one of those that it stands for, crosses *link*."""
+        if self.at is None:
+            return any(number == link for number, _ in self.route.links)
+        return self.at.sites.crosses(self.route, self.at, link)
+
+    def apart(self) -> tuple[Flow, ...]:
+        """Return the flows that it stands for, one by one."""
+        if self.at is None:
+            return (self,)
+        copied = self.at.sites.copied(self.route)
+        return tuple(
+            Flow(copied.at(*pair), self.bytes, self.count, self.overhead, self.cap_Bps, self.latency_s)
+            for pair in self.at.pairs
+        )
+
+
+def crossed(flow: Flow, *, of_links: bool = True) -> Iterable[Load]:
+    """Return the links, or else the resources, that *flow* loads, and for each key of a role how often."""
+    if flow.at is not None:
+        return flow.at.sites.loads(flow.route, flow.at, of_links=of_links)
+    return [
+        Load(number, share, ((number, 1),)) for number, share in (flow.route.links if of_links else flow.route.loads)
+    ]
 
 
 class Work(NamedTuple):
@@ -94,8 +122,20 @@ class Activity(NamedTuple):
 
     @property
     def flows(self) -> tuple[Flow, ...]:
-        """Those of its parts that are bytes along a route."""
-        return tuple(part for part in self.parts if isinstance(part, Flow))
+        """Those of its parts that are bytes along a route, each by itself."""
+        return tuple(flow for part in self.parts if isinstance(part, Flow) for flow in part.apart())
+
+    @property
+    def moves(self) -> bool:
+        """Whether any of its parts are bytes along a route."""
+        return any(isinstance(part, Flow) for part in self.parts)
+
+    def apart(self) -> Activity:
+        """Return it with flows that are alike one by one."""
+        if not any(isinstance(part, Flow) and part.at is not None for part in self.parts):
+            return self
+        parts = [part.apart() if isinstance(part, Flow) else (part,) for part in self.parts]
+        return self._replace(parts=tuple(each for found in parts for each in found))
 
     @property
     def duration_s(self) -> float:

@@ -76,13 +76,14 @@ def bottleneck_of(
     bound_s: dict[int, float] = {}
     for fragment, count in times.items():
         own = alone(machine, fragment)
-        used = {r: n_bytes / capacity_Bps[r] / slowed.get(r, 1.0) for r, n_bytes in own.resource_bytes.carried()}
+        moved = own.resource_bytes.carried() if slowed else own.resource_bytes.firsts()
+        used = {r: n_bytes / capacity_Bps[r] / slowed.get(r, 1.0) for r, n_bytes in moved}
         if used:
             most = binding(machine, fragment.plan, used)
             bound_s[most] = bound_s.get(most, 0.0) + count * own.end_s
     if not bound_s:
         return None
     most = max(bound_s, key=lambda r: (round(bound_s[r], 12), -r))
-    moved = sum(count * alone(machine, fragment).resource_bytes[most] for fragment, count in times.items())
+    total = sum(count * alone(machine, fragment).resource_bytes[most] for fragment, count in times.items())
     could = capacity_Bps[most] * slowed.get(most, 1.0) * end_s
-    return LinkUse(names, most, moved, moved / could if could else 0.0)
+    return LinkUse(names, most, total, total / could if could else 0.0)

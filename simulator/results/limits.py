@@ -111,7 +111,7 @@ def _shares(task: Activity, seen: str) -> dict[str, float]:
         if seen and not task.stream.startswith(seen):
             return {"fill": 1.0}
         return _of_pass(about, task.duration_s)
-    if about is None and not task.flows:
+    if about is None and not task.moves:
         return {"host": 1.0}
     return {"exchange" if task.stream.endswith(STREAM) or about is not None else "copies": 1.0}
 

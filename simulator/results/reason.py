@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from simulator.plan.plan import Plan
+from simulator.plan.plan import Flow, Plan
 from simulator.results.input import STEP
 from simulator.results.result import LinkUse, Result
 from simulator.units import format_duration, format_size
@@ -28,7 +28,7 @@ def rounds_in_sequence(plan: Plan) -> int:
     last_on: dict[str, int] = {}
     for task in plan.tasks:
         before = [*task.after, *([last_on[task.stream]] if task.stream in last_on else [])]
-        own = task.repeat if task.flows else 0
+        own = task.repeat if task.moves else 0
         depth.append(own + max((depth[number] for number in before), default=0))
         last_on[task.stream] = task.id
     return max(depth, default=0)
@@ -193,7 +193,8 @@ def _directions(result: Result, use: LinkUse) -> str:
     here, there = forth.index, back.index
     spans: dict[int, list[tuple[float, float]]] = {here: [], there: []}
     for task, span in zip(result.timeline.plan.tasks, result.timeline.spans, strict=True):
-        crossed = {link for flow in task.flows for link, _ in flow.route.links if link in spans and flow.bytes}
+        flows = [part for part in task.parts if isinstance(part, Flow) and part.bytes]
+        crossed = {link for link in spans if any(flow.crosses(link) for flow in flows)}
         for link in crossed:
             spans[link].append((span.start_s, span.end_s))
     if not spans[there]:

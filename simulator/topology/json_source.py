@@ -14,8 +14,8 @@ __all__ = ["read_json"]
 def read_json(path: Path, kind: str) -> YamlSource:
     """Return the mapping that the file *path*, a *kind* (``config.json``), holds.
 
-    Raises InputError where it cannot be read, is larger than ``MAX_BYTES``, is not JSON or not a mapping, or holds a key
-    twice.
+    Raises InputError where it cannot be read, is larger than ``MAX_BYTES``, is not JSON, is not a mapping, or holds a
+    key twice.
     """
     name = str(path)
     try:

@@ -45,15 +45,20 @@ def roles_of(
 
     Raises InputError where a device lacks a figure that the step needs.
     """
+    machine = places.machine
     found: dict[object, list[int]] = {}
-    paces = [pace_of(places.machine, node, stragglers) for node in ranks]
-    for rank, node in enumerate(ranks):
-        found.setdefault((places.place(node).device, paces[rank]) if fold else rank, []).append(node)
+    if stragglers or not fold:
+        for rank, node in enumerate(ranks):
+            key = (places.place(node).device, pace_of(machine, node, stragglers)) if fold else rank
+            found.setdefault(key, []).append(node)
+    else:
+        for nodes in machine.sorts(ranks).values():
+            found.setdefault(places.place(nodes[0]).device, []).extend(nodes)
     priced = {id(place.device): place for nodes in found.values() for place in (places.place(nodes[0]),)}
     issues = {key: issues_of(place.device, network, options) for key, place in priced.items()}
     roles = []
     for nodes in found.values():
         place = places.place(nodes[0])
-        pace = pace_of(places.machine, nodes[0], stragglers)
+        pace = pace_of(machine, nodes[0], stragglers)
         roles.append(Role(place, nodes[0], len(nodes), issues[id(place.device)], pace))
     return roles

@@ -152,7 +152,7 @@ def test_a_file_that_is_no_search_stays_as_it_is(text: str, tmp_path: Path, caps
     file = tmp_path / "notes.txt"
     file.write_text(text, encoding="latin-1")
     assert run([*_BEST, "--resume", str(file)]) == 2
-    assert capsys.readouterr().err.startswith(f"{file}:1:1: is no line of a search")
+    assert capsys.readouterr().err.startswith(f"{file}:1:1: is not a line of a search")
     assert file.read_text(encoding="latin-1") == text
 
 
@@ -163,7 +163,7 @@ def test_a_figure_that_was_changed_is_no_answer(kept: str, tmp_path: Path, capsy
     entry[1]["priced"][0][1] *= 2.0
     file.write_text("\n".join([lines[0], json.dumps(entry), *lines[2:]]) + "\n", encoding="utf-8")
     assert run([*_BEST, "--resume", str(file)]) == 2
-    assert capsys.readouterr().err.startswith(f"{file}:2:1: is no line of a search")
+    assert capsys.readouterr().err.startswith(f"{file}:2:1: is not a line of a search")
 
 
 def test_a_search_goes_on_from_any_place(kept: str, tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_search_goes_on_from_any_place(kept: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["/dev/zero", "/dev/null", "."])
 def test_what_cannot_be_read_again_keeps_no_search(path: str, capsys) -> None:
     assert run([*_BEST, "--resume", path]) == 2
-    assert capsys.readouterr().err == f"simulate: --resume {path}: is no file that can be read again\n"
+    assert capsys.readouterr().err == f"simulate: --resume {path}: is not a file that can be read again\n"
 
 
 def test_a_machine_that_another_file_describes_is_another_search(tmp_path: Path, capsys) -> None:

@@ -53,6 +53,10 @@ class Tree:
         """Edges from the root to the farthest rank."""
         return max(self.level)
 
+    def edges(self) -> list[tuple[int, int]]:
+        """Return each rank but the root with its parent."""
+        return [(rank, parent) for rank, parent in enumerate(self.parent) if parent >= 0]
+
     def renamed(self, names: Sequence[int]) -> Tree:
         """Return the tree in which rank r is called ``names[r]``, a permutation."""
         parent, level = [-1] * len(names), [0] * len(names)

@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from simulator.collectives.algorithms.binary_tree import two_trees
+from simulator.collectives.algorithms.binary_tree import in_order_tree, two_trees
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.cost import Costs, ProtocolCost
-from simulator.collectives.nccl.rings import relays_of, way
+from simulator.collectives.nccl.equal import Equal
+from simulator.collectives.nccl.rings import relays_of
+from simulator.collectives.nccl.rings import way as way_of
 from simulator.collectives.request import Request, Unsuitable
 from simulator.collectives.search.rings import FoundRing
 from simulator.network.route import Copied, Route, route_along
-from simulator.plan.plan import Flow, PlanBuilder
+from simulator.plan.alike import Way, added
+from simulator.plan.plan import Flow, PlanBuilder, crossed
 from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, GpuPart, NicPart
 from simulator.units import format_bandwidth
 
@@ -42,7 +45,8 @@ class KernelPlanner:
         self.n_filled = 1.0
         self.hosts = list(request.by_host().values())
         self._channels: list[tuple[str, list[Flow], int, ProtocolCost]] = []  # stream, flows, rounds
-        self._pace = max(costs.pace(request.machine.nodes[rank].part) for rank in request.ranks)
+        self._equal = Equal.of(request.group)
+        self._pace = max(costs.pace(node.part) for node in request.machine.unlike(request.ranks))
         self._nics = [
             node.part
             for node in request.machine.nodes_of(request.machine.nodes[request.ranks[0]].host)
@@ -79,8 +83,11 @@ class KernelPlanner:
             cap = self._channel_rate(cost, ring.bandwidth_Bps / total)
             if rooted or len(self.hosts) > 1:
                 moved = part if rooted else part * rounds / n
-                latency = self._way_s(ring.routes, hops, net_hops, cost)
-                flows = [_piped(r, moved, cost, cap, latency) for r in (self._open(ring) if rooted else ring.routes)]
+                ways = self._ways_round(ring, rooted=rooted)
+                latency = self._way_s([route for route, _ in ways], hops, net_hops, cost)
+                if rooted:
+                    ways = [(route, None) for route in self._open(ring)]
+                flows = [_piped(route, moved, cost, cap, latency, at) for route, at in ways]
                 repeat = 1
             else:
                 flows = [
@@ -95,7 +102,7 @@ class KernelPlanner:
     def tree(self, rings: Sequence[FoundRing], protocol: str) -> None:
         """Chains inside the machines, a double binary tree between them."""
         cost = self.costs.protocols[protocol]
-        relays = relays_of(self.request.machine, rings)
+        relays = relays_of(self.request.machine, rings) if len(self.hosts) == 1 else _NONE
         after = self._begin(self._name("TREE", protocol), cost.base_s)
         total = sum(ring.bandwidth_Bps for ring in rings)
         for i, ring in enumerate(rings):
@@ -104,11 +111,11 @@ class KernelPlanner:
             chains = self._chains(ring)
             edges = [(b, a, part) for chain in chains for a, b in pairwise(chain)]
             hops, net_hops = 2 * (max(len(chain) for chain in chains) - 1), 0
-            if len(chains) > 1:
-                between, depth = _between([chain[0] for chain in chains], part)
-                edges += between
-                net_hops = 2 * depth
-            flows = self._both_ways(edges, cost, hops, net_hops, fraction, relays)
+            heads: list[int] = []
+            if len(self.hosts) > 1:
+                heads = [chain[0] for chain in chains]
+                net_hops = 2 * in_order_tree(len(self.hosts)).depth
+            flows = self._both_ways(edges, heads, part / 2, cost, hops, net_hops, fraction, relays)
             self._channels.append((f"channel {i}", flows, 1, cost))
         self._submit(after)
 
@@ -123,20 +130,21 @@ class KernelPlanner:
         received = size / n if collective == "reduce-scatter" else size
         after = self._begin(self._name("NVLS", "Simple"), cost.base_s)
         flows = []
-        for node in self.request.ranks:
+        for node, at in self._each_inside():
             ways = self._switch_links(node)
             for up, down in ways:
                 for route, n_bytes in ((up, sent / len(ways)), (down, received / len(ways))):
-                    flows.append(Flow(route, n_bytes, latency_s=cost.hop_s * self._pace))
+                    flows.append(Flow(route, n_bytes, latency_s=cost.hop_s * self._pace, at=at))
         self._channels.append(("nvls", flows, 1, cost))
         heads = min(t.MAX_NVLS_HEADS, *map(len, self.hosts))  # each has its part of the sum
         self._first = _at_most_all(self.n_channels * heads * self._nvls_chunk(), size)
         if len(self.hosts) > 1:
             simple = self.costs.protocols["Simple"]
+            self._net_stages = 2 * in_order_tree(len(self.hosts)).depth
             for i in range(heads):
-                edges, depth = _between([ranks[i] for ranks in self.hosts], size / heads)
-                self._net_stages = 2 * depth
-                self._channels.append((f"tree {i}", self._both_ways(edges, simple, 1, 2 * depth, 1 / heads), 1, simple))
+                own = [ranks[i] for ranks in (self.hosts[:1] if self._equal else self.hosts)]
+                edges = self._both_ways([], own, size / heads / 2, simple, 1, self._net_stages, 1 / heads)
+                self._channels.append((f"tree {i}", edges, 1, simple))
         self._submit(after)
 
     def point_to_point(self) -> None:
@@ -199,39 +207,42 @@ class KernelPlanner:
         move its own part, and fill the pipeline first.
         """
         links = self.request.machine.alike
-        needed_s: dict[int, float] = {}
+        n = len(links)
+        needed_s: dict[int, float] = {}  # by link; of flows that are alike by key
         slow: list[tuple[Flow, float]] = []
         for _, flows, repeat, cost in self._channels:
             for flow in flows:
-                route, sent = flow.route, flow.wire_bytes
-                shares = self._shares(route, cost)
-                for index, carried in route.links:
+                sent, shares = flow.wire_bytes, self._shares(flow.route, cost)
+                for index, carried, keys in crossed(flow):
                     link = links[index]
                     at_full_s = sent * carried * repeat / link.bandwidth_Bps
-                    needed_s[index] = needed_s.get(index, 0.0) + at_full_s / shares.get(link.kind, 1.0)
-                if route.path_class in _THROUGH_CPU:
+                    taken_s = at_full_s / shares.get(link.kind, 1.0)
+                    for key, times in keys:
+                        needed_s[key] = added(needed_s.get(key, 0.0), taken_s, times)
+                if flow.route.path_class in _THROUGH_CPU:
                     slow.append((flow, self._alone_s(flow, repeat)))
         for flow, alone_s in slow:
-            for index, _ in flow.route.links:
+            for index, _, keys in crossed(flow):
                 if links[index].kind == "pcie":
-                    needed_s[index] = max(needed_s[index], alone_s)
+                    for key, _ in keys:
+                        needed_s[key] = max(needed_s[key], alone_s)
         first = self._channels[0][3]
         filled = first.fill * self._first
-        stage_s = max((s for i, s in needed_s.items() if links[i].kind in NETWORK_LINKS), default=0.0)
-        for index in needed_s:
-            if links[index].kind in GPU_LINKS:
-                needed_s[index] *= 1.0 + filled
-                needed_s[index] += first.own_passes * self._own_s
-            needed_s[index] += filled * self._net_stages * stage_s
+        stage_s = max((s for i, s in needed_s.items() if links[i % n].kind in NETWORK_LINKS), default=0.0)
+        for key in needed_s:
+            if links[key % n].kind in GPU_LINKS:
+                needed_s[key] *= 1.0 + filled
+                needed_s[key] += first.own_passes * self._own_s
+            needed_s[key] += filled * self._net_stages * stage_s
         self._note_bound(needed_s)
         for stream, flows, repeat, _ in self._channels:
             capped = []
             for flow in flows:
-                route, cap = flow.route, flow.cap_Bps
-                longest_s = max([needed_s[index] for index, _ in route.links], default=0.0)
+                cap = flow.cap_Bps
+                longest_s = max([needed_s[keys[0][0]] for _, _, keys in crossed(flow)], default=0.0)
                 if longest_s > 0:
                     cap = min(cap, flow.wire_bytes * repeat / longest_s)
-                capped.append(Flow(route, flow.bytes, flow.count, flow.overhead, cap, flow.latency_s))
+                capped.append(Flow(flow.route, flow.bytes, flow.count, flow.overhead, cap, flow.latency_s, flow.at))
             self.builder.transfer(self.request.collective, capped, stream=stream, after=after, repeat=repeat)
 
     def _note_bound(self, needed_s: dict[int, float]) -> None:
@@ -239,19 +250,23 @@ class KernelPlanner:
         if not needed_s:
             return
         least_s = max(needed_s.values()) * (1 - 1e-12)
-        index = min(i for i, seconds in needed_s.items() if seconds >= least_s)
+        at = self._channels[0][1][0].at
+        numbered = {(at.sites.first_of(key) if at else key): key for key, s in needed_s.items() if s >= least_s}
+        index = min(numbered)
+        bound = numbered[index]
         link = self.request.machine.links[index]
         self.builder.facts["bound_link"] = link.name
-        at_full_s = sum(
-            flow.wire_bytes * carried * repeat / link.bandwidth_Bps
-            for _, flows, repeat, _ in self._channels
-            for flow in flows
-            for i, carried in flow.route.links
-            if i == index
-        )
-        share = at_full_s / needed_s[index] if needed_s[index] > 0 else 1.0
+        at_full_s = 0.0
+        for _, flows, repeat, _ in self._channels:
+            for flow in flows:
+                for _, carried, keys in crossed(flow):
+                    for key, times in keys:
+                        if key == bound:
+                            taken_s = flow.wire_bytes * carried * repeat / link.bandwidth_Bps
+                            at_full_s = added(at_full_s, taken_s, times)
+        share = at_full_s / needed_s[bound] if needed_s[bound] > 0 else 1.0
         self.builder.facts["bound_share"] = round(share, 6)
-        if share < _TOLD_BELOW and needed_s[index] > self._channels[0][3].base_s:  # else latency bounds it
+        if share < _TOLD_BELOW and needed_s[bound] > self._channels[0][3].base_s:  # else latency bounds it
             reached = f"{format_bandwidth(share * link.bandwidth_Bps)}, {share:.0%} of the link's rate"
             self.builder.notes.append(f"{link.name} limits NCCL to {reached}")
 
@@ -287,25 +302,40 @@ class KernelPlanner:
     def _both_ways(
         self,
         edges: Sequence[tuple[int, int, float]],
+        heads: Sequence[int],
+        half_bytes: float,
         cost: ProtocolCost,
         hops: int,
         net_hops: int,
         fraction: float,
         relays: Mapping[tuple[int, int], int] = _NONE,
     ) -> list[Flow]:
-        """Return flows up and down the edges (child, parent, bytes) of a tree, all at once.
+        """Return flows up and down the edges (child, parent, bytes) inside machines and between them, all at once.
 
-        *relays*: the neighbours that it goes through.
+        Between *heads*, a rank of each machine, two binary trees carry *half_bytes* each.  Where machines are equal,
+        edges and heads are those of the first.  *relays*: the neighbours that flows go through.
         """
         ranks, router = self.request.ranks, self.request.router
-        ways = [
-            (way(router, relays, ranks[src], ranks[dst]), n_bytes)
-            for a, b, n_bytes in edges
-            for src, dst in ((a, b), (b, a))
-        ]
-        latency = self._way_s([route for route, _ in ways], hops, net_hops, cost)
+        ends = [(src, dst, n_bytes) for a, b, n_bytes in edges for src, dst in ((a, b), (b, a))]
+        if self._equal:
+            places = [ranks[src] for src, _, _ in ends], [ranks[dst] for _, dst, _ in ends]
+            ways: list[tuple[Route, Way | None, float]] = [
+                (router.route(self._equal.node(src, host), self._equal.node(dst, host)), way, n_bytes)
+                for src, dst, (_, _, n_bytes) in zip(*places, ends, strict=True)
+                for way in self._equal.inside
+                for host in way.pairs[0][:1]
+            ]
+            for way in self._equal.between if heads else ():
+                a, b = (self._equal.node(ranks[heads[0]], host) for host in way.pairs[0])
+                ways.append((router.route(a, b), way, half_bytes))
+        else:
+            if len(heads) > 1:
+                between = [(heads[c], heads[p]) for tree in two_trees(len(heads)) for c, p in tree.edges()]
+                ends += [(src, dst, half_bytes) for c, p in between for src, dst in ((c, p), (p, c))]
+            ways = [(way_of(router, relays, ranks[src], ranks[dst]), None, n_bytes) for src, dst, n_bytes in ends]
+        latency = self._way_s([route for route, _, _ in ways], hops, net_hops, cost)
         cap = self._channel_rate(cost, fraction)
-        return [_piped(route, n_bytes, cost, cap, latency) for route, n_bytes in ways]
+        return [_piped(route, n_bytes, cost, cap, latency, at) for route, at, n_bytes in ways]
 
     def _open(self, ring: FoundRing) -> list[Route]:
         """Return the hops of a ring but the one that leads into the root (broadcast) or out of it (reduce)."""
@@ -314,8 +344,25 @@ class KernelPlanner:
             return [route for route in ring.routes if route.dst != root]
         return [route for route in ring.routes if route.src != root]
 
+    def _ways_round(self, ring: FoundRing, *, rooted: bool) -> list[tuple[Route, Way | None]]:
+        """Return the hops of a ring; where machines are equal those of the first, which stand for all."""
+        if not self._equal or rooted:
+            return [(route, None) for route in ring.routes]
+        on_first = len(self.hosts[0])
+        ways = [self._equal.within] * (on_first - 1) + [self._equal.onward]
+        return list(zip(ring.routes[:on_first], ways, strict=True))
+
+    def _each_inside(self) -> list[tuple[int, Way | None]]:
+        """Return the nodes that take part; of equal machines one of each role that they play in trees."""
+        if not self._equal:
+            return [(node, None) for node in self.request.ranks]
+        own = [self.request.ranks[rank] for rank in self.hosts[0]]
+        return [(self._equal.node(node, way.pairs[0][0]), way) for node in own for way in self._equal.inside]
+
     def _chains(self, ring: FoundRing) -> list[list[int]]:
-        """Cut a ring into its stretches on one machine."""
+        """Cut a ring into its stretches on one machine; of equal machines that of the first stands for all."""
+        if self._equal:
+            return [list(ring.order[: len(self.hosts[0])])]
         host = [self.request.machine.nodes[self.request.ranks[r]].host for r in ring.order]
         chains: list[list[int]] = []
         for i, rank in enumerate(ring.order):
@@ -341,19 +388,12 @@ class KernelPlanner:
         return [(up.at(host), down.at(host)) for up, down in self._to_switches[first]]
 
 
-def _between(heads: Sequence[int], n_bytes: float) -> tuple[list[tuple[int, int, float]], int]:
-    """Return the edges (child, parent, bytes) of two binary trees over *heads*, half the data each, and their depth."""
-    trees = two_trees(len(heads))
-    edges = [(heads[c], heads[p], n_bytes / 2) for tree in trees for c, p in enumerate(tree.parent) if p >= 0]
-    return edges, trees[0].depth
-
-
 def _at_most_all(window_bytes: float, size_bytes: float) -> float:
     """Return which share of *size_bytes* a window is."""
     return min(1.0, window_bytes / size_bytes) if size_bytes > 0 else 1.0
 
 
-def _piped(route: Route, n_bytes: float, cost: ProtocolCost, cap_Bps: float, latency_s: float) -> Flow:
+def _piped(route: Route, n_bytes: float, cost: ProtocolCost, cap_Bps: float, latency_s: float, at: Way | None) -> Flow:
     """Return a flow whose last byte arrives *latency_s* after it has left, the route's own latency included."""
     extra = max(0.0, latency_s - route.latency_s)
-    return Flow(route, n_bytes, overhead=cost.wire, cap_Bps=cap_Bps, latency_s=extra)
+    return Flow(route, n_bytes, overhead=cost.wire, cap_Bps=cap_Bps, latency_s=extra, at=at)

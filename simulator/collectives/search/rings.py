@@ -21,12 +21,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
+from typing import overload
 
 from simulator.collectives.communicator import Communicator
 from simulator.collectives.search.cycles import LISTED_UP_TO, Cycle, cycles_beside_each_other
 from simulator.collectives.search.link_graph import LinkGraph, link_graph
 from simulator.network.fairshare import fair_rates
 from simulator.network.route import Route
+from simulator.network.routing import Router
 
 __all__ = ["FoundRing", "find_rings", "round_rates"]
 
@@ -39,7 +41,7 @@ class FoundRing:
 
     order: tuple[int, ...]
     bandwidth_Bps: float
-    routes: tuple[Route, ...]
+    routes: Sequence[Route]
     kind: str  # "nvlink", "nvlink-relay", "crossbar", "mixed" or "network"
     whole: bool = True  # whether the search for it came to its end
 
@@ -77,9 +79,30 @@ def _find(group: Communicator, *, both_directions: bool) -> list[FoundRing]:
     return best if whole else [replace(ring, whole=False) for ring in best]
 
 
-def _routes(group: Communicator, order: Sequence[int]) -> tuple[Route, ...]:
-    nodes = [group.ranks[rank] for rank in order]
-    return tuple(group.router.route(a, b) for a, b in zip(nodes, nodes[1:] + nodes[:1], strict=True))
+class _Hops(Sequence[Route]):
+    """The routes from each of *nodes* to the next, looked up when asked for: of equal machines few are."""
+
+    def __init__(self, router: Router, nodes: Sequence[int]) -> None:
+        self._router = router
+        self._nodes = nodes
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    @overload
+    def __getitem__(self, at: int) -> Route: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Route]: ...
+    def __getitem__(self, at: int | slice) -> Route | Sequence[Route]:
+        places = range(len(self._nodes))[at]
+        if isinstance(places, range):
+            return [self[place] for place in places]
+        return self._router.route(self._nodes[places], self._nodes[(places + 1) % len(self._nodes)])
+
+
+def _routes(group: Communicator, order: Sequence[int], laps: int = 1) -> Sequence[Route]:
+    hops = _Hops(group.router, [group.ranks[rank] for rank in order])
+    return hops if laps > 1 else tuple(hops)
 
 
 def round_rates(group: Communicator, rings: Sequence[Sequence[Route]], laps: int = 1) -> list[float]:
@@ -108,17 +131,19 @@ def _turned(
     group: Communicator,
     orders: Sequence[tuple[tuple[int, ...], str]],
     both_directions: bool,
-    known: Sequence[tuple[Route, ...]] | None,
+    known: Sequence[Sequence[Route]] | None,
     laps: int = 1,
 ) -> list[FoundRing]:
     """Return the rings of *orders* (and their reverses), each with the rate that it gets beside the others.
 
     *laps*: as :func:`round_rates` has it.
     """
-    listed = [(order, kind, known[i] if known else _routes(group, order)) for i, (order, kind) in enumerate(orders)]
+    listed = [
+        (order, kind, known[i] if known else _routes(group, order, laps)) for i, (order, kind) in enumerate(orders)
+    ]
     if both_directions and group.n_ranks > 2:
         reverses = [(order[:1] + order[:0:-1], kind) for order, kind in orders]
-        listed += [(order, kind, _routes(group, order)) for order, kind in reverses]
+        listed += [(order, kind, _routes(group, order, laps)) for order, kind in reverses]
     rates = round_rates(group, [routes for _, _, routes in listed], laps)
     return [FoundRing(order, rate, routes, kind) for (order, kind, routes), rate in zip(listed, rates, strict=True)]
 

@@ -1,0 +1,51 @@
+"""Between which of equal machines NCCL's rings and trees go, by roles: :class:`Equal`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simulator.collectives.algorithms.binary_tree import two_trees
+from simulator.collectives.communicator import Communicator
+from simulator.network.machine import Machine
+from simulator.plan.alike import Sites
+
+__all__ = ["Equal"]
+
+
+class Equal:
+    """Equal machines with equal ranks: one of each role stands for all that play it.
+
+    Along rings all play one: ``within`` each, and ``onward`` to the next.  In two binary trees machines with as many
+    neighbours have as much to do: ``inside`` those of each number, and ``between`` those of each two.
+    """
+
+    def __init__(self, machine: Machine, hosts: Sequence[int]) -> None:
+        self._machine = machine
+        n = len(hosts)
+        edges = [edge for tree in two_trees(n) for c, p in tree.edges() for edge in ((c, p), (p, c))]
+        degree = [0] * n
+        for a, _ in edges:
+            degree[a] += 1
+        inside: dict[int, list[tuple[int, int]]] = {}
+        between: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for host, many in zip(hosts, degree, strict=True):
+            inside.setdefault(many, []).append((host, host))
+        for a, b in edges:
+            between.setdefault((degree[a], degree[b]), []).append((hosts[a], hosts[b]))
+        self.sites = Sites(machine, [*inside.values(), *between.values()])
+        self.inside = self.sites.ways[: len(inside)]
+        self.between = self.sites.ways[len(inside) :]
+        following = zip(hosts, [*hosts[1:], hosts[0]], strict=True)
+        self.round = Sites(machine, [[(host, host) for host in hosts], list(following)])
+        self.within, self.onward = self.round.ways
+
+    @classmethod
+    def of(cls, group: Communicator) -> Equal | None:
+        """Return those of *group*, None where there is one machine or they differ; found once for each machines."""
+        hosts = tuple(group.equal_hosts())
+        return group.router.once(("equal", hosts), lambda: cls(group.machine, hosts)) if hosts else None
+
+    def node(self, node: int, host: int) -> int:
+        """Return what *node* is on the machine *host*."""
+        run, _, own = self._machine.locate(node)
+        return run.node_of(host) + own

@@ -1,0 +1,101 @@
+"""Flows of equal machines that one stands for: as many as there are roles, and the same answers as one by one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from simulator.api import load_machine
+from simulator.collectives.communicator import Communicator
+from simulator.collectives.nccl.strategy import Nccl
+from simulator.collectives.request import Request
+from simulator.engine.executor import execute
+from simulator.plan.merge import merge
+from simulator.plan.plan import Flow, Plan
+
+_CASES = [
+    ("dgx-h100", 5, "all-reduce", "tree"),
+    ("dgx-h100", 12, "all-reduce", "nvls_tree"),
+    ("dgx-h100", 6, "all-reduce", "ring"),
+    ("dgx-h100", 7, "all-gather", "ring"),
+    ("dgx-a100-80gb", 2, "all-reduce", "tree"),
+    ("p3.16xlarge", 9, "all-reduce", "tree"),
+    ("p3.16xlarge", 3, "reduce-scatter", "ring"),
+]
+
+
+def _plan(machine: str, nodes: int, collective: str, algorithm: str, size_bytes: float = 1e8) -> tuple[Request, Plan]:
+    loaded = load_machine(machine, n_nodes=nodes)
+    request = Request(Communicator(loaded, loaded.gpus), collective, size_bytes)  # type: ignore[arg-type]
+    return request, Nccl(algorithm).plan(request)
+
+
+def _parts(plan: Plan) -> list[Flow]:
+    return [part for task in plan.tasks for part in task.parts if isinstance(part, Flow)]
+
+
+def _apart(plan: Plan) -> Plan:
+    return replace(plan, tasks=tuple(task.apart() for task in plan.tasks))
+
+
+@pytest.mark.parametrize(("machine", "nodes", "collective", "algorithm"), _CASES)
+def test_alike_is_as_one_by_one(machine: str, nodes: int, collective: str, algorithm: str) -> None:
+    request, plan = _plan(machine, nodes, collective, algorithm)
+    assert all(flow.at is not None for flow in _parts(plan))
+    apart = _apart(plan)
+    assert len(_parts(apart)) > len(_parts(plan))
+    together, single = execute(request.machine, plan), execute(request.machine, apart)
+    assert together.end_s == pytest.approx(single.end_s, rel=1e-9)
+    assert together.simulation_events == single.simulation_events
+    assert list(together.link_bytes) == pytest.approx(list(single.link_bytes), rel=1e-9)
+    assert list(together.resource_bytes) == pytest.approx(list(single.resource_bytes), rel=1e-9)
+    stepped = execute(request.machine, plan, fold=False)
+    assert stepped.end_s == pytest.approx(single.end_s, rel=1e-9)
+
+
+@pytest.mark.parametrize(("machine", "nodes", "collective", "algorithm"), _CASES)
+def test_planned_by_roles_is_as_planned_rank_by_rank(
+    machine: str, nodes: int, collective: str, algorithm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request, plan = _plan(machine, nodes, collective, algorithm)
+    monkeypatch.setattr(Communicator, "equal_hosts", lambda _: [])
+    _, single = _plan(machine, nodes, collective, algorithm)
+    assert all(flow.at is None for flow in _parts(single))
+    assert (plan.facts, plan.notes, plan.rings) == (single.facts, single.notes, single.rings)
+
+    def listed(of: Plan) -> list[tuple[object, ...]]:
+        return sorted((f.route.src, f.route.dst, f.bytes, f.cap_Bps, f.latency_s) for f in _parts(of))
+
+    assert listed(_apart(plan)) == listed(single)
+    assert execute(request.machine, plan).end_s == execute(request.machine, single).end_s
+
+
+def test_firsts_are_those_that_all_carried() -> None:
+    request, plan = _plan("dgx-h100", 12, "all-reduce", "tree")
+    moved = execute(request.machine, plan).resource_bytes
+    firsts = dict(moved.firsts())
+    assert all(moved[number] == n_bytes for number, n_bytes in firsts.items())  # asked before they are spread
+    carried = dict(moved.carried())
+    assert len(firsts) < len(carried) / 3
+    assert firsts.items() <= carried.items()
+    assert set(firsts.values()) == set(carried.values())
+
+
+@pytest.mark.parametrize("algorithm", ["tree", "nvls_tree", "ring"])
+def test_flows_grow_with_roles_alone(algorithm: str) -> None:
+    counts = [len(_parts(_plan("dgx-h100", nodes, "all-reduce", algorithm)[1])) for nodes in (64, 256)]
+    assert counts[0] == counts[1] < 700
+
+
+def test_two_groups_at_once_are_as_one_by_one() -> None:
+    """Of several collectives each flow counts on the links that they share."""
+    machine = load_machine("dgx-h100", n_nodes=4)
+    whole = Communicator(machine, machine.gpus)
+    plans = [Nccl("ring").plan(Request(whole.part(range(i, 32, 2)), "all-reduce", 1e8)) for i in range(2)]
+    sites = {flow.at.sites for plan in plans for flow in _parts(plan) if flow.at is not None}
+    assert len(sites) == 1  # equal machines are looked at once
+    both = merge(plans)
+    together, single = execute(machine, both), execute(machine, _apart(both))
+    assert together.end_s == pytest.approx(single.end_s, rel=1e-9)
+    assert list(together.resource_bytes) == pytest.approx(list(single.resource_bytes), rel=1e-9)
