@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.collectives.algorithms.ring import ring_all_reduce
+from simulator.collectives.host_messages import host_work
 from simulator.collectives.lower import lower
 from simulator.collectives.request import Request, Unsuitable
 from simulator.plan.carried import WHOLE, Carried
@@ -64,7 +65,11 @@ def _broadcast(builder: PlanBuilder, request: Request) -> None:
             flow = Flow(request.router.route(nodes[rank], nodes[child]), request.size_bytes)
             stream = f"rank{child}"  # each send on its own: none waits for another of the same sender
             received[child] = builder.transfer(
-                "broadcast", [flow], stream=stream, after=after, carries=lambda _: [Carried(WHOLE)]
+                *("broadcast", [flow]),
+                stream=stream,
+                after=after,
+                carries=lambda _: [Carried(WHOLE)],
+                beside=host_work(request.machine, [(nodes[rank], nodes[child])]),
             )
 
 

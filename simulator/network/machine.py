@@ -11,7 +11,7 @@ from simulator.network.repeated import Repeated
 from simulator.topology.cluster import each
 from simulator.topology.parts import CpuPart, NicPart, Part, SwitchPart
 from simulator.topology.price import Price
-from simulator.topology.schema import TransportSpec
+from simulator.topology.schema import NO_COSTS, MessagesSpec, TransportSpec
 from simulator.topology.topology import DeviceKind, Topology, Wire
 
 __all__ = ["Hosts", "Link", "Machine", "Node", "compile_machine"]
@@ -112,6 +112,7 @@ class Machine:
     link_copies: Repeated[Link, Link] = field(repr=False)
     resource_copies: Repeated[str, str] = field(repr=False)
     first: dict[str, int] = field(repr=False)  # nodes of the first host of each run and of the network, as called there
+    messages: MessagesSpec = NO_COSTS  # what those between hosts cost the hosts' processors
     notes: tuple[str, ...] = ()  # what is odd about it, each with its place in a file
     price_per_hour: Price | None = None  # of all hosts
     nominal: Machine | None = field(default=None, repr=False)  # the same with no link slow and no neighbour, if others
@@ -321,6 +322,7 @@ def compile_machine(topology: Topology) -> Machine:
         link_copies=links,
         resource_copies=names,
         first=index_of,
+        messages=topology.messages,
         notes=topology.notes,
         price_per_hour=topology.price_per_hour,
     )

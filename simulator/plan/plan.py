@@ -199,9 +199,13 @@ class PlanBuilder:
         after: Sequence[int] = (),
         repeat: int = 1,
         carries: Carries | None = None,
+        beside: Iterable[Work] = (),
     ) -> int:
-        """Add flows that start together and return the number.  Flows of no bytes still pay their latency."""
-        return self.add(label, flows, stream=stream, after=after, repeat=repeat, carries=carries)
+        """Add flows that start together, and *beside* them work, and return the number.
+
+        Flows of no bytes still pay their latency.
+        """
+        return self.add(label, (*flows, *beside), stream=stream, after=after, repeat=repeat, carries=carries)
 
     def work(
         self,

@@ -9,7 +9,7 @@ from typing import Any, cast
 from simulator.errors import InputError
 from simulator.topology.parts import LinkPart, NicPart, SwitchPart
 from simulator.topology.price import Price, summed
-from simulator.topology.schema import MAX_NODES, TransportSpec
+from simulator.topology.schema import MAX_NODES, NO_COSTS, MessagesSpec, TransportSpec
 from simulator.topology.topology import Device, Topology, Wire
 
 __all__ = ["apart", "compose_cluster", "each"]
@@ -34,13 +34,14 @@ def compose_cluster(
     aliases: tuple[str, ...] = (),
     file: str = "",
     price_per_hour: Price | None = None,
+    messages: MessagesSpec = NO_COSTS,
 ) -> Topology:
     """Return so many of each node of *groups*, every NIC linked to one network switch.
 
     Where a node has no NIC, one is put at its first CPU at the rate of *fabric*.  The
     links to the network run at the rate of *fabric*, or of the NIC where it is None.  An
     *oversubscription* of k lets the network carry 1/k of what all NICs send at once.
-    An hour costs *price_per_hour*, or else what the nodes do.
+    An hour costs *price_per_hour*, or else what the nodes do.  *messages* is what those between nodes cost their hosts.
 
     Raises InputError where there is nothing to link the nodes with.
     """
@@ -81,6 +82,7 @@ def compose_cluster(
         trays=first.trays,
         notes=tuple(dict.fromkeys(note for node, _ in groups for note in node.notes)),
         price_per_hour=price,
+        messages=messages,
     )
 
 

@@ -148,6 +148,7 @@ def _cluster(
             aliases=spec.aliases,
             file=source.file,
             price_per_hour=spec.price_per_hour and spec.price_per_hour.times(_more(cluster, n_nodes)),
+            messages=cluster.messages,
         )
     except InputError as error:
         if cluster.groups:

@@ -17,11 +17,13 @@ from simulator.units import Bandwidth, Duration, Size
 
 __all__ = [
     "MAX_NODES",
+    "NO_COSTS",
     "ClusterSpec",
     "DeviceSpec",
     "GroupSpec",
     "LinkSpec",
     "MeshSpec",
+    "MessagesSpec",
     "TopologyFile",
     "TransportSpec",
 ]
@@ -100,6 +102,26 @@ class GroupSpec(Strict):
     nodes: int = Field(1, ge=1, le=MAX_NODES, description="How many")
 
 
+class MessagesSpec(Strict):
+    """What messages between hosts cost the hosts' processors: sockets of the kernel, where no adapter does the work.
+
+    LogP's overhead (Culler et al., 1993), with what a round costs however many messages it has.
+    """
+
+    message: Duration = Field(0.0, description="A host's processor, for each message that it sends or receives")
+    round: Duration = Field(0.0, description="The same for each round: to be woken, to wait for what was posted")
+    processors: int | None = Field(
+        None,
+        ge=1,
+        le=4096,
+        description="So many that all hosts share, namespaces or virtual machines of one computer; left out: none are",
+    )
+    source: str = Field("", description="Where the figures come from")
+
+
+NO_COSTS = MessagesSpec()  # adapters do all of it
+
+
 class ClusterSpec(Strict):
     """Nodes on one network: ``node`` and ``nodes`` where all are equal, else ``groups``."""
 
@@ -113,6 +135,7 @@ class ClusterSpec(Strict):
     oversubscription: float = Field(
         1.0, ge=1, le=1000, description="Sum of the NICs over what the network carries at once"
     )
+    messages: MessagesSpec = Field(NO_COSTS, description="What messages cost the hosts; left out: nothing")
 
     @model_validator(mode="after")
     def _says_which_nodes(self) -> ClusterSpec:

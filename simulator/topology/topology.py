@@ -8,7 +8,7 @@ from typing import Literal
 
 from simulator.topology.parts import LinkPart, Part
 from simulator.topology.price import Price
-from simulator.topology.schema import TransportSpec
+from simulator.topology.schema import NO_COSTS, MessagesSpec, TransportSpec
 
 __all__ = ["Device", "DeviceKind", "Topology", "Wire"]
 
@@ -55,6 +55,7 @@ class Topology:
     trays: int = 1
     notes: tuple[str, ...] = ()  # what is odd about it, each with its place in a file
     price_per_hour: Price | None = None  # of all nodes
+    messages: MessagesSpec = NO_COSTS  # what those between nodes cost their processors
 
     @property
     def runs(self) -> list[tuple[int, int]]:

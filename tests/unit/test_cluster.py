@@ -7,20 +7,31 @@ import io
 import json
 import os
 import subprocess
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import fields
+from typing import Any
 
 import pytest
 
 from simulator.console.run import run_app
 from simulator.errors import InputError, MissingDependency
+from simulator.topology.load import topology_from_text
 from validate.cli.app import app
 from validate.machine.cluster import network as left
 from validate.machine.cluster import rights
 from validate.machine.cluster.cases import Case, make_cases, read_duration
-from validate.machine.cluster.commands import Shape, make_commands, remove_commands, shape_commands, steer_commands
+from validate.machine.cluster.commands import (
+    Shape,
+    limit_commands,
+    make_commands,
+    remove_commands,
+    shape_commands,
+    steer_commands,
+)
 from validate.machine.cluster.document import document
 from validate.machine.cluster.files import Files
+from validate.machine.cluster.measure import message_costs
 from validate.machine.cluster.names import PREFIX, Names, owner_of, process_start
 from validate.machine.cluster.network import Network
 from validate.machine.cluster.outcome import Outcome, Predictor, orders
@@ -29,7 +40,8 @@ from validate.machine.cluster.run import Measured
 from validate.machine.cluster.shell import CommandFailed
 from validate.machine.cluster.strategies import find_strategy
 from validate.machine.cluster.table import COLUMNS, table
-from validate.machine.cluster.topology import EFFICIENCY, machine_name, topology_text
+from validate.machine.cluster.topology import EFFICIENCY, MessageCosts, machine_name, topology_text
+from validate.machine.measure.exchange import read_exchange
 from validate.machine.measure.statistics import median_interval
 
 FAST = Shape(12.5e6)  # 100 Mbit/s
@@ -122,6 +134,7 @@ def test_every_command_stays_in_namespaces_of_the_run() -> None:
         *make_commands(NAMES, 3),
         *steer_commands(NAMES, 3, [0, 1]),
         *shape_commands(NAMES, 3, Shape(12.5e6, 1e-3)),
+        *limit_commands(NAMES, 3, Shape(12.5e6, 1e-3)),
         *remove_commands(NAMES, 3),
     ]
     ours = {NAMES.switch, *(NAMES.host(i) for i in range(3))}
@@ -155,6 +168,12 @@ def test_no_packet_is_longer_than_the_bucket(rate_Bps: float) -> None:
     shape = Shape(rate_Bps)
     assert 1514 < shape.packet_bytes <= 65_536
     assert shape.packet_bytes <= shape.bucket_bytes / 2
+
+
+@pytest.mark.parametrize(("shape", "most"), [(Shape(125e6), 125_000), (Shape(12.5e6, 2e-3), 24_224 + 50_000)])
+def test_a_connection_waits_with_what_its_link_passes_in_a_moment(shape: Shape, most: int) -> None:
+    # 1 ms at the link's rate, 16 frames at least; and what is on the way, there and back.
+    assert [c[-1].split()[1] for c in limit_commands(NAMES, 2, shape)] == [str(most)] * 2
 
 
 @pytest.mark.parametrize(("cpu", "mask"), [(0, "00000001"), (5, "00000020"), (33, "00000002,00000000")])
@@ -328,6 +347,32 @@ def test_a_host_checks_what_it_has(monkeypatch, strategy) -> None:
     assert host.is_right()
 
 
+def test_a_host_sends_first_to_the_next_one(monkeypatch) -> None:
+    over_ranks = pytest.importorskip("validate.machine.measure.over_ranks")
+    posted: list[tuple[str, int]] = []
+
+    class Recorded:
+        """A group that keeps whom it was asked to send to and receive from."""
+
+        def wait(self) -> None:
+            return None
+
+    def post(what: str) -> Callable[..., Recorded]:
+        def posting(tensor: object, peer: int, tag: int) -> Recorded:
+            posted.append((what, peer))
+            return Recorded()
+
+        return posting
+
+    monkeypatch.setattr(over_ranks.dist, "isend", post("to"))
+    monkeypatch.setattr(over_ranks.dist, "irecv", post("from"))
+    exchange = Predictor().exchange(case("sharded", 4, 4000))
+    assert exchange is not None
+    host = over_ranks.OverRanks(read_exchange(exchange), 1)
+    host.run()
+    assert posted == [("from", 0), ("from", 3), ("from", 2), ("to", 2), ("to", 3), ("to", 0)] * 2
+
+
 # -- prediction ----------------------------------------------------------------------
 
 
@@ -361,6 +406,37 @@ def test_a_delay_is_paid_once_each_way_between_hosts() -> None:
     assert Predictor().predict_s(slow) - Predictor().predict_s(case("broadcast", 2)) == pytest.approx(5e-3, rel=1e-6)
 
 
+def test_messages_cost_what_the_probe_says() -> None:
+    costs = MessageCosts(50e-6, 200e-6, 2, is_measured=True)
+    cluster = topology_from_text(topology_text(FAST, 4, None, costs))
+    assert (cluster.messages.message, cluster.messages.round, cluster.messages.processors) == (50e-6, 200e-6, 2)
+    few = case("double-tree", 6, 1_000_000, Shape(125e6))
+    by_default, slow = Predictor().predict_s(few), Predictor(costs={Shape(125e6): costs}).predict_s(few)
+    assert slow > 2 * by_default
+
+
+@pytest.mark.parametrize(("n", "cpus"), [(6, 2), (2, 2), (2, 16), (3, 1)])
+def test_the_probe_of_messages_finds_what_they_cost(monkeypatch, n: int, cpus: int) -> None:
+    message_s, round_s = 40e-6, 90e-6
+
+    class Busy:
+        """Hosts whose processors do nothing but messages."""
+
+        def ask(self, question: dict[str, Any], within_s: float) -> list[dict[str, Any]]:
+            if question["do"] == "prepare":
+                self.rounds = question["exchange"]["rounds"]
+                return [{}] * n
+            ends = [[move[:2] for move in step] for step in self.rounds]
+            busy_s = sum(n * round_s + 2 * len(step) * message_s for step in ends) / min(n, cpus)
+            assert {sum(host in pair for pair in step) for step in ends for host in range(n)} <= {2, 16}
+            return [{"begin": 0.0, "end": busy_s, "right": False}] * n
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cpus)))
+    found = message_costs(Busy(), n)  # type: ignore[arg-type]
+    assert (found.message_s, found.round_s) == (pytest.approx(message_s), pytest.approx(round_s))
+    assert (found.processors, found.is_measured) == (cpus, True)
+
+
 def test_links_are_called_by_rate_and_delay() -> None:
     assert machine_name(FAST) == "netns-100mbit"
     assert machine_name(Shape(125e6, 1.5e-3)) == "netns-1000mbit-1500us"
@@ -381,12 +457,15 @@ def test_order_counts_pairs_that_are_apart() -> None:
 def test_report_and_document_say_the_same() -> None:
     found = [outcome(0.1, 0.11), outcome(0.4, 0.36, strategy="parameter-server")]
     probes = {FAST: 0.8 * PAYLOAD}
-    text = report(found, probes)
+    costs = {FAST: MessageCosts(40e-6, 90e-6, 2, is_measured=True)}
+    text = report(found, probes, costs)
+    assert "short messages: 40 us of a host's processor each, 90 us a round, on 2 processors" in text
     assert "80.0% of what the link carries" in text
     assert "+10.0 %" in text
     assert "-10.0 %" in text
     assert "order of the strategies: as predicted in 1 of 1" in text
-    whole = document(found, probes, {"torch": "2"}, calibrated=False)
+    whole = document(found, probes, costs, {"torch": "2"}, calibrated=False)
+    assert whole["links"][0]["messages"] == {"message_s": 40e-6, "round_s": 90e-6, "processors": 2}
     assert [c["error"] for c in whole["cases"]] == pytest.approx([0.1, -0.1])
     assert whole["errors"]["all"]["median"] == pytest.approx(0.1)
     assert whole["links"][0]["probe_Bps"] / whole["links"][0]["payload_Bps"] == pytest.approx(0.8)
@@ -415,7 +494,8 @@ def test_where_the_machine_is_the_limit_rows_are_context() -> None:
 
 def test_files_are_written_whole_and_only_what_is_asked_for(tmp_path) -> None:
     found = [outcome(0.1, 0.11)]
-    measured = Measured({found[0].case: found[0].measured}, {FAST: PAYLOAD / 2}, {"torch": "2.13"})
+    costs = {FAST: MessageCosts(40e-6, 90e-6, 2, is_measured=True)}
+    measured = Measured({found[0].case: found[0].measured}, {FAST: PAYLOAD / 2}, costs, {"torch": "2.13"})
     with ExitStack() as stack:
         one = Files(stack, None, str(tmp_path / "one.yaml"), [FAST], 4)
         one.write(found, measured, {}, calibrated=True)
@@ -445,10 +525,10 @@ def test_links_that_the_machine_cannot_fill_are_told() -> None:
 
 def test_three_times_have_no_interval() -> None:
     few = [Outcome(case(), median_interval([0.2, 0.2, 0.2]), 0.2)]
-    line = report(few, {}).splitlines()[1]
+    line = report(few, {}, {}).splitlines()[1]
     assert "%" not in line.split("ms")[1]
-    assert document(few, {}, {}, calibrated=False)["cases"][0]["interval_s"] is None
+    assert document(few, {}, {}, {}, calibrated=False)["cases"][0]["interval_s"] is None
     assert "median of 3\n" in table(few, "2")
     enough = [Outcome(case(), median_interval([0.2] * 6), 0.2)]
-    assert document(enough, {}, {}, calibrated=False)["cases"][0]["interval_s"] == [0.2, 0.2]
+    assert document(enough, {}, {}, {}, calibrated=False)["cases"][0]["interval_s"] == [0.2, 0.2]
     assert "median of 6, 95 % interval +-0.0%" in table(enough, "2")

@@ -17,10 +17,12 @@ import yaml
 from simulator.cli.app import app as simulate
 from simulator.cli.written import Written
 from simulator.errors import InputError
-from tests.unit.test_docs import commands
+from simulator.questions.words import KINDS
+from tests.unit.test_docs import DOCUMENTS, tables
 from tests.unit.test_own_workloads import options_of_run
-from validate.cli.asking import NOT_MEASURED, ask
+from validate.cli.asking import NOT_MEASURED, WITHOUT_TWIN, ask, check_twin
 from validate.cli.asking_strategies import is_exchange
+from validate.machine.measure.groups import GROUPS
 
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIOS = ROOT / "simulator" / "scenarios" / "files"
@@ -30,24 +32,38 @@ REFUSED = re.compile(
     r"|torch's own exchanges are measured|one machine is measured|is torch's|whole numbers|on the first so many"
     r"|sums as gradients are stored"
 )
-SINGLE = ("op", "copy", "access", "launch", "disk", "message", "core")  # groups of --only, or said not to be measured
+
+
+# Commands of simulate that ask no question of one machine, and why nothing is measured for them.
+OTHERS = {
+    "scenario": "asks the commands of its file, which stand here one by one",
+    "best": "ranks layouts; the one that is chosen is measured in its own words",
+    "scale": "asks a step on machines of many sizes; validate.measure --gpus does it on the one that is there",
+    "machines": "lists",
+    "list": "lists",
+    "strategies": "lists",
+    "workloads": "lists",
+}
 
 
 def lines() -> Iterator[tuple[str, str]]:
-    """Yield where a command is, and the command."""
-    for document, command in commands():
-        if command.startswith("simulate --") and "|" not in command:
-            yield document, command
+    """Yield where a command of simulate is, and the command: of all documents, and of all scenarios."""
+    for document, text in DOCUMENTS.items():
+        for kind, _, body in tables.blocks(text):
+            if kind in ("sh", "console"):
+                for line in body.replace("\\\n", " ").splitlines():
+                    if kind == "sh" or line.startswith("$ "):
+                        last = line.removeprefix("$ ").split("&&")[-1].partition("|")[0].partition(" > ")[0].strip()
+                        last = last.removeprefix(".venv/bin/")
+                        if last.startswith("simulate "):
+                            yield document, " ".join(last.split())
     for file in sorted(SCENARIOS.glob("*.yaml")):
-        runs = yaml.safe_load(file.read_text(encoding="utf-8"))["runs"]
-        for run in runs.values() if isinstance(runs, dict) else ():
-            yield file.name, str(run if isinstance(run, str) else run.get("command", ""))
+        for run in yaml.safe_load(file.read_text(encoding="utf-8"))["runs"].values():
+            yield file.name, " ".join(run.split())
 
 
 def written(command: str, monkeypatch: pytest.MonkeyPatch) -> Written | None:
-    """Return the options of *command*; None where it lists something, or has what scenarios fill in."""
-    if "{" in command or not command.startswith("simulate --"):
-        return None
+    """Return the options of *command*; None where it prints something about itself."""
     seen: list[Written] = []
     monkeypatch.setattr("simulator.cli.ask.run", seen.append)
     words = shlex.split(command, comments=True)[1:]
@@ -55,15 +71,31 @@ def written(command: str, monkeypatch: pytest.MonkeyPatch) -> Written | None:
     return seen[0] if seen else None
 
 
-def test_every_step_and_exchange_has_a_twin_or_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_step_and_exchange_has_a_twin_or_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     offered = options_of_run()
     defaults = Written()
-    monkeypatch.chdir(SCENARIOS)
     found: Counter[str] = Counter()
     for where, command in lines():
-        asked = written(command, monkeypatch)
-        if asked is None or asked.workload.partition(":")[0] in SINGLE or asked.kind == "program":
+        if where.endswith(".md"):  # where the document's own files are
+            folder = tmp_path / where.replace("/", "-")
+            folder.mkdir(exist_ok=True)
+            tables.write_files(DOCUMENTS[where], folder)
+        monkeypatch.chdir(folder if where.endswith(".md") else SCENARIOS)
+        word = command.split()[1]
+        if not word.startswith("-"):
+            assert word in OTHERS, (where, command)
+            found[f"of another kind: {word}"] += 1
             continue
+        asked = written(command, monkeypatch)
+        if asked is None:
+            found["about the command itself"] += 1
+            continue
+        if asked.kind in ("single", "program"):
+            with pytest.raises(InputError, match="measure"):
+                check_twin(asked)
+            found["what --only or another command measures"] += 1
+            continue
+        check_twin(asked)
         given = [f.name for f in fields(Written) if getattr(asked, f.name) != getattr(defaults, f.name)]
         apart = [name for name in given if name not in offered]
         assert all(NOT_MEASURED.get(name) for name in apart), (where, command)
@@ -76,12 +108,24 @@ def test_every_step_and_exchange_has_a_twin_or_a_reason(monkeypatch: pytest.Monk
         try:
             steps: Any = ask(asked, None)
         except InputError as error:
-            if "cannot be read" in str(error) or "is not there" in str(error) or "no such" in str(error):
-                continue  # a file that the document makes first
             found["refused" if REFUSED.search(str(error)) else f"{where}: {command}: {error}"] += 1
             continue
         assert steps
         found["a step"] += 1
-    assert set(found) == {"a step", "an exchange", "refused", "an option that says why"}
-    assert found["a step"] >= 20
-    assert found["an exchange"] >= 10
+    known = {"a step", "an exchange", "refused", "an option that says why", "about the command itself"}
+    known |= {"what --only or another command measures"}
+    known |= {f"of another kind: {word}" for word in OTHERS}
+    assert set(found) <= known
+    assert found["a step"] >= 40
+    assert found["an exchange"] >= 40
+
+
+def test_what_is_no_step_and_no_exchange_says_what_measures_the_like_of_it() -> None:
+    assert set(WITHOUT_TWIN) == {*KINDS, "program"}
+    named = {
+        name
+        for why in WITHOUT_TWIN.values()
+        for names in re.findall(r"--only ([\w,]+)", why)
+        for name in names.split(",")
+    }
+    assert named <= set(GROUPS)

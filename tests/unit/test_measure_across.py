@@ -179,6 +179,22 @@ def test_replicas_and_shards_have_the_gradients_of_one_device(ranks: Ranks, way:
         assert held == pytest.approx(whole / (shape.shards or 1), rel=0.05)
 
 
+def groups_made(rank: int, count: int, shape: StepShape) -> list[int]:
+    """Return how many process groups this rank is in after the step was built once, and once more."""
+    found = []
+    for _ in range(2):
+        Stepper(shape, torch.device("cpu"), lambda module: across(module, shape, torch.device("cpu"))).train()
+        found.append(len(dist.distributed_c10d._world.pg_map))
+    return found
+
+
+def test_a_second_step_in_shards_makes_no_groups_of_its_own(ranks: Ranks, tmp_path: Path) -> None:
+    # Each has communicators of NCCL on its GPU, which would take memory from all cases that follow.
+    shape = StepShape("gpt2", 2, optimizer="sgd", n_gpus=RANKS, network=written_out(tmp_path), shards=2)
+    once, twice = ranks.run(groups_made, shape)[0]
+    assert twice == once
+
+
 def test_replicas_sum_after_the_last_micro_batch_alone_and_in_buckets_as_asked(ranks: Ranks, tmp_path: Path) -> None:
     shape = StepShape("gpt2", 2, optimizer="sgd", n_gpus=RANKS, network=written_out(tmp_path))
     small = replace(shape, bucket=1 << 14)

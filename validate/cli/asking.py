@@ -26,7 +26,7 @@ from validate.kinds.serving import attention_library
 if TYPE_CHECKING:
     from validate.machine.measure.cases.step_shapes import StepShape
 
-__all__ = ["NETWORKS", "NOT_MEASURED", "as_run", "ask", "keep"]
+__all__ = ["NETWORKS", "NOT_MEASURED", "WITHOUT_TWIN", "as_run", "ask", "check_twin", "keep"]
 
 FACTORY_SIZES = ("sequence_length", "image")
 """Sizes of a step that a factory may have parameters for, besides its batch."""
@@ -54,6 +54,18 @@ NOT_MEASURED: Mapping[str, str] = {
 }
 """Options of ``simulate`` that ``validate run`` does not take, and why."""
 
+WITHOUT_TWIN: Mapping[str, str] = {
+    "op": "is an operator alone; --only ops measures operators by class, size and precision",
+    "copy": "is a copy; --only copies measures those between all devices, by size",
+    "access": "is an access to memory; --only memory measures bandwidth and latency, by size",
+    "launch": "is what issuing costs; --only launch measures that",
+    "disk": "is of disks; --only storage measures reads of a file",
+    "message": "is between machines; validate cluster measures exchanges over links of a known rate",
+    "core": "is a core's own latencies; tables that others publish are scored, and none is measured here",
+    "program": "is a program of a host; the kernels and copies in it are measured by --only launch,ops,copies",
+}
+"""What ``simulate --workload`` takes besides steps and exchanges, and what measures the like of it."""
+
 _PHASES = {"train": "train", "inference": "inference", "forward": "fwd", "backward": "bwd"}
 _POLICIES = {
     "graph": "is TensorFlow's way to compute in half precision; amp-fp16 and amp-bf16 are torch's",
@@ -68,6 +80,13 @@ class Asked:
 
     question: StepQuestion
     network: Network
+
+
+def check_twin(written: Written) -> None:
+    """Refuse (InputError) what is neither a step nor an exchange, and say what measures the like of it."""
+    if written.kind in ("single", "program"):
+        kind = "program" if written.kind == "program" else written.workload.partition(":")[0]
+        raise InputError(f"--workload {one_line(written.workload, 60)}: {WITHOUT_TWIN[kind]}")
 
 
 def ask(written: Written, devices: int | None) -> list[Asked]:

@@ -15,7 +15,14 @@ from simulator.errors import InputError, one_line
 from simulator.units import format_duration
 from validate.cli.output import show, tell
 from validate.machine.cluster.cases import Case, make_cases, read_duration
-from validate.machine.cluster.commands import Shape, make_commands, remove_commands, shape_commands, steer_commands
+from validate.machine.cluster.commands import (
+    Shape,
+    limit_commands,
+    make_commands,
+    remove_commands,
+    shape_commands,
+    steer_commands,
+)
 from validate.machine.cluster.crew import worker_command
 from validate.machine.cluster.document import document
 from validate.machine.cluster.environment import environment
@@ -104,14 +111,14 @@ def cluster_command(
                 tell((limited_words(shape, measured.probes[shape]) for shape in limited(measured.probes)), quiet=quiet)
                 tell((f"wrote {one_line(path)}" for path in files.written), quiet=quiet)
     if as_json:
-        found = document(outcomes, measured.probes, facts, calibrated=calibrate)
+        found = document(outcomes, measured.probes, measured.costs, facts, calibrated=calibrate)
         show(json.dumps(found, indent=2, allow_nan=False) + "\n")
     else:
-        show(report(outcomes, measured.probes, choose_style(sys.stdout)))
+        show(report(outcomes, measured.probes, measured.costs, choose_style(sys.stdout)))
 
 
 def _outcomes(cases: Sequence[Case], measured: Measured, *, calibrate: bool) -> list[Outcome]:
-    predictor = Predictor(measured.probes if calibrate else None)
+    predictor = Predictor(measured.probes if calibrate else None, measured.costs)
     return [Outcome(case, measured.times[case], predictor.predict_s(case)) for case in cases if case in measured.times]
 
 
@@ -119,7 +126,7 @@ def _commands(names: Names, shapes: Sequence[Shape], most: int) -> str:
     """Return all commands that a run would give, one a line."""
     lines = [*make_commands(names, most), *steer_commands(names, most, (0,))]
     for shape in shapes:
-        lines += shape_commands(names, most, shape)
+        lines += [*shape_commands(names, most, shape), *limit_commands(names, most, shape)]
     lines += [worker_command(names, host) for host in range(most)]
     lines += remove_commands(names, most)
     return "".join(f"{shlex.join(line)}\n" for line in lines)

@@ -13,7 +13,7 @@ from typing import Any
 from simulator.cli.written import Written
 from simulator.console.files import OutputFile
 from simulator.errors import InputError, MissingDependency, TopocastError, nearest, one_line
-from validate.cli.asking import Asked, ask, keep
+from validate.cli.asking import Asked, ask, check_twin, keep
 from validate.cli.asking_strategies import ask_exchanges, is_exchange
 from validate.cli.output import tell
 from validate.compare.folder import RECORD, TOPOLOGY
@@ -58,6 +58,8 @@ def run_command(
     source = None if topology is None else _topology(topology)
     if parts and written is None:
         raise InputError("--parts: is of a step of your own; name its network with --workload")
+    if written is not None:
+        check_twin(written)
     if written is not None and only is not None:
         raise InputError("--only: names groups of cases, and --workload is the one case that is measured")
     try:

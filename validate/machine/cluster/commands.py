@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from validate.machine.cluster.names import HOST_INTERFACE, Names
 
-__all__ = ["Command", "Shape", "make_commands", "remove_commands", "shape_commands", "steer_commands"]
+__all__ = ["Command", "Shape", "limit_commands", "make_commands", "remove_commands", "shape_commands", "steer_commands"]
 
 Command = tuple[str, ...]
 BRIDGE = "br0"
@@ -107,6 +107,18 @@ def shape_commands(names: Names, n_hosts: int, shape: Shape) -> list[Command]:
             child = ("parent", "1:1", "handle", "10:")
             commands.append(("tc", "-n", host, "qdisc", "replace", "dev", HOST_INTERFACE, *child, *delay))
     return commands
+
+
+def limit_commands(names: Names, n_hosts: int, shape: Shape) -> list[Command]:
+    """Return what bounds the bytes of a connection in queues: by what its link passes in 1 ms, and while they travel.
+
+    TCP means to keep 1 ms of each connection in queues, by the rate that it sees (tcp_limit_output_bytes bounds that).
+    Between veth pairs it sees that of memory, and counts what waits in the switch as its own: of several connections
+    one fills the queue with hundreds of kB, and the others of its host wait behind it.
+    """
+    most_bytes = shape.bucket_bytes + round(2 * shape.delay_s * shape.rate_Bps)
+    file = "/proc/sys/net/ipv4/tcp_limit_output_bytes"
+    return [("ip", "netns", "exec", names.host(i), "sh", "-c", f"echo {most_bytes} > {file}") for i in range(n_hosts)]
 
 
 def remove_commands(names: Names, n_hosts: int) -> list[Command]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from validate.machine.cluster.commands import Shape
 from validate.machine.cluster.outcome import Outcome, by, orders
-from validate.machine.cluster.topology import EFFICIENCY, machine_name
+from validate.machine.cluster.topology import EFFICIENCY, MessageCosts, machine_name
 from validate.machine.measure.statistics import FEWEST
 from validate.tables.statistics import Errors, summarise
 
@@ -15,7 +15,12 @@ __all__ = ["document"]
 
 
 def document(
-    outcomes: Sequence[Outcome], probes: Mapping[Shape, float], facts: Mapping[str, Any], *, calibrated: bool
+    outcomes: Sequence[Outcome],
+    probes: Mapping[Shape, float],
+    costs: Mapping[Shape, MessageCosts],
+    facts: Mapping[str, Any],
+    *,
+    calibrated: bool,
 ) -> dict[str, Any]:
     """Return probes, cases, orders and errors."""
     return {
@@ -29,6 +34,11 @@ def document(
                 "delay_s": shape.delay_s,
                 "payload_Bps": shape.rate_Bps * EFFICIENCY,
                 "probe_Bps": probe_Bps,
+                "messages": {
+                    "message_s": costs[shape].message_s,
+                    "round_s": costs[shape].round_s,
+                    "processors": costs[shape].processors,
+                },
             }
             for shape, probe_Bps in probes.items()
         ],

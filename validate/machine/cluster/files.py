@@ -15,7 +15,7 @@ from validate.machine.cluster.outcome import Outcome
 from validate.machine.cluster.report import limited
 from validate.machine.cluster.run import Measured
 from validate.machine.cluster.table import table
-from validate.machine.cluster.topology import machine_name, topology_text
+from validate.machine.cluster.topology import MessageCosts, machine_name, topology_text
 
 __all__ = ["Files"]
 
@@ -53,10 +53,13 @@ class Files:
     def _open(self, stack: ExitStack, option: str, path: str) -> None:
         self._files[path] = stack.enter_context(OutputFile(option, path))
 
-    def write_topologies(self, payload_Bps: Mapping[Shape, float] | None = None) -> None:
-        """Write the topologies; *payload_Bps* takes the place of what follows from the rates."""
+    def write_topologies(
+        self, payload_Bps: Mapping[Shape, float] | None = None, costs: Mapping[Shape, MessageCosts] | None = None
+    ) -> None:
+        """Write the topologies; *payload_Bps* takes the place of what follows from the rates, *costs* of defaults."""
         for path, shape in self._topologies.items():
-            self._write(path, topology_text(shape, self._n_nodes, (payload_Bps or {}).get(shape)))
+            rate_Bps, own = (payload_Bps or {}).get(shape), (costs or {}).get(shape)
+            self._write(path, topology_text(shape, self._n_nodes, rate_Bps, own))
 
     def write(
         self, outcomes: Sequence[Outcome], measured: Measured, facts: Mapping[str, object], *, calibrated: bool
@@ -65,9 +68,9 @@ class Files:
         if len(self._files) > len(self._topologies):
             rows = table(outcomes, measured.versions.get("torch", ""), limited(measured.probes))
             self._write(self._table, rows)
-            whole = document(outcomes, measured.probes, facts, calibrated=calibrated)
+            whole = document(outcomes, measured.probes, measured.costs, facts, calibrated=calibrated)
             self._write(self._whole, json.dumps(whole, indent=2, allow_nan=False) + "\n")
-        self.write_topologies(measured.probes if calibrated else None)
+        self.write_topologies(measured.probes if calibrated else None, measured.costs)
 
     def _write(self, path: str, content: str) -> None:
         self._files[path].write(content.encode())

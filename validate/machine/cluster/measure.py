@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from validate.machine.cluster.cases import Case
 from validate.machine.cluster.commands import Shape
 from validate.machine.cluster.crew import Crew, WorkerFailed
+from validate.machine.cluster.topology import MessageCosts
 from validate.machine.measure.statistics import Interval, median_interval
 
-__all__ = ["LEAST_REPEATS", "Limits", "measure_case", "probe"]
+__all__ = ["LEAST_REPEATS", "Limits", "measure_case", "message_costs", "probe"]
 
 LEAST_REPEATS = 3
 _NARROW = 0.02  # half the width of the median's interval, as a fraction
 _LEAD_S = 0.01  # until the moment at which all begin: longer than a question takes to reach a worker
 _PATIENCE = 20  # times what is predicted, and a minute
 _PROBE_S = 0.5
+_MESSAGES, _SHORT, _ROUNDS, _TIMES = (1, 8), 16, 50, 5  # to the next host; elements of each; rounds; times
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +63,42 @@ def probe(crew: Crew, shape: Shape, n_nodes: int) -> float:
     return size_bytes / min(_go(crew, question, 60 + _PATIENCE * _PROBE_S) for _ in range(3))
 
 
-def _go(crew: Crew, question: dict[str, Any], within_s: float) -> float:
+def message_costs(crew: Crew, n_nodes: int) -> MessageCosts:
+    """Return what messages cost the processors, by rounds of short ones: each host sends to the next.
+
+    With k messages to the next host and k from the previous one, n hosts on p processors take n / p of
+    ``round_s + 2 k message_s`` a round (no more processors work than there are hosts); two k tell the two apart.
+    Wires carry them in no time: they are of 64 B.
+    """
+    processors = len(os.sched_getaffinity(0))
+    busy_s = {}
+    for k in _MESSAGES:
+        moves = [
+            (host, (host + 1) % n_nodes, (host * k + i) * _SHORT, _SHORT, 0)
+            for host in range(n_nodes)
+            for i in range(k)
+        ]
+        exchange = {
+            "strategy": "rounds",
+            "collective": "all-reduce",
+            "n_ranks": n_nodes,
+            "root": 0,
+            "n_elements": n_nodes * k * _SHORT,
+            "stands": [{"name": f"host{i}", "kind": "gpu", "host": i, "index": 0} for i in range(n_nodes)],
+            "rounds": [moves] * _ROUNDS,
+        }
+        question = {"strategy": "rounds", "nodes": n_nodes, "bytes": 0}
+        crew.ask({"do": "prepare", "exchange": exchange, **question}, 60)
+        times = [_go(crew, {"do": "go", **question}, 60, sums=False) for _ in range(1 + _TIMES)][1:]
+        busy_s[k] = median(times) / _ROUNDS * min(processors, n_nodes) / n_nodes
+    few, many = _MESSAGES
+    message_s = max(0.0, (busy_s[many] - busy_s[few]) / (2 * (many - few)))
+    return MessageCosts(message_s, max(0.0, busy_s[few] - 2 * few * message_s), processors, is_measured=True)
+
+
+def _go(crew: Crew, question: dict[str, Any], within_s: float, *, sums: bool = True) -> float:
     answers = crew.ask({**question, "at": time.monotonic() + _LEAD_S}, within_s)[: question["nodes"]]
     for host, answer in enumerate(answers):
-        if not answer.get("right", True):
+        if sums and not answer.get("right", True):
             raise WorkerFailed(f"the result of {question['strategy']} on host {host} is wrong")
     return float(max(answer["end"] for answer in answers) - min(answer["begin"] for answer in answers))

@@ -9,7 +9,14 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from validate.machine.cluster.commands import Shape, make_commands, remove_commands, shape_commands, steer_commands
+from validate.machine.cluster.commands import (
+    Shape,
+    limit_commands,
+    make_commands,
+    remove_commands,
+    shape_commands,
+    steer_commands,
+)
 from validate.machine.cluster.names import Names, owner_of, process_start
 from validate.machine.cluster.shell import CommandFailed, list_namespaces, processes_in, run
 
@@ -56,6 +63,9 @@ class Network:
         """Give all links the rate and the delay of *shape*."""
         for command in shape_commands(self.names, self.n_hosts, shape):
             run(command)
+        with contextlib.suppress(CommandFailed):  # an old kernel has one limit for all namespaces
+            for command in limit_commands(self.names, self.n_hosts, shape):
+                run(command)
 
     def remove(self) -> None:
         """Remove all that was made, once; what was not made is no fault."""

@@ -15,7 +15,7 @@ from simulator.questions.where import Where
 from simulator.topology.load import topology_from_text
 from validate.machine.cluster.cases import Case
 from validate.machine.cluster.commands import Shape
-from validate.machine.cluster.topology import machine_name, topology_text
+from validate.machine.cluster.topology import MessageCosts, machine_name, topology_text
 from validate.machine.measure.statistics import Interval
 from validate.tables.statistics import Errors, relative_error, summarise
 
@@ -25,10 +25,16 @@ _LEVEL = 0.05  # strategies whose predicted times differ by less are level: no o
 
 
 class Predictor:
-    """Predicts cases from their topology; *payload_Bps* are the rates of ``--calibrate`` by link, none otherwise."""
+    """Predicts cases from their topology; *payload_Bps* are the rates of ``--calibrate`` by link, none otherwise.
 
-    def __init__(self, payload_Bps: Mapping[Shape, float] | None = None) -> None:
+    *costs* are what messages cost, by link; as elsewhere for links without.
+    """
+
+    def __init__(
+        self, payload_Bps: Mapping[Shape, float] | None = None, costs: Mapping[Shape, MessageCosts] | None = None
+    ) -> None:
         self._payload_Bps = dict(payload_Bps or {})
+        self._costs = dict(costs or {})
         self._session = Session()
         self._known: set[Where] = set()
 
@@ -43,7 +49,9 @@ class Predictor:
     def _question(self, case: Case) -> CollectiveQuestion:
         where = Where(machine_name(case.shape), nodes=case.n_nodes)
         if where not in self._known:
-            text = topology_text(case.shape, case.n_nodes, self._payload_Bps.get(case.shape))
+            text = topology_text(
+                *(case.shape, case.n_nodes, self._payload_Bps.get(case.shape), self._costs.get(case.shape))
+            )
             self._session.know(where, compile_machine(topology_from_text(text)))
             self._known.add(where)
         strategy = case.strategy

@@ -9,7 +9,7 @@ from simulator.results.columns import duration_column, lay_out, percent
 from simulator.units import format_duration, format_size
 from validate.machine.cluster.commands import Shape
 from validate.machine.cluster.outcome import Outcome, by, orders
-from validate.machine.cluster.topology import EFFICIENCY
+from validate.machine.cluster.topology import EFFICIENCY, MessageCosts
 from validate.machine.measure.statistics import FEWEST
 
 __all__ = ["limited", "limited_words", "report", "shown_rate"]
@@ -38,9 +38,14 @@ def limited_words(shape: Shape, probe_Bps: float) -> str:
     )
 
 
-def report(outcomes: Sequence[Outcome], probes: Mapping[Shape, float], style: Style = PLAIN) -> str:
+def report(
+    outcomes: Sequence[Outcome],
+    probes: Mapping[Shape, float],
+    costs: Mapping[Shape, MessageCosts],
+    style: Style = PLAIN,
+) -> str:
     """Return the probes, a line a case, the order of the strategies and the medians of the errors."""
-    blocks = [_probes(probes), _cases(outcomes, style), _orders(outcomes), _medians(outcomes, style)]
+    blocks = [_probes(probes, costs), _cases(outcomes, style), _orders(outcomes), _medians(outcomes, style)]
     blocks.append(
         "measured: median of the times from a common start to the last host; +-: half its 95 % interval,\n"
         f"- of fewer than {FEWEST} times, which give none\n"
@@ -49,13 +54,18 @@ def report(outcomes: Sequence[Outcome], probes: Mapping[Shape, float], style: St
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def _probes(probes: Mapping[Shape, float]) -> str:
+def _probes(probes: Mapping[Shape, float], costs: Mapping[Shape, MessageCosts]) -> str:
     lines = []
     for shape, probe_Bps in probes.items():
         reached = probe_Bps / (shape.rate_Bps * EFFICIENCY)
         lines.append(
             f"probe at {shown_rate(shape)}: plain TCP to the next host, all hosts at once, reaches "
             f"{probe_Bps * 8 / 1e6:.1f} Mbit/s of payload, {reached:.1%} of what the link carries"
+        )
+        cost = costs[shape]
+        lines.append(
+            f"short messages: {format_duration(cost.message_s)} of a host's processor each, "
+            f"{format_duration(cost.round_s)} a round, on {cost.processors} processors that all hosts share"
         )
     return "\n".join(lines)
 

@@ -9,9 +9,10 @@ from typing import Any
 from validate.machine.cluster.cases import Case
 from validate.machine.cluster.commands import Shape
 from validate.machine.cluster.crew import Crew
-from validate.machine.cluster.measure import LEAST_REPEATS, Limits, measure_case, probe
+from validate.machine.cluster.measure import LEAST_REPEATS, Limits, measure_case, message_costs, probe
 from validate.machine.cluster.names import Names
 from validate.machine.cluster.network import Network
+from validate.machine.cluster.topology import MessageCosts
 from validate.machine.measure.statistics import Interval
 
 __all__ = ["Measured", "least_s", "run_cases"]
@@ -23,6 +24,7 @@ class Measured:
 
     times: dict[Case, Interval] = field(default_factory=dict)
     probes: dict[Shape, float] = field(default_factory=dict)
+    costs: dict[Shape, MessageCosts] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
 
 
@@ -47,8 +49,8 @@ def run_cases(
     *exchange* gives what the hosts of a case send and add, None where torch's own collective does it.
 
     For each rate the links are shaped first, since a connection keeps the length of packets that it began
-    with, then the hosts start, and a probe says what plain TCP reaches.  Each case may spend the part of the
-    budget that its time is of all times.
+    with, then the hosts start, and probes say what plain TCP reaches and what messages cost.  Each case may
+    spend the part of the budget that its time is of all times.
 
     Raises CommandFailed, WorkerFailed where the network cannot be made, or a host fails.
     """
@@ -62,6 +64,7 @@ def run_cases(
                 with crew:
                     into.versions.update(crew.versions)
                     into.versions["packets"] = "in order" if network.is_steered else "may overtake each other"
+                    into.costs[shape] = message_costs(crew, counts[-1])
                     into.probes[shape] = probe(crew, shape, counts[-1])
                     for case, about in zip(cases, about_s, strict=True):
                         if case.shape == shape:

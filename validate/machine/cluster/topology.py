@@ -1,15 +1,30 @@
-"""The topology that a shaped network is, from its rate, its delay and facts of Ethernet and TCP alone."""
+"""The topology that a shaped network is: its rate, its delay, facts of Ethernet and TCP, and what messages cost."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from validate.machine.cluster.commands import Shape
 
-__all__ = ["EFFICIENCY", "machine_name", "topology_text"]
+__all__ = ["EFFICIENCY", "MessageCosts", "machine_name", "topology_text"]
 
 # A frame carries 1500 B: 20 of IP, 20 of TCP, 12 of its timestamps, and 1448 of the user's.  tc counts the
 # frame with its 14 B of header, for every frame of a longer packet too (kernel, net/core/dev.c,
 # qdisc_pkt_len_init); the 24 B of preamble, checksum and gap that a real wire adds do not exist here.
 EFFICIENCY = 1448 / (1500 + 14)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageCosts:
+    """What messages cost the hosts' processors: each, and a round of them; ``processors`` that all hosts share.
+
+    Those by default are of a virtual machine with two cores: PyTorch 2.13, gloo, Linux 6.18.
+    """
+
+    message_s: float = 35e-6
+    round_s: float = 100e-6
+    processors: int | None = None  # None: each host has its own
+    is_measured: bool = False
 
 
 def machine_name(shape: Shape) -> str:
@@ -18,8 +33,16 @@ def machine_name(shape: Shape) -> str:
     return f"{name}-{shape.delay_s * 1e6:g}us" if shape.delay_s else name
 
 
-def topology_text(shape: Shape, n_nodes: int, payload_Bps: float | None = None) -> str:
-    """Return the YAML of *n_nodes* hosts; *payload_Bps* is what a probe has measured, None for what must come out."""
+def topology_text(
+    shape: Shape, n_nodes: int, payload_Bps: float | None = None, costs: MessageCosts | None = None
+) -> str:
+    """Return the YAML of *n_nodes* hosts, of which messages take *costs*.
+
+    *payload_Bps* is what a probe has measured of TCP, None for what must come out.
+    """
+    costs = costs or MessageCosts()
+    shared = f"    processors: {costs.processors}\n" if costs.processors is not None else ""
+    by = "rounds of short messages on this machine" if costs.is_measured else "a virtual machine with two cores"
     efficiency = EFFICIENCY if payload_Bps is None else min(1.0, payload_Bps / shape.rate_Bps)
     source = (
         "TCP with an MTU of 1500: 1448 B of payload in the 1514 B that tc counts for a frame"
@@ -49,4 +72,8 @@ cluster:
   node: linux-host
   nodes: {n_nodes}
   fabric: shaped-veth
+  messages:
+    message: {costs.message_s * 1e6:.4g} us
+    round: {costs.round_s * 1e6:.4g} us
+{shared}    source: "{by} (validate cluster)"
 """

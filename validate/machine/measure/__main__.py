@@ -44,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         from validate.machine.measure.cases.scaling import write_scaling
+        from validate.machine.measure.faults import one_line
         from validate.machine.measure.launched import launch
         from validate.machine.measure.run import Settings, run
         from validate.machine.measure.timing import Effort
@@ -54,7 +55,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 4
     here = launch()
     if here is not None and here.rank:
-        here.serve()
+        try:
+            here.serve()
+        except KeyboardInterrupt:
+            return 130
+        except RuntimeError as error:  # the store is gone, and with it the first rank
+            sys.stderr.write(f"rank {here.rank}: the first rank has ended: {one_line(error)}\n")
+            return 1
         return 0
     status = 2
     groups = tuple(name.strip() for name in given.only.split(",") if name.strip())

@@ -2,7 +2,8 @@
 
 ``torchrun`` tells each process its rank in the environment and offers a store that all reach.  The first rank measures
 as it does alone, and puts what the ranks are to run into the store; those that take part join a process group of just
-as many, so that the same launch measures over 1, 2, 4, ... of its ranks.
+as many, so that the same launch measures over 1, 2, 4, ... of its ranks.  After a fault they join another one: who was
+left waiting in the old one has been cut off from the rest.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ class Launch:
     local_rank: int
     local_world: int
     store: Any
+    device: int = 0  # the GPU of this process, where there are any
     tasks: int = 0  # so many have been put into the store
-    size: int = 0  # of the process group that this process is in
+    group: tuple[int, int] = (0, 0)  # that this process is in: how many ranks, and the task that it was made for
+    faulty: int = -1  # the last task in which a rank failed, as the first knows
 
     def nodes_of(self, count: int) -> int:
         """Return over how many nodes the first *count* ranks are."""
@@ -57,25 +60,29 @@ class Launch:
         """Let the other ranks go."""
         self.store.set(f"task/{self.tasks}", pickle.dumps(None))
 
-    def do(self, count: int, cuda: bool, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        """Run this rank's part of a task, which may be none, and leave the result in the store; return it."""
+    def do(
+        self, group: tuple[int, int], cuda: bool, function: Callable[..., Any], arguments: tuple[Any, ...]
+    ) -> tuple[bool, Any]:
+        """Run this rank's part of a task of *group*, which may be none; return the result, also left in the store."""
         number, self.tasks = self.tasks, self.tasks + 1
+        count, _ = group
         try:
-            self._join(number, count, cuda=cuda)
-            answer = (True, function(self.rank, count, *arguments) if self.rank < count else None)
+            self._join(group, cuda=cuda)
+            answer: tuple[bool, Any] = (True, function(self.rank, count, *arguments) if self.rank < count else None)
         except Exception as error:
             text = " ".join(str(error).split())
             answer = (False, f"{type(error).__name__}: {text}"[:_LENGTH])
         self.store.set(f"done/{number}/{self.rank}", pickle.dumps(answer))
         return answer
 
-    def _join(self, number: int, count: int, *, cuda: bool) -> None:
-        """Be in a group of the first *count* ranks, where this one is among them; in none otherwise."""
-        if count == self.size:
+    def _join(self, group: tuple[int, int], *, cuda: bool) -> None:
+        """Be in *group*, where this rank is one of its first so many; in none otherwise."""
+        if group == self.group:
             return
         if dist.is_initialized():
             dist.destroy_process_group()
-        self.size = count
+        self.group = group
+        count, number = group
         if self.rank >= count:
             return
         if not cuda:
@@ -87,7 +94,7 @@ class Launch:
             rank=self.rank,
             world_size=count,
             timeout=timedelta(seconds=_JOIN_S),
-            device_id=torch.device("cuda", self.local_rank) if cuda else None,
+            device_id=torch.device("cuda", self.device) if cuda else None,
         )
 
 
@@ -111,7 +118,8 @@ def launch() -> Launch | None:
     store = dist.TCPStore(address, int(port), is_master=not kept and here.rank == 0, timeout=timedelta(seconds=_JOIN_S))
     here.store = dist.PrefixStore("validate", store)
     if torch.cuda.is_available():
-        torch.cuda.set_device(here.local_rank)
+        here.device = here.local_rank % torch.cuda.device_count()  # a launcher may show each process its GPU alone
+        torch.cuda.set_device(here.device)
     return here
 
 
@@ -135,17 +143,21 @@ class LaunchedRanks:
         """Return what *function* returned on each rank, in their order; raises RanksFailed."""
         del look  # this process computes itself, and sensors are read by nobody meanwhile
         here, number = self._here, self._here.tasks
-        here.store.set(f"task/{number}", pickle.dumps((self.count, self.cuda, function, arguments)))
-        answers = [here.do(self.count, self.cuda, function, arguments)]
+        size, begun = here.group
+        group = here.group if size == self.count and begun > here.faulty else (self.count, number)
+        here.store.set(f"task/{number}", pickle.dumps((group, self.cuda, function, arguments)))
+        answers = [here.do(group, self.cuda, function, arguments)]
         for rank in range(1, self.count):
             key = f"done/{number}/{rank}"
             try:
                 here.store.wait([key], timedelta(seconds=timeout_s))
             except RuntimeError:
+                here.faulty = number
                 raise RanksFailed(f"no answer of rank {rank} within {timeout_s:g} s") from None
             answers.append(pickle.loads(here.store.get(key)))
         faults = [f"rank {rank} raised {value}" for rank, (good, value) in enumerate(answers) if not good]
         if faults:
+            here.faulty = number
             raise RanksFailed("; ".join(faults))
         return [value for _, value in answers]
 

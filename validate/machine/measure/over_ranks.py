@@ -25,7 +25,7 @@ class OverRanks:
     def __init__(self, exchange: Exchange, process: int, dtype: Any = torch.float32, device: Any = "cpu") -> None:
         processes = processes_of(exchange)
         self._at = {stand: number for number, stands in enumerate(processes) for stand in stands}
-        self._process = process
+        self._process, self._n = process, len(processes)
         self._grouped = torch.device(device).type == "cuda"
         stands = processes[process] if process < len(processes) else ()
         parts = {stand: parts_of(exchange, stand) for stand in stands}
@@ -64,9 +64,12 @@ class OverRanks:
             for stand, part in step.items()
             for move, tag in part.sends
         ]
-        # Of the moves that two ranks have with each other, one way, both know the order: that of the tags.
-        ways = [way for some in (receiving, sending) for way in sorted(some, key=lambda way: way[0])]
-        ways = [way for way in ways if way[3] != self._process]
+        # Each begins with those next to it, so that nobody is sent to by all at once: connections are served in the
+        # order in which they were given something.  Of the moves that two ranks have with each other, one way, both
+        # know the order: that of the tags.
+        receiving.sort(key=lambda way: ((self._process - way[3]) % self._n, way[0]))
+        sending.sort(key=lambda way: ((way[3] - self._process) % self._n, way[0]))
+        ways = [way for way in (*receiving, *sending) if way[3] != self._process]
         if self._grouped:
             works = dist.batch_isend_irecv([dist.P2POp(act, x, peer) for _, act, x, peer in ways]) if ways else []
         else:

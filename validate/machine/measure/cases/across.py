@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from validate.machine.measure.case import Unavailable
 from validate.machine.measure.cases.step_shapes import StepShape
@@ -43,20 +45,28 @@ def without_exchange(module: Any) -> AbstractContextManager[Any]:
 def _sharded(module: Any, shape: StepShape, device: Any) -> Any:
     """Return *module* with its parameters in shards: a unit for each repeated block, and one for all else."""
     try:
-        from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     except ImportError:
         raise Unavailable(f"torch {torch.__version__} has no fully_shard; 2.6 and later have") from None
-    replicas = shape.n_gpus // shape.shards
-    sides = (replicas, shape.shards) if replicas > 1 else (shape.shards,)
-    names = ("replicas", "shards")[-len(sides) :]
-    mesh = init_device_mesh(device.type, sides, mesh_dim_names=names)
-    how: dict[str, Any] = {"mesh": mesh}
+    how: dict[str, Any] = {"mesh": _mesh(dist.group.WORLD, device.type, shape.n_gpus // shape.shards, shape.shards)}
     if shape.sums_in_fp32:
         how["mp_policy"] = MixedPrecisionPolicy(reduce_dtype=torch.float32)
     for block in _blocks(module):
         fully_shard(block, **how)
     return fully_shard(module, **how)
+
+
+@lru_cache(maxsize=16)
+def _mesh(world: Any, kind: str, replicas: int, shards: int) -> Any:
+    """Return the ranks of the group *world* as so many replicas of so many shards, on devices of *kind*.
+
+    Its groups are made once: each has communicators, whose memory no step gives back.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+
+    del world
+    sides = (replicas, shards) if replicas > 1 else (shards,)
+    return init_device_mesh(kind, sides, mesh_dim_names=("replicas", "shards")[-len(sides) :])
 
 
 def _blocks(module: Any) -> list[Any]:

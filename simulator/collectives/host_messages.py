@@ -1,0 +1,41 @@
+"""What the messages of a round cost the processors of the hosts that send and receive them: :func:`host_work`.
+
+LogP's overhead (Culler et al., LogP: towards a realistic model of parallel computation, 1993): a processor is busy for
+each message that it sends or receives.  It is so beside the wire, which carries what was handed over before; a round
+takes the longer of both.  Where hosts share processors (namespaces of one computer), they share this work as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from simulator.network.machine import Machine
+from simulator.plan.plan import Work
+
+__all__ = ["host_work"]
+
+_SHARED = "the hosts' processors"
+
+
+def host_work(machine: Machine, pairs: Iterable[tuple[int, int]]) -> tuple[Work, ...]:
+    """Return the processors' work of a message for each of *pairs*, (source, target) nodes; none where it costs none.
+
+    A host that sends and receives k messages in a round is busy for ``round + k message`` seconds with one processor;
+    messages inside a host count for nothing.
+    """
+    costs = machine.messages
+    if not costs.message and not costs.round:
+        return ()
+    ends: dict[int, int] = {}
+    for pair in pairs:
+        src, dst = (machine.locate(node)[1] for node in pair)
+        if src != dst:
+            ends[src] = ends.get(src, 0) + 1
+            ends[dst] = ends.get(dst, 0) + 1
+    if not ends:
+        return ()
+    busy_s = {f"processor of host {host}": costs.round + count * costs.message for host, count in ends.items()}
+    if costs.processors is not None:
+        busy_s[_SHARED] = sum(busy_s.values()) / costs.processors
+    alone_s = max(busy_s.values())
+    return (Work(alone_s, tuple((name, seconds / alone_s) for name, seconds in busy_s.items())),)
