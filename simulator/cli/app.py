@@ -8,6 +8,7 @@ import typer
 
 from simulator.cli import complete
 from simulator.cli.help import GroupedCommand
+from simulator.cli.issuing_options import Accumulate, CudaGraph, CudaGraphBlocks, Framework, LaunchBlocking
 
 __all__ = ["app"]
 
@@ -291,14 +292,10 @@ def simulate(
         ),
     ] = None,
     compiled: Annotated[bool, typer.Option("--compile", help="Fuse pointwise operators, as compilers do.")] = False,
-    cuda_graph: Annotated[bool, typer.Option("--cuda-graph", help="Launch all kernels of a step by one call.")] = False,
-    cuda_graph_blocks: Annotated[
-        bool,
-        typer.Option(
-            "--cuda-graph-blocks",
-            help="Launch the kernels of each block, except its experts, by one call in each pass.",
-        ),
-    ] = False,
+    cuda_graph: CudaGraph = False,
+    cuda_graph_blocks: CudaGraphBlocks = False,
+    launch_blocking: LaunchBlocking = False,
+    accumulate: Accumulate = None,
     recompute: Annotated[
         bool,
         typer.Option(
@@ -318,9 +315,7 @@ def simulate(
     fused_optimizer: Annotated[
         bool, typer.Option("--fused-optimizer", help="Update all parameters by one kernel (fused=True).")
     ] = False,
-    framework: Annotated[
-        str, typer.Option(metavar="NAME", help="Who issues operators: pytorch, or megatron (Megatron-LM's modules).")
-    ] = "pytorch",
+    framework: Framework = "pytorch",
     cpu_library: Annotated[
         str, typer.Option(metavar="NAME", help="Kernels of CPUs: onednn, or blas as frameworks of 2016 used it.")
     ] = "onednn",
