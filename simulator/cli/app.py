@@ -8,6 +8,7 @@ import typer
 
 from simulator.cli import complete
 from simulator.cli.help import GroupedCommand
+from simulator.cli.issuing_options import Accumulate, CudaGraph, CudaGraphBlocks, Framework, LaunchBlocking
 
 __all__ = ["app"]
 
@@ -277,14 +278,10 @@ def simulate(
         ),
     ] = None,
     compiled: Annotated[bool, typer.Option("--compile", help="Fuse pointwise operators, as compilers do.")] = False,
-    cuda_graph: Annotated[bool, typer.Option("--cuda-graph", help="Launch a step as one CUDA graph.")] = False,
-    cuda_graph_blocks: Annotated[
-        bool,
-        typer.Option(
-            "--cuda-graph-blocks",
-            help="Launch each block, except its experts, as one CUDA graph per pass.",
-        ),
-    ] = False,
+    cuda_graph: CudaGraph = False,
+    cuda_graph_blocks: CudaGraphBlocks = False,
+    launch_blocking: LaunchBlocking = False,
+    accumulate: Accumulate = None,
     recompute: Annotated[
         bool,
         typer.Option(
@@ -304,9 +301,7 @@ def simulate(
     fused_optimizer: Annotated[
         bool, typer.Option("--fused-optimizer", help="Update all parameters in one kernel (fused=True).")
     ] = False,
-    framework: Annotated[
-        str, typer.Option(metavar="NAME", help="What issues operators: pytorch, or megatron (Megatron-LM's modules).")
-    ] = "pytorch",
+    framework: Framework = "pytorch",
     cpu_library: Annotated[
         str, typer.Option(metavar="NAME", help="CPU kernels: onednn, or blas as frameworks used it in 2016.")
     ] = "onednn",

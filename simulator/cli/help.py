@@ -33,6 +33,8 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...]]] = {
                 "compiled",
                 "cuda_graph",
                 "cuda_graph_blocks",
+                "launch_blocking",
+                "accumulate",
                 "recompute",
                 "recompute_attention",
             ),

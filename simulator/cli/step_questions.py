@@ -36,8 +36,8 @@ from simulator.network.machine import Machine
 from simulator.questions.calibration import Calibration
 from simulator.questions.input_file import parse_input
 from simulator.questions.layout import REPLICAS, Layout, parse_layout
-from simulator.questions.options import FRAMEWORKS, MODES, OPTIMIZERS, POLICIES, QUANTISED, StepOptions
-from simulator.questions.step import BUCKET_BYTES, StepQuestion
+from simulator.questions.options import ACCUMULATIONS, FRAMEWORKS, MODES, OPTIMIZERS, POLICIES, QUANTISED, StepOptions
+from simulator.questions.step import BUCKET_BYTES, StepQuestion, accumulating
 from simulator.questions.where import CPU_LIBRARIES, Where
 from simulator.step.precision import half_policy
 from simulator.step.recompute import attention_tensors
@@ -188,6 +188,8 @@ def _micro_batch(written: Written) -> int | None:
 
 
 def _options(written: Written) -> StepOptions:
+    if written.launch_blocking and written.cuda_graph:
+        raise InputError("--launch-blocking: waits for each kernel, and --cuda-graph launches all at once")
     mode, precision, optimizer, framework = read_all(
         lambda: parse_choice("--mode", written.mode, MODES),
         lambda: parse_choice("--precision", written.precision or "torch", POLICIES),
@@ -212,6 +214,7 @@ def _options(written: Written) -> StepOptions:
         compiled=written.compiled,
         cuda_graph=written.cuda_graph,
         cuda_graph_blocks=written.cuda_graph_blocks,
+        launch_blocking=written.launch_blocking,
         recompute=written.recompute,
         recompute_attention=written.recompute_attention,
         channels_last=written.channels_last,
@@ -225,6 +228,7 @@ def _questions(
 ) -> list[StepQuestion]:
     """Return what is asked of each machine: each of *ways*, or one where one device steps alone."""
     found: list[StepQuestion] = []
+    how = None if written.accumulate is None else parse_choice("--accumulate", written.accumulate, ACCUMULATIONS)
     for where in machines:
         machine = session.machine(where)
         gpus = _gpus(written, machine)
@@ -233,7 +237,7 @@ def _questions(
             refuse({"--programs": written.programs != "1"}, f"is about one GPU, and {count} take part; --gpus 1")
             refuse({"--threads": written.threads is not None}, f"is about a CPU, and {count} GPUs take part")
         own = ways if count + len(ways[0].helpers) > 1 else [replace(ways[0], layout=REPLICAS)]
-        asked = [replace(_shared_out(written, way, count), where=where, gpus=gpus) for way in own]
+        asked = [accumulating(replace(_shared_out(written, way, count), where=where, gpus=gpus), how) for way in own]
         found += [_as_trained(written, session, question) for question in asked]
     if written.optimizer is None and session.network(found[0]).sample == "sequences":  # as transformers are trained
         found = [replace(each, options=replace(each.options, optimizer="adam")) for each in found]
@@ -266,6 +270,9 @@ def _check_has(written: Written, session: Session, questions: Sequence[StepQuest
         attends = bool(attention_tensors(network)[1])
         refuse({"--recompute-attention": written.recompute_attention and not attends}, f"is about attention, {none}")
         refuse({"--channels-last": written.channels_last and not convolves}, f"is about convolutions, {none}")
+    adds = any(q.micro_batches > 1 and q.layout.zero < 2 and q.options.mode in ("train", "backward") for q in questions)
+    several = "is about gradients of several micro-batches (--micro-batches 4), which zero=2 and fsdp scatter"
+    refuse({"--accumulate": written.accumulate is not None and not adds}, several)
     devices = {device for question in questions for device in _devices(session, question)}
     gpus = [device for device in devices if isinstance(device, Gpu)]
     if len(gpus) == len(devices) and not any(question.helpers for question in questions):

@@ -67,6 +67,8 @@ class Written:
     compiled: bool = False
     cuda_graph: bool = False
     cuda_graph_blocks: bool = False
+    launch_blocking: bool = False
+    accumulate: str | None = None
     recompute: bool = False
     recompute_attention: bool = False
     channels_last: bool = False
@@ -117,7 +119,15 @@ _OF_A_STEP = (
         "optimizer",
     ),
     *("seq_len", "image", "sizes", "compiled", "cuda_graph", "recompute", "channels_last", "fused_optimizer"),
-    *("recompute_attention", "cuda_graph_blocks", "framework", "cpu_library", "what_if"),
+    *(
+        "recompute_attention",
+        "cuda_graph_blocks",
+        "launch_blocking",
+        "accumulate",
+        "framework",
+        "cpu_library",
+        "what_if",
+    ),
     *("staleness", "straggler", "epoch", "input", "programs", "divide", "lose"),
     *("mtbf", "checkpoint_every", "checkpoint_time", "restart_time"),
 )

@@ -71,7 +71,7 @@ NOT_MODELLED: dict[str, str] = {
     "moe-layer-recompute": "experts are not run again",
     "moe-pad-expert-input-to-capacity": "experts get equal numbers of tokens, and drop none",
     "moe-shared-expert-overlap": "the shared expert runs after the others",
-    "no-gradient-accumulation-fusion": "gradients are added by the product that makes them",
+    "no-gradient-accumulation-fusion": "gradients are added by the product that makes them, but with --accumulate add",
     "no-masked-softmax-fusion": "attention runs as --attention-backend, or its default, has it",
     "partition-activations": "each rank keeps the inputs of its layers whole",
     "num-distributed-optimizer-instances": "shards of the optimiser's state go over all ranks with the same parameters",

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 __all__ = [
+    "ACCUMULATIONS",
     "FRAMEWORKS",
     "MODES",
     "OPTIMIZERS",
     "POLICIES",
     "QUANTISED",
     "USUAL",
+    "Accumulation",
     "Framework",
     "Mode",
     "Optimizer",
@@ -40,6 +42,8 @@ Policy = Literal[
     "int4",
     "torch",
 ]
+Accumulation = Literal["product", "add", "fp32"]
+ACCUMULATIONS: tuple[Accumulation, ...] = get_args(Accumulation)
 MODES: tuple[Mode, ...] = get_args(Mode)
 OPTIMIZERS: tuple[Optimizer, ...] = get_args(Optimizer)
 POLICIES: tuple[Policy, ...] = get_args(Policy)
@@ -63,6 +67,10 @@ class StepOptions:
     ``fused_optimizer``: the update is one kernel over all parameters (PyTorch's ``fused=True``), not one for each
     of its operations; a compiled model leaves it as it is.
     ``framework``: what issues operators, plain modules of PyTorch, or Megatron-LM's, which do more for each.
+    ``launch_blocking``: the host issues nothing before the device has done all before it (``CUDA_LAUNCH_BLOCKING=1``).
+    ``accumulation``: what adds gradients of a micro-batch to those before: the ``product`` that makes them
+    (Megatron-LM's fusion; or there is nothing to add), a pass that reads both (``add``, PyTorch's), or passes into a
+    copy in fp32 besides (``fp32``, DeepSpeed's ``BF16_Optimizer``).
     """
 
     mode: Mode = "train"
@@ -76,6 +84,8 @@ class StepOptions:
     channels_last: bool = False
     fused_optimizer: bool = False
     framework: Framework = "pytorch"
+    launch_blocking: bool = False
+    accumulation: Accumulation = "product"
 
     @property
     def trains(self) -> bool:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simulator.questions.checkpoints import CheckpointQuestion
 from simulator.questions.input import InputQuestion
 from simulator.questions.layout import REPLICAS, Layout
-from simulator.questions.options import USUAL, StepOptions
+from simulator.questions.options import USUAL, Accumulation, StepOptions
 from simulator.questions.where import TODAY, Software, Where
 
-__all__ = ["BUCKET_BYTES", "StepQuestion"]
+__all__ = ["BUCKET_BYTES", "StepQuestion", "accumulating"]
 
 BUCKET_BYTES = 25 * 2**20  # bucket_cap_mb of PyTorch's DistributedDataParallel
 
@@ -134,3 +134,14 @@ class StepQuestion:
             if self.bucket_bytes
             else f"{way} without overlap"
         )
+
+
+def accumulating(question: StepQuestion, said: Accumulation | None) -> StepQuestion:
+    """Return *question* with how gradients of its micro-batches are added up: as *said*, else as its framework does it.
+
+    Where gradients are scattered in every micro-batch, each rank adds up a shard of them, which is left out.
+    """
+    options, parts = question.options, question.micro_batches > 1 and question.layout.zero < 2
+    usual: Accumulation = "product" if options.framework == "megatron" else "add"
+    how = (said or usual) if parts and options.mode in ("train", "backward") else "product"
+    return replace(question, options=replace(options, accumulation=how))

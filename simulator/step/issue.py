@@ -61,6 +61,7 @@ class Issue:
 
     ``layer`` is the layer that it is of, empty in the update.  ``again``: it is forward work that runs a second time,
     in the backward pass.  ``waits``: the host looks at what the device has computed before, and waits for it.
+    ``adds``: to gradients of earlier micro-batches, so that the first has none of it.
     ``sent`` is what it exchanges, where that is what it does; ``needs`` are layers whose exchange it waits for.
     """
 
@@ -69,6 +70,7 @@ class Issue:
     host_s: float
     work: DeviceWork
     waits: bool = False
+    adds: bool = False
     layer: str = ""
     again: bool = False
     sent: Sent | None = None
@@ -112,7 +114,7 @@ class _Issuer:
             if part == "backward":
                 host_s += gradient_time(self.device, len(layer.trained))
             needs, waits = self.needs[part].get(layer.name, ()), part == "forward" and layer.name in self.looks
-            yield Issue(layer.name, part, host_s, work, waits, layer.name, needs=needs)
+            yield Issue(layer.name, part, host_s, work, waits, layer=layer.name, needs=needs)
         for run in self.lowering.casts(layer, forward=part == "forward"):
             cast = self.streamed(f"{layer.name} (cast)", part, run, layer.name)
             yield replace(cast, host_s=cast.host_s + self.more_kernels(layer.operator) * COMPILED_DISPATCH_S)
@@ -131,7 +133,7 @@ class _Issuer:
             host_s = dispatch_time(self.device, Copy(operator.elements), "fwd" if part == "forward" else "bwd_data")
             needs = self.needs[part].get(layer.name, ())
             sent, waits = Sent(operator.axis, op, size_bytes), part == "forward" and layer.name in self.looks
-            yield Issue(layer.name, part, host_s, NOTHING, waits, layer.name, sent=sent, needs=needs)
+            yield Issue(layer.name, part, host_s, NOTHING, waits, layer=layer.name, sent=sent, needs=needs)
 
     def priced(
         self, operator: Operator, phase: Phase, mix: Mix, has_parameters: bool
@@ -161,6 +163,13 @@ class _Issuer:
             host_s = dispatch_time(self.device, stand_in, "fwd" if part == "forward" else "bwd_data")
             self.passes[key] = host_s, self.work((run,))
         return Issue(name, part, *self.passes[key], layer=layer)
+
+    def accumulated(self, layer: Layer) -> Iterator[Issue]:
+        """Yield the pass that adds the gradients of *layer*'s parameters to those of the micro-batches before."""
+        run = self.lowering.accumulated(layer)
+        if run is not None:
+            issue = self.streamed(f"{layer.name} (gradients accumulated)", "backward", run, layer.name)
+            yield replace(issue, host_s=len(layer.trained) * COMPILED_DISPATCH_S, adds=True)
 
     def tensor_updated(self, name: str, elements: int) -> Issue:
         """Return the update of a tensor by itself: a call for each pass, in whose time the device does the one before.
@@ -222,6 +231,8 @@ def issues_of(device: Device, network: Network, options: StepOptions) -> tuple[I
     scale = framework_scale(device, options.framework)
     if scale != 1.0:
         issues = [issue if issue.part == "update" else replace(issue, host_s=scale * issue.host_s) for issue in issues]
+    if options.launch_blocking:
+        issues = [replace(issue, waits=True) for issue in issues]
     if options.cuda_graph:
         issues = [_captured(device, issue) for issue in issues]
     return tuple(issues)
@@ -293,6 +304,7 @@ def _backward(issuer: _Issuer, groups: Sequence[Group]) -> Iterator[Issue]:
             continue
         for step in found:
             yield from issuer.layer(step.layer, step.phase, "backward")
+            yield from issuer.accumulated(step.layer)
             for elements in step.added_elements:
                 run = issuer.lowering.added(elements, step.layer)
                 yield issuer.streamed(f"{step.layer.name} (gradients added)", "backward", run, step.layer.name)

@@ -196,6 +196,20 @@ class Lowering:
         size = elements * (FP32_BYTES if any(self._wide[tensor] for tensor in layer.inputs) else self._element_bytes)
         return Run(Streaming("add", elements, 2 * size, size))
 
+    def accumulated(self, layer: Layer) -> Run | None:
+        """Return the pass that adds gradients of *layer*'s parameters to earlier ones; None where its products do.
+
+        PyTorch adds in place.  DeepSpeed's ``BF16_Optimizer`` adds that to a copy in fp32, and sets it to zero.
+        """
+        n, how = sum(parameter.elements for parameter in layer.trained), self._options.accumulation
+        if not n or how == "product":
+            return None
+        size = FP32_BYTES if casts(self._options.precision) else self._element_bytes
+        read, written = 2 * size, size
+        if how == "fp32":
+            read, written = read + size + FP32_BYTES, written + FP32_BYTES + size
+        return self._run(Streaming("add", n, read * n, written * n), float(read * n))
+
     def group(self, group: Group, *, forward: bool, added_elements: int = 0) -> tuple[Run, ...]:
         """Return the kernels of a fused group: one by what it moves; a reduction over rows keeps its own pace.
 

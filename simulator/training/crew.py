@@ -18,7 +18,7 @@ class Crew:
 
     Where *passes_beside* names an axis, what blocks gather and scatter along it passes beside the product that reads or
     writes it, piece by piece: a product begins with the rows that its rank has, and the last piece of what it writes is
-    scattered after it.
+    scattered after it.  *blocking*: hosts wait for what is exchanged too.
     """
 
     def __init__(
@@ -26,12 +26,15 @@ class Crew:
         workers: Sequence[tuple[Role, Worker]],
         exchanges: Mapping[str, Exchange] | None = None,
         passes_beside: str = "",
+        *,
+        blocking: bool = False,
     ) -> None:
         self.roles = tuple(role for role, _ in workers)
         self.workers = tuple(worker for _, worker in workers)
         self._exchanges = exchanges or {}
         self._brought: dict[str, int] = {}  # by layer: the exchange that it did last
         self._passes_beside = passes_beside
+        self._blocking = blocking
         self._passing: set[int] = set()  # gathers that a product may begin before
         self._before: list[int] | None = None  # what the product waited for that was issued last, if it was one
 
@@ -51,6 +54,8 @@ class Crew:
 
     def issue(self, same: Sequence[Issue], *, after: Sequence[int] = (), micro_batch: int = 0) -> list[int]:
         """Add what each role issues at one place; return the activity that ends it, of each role."""
+        if same[0].adds and not micro_batch:
+            return self.last
         needed = [self._brought[layer] for layer in same[0].needs if layer in self._brought]
         sent = same[0].sent
         if sent is None:
@@ -73,6 +78,9 @@ class Crew:
         if beside and sent.op == "all-gather":
             self._passing.add(number)
         self._brought[same[0].layer] = number
+        if self._blocking:
+            for worker in self.workers:
+                worker.last = (number,)
         return [number] * len(same)
 
     def _computed(

@@ -118,7 +118,7 @@ def plan_chunk(
     crew = crew_of(builder, machine, [role], question, contends=contends, exchanges=exchanges)
     for issue in role.issues:
         if issue.part == part:
-            crew.issue([issue])
+            crew.issue([issue], micro_batch=1)  # one that others come before
     return builder.build()
 
 

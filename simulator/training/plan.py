@@ -163,7 +163,8 @@ def crew_of(
         )
         for role in roles
     ]
-    return Crew(workers, exchanges, "tp" if question.layout.tp_overlap else "")
+    beside = "tp" if question.layout.tp_overlap else ""
+    return Crew(workers, exchanges, beside, blocking=question.options.launch_blocking)
 
 
 def _programs(builder: PlanBuilder, machine: Machine, role: Role, question: StepQuestion) -> Crew:

@@ -227,6 +227,15 @@ def test_equal_blocks_are_shared_out_evenly_and_others_by_their_weight() -> None
         stages_of(GPT, 5)
 
 
+def test_of_two_parts_more_than_blocks_the_first_embeds_and_the_last_predicts() -> None:
+    first, *between, last = stages_of(GPT, 6)
+    assert [{block_name(layer.name) for layer in part.network.layers} for part in (first, last)] == [{""}, {""}]
+    assert [len({block_name(layer.name) for layer in part.network.layers}) for part in between] == [1] * 4
+    assert [layer for part in (first, *between, last) for layer in part.network.layers] == list(GPT.layers)
+    with pytest.raises(InputError, match="has 4 blocks; pp x vp is at most that, not 7"):
+        stages_of(GPT, 7)
+
+
 def test_a_tied_embedding_is_in_the_first_stage_and_the_last() -> None:
     first, *_, last = stages_of(GPT, 4)
     assert first.shared_elements == last.shared_elements == 51200 * HIDDEN

@@ -145,6 +145,10 @@ def test_a_plain_row():
         ({"schedule": "seed 3; fused optimizer"}, "fused_optimizer", True),
         ({"recompute": "full"}, "recompute", True),
         ({"optimizer": "Adam"}, "optimizer", "adam"),
+        ({"grad_accum": "4", "micro_batch": "1"}, "accumulation", "add"),
+        ({"grad_accum": "1"}, "accumulation", "product"),
+        ({"grad_accum": "4", "accumulate": "fp32"}, "accumulation", "fp32"),
+        ({"launch_blocking": "1"}, "launch_blocking", True),
         ({"seq_len": "128", "model": "bert-base"}, "optimizer", "adam"),
         ({"dataset": "neusight_model_latency"}, "optimizer", "none"),
         ({"dtype": "master-bf16"}, "precision", "master-bf16"),
@@ -164,6 +168,47 @@ def test_a_plain_row():
 )
 def test_how_it_is_run(cells, option, value):
     assert getattr(asked(**cells).options, option) == value
+
+
+@pytest.mark.parametrize(
+    ("machine", "software", "overlaps"),
+    [
+        ("mlperf-8xv100-sxm2", "MLPerf Training v0.6", True),
+        ("mlperf-8xa100-sxm4-40gb", "MLPerf Training v0.7", False),
+        ("mlperf-8xh100-sxm5", "MLPerf Training v3.0", False),
+    ],
+)
+def test_whether_mlperf_sums_gradients_of_images_while_it_computes(machine, software, overlaps):
+    row = {
+        "machine": machine,
+        "n_gpus": "8",
+        "framework": "mlperf",
+        "model": "resnet",
+        "software": software,
+        "dtype": "",
+    }
+    assert (asked(**row).bucket_bytes > 0) == overlaps
+
+
+@pytest.mark.parametrize(
+    ("cells", "how"),
+    [
+        ({"framework": "megatron-deepspeed"}, ("add", False)),
+        ({"framework": "megatron-deepspeed", "note": "fp32 grad accumulation"}, ("fp32", False)),
+        ({"framework": "megatron-lm"}, ("product", False)),
+        (
+            {"framework": "megatron-deepspeed", "model": "bloom-176b", "n_gpus": "384", "tp": "8", "pp": "6"},
+            ("add", True),
+        ),
+    ],
+)
+def test_what_deepspeed_does_with_gradients_and_bloom_with_launches(cells, how):
+    sizes = {"micro_batch": "1", "grad_accum": "8", "seq_len": "2048", "dtype": "fp16"}
+    row = {"model": "gpt", "machine": "dgx-a100-80gb", "n_gpus": "8", **sizes, **cells}
+    if row["n_gpus"] == "384":
+        row |= {"n_nodes": "48", "hidden": "14336", "heads": "112", "layers": "70"}
+    options = asked(**row).options
+    assert (options.accumulation, options.launch_blocking) == how
 
 
 def test_sizes():
@@ -347,19 +392,22 @@ def of_three_micro_batches_s(tmp_path, capsys, **cells):
 
 
 def test_micro_batches_share_one_update(tmp_path, capsys):
-    options = StepOptions(precision="fp32")
+    options = StepOptions(precision="fp32", accumulation="add")
     gpu, network = Places(load_machine("p3.2xlarge")).find().device, build_network("alexnet", batch=4)
     passes_s = sum(issue.device_s for issue in issues_of(gpu, network, options) if issue.part != "update")
     # The host runs ahead of the device, into the next micro-batch too.
     assert of_three_micro_batches_s(tmp_path, capsys) == pytest.approx(step_s() + 2 * passes_s)
-    assert passes_s < step_s(optimizer="none") < step_s()
+    assert step_s(optimizer="none") < step_s() < passes_s + step_s()
 
 
 def test_micro_batches_on_a_cpu_are_steps_without_update_and_one_with_it(tmp_path, capsys):
     cpu = "cpu-i7-3820"
     with_s, without_s = step_s(machine=cpu), step_s(machine=cpu, optimizer="none")
     found_s = of_three_micro_batches_s(tmp_path, capsys, machine=cpu, n_gpus="0")
-    assert found_s == pytest.approx(with_s + 2 * without_s)
+    options = StepOptions(precision="fp32", accumulation="add")
+    device, network = Places(load_machine(cpu)).find("cpu").device, build_network("alexnet", batch=4)
+    added_s = sum(issue.host_s + issue.device_s for issue in issues_of(device, network, options) if issue.adds)
+    assert found_s == pytest.approx(with_s + 2 * (without_s + added_s))
     assert without_s < with_s
 
 

@@ -50,6 +50,8 @@ NOT_MEASURED: Mapping[str, str] = {
     "framework": "is Megatron-LM's modules; a step is measured with torch's",
     "cpu_library": "is a library of 2016; a step is measured with what torch has",
     "cuda_graph_blocks": "captures block by block, as Megatron-LM does; --cuda-graph captures the whole step",
+    "launch_blocking": "is a variable of CUDA's, for debugging",
+    "accumulate": "is Megatron-LM's or DeepSpeed's; torch adds up gradients by passes of its own",
     "launch": "is read by simulate --show-options, which prints it in these words",
 }
 """Options of ``simulate`` that ``validate run`` does not take, and why."""

@@ -13,8 +13,18 @@ from functools import lru_cache
 from simulator.api import Session
 from simulator.errors import InputError, nearest, one_line
 from simulator.questions.launch import LaunchQuestion
-from simulator.questions.options import MODES, OPTIMIZERS, POLICIES, Mode, Optimizer, Policy, StepOptions
-from simulator.questions.step import BUCKET_BYTES, StepQuestion
+from simulator.questions.options import (
+    ACCUMULATIONS,
+    MODES,
+    OPTIMIZERS,
+    POLICIES,
+    Accumulation,
+    Mode,
+    Optimizer,
+    Policy,
+    StepOptions,
+)
+from simulator.questions.step import BUCKET_BYTES, StepQuestion, accumulating
 from simulator.questions.where import Software
 from simulator.topology.parts import CpuPart
 from simulator.units import parse_quantity
@@ -35,6 +45,7 @@ _COLUMNS_ASKED = (
     *("global_batch", "micro_batch", "grad_accum", "seq_len", "hidden", "heads", "layers", "vocab", "image"),
     *("recompute", "optimizer", "fused_optimizer", "loss", "attention", "predicted", "channels_last", "compiled"),
     *("issue", "era", "unclear", "fsdp_prefetch", "overlap", "modules", "network", "lora", "dropout", "mtp_layers"),
+    *("launch_blocking", "accumulate"),
     *(column for column in COLUMNS if column not in ("n_gpus", "n_nodes")),
 )
 _MAX_SIZE = 1e8
@@ -101,6 +112,7 @@ def read_step(cell: Cell, names: Names) -> Asked:
             cpu_library="blas" if cell("era") == "before 2019" else "onednn",
         ),
     )
+    question = accumulating(question, _accumulation(cell("accumulate")))
     if cell("sync") == _READ_EACH:
         return Asked(question, timing=ReadBack(LaunchQuestion(where=where, timed="host", call="read")))
     return Asked(question)
@@ -198,8 +210,17 @@ def _options(cell: Cell) -> StepOptions:
         recompute_attention=recompute == "selective",
         channels_last=cell("channels_last") == "1",
         fused_optimizer=cell("fused_optimizer") == "1",
+        launch_blocking=cell("launch_blocking") == "1",
         framework="megatron" if cell("modules") == "megatron" else "pytorch",
     )
+
+
+def _accumulation(text: str) -> Accumulation | None:
+    """Return how gradients of micro-batches are added up, None where a row does not say it."""
+    known = next((how for how in ACCUMULATIONS if how == text), None)
+    if text and known is None:
+        raise NotScored(f"accumulate '{one_line(text, 20)}' is not modelled; {', '.join(ACCUMULATIONS)}")
+    return known
 
 
 def _optimizer(cell: Cell) -> Optimizer:

@@ -29,12 +29,15 @@ def stages_of(network: Network, count: int) -> tuple[Stage, ...]:
     """Return *network* in *count* consecutive parts.
 
     Repeated blocks are shared out evenly where their number allows (as Megatron-LM does it), what comes before them
-    with the first and what comes after with the last.  Otherwise blocks, or layers where nothing repeats, are shared
-    out so that the part with most FLOPs has as few as can be.
+    with the first and what comes after with the last; of two parts more than blocks these are parts of their own
+    (``--account-for-embedding-in-pipeline-split``, ``--account-for-loss-in-pipeline-split``).  Otherwise blocks, or
+    layers where nothing repeats, are shared out so that the part with most FLOPs has as few as can be.
 
     Raises InputError where there are fewer of them.
     """
     units = units_of(network)
+    if len(units) < count == len(units) + 2:
+        units = _with_ends(units)
     if count > len(units):
         kind = "blocks" if any(block_name(layer.name) for layer in network.layers) else "layers"
         raise InputError(f"--parallel: {network.name} has {len(units)} {kind}; pp x vp is at most that, not {count}")
@@ -70,6 +73,16 @@ def units_of(network: Network) -> list[list[Layer]]:
             current = name
         units[-1].append(layer)
     return units
+
+
+def _with_ends(units: list[list[Layer]]) -> list[list[Layer]]:
+    """Return *units*, and what comes before the first block and after the last as two more, where there is such."""
+    first, last = units[0], units[-1]
+    begins = next((n for n, layer in enumerate(first) if block_name(layer.name)), 0)
+    ends = len(last) - next((n for n, layer in enumerate(reversed(last)) if block_name(layer.name)), 0)
+    if len(units) < 2 or not begins or ends == len(last):
+        return units
+    return [first[:begins], first[begins:], *units[1:-1], last[:ends], last[ends:]]
 
 
 def _alike(units: Sequence[Sequence[Layer]]) -> bool:

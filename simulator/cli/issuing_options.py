@@ -1,0 +1,34 @@
+"""Options of ``simulate``: how the operators of a step are issued, and its gradients added up."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+__all__ = ["Accumulate", "CudaGraph", "CudaGraphBlocks", "Framework", "LaunchBlocking"]
+
+CudaGraph = Annotated[bool, typer.Option("--cuda-graph", help="Launch all kernels of a step by one call.")]
+CudaGraphBlocks = Annotated[
+    bool,
+    typer.Option(
+        "--cuda-graph-blocks",
+        help="Launch the kernels of each block, except its experts, by one call in each pass.",
+    ),
+]
+LaunchBlocking = Annotated[
+    bool,
+    typer.Option("--launch-blocking", help="Wait for each kernel before the next is issued (CUDA_LAUNCH_BLOCKING=1)."),
+]
+Accumulate = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOW",
+        help="What adds the gradients of micro-batches: add (a pass of its own), product (the product that "
+        "makes them), or fp32 (passes into a copy in fp32, DeepSpeed's BF16_Optimizer). Default: product with "
+        "--framework megatron, otherwise add.",
+    ),
+]
+Framework = Annotated[
+    str, typer.Option(metavar="NAME", help="Who issues operators: pytorch, or megatron (Megatron-LM's modules).")
+]

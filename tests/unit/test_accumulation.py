@@ -1,0 +1,99 @@
+"""Gradients of micro-batches that are added up, and launches that block."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from simulator.api import Session, load_machine, simulate_step, simulate_training
+from simulator.questions.layout import parse_layout
+from simulator.questions.options import Accumulation, StepOptions
+from simulator.questions.step import StepQuestion, accumulating
+from simulator.questions.where import Where
+from simulator.step.issue import Issue, issues_of
+from simulator.training.divide import divided
+from simulator.workload.zoo.registry import build_network
+
+MACHINE = load_machine("dgx-a100-80gb")
+DEVICE = Session().device(Where("dgx-a100-80gb"))
+GPT = build_network("gpt3-1.3b", batch=1, loss=True, layers=2)
+HALF = StepOptions(precision="master-fp16", optimizer="adam", fused_optimizer=True, framework="megatron")
+QUESTION = StepQuestion(where=Where("dgx-a100-80gb"), workload="gpt3-1.3b", batch=1, options=HALF, micro_batches=4)
+
+
+def added(how: Accumulation, precision: str = "master-fp16") -> list[Issue]:
+    options = replace(HALF, accumulation=how, precision=precision)  # type: ignore[arg-type]
+    return [issue for issue in issues_of(DEVICE, GPT, options) if issue.adds]
+
+
+@pytest.mark.parametrize(
+    ("how", "precision", "each_bytes"),
+    [("add", "master-fp16", 6), ("fp32", "master-bf16", 18), ("add", "amp-fp16", 12), ("add", "fp32", 12)],
+)
+def test_a_pass_moves_what_it_reads_and_writes(how: Accumulation, precision: str, each_bytes: int) -> None:
+    moved = sum(cost.bytes for issue in added(how, precision) for cost in issue.work.costs)
+    layers = sum(p.elements for layer in GPT.layers for p in layer.trained)
+    assert moved == pytest.approx(each_bytes * layers)
+
+
+def test_products_add_for_nothing() -> None:
+    assert added("product") == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said", "how"),
+    [
+        ({}, None, "product"),
+        ({}, "add", "add"),
+        ({"options": replace(HALF, framework="pytorch")}, None, "add"),
+        ({"options": replace(HALF, framework="pytorch"), "micro_batches": 1}, None, "product"),
+        ({"options": replace(HALF, mode="forward")}, "add", "product"),
+        ({"layout": parse_layout("fsdp")}, "add", "product"),
+        ({"layout": parse_layout("dp=8,zero=2")}, "add", "product"),
+        ({"layout": parse_layout("dp=8,zero=1")}, "fp32", "fp32"),
+    ],
+)
+def test_who_adds_them(changes: dict[str, object], said: Accumulation | None, how: str) -> None:
+    assert accumulating(replace(QUESTION, **changes), said).options.accumulation == how  # type: ignore[arg-type]
+
+
+def step_s(options: StepOptions, micro_batches: int, words: str = "tp=8") -> float:
+    layout = parse_layout(words).on(8)
+    return simulate_training(
+        MACHINE, GPT, options, layout=layout, micro_batches=micro_batches, contention=False
+    ).step_time_s
+
+
+def test_the_first_micro_batch_has_nothing_to_add_to() -> None:
+    first, second, third = (step_s(replace(HALF, accumulation="add"), n) - step_s(HALF, n) for n in (1, 2, 3))
+    assert first == pytest.approx(0.0, abs=1e-12)
+    assert third == pytest.approx(2 * second, rel=0.1)
+    assert second > 0.0
+
+
+def test_stages_add_up_in_every_pass() -> None:
+    few, many = (
+        step_s(replace(HALF, accumulation="add"), n, "pp=2,dp=4") - step_s(HALF, n, "pp=2,dp=4") for n in (4, 8)
+    )
+    assert many > 1.5 * few > 0.0
+
+
+def test_a_host_that_waits_for_each_kernel_shows_all_its_time() -> None:
+    blocking = replace(HALF, launch_blocking=True)
+    apart_s = sum(issue.host_s + issue.device_s for issue in issues_of(DEVICE, GPT, blocking))
+    assert simulate_step(MACHINE, GPT, blocking).step_time_s == pytest.approx(apart_s)
+    assert simulate_step(MACHINE, GPT, HALF).step_time_s < 0.9 * apart_s
+
+
+def test_a_host_that_waits_for_each_kernel_waits_for_exchanges_too() -> None:
+    blocking, layout = replace(HALF, launch_blocking=True), parse_layout("tp=8").on(8)
+    short = build_network("gpt3-1.3b", batch=1, loss=True, layers=2, sequence_length=64)
+    issues = issues_of(DEVICE, divided(short, layout), blocking)
+    sent = sum(issue.sent is not None for issue in issues)
+    apart_s = sum(issue.host_s + issue.device_s for issue in issues)
+    step = simulate_training(MACHINE, short, blocking, layout=layout, contention=False)
+    assert sent >= 8
+    assert (
+        step.step_time_s > apart_s + sent * 10e-6
+    )  # eight ranks exchange in more than that, and less than the host's time
