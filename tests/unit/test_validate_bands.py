@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,15 +18,15 @@ from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import Where
 from validate.bands.judge import coverage
 from validate.bands.make import make_evidence
-from validate.bands.material import Measured
+from validate.bands.material import Measured, thinned
 from validate.bands.write import bands_document, bands_text
 from validate.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def rows(places: int, each: int, *, between: float, within: float) -> list[Measured]:
-    """Return rows of so many machines, off by a common and an own normal deviate."""
+def rows(places: int, each: int, *, between: float, within: float, source: str = "") -> list[Measured]:
+    """Return rows of so many machines, off by a common and an own deviate; each of its own source if not said."""
     draw = random.Random(1)
     question = CollectiveQuestion(where=Where("dgx-h100"), collective="all-reduce", size_bytes=1e8, strategy="nccl")
     composition = Session().composed(question)
@@ -34,7 +35,14 @@ def rows(places: int, each: int, *, between: float, within: float) -> list[Measu
         shared = draw.gauss(0.0, between)
         facts = replace(composition.facts, place=f"machine {number}")
         of_place = Measured(
-            composition.chain, 0.0, facts.place, "hopper", "all", question, replace(composition, facts=facts)
+            composition.chain,
+            0.0,
+            facts.place,
+            source or facts.place,
+            "hopper",
+            "all",
+            question,
+            replace(composition, facts=facts),
         )
         found += [replace(of_place, error=shared + draw.gauss(0.0, within)) for _ in range(each)]
     return found
@@ -54,9 +62,45 @@ def test_few_places_that_differ_make_the_band_of_another_wider() -> None:
     assert 1.2 < found.unseen <= 4.0
 
 
-def test_too_few_rows_or_places_make_no_class_but_the_last() -> None:
-    assert make_evidence(rows(4, 7, between=0.1, within=0.1)).spreads == {}
-    assert list(make_evidence(rows(2, 40, between=0.1, within=0.1)).spreads) == ["collective"]
+def test_too_few_rows_or_places_make_no_class() -> None:
+    assert make_evidence(rows(2, 14, between=0.1, within=0.1)).spreads == {}
+    assert make_evidence(rows(1, 40, between=0.1, within=0.1)).spreads == {}
+    assert "collective large node all-reduce" in make_evidence(rows(2, 15, between=0.1, within=0.1)).spreads
+
+
+def widths(measured: list[Measured]) -> tuple[float, float]:
+    spreads = make_evidence(measured).spreads
+    return tuple(spreads[name].high - spreads[name].low for name in ("collective large node", "collective"))  # type: ignore[return-value]
+
+
+def test_a_class_that_few_sources_know_is_partly_what_the_wider_one_is() -> None:
+    def of(chain_from: int, *, number: int, half: float) -> list[Measured]:
+        own = rows(number, 40, between=0.0, within=half)
+        return [replace(row, chain=row.chain[chain_from:]) for row in own]
+
+    wide = of(2, number=40, half=0.5)
+    few, alone = widths([*of(1, number=2, half=0.05), *wide])[0], widths(of(1, number=2, half=0.05))[0]
+    many = widths([*of(1, number=30, half=0.05), *wide])[0]
+    assert few > 2.0 * alone  # one part in three is of the wider class
+    assert many < 1.2 * alone  # one in 31
+
+
+def test_machines_of_one_source_are_not_as_many_witnesses() -> None:
+    apart = rows(4, 40, between=0.0, within=0.5)
+    narrow = rows(16, 40, between=0.0, within=0.05)
+    several, one = widths([*apart, *narrow]), widths([*apart, *[replace(row, source="one") for row in narrow]])
+    assert several[0] < 0.5 * one[0]
+
+
+def test_more_rows_of_a_place_than_tell_something_are_left_out() -> None:
+    question = CollectiveQuestion(where=Where("dgx-h100"), collective="all-reduce", size_bytes=1e8, strategy="nccl")
+    many = [
+        replace(row, question=replace(question, size_bytes=1e8 + number))
+        for number, row in enumerate(rows(2, 150, between=0.1, within=0.1))
+    ]
+    kept = thinned(many)
+    assert Counter(row.place for row in kept) == {"machine 0": 100, "machine 1": 100}
+    assert thinned(many[::-1]) == kept
 
 
 def test_bands_hold_what_they_say_of_places_left_out() -> None:
@@ -71,15 +115,32 @@ def test_what_is_written_is_what_is_read() -> None:
     assert evidence().seen.machines
 
 
-def test_rows_become_classes_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_become_classes_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tables = sorted(map(str, (ROOT / "validate" / "measurements" / "published-nvidia").glob("*/collectives.csv")))
     assert run_app(app, "validate", ["bands", *tables, "--json", "--quiet"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert {"collective", "collective small", "collective large node"} <= {c["name"] for c in document["classes"]}
     assert run_app(app, "validate", ["bands", *tables, "--judge", "--json", "--quiet"]) == 0
-    for group in json.loads(capsys.readouterr().out):
+    judged = json.loads(capsys.readouterr().out)
+    for group in judged:
         assert 0.7 < group["held"] < 0.9
         assert math.isfinite(group["half_width"])
+    scored = str(tmp_path / "scored.csv")
+    assert run_app(app, "validate", ["score", *tables, "--out", scored, "--quiet"]) == 0
+    capsys.readouterr()
+    assert run_app(app, "validate", ["bands", scored, "--judge", "--json", "--quiet"]) == 0
+    assert json.loads(capsys.readouterr().out) == judged
+    lines = Path(scored).read_text(encoding="utf-8").splitlines(keepends=True)
+    at = lines[0].strip().split(",").index("predicted_s")
+    twice = [lines[0]]
+    for line in lines[1:]:
+        cells = line.rstrip("\n").split(",")
+        cells[at] = str(100 * float(cells[at])) if cells[at] else ""
+        twice.append(",".join(cells) + "\n")
+    Path(scored).write_text("".join(twice), encoding="utf-8")
+    assert run_app(app, "validate", ["bands", scored, "--json", "--quiet"]) == 0
+    classes = json.loads(capsys.readouterr().out)["classes"]
+    assert all(each["middle"] < -3.0 for each in classes)  # what the table says is taken, not simulated again
 
 
 @pytest.mark.parametrize(

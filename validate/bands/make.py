@@ -1,19 +1,18 @@
 """Make the classes of ``bands.json`` from measured rows: :func:`make_evidence`.
 
-The quantiles of a class weigh each place by the square root of its rows, so that neither one device with thousands of
-rows nor one with three decides.  How much wider a band must be where a device was not seen is found by leaving each
-place out in turn: bands of the others, and by what factor they must be widened to hold 80 % of its rows.  The same with
-generations says it for what lies outside.
+How wide a class is, its rows and those of the wider classes say (:mod:`validate.bands.mixture`).  How much wider a band
+must be where a device was not seen is found by leaving each place out in turn: bands of the others, and by what factor
+they must be widened to hold 80 % of its rows.  The same with generations says it for what lies outside.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from statistics import median
-from typing import NamedTuple
 
 from simulator.api import Session
 from simulator.api.session import Question
@@ -25,35 +24,17 @@ from simulator.errors import InputError
 from simulator.questions.step import StepQuestion
 from simulator.results.composed import step_composition
 from validate.bands.material import Measured
+from validate.bands.mixture import LEAST_PLACES, NARROWEST, Mixture, Quantiles, reached, unit_of, weights_of
 from validate.tables.statistics import weighted_quantile
 
 __all__ = ["make_evidence", "seen_in", "spread_of"]
 
 LEAST_ROWS = 30
-LEAST_PLACES = 4  # of which one is left out at a time
-LEAST_PLACES_OF_LAST = 2  # of the last class of a chain, for which no wider one stands
-_TAIL = (1.0 - LEVEL) / 2
-_WIDEST = 4.0  # more says no more than that nobody knows
-_NARROWEST = 1e-3  # of a side, in logarithms, beside which others are measured
 _MOST_STEPS = 5  # of a class, that are simulated to see what their kernels explain
 _MOST_RANKS = 8  # of each, where there are such: larger ones take minutes, and are made of the same kernels
 
 
-class _Error(NamedTuple):
-    error: float
-    weight: float
-    group: Hashable
-
-
-class _Quantiles(NamedTuple):
-    low: float
-    middle: float
-    high: float
-
-    def beyond(self, error: float) -> float:
-        """Return how many half-widths *error* is from the middle."""
-        side = self.high - self.middle if error > self.middle else self.middle - self.low
-        return abs(error - self.middle) / max(side, _NARROWEST)
+Family = Sequence[Sequence[Measured]]  # the rows of a class, of the wider one behind it, and so on
 
 
 def make_evidence(
@@ -73,72 +54,60 @@ def make_evidence(
     for row in rows:
         for name in row.chain:
             by_class[name].append(row)
-    there = {name: mine for name, mine in sorted(by_class.items()) if _is_enough(name, mine)}
+    there = {name: mine for name, mine in sorted(by_class.items()) if _is_enough(mine)}
     if wanted is not None:
         firsts = {next((name for name in chain if name in there), "") for chain in wanted}
         there = {name: mine for name, mine in there.items() if name in firsts}
-    spreads = {name: spread_of(name, mine, calibrated or {}) for name, mine in there.items()}
+    wider = {name: behind for row in rows for name, behind in pairwise(row.chain)}
+    spreads = {name: spread_of(name, _family(name, there, wider, by_class), calibrated or {}) for name in there}
     found = Evidence(spreads, seen_in(rows))
     if session is None:
         return found
     return replace(found, spreads={**spreads, **_with_parts(found, by_class, session, advance)})
 
 
-def _is_enough(name: str, rows: Sequence[Measured]) -> bool:
-    """Return whether the class has rows and places enough."""
-    least = LEAST_PLACES_OF_LAST if rows[0].chain[-1] == name else LEAST_PLACES
-    return len(rows) >= LEAST_ROWS and len({row.place for row in rows}) >= least
+def _is_enough(rows: Sequence[Measured]) -> bool:
+    """Return whether a class has rows and places enough."""
+    return len(rows) >= LEAST_ROWS and len({row.place for row in rows}) >= LEAST_PLACES
 
 
-def spread_of(name: str, rows: Sequence[Measured], calibrated: Mapping[Question, float]) -> Spread:
-    """Return the errors of a class."""
-    counts = Counter(row.place for row in rows)
-    errors = [_Error(row.error, counts[row.place] ** -0.5, row.place) for row in rows]
-    whole = _quantiles(errors)
-    unseen = max(1.0, _widening(errors) or 1.0)
-    by_network = [_Error(e.error, e.weight, row.composition.facts.network) for e, row in zip(errors, rows, strict=True)]
-    by_generation = [_Error(e.error, e.weight, row.generation) for e, row in zip(errors, rows, strict=True)]
+def _family(
+    name: str, there: Collection[str], wider: Mapping[str, str], rows: Mapping[str, Sequence[Measured]]
+) -> Family:
+    """Return the rows of the class *name* and of those behind it that have enough."""
+    names = [name]
+    while (behind := wider.get(names[-1])) is not None:
+        names.append(behind)
+    return [rows[each] for each in names if each == name or each in there]
+
+
+def spread_of(name: str, family: Family, calibrated: Mapping[Question, float]) -> Spread:
+    """Return the errors of the class whose rows come first in *family*."""
+    rows, mixture = family[0], Mixture(family)
+    whole = mixture.quantiles()
+    unseen = mixture.widening(lambda row: row.place) or 1.0
     return Spread(
         name,
         len(rows),
-        len(counts),
+        len({row.place for row in rows}),
         low=round(whole.low, 4),
         middle=round(whole.middle, 4),
         high=round(whole.high, 4),
-        shared=round(_shared(errors, whole), 3),
+        shared=round(_shared(rows, whole), 3),
         unseen=round(unseen, 3),
-        outside=round(max(unseen, _widening(by_generation) or 1.0), 3),
-        strange=round(max(1.0, _widening(by_network) or 1.0), 3),
+        outside=round(max(unseen, mixture.widening(lambda row: row.generation) or 1.0), 3),
+        strange=round(mixture.widening(lambda row: row.composition.facts.network) or 1.0, 3),
         calibrated=round(_calibrated(rows, calibrated), 3),
         ways=_differing(rows, lambda row: (row.machine, row.alike)),
         machines=_differing(rows, lambda row: row.alike),
     )
 
 
-def _quantiles(errors: Iterable[_Error]) -> _Quantiles:
-    """Return the weighted quantiles that leave as much out on either side, and the median."""
-    ordered = sorted((each.error, each.weight) for each in errors)
-    return _Quantiles(*(weighted_quantile(ordered, share) for share in (_TAIL, 0.5, 1.0 - _TAIL)))
-
-
-def _widening(errors: Sequence[_Error]) -> float | None:
-    """Return by what factor bands made without a group must be widened to hold the level of its rows."""
-    ordered = sorted(errors)
-    found = []
-    for group in {each.group for each in ordered}:
-        others = [each for each in ordered if each.group != group]
-        if not others:
-            return None
-        band = _quantiles(others)
-        found += [_Error(band.beyond(each.error), each.weight, "") for each in ordered if each.group == group]
-    return min(_WIDEST, _reached(found, LEVEL)) if found else None
-
-
-def _shared(errors: Sequence[_Error], whole: _Quantiles) -> float:
+def _shared(rows: Sequence[Measured], whole: Quantiles) -> float:
     """Return the part of the variance that lies between places; outliers count as the ends of the band."""
     by_place: dict[Hashable, list[float]] = defaultdict(list)
-    for each in errors:
-        by_place[each.group].append(min(whole.high, max(whole.low, each.error)))
+    for row in rows:
+        by_place[row.place].append(min(whole.high, max(whole.low, row.error)))
     means = {place: math.fsum(values) / len(values) for place, values in by_place.items()}
     weights = {place: math.sqrt(len(values)) for place, values in by_place.items()}
     total = math.fsum(weights.values())
@@ -163,32 +132,23 @@ def _differing(rows: Sequence[Measured], by: Callable[[Measured], Hashable]) -> 
         if len(errors) > 1:
             middle = median(errors)
             lost = math.sqrt(len(errors) / (len(errors) - 1))  # to the median, which is of the same rows
-            found += [_Error(lost * abs(error - middle), len(errors) ** -0.5, "") for error in errors]
+            found += [(lost * abs(error - middle), len(errors) ** -0.5) for error in errors]
     if len(found) < LEAST_ROWS:
         return None
-    return round(_reached(found, LEVEL), 4)
-
-
-def _reached(errors: Iterable[_Error], level: float) -> float:
-    """Return below which value that share of *errors* lies, by weight."""
-    ordered = sorted(errors)
-    whole, passed = math.fsum(each.weight for each in ordered), 0.0
-    for each in ordered:
-        passed += each.weight
-        if passed >= level * whole:
-            break
-    return each.error
+    return round(reached(found, LEVEL), 4)
 
 
 def _calibrated(rows: Sequence[Measured], calibrated: Mapping[Question, float]) -> float:
     """Return how wide the class is after calibrating, against what the same rows were before; 1 where too few were."""
-    both = [(row, calibrated[row.question]) for row in rows if row.question in calibrated]
-    counts = Counter(row.place for row, _ in both)
-    if len(both) < LEAST_ROWS or len(counts) < LEAST_PLACES:
+    both = [row for row in rows if row.question in calibrated]
+    if not _is_enough(both):
         return 1.0
-    before = _quantiles(_Error(row.error, counts[row.place] ** -0.5, row.place) for row, _ in both)
-    after = _quantiles(_Error(error, counts[row.place] ** -0.5, row.place) for row, error in both)
-    return min(1.0, (after.high - after.low) / max(before.high - before.low, _NARROWEST))
+    weights = weights_of(Counter(map(unit_of, both)))
+    widths = []
+    for errors in ([row.error for row in both], [calibrated[row.question] for row in both]):
+        ordered = sorted((error, weights[unit_of(row)]) for error, row in zip(errors, both, strict=True))
+        widths.append(weighted_quantile(ordered, (1 + LEVEL) / 2) - weighted_quantile(ordered, (1 - LEVEL) / 2))
+    return min(1.0, widths[1] / max(widths[0], NARROWEST))
 
 
 # -- steps -----------------------------------------------------------------------------

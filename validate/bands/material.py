@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 
 from simulator.api import Session
 from simulator.api.session import Question
@@ -15,20 +18,24 @@ from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.step import StepQuestion
 from validate.score.score import ScoredRow
 
-__all__ = ["Measured", "measured"]
+__all__ = ["Measured", "measured", "thinned"]
+
+_MOST = 100  # rows of a class on a place, by one source: more tell nothing new of the class, and take their time
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
     """A row: its classes, log(measured / predicted), where it was measured, and what was asked.
 
-    ``place`` is a device, or of a collective a machine; ``group`` is what is judged together with it, in words.
+    ``place`` is a device, or of a collective a machine; ``source`` who measured it, with which data set; ``group`` is
+    what is judged together with it, in words.
     ``alike`` is what rows share that do the same in other ways or elsewhere, None where nobody compares such.
     """
 
     chain: Chain
     error: float
     place: str
+    source: str
     generation: str
     group: str
     question: Question
@@ -60,9 +67,26 @@ def measured(
             facts = composition.facts
             place = facts.place
             yield Measured(
-                chain, -math.log1p(row.error), place, facts.generation or place, _group(row, chain),
+                chain, -math.log1p(row.error), place, _source(row), facts.generation or place, _group(row, chain),
                 row.asked.question, composition, _alike(row.asked.question),
             )  # fmt: skip
+
+
+def thinned(rows: Iterable[Measured]) -> list[Measured]:
+    """Return at most 100 of *rows* of each class on each place by each source, chosen by what they ask."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    kept = []
+    for row in sorted(rows, key=lambda row: sha256(repr(row.question).encode()).digest()):
+        counts[row.place, row.source, row.chain[0]] += 1
+        if counts[row.place, row.source, row.chain[0]] <= _MOST:
+            kept.append(row)
+    return kept
+
+
+def _source(row: ScoredRow) -> str:
+    """Return the data set of a row, and of its source what stands before the first of ``@``, ``:`` and ``#``."""
+    publisher = re.split("[@:#]", row.labels.get("source", ""), maxsplit=1)[0]
+    return " ".join(filter(None, (row.labels.get("dataset", ""), publisher.strip())))
 
 
 def _chain(composition: Composition) -> Chain:

@@ -15,13 +15,14 @@ from simulator.errors import InputError, one_line
 from simulator.results.columns import lay_out
 from validate.bands.judge import Coverage, coverage
 from validate.bands.make import make_evidence
-from validate.bands.material import Measured, measured
+from validate.bands.material import Measured, measured, thinned
 from validate.bands.write import bands_document, bands_text, write_bands
 from validate.cli.output import show
 from validate.cli.words import TRUSTED, grades_in
 from validate.constants.rows import calibrate_devices
 from validate.kinds import OPERATORS
 from validate.kinds.kind import Kind, recognise
+from validate.score.predictions import ADDED
 from validate.score.scoring import Scoring, ScoringOptions
 from validate.tables.csv_text import read_records
 from validate.tables.files import STDIN, read_bytes, shown_as
@@ -59,11 +60,15 @@ def bands_command(
     after: dict[Question, float] = {}
     with Progress(sum(len(table.rows) for table, _ in tables), "scoring", quiet=quiet) as progress:
         for table, kind in tables:
-            rows += measured(scoring.score(table, kind, grades, advance=progress.advance), session)
+            is_scored = all(name in table.position for name in ADDED)  # by validate score --out
+            rows += measured(
+                scoring.score(table, kind, grades, as_written=is_scored, advance=progress.advance), session
+            )
             if kind.name == OPERATORS.name and not judge:
                 after |= _calibrated(scoring, table, kind, grades)
     if not rows:
         raise InputError("no row can be predicted")
+    rows = thinned(rows)
     if judge:
         _show_coverage(coverage(rows), as_json=as_json)
         return

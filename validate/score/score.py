@@ -11,7 +11,7 @@ from simulator.bands.band import Band
 from simulator.errors import Fault, InputError, one_line
 from validate.kinds.kind import Asked, Cell, Kind
 from validate.kinds.steps import configuration
-from validate.tables.cells import NotScored, measured_time
+from validate.tables.cells import NotScored, measured_time, number
 from validate.tables.csv_text import Record
 from validate.tables.names import Names
 from validate.tables.statistics import relative_error
@@ -55,13 +55,15 @@ def score_table(
     *,
     published: Mapping[str, Mapping[str, float]] | None = None,
     set_aside: Callable[[Record], str] = lambda _: "",
+    as_written: bool = False,
     advance: Callable[[], None] = lambda: None,
 ) -> Iterator[ScoredRow]:
     """Yield every row of *table* with its prediction and error, in order.
 
     Rows of other grades than *trust* are predicted and do not count (they are context); rows without a grade count.
     *published* is what others predict, by ``row_id`` and predictor; *set_aside* says why a row does not count besides,
-    nothing where it does.  *advance* is called after each row.
+    nothing where it does.  *as_written*: with the predictions that the table holds, and no other.  *advance* is called
+    after each row.
     """
     best = _fastest(table, kind, names)
     predicted = lru_cache(maxsize=_PREDICTED)(lambda cells: _predicted(cells, kind, names))
@@ -72,7 +74,7 @@ def score_table(
         else:
             # A prediction sees the columns that the kind says are asked, and no other.
             asked = tuple(table.cell(record, column) for column in kind.asked)
-            answer = predicted(asked)
+            answer = _written(table, record, asked, kind, names) if as_written else predicted(asked)
             row.asked, row.predicted_s, row.band = answer.asked, answer.predicted_s, answer.band
             row.baseline_s, row.skipped = answer.baseline_s, answer.skipped
         _judge(table, row, kind, names, trust, published or {})
@@ -139,6 +141,18 @@ def _predicted(cells: Sequence[str], kind: Kind, names: Names) -> _Prediction:
         return _Prediction(asked, predicted_s, band, asked.bound_s(names.session))
     except NotScored:
         return _Prediction(asked, predicted_s, band)
+
+
+def _written(table: Table, record: Record, cells: Sequence[str], kind: Kind, names: Names) -> _Prediction:
+    """Return what a row asks, with the prediction that it holds."""
+    try:
+        asked = kind.read(dict(zip(kind.asked, cells, strict=True)).__getitem__, names)
+        text = table.cell(record, "predicted_s")
+        if not text:
+            return _Prediction(asked, skipped=table.cell(record, "skipped") or "no prediction")
+        return _Prediction(asked, measured_time(number("predicted_s", text)))
+    except NotScored as reason:
+        return _Prediction(skipped=str(reason))
 
 
 def _judge(

@@ -82,12 +82,14 @@ class Scoring:
         *,
         names: Names | None = None,
         seen: frozenset[str] = frozenset(),
+        as_written: bool = False,
         advance: Callable[[], None] = lambda: None,
     ) -> Iterator[ScoredRow]:
         """Yield the rows of *table* with their predictions.
 
         Rows of operators whose question is among *seen*, the digests of what calibrations were fitted to, do not
-        count; nor do those that the calibration of the options was fitted to.
+        count; nor do those that the calibration of the options was fitted to.  *as_written*: with the predictions that
+        the table holds, as ``validate score --out`` writes them.
         """
         fitted_to = (seen | self._seen) if kind.name == OPERATORS.name else frozenset()
 
@@ -96,7 +98,10 @@ class Scoring:
             return CALIBRATED_ON if fitted_to and digest(asked) in fitted_to else ""
 
         names = replace(names or self.names, folder=str(Path(table.file).parent))
-        return score_table(table, kind, names, trust, published=self._published, set_aside=aside, advance=advance)
+        return score_table(
+            table, kind, names, trust,
+            published=self._published, set_aside=aside, as_written=as_written, advance=advance,
+        )  # fmt: skip
 
     def check(self, tables: Sequence[tuple[Table, Kind]], calibrate: int = 0) -> None:
         """Refuse options that none of *tables* reads, and names that no row has (InputError)."""

@@ -1,0 +1,136 @@
+"""The errors of a class as those of the next source would be: :class:`Mixture`.
+
+A place that a source measured weighs the square root of its rows there, and the places of a source together as the
+square root of their number: four machines that one publisher timed with one program are not four witnesses.  A class
+that K sources know (by their weights: Kish's effective number) is in one part of K + 1 what the
+wider class behind it is, as the next source may be like none of the K.  That is the mass that hierarchical conformal
+prediction lays at infinity (Lee, Barber, Willett: Distribution-free inference with hierarchical data, 2023), laid on
+what is known of the like.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from simulator.bands.band import LEVEL
+from validate.bands.material import Measured
+from validate.tables.statistics import weighted_quantile
+
+__all__ = ["LEAST_PLACES", "NARROWEST", "Mixture", "Quantiles", "reached", "unit_of", "weights_of"]
+
+LEAST_PLACES = 2  # of which one is left out at a time
+NARROWEST = 1e-3  # of a side, in logarithms, beside which others are measured
+_TAIL = (1.0 - LEVEL) / 2
+_WIDEST = 4.0  # more says no more than that nobody knows
+
+
+class Quantiles(NamedTuple):
+    """The errors that leave 10 % out on either side, and the median."""
+
+    low: float
+    middle: float
+    high: float
+
+    def beyond(self, error: float) -> float:
+        """Return how many half-widths *error* is from the middle."""
+        side = self.high - self.middle if error > self.middle else self.middle - self.low
+        return abs(error - self.middle) / max(side, NARROWEST)
+
+
+Unit = tuple[str, str]
+"""A source, and a place that it measured."""
+_Key = tuple[int, Unit]  # a class of the family, and a unit
+
+
+def unit_of(row: Measured) -> Unit:
+    """Return what rows err together by."""
+    return row.source, row.place
+
+
+def weights_of(counts: Mapping[Unit, int]) -> dict[Unit, float]:
+    """Return what a row of each unit weighs, of *counts* rows."""
+    places = Counter(source for source, _ in counts)
+    return {unit: (n * places[unit[0]]) ** -0.5 for unit, n in counts.items()}
+
+
+def reached(values: Iterable[tuple[float, float]], level: float) -> float:
+    """Return the value up to which that share of *values* lies, each with its weight."""
+    return weighted_quantile(sorted(values), level)
+
+
+def _order(item: tuple[float, int, Measured]) -> tuple[float, int, str]:
+    return item[0], item[1], item[2].source
+
+
+class Mixture:
+    """The rows of a class, the first of *family*, with those of the wider classes behind it."""
+
+    def __init__(self, family: Sequence[Sequence[Measured]]) -> None:
+        self._rows = family[0]
+        pooled = sorted(((row.error, level, row) for level, rows in enumerate(family) for row in rows), key=_order)
+        self._pooled = [(error, (level, unit_of(row)), row) for error, level, row in pooled]
+
+    def quantiles(self) -> Quantiles:
+        """Return those of all rows."""
+        return self._quantiles(Counter(key for _, key, _ in self._pooled), lambda _: False)
+
+    def widening(self, by: Callable[[Measured], Hashable]) -> float | None:
+        """Return by what factor bands made without a group must be widened to hold the level of its rows, at least 1.
+
+        None where all rows are one group.
+        """
+        weights = weights_of(Counter(map(unit_of, self._rows)))
+        groups: dict[Hashable, list[Measured]] = defaultdict(list)
+        counts: dict[Hashable, Counter[_Key]] = defaultdict(Counter)
+        for row in self._rows:
+            groups[by(row)].append(row)
+        if len(groups) < LEAST_PLACES:
+            return None
+        for _, key, row in self._pooled:
+            counts[by(row)][key] += 1
+        whole = Counter(key for _, key, _ in self._pooled)
+        found = []
+        for group, rows in groups.items():
+            band = self._quantiles(whole - counts[group], lambda row, group=group: by(row) == group)  # type: ignore[misc]
+            found += [(band.beyond(row.error), weights[unit_of(row)]) for row in rows]
+        return min(_WIDEST, max(1.0, reached(found, LEVEL)))
+
+    def _quantiles(self, counts: Counter[_Key], without: Callable[[Measured], bool]) -> Quantiles:
+        share = self._shares(counts)
+        passed, ends = 0.0, iter((_TAIL, 0.5, 1.0 - _TAIL))
+        found: list[float] = []
+        end = next(ends)
+        error = 0.0
+        for error, key, row in self._pooled:
+            if without(row):
+                continue
+            passed += share[key]
+            while passed >= end - 1e-9:
+                found.append(error)
+                following = next(ends, None)
+                if following is None:
+                    return Quantiles(*found)
+                end = following
+        return Quantiles(*found, *[error] * (3 - len(found)))
+
+    def _shares(self, counts: Counter[_Key]) -> dict[_Key, float]:
+        """Return what a row of each class and unit weighs, of *counts* rows; all rows together weigh 1."""
+        found: dict[int, dict[Unit, int]] = defaultdict(dict)
+        for (level, unit), n in sorted(counts.items()):
+            if n > 0:
+                found[level][unit] = n
+        left, shares = 1.0, dict[_Key, float]()
+        for level, units in found.items():
+            weights = weights_of(units)
+            by_source: dict[str, float] = defaultdict(float)
+            for (source, place), n in units.items():
+                by_source[source] += n * weights[source, place]
+            whole = math.fsum(by_source.values())
+            sources = whole**2 / math.fsum(each**2 for each in by_source.values())
+            share = left if level == max(found) else left * sources / (sources + 1.0)
+            shares |= {(level, unit): share * weight / whole for unit, weight in weights.items()}
+            left -= share
+        return shares
