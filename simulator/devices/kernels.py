@@ -58,14 +58,12 @@ class Gemm:
 class Convolution:
     """One direction of a convolution; ``shape`` is always that of the forward pass.
 
-    ``autotuned``: the library tried its algorithms and took the fastest.  ``channels_last``: images lie
-    with their channels together, as matrix units read them.
+    ``channels_last``: images lie with their channels together, as matrix units read them.
     """
 
     shape: Conv2d
     direction: Literal["fwd", "bwd_data", "bwd_weight"]
     precision: Precision
-    autotuned: bool = True
     channels_last: bool = False
 
     @property
