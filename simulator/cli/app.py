@@ -319,7 +319,11 @@ def simulate(
         bool, typer.Option("--fused-optimizer", help="Update all parameters by one kernel (fused=True).")
     ] = False,
     framework: Annotated[
-        str, typer.Option(metavar="NAME", help="Who issues operators: pytorch, or megatron (Megatron-LM's modules).")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Who issues operators: pytorch, megatron (Megatron-LM's modules), tensorflow (a kernel an operation).",
+        ),
     ] = "pytorch",
     cpu_library: Annotated[
         str, typer.Option(metavar="NAME", help="Kernels of CPUs: onednn, or blas as frameworks of 2016 used it.")

@@ -40,6 +40,7 @@ class Gemm:
     layout: Literal["NN", "NT", "TN", "TT"] = "NN"
     epilogue_elements: int = 0
     out_bytes: int = 0  # of an element of C; 0: as the precision
+    plain: bool = False  # matrices lie as anyone's do, and not as a library of layers lays them out
 
     @property
     def flop(self) -> int:

@@ -95,7 +95,7 @@ def _(operator: Linear, phase: Phase, precision: Precision) -> Kernels:
 def _(operator: MatMul, phase: Phase, precision: Precision) -> Kernels:
     m, n, k, batch = operator.m, operator.n, operator.k, operator.batch
     if phase == "fwd":
-        return (Gemm(m, n, k, precision, batch, operator.layout),)
+        return (Gemm(m, n, k, precision, batch, operator.layout, plain=precision == "int8"),)
     if _in(phase, "bwd_data"):
         return (Gemm(m, k, n, precision, batch, "NT"), Gemm(k, n, m, precision, batch, "TN"))
     return ()

@@ -13,7 +13,7 @@ from functools import lru_cache
 from simulator.api import Session
 from simulator.errors import InputError, nearest, one_line
 from simulator.questions.launch import LaunchQuestion
-from simulator.questions.options import MODES, OPTIMIZERS, POLICIES, Mode, Optimizer, Policy, StepOptions
+from simulator.questions.options import FRAMEWORKS, MODES, OPTIMIZERS, POLICIES, Mode, Optimizer, Policy, StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 from simulator.questions.where import Software
 from simulator.topology.parts import CpuPart
@@ -198,7 +198,7 @@ def _options(cell: Cell) -> StepOptions:
         recompute_attention=recompute == "selective",
         channels_last=cell("channels_last") == "1",
         fused_optimizer=cell("fused_optimizer") == "1",
-        framework="megatron" if cell("modules") == "megatron" else "pytorch",
+        framework=next((name for name in FRAMEWORKS if name == cell("modules")), "pytorch"),
     )
 
 

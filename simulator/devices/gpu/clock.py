@@ -8,10 +8,10 @@ energy: one instruction of theirs is hundreds of multiplications.  E is the ener
 addition, by manufacturing process.  A card of 70 W so computes at about half its boost clock.
 
 Since Ampere SMs feed matrix units from copies under way, which costs an SM as much as hundreds of lanes whatever its
-units do in a clock: with numbers as networks have them an A100 of 400 W multiplies at 257 of its 312 TFLOP/s (295 with
-zeros; thonking.ai, "Strangely, matrix multiplications on GPUs run faster when given predictable data"), an L40S of
-350 W, with half as many products an SM and clock, at 160 to 190 of 362.  What a kernel leaves unused in its time it need
-not spend, so that small or starved ones run at the boost clock (:func:`energy_time`).
+units do in a clock.  With numbers as networks have them an A100 of 400 W multiplies at 257 of its 312 TFLOP/s, and at
+295 with zeros (thonking.ai, "Strangely, matrix multiplications on GPUs run faster when given predictable data"); an
+L40S of 350 W, with half as many products an SM and clock, at 160 to 190 of 362.  What a kernel leaves unused in its
+time it need not spend: small or starved ones run at the boost clock (:func:`energy_time`).
 
 Voltage falls with the clock only as far as the transistors switch at all.  The smaller they are, the nearer that
 is to the full voltage, and the less a board saves that is held far below its boost clock.
