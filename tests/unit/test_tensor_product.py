@@ -170,7 +170,7 @@ def test_sizes_that_rows_are_long_count_when_they_are_odd_and_no_others(
     even_s = tensor_product_time(device, even).time_s
     for side in "mnk":
         odd_s = tensor_product_time(device, replace(even, **{side: 4095})).time_s  # type: ignore[arg-type]
-        assert (odd_s > 1.5 * even_s) if side in rows_are_long else (0.99 * even_s < odd_s <= even_s)
+        assert (odd_s > 1.2 * even_s) if side in rows_are_long else (0.99 * even_s < odd_s <= even_s)
 
 
 @pytest.mark.parametrize(("n", "piece_bytes"), [(50256, 16), (50260, 8), (50258, 4), (50257, 2)])
