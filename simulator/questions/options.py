@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 Mode = Literal["train", "inference", "forward", "backward"]
-Framework = Literal["pytorch", "megatron", "tensorflow"]
+Framework = Literal["pytorch", "megatron", "tensorflow", "caffe"]
 FRAMEWORKS: tuple[Framework, ...] = get_args(Framework)
 Optimizer = Literal["none", "sgd", "momentum", "adam", "lamb", "bert-adam"]
 Policy = Literal[
@@ -63,7 +63,8 @@ class StepOptions:
     ``fused_optimizer``: the update is one kernel over all parameters (PyTorch's ``fused=True``), not one for each
     of its operations; a compiled model leaves it as it is.
     ``framework``: what issues operators, plain modules of PyTorch, or Megatron-LM's, which do more for each; or
-    TensorFlow, whose kernels do one operation each unless the step is ``compiled`` (XLA).
+    TensorFlow, whose kernels do one operation each unless the step is ``compiled`` (XLA); or Caffe and its kin without
+    cuDNN, whose convolutions go image by image.
     """
 
     mode: Mode = "train"

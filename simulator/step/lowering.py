@@ -18,6 +18,7 @@ from simulator.devices.predict import Device, kernel_cost
 from simulator.questions.options import QUANTISED, StepOptions
 from simulator.step.autocast import PRODUCTS, casts_of, wide_tensors
 from simulator.step.cold import forgotten_share, old_bytes
+from simulator.step.columns import by_columns
 from simulator.step.fusion import Group
 from simulator.step.layout import laid_out
 from simulator.step.memory import memory_need
@@ -123,6 +124,8 @@ class Lowering:
         if self._options.precision in QUANTISED and _is_folded(operator):
             return ()
         kernels = lower_operator(operator, phase, mix.precision)
+        if self._options.framework == "caffe" and isinstance(operator, Conv2d) and not operator.transposed:
+            kernels = by_columns(operator, phase, mix.precision)
         if self._options.framework == "tensorflow" and not self._options.compiled:
             kernels = unfused(operator, phase, mix.precision, kernels)
         if mix.narrow_inputs and phase == "fwd":
