@@ -322,7 +322,7 @@ def simulate(
         str,
         typer.Option(
             metavar="NAME",
-            help="Who issues operators: pytorch, megatron (Megatron-LM's modules), tensorflow (a kernel an operation), caffe.",
+            help="Who issues operators: pytorch, megatron (Megatron-LM), tensorflow (a kernel an operation), caffe.",
         ),
     ] = "pytorch",
     cpu_library: Annotated[
