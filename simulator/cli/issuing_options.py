@@ -8,12 +8,12 @@ import typer
 
 __all__ = ["Accumulate", "CudaGraph", "CudaGraphBlocks", "Framework", "LaunchBlocking"]
 
-CudaGraph = Annotated[bool, typer.Option("--cuda-graph", help="Launch all kernels of a step by one call.")]
+CudaGraph = Annotated[bool, typer.Option("--cuda-graph", help="Launch a step as one CUDA graph.")]
 CudaGraphBlocks = Annotated[
     bool,
     typer.Option(
         "--cuda-graph-blocks",
-        help="Launch the kernels of each block, except its experts, by one call in each pass.",
+        help="Launch each block, except its experts, as one CUDA graph per pass.",
     ),
 ]
 LaunchBlocking = Annotated[

@@ -40,6 +40,7 @@ class Gemm:
     layout: Literal["NN", "NT", "TN", "TT"] = "NN"
     epilogue_elements: int = 0
     out_bytes: int = 0  # of an element of C; 0: as the precision
+    plain: bool = False  # matrices lie as anyone's do, and not as a library of layers lays them out
 
     @property
     def flop(self) -> int:
@@ -58,14 +59,12 @@ class Gemm:
 class Convolution:
     """One direction of a convolution; ``shape`` is always that of the forward pass.
 
-    ``autotuned``: the library tried its algorithms and took the fastest.  ``channels_last``: images lie
-    with their channels together, as matrix units read them.
+    ``channels_last``: images lie with their channels together, as matrix units read them.
     """
 
     shape: Conv2d
     direction: Literal["fwd", "bwd_data", "bwd_weight"]
     precision: Precision
-    autotuned: bool = True
     channels_last: bool = False
 
     @property

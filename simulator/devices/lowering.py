@@ -95,7 +95,7 @@ def _(operator: Linear, phase: Phase, precision: Precision) -> Kernels:
 def _(operator: MatMul, phase: Phase, precision: Precision) -> Kernels:
     m, n, k, batch = operator.m, operator.n, operator.k, operator.batch
     if phase == "fwd":
-        return (Gemm(m, n, k, precision, batch, operator.layout),)
+        return (Gemm(m, n, k, precision, batch, operator.layout, plain=precision == "int8"),)
     if _in(phase, "bwd_data"):
         return (Gemm(m, k, n, precision, batch, "NT"), Gemm(k, n, m, precision, batch, "TN"))
     return ()
@@ -147,8 +147,8 @@ def _(operator: Elementwise, phase: Phase, precision: Precision) -> Kernels:
         return (Streaming(operator.function, n, operator.inputs * n * size, n * size + mask),)
     if not _in(phase, "bwd_data"):
         return ()
-    if operator.function in ("add", "sub", "add_scalar", "sub_scalar"):
-        return ()  # the gradient is handed on as it is
+    if operator.function in ("add", "sub", "add_scalar", "sub_scalar"):  # the gradient is handed on as it is, or summed
+        return (_sum(1, n, precision),) * operator.summed
     if operator.function in ("where", "masked_fill", "neg") or (operator.function == "mul" and operator.inputs == 1):
         return (Streaming(operator.function, n, n * size, n * size),)  # the other operand is small: a mask, a table
     if operator.function in ("mul", "div", "pow"):

@@ -36,6 +36,21 @@ _FIRST_FUSED = {"sgd": (2,), "momentum": (3,), "adam": (4,), "lamb": (1, 3, 0, 0
 _FIRST = {"sgd": (2,), "momentum": (1, 1, 1), "adam": (2, 1, 0, 0, 0, 0, 1), "lamb": _FIRST_FUSED["lamb"]}
 
 
+# Of a graph that nothing fuses, as Google's BERT has it (AdamWeightDecayOptimizer of google-research/bert): passes, and
+# the readings that are the first of a tensor.
+_GRAPH = {
+    "adam": (
+        *((1, 0, 1), (1, 1, 0)),  # gradients clipped by the norm of all,
+        *((1, 1, 1), (1, 1, 0), (2, 1, 0)),  # mean,
+        *((1, 1, 1), (1, 1, 0), (1, 1, 0), (2, 1, 0)),  # square,
+        *((1, 1, 0), (1, 1, 0), (2, 1, 0)),  # root, epsilon, quotient,
+        *((1, 1, 1), (2, 1, 0)),  # weight decay,
+        *((1, 1, 0), (2, 1, 0)),  # rate of learning, step
+        *((1, 1, 0), (1, 1, 0), (1, 1, 0)),  # and three assignments
+    ),
+}
+
+
 class TensorPass(NamedTuple):
     """A call of an update from tensor to tensor: how often it reads and writes the tensor, or numbers alone.
 
@@ -73,17 +88,30 @@ _BY_TENSOR = {
 }
 
 
-def first_reads(optimizer: Optimizer, *, fused: bool = False) -> tuple[int, ...]:
+def first_reads(optimizer: Optimizer, *, fused: bool = False, graph: bool = False) -> tuple[int, ...]:
     """Return how many tensors each pass reads that none before it has touched, in the order of the kernels."""
+    if graph and not fused and optimizer in _GRAPH:
+        return tuple(first for _, _, first in _GRAPH[optimizer])
     return (_FIRST_FUSED if fused else _FIRST)[optimizer]
 
 
 def optimizer_kernels(
-    optimizer: Optimizer, elements: int, element_bytes: int = 4, *, fused: bool = False, weight_decay: bool = False
+    optimizer: Optimizer,
+    elements: int,
+    element_bytes: int = 4,
+    *,
+    fused: bool = False,
+    graph: bool = False,
+    weight_decay: bool = False,
 ) -> tuple[Streaming, ...]:
-    """Return the kernels that update *elements* parameters, weight decay being a pass of its own unless fused."""
-    passes = (_FUSED if fused else _FOREACH)[optimizer]
-    if weight_decay and not fused:
+    """Return the kernels that update *elements* parameters, weight decay being a pass of its own unless fused.
+
+    *graph*: as a graph of operations that nothing fuses has them (TensorFlow), where that is another way.
+    """
+    passes: tuple[tuple[int, int], ...] = (_FUSED if fused else _FOREACH)[optimizer]
+    if graph and not fused and optimizer in _GRAPH:
+        passes = tuple((reads, writes) for reads, writes, _ in _GRAPH[optimizer])
+    elif weight_decay and not fused:
         passes = ((2, 1), *passes)
     size = elements * element_bytes
     return tuple(Streaming(f"{optimizer}_step", elements, reads * size, writes * size) for reads, writes in passes)

@@ -37,7 +37,7 @@ from simulator.questions.calibration import Calibration
 from simulator.workload.operators import Operator, Phase
 from simulator.workload.precision import PACKED, Precision
 
-__all__ = ["KERNEL_CLASSES", "Device", "cold_device", "kernel_class", "kernel_cost", "operator_costs"]
+__all__ = ["KERNEL_CLASSES", "Device", "cold_device", "kernel_class", "kernel_cost", "operator_costs", "steady_device"]
 
 Device = Gpu | Cpu
 
@@ -110,6 +110,16 @@ def _packed_cost(device: Device, kernel: Gemm | Convolution) -> KernelCost:
 def cold_device(device: Device) -> Device:
     """Return *device* with caches that hold nothing of what a kernel reads or writes when it starts."""
     return replace(device, is_cold=True)
+
+
+@lru_cache(maxsize=256)
+def steady_device(device: Device) -> Device:
+    """Return *device* as it runs for minutes on end, hot: at its boost clock and no more.
+
+    A board that runs above its boost clock as far as power allows does so while it is cool, as in a measurement of one
+    operator; the boost clock is what its maker found under load.
+    """
+    return replace(device, above_boost=False) if isinstance(device, Gpu) and device.above_boost else device
 
 
 @lru_cache(maxsize=256)

@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 Mode = Literal["train", "inference", "forward", "backward"]
-Framework = Literal["pytorch", "megatron"]
+Framework = Literal["pytorch", "megatron", "tensorflow", "caffe"]
 FRAMEWORKS: tuple[Framework, ...] = get_args(Framework)
 Optimizer = Literal["none", "sgd", "momentum", "adam", "lamb", "bert-adam"]
 Policy = Literal[
@@ -66,7 +66,9 @@ class StepOptions:
     around each convolution (TensorFlow's way in half precision; PyTorch's ``memory_format``).
     ``fused_optimizer``: the update is one kernel over all parameters (PyTorch's ``fused=True``), not one for each
     of its operations; a compiled model leaves it as it is.
-    ``framework``: what issues operators, plain modules of PyTorch, or Megatron-LM's, which do more for each.
+    ``framework``: what issues operators, plain modules of PyTorch, or Megatron-LM's, which do more for each; or
+    TensorFlow, whose kernels do one operation each unless the step is ``compiled`` (XLA); or Caffe and its kin without
+    cuDNN, whose convolutions go image by image.
     ``launch_blocking``: the host issues nothing before the device has done all before it (``CUDA_LAUNCH_BLOCKING=1``).
     ``accumulation``: what adds gradients of a micro-batch to those before: the ``product`` that makes them
     (Megatron-LM's fusion; or there is nothing to add), a pass that reads both (``add``, PyTorch's), or passes into a

@@ -18,7 +18,7 @@ from simulator.devices.dispatch import (
 from simulator.devices.issuing import in_graph
 from simulator.devices.kernels import Streaming
 from simulator.devices.optimizer import tensor_passes
-from simulator.devices.predict import Device, kernel_class
+from simulator.devices.predict import Device, kernel_class, steady_device
 from simulator.questions.options import StepOptions
 from simulator.step.fusion import Group, groups_of
 from simulator.step.lowering import TO_MASTER, UNSCALE, Lowering, Mix, Run
@@ -87,7 +87,7 @@ NOTHING = DeviceWork((), (), 0.0)
 
 class _Issuer:
     def __init__(self, device: Device, network: Network, options: StepOptions) -> None:
-        self.device = device
+        self.device = device = steady_device(device)
         self.network = network
         self.options = options
         self.lowering = Lowering(device, network, options)

@@ -18,11 +18,13 @@ from simulator.devices.predict import Device, kernel_cost
 from simulator.questions.options import QUANTISED, StepOptions
 from simulator.step.autocast import PRODUCTS, casts_of, wide_tensors
 from simulator.step.cold import forgotten_share, old_bytes
+from simulator.step.columns import by_columns
 from simulator.step.fusion import Group
 from simulator.step.layout import laid_out
 from simulator.step.memory import memory_need
 from simulator.step.padding import padded
 from simulator.step.precision import autocasts, casts, has_master, precision_of, scales, storage_of
+from simulator.step.unfused import unfused
 from simulator.workload.backward import needs_gradient
 from simulator.workload.network import Layer, Network, block_name
 from simulator.workload.operators import BatchNorm, Conv2d, Elementwise, Operator, Phase
@@ -122,6 +124,10 @@ class Lowering:
         if self._options.precision in QUANTISED and _is_folded(operator):
             return ()
         kernels = lower_operator(operator, phase, mix.precision)
+        if self._options.framework == "caffe" and isinstance(operator, Conv2d) and not operator.transposed:
+            kernels = by_columns(operator, phase, mix.precision)
+        if self._options.framework == "tensorflow" and not self._options.compiled:
+            kernels = unfused(operator, phase, mix.precision, kernels)
         if mix.narrow_inputs and phase == "fwd":
             saved = mix.narrow_inputs * operator.output_elements * (FP32_BYTES - self._element_bytes)
             kernels = tuple(
@@ -254,8 +260,10 @@ class Lowering:
             yield UNSCALE, self._run(Streaming("mul_scalar", n, FP32_BYTES * n, FP32_BYTES * n), float(FP32_BYTES * n))
         size, fused = self._updated_bytes(), options.fused_optimizer
         if not tensor_passes(options.optimizer):
-            kernels = optimizer_kernels(options.optimizer, n, size, fused=fused)
-            for kernel, first in zip(kernels, first_reads(options.optimizer, fused=fused), strict=True):
+            graph = options.framework == "tensorflow" and not options.compiled
+            kernels = optimizer_kernels(options.optimizer, n, size, fused=fused, graph=graph)
+            firsts = first_reads(options.optimizer, fused=fused, graph=graph)
+            for kernel, first in zip(kernels, firsts, strict=True):
                 yield f"{options.optimizer} step", self._run(kernel, float(first * n * size))
         if master:
             yield "weights from fp32", self._run(Streaming("copy", n, FP32_BYTES * n, half * n), 0.0)

@@ -188,12 +188,14 @@ class Elementwise(WithoutProducts):
     """``function`` of each of ``elements`` elements, from ``inputs`` tensors of that size.
 
     ``function`` is the framework's name in lower case (``add``, ``relu``, ``gelu``, ``dropout``);
-    with a number in place of the second tensor it ends in ``_scalar``.
+    with a number in place of the second tensor it ends in ``_scalar``.  ``summed``: of a sum, how many of its terms are
+    smaller and read again and again, so that their gradients are sums over all elements.
     """
 
     function: str
     elements: int
     inputs: int = field(default=1, metadata={"least": 0})
+    summed: int = field(default=0, metadata={"least": 0})
 
     @property
     def output_elements(self) -> int:

@@ -12,7 +12,7 @@ from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.rates import arithmetic_rate
 from simulator.devices.gpu.tensor_product import TensorProducts, is_pipelined, tensor_product_time
 from simulator.devices.kernels import Gemm
-from simulator.devices.predict import cold_device, kernel_cost
+from simulator.devices.predict import cold_device, kernel_cost, steady_device
 from tests.devices import find_gpu
 
 TENSOR_PRODUCTS = DEFAULT(TensorProducts)
@@ -42,12 +42,43 @@ def test_which_products_have_asynchronous_operands(name: str, precision: str, kn
     assert is_pipelined(find_gpu(name), precision) is known  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("name", "least"), [("a100-sxm4-80gb", 0.75), ("h200-sxm", 0.6), ("b200", 0.6), ("l40s", 0.6)])
+@pytest.mark.parametrize(("name", "least"), [("a100-sxm4-80gb", 0.75), ("h200-sxm", 0.6), ("b200", 0.6), ("l40s", 0.5)])
 def test_a_large_square_product_nears_the_peak(name: str, least: float) -> None:
     device = find_gpu(name)
     cost = kernel_cost(device, Gemm(8192, 8192, 8192, "bf16"))
     assert least < cost.flop / cost.time_s / arithmetic_rate(device, "bf16") < 1.0
     assert cost.bound == "compute"
+
+
+def test_a_board_multiplies_what_its_power_allows() -> None:
+    large, small = Gemm(16384, 16384, 16384, "fp16"), Gemm(512, 512, 512, "fp16")
+
+    def rate(name: str, watt: float, kernel: Gemm) -> float:
+        cost = kernel_cost(replace(find_gpu(name), board_power_W=watt), kernel)
+        return cost.flop / cost.time_s / 1e12
+
+    assert rate("a100-sxm4-40gb", 400.0, large) == pytest.approx(257.0, rel=0.03)  # thonking.ai: numbers at random
+    assert 165.0 < rate("l40s", 350.0, large) < 205.0  # NVIDIA's products, in fp16 and bf16
+    assert rate("a100-sxm4-40gb", 250.0, large) < 0.85 * rate("a100-sxm4-40gb", 400.0, large)
+    assert rate("a100-sxm4-40gb", 250.0, small) == pytest.approx(rate("a100-sxm4-40gb", 400.0, small), rel=1e-3)
+    assert rate("a100-sxm4-40gb", 0.0, large) > rate("a100-sxm4-40gb", 400.0, large)  # a board of unknown power
+
+
+def test_a_hot_board_stays_at_its_boost_clock() -> None:
+    device = find_gpu("gtx-1080-ti")
+    product = Gemm(8192, 8192, 8192, "fp32")
+    steady = steady_device(device)
+    assert kernel_cost(steady, product).time_s > 1.1 * kernel_cost(device, product).time_s
+    assert steady_device(steady) is steady
+
+
+def test_plain_bytes_on_turing_are_multiplied_by_lanes() -> None:
+    turing, ampere = find_gpu("t4"), find_gpu("a100-sxm4-40gb")
+    laid_out = Gemm(4096, 4096, 4096, "int8")
+    plain = replace(laid_out, plain=True)
+    lanes = 4.0 * turing.peak_flops_per_s["fp32"]
+    assert kernel_cost(turing, laid_out).time_s < laid_out.flop / lanes < kernel_cost(turing, plain).time_s
+    assert kernel_cost(ampere, plain).time_s == kernel_cost(ampere, laid_out).time_s
 
 
 @pytest.mark.parametrize("name", ASYNCHRONOUS)
@@ -139,7 +170,7 @@ def test_sizes_that_rows_are_long_count_when_they_are_odd_and_no_others(
     even_s = tensor_product_time(device, even).time_s
     for side in "mnk":
         odd_s = tensor_product_time(device, replace(even, **{side: 4095})).time_s  # type: ignore[arg-type]
-        assert (odd_s > 1.5 * even_s) if side in rows_are_long else (0.99 * even_s < odd_s <= even_s)
+        assert (odd_s > 1.2 * even_s) if side in rows_are_long else (0.99 * even_s < odd_s <= even_s)
 
 
 @pytest.mark.parametrize(("n", "piece_bytes"), [(50256, 16), (50260, 8), (50258, 4), (50257, 2)])

@@ -15,6 +15,7 @@ from simulator.errors import InputError, nearest, one_line
 from simulator.questions.launch import LaunchQuestion
 from simulator.questions.options import (
     ACCUMULATIONS,
+    FRAMEWORKS,
     MODES,
     OPTIMIZERS,
     POLICIES,
@@ -211,7 +212,7 @@ def _options(cell: Cell) -> StepOptions:
         channels_last=cell("channels_last") == "1",
         fused_optimizer=cell("fused_optimizer") == "1",
         launch_blocking=cell("launch_blocking") == "1",
-        framework="megatron" if cell("modules") == "megatron" else "pytorch",
+        framework=next((name for name in FRAMEWORKS if name == cell("modules")), "pytorch"),
     )
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from simulator.constants import constants
 from simulator.devices.cost import KernelCost, bound_of
 from simulator.devices.gpu.attention_blocks import ROWS, Blocks, blocks_of, spread_over
-from simulator.devices.gpu.clock import sustained_clock
+from simulator.devices.gpu.clock import energy_time, working_clock
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import memory_time
 from simulator.devices.gpu.rates import compute_rate, tensor_rate
@@ -70,7 +70,9 @@ def attention_cost(gpu: Gpu, kernel: FusedAttention) -> KernelCost:
     if kernel.library == "flash1":
         step_clocks *= costs.first
     clocks = _clocks(gpu, blocks, step_clocks, is_native, costs)
-    compute_s = clocks / sustained_clock(gpu, kernel.precision)
+    compute_s = clocks / working_clock(gpu, kernel.precision)
+    if not detail.startswith("memory"):
+        compute_s = max(compute_s, energy_time(gpu, kernel.precision, kernel.flop))
     read_bytes, written_bytes = _traffic(kernel)
     memory_s = memory_time(gpu, read_bytes, written_bytes)
     fixed_s = costs.kernel_s + (0.0 if is_forward else costs.backward_kernels_s)
@@ -92,7 +94,7 @@ def _clocks(gpu: Gpu, blocks: Blocks, step_clocks: float, is_native: bool, costs
 
 def _flop_per_clock(gpu: Gpu, kernel: FusedAttention, is_native: bool, costs: AttentionCosts) -> tuple[float, str]:
     """Return the FLOPs of an SM in a clock while it multiplies, and which kernel it is."""
-    sm_clocks_per_s = gpu.sm_count * sustained_clock(gpu, kernel.precision)
+    sm_clocks_per_s = gpu.sm_count * working_clock(gpu, kernel.precision)
     peak = tensor_rate(gpu, kernel.precision) / sm_clocks_per_s
     if not peak:
         return costs.lanes * compute_rate(gpu, "fp32") / sm_clocks_per_s, "memory-efficient"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.devices.cost import KernelCost, bound_of
-from simulator.devices.gpu.clock import sustained_clock
+from simulator.devices.gpu.clock import energy_time, sustained_clock
 from simulator.devices.gpu.convolution_algorithms import Candidate, Problem, problem
-from simulator.devices.gpu.convolution_costs import ConvolutionCosts
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.implicit_gemm import direct, explicit_gemm, implicit_gemm, tensor_gemm
 from simulator.devices.gpu.rates import BYTES_AT_ONCE, tensor_rate
@@ -29,7 +28,6 @@ def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
 
     Raises InputError where the device has no figure for the kernel's precision.
     """
-    costs = gpu.constants(ConvolutionCosts)
     asked = problem(gpu, kernel, ELEMENT_BYTES[kernel.precision])
     tensor_flops_per_s = tensor_rate(gpu, kernel.precision)
     if not tensor_flops_per_s and multiplies_bytes(
@@ -39,11 +37,11 @@ def convolution_cost(gpu: Gpu, kernel: Convolution) -> KernelCost:
     else:
         candidates = [] if tensor_flops_per_s and kernel.shape.groups == 1 else _on_lanes(asked)
     if tensor_flops_per_s:
-        candidates.append(tensor_gemm(asked, tensor_flops_per_s, kernel.channels_last))
+        energy_s = energy_time(gpu, kernel.precision, float(kernel.flop))
+        candidates.append(tensor_gemm(asked, tensor_flops_per_s, energy_s, kernel.channels_last))
     best = min(candidates)
-    time_s = best.time_s if kernel.autotuned else costs.heuristic * best.time_s
     bound = bound_of(best.time_s, best.compute_s, best.memory_s)
-    return KernelCost(time_s, bound, float(kernel.flop), best.bytes, best.name)
+    return KernelCost(best.time_s, bound, float(kernel.flop), best.bytes, best.name)
 
 
 def _of_bytes(asked: Problem) -> Problem:

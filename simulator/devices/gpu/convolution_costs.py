@@ -51,4 +51,3 @@ class ConvolutionCosts:
     amd_image_s: float
     kernel_s: float
     next_kernel_s: float
-    heuristic: float

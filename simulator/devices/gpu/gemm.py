@@ -10,7 +10,8 @@ Ampere have a model of their own (:mod:`simulator.devices.gpu.tensor_product`).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from simulator.devices.cost import KernelCost
 from simulator.devices.gpu.clock import sustained_clock
@@ -65,6 +66,8 @@ class _Product:
 
 def gemm_cost(gpu: Gpu, kernel: Gemm) -> KernelCost:
     """Return the cost of *kernel* on *gpu*."""
+    if kernel.plain and gpu.traits.int8_in_tiles:
+        gpu = _on_lanes(gpu)
     element = ELEMENT_BYTES[kernel.precision]
     if is_pipelined(gpu, kernel.precision):
         found = tensor_product_time(gpu, kernel)
@@ -132,6 +135,12 @@ def matrix_product_time(
         if time_s < best[0]:
             return ProductTime(time_s, Tile(n, m, rate / gpu.sm_count, 1.0, 0.0), 1, compute_s, memory_s, 0.0, 0.0)
     return ProductTime(*best)
+
+
+@lru_cache(maxsize=256)
+def _on_lanes(gpu: Gpu) -> Gpu:
+    """Return *gpu* without matrix units for int8."""
+    return replace(gpu, peak_flops_per_s={name: peak for name, peak in gpu.peak_flops_per_s.items() if name != "int8"})
 
 
 def _product(

@@ -75,6 +75,8 @@ class Traits:
     threads_per_sm: int = 2048
     fp16_as_fp32: bool = False  # libraries compute fp16 in fp32, where its own rate is less
     int8_dot_products: bool = False  # lanes multiply four int8 at once (dp4a)
+    # Matrix units take int8 in a layout of their own (CUBLASLT_ORDER_COL32), so that a plain product goes by dp4a.
+    int8_in_tiles: bool = False
 
     # Share of the bus that long streams fill; see MemoryCosts.
     controllers: Literal["early", "late", "amd"] = "late"
@@ -123,7 +125,7 @@ _GENERATIONS: dict[str, dict[str, Traits]] = {
         "maxwell": _MAXWELL,
         "pascal": _PASCAL,
         "volta": _VOLTA,
-        "turing": replace(_VOLTA, threads_per_sm=1024),
+        "turing": replace(_VOLTA, threads_per_sm=1024, int8_in_tiles=True),
         "ampere": _AMPERE,
         "ada": replace(_AMPERE, process=_5_NM, large_l2=True),
         "hopper": _HOPPER,

@@ -117,8 +117,11 @@ def explicit_gemm(problem: Problem) -> Candidate:
     return Candidate(time_s, "GEMM and col2im", compute_s, memory_s + spread_s, n_bytes)
 
 
-def tensor_gemm(problem: Problem, rate_flops_per_s: float, channels_last: bool) -> Candidate:
-    """Return the implicit product on tensor cores, with copies to channels-last and back unless it is one tap."""
+def tensor_gemm(problem: Problem, rate_flops_per_s: float, energy_s: float, channels_last: bool) -> Candidate:
+    """Return the implicit product on tensor cores, with copies to channels-last and back unless it is one tap.
+
+    Computing takes at least *energy_s*, in which the board may spend its energy.
+    """
     costs, groups, traits = problem.costs, problem.shape.groups, problem.gpu.traits
     c_in, c_out = (_CHANNELS * ceil(c / _CHANNELS) for c in (problem.c_in, problem.c_out))
     images = c_in * groups * problem.pixels_touched
@@ -148,6 +151,7 @@ def tensor_gemm(problem: Problem, rate_flops_per_s: float, channels_last: bool) 
         m, n, k = _of_taps(c_in, problem.taps), c_out, problem.pixels_out
     split_s = _split_s(problem, m * n * groups)
     compute_s = blocks_time(costs, engine, m, n, k, _TENSOR, batch=groups, splits=splits, split_s=split_s)
+    compute_s = max(compute_s, energy_s)
     memory_s = n_bytes / problem.bandwidth_Bps
     kept = channels_last or (problem.taps == 1 and (problem.unit_stride or early))
     copied = 0.0 if kept else costs.layout if early else costs.layout_late

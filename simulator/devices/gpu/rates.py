@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulator.devices.gpu.clock import sustained_clock
+from simulator.devices.gpu.clock import sustained_clock, working_clock
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.units import computes_in_fp32, computes_on_tensor_cores, multiplies_bytes
 from simulator.workload.precision import Precision
@@ -29,13 +29,15 @@ def compute_rate(gpu: Gpu, precision: Precision, energy: float = 1.0) -> float:
 
 
 def tensor_rate(gpu: Gpu, precision: Precision) -> float:
-    """Return the rate of tensor cores, in FLOP/s, at the clock that is held; 0 where none serve *precision*.
+    """Return the rate of tensor cores, in FLOP/s, at the clock they work at; 0 where none serve *precision*.
+
+    Their energy counts besides (:func:`simulator.devices.gpu.clock.energy_time`).
 
     Raises InputError where the device has no figure for *precision*.
     """
     if computes_in_fp32(gpu, precision) or multiplies_bytes(gpu, precision):
         return 0.0
-    found = compute_rate(gpu, precision)
+    found = gpu.peak(precision) * working_clock(gpu, precision) / gpu.boost_clock_Hz
     return found if computes_on_tensor_cores(gpu, precision) else 0.0
 
 

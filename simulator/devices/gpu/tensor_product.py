@@ -25,7 +25,7 @@ from functools import lru_cache
 from typing import ClassVar
 
 from simulator.constants import constants
-from simulator.devices.gpu.clock import energy_time, sustained_clock
+from simulator.devices.gpu.clock import energy_time, working_clock
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.gpu.memory import achieved_bandwidth, l2_bandwidth, resident_share
 from simulator.devices.gpu.product import ProductTime, Tile, parts_of_k, sides_of_wave
@@ -190,7 +190,7 @@ def _tiles(gpu: Gpu, precision: Precision, c: TensorProductCosts, *, synchronous
     if gpu.traits.operands == "warps":  # energy_time holds large products to the board's power
         clock_Hz = _highest_clock(gpu) * gpu.calibration.compute
     else:
-        clock_Hz = sustained_clock(gpu, precision)
+        clock_Hz = working_clock(gpu, precision)
     sm_rate = arithmetic_rate(gpu, precision) / gpu.sm_count * clock_Hz / gpu.boost_clock_Hz * c.rate
     if synchronous:
         sm_rate = min(sm_rate, _SYNCHRONOUS_FLOP_BYTES / ELEMENT_BYTES[precision] * clock_Hz)

@@ -19,7 +19,7 @@ def multiplies_bytes(gpu: Gpu, precision: Precision) -> bool:
     """Return whether fp32 lanes, and no tensor cores, multiply numbers of *precision*, four at once (dp4a).
 
     On Turing tensor cores do, as runtimes of quantised networks lay operands out for them (``CUBLASLT_ORDER_COL32``);
-    a plain product of cuBLAS 10 goes by dp4a there, which is not modelled: a T4 computes 23 of its 130 TOP/s so.
+    a product of plain matrices goes by dp4a there (:func:`simulator.devices.gpu.gemm.gemm_cost`).
     """
     return precision == "int8" and gpu.traits.int8_dot_products and precision not in gpu.peak_flops_per_s
 

@@ -58,8 +58,8 @@ def _attend(b: NetworkBuilder, x: Tensor, memory: Tensor) -> Tensor:
     # A sum for each pair of words, of which both terms are small and are read from the cache.
     bias = Parameter("attention.normalize_bias", hidden)
     n = batch * length * memory.shape[1] * hidden
-    y = b.add_layer("attention.sum", Elementwise("add", n), (query, key), pairs)
-    y = b.add_layer("attention.bias", Elementwise("add", n), (y,), pairs, (bias,))
+    y = b.add_layer("attention.sum", Elementwise("add", n, summed=2), (query, key), pairs)
+    y = b.add_layer("attention.bias", Elementwise("add", n, summed=1), (y,), pairs, (bias,))
     y = b.elementwise("attention.tanh", "tanh", y)
     weights = Parameter("attention.linear", hidden), Parameter("attention.normalize_scalar", 1)
     scores = b.add_layer("attention.score", Reduction(n // hidden, hidden), (y,), pairs[:3], weights)

@@ -89,7 +89,7 @@ class _Decoder:
         where = self._shared(where, f"{i}.location.dense", "attention.dense", _ATTENTION, bias=False)
         asked = self._shared(query, f"{i}.query", "attention.query", _ATTENTION, bias=False)
         shape = where.shape
-        x = b.add_layer(f"{i}.sum", Elementwise("add", where.elements), (where, asked), shape)
+        x = b.add_layer(f"{i}.sum", Elementwise("add", where.elements, summed=1), (where, asked), shape)
         x = b.elementwise(f"{i}.tanh", "tanh", b.add(x, self.keys, f"{i}.add"))
         scores = b.view(self._shared(x, f"{i}.score", "attention.v", 1, bias=False), self.batch, length)
         scores = b.elementwise(f"{i}.mask", "masked_fill", scores, in_place=True)

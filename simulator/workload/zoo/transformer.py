@@ -68,7 +68,7 @@ def embed_positions(b: NetworkBuilder, x: Tensor, name: str, positions: int) -> 
     """Return *x* with a learned row added for each position, the same for all sequences."""
     _, length, hidden = x.shape
     rows = b.embedding(b.input(length), name, positions, hidden)
-    return b.add_layer(f"{name}.add", Elementwise("add", x.elements), (x, rows), x.shape)
+    return b.add_layer(f"{name}.add", Elementwise("add", x.elements, summed=1), (x, rows), x.shape)
 
 
 def new_gelu(b: NetworkBuilder, x: Tensor, name: str) -> Tensor:

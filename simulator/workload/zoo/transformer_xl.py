@@ -60,7 +60,7 @@ def _attend(b: NetworkBuilder, x: Tensor, before: Tensor, positions: Tensor, nam
 
 
 def _plus(b: NetworkBuilder, x: Tensor, name: str, bias: str) -> Tensor:
-    return b.add_layer(name, Elementwise("add", x.elements), (x,), x.shape, (Parameter(bias, x.shape[-1]),))
+    return b.add_layer(name, Elementwise("add", x.elements, summed=1), (x,), x.shape, (Parameter(bias, x.shape[-1]),))
 
 
 def _feed_forward(b: NetworkBuilder, x: Tensor, name: str, inner: int) -> Tensor:

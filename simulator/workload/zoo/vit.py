@@ -32,7 +32,7 @@ def vit(b: NetworkBuilder, images: Tensor, classes: int, *, sizes: Sizes, attent
     joined = Copy(batch * length * hidden, transposed=True)
     x = b.add_layer("class_token", joined, (x,), shape, (Parameter("class_token", hidden),))
     positions = Parameter("positions", length * hidden)
-    x = b.add_layer("positions", Elementwise("add", x.elements), (x,), shape, (positions,))
+    x = b.add_layer("positions", Elementwise("add", x.elements, summed=1), (x,), shape, (positions,))
     x = b.dropout(x, "dropout")
     for i in range(layers):
         x = _block(b, x, f"layers.{i}", heads, attention)

@@ -1,0 +1,37 @@
+"""Convolutions as frameworks computed them before cuDNN: image by image, each written out as columns first.
+
+Caffe's own engine (``caffe/src/caffe/layers/conv_layer.cu``, im2col) and Torch7's ``nn.SpatialConvolutionMM``
+(THCUNN, ``SpatialConvolutionMM.cu``): for every image a kernel writes what each place of the result sums, a row for
+each channel and tap, and cuBLAS multiplies that by the filters; backward a product gives columns, which another kernel
+adds up (col2im).  One image fills few multiprocessors where layers are deep.
+"""
+
+from __future__ import annotations
+
+from simulator.devices.kernels import Gemm, Kernel, Streaming
+from simulator.workload.operators import Conv2d, Phase
+from simulator.workload.precision import ELEMENT_BYTES, Precision
+
+__all__ = ["by_columns"]
+
+
+def by_columns(shape: Conv2d, phase: Phase, precision: Precision) -> tuple[Kernel, ...]:
+    """Return the kernels of a convolution in *phase*, those of one image after those of the other."""
+    places, groups = shape.h_out * shape.w_out, shape.groups
+    reduction, filters = shape.c_in // groups * shape.kernel_h * shape.kernel_w, shape.c_out // groups
+    columns, size = groups * reduction * places, ELEMENT_BYTES[precision]
+    image = shape.input_elements // shape.batch
+    result = shape.output_elements // shape.batch
+    written = Streaming("copy", columns, image * size, columns * size)
+    added = Streaming("add", image, columns * size, image * size)
+    kernels: list[Kernel] = []
+    if phase == "fwd":
+        bias = (Streaming("fill", result, 0, result * size),)
+        product = Gemm(filters, places, reduction, precision, groups, "NN", epilogue_elements=result)
+        kernels += [*bias, written, product]
+    if phase in ("bwd", "bwd_data"):
+        kernels += [Gemm(reduction, places, filters, precision, groups, "TN"), added]
+    if phase in ("bwd", "bwd_weight"):
+        kernels += [written, Gemm(filters, reduction, places, precision, groups, "NT")]
+        kernels.append(Streaming("sum", result, result * size, 0))
+    return tuple(kernels) * shape.batch
