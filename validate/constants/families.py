@@ -264,12 +264,13 @@ _NCCL = {
                 ("Simple.base_s", 35e-6, 1.0),
                 ("Simple.hop_s", 4e-6, 1.0),
                 ("Simple.share", 0.95, 0.1),
-                ("NVLS.base_s", 50e-6, 1.0),
-                ("NVLS.share", 0.7, 0.5),
                 ("P2P.base_s", 15e-6, 1.0),
                 ("P2P.hop_s", 4e-6, 1.0),
             )
         ),
+        ("recent.NVLS.base_s", 15e-6, 1.0),
+        ("recent.NVLS.head_s", 0.5e-6, 1.0),
+        ("recent.NVLS.share", 0.7, 0.5),
         ("recent.LL128.share", 0.9, 0.1),
         ("recent.Simple.own_passes", 4.0, 0.5),
         ("recent.P2P.own_passes", 4.0, 0.5),
@@ -289,6 +290,7 @@ _NCCL_TIED = {
     **{f"nccl.{p}.own_passes": "nccl.recent.Simple.own_passes" for p in _RINGS},
     **{f"nccl.{p}.fill": "nccl.recent.P2P.fill" for p in ("earlier.P2P", "earlier.NVLS", "recent.NVLS")},
     **{f"nccl.earlier.{name}": f"nccl.recent.{name}" for name in ("P2P.own_passes", "LL128.share")},
+    **{f"nccl.earlier.NVLS.{name}": f"nccl.recent.NVLS.{name}" for name in ("base_s", "head_s", "share")},
     **{f"nccl.recent.{p}.net_hop_s": f"nccl.earlier.{p}.net_hop_s" for p in ("LL", "LL128", "Simple", "P2P")},
 }
 
