@@ -41,6 +41,7 @@ class Family:
     ``kind`` is that of the tables; ``ops`` are operators or collectives, none for all; ``grades`` what a row of each
     grade weighs; ``held_out`` names the sizes of a shape: one shape of 16 is never fitted to; ``predicts`` holds of
     rows that the model of these constants predicts, where others of the same operators have another model.
+    ``straight``: fits go along straight lines through the constants in use (:mod:`validate.constants.straight`).
     """
 
     name: str
@@ -50,6 +51,7 @@ class Family:
     stages: tuple[Stage, ...]
     held_out: tuple[str, ...] = ()
     predicts: Callable[[FitRow], bool] = lambda _row: True
+    straight: bool = False
 
 
 def _drawn(file: str, known: Mapping[str, tuple[float, float]], factor: float = 30.0) -> dict[str, Prior]:
@@ -425,5 +427,6 @@ FAMILIES: tuple[Family, ...] = (
         (),
         {"A": 1.0, "B": 1.0},
         (Stage(_NCCL, ("machine", "size", "collective", "n_gpus"), 40, tied=_NCCL_TIED),),
+        straight=True,
     ),
 )
