@@ -301,17 +301,7 @@ def simulate(
     fused_optimizer: Annotated[
         bool, typer.Option("--fused-optimizer", help="Update all parameters in one kernel (fused=True).")
     ] = False,
-<<<<<<< HEAD
     framework: Framework = "pytorch",
-=======
-    framework: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="Who issues operators: pytorch, megatron (Megatron-LM), tensorflow (a kernel an operation), caffe.",
-        ),
-    ] = "pytorch",
->>>>>>> h-ops
     cpu_library: Annotated[
         str, typer.Option(metavar="NAME", help="CPU kernels: onednn, or blas as frameworks used it in 2016.")
     ] = "onednn",

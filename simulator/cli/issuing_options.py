@@ -30,5 +30,9 @@ Accumulate = Annotated[
     ),
 ]
 Framework = Annotated[
-    str, typer.Option(metavar="NAME", help="Who issues operators: pytorch, or megatron (Megatron-LM's modules).")
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="What issues operators: pytorch, megatron (Megatron-LM), tensorflow (a kernel an operation), caffe.",
+    ),
 ]

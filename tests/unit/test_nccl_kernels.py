@@ -127,15 +127,31 @@ def test_nvls_sends_each_byte_once() -> None:
     assert timeline.end_s == pytest.approx(1e9 / up.bandwidth_Bps, rel=1e-2)
 
 
-def test_the_first_window_waits_for_the_switch() -> None:
-    """16 channels x 8 heads x 128 KiB are under way before the first sum comes back."""
+@pytest.mark.parametrize(
+    ("size", "window"), [(1e6, 1e6), (6e6, 2 * 2**20), (16 * 2**20, 4 * 2**20), (1e9, 8 * 2**20), (2e9, 16 * 2**20)]
+)
+def test_the_first_window_waits_for_the_switch(size: float, window: float) -> None:
+    """16 channels x 8 heads x 16 to 128 KiB go through buffers twice, ahead of all others."""
     machine = load_machine("dgx-h100")
     up = next(link for link in machine.links if machine.nodes[link.dst].kind == "nvlink-switch")
     used = costs(protocols=all_protocols(ProtocolCost(0.0, 0.0, 0.0, fill=0.5)))
-    for size in (1e6, 16 * 2**20, 1e9):
-        found = execute(machine, Nccl("nvls", costs=used).plan(make_request(machine, size))).end_s
-        expected = (size + 0.5 * min(size, 16 * 2**20)) / up.bandwidth_Bps
-        assert found == pytest.approx(expected + up.latency_s, rel=1e-6)
+    found = execute(machine, Nccl("nvls", costs=used).plan(make_request(machine, size))).end_s
+    assert found == pytest.approx((size + 2 * 0.5 * window) / up.bandwidth_Bps + up.latency_s, rel=1e-6)
+
+
+def test_nvls_serves_its_heads_in_each_round_and_stage() -> None:
+    """2 GB over eight H100 are 2e9 / 16 MiB rounds; sums have three stages, all-gather has two."""
+    machine = load_machine("dgx-h100")
+    size, rounds = 2e9, 2e9 / (16 * 2**20)
+    free = all_protocols(_FREE)
+    used = costs(protocols=free | {"NVLS": ProtocolCost(0.0, head_s=1e-6)})
+    pace = used.pace(machine.nodes[machine.gpus[0]].part)
+    for collective, stages in (("all-reduce", 3), ("all-gather", 2)):
+        request = make_request(machine, size, collective=collective)
+        bare, served = (
+            execute(machine, Nccl("nvls", costs=each).plan(request)).end_s for each in (costs(protocols=free), used)
+        )
+        assert served - bare == pytest.approx((rounds + stages) * 8 * 1e-6 * pace, rel=1e-6)
 
 
 _WITH_MEMORY = """
@@ -378,7 +394,7 @@ def test_a_network_that_reorders_has_simple_alone() -> None:
 
 
 def test_the_first_window_goes_over_the_network_stage_by_stage() -> None:
-    """NVLS over two machines: a window of 16 x 8 x 128 KiB is reduced, sent up and down, and spread."""
+    """NVLS over two machines: 16 x 8 x 64 KiB twice through buffers, and as often up and down."""
     machine = load_machine("dgx-h100", n_nodes=2)
     size = 16 * 8 * 128 * 1024
     known = all_protocols(_FREE) | {"NVLS": ProtocolCost(0.0, fill=1.0)}
@@ -395,7 +411,7 @@ def test_the_first_window_goes_over_the_network_stage_by_stage() -> None:
 
 
 def test_the_plugin_for_efa_makes_the_chunks_of_nvls_four_times_as_large() -> None:
-    """Of 1 GiB, the first window: 16 channels x 8 heads x 512 KiB."""
+    """Of 1 GiB, below 32 rounds of 512 KiB: twice 16 channels x 8 heads x 256 KiB."""
     machine = load_machine("p5.48xlarge", n_nodes=2)
     size = 2.0**30
     known = all_protocols(_FREE)

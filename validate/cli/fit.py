@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -16,8 +17,20 @@ from simulator.console.style import Style, choose_style
 from simulator.errors import InputError, nearest, one_line
 from simulator.results.columns import lay_out
 from validate.constants.families import FAMILIES, Family
-from validate.constants.fit import Fitted, Group, counts, errors_of, fit_family, group_of, is_held_out, rows_of
+from validate.constants.fit import (
+    Fitted,
+    Group,
+    counts,
+    errors_of,
+    fit_family,
+    fit_to_lines,
+    group_of,
+    is_held_out,
+    lines_of,
+    rows_of,
+)
 from validate.constants.material import FitRow, read_rows
+from validate.constants.straight import Lines
 from validate.constants.terms import TERMS, Term
 from validate.constants.write import write_constants
 from validate.tables.files import STDIN
@@ -91,6 +104,7 @@ def fit_tables(
         raise InputError("--write: a fit that holds something out is to judge, not to use")
     families = _families(only)
     _read.cache_clear()
+    _lines.cache_clear()
     _, rows = _read(tuple(files))
     families = [family for family in families if rows_of(family, rows)]
     if not families:
@@ -163,21 +177,40 @@ def _fit(task: _Task) -> _Done:
     names, read = _read(task.files)
     rows = rows_of(family, read)
     is_short = not task.is_whole
-    fitted = fit_family(
-        family,
-        rows,
-        names.session,
-        task.without,
-        off=task.term,
-        share=task.share * (_SHORT if is_short else 1.0),
-        max_evaluations=round(_EVALUATIONS * (_SHORT if is_short else 1.0)),
-    )
+    if family.straight:
+        fitted = _fit_along(family, rows, task)
+    else:
+        fitted = fit_family(
+            family,
+            rows,
+            names.session,
+            task.without,
+            off=task.term,
+            share=task.share * (_SHORT if is_short else 1.0),
+            max_evaluations=round(_EVALUATIONS * (_SHORT if is_short else 1.0)),
+        )
     judged = rows if task.judged is None else [row for row in rows if group_of(row, task.judged[0]) == task.judged[1]]
     found = []
     for row, error in zip(judged, errors_of(judged, names.session, fitted.constants), strict=True):
         if error is not None:
             found.append((_what(family, row, task), row.op, row.place, error))
     return _Done(task, fitted, tuple(found))
+
+
+def _fit_along(family: Family, rows: Sequence[FitRow], task: _Task) -> Fitted:
+    """Return a fit along lines through the constants in use; the one that is told, through its own again."""
+    fitted = fit_to_lines(family, _lines(task.files, task.family, task.share), task.without)
+    if task.is_whole:
+        session = _read(task.files)[0].session
+        again = lines_of(family, rows, session, share=task.share, at=fitted.values)
+        fitted = fit_to_lines(family, again, task.without)
+    return fitted
+
+
+@lru_cache(maxsize=1)
+def _lines(files: tuple[str, ...], family: str, share: float) -> Lines:
+    names, read = _read(files)
+    return lines_of(_BY_NAME[family], read, names.session, share=share)
 
 
 def _what(family: Family, row: FitRow, task: _Task) -> str:
@@ -298,8 +331,18 @@ def _report(done: Sequence[_Done], style: Style) -> str:
         if e.median_ape is not None and e.p90_ape is not None and e.mean_ape is not None and e.bias is not None:
             percents = [f"{100 * v:.1f} %" for v in (e.median_ape, e.p90_ape, e.mean_ape)]
             table.append([group.name, str(e.n), *percents, f"{100 * e.bias:+.1f} %"])
+    table += _of_places(done)
     shown = [*lines, *lay_out(table, [False, True, True, True, True, True]), *_worth_lines(done)]
     return "\n".join(shown) + "\n"
+
+
+def _of_places(done: Sequence[_Done]) -> list[list[str]]:
+    """Return the line that counts each place left out alike: the median of the medians of their errors."""
+    left_out = [item for item in done if item.task.judged is not None and item.task.term is None and item.errors]
+    medians = [statistics.median(abs(error) for *_, error in item.errors) for item in left_out]
+    if not medians:
+        return []
+    return [["median of those left out", str(len(medians)), f"{100 * statistics.median(medians):.1f} %", "", "", ""]]
 
 
 def _document(done: Sequence[_Done], hold_out: Sequence[str]) -> dict[str, Any]:

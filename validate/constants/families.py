@@ -41,6 +41,7 @@ class Family:
     ``kind`` is that of the tables; ``ops`` are operators or collectives, none for all; ``grades`` what a row of each
     grade weighs; ``held_out`` names the sizes of a shape: one shape of 16 is never fitted to; ``predicts`` holds of
     rows that the model of these constants predicts, where others of the same operators have another model.
+    ``straight``: fits go along straight lines through the constants in use (:mod:`validate.constants.straight`).
     """
 
     name: str
@@ -50,6 +51,7 @@ class Family:
     stages: tuple[Stage, ...]
     held_out: tuple[str, ...] = ()
     predicts: Callable[[FitRow], bool] = lambda _row: True
+    straight: bool = False
 
 
 def _drawn(file: str, known: Mapping[str, tuple[float, float]], factor: float = 30.0) -> dict[str, Prior]:
@@ -264,12 +266,13 @@ _NCCL = {
                 ("Simple.base_s", 35e-6, 1.0),
                 ("Simple.hop_s", 4e-6, 1.0),
                 ("Simple.share", 0.95, 0.1),
-                ("NVLS.base_s", 50e-6, 1.0),
-                ("NVLS.share", 0.7, 0.5),
                 ("P2P.base_s", 15e-6, 1.0),
                 ("P2P.hop_s", 4e-6, 1.0),
             )
         ),
+        ("recent.NVLS.base_s", 15e-6, 1.0),
+        ("recent.NVLS.head_s", 0.5e-6, 1.0),
+        ("recent.NVLS.share", 0.7, 0.5),
         ("recent.LL128.share", 0.9, 0.1),
         ("recent.Simple.own_passes", 4.0, 0.5),
         ("recent.P2P.own_passes", 4.0, 0.5),
@@ -289,6 +292,7 @@ _NCCL_TIED = {
     **{f"nccl.{p}.own_passes": "nccl.recent.Simple.own_passes" for p in _RINGS},
     **{f"nccl.{p}.fill": "nccl.recent.P2P.fill" for p in ("earlier.P2P", "earlier.NVLS", "recent.NVLS")},
     **{f"nccl.earlier.{name}": f"nccl.recent.{name}" for name in ("P2P.own_passes", "LL128.share")},
+    **{f"nccl.earlier.NVLS.{name}": f"nccl.recent.NVLS.{name}" for name in ("base_s", "head_s", "share")},
     **{f"nccl.recent.{p}.net_hop_s": f"nccl.earlier.{p}.net_hop_s" for p in ("LL", "LL128", "Simple", "P2P")},
 }
 
@@ -423,5 +427,6 @@ FAMILIES: tuple[Family, ...] = (
         (),
         {"A": 1.0, "B": 1.0},
         (Stage(_NCCL, ("machine", "size", "collective", "n_gpus"), 40, tied=_NCCL_TIED),),
+        straight=True,
     ),
 )

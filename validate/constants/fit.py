@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from simulator.api import Session
-from simulator.constants import Constants
+from simulator.constants import Constants, constants_file
 from simulator.topology.parts import CpuPart
 from validate.constants.families import Family, Stage
 from validate.constants.least import Found, least_errors
 from validate.constants.material import FitRow
+from validate.constants.straight import Lines, draw_lines, fit_along
 from validate.constants.terms import Term
 from validate.tables.cells import NotScored
 from validate.tables.share import HELD_OUT
 
-__all__ = ["Fitted", "Group", "counts", "errors_of", "fit_family", "group_of", "is_held_out", "rows_of"]
+__all__ = [
+    "Fitted",
+    "Group",
+    "counts",
+    "errors_of",
+    "fit_family",
+    "fit_to_lines",
+    "group_of",
+    "is_held_out",
+    "lines_of",
+    "rows_of",
+]
 
 Group = tuple[str, str]
 """What is left out together: ``("place", NAME)`` of a device or machine, or ``("generation", NAME)``."""
@@ -112,6 +124,42 @@ def fit_family(
     return Fitted(values, spread, tuple(bounds), tuple(seen))
 
 
+def lines_of(
+    family: Family,
+    rows: Sequence[FitRow],
+    session: Session,
+    *,
+    share: float = 1.0,
+    at: Mapping[str, float] | None = None,
+) -> Lines:
+    """Return lines through the constants in use, or through *at*, of the rows that constants may be fitted to.
+
+    Of a family of one stage; *share*: of the rows that would count.
+    """
+    (stage,) = family.stages
+    mine = _chosen(stage, [row for row in rows_of(family, rows) if counts(family, row)], session, {}, share)
+    known = {name: at[name] if at else _in_use(name) for name in stage.free}
+    start = {name: min(max(known[name], prior.low), prior.high) for name, prior in stage.free.items()}
+    return draw_lines(mine, start, _log_errors(stage, mine, session, {}))
+
+
+def fit_to_lines(family: Family, lines: Lines, without: Collection[Group] = ()) -> Fitted:
+    """Return the constants fitted along *lines* to their rows but those of the groups *without*."""
+    (stage,) = family.stages
+    kept = [i for i, row in enumerate(lines.rows) if all(group_of(row, what) != name for what, name in without)]
+    seen = tuple(lines.rows[i] for i in kept)
+    found = fit_along(lines, stage.free, kept, _weights(family, seen))
+    values = _tied(stage, {name: float(f"{value:.3g}") for name, value in found.values.items()})
+    return Fitted(values, found.spread, found.at_bound, seen)
+
+
+def _in_use(name: str) -> float:
+    """Return the constant *name* as its file says it."""
+    file, _, key = name.partition(".")
+    value: float = constants_file(file)["constants"][key]["value"]
+    return value
+
+
 def _without(stage: Stage, fixed: Collection[str]) -> Stage:
     return replace(stage, free={name: prior for name, prior in stage.free.items() if name not in fixed})
 
@@ -167,16 +215,28 @@ def _fit_stage(
     known: Mapping[str, float],
     max_evaluations: int | None,
 ) -> Found:
+    log_errors = _log_errors(stage, rows, session, known)
+    weights = _weights(family, rows)
+    return least_errors(stage.free, log_errors, [row.op for row in rows], weights, max_evaluations=max_evaluations)
+
+
+def _weights(family: Family, rows: Sequence[FitRow]) -> list[float]:
+    """Return how often each row counts: of places of few rows more, though never as much as those of many in all."""
     count = Counter(row.place for row in rows)
-    most = max(count.values())
-    # Places of few rows count more each, though never as much as those of many in all.
-    weights = [row.weight * _grade(family, row) * math.sqrt(most / count[row.place]) for row in rows]
+    most = max(count.values(), default=0)
+    return [row.weight * _grade(family, row) * math.sqrt(most / count[row.place]) for row in rows]
+
+
+def _log_errors(
+    stage: Stage, rows: Sequence[FitRow], session: Session, known: Mapping[str, float]
+) -> Callable[[Mapping[str, float]], list[float]]:
+    """Return what predicts all *rows* with constants by name: log(predicted / measured) of each."""
 
     def log_errors(values: Mapping[str, float]) -> list[float]:
         trial = session.calibrated({}, Constants({**known, **_tied(stage, values)}))
         return [math.log(row.asked.time_s(trial) / row.time_s) for row in rows]
 
-    return least_errors(stage.free, log_errors, [row.op for row in rows], weights, max_evaluations=max_evaluations)
+    return log_errors
 
 
 def _tied(stage: Stage, values: Mapping[str, float]) -> dict[str, float]:

@@ -8,7 +8,8 @@ A collective takes
     max(launch, pace x (base + hops x hop) + network hops x network hop + latency of the routes
                 + bytes / min(share x bandwidth of the links, channels x rate of a channel)
                 + passes x own part / bandwidth of the memory
-                + fill x first window x (1 / bandwidth of the links + network stages / bandwidth of the NICs))
+                + fill x first window x (1 / bandwidth of the links + network stages / bandwidth of the NICs)
+                + pace x rounds of chunks x (hop + heads x head))
 
 where launch is the time that one host thread needs to start a kernel on each GPU that it
 drives: collectives that follow each other cannot go faster than they are launched.  The pace is
@@ -46,7 +47,8 @@ class ProtocolCost:
 
     A GPU that drives its links does more than send.  ``own_passes`` is how often the part that a rank keeps (1/n: the
     last step of a ring only receives, all-to-all copies it) goes through its memory.  ``fill`` is the share of the
-    first window, all chunks that are under way at once, in which the links are not yet used.
+    first window, all chunks that are under way at once, in which the links are not yet used, for each stage but the
+    first.  NVLS serves its heads one after the other in each round of chunks, ``head_s`` each.
     """
 
     base_s: float
@@ -57,6 +59,7 @@ class ProtocolCost:
     wire: float = 1.0
     own_passes: float = 0.0
     fill: float = 0.0
+    head_s: float = 0.0
 
 
 @constants("nccl")

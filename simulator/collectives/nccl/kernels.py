@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from simulator.collectives.algorithms.binary_tree import in_order_tree, two_trees
 from simulator.collectives.nccl import tables as t
+from simulator.collectives.nccl.chunks import largest_chunk, rounds_from
 from simulator.collectives.nccl.cost import Costs, ProtocolCost
 from simulator.collectives.nccl.equal import Equal
 from simulator.collectives.nccl.rings import relays_of
@@ -26,8 +28,22 @@ from simulator.units import format_bandwidth
 __all__ = ["KernelPlanner"]
 
 _THROUGH_CPU = ("phb", "sys")  # paths on which one flow does not fill PCIe
+# Of NVLS: into buffers, added up or spread (or both) by the switch, out of buffers; a rank's own part needs no buffer.
+_NVLS_STAGES = {"all-reduce": 3, "all-gather": 2, "reduce-scatter": 2}
 _NONE: Mapping[tuple[int, int], int] = {}
 _TOLD_BELOW = 0.9  # a share of a link that is smaller than this is told to the user
+
+
+class _Window(NamedTuple):
+    """How chunks fill a pipeline.
+
+    Shares of the bytes: those that are sent, and those that are under way before the stages overlap.  And what rounds
+    of chunks cost.
+    """
+
+    share: float = 1.0
+    first: float = 0.0
+    rounds_s: float = 0.0
 
 
 class KernelPlanner:
@@ -56,7 +72,7 @@ class KernelPlanner:
         self._own_s = 0.0  # the rank's own part, once through its memory
         self._to_switches: dict[int, list[tuple[Copied, ...]]] = {}  # by GPU of the first equal host
         self._known_shares: dict[tuple[bool, float], dict[str, float]] = {}
-        self._first = 0.0  # share of the bytes that fill the pipeline
+        self._windows = [_Window()]  # the least of them bounds the links
         self._net_stages = 0  # hops over the network that the first of them go one after another
 
     # -- kernels -------------------------------------------------------------------
@@ -128,7 +144,10 @@ class KernelPlanner:
         n = self.request.n_ranks
         sent = size / n if collective == "all-gather" else size
         received = size / n if collective == "reduce-scatter" else size
-        after = self._begin(self._name("NVLS", "Simple"), cost.base_s)
+        heads = min(t.MAX_NVLS_HEADS, *map(len, self.hosts))  # each has its part of the sum
+        stages = _NVLS_STAGES[collective]
+        round_s = self.costs.protocols["Simple"].hop_s + heads * cost.head_s
+        after = self._begin(self._name("NVLS", "Simple"), cost.base_s + stages * round_s)
         flows = []
         for node, at in self._each_inside():
             ways = self._switch_links(node)
@@ -136,8 +155,15 @@ class KernelPlanner:
                 for route, n_bytes in ((up, sent / len(ways)), (down, received / len(ways))):
                     flows.append(Flow(route, n_bytes, latency_s=cost.hop_s * self._pace, at=at))
         self._channels.append(("nvls", flows, 1, cost))
-        heads = min(t.MAX_NVLS_HEADS, *map(len, self.hosts))  # each has its part of the sum
-        self._first = _at_most_all(self.n_channels * heads * self._nvls_chunk(), size)
+        if size > 0:
+            self._windows = [
+                _Window(
+                    up_to / size,
+                    (stages - 1) / max(1.0, rounds),
+                    rounds * round_s * self._pace,
+                )
+                for up_to, rounds in self._nvls_rounds(heads)
+            ]
         if len(self.hosts) > 1:
             simple = self.costs.protocols["Simple"]
             self._net_stages = 2 * in_order_tree(len(self.hosts)).depth
@@ -154,7 +180,8 @@ class KernelPlanner:
             pairs = [(a, b) for a in range(n) for b in range(n) if a != b]
             n_bytes, peers = self.request.size_bytes / n, n - 1
             self._own_part()
-            self._first = _at_most_all(t.P2P_CHANNELS * t.P2P_CHUNK, self.request.size_bytes)
+            first = _at_most_all(t.P2P_CHANNELS * t.P2P_CHUNK, self.request.size_bytes)
+            self._windows = [_Window(first=first)]
         else:
             pairs = list(self.request.pairs) or [(a, (a + 1) % n) for a in range(n)]
             n_bytes, peers = self.request.size_bytes, 1
@@ -168,10 +195,12 @@ class KernelPlanner:
         self._channels.append(("p2p", flows, 1, cost))
         self._submit(after)
 
-    def _nvls_chunk(self) -> int:
-        """Return the bytes of one head in one channel, which a network's plugin may set."""
+    def _nvls_rounds(self, heads: int) -> Sequence[tuple[float, float]]:
+        """Return in how many rounds of chunks so many bytes go; of the whole buffer first."""
+        tree = len(self.hosts) > 1
         on_efa = any(nic.network == "efa" for nic in self._nics)
-        return t.NVLS_CHUNK_EFA if on_efa else t.NVLS_CHUNK
+        largest = largest_chunk(tree=tree, n_hosts=len(self.hosts), on_efa=on_efa)
+        return rounds_from(self.request.size_bytes, self.n_channels * heads, largest, tree=tree)
 
     # -- their parts ---------------------------------------------------------------
 
@@ -227,12 +256,13 @@ class KernelPlanner:
                     for key, _ in keys:
                         needed_s[key] = max(needed_s[key], alone_s)
         first = self._channels[0][3]
-        filled = first.fill * self._first
+        filled = first.fill * self._windows[0].first
         stage_s = max((s for i, s in needed_s.items() if links[i % n].kind in NETWORK_LINKS), default=0.0)
-        for key in needed_s:
+        for key, sent_s in needed_s.items():
             if links[key % n].kind in GPU_LINKS:
-                needed_s[key] *= 1.0 + filled
-                needed_s[key] += first.own_passes * self._own_s
+                needed_s[key] = first.own_passes * self._own_s + min(
+                    sent_s * each.share * (1.0 + first.fill * each.first) + each.rounds_s for each in self._windows
+                )
             needed_s[key] += filled * self._net_stages * stage_s
         self._note_bound(needed_s)
         for stream, flows, repeat, _ in self._channels:

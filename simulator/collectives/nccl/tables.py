@@ -115,6 +115,10 @@ BYTES_PER_THREAD: Mapping[Protocol, int] = {"LL": 8, "LL128": 8, "Simple": 64}
 COLLNET_BYTES_PER_THREAD = 512
 NVLS_CHUNK = 128 * 1024  # bytes of one head in one channel (src/transport/nvls.cc)
 NVLS_CHUNK_EFA = 512 * 1024  # as the plugin for EFA sets it (aws/aws-ofi-nccl, log of issue 715)
+NVLS_TREE_CHUNK_FAR, NVLS_TREE_FAR_HOSTS = 64 * 1024, 4  # bytes at most from so many machines on
+# Below so many rounds of chunks under way: chunks of so many bytes at most.
+NVLS_CHUNKS = ((64, 64 * 1024), (8, 32 * 1024), (2, 16 * 1024))
+NVLS_TREE_CHUNKS = ((32, 256 * 1024), (16, 128 * 1024), (4, 64 * 1024), (1, 32 * 1024))
 P2P_CHUNK = 512 * 1024  # bytes of a channel over NVLink (src/init.cc)
 P2P_CHANNELS = 32  # what point to point gets where a switch joins the GPUs
 
