@@ -41,8 +41,8 @@ def best_lines(space: Space, machine: str, network: Network, best: Best, style: 
     lines = outside_words([text for entry in best.ranking for text in entry.outside], style)
     table = table_lines(names, list(columns.values()), right, style, spare)
     lines = [*style.wrap(title, "bold"), *lines, "", *table]
-    count = f"{best.feasible_count:,} ways fit; the best of them were simulated ({best.simulated_count})"
-    lines += ["", *style.wrap(f"{count}, the others priced from the costs of their parts", hang=2)]
+    count = f"{best.feasible_count:,} layouts fit; the best {best.simulated_count} were simulated"
+    lines += ["", *style.wrap(f"{count}, the others estimated from the costs of their parts", hang=2)]
     if best.infeasible:
         why = ", ".join(
             f"{n:,} ({reason})" for reason, n in sorted(best.infeasible.items(), key=lambda i: (-i[1], i[0]))
