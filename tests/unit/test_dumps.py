@@ -348,7 +348,8 @@ def test_a_dump_given_as_a_topology_points_to_describe(tmp_path) -> None:
     for text in (NCCL_XML, NV12, LSPCI, LOG, LISTED):
         file.write_text(text)
         with pytest.raises(
-            InputError, match=r"not a topology; draft one with 'validate describe --from .*ndv4-topo.xml --out machine.yaml'"
+            InputError,
+            match=r"not a topology; draft one with 'validate describe --from .*ndv4-topo.xml --out machine.yaml'",
         ):
             load_topology(str(file))
 
