@@ -1,4 +1,4 @@
-"""Memory of steps: peak tensor memory, measured, beside what the simulator says they need."""
+"""Memory of steps: measured peak tensor memory against the prediction."""
 
 from __future__ import annotations
 
