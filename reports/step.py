@@ -1,4 +1,4 @@
-"""One figure for a step: where its time goes, what would be faster, what its memory holds; or several ways beside."""
+"""One figure for a step: where its time goes, what would be faster, what its memory holds; or several compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a prediction is off: rules, each of which says what the model leaves out.
+"""Likely causes of errors: rules, each for something that the model leaves out.
 
 A rule speaks only where the facts of the row show its cause and where that cause moves the time to the side
 to which the row is off: a low clock explains what took too long and never what was too quick.  Where it can

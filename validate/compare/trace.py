@@ -1,4 +1,4 @@
-"""A measured step, as a profiler saw it, beside the predicted one: by class, what is exposed, and what differs most."""
+"""A profiled step compared with the predicted one: kernel classes, exposed communication, largest differences."""
 
 from __future__ import annotations
 
