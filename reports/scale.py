@@ -11,7 +11,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from reports.colours import ACTIVITIES, BEST, INK
 from reports.file import figure_file
-from simulator.results.columns import percent
+from simulator.results.columns import percent, rate_words
 from simulator.results.confidence import BAND_HEAD
 from simulator.results.shares import SHARE_WORDS, shares_of
 from simulator.results.words import MODE_WORDS, precision_words
@@ -75,7 +75,7 @@ def _draw_rate(axes: Axes, curve: Curve) -> None:
         axes.text(1.03, 0.05, text, transform=axes.transAxes, fontsize=8.5, va="bottom", color="#a04000")
     axes.set_yscale("log", base=2)
     axes.set_ylabel(f"{curve.results[0].step.sample} a second")
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: rate_words(value)))
     axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), fontsize=8.5, frameon=False)
     _mark_counts(axes, counts)
 

@@ -1,4 +1,4 @@
-"""A scenario whose runs are single operations: each answer as a bar beside what is expected of it."""
+"""A scenario whose runs are single operations: each answer as a bar next to its expected value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One figure for a step: where its time goes, what would be faster, what its memory holds; or several ways beside."""
+"""One figure for a step: where its time goes, what would be faster, what its memory holds; or several compared."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reports.colours import ACTIVITIES, BEST, HELD, INK, KERNELS, OTHER, WAITING
 from reports.file import figure_file
 from reports.kernels import draw_held, draw_roofline
 from reports.pipeline import draw_passes
-from simulator.results.columns import percent
+from simulator.results.columns import percent, rate_words
 from simulator.results.held import held_over, not_followed
 from simulator.results.limits import critical_path
 from simulator.results.reason import steps_verdict
@@ -62,7 +62,7 @@ def _figure(result: TrainingResult) -> Figure:
     if result.strategy:
         head += f", {divided_words(result)}"
     _draw_title(figure, head)
-    rate = f"{format_duration(result.step_time_s)}, {result.throughput:,.4g} {step.sample}/s"
+    rate = f"{format_duration(result.step_time_s)}, {rate_words(result.throughput)} {step.sample}/s"
     rate += f"; bound by {bound_words(result)}"
     if several:
         rate += f"; {percent(result.scaling_efficiency)} of {result.device_count} devices alone"
@@ -194,7 +194,9 @@ def _compared(results: Sequence[TrainingResult]) -> Figure:
         lefts = [left + length for left, length in zip(lefts, lengths, strict=True)]
     ends = [r.step_time_s / part for r, part in zip(shown, parts, strict=True)]
     for row, (result, end_s) in enumerate(zip(shown, ends, strict=True)):
-        note = f"{format_duration(end_s)}, {result.throughput:,.4g}/s" + ("" if result.fits else ", does not fit")
+        note = f"{format_duration(end_s)}, {rate_words(result.throughput)}/s" + (
+            "" if result.fits else ", does not fit"
+        )
         axes.annotate(note, (end_s, row), (6, 0), textcoords="offset points", va="center", fontsize=8)
     axes.set_yticks(rows, names)
     axes.set_ylim(len(shown) - 0.4, -0.6)

@@ -24,7 +24,7 @@ _WHERE = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for when it is asked for, so that commands load no more than they need."""
+    """Import public names on first use, so that commands load only what they need."""
     if name not in _WHERE:
         raise AttributeError(f"module 'simulator' has no attribute {name!r}")
     from importlib import import_module

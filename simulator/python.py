@@ -1,4 +1,4 @@
-"""The front door of Python: :func:`simulate` and :func:`compare`, in the words of the command line.
+"""The Python API: :func:`simulate` and :func:`compare`, with the command line's options.
 
 Both read their arguments by the command line's own way, so the same words give the same answer: ``--global-batch 64``
 is ``global_batch=64``, ``--parallel tp=8,pp=4`` is ``parallel="tp=8,pp=4"``, ``--set layers=12`` is
@@ -96,7 +96,7 @@ def compare(
     loss: Callable[[Any], Any] | None = None,
     **options: object,
 ) -> list[Answered]:
-    """Return all answers, the fastest first: each strategy (all where none is named), machine and layout.
+    """Return all answers, fastest first: for each strategy (default: all), machine and layout.
 
     What does not fit is left out; raises InputError where nothing fits, and otherwise as :func:`simulate`.
     """
@@ -133,7 +133,7 @@ def compare(
 def _workload(
     workload: object, inputs: object, loss: Callable[[Any], Any] | None, options: Mapping[str, object]
 ) -> tuple[str, NetworkSource | None]:
-    """Return what the command line calls *workload*, and its network where it is a module; raises InputError."""
+    """Return the command line's name for *workload*, and its network if it is a module; raises InputError."""
     if isinstance(workload, bool) or workload is None:
         raise InputError(f"workload: must be a network, a size, or a torch.nn.Module; got {workload!r}")
     if isinstance(workload, int | float):
@@ -154,7 +154,7 @@ def _workload(
 
 
 def _written(options: Mapping[str, object]) -> Written:
-    """Return *options* as the command line would have them written; raises InputError."""
+    """Return *options* in the form of the command line; raises InputError."""
     faults: list[Fault] = []
     said: dict[str, Any] = {"quiet": True}
     for name, value in options.items():
@@ -172,7 +172,7 @@ def _written(options: Mapping[str, object]) -> Written:
 
 
 def _text(name: str, value: object, is_switch: bool) -> object:
-    """Return *value* as an option is written; raises TypeError that says what it must be."""
+    """Return *value* as option text; raises TypeError that names the allowed types."""
     if is_switch or isinstance(value, bool):
         if not (is_switch and isinstance(value, bool)):
             raise TypeError("True or False" if is_switch else "text or a number")
@@ -199,7 +199,7 @@ def _text(name: str, value: object, is_switch: bool) -> object:
 
 
 def _as_python(message: str) -> str:
-    """Return *message* with options as arguments: ``--global-batch 64`` becomes ``global_batch=64``."""
+    """Return *message* with options written as arguments: ``--global-batch 64`` becomes ``global_batch=64``."""
 
     def argument(match: re.Match[str]) -> str:
         if match[1].startswith("list-"):

@@ -1,4 +1,4 @@
-"""Simulated times beside measured ones.
+"""Predicted times compared with measured ones.
 
 This file holds nothing that anything needs: a module of the same name, which ``configobj``
 installs, may stand in its place.  The command line is :mod:`validate.cli`.

@@ -1,4 +1,4 @@
-"""The library's front door: machines, collectives, steps, and one way to ask for any of what is predicted."""
+"""The library's entry point: machines, collectives, steps, and one class that answers all questions."""
 
 from simulator.api.collectives import compare, make_request, simulate
 from simulator.api.machines import load_machine

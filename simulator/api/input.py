@@ -1,4 +1,4 @@
-"""A step with its input: simulated beside it until steady, with what would feed it (:func:`with_input`)."""
+"""A step with its input pipeline, simulated until steady, with remedies (:func:`with_input`)."""
 
 from __future__ import annotations
 

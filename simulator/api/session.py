@@ -1,4 +1,4 @@
-"""Whatever can be asked, answered: :class:`Session`.
+"""Answers to all questions: :class:`Session`.
 
 Commands and tables of measurements ask here, with the same questions, and so get the same answers.
 """
@@ -69,7 +69,7 @@ _ANSWERS = 4096  # that are kept; one is of some kB
 
 
 class Session:
-    """Machines and devices that questions have needed so far, each made once; the last answers are kept.
+    """Answers questions; machines and devices are created once, and recent answers are cached.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class Session:
         self._explained: Recent[Question, Answer | InputError] = Recent(_ANSWERS)
 
     def calibrated(self, calibrations: Mapping[str, Calibration], constants: Constants | None = None) -> Session:
-        """Return a session that knows *calibrations*, and *constants*, instead; machines are those of this one."""
+        """Return a session with other *calibrations* and *constants*; it shares this one's machines."""
         other = Session(calibrations, constants or self.constants)
         other._kept = {
             key: made for key, made in self._kept.items() if not (isinstance(key, tuple) and "places" in key)
@@ -99,11 +99,11 @@ class Session:
     # -- what there is -------------------------------------------------------------
 
     def know(self, where: Where, machine: Machine) -> None:
-        """Take *machine* for what is *where*, whatever stands in the catalogue."""
+        """Use *machine* for *where*, instead of a file or built-in machine."""
         self._kept[where] = machine
 
     def know_network(self, workload: str, source: NetworkSource) -> None:
-        """Take *source* for the network that questions call *workload*, whatever bears that name."""
+        """Use *source* for the network named *workload*, instead of a file or built-in network."""
         self._networks[workload] = source
 
     def machine(self, where: Where) -> Machine:
@@ -120,7 +120,7 @@ class Session:
         return whole if ranks == machine.gpus else whole.part([place[node] for node in ranks])
 
     def router(self, where: Where) -> Router:
-        """Return the routes over the machine *where*, which may be one without GPUs; raises InputError."""
+        """Return the routes of the machine *where*, with or without GPUs; raises InputError."""
         machine = self.machine(where)
         return (
             self.group(where, None).router if machine.gpus else self._once((where, "router"), lambda: Router(machine))
@@ -137,7 +137,7 @@ class Session:
         return self.places(where).find(name, threads=threads).device
 
     def kernel_classes(self, question: Question) -> frozenset[str]:
-        """Return the classes of the kernels of an operator, as calibrations name them; raises InputError."""
+        """Return the kernel classes of an operator, as named in calibrations; raises InputError."""
         from simulator.devices.predict import kernel_class
         from simulator.step.operator import operator_kernels
 
@@ -145,7 +145,7 @@ class Session:
         return frozenset(kernel_class(kernel) for kernel in operator_kernels(question))
 
     def last_cache_bytes(self, where: Where, name: str | None = None) -> float:
-        """Return the size of the last cache of the device called *name*; 0 where it has none; raises InputError."""
+        """Return the size in bytes of the last-level cache of the device *name*, 0 without one; raises InputError."""
         from simulator.devices.gpu.gpu import Gpu
 
         device = self.device(where, name)
@@ -154,7 +154,7 @@ class Session:
         return device.caches[-1].size_bytes if device.caches else 0.0
 
     def source(self, question: StepQuestion) -> NetworkSource:
-        """Return what builds the network of *question* for any batch; raises InputError."""
+        """Return a function that builds the network of *question* for a batch; raises InputError."""
         from simulator.workload.find import find_network
 
         if question.workload in self._networks:
@@ -181,7 +181,7 @@ class Session:
         return self.source(question).build(question.batch)
 
     def _once(self, key: object, make: Callable[[], Q]) -> Q:
-        """Return what *make* returned, or raise what it raised, when *key* was first asked for."""
+        """Return the cached result of *make* for *key*, or raise its cached error."""
         if key not in self._kept:
             try:
                 self._kept[key] = make()
@@ -202,17 +202,17 @@ class Session:
         return self._answered("time", question, _TIMES)
 
     def bound_s(self, question: Question) -> float:
-        """Return what the data sheet alone says: the least that a prediction must beat; raises as :meth:`time_s`."""
+        """Return the seconds from data sheet rates alone, a baseline for predictions; raises as :meth:`time_s`."""
         return self._answered("bound", question, _BOUNDS)
 
     def composed(self, question: Question) -> Composition:
-        """Return what the answer to *question* is made of, as far as errors go; raises InputError."""
+        """Return the error classes that the answer to *question* is composed of; raises InputError."""
         from simulator.api.composed import composed
 
         return self._once(("composed", question), lambda: composed(self, question))
 
     def confidence(self, question: Question) -> Confidence:
-        """Return how sure :meth:`time_s` is of *question*; raises as that."""
+        """Return the uncertainty of :meth:`time_s` for *question*; raises like it."""
         from simulator.results.confidence import confidence_of
 
         return confidence_of(self.time_s(question), self.composed(question))
@@ -234,7 +234,7 @@ class Session:
         return answer
 
     def answer(self, question: Question) -> Answer:
-        """Return the answer to *question*, of which its time is known with what bounds it; raises InputError."""
+        """Return the answer to *question*, with its time and its limit; raises InputError."""
         kind = type(question)
         if kind not in ANSWERS:
             raise InputError("of this only the time is known")
@@ -249,7 +249,7 @@ class Session:
         return found
 
     def explained(self, question: Question) -> Answer | None:
-        """Return :meth:`answer`, None where only the time of such questions is known; raises InputError."""
+        """Return :meth:`answer`, or None for questions with only a time; raises InputError."""
         return self.answer(question) if type(question) in ANSWERS else None
 
     def collective(self, question: CollectiveQuestion, *, fold: bool = True) -> Result:
@@ -318,13 +318,13 @@ class Session:
         return run_program(self, question)
 
     def advised(self, question: StepQuestion) -> TrainingResult:
-        """Return :meth:`step` with what would be faster, and what would make it fit; raises as that."""
+        """Return :meth:`step` with faster alternatives and changes that would make it fit; raises like it."""
         from simulator.api.advice import advised
 
         return advised(self, question)
 
     def account(self, question: Question) -> Account:
-        """Return how the model comes to the time of an operator, or of a step on one device; raises InputError.
+        """Return how the model computes the time of an operator, or of a step on one device; raises InputError.
 
         Of other questions, what is known of the device.
         """
@@ -338,7 +338,7 @@ class Session:
         return device_account(self.device(question.where, getattr(question, "device", None)))
 
     def held_bytes(self, question: StepQuestion) -> float:
-        """Return the most that tensors of a step hold on a device, the driver's and libraries' own aside.
+        """Return the peak bytes of a step's tensors on a device, without the driver and libraries.
 
         Of several devices, on the one that holds most; raises InputError, or Unsuitable.
         """
@@ -364,7 +364,7 @@ class Session:
         return alone_timeline(places.machine, place, network, question, host_scale=scale).end_s
 
     def step_timeline(self, question: StepQuestion) -> Timeline:
-        """Return when a step happens, without what :meth:`step` makes of it; raises as that."""
+        """Return the timeline of a step, without the analysis of :meth:`step`; raises like it."""
         from simulator.api.steps import alone_timeline, together_timeline
 
         places, network = self.places(question.where), self.network(question)
@@ -377,14 +377,14 @@ class Session:
         return together_timeline(places, network, question, group, *self._strategies(question))[1]
 
     def _strategies(self, question: StepQuestion) -> tuple[Strategy, Strategy]:
-        """Return how gradients are exchanged, and how what is divided within layers is."""
+        """Return the strategies for gradients and for exchanges within layers."""
         chosen = strategy_of(question.strategy, question.software, servers=question.servers, constants=self.constants)
         if question.strategy == "nccl" or not question.layout.divides_network:
             return chosen, chosen
         return chosen, strategy_of("nccl", question.software, constants=self.constants)
 
     def _single(self, question: StepQuestion, places: Places) -> Place | None:
-        """Return the place where only one device takes part, None where several do."""
+        """Return the place of a single device, None if several take part."""
         gpus = places.machine.gpus
         if question.device is None and question.helpers and gpus:
             return None

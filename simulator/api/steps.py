@@ -1,4 +1,4 @@
-"""One step of a network, on one device or over several.  The models of devices are imported when one is asked for."""
+"""One step of a network, on one device or over several.  Device models are imported on first use."""
 
 from __future__ import annotations
 

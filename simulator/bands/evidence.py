@@ -1,4 +1,4 @@
-"""What was measured, as far as answers are judged by it: ``bands.json``, read when it is first asked for."""
+"""The measured errors behind bands: ``bands.json``, read on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``simulate`` does: the command for what is asked."""
+"""The entry point of ``simulate``: picks the command for the question."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from simulator.cli.confidence_text import outside_words
 from simulator.cli.table import table_lines
 from simulator.console.style import Style
-from simulator.results.columns import duration_column
+from simulator.results.columns import duration_column, rate_words
 from simulator.results.confidence import BAND_HEAD, band_words
 from simulator.results.words import MODE_WORDS
 from simulator.search.document import reason_of
@@ -29,7 +29,7 @@ def best_lines(space: Space, machine: str, network: Network, best: Best, style: 
         "recompute": [way.recompute for way in ways],
         "step": duration_column([entry.step_time_s for entry in best.ranking]),
         BAND_HEAD: [band_words(entry.band) for entry in best.ranking],
-        f"{network.sample}/s": [f"{space.global_batch / entry.step_time_s:,.4g}" for entry in best.ranking],
+        f"{network.sample}/s": [rate_words(space.global_batch / entry.step_time_s) for entry in best.ranking],
         "memory": [format_size(entry.memory_bytes, 3) for entry in best.ranking],
         "time lost to": [reason_of(entry.shares) for entry in best.ranking],
     }
@@ -41,8 +41,8 @@ def best_lines(space: Space, machine: str, network: Network, best: Best, style: 
     lines = outside_words([text for entry in best.ranking for text in entry.outside], style)
     table = table_lines(names, list(columns.values()), right, style, spare)
     lines = [*style.wrap(title, "bold"), *lines, "", *table]
-    count = f"{best.feasible_count:,} ways fit; the best of them were simulated ({best.simulated_count})"
-    lines += ["", *style.wrap(f"{count}, the others priced from the costs of their parts", hang=2)]
+    count = f"{best.feasible_count:,} layouts fit; the best {best.simulated_count} were simulated"
+    lines += ["", *style.wrap(f"{count}, the others estimated from the costs of their parts", hang=2)]
     if best.infeasible:
         why = ", ".join(
             f"{n:,} ({reason})" for reason, n in sorted(best.infeasible.items(), key=lambda i: (-i[1], i[0]))

@@ -1,4 +1,4 @@
-"""``--gpus best:5`` and ``--gpus 5``: the fastest five, and what is said where the first five are not."""
+"""``--gpus best:5`` and ``--gpus 5``: the fastest five, and a hint if the first five are not the fastest."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from simulator.workload.parse import Payload
 __all__ = ["comparison", "detail", "sweep_lines", "title", "unfit_lines"]
 
 _SHOWN_LINKS = 8
-_SPARE = ("against first", "use", "algbw", "bottleneck")  # what a narrow screen goes without, the first first
+_SPARE = ("against first", "use", "algbw", "bottleneck", "GPUs")  # what a narrow screen goes without, the first first
 _SHOWN_RINGS = 8
 
 
@@ -66,10 +66,10 @@ def comparison(results: Sequence[Result], style: Style) -> list[str]:
         "busbw": bandwidths[len(ordered) :],
         "bottleneck": [r.bottleneck.name if r.bottleneck else "none" for r in ordered],
         "use": [percent(r.bottleneck.utilisation) if r.bottleneck else "-" for r in ordered],
-        "a million": [price_words(r.price_per_million) for r in ordered],
+        "per million": [price_words(r.price_per_million) for r in ordered],
     }
     if not any(r.price_per_hour for r in ordered):
-        del columns["a million"]
+        del columns["per million"]
     if len({r.machine for r in ordered}) == 1:
         del columns["machine"], columns["GPUs"]
     if not many:

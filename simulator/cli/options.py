@@ -1,4 +1,4 @@
-"""From the words of options to what they stand for; what cannot be read is refused in one line."""
+"""Parsing of option values; what cannot be parsed is refused in one line."""
 
 from __future__ import annotations
 

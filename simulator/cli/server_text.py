@@ -1,4 +1,4 @@
-"""What there is beside a step: servers, checkpoints, how a batch is divided; as text for a reader."""
+"""Servers, checkpoints and the division of a batch as text for a reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``simulate`` does with ``--batch``: a training step on one device or over several, in each way asked for."""
+"""``simulate --batch``: a training step on one device or over several, with each strategy and layout."""
 
 from __future__ import annotations
 

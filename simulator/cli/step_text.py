@@ -14,7 +14,7 @@ from simulator.cli.server_text import checkpoint_lines, server_lines, share_line
 from simulator.cli.table import table_lines
 from simulator.console.style import Style
 from simulator.results.alternatives import Alternative
-from simulator.results.columns import duration_column, lay_out, percent
+from simulator.results.columns import duration_column, lay_out, percent, rate_words
 from simulator.results.confidence import BAND_HEAD, band_words
 from simulator.results.reason import BOUNDS, steps_verdict
 from simulator.results.shares import SHARE_WORDS, shares_of
@@ -49,7 +49,7 @@ def step_lines(result: TrainingResult, style: Style) -> list[str]:
         lines += ["", *_account(result, style)]
         lines += ["", *_streams(result, style)]
     if result.input is not None:
-        lines += ["", *input_lines(result.input, result.samples, step.sample, _rate, style)]
+        lines += ["", *input_lines(result.input, result.samples, step.sample, rate_words, style)]
     if result.servers is not None:
         lines += ["", *server_lines(result.servers, style)]
     if result.shares:
@@ -95,7 +95,7 @@ def ways_lines(results: Sequence[TrainingResult], unfit: Mapping[str, str], styl
         "way": [result.way for result in ordered],
         "step": duration_column([result.step_time_s for result in ordered]),
         BAND_HEAD: [band_words(result.band) for result in ordered],
-        f"{step.sample}/s": [_rate(result.throughput) for result in ordered],
+        f"{step.sample}/s": [rate_words(result.throughput) for result in ordered],
         "efficiency": [percent(result.scaling_efficiency) for result in ordered],
         "exposed": [format_duration(result.exposed_s, 3) for result in ordered],
         "bottleneck": [result.bottleneck.name if result.bottleneck else "-" for result in ordered],
@@ -200,20 +200,15 @@ def _parameters(step: StepResult) -> str:
     return f"{_count(step.parameter_count)} parameters{trained}"
 
 
-def _rate(number: float) -> str:
-    """Return *number* with four digits, and no exponent."""
-    return f"{number:,.0f}" if number >= 1000 else f"{number:.4g}"
-
-
 def _digits(number: float) -> str:
     """Return *number* with three digits, and no exponent."""
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def _throughput(result: TrainingResult) -> str:
-    text = f"{_rate(result.throughput)} {result.step.sample}/s"
+    text = f"{rate_words(result.throughput)} {result.step.sample}/s"
     if result.tokens:
-        text += f", {_rate(result.throughput * result.tokens / result.samples)} tokens/s"
+        text += f", {rate_words(result.throughput * result.tokens / result.samples)} tokens/s"
     return text
 
 

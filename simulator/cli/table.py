@@ -59,7 +59,9 @@ def table_lines(
 
 
 def _listed(rows: Sequence[Sequence[str]], style: Style, marks: Mapping[int, str]) -> list[str]:
-    lines = [style.mark(rows[0][0], "bold")]
+    first, *others = rows[0]
+    head = f"{first}: {', '.join(t for t in others if t)}" if any(others) else first
+    lines = style.wrap(head, "bold", hang=4)
     for number, (name, *rest) in enumerate(rows[1:]):
         lines += style.wrap(marks[number], "dim") if number in marks else []
         text = f"  {name}: {', '.join(t for t in rest if t)}"

@@ -1,4 +1,4 @@
-"""Constants of the models, as data: ``NAME.json`` beside this file holds those of one model.
+"""Constants of the models, as data: ``NAME.json`` in this folder holds those of one model.
 
 Of each constant a file says its value, its unit, what it means, and what it rests on (``from``): a fit, with its
 relative ``spread`` (one standard deviation) and whether it is at a ``bound``, a source, or a choice.  Of each fit,

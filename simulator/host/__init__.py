@@ -1,1 +1,1 @@
-"""What happens beside a network's operators: copies, accesses to memory, launches, disks."""
+"""Everything apart from a network's operators: copies, memory accesses, launches, disks."""

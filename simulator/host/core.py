@@ -1,4 +1,4 @@
-"""What one core waits for besides memory: arithmetic that depends on the last result, a wrong guess, a lock."""
+"""Latencies of one core apart from memory: dependent arithmetic, mispredicted branches, locks."""
 
 from __future__ import annotations
 

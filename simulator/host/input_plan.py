@@ -1,4 +1,4 @@
-"""Loading samples beside the steps that use them, as a plan: :func:`plan_input`.
+"""Loading samples concurrently with the steps that use them, as a plan: :func:`plan_input`.
 
 Processes that do the same are one: what a worker loads the resources with, all like it do.  A worker loads whole
 batches, in turn with the others, and may be ``prefetch`` of them ahead of the loop.  A batch is copied to page-locked

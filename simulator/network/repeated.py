@@ -1,4 +1,4 @@
-"""What equal hosts have, made for one of them when it is first asked for: :class:`Repeated`."""
+"""Devices and links of equal hosts, derived from the first host on demand: :class:`Repeated`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several plans at once: beside each other (``merge``), or round by round as one (``in_step``)."""
+"""Several plans at once: concurrent (``merge``), or round by round as one (``in_step``)."""
 
 from __future__ import annotations
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-__all__ = ["bandwidth_column", "duration_column", "lay_out", "percent", "ranges", "shortened_ring", "size_column"]
+__all__ = [
+    "bandwidth_column",
+    "duration_column",
+    "lay_out",
+    "percent",
+    "ranges",
+    "rate_words",
+    "shortened_ring",
+    "size_column",
+]
 
 _Scale = tuple[float, str]
 _LONG_RING = 24  # parts shown
@@ -27,6 +36,11 @@ def bandwidth_column(bytes_per_s: Sequence[float]) -> list[str]:
 def size_column(n_bytes: Sequence[float]) -> list[str]:
     """Return *n_bytes* in one unit, the smallest with three digits or four."""
     return _column(n_bytes, _SIZES)
+
+
+def rate_words(number: float) -> str:
+    """Return *number* with four digits, and no exponent."""
+    return f"{number:,.0f}" if number >= 1000 else f"{number:.4g}"
 
 
 def percent(share: float) -> str:

@@ -26,6 +26,7 @@ _NARROWED = {
 _KERNELS = {"gemm": "matrix products", "convolution": "convolutions", "streaming": "elementwise kernels"}
 _KERNELS |= {"rowwise": "norms and softmax", "pooling": "pooling", "gather": "look-ups"}
 _KERNELS |= {"recurrence": "recurrent layers", "fusedattention": "attention kernels"}
+_HOST = {"access": "memory accesses", "copy": "copies", "launch": "launches"}
 _BOUNDS = {"compute": "arithmetic", "memory": "memory", "latency": "latency"}
 
 
@@ -83,7 +84,8 @@ def _class_words(name: str) -> str:
     if head == "collective":
         words = {"small": "below 1 MiB", "large": "from 1 MiB", "node": "inside a node", "nodes": "between nodes"}
         return " ".join(["errors of collectives", *(words[word] for word in rest if word in words)])
-    return f"errors of {name}"
+    what = _HOST.get(head, head)
+    return f"errors of {what} ({' '.join(rest)})" if rest else f"errors of {what}"
 
 
 def _narrowed(kind: Kind, what: str) -> str:

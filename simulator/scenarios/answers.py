@@ -1,4 +1,4 @@
-"""What the runs of a scenario answered, beside what it is compared with."""
+"""Answers of a scenario's runs, with their expected values."""
 
 from __future__ import annotations
 

@@ -38,7 +38,9 @@ def find_scenario(name: str) -> Scenario:
         raise InputError(Fault(f"cannot be read: no such file; {hint}", one_line(name)))
     path_of = builtin_scenarios()
     if name not in path_of:
-        raise InputError(f"scenario {one_line(name, 60)}: there is none; {nearest(name, path_of)} (--list)")
+        raise InputError(
+            f"scenario {one_line(name, 60)}: no such scenario; {nearest(name, path_of, listed=3)} (--list)"
+        )
     return read_scenario(path_of[name], path_of[name].name)
 
 

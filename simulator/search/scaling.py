@@ -77,10 +77,10 @@ def _cause(before: TrainingResult, after: TrainingResult) -> str:
     name = max(now, key=lambda part: (round(now[part] - then.get(part, 0.0), 12), part))
     link = f" over {after.bottleneck.name}" if name == "data" and after.bottleneck is not None else ""
     words = {
-        "computing": "too few samples a device: kernels use it less well",
-        "host": "too few samples a device: it waits for the host",
-        "update": "the update, which takes as long for fewer samples",
-        "slowest": "the slowest of more devices, for which all wait",
+        "computing": "too few samples per device: kernels use it less efficiently",
+        "host": "too few samples per device: it waits for the host",
+        "update": "the update, which takes the same time for fewer samples",
+        "slowest": "with more devices, all wait for a slower one",
     }
     return words.get(name, f"{SHARE_WORDS[name]}{link}")
 

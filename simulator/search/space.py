@@ -1,4 +1,4 @@
-"""What is searched: layouts, micro-batches and recomputation of a step of so many samples (:class:`Space`)."""
+"""The search space: layouts, micro-batches and recomputation for a global batch (:class:`Space`)."""
 
 from __future__ import annotations
 

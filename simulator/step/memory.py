@@ -1,4 +1,4 @@
-"""What device memory a step needs, against what there is."""
+"""The device memory that a step needs, against the memory available."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step computes again in the backward pass in place of keeping it.
+"""Recomputation: what a step computes again in the backward pass instead of saving it.
 
 Whole blocks, of which the input alone is kept (Chen et al., "Training Deep Nets with Sublinear Memory Cost", arXiv
 1604.06174), or attention alone, from queries, keys and values: its scores are most of what a block keeps, and little

@@ -53,6 +53,9 @@ def find_topology(name: str, beside: Path | None = None) -> tuple[Path, str]:
     found = builtin_topologies().get(stem)
     if found is not None:
         return found, found.name
+    beside_it = [f"{stem}{suffix}" for suffix in _SUFFIXES if Path(f"{stem}{suffix}").is_file()] if name else []
+    if beside_it:
+        raise InputError(Fault(f"no such file; did you mean '{one_line(beside_it[0])}'?", one_line(name)))
     if name and _is_folder(name):
         raise InputError(Fault("is a folder; a YAML file or a built-in name is needed", name))
     if stem in _part_files():

@@ -54,7 +54,7 @@ def _refuse_dump(path: Path, shown: str) -> None:
         if kind is not None:
             what = {"xml": "XML", "nccl-log": "a log of NCCL"}.get(kind, "a dump of a machine")
             draft = f"validate describe --from {one_line(shown, 200)} --out machine.yaml"
-            raise InputError(Fault(f"is {what}, no topology; '{draft}' drafts one of it", shown, 1, 1))
+            raise InputError(Fault(f"is {what}, not a topology; draft one with '{draft}'", shown, 1, 1))
 
 
 def _of_part(name: str) -> str | None:

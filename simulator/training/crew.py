@@ -1,4 +1,4 @@
-"""The workers of a step together: what one role does, all do, and what they exchange in a layer is exchanged once."""
+"""The workers of a step together; an exchange within a layer happens once for all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Low-rank adapters: a network whose weights are frozen, with small trained layers beside its linear ones.
+"""Low-rank adapters: a network with frozen weights and small trained layers next to its linear ones.
 
 Hu et al., "LoRA", arXiv 2106.09685, section 4.1, as Hugging Face's PEFT runs it: ``W x + s B (A x)``, each operation a
 kernel.  Only A and B are trained; frozen weights have no gradients, no state of the optimiser, and no copy in fp32.

@@ -59,7 +59,7 @@ def test_both_stand_side_by_side_with_their_memory(found: Comparison) -> None:
     lines = [line for line in text.splitlines() if line.startswith("gpt2, batch ")]
     assert len(lines) == len(BATCHES)
     assert all("-9.1 %" in line for line in lines)
-    assert "memory: the most that tensors held" in text
+    assert "memory: peak tensor memory" in text
     assert "median error 20.0 %" in text
     assert "networks/" not in text
 

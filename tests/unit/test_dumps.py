@@ -144,7 +144,7 @@ def test_a_matrix_and_a_name_are_a_machine(tmp_path) -> None:
     machine, remarks = described(tmp_path, NV12, gpu="a100-sxm4-40gb")
     assert {node.part_name for node in machine.nodes if node.kind == "gpu"} == {"a100-sxm4-40gb"}
     assert {"gpu0-gpu1", "gpu0-cpu0", "gpu1-cpu1"} <= joined(machine)
-    assert any("NIC0; --nic connectx-7-ndr says it" in remark for remark in remarks)
+    assert any("NIC0; name the model, as in --nic connectx-7-ndr" in remark for remark in remarks)
 
 
 def test_a_matrix_names_the_place_of_an_adapter(tmp_path) -> None:
@@ -348,7 +348,8 @@ def test_a_dump_given_as_a_topology_points_to_describe(tmp_path) -> None:
     for text in (NCCL_XML, NV12, LSPCI, LOG, LISTED):
         file.write_text(text)
         with pytest.raises(
-            InputError, match=r"no topology; 'validate describe --from .*ndv4-topo.xml --out machine.yaml'"
+            InputError,
+            match=r"not a topology; draft one with 'validate describe --from .*ndv4-topo.xml --out machine.yaml'",
         ):
             load_topology(str(file))
 

@@ -193,7 +193,7 @@ def test_a_scenario_is_not_made_of_scenarios(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["four-gpus-one-switsh"], f"there is none; did you mean '{FOUR}'? (--list)"),
+        (["four-gpus-one-switsh"], f"no such scenario; did you mean '{FOUR}'? (--list)"),
         ([], "simulate: scenario needs a name or a file: simulate scenario --list shows those that are built in"),
         (["nothing.yaml"], "nothing.yaml: cannot be read: No such file or directory"),
         ([f"{FOUR}.yaml"], f"cannot be read: no such file; did you mean '{FOUR}', which is built in?"),

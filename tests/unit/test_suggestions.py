@@ -66,3 +66,10 @@ def test_a_rate_is_a_fabric_of_ethernet():
 def test_what_is_no_fabric_is_refused(fabric):
     with pytest.raises(InputError, match="no network link is called"):
         load_topology(Where("p3.16xlarge").topology, n_nodes=2, fabric=fabric)
+
+
+def test_a_file_of_the_other_suffix_is_suggested(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text("schema_version: 1\n")
+    with pytest.raises(InputError, match=r"^mine.yml: no such file; did you mean 'mine.yaml'\?$"):
+        find_topology("mine.yml")

@@ -1,4 +1,4 @@
-"""How many measured rows bands hold, each place left out of its own band's rows: :func:`coverage`."""
+"""Coverage of bands: the share of measured rows inside, each place left out of its band: :func:`coverage`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log of nccl-tests beside what the simulator expects of the machine: healthy or not, and what would explain it."""
+"""An nccl-tests log against the simulator's expectation: healthy or not, and possible explanations."""
 
 from __future__ import annotations
 

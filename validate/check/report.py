@@ -37,8 +37,8 @@ def as_text(checked: Checked) -> str:
         lines.append(f"{words}: {ratio:.2f} times the expected time{beside}")
     lines += ["", *_table(checked), ""]
     if checked.explanations:
-        within = "within what is healthy, but as it would be with" if checked.verdict == "healthy" else ""
-        lines.append(f"{within or 'what would explain it'}, nearest first, with what is left of the error:")
+        within = "within the healthy range, but it would also fit" if checked.verdict == "healthy" else ""
+        lines.append(f"{within or 'possible explanations'}, best first, with the remaining error:")
         lines += [f"  {each.error * 100:4.0f} %  {each.words}" for each in checked.explanations[:5]]
     elif checked.verdict == "slow":
         lines.append(f"none of {checked.tried} variations (links, adapters, settings, versions) explains it")

@@ -85,7 +85,7 @@ def described(
                 remarks.append(f"nvidia-smi topo -m: {one_line(error)}; so no links between GPUs, and each is at cpu0")
     if matrix is not None and matrix.nics:
         names = ", ".join(one_line(name, 40) for name in matrix.nics)
-        remarks.append(f"adapters that are left out, as nothing says how fast they are: {names}")
+        remarks.append(f"adapters left out, because their speed is unknown: {names}")
     if not cards:
         remarks.append("nvidia-smi lists no GPU; GPUs of another make are to be added by hand")
     isolated = matrix is not None and without_peers(matrix, peers)

@@ -1,1 +1,1 @@
-"""A folder of measurements beside the prediction: errors, outliers, what explains them, what calibration mends."""
+"""A folder of measurements compared with predictions: errors, outliers, likely causes, worth of calibration."""

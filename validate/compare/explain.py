@@ -1,4 +1,4 @@
-"""Why a prediction is off: rules, each of which says what the model leaves out.
+"""Likely causes of errors: rules, each for something that the model leaves out.
 
 A rule speaks only where the facts of the row show its cause and where that cause moves the time to the side
 to which the row is off: a low clock explains what took too long and never what was too quick.  Where it can
@@ -44,7 +44,7 @@ Rule = Callable[[Facts], Explanation | None]
 def noise(facts: Facts) -> Explanation | None:
     """The measurement itself is no better known than the error is large."""
     if facts.interval and math.log1p(facts.interval) >= 0.5 * abs(facts.log_ratio):
-        return Explanation("noise", f"measured to within {_percent(facts.interval)} only", 1 + facts.interval)
+        return Explanation("noise", f"measured only to within {_percent(facts.interval)}", 1 + facts.interval)
     return None
 
 
@@ -60,7 +60,7 @@ def disturbed(facts: Facts) -> Explanation | None:
 def memory_full(facts: Facts) -> Explanation | None:
     """What is touched does not fit in memory."""
     if facts.is_slower and facts.memory_bytes and facts.working_set_bytes > 0.9 * facts.memory_bytes:
-        return Explanation("memory full", "touches more than memory holds: pages are swapped")
+        return Explanation("memory full", "touches more than the memory holds: pages are swapped")
     return None
 
 
@@ -102,10 +102,10 @@ def host_bound(facts: Facts) -> Explanation | None:
         return Explanation(
             "host bound",
             f"the device waits for the host {_percent(facts.waiting_share)} of the step;"
-            " this host's speed is not in a data sheet",
+            " no data sheet gives this host's speed",
         )
     if facts.kind == "launch":
-        return Explanation("host bound", "this host's own speed, which no data sheet says")
+        return Explanation("host bound", "this host's speed, which no data sheet gives")
     is_graph = facts.cells.get("issue") in ("graph", "queued") or "captured graph" in facts.cells.get("note", "")
     with_host = facts.cells.get("includes_dispatch") == "1"
     if not facts.host_s or is_graph or facts.cells.get("step_time_s"):
@@ -113,13 +113,13 @@ def host_bound(facts: Facts) -> Explanation | None:
     if with_host and facts.host_s > 0.5 * min(facts.measured_s, facts.kernels_s + facts.host_s):
         return Explanation(
             "host bound",
-            f"the host's part is in it: of {_time(facts.measured_s)} about {_time(facts.host_s)}, as on other hosts",
+            f"the time includes the host: about {_time(facts.host_s)} of {_time(facts.measured_s)}, as on other hosts",
         )
     at_its_pace = 0.3 * facts.host_s < facts.measured_s < 2 * facts.host_s
     if not with_host and facts.is_slower and facts.kernels_s < facts.host_s and at_its_pace:
         return Explanation(
             "host bound",
-            f"shorter ({_time(facts.kernels_s)}) than the host takes to issue it, and so measured at the host's pace",
+            f"shorter ({_time(facts.kernels_s)}) than its launch, so measured at the host's pace",
         )
     return None
 
@@ -132,8 +132,8 @@ def near_cache(facts: Facts) -> Explanation | None:
     if 0.5 <= share <= 2.0:
         return Explanation(
             "near the cache's size",
-            f"touches {_size(facts.working_set_bytes)}, {share:.2g} times the last cache:"
-            " how much of it stays there is not modelled well",
+            f"touches {_size(facts.working_set_bytes)}, {share:.2g} times the last-level cache:"
+            " how much of it stays cached is not modelled well",
         )
     return None
 
@@ -150,7 +150,7 @@ def odd_alignment(facts: Facts) -> Explanation | None:
     odd = [f"{name}={facts.sizes[name]}" for name in names if facts.sizes.get(name, 0) * element_bytes % 16]
     if not odd:
         return None
-    return Explanation("odd alignment", f"rows that vectors of 16 bytes do not fit ({', '.join(odd)})")
+    return Explanation("odd alignment", f"rows not aligned to 16-byte vectors ({', '.join(odd)})")
 
 
 def few_waves(facts: Facts) -> Explanation | None:
@@ -158,7 +158,7 @@ def few_waves(facts: Facts) -> Explanation | None:
     if facts.bound == "compute" and 0 < facts.waves < 2:
         return Explanation(
             "few waves",
-            f"fills the device {facts.waves:.2g} times: which tile the library takes decides ({facts.detail or 'one'})",
+            f"fills the device {facts.waves:.2g} times: the library's tile decides ({facts.detail or 'one'})",
         )
     return None
 
@@ -175,9 +175,7 @@ def algorithm(facts: Facts) -> Explanation | None:
 def short_kernel(facts: Facts) -> Explanation | None:
     """So short that starting and ending are most of it."""
     if facts.bound == "latency" and facts.kernels_s:
-        return Explanation(
-            "short kernel", f"of {_time(facts.kernels_s)}, mostly start and end, which are the same constant everywhere"
-        )
+        return Explanation("short kernel", f"of {_time(facts.kernels_s)}, mostly start and end, a shared constant")
     return None
 
 
@@ -206,7 +204,7 @@ def in_words(explanations: Sequence[Explanation], log_ratio: float) -> str:
     if len(known) == len(explanations) and known:
         share = math.log(math.prod(known)) / abs(log_ratio) if log_ratio else 1.0
         if share < 0.75:
-            text += f" (accounts for {_percent(max(share, 0.0))} of it)"
+            text += f" (accounts for {_percent(max(share, 0.0))} of the error)"
     return text
 
 
@@ -215,7 +213,7 @@ def _clock_factor(facts: Facts) -> float:
 
 
 def _clocks(facts: Facts) -> str:
-    return f"{facts.clock_Hz / 1e6:.0f} MHz, and {facts.assumed_clock_Hz / 1e6:.0f} MHz are assumed"
+    return f"{facts.clock_Hz / 1e6:.0f} MHz instead of the assumed {facts.assumed_clock_Hz / 1e6:.0f} MHz"
 
 
 def _percent(share: float) -> str:

@@ -1,4 +1,4 @@
-"""What is known of a row beside its two times: how the model came to its own, and what the sensors said."""
+"""Facts about a row apart from its two times: how the model computed its own, and sensor readings."""
 
 from __future__ import annotations
 

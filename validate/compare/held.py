@@ -1,4 +1,4 @@
-"""Memory of steps: the most that tensors held, measured, beside what the simulator says they need."""
+"""Memory of steps: measured peak tensor memory against the prediction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each measured row with its prediction, whatever kind of table it is from."""
+"""Each measured row with its prediction, from any kind of table."""
 
 from __future__ import annotations
 

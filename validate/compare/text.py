@@ -99,7 +99,7 @@ def _held(found: Comparison, style: Style) -> str:
     worst = max(found.held, key=lambda each: abs(each.error))
     count = len(found.held)
     words = f"of {count} steps" if count > 1 else "of one step"
-    lines = [style.mark("memory: the most that tensors held", "bold")]
+    lines = [style.mark("memory: peak tensor memory", "bold")]
     lines += _wrapped(
         f"{words}: median error {_percent(median_error(found.held))}, the largest"
         f" {_percent(worst.error, '+')} ({worst.row.table}:{worst.row.line}, predicted"
@@ -128,8 +128,8 @@ def _classes(found: Comparison, style: Style) -> str:
         "",
         *_wrapped(
             "error = (predicted - measured) / measured; median, its 95 % interval, mean and 90th percentile of"
-            " its absolute value; bias: median of predicted / measured, less 1, which calibration would mend;"
-            " spread: median half interval of what was measured"
+            " its absolute value; bias: median of predicted / measured, minus 1, which calibration corrects;"
+            " spread: median half interval of the measurements"
         ),
     ]
     return "\n".join(lines)
@@ -176,7 +176,7 @@ def _outliers(found: Comparison, style: Style) -> str:
     if not found.outliers:
         return ""
     count = len(found.outliers)
-    title = f"{count} outlier{'s' if count > 1 else ''}: more than {FAR:g} deviations from the middle of their class"
+    title = f"{count} outlier{'s' if count > 1 else ''}: more than {FAR:g} deviations from the median of their class"
     lines = [style.mark(line, "bold") for line in _wrapped(title)]
     for outlier in found.outliers[:_MOST_OUTLIERS]:
         row = outlier.row
@@ -191,7 +191,7 @@ def _outliers(found: Comparison, style: Style) -> str:
 def _judged(found: Comparison, style: Style) -> str:
     if not found.judged and not found.judged_notes:
         return ""
-    lines = [style.mark("calibration, judged on what it has not seen", "bold")]
+    lines = [style.mark("calibration, judged on unseen rows", "bold")]
     for item in found.judged:
         lines += _wrapped(f"fitted to {item.fitted} ({item.points}); judged on {item.judged}:")
         lines.append(f"  {_figures(item)}")
@@ -216,7 +216,7 @@ def _drift(drift: Drift | None, style: Style) -> str:
         return ""
     lines = [style.mark(line, "bold") for line in _wrapped(f"drift against {one_line(drift.path, 60)}")]
     if not drift.classes:
-        lines.append("no row of one is in the other")
+        lines.append("the two have no row in common")
     else:
         body = [["times of the second over the first", "rows", "median", "p90", "ratio", f"> {BOUND:.0%}"]]
         for item in drift.classes:
@@ -244,7 +244,7 @@ def _left(found: Comparison, style: Style) -> str:
         if len(reasons) > _MOST_REASONS:
             lines.append(f"        {table}: {len(reasons) - _MOST_REASONS} more reasons (--json)")
     if lines:
-        lines.insert(0, style.mark("rows that are not judged, and why", "bold"))
+        lines.insert(0, style.mark("rows not judged, and why", "bold"))
     reasons_left: dict[str, int] = {}
     for row in found.folder.left:
         text = f"{row.get('group', '')}: {row.get('reason', '')}"

@@ -1,4 +1,4 @@
-"""A measured step, as a profiler saw it, beside the predicted one: by class, what is exposed, and what differs most."""
+"""A profiled step compared with the predicted one: kernel classes, exposed communication, largest differences."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def compare_traces(measured: Trace, predicted: Trace, steps: int | None = None) 
         raise InputError(Fault("holds no kernel within the steps that it marks", measured.shown))
     every = list(range(len(predicted.kernels)))
     seen = _overview(measured, inside, end_s - start_s, count)
-    said = _overview(predicted, every, _ends(predicted, every)[1], 1)
+    said = _overview(predicted, every, predicted.origin_s + _ends(predicted, every)[1], 1)
     classes, differences = [], []
     for number, kind in enumerate(CLASSES):
         mine = [i for i in inside if measured.kernels.kind[i] == number]

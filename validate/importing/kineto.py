@@ -78,7 +78,7 @@ class Kernels:
 
 @dataclass(slots=True)
 class Trace:
-    """What a trace shows: kernels of one device in order, and the steps that it marks, from and to in seconds.
+    """What a trace shows: kernels of one device in order, and its steps as intervals, in seconds since ``origin_s``.
 
     ``devices`` are as many as ran kernels; ``on_host``: there are none, and operators of the CPU stand for them.
     """
@@ -91,6 +91,7 @@ class Trace:
     devices: int = 1
     on_host: bool = False
     details: Mapping[int, str] = field(default_factory=dict)
+    origin_s: float = 0.0
 
 
 def read_trace(path: str) -> Trace:
@@ -247,7 +248,8 @@ class _Reader:
         _name_updates(kernels, sorted(self._updates[not on_host]))
         named = _DEVICE.search(self._head)
         device = one_line(named[1], 60) if named and not on_host else ""
-        return Trace(self.shown, kernels, self._names, steps, device, 1 if on_host else len(busy), on_host)
+        count = 1 if on_host else len(busy)
+        return Trace(self.shown, kernels, self._names, steps, device, count, on_host, origin_s=self._origin_us * 1e-6)
 
 
 def _joined(kernels: Kernels, names: list[str]) -> Kernels:

@@ -1,4 +1,4 @@
-"""Rows of copies that are under way while the device computes: asked as a program, what runs beside what."""
+"""Rows of copies that overlap computation, asked as programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How measurements were timed: what a clock shows besides what was asked.
+"""How measurements were timed: overheads of the clock.
 
 None of this is part of what was asked: a user who trains sees none of it, but for a loss that is read back.
 """

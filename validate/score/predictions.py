@@ -1,4 +1,4 @@
-"""The table once more, with each row's prediction beside it."""
+"""The scored table with each row's prediction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far more GPUs speed a step up, predicted beside measured: :class:`Efficiencies`.
+"""Speed-up with more GPUs, predicted and measured: :class:`Efficiencies`.
 
 Efficiency is the throughput of a GPU among n over that of one among the fewest that ran the same: the same network,
 batch of a GPU, layout but for replicas, framework and version, on the same machine or more of it.

@@ -1,1 +1,1 @@
-"""Tables of measurements: read, with what they mean and do not say, and the names that they use."""
+"""Tables of measurements: reading them, their conventions and names."""

@@ -1,4 +1,4 @@
-"""Which rows a device is calibrated on: chosen by what they ask, before anything measured is looked at.
+"""Which rows calibrate a device: chosen by their questions, before any measured time is read.
 
 The rows of a device are ordered by the SHA-256 of what they ask (every column that a
 prediction sees), and the first so many distinct ones are taken.  So the choice depends neither

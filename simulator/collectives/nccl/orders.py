@@ -1,4 +1,4 @@
-"""Rings that NCCL's search may choose from: orders of a machine's GPUs and what they take of its links.
+"""Rings that NCCL's search may choose from: orders of a machine's GPUs and their load on its links.
 
 The orders follow NVIDIA/nccl@5067397c ``src/graph/search.cc``: on NVLink switches only
 neighbours follow each other; over direct NVLinks every order is possible, direct and wide hops

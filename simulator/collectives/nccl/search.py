@@ -1,4 +1,4 @@
-"""NCCL's search within one machine: how many channels, each of which speed.
+"""NCCL's search within one machine: the number of channels and their speed.
 
 After NVIDIA/nccl@5067397c (2.30.7) ``src/graph/search.cc`` (ncclTopoCompute), but by capacities instead of step by
 step: for one candidate speed after another, fastest first, as many rings as the links can carry beside each other are

@@ -1,4 +1,4 @@
-"""Cycles through all GPUs over their direct links: listed, and the most of them that fit beside each other."""
+"""Cycles through all GPUs over their direct links: listed, and the largest set that fits at once."""
 
 from __future__ import annotations
 

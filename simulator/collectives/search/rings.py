@@ -1,4 +1,4 @@
-"""Find rings in the link graph: the most that fit beside each other, none written down.
+"""Find rings in the link graph: the largest set that fits at once, none predefined.
 
 On one machine, in this order:
 

@@ -1,4 +1,4 @@
-"""Tiles: how a library cuts a product of matrices into pieces, each of which one SM computes.
+"""Tiles: how a library cuts a matrix product into pieces, each computed by one SM.
 
 Which tiles there are follows the names of the kernels that profilers show (``maxwell_sgemm_128x64_tn``,
 ``volta_sgemm_32x128_nn``, ``ampere_sgemm_128x128_nn``): few in fp32, and on Ampere and Ada a batch of

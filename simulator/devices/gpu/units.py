@@ -1,4 +1,4 @@
-"""Which units of a chip compute: tensor cores, or fp32 lanes in a precision of their own or in place of another."""
+"""The compute units of a chip: tensor cores or fp32 lanes, by precision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The user's module runs in a process of its own, with a time limit, so that nothing that it does can end ours.
+"""The user's module runs in a separate process with a time limit, so that it cannot end ours.
 
 The process is started for the first module and serves those that follow from the same folders.  It is asked and
 answers over two pipes, a pickled message each with its length before it; what the user's code prints goes to standard

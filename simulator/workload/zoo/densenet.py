@@ -1,4 +1,4 @@
-"""DenseNet (Huang et al., arXiv 1608.06993, table 1), as torchvision has it."""
+"""DenseNet (Huang et al., arXiv 1608.06993, table 1), as in torchvision."""
 
 from __future__ import annotations
 

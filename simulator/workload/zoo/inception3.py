@@ -1,4 +1,4 @@
-"""Inception v3 (Szegedy et al., arXiv 1512.00567), as torchvision has it, for 299x299 images."""
+"""Inception v3 (Szegedy et al., arXiv 1512.00567), as in torchvision, for 299x299 images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""VGG (Simonyan and Zisserman, arXiv 1409.1556, table 1: A, B, D, E), as torchvision has it."""
+"""VGG (Simonyan and Zisserman, arXiv 1409.1556, table 1: A, B, D, E), as in torchvision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The workers as the controller sees them: started in their namespaces, asked all at once, ended whatever happens."""
+"""The workers as the controller sees them: started in their namespaces, asked all at once, always ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The network while it stands: made on entering, removed whatever happens; and what crashed runs have left."""
+"""The network during a run: created on entry, always removed; and leftovers of crashed runs."""
 
 from __future__ import annotations
 

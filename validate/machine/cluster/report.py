@@ -1,4 +1,4 @@
-"""What was measured beside what was predicted, as text for a reader."""
+"""Measured and predicted times as text for a reader."""
 
 from __future__ import annotations
 

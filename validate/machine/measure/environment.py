@@ -1,4 +1,4 @@
-"""What a machine reports of itself: beside every set of measurements, so that it can be judged years later."""
+"""Facts that a machine reports, stored with every set of measurements for later judgement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that are the ranks of one group: started once, given functions to run, ended whatever happens."""
+"""Processes that are the ranks of one group: started once, given functions to run, always ended."""
 
 from __future__ import annotations
 

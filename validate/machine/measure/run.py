@@ -1,4 +1,4 @@
-"""Measure the cases of groups within a budget, and keep what was measured whatever happens."""
+"""Measure the cases of groups within a budget, and keep all results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables that grow by a row at a time, so that what was measured stays whatever happens next."""
+"""Tables that grow row by row, so that measured rows are never lost."""
 
 from __future__ import annotations
 

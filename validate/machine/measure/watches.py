@@ -1,4 +1,4 @@
-"""Stopwatches beside the bench's own: the host's part alone, the device's part alone, a number of threads."""
+"""Additional stopwatches: host time alone, device time alone, several threads."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""``validate run``: :mod:`validate.machine.measure` with the topology of the machine beside what was measured."""
+"""``validate run``: :mod:`validate.machine.measure` with the machine's topology."""

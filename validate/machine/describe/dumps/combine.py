@@ -63,7 +63,7 @@ def combined(dumps: Sequence[Dump], gpu: str | None = None, nic: str | None = No
     if left:
         names = ", ".join(one_line(name, 40) for name in dict.fromkeys(left))
         remarks.append(
-            f"adapters that are left out, as nothing says how fast they are: {names}; --nic connectx-7-ndr says it"
+            f"adapters left out, because their speed is unknown: {names}; name the model, as in --nic connectx-7-ndr"
         )
     if len(parts) > 1:
         remarks.append(f"GPUs of several kinds: {', '.join(sorted(parts))}")

@@ -1,4 +1,4 @@
-"""A built-in machine that is like one of which a dump says too little: its NVLinks and its CPU stand for those."""
+"""A built-in machine similar to an incomplete dump: a source for its NVLinks and CPU."""
 
 from __future__ import annotations
 

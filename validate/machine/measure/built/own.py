@@ -1,4 +1,4 @@
-"""A torch module of the user's own, as its code stands: what is measured beside the module built of its operators.
+"""The user's torch module with its own code, measured next to the module built from its operators.
 
 The factory is called as docs/torch.md says, on the device that is measured; what it feeds in is fed in.
 """

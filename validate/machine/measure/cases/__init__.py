@@ -1,1 +1,1 @@
-"""What is measured: a file with ``cases(bench, machine)`` for each group, and what they are made of."""
+"""Measurements: a file with ``cases(bench, machine)`` for each group, and their building blocks."""

@@ -1,4 +1,4 @@
-"""The steps that a user asked for, in the words of ``simulate``: their networks are written out beside them.
+"""The user's own steps, with ``simulate``'s options; their networks are written to the folder.
 
 ``validate run --workload`` writes both, so that what is measured needs torch alone: ``asked.json`` says how each step
 is run, and names the file that says of which operators it is.

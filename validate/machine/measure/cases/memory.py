@@ -28,7 +28,7 @@ from validate.machine.measure.watches import ThreadsStopwatch
 __all__ = ["cases", "usable_threads"]
 
 _LEAST, _ROW_LEAST, _ROW_MOST = 16 << 10, 64, 4096
-_BEYOND = 8  # times the last cache: there a stream finds next to nothing in it
+_BEYOND = 8  # times the last-level cache: there a stream finds next to nothing in it
 _GPU_MOST = 4 << 30
 _CPU_LEAST, _CPU_MOST = 256 << 20, 1 << 30
 _GATHERED, _CPU_GATHERED = 64 << 20, 8 << 20

@@ -1,4 +1,4 @@
-"""A copy on a stream of its own while the device computes.
+"""A copy on a separate stream while the device computes.
 
 Three rows of ``copies.csv`` tell one case: ``kind`` is ``overlap_h2d`` or ``overlap_d2h``, ``bytes`` the size of the
 copy, and ``note`` says what runs: the work alone, the copy alone, or both, begun together and timed until both are

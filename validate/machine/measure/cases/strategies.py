@@ -1,4 +1,4 @@
-"""The strategies that a user asked for, each rank's sends and adds as the simulator plans them.
+"""The user's exchange strategies: each rank's sends and adds as planned by the simulator.
 
 They stand in a file of the folder that is measured into, as plain data (:mod:`validate.machine.measure.exchange`).
 On the GPUs of one machine one process issues all of an exchange (:class:`OverDevices`); between CPUs, and between the
