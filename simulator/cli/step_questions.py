@@ -101,7 +101,8 @@ def _ways(written: Written) -> list[StepQuestion]:
         of_servers = {"--staleness": written.staleness != "0", "--lose": lost is not None}
         refuse(of_servers, f"is about training, and --mode {options.mode} updates nothing")
     if all(layout.process == "loop" for layout in layouts):
-        refuse({"--strategy": written.strategy is not None}, "of --parallel loop is a sum on the first GPU")
+        by_nccl = {"--strategy": written.strategy is not None, "--nccl": written.nccl is not None}
+        refuse(by_nccl, "of --parallel loop is a sum on the first GPU")
     if divided and (served or not all(layout.has_replicas for layout in layouts)):
         refuse({"--divide": True}, "is for --parallel dp, with a collective")
     if not any(layout.has_replicas for layout in layouts):
@@ -118,6 +119,7 @@ def _ways(written: Written) -> list[StepQuestion]:
         refuse({"--overlap": written.overlap != OVERLAP}, "is for --parallel dp; shards are gathered one unit ahead")
     if all(layout.process != "each" for layout in layouts):
         refuse({"--reduce-fp32": written.reduce_fp32}, "is for --parallel dp or fsdp; one process sums as it stores")
+        refuse({"--no-contention": not written.contention}, "is for a process each; of one process is none counted")
     if not any(layout.zero for layout in layouts):
         refuse({"--no-prefetch": not written.prefetch}, "is for --parallel fsdp, or zero=1 or 2")
     base = StepQuestion(
