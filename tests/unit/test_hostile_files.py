@@ -255,3 +255,11 @@ def test_one_loop_over_gpus_takes_no_option_of_several_processes(option: str, ca
     words = "--topology p3.8xlarge --gpus 2 --workload resnet18 --batch 2 --parallel loop"
     assert run([*words.split(), *option.split()]) == 2
     assert capsys.readouterr().err.startswith(f"simulate: {option.split(maxsplit=1)[0]}: ")
+
+
+def test_a_second_place_of_one_server_is_refused(capsys) -> None:
+    """The first was taken, and the second went unread."""
+    words = "--topology p3.16xlarge --workload bytes:1MB --strategy parameter-server --servers cpu0,cpu1"
+    assert run(words.split()) == 2
+    assert "one server stands somewhere, and --servers names 2 places" in capsys.readouterr().err
+    assert run([*words.replace("server --", "server-sharded --").split(), "-q"]) == 0
