@@ -8,11 +8,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from simulator.cli.best_text import best_lines
+from simulator.cli.calibrations import read_calibrations
 from simulator.cli.options import parse_choice, parse_count, read_all, refuse, wants_best
 from simulator.cli.output import show
 from simulator.cli.resume_file import kept_in
 from simulator.cli.runners import dask_runner, process_runner
-from simulator.cli.step_questions import ask_steps, read_calibrations
+from simulator.cli.step_questions import ask_steps
 from simulator.cli.written import Written
 from simulator.console.progress import Progress
 from simulator.console.style import choose_style

@@ -6,11 +6,11 @@ import sys
 from contextlib import ExitStack
 
 from simulator.api.session import Session
+from simulator.cli.calibrations import read_calibrations
 from simulator.cli.machines import find_machines
 from simulator.cli.options import look_here, parse_count
 from simulator.cli.output import Files, show
 from simulator.cli.program_text import program_lines
-from simulator.cli.step_questions import read_calibrations
 from simulator.cli.written import Written
 from simulator.console.progress import Progress
 from simulator.console.style import choose_style

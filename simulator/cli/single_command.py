@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from simulator.api.session import Session
 from simulator.bands.band import Band
+from simulator.cli.calibrations import read_calibrations
 from simulator.cli.confidence_text import outside_words
 from simulator.cli.machines import find_machines
 from simulator.cli.options import parse_count
-from simulator.cli.output import Files, show
-from simulator.cli.step_questions import read_calibrations
+from simulator.cli.output import Files, show, warn
 from simulator.cli.table import table_lines
+from simulator.cli.unread import unread_options
 from simulator.cli.written import Written
 from simulator.console.progress import Progress
 from simulator.console.style import Style, choose_style
@@ -33,14 +34,7 @@ __all__ = ["run_single"]
 
 def run_single(written: Written) -> None:
     """Answer on each machine, and print; raises TopocastError."""
-    session = Session()
-    machines = find_machines(written, session)
-    session = session.calibrated(read_calibrations(written.calibration, [session.machine(w) for w in machines]))
-    threads = None if written.threads is None else parse_count("--threads", written.threads)
-    texts = swept(written.workload)
-    by_size = [
-        (size, [parse_question(text, where, written.device, threads) for where in machines]) for size, text in texts
-    ]
+    session, by_size = _asked(written)
     is_sweep = by_size[0][0] is not None
     if written.plot is not None and not is_sweep:
         raise InputError(
@@ -59,6 +53,8 @@ def run_single(written: Written) -> None:
             from reports.sizes import draw_sizes
 
             files.plot(draw_sizes(entries, written.workload, files.plot_kind))
+        asked = [session.time_s(question) for _, questions in by_size for question in questions]
+        warn(written, unread_options(written, _times_s, asked))
         document = {"schema_version": SCHEMA_VERSION, "workload": written.workload, "results": entries}
         if written.json:
             sys.stdout.write(to_json(document))
@@ -68,6 +64,23 @@ def run_single(written: Written) -> None:
             show(_sweep_lines(written.workload, entries, style))
         else:
             show(_lines(by_size[0][1][0], entries, style))
+
+
+def _asked(written: Written) -> tuple[Session, list[tuple[int | None, list[Single]]]]:
+    """Return what is asked of each machine, by its size where that is swept."""
+    session = Session()
+    machines = find_machines(written, session)
+    session = session.calibrated(read_calibrations(written.calibration, [session.machine(w) for w in machines]))
+    threads = None if written.threads is None else parse_count("--threads", written.threads)
+    return session, [
+        (size, [parse_question(text, where, written.device, threads) for where in machines])
+        for size, text in swept(written.workload)
+    ]
+
+
+def _times_s(written: Written) -> Iterator[float]:
+    session, by_size = _asked(replace(written, quiet=True))
+    return (session.time_s(question) for _, questions in by_size for question in questions)
 
 
 def _entry(session: Session, question: Single, size_bytes: int | None) -> dict[str, Any]:

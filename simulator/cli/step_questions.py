@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from simulator.api.session import Session
+from simulator.cli.calibrations import read_calibrations
 from simulator.cli.circumstances import (
     parse_checkpoints,
     parse_divide,
@@ -31,21 +32,22 @@ from simulator.cli.options import (
 from simulator.cli.written import OVERLAP, Written
 from simulator.devices.gpu.gpu import Gpu
 from simulator.devices.predict import Device
-from simulator.errors import Fault, InputError, nearest, one_line
+from simulator.errors import InputError, nearest, one_line
 from simulator.network.machine import Machine
-from simulator.questions.calibration import Calibration
 from simulator.questions.input_file import parse_input
 from simulator.questions.layout import REPLICAS, Layout, parse_layout
 from simulator.questions.options import ACCUMULATIONS, FRAMEWORKS, MODES, OPTIMIZERS, POLICIES, QUANTISED, StepOptions
 from simulator.questions.step import BUCKET_BYTES, StepQuestion, accumulating
 from simulator.questions.where import CPU_LIBRARIES, Where
-from simulator.step.precision import half_policy
+from simulator.step.precision import half_policy, storage_of
 from simulator.step.recompute import attention_tensors
+from simulator.training.data_parallel import gradient_bytes
 from simulator.units import parse_quantity
 from simulator.workload.network import block_name
 from simulator.workload.operators import Conv2d
+from simulator.workload.precision import ELEMENT_BYTES
 
-__all__ = ["ask_steps", "read_calibrations"]
+__all__ = ["ask_steps"]
 
 _MAX_SIZE = 10**7
 _MOST_PROGRAMS = 64
@@ -99,7 +101,8 @@ def _ways(written: Written) -> list[StepQuestion]:
         of_servers = {"--staleness": written.staleness != "0", "--lose": lost is not None}
         refuse(of_servers, f"is about training, and --mode {options.mode} updates nothing")
     if all(layout.process == "loop" for layout in layouts):
-        refuse({"--strategy": written.strategy is not None}, "of --parallel loop is a sum on the first GPU")
+        by_nccl = {"--strategy": written.strategy is not None, "--nccl": written.nccl is not None}
+        refuse(by_nccl, "of --parallel loop is a sum on the first GPU")
     if divided and (served or not all(layout.has_replicas for layout in layouts)):
         refuse({"--divide": True}, "is for --parallel dp, with a collective")
     if not any(layout.has_replicas for layout in layouts):
@@ -116,6 +119,7 @@ def _ways(written: Written) -> list[StepQuestion]:
         refuse({"--overlap": written.overlap != OVERLAP}, "is for --parallel dp; shards are gathered one unit ahead")
     if all(layout.process != "each" for layout in layouts):
         refuse({"--reduce-fp32": written.reduce_fp32}, "is for --parallel dp or fsdp; one process sums as it stores")
+        refuse({"--no-contention": not written.contention}, "is for a process each; of one process is none counted")
     if not any(layout.zero for layout in layouts):
         refuse({"--no-prefetch": not written.prefetch}, "is for --parallel fsdp, or zero=1 or 2")
     base = StepQuestion(
@@ -261,6 +265,7 @@ def _questions(
 
 def _check_has(written: Written, session: Session, questions: Sequence[StepQuestion]) -> None:
     """Refuse options of what neither the network nor the devices have."""
+    options = questions[0].options
     if written.recompute or written.recompute_attention or written.channels_last:
         network = session.network(questions[0])
         repeats = any(block_name(layer.name) for layer in network.layers)
@@ -277,9 +282,26 @@ def _check_has(written: Written, session: Session, questions: Sequence[StepQuest
     gpus = [device for device in devices if isinstance(device, Gpu)]
     if len(gpus) == len(devices) and not any(question.helpers for question in questions):
         refuse({"--cpu-library": written.cpu_library != "onednn"}, "is of kernels on a CPU, and GPUs compute")
+    if not gpus:
+        of_gpus = {
+            "--channels-last": written.channels_last,
+            f"--framework {written.framework}": options.framework != "pytorch",
+        }
+        refuse(of_gpus, "is about what GPUs run, and a CPU computes")
+        others = session.calibrations.keys().isdisjoint(device.name for device in devices)
+        refuse({"--calibration": written.calibration is not None and others}, "has nothing of the CPU that computes")
+    if all(_sums_in_fp32(question) for question in questions):
+        why = f"gradients of --precision {options.precision} are of fp32 already"
+        refuse({"--reduce-fp32": written.reduce_fp32}, why)
     if written.precision == "tf32" and not any("tf32" in gpu.peak_flops_per_s for gpu in gpus):
         names = " and ".join(dict.fromkeys(device.name for device in devices))
         raise InputError(f"--precision tf32: {names} has none, and computes in fp32 whatever is allowed")
+
+
+def _sums_in_fp32(question: StepQuestion) -> bool:
+    """Whether gradients are exchanged in fp32 by themselves; those of shards are as parameters are stored."""
+    shard_bytes = ELEMENT_BYTES[storage_of(question.options.precision)]
+    return (shard_bytes if question.layout.zero == 3 else gradient_bytes(question.options)) >= ELEMENT_BYTES["fp32"]
 
 
 def _devices(session: Session, question: StepQuestion) -> list[Device]:
@@ -377,21 +399,4 @@ def _sizes(written: Written) -> dict[str, int | str]:
         if key in found:
             raise InputError(f"{shown}: {one_line(key, 40)} is set twice")
         found[key] = int(value) if value.isascii() and value.isdigit() else value
-    return found
-
-
-def read_calibrations(path: str | None, machines: Sequence[Machine]) -> dict[str, Calibration]:
-    """Return the calibrations in the file *path*; at least one must be of a device of *machines*."""
-    if path is None:
-        return {}
-    from simulator.devices.calibration_file import load_calibration
-    from simulator.topology.catalogue import part_names
-    from simulator.topology.parts import CpuPart, GpuPart
-
-    parts = {node.part_name for m in machines for node in m.nodes if isinstance(node.part, GpuPart | CpuPart)}
-    found = load_calibration(path, {*parts, *part_names("gpu"), *part_names("cpu")})
-    if not parts.intersection(found):
-        names = " and ".join(machine.name for machine in machines)
-        has = ", ".join(sorted(parts))
-        raise InputError(Fault(f"calibrates {', '.join(found)}; {names} has {has}", one_line(path)))
     return found

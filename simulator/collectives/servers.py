@@ -37,7 +37,7 @@ def place_servers(
         ``("own",)``: machines without GPUs, at the first CPU of each.  ``("workers",)``: *cpus*.  Or names of CPUs.
         Nothing said: ``own`` where there are such machines, else ``workers``.
 
-    Raises Unsuitable where there are fewer places than servers, or no such place.
+    Raises Unsuitable where there are fewer places than servers, more that are named, or no such place.
     """
     own = _own(machine)
     if places == (OWN,) and not own:
@@ -60,6 +60,11 @@ def place_servers(
         else:
             there = "there is one" if len(found) == 1 else f"there are {len(found)}"
         raise Unsuitable(f"{count} servers need a {what} each, and {there}")
+    if what == "place" and count < len(found):
+        stands = "one server stands" if count == 1 else f"{count} servers stand"
+        raise Unsuitable(
+            f"{stands} somewhere, and --servers names {len(found)} places; parameter-server-sharded has all"
+        )
     return tuple(found[:count])
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from simulator.collectives.request import Unsuitable
+from simulator.devices.cpu.cpu import Cpu
 from simulator.devices.front_ends import FrontEndCosts
 from simulator.errors import InputError
 from simulator.host.copies import copy_plan, copy_within_s
@@ -49,6 +50,7 @@ class Writer:
         self.state = State()
         self.host = HOST
         self.locks: tuple[str, ...] = ()
+        self.runs_on_cpu = False
         self.shared = _shared(program.body)
         self._found: dict[str, Place] = {}
 
@@ -150,6 +152,7 @@ class Writer:
     def _run(self, run: s.Run) -> None:
         on = run.device or next((self.state.tensors[name].device for name in run.reads), None)
         place = self.place(on)
+        self.runs_on_cpu |= isinstance(place.device, Cpu)
         try:
             calls, result_bytes = self.costs.of(run, place)
         except InputError as error:

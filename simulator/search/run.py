@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from itertools import zip_longest
 from typing import Any, NamedTuple, Protocol
 
@@ -187,9 +186,14 @@ def _candidate(space: Space, words: str) -> Candidate:
 # -- what a process does -----------------------------------------------------------------
 
 
-@lru_cache(maxsize=1)
+_last: list[tuple[Space, Pricer]] = []
+
+
 def _pricer(space: Space) -> Pricer:
-    return Pricer(space, Session(dict(space.calibrations)))
+    """Return what prices *space*; that of the last one is kept, by equality: calibrations have no hash."""
+    if not _last or _last[0][0] != space:
+        _last[:] = [(space, Pricer(space, Session(dict(space.calibrations))))]
+    return _last[0][1]
 
 
 def price(space: Space, division: Division) -> dict[str, Any]:

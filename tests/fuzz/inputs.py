@@ -6,6 +6,9 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tests.fuzz.asked import KINDS as OF_COMMANDS
+from tests.fuzz.damage import WORDS, mutated
+from tests.fuzz.foreign import KINDS as OF_OTHERS
 from tests.hostile import ESCAPES, MESHES, REFUSED
 
 __all__ = ["KINDS", "command"]
@@ -34,25 +37,38 @@ p3.16xlarge,4,broadcast,1024,0.00002,,A,x
 """
 _RECORD = '{"schema_version": 1, "finished": true, "machine": "m", "environment": {"device": "t4"}, "left": []}'
 _OPS = "device,op,dtype,m,n,k,time_s\nt4,linear,fp32,512,512,512,1e-4\nt4,linear,fp16,64,64,64,1e-5\n"
-_WORDS = (
-    *("0", "-1", "1", "4096", "1e308", "1e-320", ".inf", ".nan", "inf", "nan", "0x10", "1:30", "1_000", "\u0661"),
-    *("null", "true", "~", "''", '"\\0"', '"\\e[31m"', "\u202e", "[]", "{}", "&a", "*a", "!!binary aGk=", "gpu[0-7]"),
-    *(
-        "gpu[0-65535]",
-        "gpu0",
-        "NV18",
-        "NV999",
-        "SYS",
-        "X",
-        "1 GB/s",
-        "5e-324 B/s",
-        "1e18 B/s",
-        "1 bit/s",
-        "0 s",
-        "1e9 s",
-    ),
-    *("---", "#", ":", "- ", "\t", "9" * 50, "x" * 300, "../p3.16xlarge", "/dev/null", "p3.16xlarge", "dgx-h100"),
-)
+_PARTS = """\
+schema_version: 1
+name: own-parts
+parts:
+  my-riser:
+    kind: link
+    of: pcie
+    bandwidth: 7.877 GB/s
+    efficiency: 0.8
+    latency: 0.5 us
+    source: "PCIe 3.0, 8 lanes"
+  my-nic:
+    kind: nic
+    network: ethernet
+    bandwidth: 40 Gbit/s
+    efficiency: 0.9
+    latency: 10 us
+  my-gpu:
+    kind: gpu
+    memory_bandwidth: 900 GB/s
+    memory_size: 16 GB
+    sm_count: 80
+    boost_clock: 1.5 GHz
+    peak: {fp32: 15 TFLOP/s}
+devices:
+  gpu[0-3]: {part: my-gpu}
+  cpu0: {part: generic-server-cpu, memory_bandwidth: 100 GB/s}
+  nic0: {part: my-nic}
+links:
+  - {between: ["gpu[0-3]", cpu0], part: my-riser}
+  - {between: [nic0, cpu0], part: pcie3-x8}
+"""
 _OPTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("--topology", (*_TOPOLOGIES, "t4", "2 x xeon-gold-6230", "p3.16xlarge,dgx-h100", "/dev/null", "-")),
     (
@@ -139,37 +155,6 @@ _OPTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 
-def mutated(text: str, rng: random.Random) -> bytes:
-    """Return *text* after one to six changes: words replaced, lines lost, doubled and moved, bytes damaged."""
-    raw = text
-    for _ in range(rng.randint(1, 6)):
-        lines = raw.split("\n")
-        at = rng.randrange(len(lines))
-        match rng.randrange(7):
-            case 0:
-                words = lines[at].split(" ")
-                words[rng.randrange(len(words))] = rng.choice(_WORDS)
-                lines[at] = " ".join(words)
-            case 1:
-                del lines[at]
-            case 2:
-                lines.insert(at, lines[rng.randrange(len(lines))])
-            case 3:
-                lines[at] = lines[at][: rng.randint(0, len(lines[at]))]
-            case 4:
-                place = rng.randint(0, len(lines[at]))
-                lines[at] = lines[at][:place] + rng.choice(_WORDS) + lines[at][place:]
-            case 5:
-                lines[at] = " " * rng.randint(0, 3) + lines[at].lstrip()
-            case 6:
-                lines[at] = lines[at] * rng.choice((2, 3, 50))
-        raw = "\n".join(lines) or " "
-    found = bytearray(raw.encode("utf-8", "replace"))
-    if found and rng.random() < 0.1:
-        found[rng.randrange(len(found))] = rng.randrange(256)
-    return bytes(found)
-
-
 def _topology(rng: random.Random, folder: Path) -> list[str]:
     base = rng.random()
     if base < 0.6:
@@ -177,6 +162,7 @@ def _topology(rng: random.Random, folder: Path) -> list[str]:
     else:
         short = [t for t in (*MESHES.values(), *(text for text, _ in REFUSED.values()), ESCAPES) if len(t) < 20_000]
         text = rng.choice(short)
+    text = _PARTS if rng.random() < 0.2 else text
     path = folder / "t.yaml"
     path.write_bytes(mutated(text, rng))
     return [
@@ -220,7 +206,7 @@ def _options(rng: random.Random, folder: Path) -> list[str]:
     for name, values in _steps_and_others(rng):
         words.append(name)
         if values:
-            words.append(rng.choice(values) if rng.random() < 0.8 else rng.choice(_WORDS).replace("\0", ""))
+            words.append(rng.choice(values) if rng.random() < 0.8 else rng.choice(WORDS).replace("\0", ""))
     return words
 
 
@@ -230,6 +216,8 @@ KINDS: dict[str, Callable[[random.Random, Path], list[str]]] = {
     "table": _table,
     "folder": _folder,
     "options": _options,
+    **OF_COMMANDS,
+    **OF_OTHERS,
 }
 
 

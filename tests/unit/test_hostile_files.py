@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from simulator.cli import run
+from simulator.console.run import run_app
 from simulator.errors import InputError
 from simulator.launch.deepspeed import read_deepspeed
 from simulator.launch.shell import commands_of
 from simulator.topology.json_source import read_json
 from simulator.workload.hugging_face import read_config
 from tests.calls import at_most_calls
+from validate.cli.app import app as validate
 from validate.importing.kineto import read_trace
 
 # -- scripts -------------------------------------------------------------------------------
@@ -225,3 +227,39 @@ def test_processes_of_this_machine_are_none_of_a_cluster(capsys) -> None:
 def test_there_are_not_more_processes_than_any_machine_has_use_for(capsys) -> None:
     assert run(["1025" if word == "1" else word for word in _ASKED]) == 2
     assert capsys.readouterr().err == "simulate: --jobs 1025: from 1 to 1024\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("score {here}/ops.csv --topology dgx-h100", "--topology is for tables of collectives, training, copies"),
+        (
+            "trace none.json --topology t4 --workload resnet18 --batch 2 --what-if",
+            "--what-if: is of what comes of steps",
+        ),
+        ("trace none.json --topology t4 --workload resnet18 --batch 2 --mtbf 1h", "--mtbf: is of what comes of steps"),
+        ("cluster --clean --dry-run", "--dry-run: is not read with --clean, which measures nothing"),
+        ("cluster --dry-run --json", "--json: is not read with --dry-run, which measures nothing"),
+    ],
+)
+def test_what_validate_would_not_read_is_refused(words: str, told: str, tmp_path: Path, capsys) -> None:
+    (tmp_path / "ops.csv").write_text("device,op,dtype,m,n,k,time_s\nt4,linear,fp32,64,64,64,1e-4\n", encoding="utf-8")
+    assert run_app(validate, "validate", words.format(here=tmp_path).split()) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"validate: {told}")
+    assert captured.out == ""
+
+
+@pytest.mark.parametrize("option", ["--nccl 2.7", "--no-contention"])
+def test_one_loop_over_gpus_takes_no_option_of_several_processes(option: str, capsys) -> None:
+    words = "--topology p3.8xlarge --gpus 2 --workload resnet18 --batch 2 --parallel loop"
+    assert run([*words.split(), *option.split()]) == 2
+    assert capsys.readouterr().err.startswith(f"simulate: {option.split(maxsplit=1)[0]}: ")
+
+
+def test_a_second_place_of_one_server_is_refused(capsys) -> None:
+    """The first was taken, and the second went unread."""
+    words = "--topology p3.16xlarge --workload bytes:1MB --strategy parameter-server --servers cpu0,cpu1"
+    assert run(words.split()) == 2
+    assert "one server stands somewhere, and --servers names 2 places" in capsys.readouterr().err
+    assert run([*words.replace("server --", "server-sharded --").split(), "-q"]) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -55,6 +56,10 @@ def seconds(machine: Machine, ranks: list[int], strategy: str, size: float = 1e8
         ("resnet18 --batch 2 --cpu-library blas", "--cpu-library: is of kernels on a CPU, and GPUs compute"),
         ("resnet18 --batch 2 --precision tf32", "--precision tf32: v100-sxm2-16gb has none, and computes in fp32"),
         ("resnet18 --batch 2 --device cpu0 --precision tf32", "has none, and computes in fp32 whatever is allowed"),
+        ("resnet18 --batch 2 --device cpu0 --channels-last", "--channels-last: is about what GPUs run"),
+        ("resnet18 --batch 2 --device cpu0 --framework megatron", "--framework megatron: is about what GPUs run"),
+        ("resnet18 --batch 2 --reduce-fp32", "--reduce-fp32: gradients of --precision torch are of fp32 already"),
+        ("resnet18 --batch 2 --precision amp-fp16 --reduce-fp32", "of --precision amp-fp16 are of fp32 already"),
     ],
 )
 def test_options_that_could_change_nothing_are_refused(
@@ -76,6 +81,8 @@ def test_options_that_could_change_nothing_are_refused(
         ("resnet18 --batch 2 --gpus 1", "--recompute"),
         ("resnet18 --batch 2 --gpus 1 --precision amp-fp16", "--channels-last"),
         ("resnet18 --batch 2 --device cpu0", "--cpu-library blas"),
+        ("resnet18 --batch 2 --gpus 2 --precision fp16", "--reduce-fp32"),
+        ("resnet18 --batch 2 --gpus 2 --precision amp-fp16 --parallel fsdp", "--reduce-fp32"),
     ],
 )
 def test_options_that_are_read_change_the_answer(words: str, option: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,6 +94,61 @@ def test_options_that_are_read_change_the_answer(words: str, option: str, capsys
         assert found is not None
         seconds.append(found[1])
     assert seconds[0] != seconds[1]
+
+
+_CALIBRATION = "schema_version: 1\ndevices:\n  v100-sxm2-16gb: {compute: 0.5, bandwidth: 0.5, dispatch: 3.0}\n"
+_PROGRAM = """\
+schema_version: 1
+name: one product
+program:
+  - {tensor: a, shape: [64, 64]}
+  - {run: "op:mat_mul,m=64,n=64,k=64", reads: a, gives: b}
+  - wait: all
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "option", "reads"),
+    [
+        ("copy:h2d,160MB", "--threads 2", False),
+        ("copy:h2h,160MB", "--threads 2", True),
+        ("copy:h2d,160MB", "--nodes 2", False),
+        ("copy:p2p,160MB,dst=1", "--slow-link gpu0-gpu1:0.1x", True),
+        ("copy:p2p,160MB,dst=1", "--slow-link gpu2-gpu3:0.1x", False),
+        ("access:stream,64MiB", "--nodes 2", False),
+        ("core:mutex", "--calibration {file}", False),
+        ("op:linear,rows=512,inputs=512,outputs=512", "--calibration {file}", True),
+        ("access:chase,sweep:4KiB-1MiB", "--neighbour gpu0-gpu1:5GB/s", False),
+    ],
+)
+def test_of_an_operation_what_changes_nothing_is_said(
+    words: str, option: str, reads: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "calibration.yaml"
+    file.write_text(_CALIBRATION, encoding="utf-8")
+    named = option.format(file=file)
+    command = ["--topology", "p3.16xlarge", "--workload", words, *named.split(), "--json"]
+    assert run_app(simulate, "simulate", command) == 0
+    assert ("changes nothing of this answer" in capsys.readouterr().err) != reads
+    assert run_app(simulate, "simulate", [*command, "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_calibration_of_what_does_not_compute_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "calibration.yaml"
+    file.write_text(_CALIBRATION, encoding="utf-8")
+    command = ["--topology", "p3.16xlarge", "--workload", "resnet18", "--batch", "2", "--calibration", str(file)]
+    assert run_app(simulate, "simulate", [*command, "--device", "cpu0"]) == 2
+    assert capsys.readouterr().err == "simulate: --calibration: has nothing of the CPU that computes\n"
+
+
+def test_threads_of_a_program_without_a_cpu_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "loop.yaml"
+    file.write_text(_PROGRAM, encoding="utf-8")
+    command = ["--topology", "p3.16xlarge", "--workload", str(file), "--threads", "2"]
+    assert run_app(simulate, "simulate", command) == 2
+    assert "--threads: is about a CPU, and" in capsys.readouterr().err
+    assert run_app(simulate, "simulate", [*command, "--device", "cpu0"]) == 0
 
 
 @pytest.mark.parametrize("number", [".inf", "-.inf", ".nan", "1e400"])

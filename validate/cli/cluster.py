@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 
+from simulator.cli.options import refuse
 from simulator.console.progress import Progress
 from simulator.console.style import choose_style
 from simulator.errors import InputError, one_line
@@ -58,6 +59,10 @@ def cluster_command(
 
     Raises TopocastError where an option cannot be used, this machine cannot hold the network, or a host fails.
     """
+    if clean or dry_run:
+        others = {"--dry-run": clean and dry_run, "--json": as_json, "--out": out is not None, "--calibrate": calibrate}
+        others |= {"--topology": clean and topology is not None}
+        refuse(others, f"is not read with {'--clean' if clean else '--dry-run'}, which measures nothing")
     if clean:
         check_machine()
         removed = remove_leftovers()

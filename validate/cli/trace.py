@@ -18,6 +18,7 @@ from validate.importing.kineto import read_trace
 __all__ = ["trace_command"]
 
 _OURS = ("--trace", "--plot", "--show-options")
+_BEYOND = ("--what-if", "--epoch", "--mtbf", "--checkpoint-every", "--checkpoint-time", "--restart-time")
 
 
 def trace_command(
@@ -27,9 +28,10 @@ def trace_command(
 
     Raises InputError where a file or an option cannot be used.
     """
-    for option in _OURS:
+    for option in (*_OURS, *_BEYOND):
         if any(word == option or word.startswith(f"{option}=") for word in words):
-            raise InputError(f"{option}: is of simulate's output; the step's options alone are needed")
+            of = "simulate's output" if option in _OURS else "what comes of steps"
+            raise InputError(f"{option}: is of {of}; the step's options alone are needed")
     if not any(word.startswith(("--batch", "--global-batch")) for word in words):
         raise InputError("the step is needed in simulate's words: --topology p3.2xlarge --workload resnet50 --batch 64")
     count = parse_count("--steps", steps) if steps is not None else None

@@ -114,6 +114,9 @@ def compare(folder: Folder, asked: Asked, again: Folder | None = None, short: Fo
         else:
             share = share_of(asked.calibrate or "", folder, rows)
             judged = judge_within(bench, folder, rows, share)
+            if not judged:
+                count = sum(row.counts and row.kind == "operators" for row in rows)
+                judged_notes.append(f"too few operators ({count}) to calibrate on some and judge on the others")
     worst = tuple(Worst(row, tuple(explain(facts_of(row, scoring.names.session)))) for row in worst_rows(rows))
     return Comparison(
         folder,

@@ -107,10 +107,11 @@ class Scoring:
         """Refuse options that none of *tables* reads, and names that no row has (InputError)."""
         kinds = {kind.name for _, kind in tables}
         options = self.options
+        of_machines = ("collectives", "training", "copies", "storage")
         for option, value, read in (
             ("--strategy", options.strategy, ("collectives",)),
-            ("--topology", options.topology, tuple(self._kinds)),
-            ("--machine", options.machines, ("collectives", "training", "copies", "storage")),
+            ("--topology", options.topology, of_machines),
+            ("--machine", options.machines, of_machines),
             ("--device", options.devices, ("operators", "memory", "launch")),
             ("--calibrate", calibrate, ("operators",)),
             ("--calibration", options.calibration, ("operators", "training", "copies", "memory", "launch")),

@@ -1,0 +1,28 @@
+"""The file of ``--calibration``, which must be of what is simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simulator.errors import Fault, InputError, one_line
+from simulator.network.machine import Machine
+from simulator.questions.calibration import Calibration
+
+__all__ = ["read_calibrations"]
+
+
+def read_calibrations(path: str | None, machines: Sequence[Machine]) -> dict[str, Calibration]:
+    """Return the calibrations in the file *path*; at least one must be of a device of *machines*."""
+    if path is None:
+        return {}
+    from simulator.devices.calibration_file import load_calibration
+    from simulator.topology.catalogue import part_names
+    from simulator.topology.parts import CpuPart, GpuPart
+
+    parts = {node.part_name for m in machines for node in m.nodes if isinstance(node.part, GpuPart | CpuPart)}
+    found = load_calibration(path, {*parts, *part_names("gpu"), *part_names("cpu")})
+    if not parts.intersection(found):
+        names = " and ".join(machine.name for machine in machines)
+        has = ", ".join(sorted(parts))
+        raise InputError(Fault(f"calibrates {', '.join(found)}; {names} has {has}", one_line(path)))
+    return found

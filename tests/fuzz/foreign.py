@@ -1,0 +1,147 @@
+"""Files that other programs write, almost right: dumps of machines, logs, traces, configurations, launch lines."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.fuzz.damage import mutated
+from tests.nccl_logs import as_json_log, as_log
+from tests.unit.test_dumps import HWLOC, LISTED, LOG, LSPCI, NCCL_XML, NV12
+from tests.unit.test_launch import LLAMA3_8B, MIXTRAL, SCRIPT, TRAINER
+from tests.unit.test_trace import document, two_steps
+
+__all__ = ["KINDS"]
+
+_DUMPS = (NV12, NCCL_XML, HWLOC, LSPCI, LOG, LISTED, "0 2 3\n2 0 1\n3 1 0\n")
+_TIMES = [(1 << 20, 1e-4), (1 << 24, 1e-3)]
+_LOGS = (as_log(_TIMES), as_json_log(_TIMES), as_log(_TIMES, header=False), as_log(_TIMES, hosts=2))
+_TRACE = json.dumps(document(two_steps()), indent=1)
+_CONFIGS = tuple(
+    json.dumps(config, indent=1)
+    for config in (
+        {"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "intermediate_size": 512, "vocab_size": 1000, "max_position_embeddings": 128,
+         "rope_scaling": None, "tie_word_embeddings": False, "torch_dtype": "bfloat16", "hidden_act": "silu"},
+        {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64, "vocab_size": 100},
+        {"model_type": "mixtral", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "intermediate_size": 128, "num_local_experts": 4, "num_experts_per_tok": 2,
+         "vocab_size": 100, "max_position_embeddings": 64},
+        {"model_type": "bert", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "intermediate_size": 128, "vocab_size": 100, "max_position_embeddings": 64},
+    )
+)  # fmt: skip
+_DEEPSPEED = json.dumps(
+    {
+        "train_batch_size": 64,
+        "train_micro_batch_size_per_gpu": 2,
+        "gradient_accumulation_steps": "auto",
+        "zero_optimization": {"stage": 2, "offload_param": {"device": "none"}, "overlap_comm": True},
+        "bf16": {"enabled": True},
+        "fp16": {"enabled": False},
+    },
+    indent=1,
+)
+_TABLE = """\
+machine,n_gpus,collective,bytes,time_s,software,trust,note
+p3.16xlarge,8,all_reduce,1048576,0.0002,nccl 2.18,A,
+dgx-h100,8,all_gather,8388608,0.0003,,B,"a, b"
+"""
+_OPERATORS = "device,op,dtype,m,n,k,time_s,trust\nt4,linear,fp32,512,512,512,1e-4,A\nt4,linear,fp16,64,64,64,1e-5,A\n"
+
+
+def _dump(rng: random.Random, folder: Path) -> list[str]:
+    words = ["validate", "describe"]
+    for number in range(rng.choice((1, 1, 1, 2, 3))):
+        path = folder / f"dump{number}.txt"
+        text = rng.choice(_DUMPS)
+        path.write_bytes(mutated(text, rng) if rng.random() < 0.9 else text.encode())
+        words += ["--from", str(path)]
+    words += ["--gpu", rng.choice(("h100", "v100", "a100-sxm4-40gb", "x", ""))] if rng.random() < 0.6 else []
+    words += ["--nic", rng.choice(("connectx-7-ndr", "x"))] if rng.random() < 0.3 else []
+    return [*words, *(["--out", str(folder / "mine.yaml")] if rng.random() < 0.2 else [])]
+
+
+def _log(rng: random.Random, folder: Path) -> list[str]:
+    path = folder / "nccl.log"
+    path.write_bytes(mutated(rng.choice(_LOGS), rng))
+    words = ["validate", "check", str(path), "--topology", rng.choice(("p3.16xlarge", "dgx-h100", "t4"))]
+    more = (["--gpus", "8"], ["--nodes", "2"], ["--collective", "all-gather"], ["--nccl", "2.7"], ["--json"], [], [])
+    return [*words, *rng.choice(more), *rng.choice(more[4:])]
+
+
+def _profile(rng: random.Random, folder: Path) -> list[str]:
+    path = folder / "trace.json"
+    raw = mutated(_TRACE, rng)
+    if rng.random() < 0.3:
+        raw = gzip.compress(raw, mtime=0)
+        raw = raw if rng.random() < 0.5 else raw[: rng.randrange(len(raw))]
+    path.write_bytes(raw)
+    words = ["validate", "trace", str(path), "--topology", "t4", "--workload", "resnet18", "--batch", "2"]
+    return [*words, *rng.choice(([], ["--steps", "2"], ["--steps", "0"], ["--json"], ["--plot", "x"], ["--mode", "x"]))]
+
+
+def _config(rng: random.Random, folder: Path) -> list[str]:
+    path = folder / "config.json"
+    path.write_bytes(mutated(rng.choice(_CONFIGS), rng))
+    words = ["simulator", "--topology", "t4", "--workload", str(rng.choice((path, folder))), "--batch", "1"]
+    return [*words, *rng.choice(([], [], ["--seq-len", "64"], ["--set", "layers=1"], ["--mode", "inference"]))]
+
+
+def _launched(rng: random.Random, folder: Path) -> list[str]:
+    script, config = folder / "run.sh", folder / "ds.json"
+    config.write_bytes(mutated(_DEEPSPEED, rng) if rng.random() < 0.7 else _DEEPSPEED.encode())
+    own = f"deepspeed --num_gpus 8 train.py \\\n --deepspeed_config {config} \\\n --per_device_train_batch_size 2\n"
+    smaller = LLAMA3_8B.replace("--num-layers 32", "--num-layers 2").replace(" --", " \\\n --")
+    text = rng.choice((own, own, smaller, MIXTRAL.replace(" --", " \\\n --"), SCRIPT, TRAINER))
+    script.write_bytes(mutated(text, rng))
+    shown = ["--show-options"] if text is not own or rng.random() < 0.5 else []  # large steps take their time
+    return ["simulator", "--topology", "dgx-h100", "--launch", f"@{script}", *shown]
+
+
+def _fitted(rng: random.Random, folder: Path) -> list[str]:
+    path = folder / "t.csv"
+    of_operators = rng.random() < 0.5
+    path.write_bytes(mutated(_OPERATORS if of_operators else _TABLE, rng))
+    if of_operators:
+        return [
+            "validate",
+            "calibrate",
+            str(path),
+            *rng.choice(([], ["--device", "t4"], ["--trust", "A"], ["--device", "x"])),
+        ]
+    return [
+        "validate",
+        "bands",
+        str(path),
+        *rng.choice(([], ["--judge"], ["--json"], ["--trust", "A"], ["--trust", ""])),
+    ]
+
+
+def _report(rng: random.Random, folder: Path) -> list[str]:
+    run = folder / "run"
+    run.mkdir(exist_ok=True)
+    record = {"schema_version": 1, "finished": True, "machine": "m", "environment": {"device": "t4"}, "left": []}
+    (run / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    (run / "ops.csv").write_bytes(mutated(_OPERATORS, rng) if rng.random() < 0.7 else _OPERATORS.encode())
+    (run / "collectives.csv").write_bytes(mutated(_TABLE, rng))
+    more = (
+        ["--report", str(folder / "page.html")], ["--calibrate", "1"], ["--calibrate", "1s"], ["--with", str(run)],
+        ["--calibrated-by", str(run)], ["--topology", "t4"], ["--device", "t4"], ["--device", "x=t4"], ["--json"],
+        ["--trust", "A,B,C"], ["--report", "/nowhere/x.html"], ["--calibration", "/dev/null"],
+    )  # fmt: skip
+    return ["validate", "compare", str(run), *rng.choice(more), *(rng.choice(more[8:]) if rng.random() < 0.3 else [])]
+
+
+KINDS: dict[str, Callable[[random.Random, Path], list[str]]] = {
+    "dump": _dump,
+    "log": _log,
+    "profile": _profile,
+    "config": _config,
+    "launched": _launched,
+    "fitted": _fitted,
+    "report": _report,
+}
