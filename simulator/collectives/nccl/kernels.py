@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from simulator.collectives.algorithms.binary_tree import in_order_tree, two_trees
+from simulator.collectives.equal import Equal
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.cost import Costs, ProtocolCost
-from simulator.collectives.nccl.equal import Equal
 from simulator.collectives.nccl.rings import relays_of
 from simulator.collectives.nccl.rings import way as way_of
 from simulator.collectives.request import Request, Unsuitable
