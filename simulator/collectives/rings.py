@@ -115,7 +115,7 @@ def _of_equal(
     """Add what *ring* does, whose hops through the first of equal machines stand for those through all."""
     n, lap = request.n_ranks, first_lap(request.group, ring)
     label, laps = _ROUNDS[request.collective]
-    builder.rings.append(tuple(request.ranks[rank] for rank in ring.order))
+    builder.rings.append(request.group.nodes_along(ring.order))
     ways = [equal.within] * (len(lap) - 1) + [equal.onward]
     flows = [Flow(route, size_bytes / n, at=way) for route, way in zip(lap, ways, strict=True)]
 
@@ -174,7 +174,7 @@ def _lowered(
     stream: str,
     region: Callable[[int], Region] | None = None,
 ) -> int:
-    nodes = tuple(request.ranks[rank] for rank in ring.order)
+    nodes = request.group.nodes_along(ring.order)
     hops = {(route.src, route.dst): route for route in ring.routes}
     builder.rings.append(nodes)
     return lower(

@@ -46,7 +46,7 @@ class KernelPlanner:
         self.hosts = list(request.by_host().values())
         self._channels: list[tuple[str, list[Flow], int, ProtocolCost]] = []  # stream, flows, rounds
         self._equal = Equal.of(request.group)
-        self._pace = max(costs.pace(node.part) for node in request.machine.unlike(request.ranks))
+        self._pace = max(costs.pace(node.part) for node in request.group.unlike())
         self._nics = [
             node.part
             for node in request.machine.nodes_of(request.machine.nodes[request.ranks[0]].host)
@@ -96,7 +96,7 @@ class KernelPlanner:
                 ]
                 repeat = rounds
             self._channels.append((f"channel {i}", flows, repeat, cost))
-            self.builder.rings.append(tuple(self.request.ranks[r] for r in ring.order))
+            self.builder.rings.append(self.request.group.nodes_along(ring.order))
         self._submit(after)
 
     def tree(self, rings: Sequence[FoundRing], protocol: str) -> None:
