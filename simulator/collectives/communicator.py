@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from simulator.network.machine import Machine
+from simulator.network.machine import Machine, Node
 from simulator.network.routing import Router
 
 if TYPE_CHECKING:
@@ -55,6 +55,14 @@ class Communicator:
         for rank, node in enumerate(self.ranks):
             hosts.setdefault(self.machine.locate(node)[1], []).append(rank)
         return hosts
+
+    def unlike(self) -> list[Node]:
+        """Return one of its nodes for each place in each sort of machine: all others have its part and kind."""
+        return self.once("unlike", lambda: self.machine.unlike(self.ranks))
+
+    def nodes_along(self, order: Sequence[int]) -> tuple[int, ...]:
+        """Return the nodes of the ranks in *order*, which is kept; found once for one object."""
+        return self.once(("along", id(order)), lambda: (order, tuple([self.ranks[rank] for rank in order])))[1]
 
     def equal_hosts(self) -> list[int]:
         """Return its machines, in order, where there are several, all equal, and the same of each take part.

@@ -14,18 +14,20 @@ Machines go through the rounds of a phase in step, and so do the local ranks' sh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import cast
 
 from simulator.collectives.chunks import best_chunk_count
 from simulator.collectives.embedding import rings_by_host, subset
+from simulator.collectives.equal import Equal
 from simulator.collectives.request import Request, Unsuitable
-from simulator.collectives.rings import add_rings
+from simulator.collectives.rings import add_rings, first_lap
 from simulator.collectives.search.rings import FoundRing, find_rings, round_rates
+from simulator.plan.alike import Way
 from simulator.plan.carried import Carried, Region, block, joined
 from simulator.plan.merge import in_step
-from simulator.plan.plan import Flow, Plan, PlanBuilder
+from simulator.plan.plan import Activity, Flow, Plan, PlanBuilder
 from simulator.workload.collective import Collective
 
 __all__ = ["HIERARCHICAL", "PHASES", "Hierarchical"]
@@ -76,14 +78,39 @@ class _Levels:
             host = self._host_of(self.request.root)
             return [self._direct(what, host, self.hosts[host], after)] if len(self.hosts[host]) > 1 else list(after)
         plans = []
-        for host, ranks in self.hosts.items():
+        equal = Equal.of(self.request.group) if len(self.groups) > 1 else None
+        for host, ranks in list(self.hosts.items())[: 1 if equal else None]:
             if what and len(ranks) > 1:
                 part = subset(self.request, ranks, collective=cast(Collective, what), root=self.leaders[host])
                 own = PlanBuilder()
                 shares = self.share if len(self.groups) > 1 else None  # leaders have all
                 add_rings(own, part, self.inner[host], size_bytes=self.request.size_bytes, blocks=shares)
                 plans.append(own.build())
+        if equal is not None:
+            plans = [self._on_each(plan, equal.within) for plan in plans]
         return in_step(self.builder, plans, "inside", after) if plans else list(after)
+
+    def _on_each(self, first: Plan, within: Way) -> Plan:
+        """Return what all of equal machines do as the *first* of them does."""
+
+        def carries(task: Activity, repetition: int) -> list[Carried]:
+            assert task.carries is not None
+            return [carried for carried in task.carries(repetition) for _ in within.pairs]
+
+        tasks = [
+            task._replace(
+                parts=tuple(replace(part, at=within) for part in task.parts if isinstance(part, Flow)),
+                carries=partial(carries, task),
+            )
+            for task in first.tasks
+        ]
+        nodes = self.request.ranks
+        rings = [
+            tuple(nodes[ranks[i]] for i in ring.order)
+            for host, ranks in self.hosts.items()
+            for ring in self.inner[host]
+        ]
+        return replace(first, tasks=tuple(tasks), rings=tuple(rings))
 
     def _direct(self, what: str, host: int, ranks: list[int], after: Sequence[int]) -> int:
         """The root sends each rank beside it its share, or receives it."""
@@ -104,8 +131,9 @@ class _Levels:
         home = list(self.hosts).index(self._host_of(self.request.root))
         parts = [subset(self.request, group, collective=what, root=group[home]) for group in groups]
         found = [find_rings(part.group, both_directions=False)[0] for part in parts]
-        rate = min(round_rates(self.request.group, [ring.routes for ring in found]))  # all groups at once
-        latency_s = max(route.latency_s for ring in found for route in ring.routes)
+        laps = max(1, len(self.request.group.equal_hosts()))
+        rate = min(round_rates(self.request.group, [ring.routes for ring in found], laps))  # all groups at once
+        latency_s = max(route.latency_s for ring in found for route in first_lap(self.request.group, ring))
         share = self.request.size_bytes / len(groups)
         n_chunks = best_chunk_count(share, len(self.hosts) - 2, latency_s, 1 / rate)
         plans = []

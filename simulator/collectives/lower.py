@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from simulator.collectives.host_messages import host_work
 from simulator.collectives.request import Request
@@ -12,7 +12,7 @@ from simulator.plan.carried import Carried, Carries, Region, block, joined
 from simulator.plan.plan import Flow, PlanBuilder
 from simulator.topology.parts import CpuPart, GpuPart
 
-__all__ = ["lower"]
+__all__ = ["carried_in", "lower"]
 
 
 def lower(
@@ -79,23 +79,24 @@ def lower(
     return builder.work("join", "host", 0.0, stream=f"{stream}:join", after=last)
 
 
-def _carries(schedule: Schedule, rounds: tuple[Round, ...], region: Callable[[int], Region] | None) -> Carries:
-    """Return what is carried in each repetition of *rounds*, which follow each other; found when it is asked for."""
+def carried_in(
+    schedule: Schedule, repetition: int, region: Callable[[int], Region], rounds: tuple[Round, ...] | None = None
+) -> Iterator[Carried]:
+    """Yield what is carried in a *repetition* of *rounds* of *schedule* (all), which follow each other."""
     m = schedule.n_chunks
-    part = region or (lambda chunk: block(chunk, m))
+    for step in rounds or schedule.rounds:
+        if repetition < step.repeat:
+            break
+        repetition -= step.repeat
+    for send in step.sends:
+        first = send.chunk(repetition, m)
+        yield Carried(joined(region((first + i) % m) for i in range(send.width)), send.reduce)
 
-    def carries(repetition: int) -> list[Carried]:
-        for step in rounds:
-            if repetition < step.repeat:
-                break
-            repetition -= step.repeat
-        found = []
-        for send in step.sends:
-            first = send.chunk(repetition, m)
-            found.append(Carried(joined(part((first + i) % m) for i in range(send.width)), send.reduce))
-        return found
 
-    return carries
+def _carries(schedule: Schedule, rounds: tuple[Round, ...], region: Callable[[int], Region] | None) -> Carries:
+    """Return what is carried in each repetition of *rounds*; found when it is asked for."""
+    part = region or (lambda chunk: block(chunk, schedule.n_chunks))
+    return lambda repetition: list(carried_in(schedule, repetition, part, rounds))
 
 
 def _shape(step: Round) -> tuple[tuple[int, int, int], ...]:

@@ -21,16 +21,37 @@ from simulator.collectives.algorithms.ring import (
     ring_reduce_scatter,
 )
 from simulator.collectives.chunks import best_chunk_count
-from simulator.collectives.lower import lower
+from simulator.collectives.communicator import Communicator
+from simulator.collectives.equal import Equal
+from simulator.collectives.lower import carried_in, lower
 from simulator.collectives.request import MAX_RANKS, Request, Unsuitable, refuse_beyond
 from simulator.collectives.schedule import Schedule
 from simulator.collectives.search.budget import say_ended
 from simulator.collectives.search.rings import FoundRing, find_rings, round_rates
 from simulator.collectives.sharded import refuse_too_many
-from simulator.plan.carried import Region, block, cut, joined
-from simulator.plan.plan import Plan, PlanBuilder
+from simulator.network.route import Route
+from simulator.plan.carried import Carried, Region, block, cut, joined
+from simulator.plan.plan import Flow, Plan, PlanBuilder
 
-__all__ = ["BIDIRECTIONAL_RING", "MULTI_RING", "NAIVE_RING", "RING", "SINGLE_RING", "NaiveRing", "Ring", "add_rings"]
+__all__ = [
+    "BIDIRECTIONAL_RING",
+    "MULTI_RING",
+    "NAIVE_RING",
+    "RING",
+    "SINGLE_RING",
+    "NaiveRing",
+    "Ring",
+    "add_rings",
+    "first_lap",
+]
+
+
+# What a ring's rounds are called, and how often they pass through all ranks but one.
+_ROUNDS: dict[str, tuple[str, int]] = {
+    "all-reduce": ("reduce-scatter", 2),
+    "reduce-scatter": ("reduce-scatter", 1),
+    "all-gather": ("all-gather", 1),
+}
 
 
 def add_rings(
@@ -41,6 +62,7 @@ def add_rings(
     size_bytes: float,
     n_chunks: int | None = None,
     blocks: Callable[[int], Region] | None = None,
+    one_way: bool = True,
 ) -> list[int]:
     """Add the request's collective over *rings* side by side; return the last task of each.
 
@@ -50,24 +72,59 @@ def add_rings(
 
     *blocks*: gives the part of the buffer that a rank begins or ends with where a collective's data are in parts,
     which together are what is exchanged; equal parts of the whole otherwise.  Each ring carries its share of each.
+    *one_way*: all rings go through machines in the same order.
     """
     say_ended(builder.notes, [ring.whole for ring in rings])
     total_Bps = sum(ring.bandwidth_Bps for ring in rings)
     if n_chunks is None:
-        latency_s = max(route.latency_s for ring in rings for route in ring.routes)
+        latency_s = max(route.latency_s for ring in rings for route in first_lap(request.group, ring))
         n_chunks = best_chunk_count(size_bytes, request.n_ranks - 2, latency_s, 1 / total_Bps)
     ends = []
     passed_Bps = 0.0
     for i, ring in enumerate(rings):
         share = size_bytes * ring.bandwidth_Bps / total_Bps
-        schedule = _schedule(request, ring, n_chunks)
         bounds = Fraction(passed_Bps / total_Bps), Fraction((passed_Bps + ring.bandwidth_Bps) / total_Bps)
         passed_Bps += ring.bandwidth_Bps
         if i == len(rings) - 1:
             bounds = bounds[0], Fraction(1)
+        equal = Equal.of(request.group) if one_way and request.collective in _ROUNDS else None
+        if equal is not None:
+            ends.append(_of_equal(builder, request, equal, ring, share, f"ring{i}", bounds, blocks))
+            continue
+        schedule = _schedule(request, ring, n_chunks)
         region = _region(ring, schedule, bounds, blocks)
         ends.append(_lowered(builder, request, ring, schedule, share, f"ring{i}", region))
     return ends
+
+
+def first_lap(group: Communicator, ring: FoundRing) -> Sequence[Route]:
+    """Return the routes of *ring* through the first of equal machines, which all others are like; else all."""
+    return ring.routes[: len(ring.routes) // max(1, len(group.equal_hosts()))]
+
+
+def _of_equal(
+    builder: PlanBuilder,
+    request: Request,
+    equal: Equal,
+    ring: FoundRing,
+    size_bytes: float,
+    stream: str,
+    bounds: tuple[Fraction, Fraction],
+    blocks: Callable[[int], Region] | None,
+) -> int:
+    """Add what *ring* does, whose hops through the first of equal machines stand for those through all."""
+    n, lap = request.n_ranks, first_lap(request.group, ring)
+    label, laps = _ROUNDS[request.collective]
+    builder.rings.append(request.group.nodes_along(ring.order))
+    ways = [equal.within] * (len(lap) - 1) + [equal.onward]
+    flows = [Flow(route, size_bytes / n, at=way) for route, way in zip(lap, ways, strict=True)]
+
+    def carries(repetition: int) -> list[Carried]:
+        schedule = _schedule(request, ring, 1)
+        found = list(carried_in(schedule, repetition, _region(ring, schedule, bounds, blocks)))
+        return [each for place in range(len(lap)) for each in found[place :: len(lap)]]
+
+    return builder.transfer(label, flows, stream=stream, repeat=laps * (n - 1), carries=carries)
 
 
 def _region(
@@ -117,7 +174,7 @@ def _lowered(
     stream: str,
     region: Callable[[int], Region] | None = None,
 ) -> int:
-    nodes = tuple(request.ranks[rank] for rank in ring.order)
+    nodes = request.group.nodes_along(ring.order)
     hops = {(route.src, route.dst): route for route in ring.routes}
     builder.rings.append(nodes)
     return lower(
@@ -163,7 +220,7 @@ class Ring:
         rings = find_rings(request.group, both_directions=self.directions == 2)
         if self.single:
             rings = [_fastest(request, rings)]
-        add_rings(builder, request, rings, size_bytes=request.size_bytes)
+        add_rings(builder, request, rings, size_bytes=request.size_bytes, one_way=self.directions == 1)
         builder.facts["ring_count"] = len(rings)
         return builder.build()
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 
 from simulator.engine.kernel import Kernel, Queue
-from simulator.engine.room import has_room_for_all, is_alike, parts_of, roomy
+from simulator.engine.room import is_alike, parts_of, roomy, stands_for_all
 from simulator.engine.rounds import Amount, Rounds, Run
 from simulator.engine.timeline import Moved, Span, Timeline
 from simulator.errors import SimulationError
@@ -34,7 +34,7 @@ def execute(machine: Machine, plan: Plan, *, fold: bool = True) -> Timeline:
 
     Raises SimulationError where an activity can never start or end, or a flow has no bandwidth.
     """
-    if any(map(is_alike, parts_of(plan))) and not (fold and has_room_for_all(machine, plan)):
+    if any(map(is_alike, parts_of(plan))) and not (fold and stands_for_all(machine, plan)):
         plan = replace(plan, tasks=tuple(task.apart() for task in plan.tasks))
     return _Executor(machine, plan, fold=fold).run()
 
@@ -82,7 +82,7 @@ class _Executor:
         self.not_before_s: list[float] = [0.0] * len(plan.tasks)  # for what ends at a time that is known beforehand
         self.followers: list[list[int]] = [[] for _ in plan.tasks]
         self.met, self.undisturbed = _met(machine, plan, fold)
-        self.roomy = roomy(machine, plan) if fold and not any(map(is_alike, parts_of(plan))) else set()
+        self.roomy = roomy(machine, plan) if fold else set()
         self.pace: dict[str, float] = {p.target: 1.0 for p in plan.perturbations if p.target}
         self.fragments: dict[Fragment, tuple[float, Loads]] = {}
         self.works: dict[Loads, Loads] = {}  # what works take, by their shares
@@ -174,11 +174,12 @@ class _Executor:
     def _amounts(self, task: Activity, part: Part) -> Iterable[Amount]:
         if isinstance(part, Flow):
             latency_s = part.route.latency_s + part.latency_s
-            if part.at is not None:
-                return (Amount(part.wire_bytes, (), part.cap_Bps, latency_s),)
             if self.fold:
-                crossed = part.route.loads
-                loads = [(r, w * part.count) for r, w in crossed if r not in self.roomy]
+                if part.at is None:
+                    loads = [(r, w * part.count) for r, w in part.route.loads if r not in self.roomy]
+                else:  # all machines in one role, or all resources roomy
+                    first = [(*load.keys[0], load.share) for load in crossed(part, of_links=False)]
+                    loads = [(r, w * times * part.count) for r, times, w in first if r not in self.roomy]
                 return (Amount(part.wire_bytes, tuple(loads), part.cap_Bps, latency_s),)
             return (Amount(part.wire_bytes, part.route.loads, part.cap_Bps, latency_s),) * part.count
         if isinstance(part, Work):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simulator.network.machine import Machine
-from simulator.plan.plan import Flow, Part, Plan, Resource, Work, crossed
+from simulator.plan.plan import Flow, Fragment, Part, Plan, Resource, Work, crossed
 
-__all__ = ["has_room_for_all", "is_alike", "parts_of", "roomy"]
+__all__ = ["is_alike", "parts_of", "roomy", "stands_for_all"]
 
 _FULL = 1 + 1e-12  # what caps fill to the last bit is not overfull
 
@@ -30,24 +30,32 @@ def _is_capped(plan: Plan) -> bool:
     )
 
 
-def has_room_for_all(machine: Machine, plan: Plan) -> bool:
-    """Whether all flows of *plan* are alike on the same machines, and what they load they never fill."""
-    sites = {part.at and part.at.sites for part in parts_of(plan) if isinstance(part, Flow)}
-    if len(sites) > 1 or not _is_capped(plan):
+def stands_for_all(machine: Machine, plan: Plan) -> bool:
+    """Whether each flow of *plan* ends as all those do that it stands for.
+
+    So where all have room, or where machines are all in one role: then what one shares on its own, all do on theirs.
+    """
+    flows = [part for part in parts_of(plan) if isinstance(part, Flow)]
+    sites = {None if flow.at is None else flow.at.sites for flow in flows}
+    if len(sites) > 1 or plan.perturbations or any(isinstance(p, Fragment) or _loads(p) for p in parts_of(plan)):
         return False
-    rates, n = _most_at_once(plan), len(machine.capacity_Bps)
-    return all(rate_Bps <= machine.capacity_Bps[key % n] * _FULL for key, rate_Bps in rates.items())
+    (only,) = sites
+    return (only is not None and len(only.roles) == 1) or len(roomy(machine, plan)) == len(_most_at_once(plan))
+
+
+def _loads(part: Part) -> bool:
+    return isinstance(part, Work) and bool(part.loads)
 
 
 def roomy(machine: Machine, plan: Plan) -> set[Resource]:
     """Return the resources that flows never fill, since all that can be under way at once stay below by their caps.
 
-    There nobody slows anybody.
+    There nobody slows anybody.  Of flows that are alike, by keys of roles.
     """
     if not _is_capped(plan):
         return set()
-    rates = _most_at_once(plan)
-    return {r for r, rate_Bps in rates.items() if rate_Bps <= machine.capacity_Bps[r] * _FULL}
+    rates, n = _most_at_once(plan), len(machine.capacity_Bps)
+    return {key for key, rate_Bps in rates.items() if rate_Bps <= machine.capacity_Bps[key % n] * _FULL}
 
 
 def _most_at_once(plan: Plan) -> dict[int, float]:

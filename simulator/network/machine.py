@@ -150,6 +150,10 @@ class Machine:
         """Return the first of the equal machines that *host* is one of."""
         return self.run(host).first
 
+    def hosts_of(self, nodes: Iterable[int]) -> set[int]:
+        """Return the machines that have *nodes*."""
+        return {self.locate(node)[1] for node in nodes}
+
     def locate(self, node: int) -> tuple[Hosts, int, int]:
         """Return the machine that has *node*, with those equal to it, its number, and which of its nodes that is."""
         found = self.runs[0]

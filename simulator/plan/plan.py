@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from simulator.network.route import Route
@@ -157,7 +158,7 @@ class Perturbation:
     cancels: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """Activities in an order that is valid: each names only earlier ones in ``after``.
 
@@ -171,6 +172,12 @@ class Plan:
     facts: dict[str, str | int | float] = field(default_factory=dict)
     queues: Mapping[str, int] = field(default_factory=dict)
     perturbations: tuple[Perturbation, ...] = ()
+
+    @cached_property
+    def staged(self) -> Route | None:
+        """The first of its routes on which bytes go to the network through the memory of a host."""
+        flows = (part for task in self.tasks for part in task.parts if isinstance(part, Flow))
+        return next((flow.route for flow in flows if flow.route.transport == "network-staged"), None)
 
 
 class PlanBuilder:

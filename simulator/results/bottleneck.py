@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from simulator.engine.executor import alone
@@ -75,15 +76,26 @@ def bottleneck_of(
     slowed = {r: factors[name] for r, name in enumerate(names) if name in factors} if factors else {}
     bound_s: dict[int, float] = {}
     for fragment, count in times.items():
-        own = alone(machine, fragment)
-        moved = own.resource_bytes.carried() if slowed else own.resource_bytes.firsts()
-        used = {r: n_bytes / capacity_Bps[r] / slowed.get(r, 1.0) for r, n_bytes in moved}
-        if used:
-            most = binding(machine, fragment.plan, used)
-            bound_s[most] = bound_s.get(most, 0.0) + count * own.end_s
+        most = _bound_by(machine, fragment) if not slowed else _bound_amid(machine, fragment, slowed)
+        if most >= 0:
+            bound_s[most] = bound_s.get(most, 0.0) + count * alone(machine, fragment).end_s
     if not bound_s:
         return None
     most = max(bound_s, key=lambda r: (round(bound_s[r], 12), -r))
     total = sum(count * alone(machine, fragment).resource_bytes[most] for fragment, count in times.items())
     could = capacity_Bps[most] * slowed.get(most, 1.0) * end_s
     return LinkUse(names, most, total, total / could if could else 0.0)
+
+
+def _bound_amid(machine: Machine, fragment: Fragment, slowed: Mapping[int, float]) -> int:
+    """Return the resource that bounds *fragment* where each of *slowed* has that part of its capacity; -1: none."""
+    moved = alone(machine, fragment).resource_bytes
+    listed = moved.carried() if slowed else moved.firsts()
+    used = {r: n_bytes / machine.capacity_Bps[r] / slowed.get(r, 1.0) for r, n_bytes in listed}
+    return binding(machine, fragment.plan, used) if used else -1
+
+
+@lru_cache(maxsize=4096)
+def _bound_by(machine: Machine, fragment: Fragment) -> int:
+    """Return the resource that bounds *fragment* where nothing is slowed; -1: none.  Found once, as it runs once."""
+    return _bound_amid(machine, fragment, {})

@@ -36,7 +36,7 @@ def collective_composition(
 ) -> Composition:
     """Return what a collective of *size_bytes* among the nodes *ranks* of *machine* is; measured were NCCL's alone."""
     is_measured = strategy == "nccl"
-    several = len({machine.nodes[node].host for node in ranks}) > 1
+    several = len(machine.hosts_of(ranks)) > 1
     facts = Facts(
         kind="collective",
         place=machine.name.rpartition(" x ")[2],
@@ -106,7 +106,7 @@ def step_composition(result: TrainingResult) -> Composition:
         return whole
     parts = [Part(each.chain, each.share / time_s, each.alone / time_s) for each in step.kernel_parts]
     if result.exposed_s > 0.0:
-        hosts = {result.timeline.machine.nodes[node].host for node in result.timeline.machine.gpus}
+        hosts = result.timeline.machine.hosts_of(result.timeline.machine.gpus)
         share = result.exposed_s / time_s
         parts.append(Part(exchange_chain(several_nodes=len(hosts) > 1), share, share))
     return Composition(whole.chain, tuple(parts), whole.facts)

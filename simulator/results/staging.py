@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from simulator.network.machine import Machine
-from simulator.plan.plan import Flow, Plan
+from simulator.plan.plan import Plan
 from simulator.topology.parts import NicPart
 
 __all__ = ["STAGED", "staging_notes"]
@@ -15,11 +15,10 @@ STAGED = "bytes go to the NIC through host memory"
 
 def staging_notes(machine: Machine, plans: Iterable[Plan]) -> list[str]:
     """Return a note where bytes of one of *plans* go to a NIC through host memory, else nothing."""
-    flows = (part for plan in plans for task in plan.tasks for part in task.parts if isinstance(part, Flow))
-    staged = next((flow for flow in flows if flow.route.transport == "network-staged"), None)
+    staged = next((plan.staged for plan in plans if plan.staged is not None), None)
     if staged is None:
         return []
-    ends = {end for index, _ in staged.route.links for end in (machine.links[index].src, machine.links[index].dst)}
+    ends = {end for index, _ in staged.links for end in (machine.links[index].src, machine.links[index].dst)}
     parts = {node.index: node.part for node in (machine.nodes[end] for end in sorted(ends))}
     if any(isinstance(part, NicPart) and not part.gpudirect for part in parts.values()):
         return [f"{STAGED}: the NIC has no GPUDirect (gpudirect: true in its part, or under devices)"]

@@ -8,11 +8,15 @@ import pytest
 
 from simulator.api import load_machine
 from simulator.collectives.communicator import Communicator
+from simulator.collectives.hierarchical import HIERARCHICAL
 from simulator.collectives.nccl.strategy import Nccl
-from simulator.collectives.request import Request
+from simulator.collectives.request import Request, Strategy
+from simulator.collectives.rings import RING, SINGLE_RING
 from simulator.engine.executor import execute
+from simulator.plan.carried import Carried
 from simulator.plan.merge import merge
-from simulator.plan.plan import Flow, Plan
+from simulator.plan.plan import Activity, Flow, Plan
+from simulator.workload.collective import Collective
 
 _CASES = [
     ("dgx-h100", 5, "all-reduce", "tree"),
@@ -99,3 +103,33 @@ def test_two_groups_at_once_are_as_one_by_one() -> None:
     together, single = execute(machine, both), execute(machine, _apart(both))
     assert together.end_s == pytest.approx(single.end_s, rel=1e-9)
     assert list(together.resource_bytes) == pytest.approx(list(single.resource_bytes), rel=1e-9)
+
+
+@pytest.mark.parametrize("strategy", [RING, SINGLE_RING, HIERARCHICAL])
+@pytest.mark.parametrize("collective", ["all-reduce", "all-gather", "reduce-scatter"])
+@pytest.mark.parametrize(("name", "nodes"), [("dgx-h100", 3), ("p3.16xlarge", 4), ("gcp-8xk80", 5)])
+def test_rings_over_equal_machines_are_as_one_by_one(
+    strategy: Strategy, collective: Collective, name: str, nodes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here no flow has a cap: what one machine shares, all do."""
+    machine = load_machine(name, n_nodes=nodes, fabric="ethernet-10g")
+    plan = strategy.plan(Request(Communicator(machine, machine.gpus), collective, 3e7))
+    assert all(flow.at is not None for flow in _parts(plan))
+    monkeypatch.setattr(Communicator, "equal_hosts", lambda _: [])
+    single = strategy.plan(Request(Communicator(machine, machine.gpus), collective, 3e7))
+    found, wanted = execute(machine, plan), execute(machine, single)
+    assert found.end_s == pytest.approx(wanted.end_s, rel=1e-9)
+    assert found.simulation_events == wanted.simulation_events
+    assert list(found.link_bytes) == pytest.approx(list(wanted.link_bytes), rel=1e-9)
+    assert plan.rings == single.rings
+    for task, other in zip(plan.tasks, single.tasks, strict=True):
+        assert task.carries is not None
+        assert other.carries is not None
+        for repetition in (0, task.repeat - 1):
+            assert _sent(task, repetition) == _sent(other, repetition)
+
+
+def _sent(task: Activity, repetition: int) -> set[tuple[int, int, float, Carried]]:
+    assert task.carries is not None
+    carried = task.carries(repetition)
+    return {(f.route.src, f.route.dst, f.bytes, c) for f, c in zip(task.flows, carried, strict=True)}

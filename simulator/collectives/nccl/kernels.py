@@ -11,10 +11,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from simulator.collectives.algorithms.binary_tree import in_order_tree, two_trees
+from simulator.collectives.equal import Equal
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.chunks import largest_chunk, rounds_from
 from simulator.collectives.nccl.cost import Costs, ProtocolCost
-from simulator.collectives.nccl.equal import Equal
 from simulator.collectives.nccl.rings import relays_of
 from simulator.collectives.nccl.rings import way as way_of
 from simulator.collectives.request import Request, Unsuitable
@@ -62,7 +62,7 @@ class KernelPlanner:
         self.hosts = list(request.by_host().values())
         self._channels: list[tuple[str, list[Flow], int, ProtocolCost]] = []  # stream, flows, rounds
         self._equal = Equal.of(request.group)
-        self._pace = max(costs.pace(node.part) for node in request.machine.unlike(request.ranks))
+        self._pace = max(costs.pace(node.part) for node in request.group.unlike())
         self._nics = [
             node.part
             for node in request.machine.nodes_of(request.machine.nodes[request.ranks[0]].host)
@@ -112,7 +112,7 @@ class KernelPlanner:
                 ]
                 repeat = rounds
             self._channels.append((f"channel {i}", flows, repeat, cost))
-            self.builder.rings.append(tuple(self.request.ranks[r] for r in ring.order))
+            self.builder.rings.append(self.request.group.nodes_along(ring.order))
         self._submit(after)
 
     def tree(self, rings: Sequence[FoundRing], protocol: str) -> None:

@@ -57,7 +57,7 @@ class Nccl:
         if request.n_ranks < 2:
             return Plan(())
         request = replace(request, group=request.group.nominal)  # NCCL knows what links say, not what they give
-        parts = [node.part for node in request.machine.unlike(request.ranks)]
+        parts = [node.part for node in request.group.unlike()]
         if any(isinstance(part, GpuPart) and part.vendor == "other" for part in parts):
             raise Unsuitable("no hardware that NCCL runs on")
         builder = PlanBuilder()

@@ -1,4 +1,4 @@
-"""Between which of equal machines NCCL's rings and trees go, by roles: :class:`Equal`."""
+"""Between which of equal machines rings and trees go, by roles: :class:`Equal`."""
 
 from __future__ import annotations
 
