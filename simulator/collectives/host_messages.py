@@ -7,12 +7,14 @@ takes the longer of both.  Where hosts share processors (namespaces of one compu
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from simulator.network.machine import Machine
-from simulator.plan.plan import Work
+from simulator.plan.plan import Flow, Work
 
-__all__ = ["host_work"]
+__all__ = ["BINDING", "bind", "host_work"]
+
+BINDING = "messages keep the hosts' processors busy for longer than bytes keep the links"
 
 _SHARED = "the hosts' processors"
 
@@ -39,3 +41,15 @@ def host_work(machine: Machine, pairs: Iterable[tuple[int, int]]) -> tuple[Work,
         busy_s[_SHARED] = sum(busy_s.values()) / costs.processors
     alone_s = max(busy_s.values())
     return (Work(alone_s, tuple((name, seconds / alone_s) for name, seconds in busy_s.items())),)
+
+
+def bind(machine: Machine, work: Sequence[Work], flows: Sequence[Flow]) -> bool:
+    """Return whether the processors' *work* of a round takes longer than its *flows* on the links that they load."""
+    if not work:
+        return False
+    loads: dict[int, float] = {}
+    for flow in flows:
+        for resource, share in flow.route.loads:
+            loads[resource] = loads.get(resource, 0.0) + share * flow.wire_bytes * flow.count
+    wire_s = max((n_bytes / machine.capacity_Bps[resource] for resource, n_bytes in loads.items()), default=0.0)
+    return max(part.duration_s for part in work) > wire_s

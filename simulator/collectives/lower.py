@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from simulator.collectives.host_messages import host_work
+from simulator.collectives.host_messages import BINDING, bind, host_work
 from simulator.collectives.request import Request
 from simulator.collectives.schedule import Round, Schedule
 from simulator.network.route import Route
@@ -54,6 +54,8 @@ def lower(
         repeat = sum(r.repeat for r in pending)
         carries = _carries(schedule, tuple(pending), region) if count == 1 else None
         work = host_work(request.machine, ((where[s.src], where[s.dst]) for s in head.sends for _ in range(count)))
+        if bind(request.machine, work, flows) and BINDING not in builder.notes:
+            builder.notes.append(BINDING)
         last = [builder.transfer(label, flows, stream=stream, after=last, repeat=repeat, carries=carries, beside=work)]
         pending = []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ pytest.importorskip("torch")
 
 ROOT = Path(__file__).resolve().parents[2]
 _ENOUGH = 20  # rows of operators, to calibrate on
+_MOST_S = 60  # of a processor: with the loop on GPUs by a clock (test_first_gpu_run.py) two minutes in all
 
 
 def validate(*arguments, cwd):
@@ -26,6 +28,27 @@ def validate(*arguments, cwd):
     )  # fmt: skip
 
 
+_AGAIN_S = []  # what runs took that were too short
+
+
+def used_s():
+    """Return the processor's time of all commands so far."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+@pytest.fixture(scope="module", autouse=True)
+def in_time():
+    """Fail where describing, measuring, comparing and calibrating took too long in all: CI does it at each change.
+
+    What was measured for nothing on a busy machine is not counted.
+    """
+    before_s = used_s()
+    _AGAIN_S.clear()
+    yield
+    assert used_s() - before_s - sum(_AGAIN_S) < _MOST_S
+
+
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
     folder = tmp_path_factory.mktemp("loop")
@@ -33,11 +56,13 @@ def measured(tmp_path_factory):
     common = ["--topology", "mine.yaml", "--device", "cpu", "--within", "30%"]
     for name in ("first", "second"):
         for budget in ("6s", "20s", "60s"):  # a busy machine measures little in six seconds
+            began_s = used_s()
             shutil.rmtree(folder / name, ignore_errors=True)
             done = validate("run", *common, "--only", "launch,ops", "--budget", budget, "--out", name, cwd=folder)
             assert done.returncode == 0, done.stderr
             if len((folder / name / "ops.csv").read_text(encoding="utf-8").splitlines()) > _ENOUGH:
                 break
+            _AGAIN_S.append(used_s() - began_s)
     return folder
 
 

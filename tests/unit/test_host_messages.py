@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.api import simulate
-from simulator.collectives.host_messages import host_work
+from simulator.collectives.host_messages import BINDING, host_work
 from simulator.network.machine import Machine
 from tests.machines import machine_from
 
@@ -56,6 +56,7 @@ def test_what_the_wire_takes_longer_for_hides_it() -> None:
     slow, bare = costing(4, 2, rate="100 Mbit/s"), hosts(4, rate="100 Mbit/s")
     times = [simulate(machine, "ring", 1e6).sync_time_s for machine in (slow, bare)]
     assert times[0] == pytest.approx(times[1], rel=1e-9)
+    assert [BINDING in simulate(slow, "ring", size).notes for size in (1e6, 4e3)] == [False, True]
 
 
 def test_gloo_broadcasts_with_them_too() -> None:

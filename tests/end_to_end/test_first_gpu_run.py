@@ -1,0 +1,143 @@
+"""The commands of docs/first-gpu-run.md, in its order, against GPUs that are not there: each starts, and ends well.
+
+So the whole loop runs without a GPU and without root: describe, run, compare, calibrate, report.  What torch computes
+takes a clock's time in place of its own; of each group a few cases are measured.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shlex
+import time
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("scipy")
+torch = pytest.importorskip("torch")
+from simulator.console.run import run_app  # noqa: E402
+from tests.clocked_cuda import ClockedBench, clocked_bench  # noqa: E402
+from tests.measured_folders import FACTS  # noqa: E402
+from validate.cli.app import app  # noqa: E402
+from validate.machine.measure import __main__ as measuring  # noqa: E402
+from validate.machine.measure import groups, run, timing  # noqa: E402
+from validate.machine.measure.cases import copies, memory, overlap, step_ranks, steps  # noqa: E402
+from validate.machine.measure.cases.steady import Step  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "first-gpu-run.md").read_text(encoding="utf-8")
+BLOCKS = [body.splitlines() for body in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)]
+_FEW = 5  # cases of a group
+_MOST_S = 30  # of a processor: with the loop on a CPU (test_compare_loop.py) two minutes in all
+MACHINE = """\
+schema_version: 1
+name: mine
+description: A draft, as validate describe writes it where there is a driver
+source: an example
+devices:
+  {gpus}: {{part: h200-sxm}}
+  cpu0: {{part: generic-server-cpu}}
+links:
+  - {{between: ["{gpus}", cpu0], part: pcie5-x16}}
+"""
+
+
+@pytest.fixture(params=[1, 8])
+def count(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count: int) -> Path:
+    """A folder to work in, on a machine of *count* H200 by a clock."""
+    bench = clocked_bench(monkeypatch, tmp_path, count)
+    clock_kernel = torch.cuda._sleep
+    facts = {"device": "nvidia-h200", "torch": "2.13.0", "driver": "570.1", "gpu": FACTS | {"count": count}}
+    said = SimpleNamespace(
+        name="NVIDIA H200", multi_processor_count=132, total_memory=FACTS["memory_bytes"], major=9, minor=0
+    )
+
+    def opened(device: str, scratch: Path) -> ClockedBench:
+        assert device in ("", "cuda:0")
+        return ClockedBench(bench.device, "nvidia-h200", 1 << 20, 64 << 10, scratch)
+
+    def few(name: str, bench: Any, machine: str) -> Any:
+        if name == "storage":  # a disk's time is no matter of a GPU's clock
+            return iter(())
+        return islice(groups.cases_of(name, bench, machine), _FEW)
+
+    real = timing.Effort
+
+    def effort(**asked: Any) -> timing.Effort:
+        return real(**asked | {"sample_s": 1e-6, "warmup_s": 0.0, "longest_s": 0.01, "most_samples": 6})
+
+    def a_step(shape: Any, device: Any, wrap: Any = None) -> Step:
+        return Step(lambda: clock_kernel(1.5e7))  # 10 ms
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: said)
+    monkeypatch.setattr(run, "open_bench", opened)
+    monkeypatch.setattr(run, "environment", lambda bench: facts)
+    monkeypatch.setattr(run, "cases_of", few)
+    monkeypatch.setattr(timing, "Effort", effort)
+    monkeypatch.setattr(steps, "make_step", a_step)
+    monkeypatch.setattr(step_ranks, "make_step", a_step)
+    monkeypatch.setattr(memory, "_GATHERED", 16 << 10)
+    monkeypatch.setattr(overlap, "_SIZES", (64 << 10, 16 << 10))
+    for name in ("_SIDE", "_SMALL_SIDE", "_VECTOR", "_SMALL_VECTOR"):
+        monkeypatch.setattr(overlap, name, 16)
+    monkeypatch.setattr(copies, "random_bytes", lambda size, *_, **__: torch.ones(size, dtype=torch.uint8))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def validate(line: str) -> int:
+    words = shlex.split(line, comments=True)
+    assert words[0] == "validate"
+    return run_app(app, "validate", words[1:])
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+
+
+def test_every_line_starts_and_ends_well(machine: Path, count: int, capsys: pytest.CaptureFixture[str]) -> None:
+    began_s = time.process_time()
+    drawn = MACHINE.format(gpus="gpu0" if count == 1 else f"gpu[0-{count - 1}]")
+    (machine / "mine.yaml").write_text(drawn, encoding="utf-8")
+    for line in BLOCKS[0 if count == 1 else 1]:
+        status = 0
+        if line.startswith("validate describe"):
+            assert validate(line.replace("mine.yaml", "drafted.yaml")) == 0  # of the machine that is really here
+        elif line.startswith("validate"):
+            status = validate(line.replace("160MB", "64kB"))
+        elif line.startswith("torchrun"):
+            words = shlex.split(line)
+            begin = words.index("validate.measure") + 1
+            status = measuring.main(words[begin:])
+        else:
+            assert line.startswith("pip install")
+        said = capsys.readouterr().err
+        if "nccl" in line or (count > 1 and line.startswith("validate run") and "--parallel" in line):
+            assert "NCCL" in said  # ranks of GPUs need it, and a build for CPUs has it not
+            continue
+        if "compare spread/" in line:
+            continue
+        assert status == 0, (line, said)
+    if count == 1:
+        for table in ("launch.csv", "ops.csv", "memory.csv", "copies.csv"):
+            assert rows(machine / "first" / table), table
+        eager, captured = rows(machine / "own" / "training.csv")
+        different = {name for name, value in eager.items() if value != captured[name]}
+        assert different & {"dtype", "batch_per_gpu", "model", "optimizer", "issue"} == {"issue"}  # the same step
+        assert json.loads((machine / "long" / "run.json").read_text())["finished"]
+        assert all((machine / page).read_text().rstrip().endswith("</html>") for page in ("first.html", "long.html"))
+    else:
+        assert {row["strategy"] for row in rows(machine / "exchanges" / "collectives.csv")} >= {"ring", "gpu0", "cpu"}
+    assert time.process_time() - began_s < _MOST_S
