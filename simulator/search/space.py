@@ -123,6 +123,11 @@ class Space:
         """Whether exchanges of those that split layers pass beside products, which is tried where it is fixed."""
         return bool(dict(self.fixed).get("tp_overlap"))
 
+    @property
+    def flex(self) -> bool:
+        """Whether tokens go once to each machine with experts of them, which is tried where it is fixed."""
+        return bool(dict(self.fixed).get("flex"))
+
     def recomputes(self, network: Network) -> tuple[Recompute, ...]:
         """Return what can be computed again of *network*: blocks where there are any, attention where there is."""
         if self.recompute is not None:
@@ -147,7 +152,7 @@ class Space:
                         usual = Layout(
                             tp=tp, sp=sp, cp=cp, ep=ep, etp=etp, pp=pp, dp=dp, vp=vp, zero=zero, shards=shards
                         )
-                        usual = replace(usual, tp_overlap=sp and self.tp_overlap)
+                        usual = replace(usual, tp_overlap=sp and self.tp_overlap, flex=ep > 1 and self.flex)
                         rest = {key: value for key, value in self.fixed if key in ("schedule",)}
                         yield replace(usual, order=order, **rest)
 
@@ -197,9 +202,14 @@ def parse_fixed(text: str | None) -> tuple[tuple[str, Any], ...]:
     for item in (text or "").split(",") if text else ():
         word = item.strip()
         name = word.partition("=")[0].strip()
-        beside = {"sp": "tp=2,", "tp_overlap": "tp=2,sp,", "vp": "pp=2,", "schedule": "pp=2,", "shards": "zero=1,"}.get(
-            name, ""
-        )
+        beside = {
+            "flex": "ep=2,",
+            "sp": "tp=2,",
+            "tp_overlap": "tp=2,sp,",
+            "vp": "pp=2,",
+            "schedule": "pp=2,",
+            "shards": "zero=1,",
+        }.get(name, "")
         layout = parse_layout(beside + word)
         if word == "dp":
             raise InputError(f"--parallel {one_line(text, 60)}: dp needs a degree here, for example dp=8")

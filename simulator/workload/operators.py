@@ -375,6 +375,7 @@ class Exchange(WithoutProducts):
 
     ``forward`` and ``backward`` are the collectives of either pass, None where it exchanges nothing; ``elements`` are
     counted as nccl-tests counts bytes (:mod:`simulator.workload.collective`), ``output_elements`` those of its result.
+    ``copies``: so many of them are equal, or are added up, as copies of a token for different experts.
     """
 
     axis: Literal["tp", "cp", "ep", "etp"]
@@ -382,6 +383,7 @@ class Exchange(WithoutProducts):
     backward: Collective | None
     elements: int
     output_elements: int
+    copies: int = 1
 
 
 Operator = (
