@@ -212,6 +212,15 @@ class Softmax(Rows):
 
     kernel: Literal["", "masked", "causal"] = ""
 
+    @property
+    def calls(self) -> int:
+        """Calls that it takes: one; or Megatron-LM's casts, scale and mask besides, where its kernels do not fit.
+
+        They take whole fours of heads and samples (``FusedScaleMaskSoftmax.is_kernel_available``); else it calls
+        PyTorch's softmax, in fp32 as ``--apply-query-key-layer-scaling`` has it, its default until 2023.
+        """
+        return 5 if self.kernel and self.rows // self.cols % 4 else 1
+
 
 @dataclass(frozen=True, slots=True)
 class Reduction(Rows):
