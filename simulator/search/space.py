@@ -10,7 +10,7 @@ from simulator.errors import InputError, one_line
 from simulator.questions.calibration import Calibration
 from simulator.questions.layout import ORDER, Axis, Layout, parse_layout
 from simulator.questions.options import StepOptions
-from simulator.questions.step import StepQuestion
+from simulator.questions.step import StepQuestion, accumulating
 from simulator.step.recompute import attention_tensors
 from simulator.workload.network import Network, block_name
 from simulator.workload.operators import Attention, Linear
@@ -68,13 +68,14 @@ class Space:
 
     def asked(self, candidate: Candidate) -> StepQuestion:
         """Return the step done in the way of *candidate*."""
-        return replace(
+        asked = replace(
             self.question,
             layout=candidate.layout,
             batch=candidate.micro_batch,
             micro_batches=candidate.micro_batches,
             options=self.options(candidate.recompute),
         )
+        return accumulating(asked, None)
 
     def options(self, recompute: Recompute) -> StepOptions:
         """Return the options of the step with *recompute*."""
