@@ -91,6 +91,8 @@ def _step(question: StepQuestion) -> dict[str, Any]:
         "recompute": options.recompute and options.trains,
         "recompute_attention": options.recompute_attention and options.trains,
         "framework": options.framework,
+        "launch_blocking": options.launch_blocking,
+        "accumulate": options.accumulation if _adds(question) else None,
         "channels_last": options.channels_last and _convolves(question),
         "fused_optimizer": options.fused_optimizer and trains,
         "micro_batches": str(question.micro_batches),
@@ -109,6 +111,11 @@ def _step(question: StepQuestion) -> dict[str, Any]:
         return said | {"prefetch": question.prefetches}
     bucket = f"bucket:{question.bucket_bytes:.17g}B" if question.bucket_bytes else "none"
     return said | {"overlap": bucket if question.bucket_bytes != BUCKET_BYTES else None}
+
+
+def _adds(question: StepQuestion) -> bool:
+    trains = question.options.mode in ("train", "backward")
+    return trains and question.micro_batches > 1 and question.layout.zero < 2
 
 
 def _convolves(question: StepQuestion) -> bool:

@@ -23,6 +23,7 @@ from simulator.workload.operators import (
     Operator,
     Phase,
     Recurrent,
+    Softmax,
 )
 
 __all__ = [
@@ -101,6 +102,8 @@ def dispatch_time(gpu: Gpu | Cpu, operator: Operator, phase: Phase) -> float:
         time_s = calls * (costs.backward_s + picks * besides_s)
     if isinstance(operator, CrossEntropy):
         time_s *= 2.0  # log-softmax, then the loss
+    elif isinstance(operator, Softmax):
+        time_s *= operator.calls
     elif isinstance(operator, Elementwise) and operator.function == "dropout_add":
         time_s *= 2.0  # TorchScript saves a kernel, and not the time to issue what it joined
     return time_s * gpu.calibration.dispatch

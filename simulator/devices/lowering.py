@@ -165,6 +165,8 @@ def _(operator: Elementwise, phase: Phase, precision: Precision) -> Kernels:
 
 @lower_operator.register
 def _(operator: Softmax, phase: Phase, precision: Precision) -> Kernels:
+    if operator.calls > 1:
+        return _apart(operator, phase, precision)
     kind = f"{operator.kernel}_softmax" if operator.kernel else "softmax"
     if phase == "fwd":
         return (Rowwise(kind, operator.rows, operator.cols, precision),)
@@ -175,6 +177,19 @@ def _(operator: Softmax, phase: Phase, precision: Precision) -> Kernels:
     n, size = operator.output_elements, ELEMENT_BYTES[precision]
     product = Streaming("mul", n, 2 * n * size, n * size)  # PyTorch first multiplies gradient and result
     return (product, Rowwise("softmax_bwd", operator.rows, operator.cols, precision))
+
+
+def _apart(operator: Softmax, phase: Phase, precision: Precision) -> Kernels:
+    """Return a softmax with its casts to fp32 and back, its scale and its mask as kernels of their own."""
+    n, size, wide = operator.output_elements, ELEMENT_BYTES[precision], ELEMENT_BYTES["fp32"]
+    widen, narrow = Streaming("copy", n, n * size, n * wide), Streaming("copy", n, n * wide, n * size)
+    scale = Streaming("mul_scalar", n, n * wide, n * wide)
+    mask = Streaming("where", n, n * wide + n, n * wide)
+    if phase == "fwd":
+        return (widen, scale, mask, Rowwise("softmax", operator.rows, operator.cols, "fp32"), narrow)
+    if not _in(phase, "bwd_data"):
+        return ()
+    return (widen, Rowwise("softmax_bwd", operator.rows, operator.cols, "fp32"), mask, scale, narrow)
 
 
 @lower_operator.register

@@ -69,6 +69,8 @@ def read_layout(args: Arguments, ranks: Ranks, deepspeed: DeepSpeed) -> Division
     experts = args.number("expert-model-parallel-size") or 1
     if experts > 1:
         found.more.append(f"ep={experts}")
+        if args.has("moe-enable-deepep") or args.value("moe-token-dispatcher-type") == "flex":
+            found.more.append("flex")
     each = args.number("expert-tensor-parallel-size")
     if "num-experts" in args and each not in (None, found.tp):  # as many as --tensor-model-parallel-size if not said
         found.more.append(f"etp={each}")

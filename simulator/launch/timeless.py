@@ -39,7 +39,7 @@ train-tokens transformer-engine* use-checkpoint-opt-param-scheduler use-cpu-init
 use-legacy-models use-mcore-models use-one-sent-docs use-pytorch-profiler use-ring-exchange-p2p
 use-rotary-position-embeddings use-tokenizer-model-from-checkpoint-args valid-data-path validate-every verbose
 max-grad-norm max-steps num-train-epochs per-device-eval-batch-size report-to
-vocab-file wandb-* warmup warmup-* weight-decay weight-decay* world-size zloss*
+moe-flex-dispatcher-backend vocab-file wandb-* warmup warmup-* weight-decay weight-decay* world-size zloss*
 """
 _EXACT = frozenset(name for name in _TIMELESS.split() if not name.endswith("*"))
 _BEGIN = tuple(name[:-1] for name in _TIMELESS.split() if name.endswith("*"))
@@ -66,7 +66,6 @@ NOT_MODELLED: dict[str, str] = {
     "high-priority-stream-groups": "streams have equal priority",
     "model-name-or-path": "the network is the one that --workload names",
     "microbatch-group-size-per-vp-stage": "micro-batches take turns in groups as large as the pipeline is long",
-    "moe-enable-deepep": "tokens go to experts by an all-to-all",
     "moe-expert-capacity-factor": "experts get equal numbers of tokens, and drop none",
     "moe-layer-recompute": "experts are not run again",
     "moe-pad-expert-input-to-capacity": "experts get equal numbers of tokens, and drop none",

@@ -49,6 +49,9 @@ class Layout:
         ``etp``-th.
     etp : int, optional
         Ranks that split each expert (expert tensor parallelism); as many as ``tp`` otherwise.
+    flex : bool
+        A token goes once to each machine that has experts of it, and what these return is added up there (DeepEP,
+        HybridEP; ``--moe-token-dispatcher-type flex``); else once for each expert.
     sp : bool
         What tensor parallelism leaves whole is split along the sequence among its ranks (sequence parallelism).
     tp_overlap : bool
@@ -76,6 +79,7 @@ class Layout:
     dp: int | None = None
     ep: int = 1
     etp: int | None = None
+    flex: bool = False
     sp: bool = False
     tp_overlap: bool = False
     vp: int = 1
@@ -222,6 +226,8 @@ def parse_layout(text: str) -> Layout:
         raise InputError(
             f"--parallel {one_line(text, 60)}: tp_overlap is of what sp gathers and scatters; say sp with it"
         )
+    if layout.flex and layout.ep == 1:
+        raise InputError(f"--parallel {one_line(text, 60)}: flex is how tokens go to experts; say ep=2 or more with it")
     if layout.pp == 1 and (layout.vp > 1 or layout.schedule != "1f1b"):
         raise InputError(
             f"--parallel {one_line(text, 60)}: vp and schedule are of a pipeline; say pp=2 or more with them"
@@ -237,7 +243,7 @@ def _value(text: str, key: str, said: str, has_value: bool) -> object:
     if key not in names:
         known = [*names, "fsdp", *PROCESSES[1:]]
         raise InputError(f"{where}: '{one_line(key, 30)}' is none of its items; {nearest(key, known)}")
-    if key in ("sp", "tp_overlap"):
+    if key in ("flex", "sp", "tp_overlap"):
         if has_value and said not in ("0", "1"):
             raise InputError(f"{where}: {key} stands alone, or is 0 or 1")
         return said != "0"

@@ -97,7 +97,15 @@ class Pricer:
                     self.space.question,
                     batch=size,
                     options=self.space.options(recompute),
-                    layout=Layout(tp=tp, sp=sp, tp_overlap=sp and self.space.tp_overlap, cp=cp, ep=ep, etp=etp),
+                    layout=Layout(
+                        tp=tp,
+                        sp=sp,
+                        tp_overlap=sp and self.space.tp_overlap,
+                        cp=cp,
+                        ep=ep,
+                        etp=etp,
+                        flex=ep > 1 and self.space.flex,
+                    ),
                 )
                 try:
                     fitting = self._priced(Divided(self.session, asked, self.group), ways, infeasible, too_large)

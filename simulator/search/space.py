@@ -10,7 +10,7 @@ from simulator.errors import InputError, one_line
 from simulator.questions.calibration import Calibration
 from simulator.questions.layout import ORDER, Axis, Layout, parse_layout
 from simulator.questions.options import StepOptions
-from simulator.questions.step import StepQuestion
+from simulator.questions.step import StepQuestion, accumulating
 from simulator.step.recompute import attention_tensors
 from simulator.workload.network import Network, block_name
 from simulator.workload.operators import Attention, Linear
@@ -68,13 +68,14 @@ class Space:
 
     def asked(self, candidate: Candidate) -> StepQuestion:
         """Return the step done in the way of *candidate*."""
-        return replace(
+        asked = replace(
             self.question,
             layout=candidate.layout,
             batch=candidate.micro_batch,
             micro_batches=candidate.micro_batches,
             options=self.options(candidate.recompute),
         )
+        return accumulating(asked, None)
 
     def options(self, recompute: Recompute) -> StepOptions:
         """Return the options of the step with *recompute*."""
@@ -123,6 +124,11 @@ class Space:
         """Whether exchanges of those that split layers pass beside products, which is tried where it is fixed."""
         return bool(dict(self.fixed).get("tp_overlap"))
 
+    @property
+    def flex(self) -> bool:
+        """Whether tokens go once to each machine with experts of them, which is tried where it is fixed."""
+        return bool(dict(self.fixed).get("flex"))
+
     def recomputes(self, network: Network) -> tuple[Recompute, ...]:
         """Return what can be computed again of *network*: blocks where there are any, attention where there is."""
         if self.recompute is not None:
@@ -147,7 +153,7 @@ class Space:
                         usual = Layout(
                             tp=tp, sp=sp, cp=cp, ep=ep, etp=etp, pp=pp, dp=dp, vp=vp, zero=zero, shards=shards
                         )
-                        usual = replace(usual, tp_overlap=sp and self.tp_overlap)
+                        usual = replace(usual, tp_overlap=sp and self.tp_overlap, flex=ep > 1 and self.flex)
                         rest = {key: value for key, value in self.fixed if key in ("schedule",)}
                         yield replace(usual, order=order, **rest)
 
@@ -197,9 +203,14 @@ def parse_fixed(text: str | None) -> tuple[tuple[str, Any], ...]:
     for item in (text or "").split(",") if text else ():
         word = item.strip()
         name = word.partition("=")[0].strip()
-        beside = {"sp": "tp=2,", "tp_overlap": "tp=2,sp,", "vp": "pp=2,", "schedule": "pp=2,", "shards": "zero=1,"}.get(
-            name, ""
-        )
+        beside = {
+            "flex": "ep=2,",
+            "sp": "tp=2,",
+            "tp_overlap": "tp=2,sp,",
+            "vp": "pp=2,",
+            "schedule": "pp=2,",
+            "shards": "zero=1,",
+        }.get(name, "")
         layout = parse_layout(beside + word)
         if word == "dp":
             raise InputError(f"--parallel {one_line(text, 60)}: dp needs a degree here, for example dp=8")

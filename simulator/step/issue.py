@@ -48,11 +48,15 @@ class DeviceWork:
 
 
 class Sent(NamedTuple):
-    """A collective among the ranks that divide a layer, along one axis of the layout; size as nccl-tests counts it."""
+    """A collective among the ranks that divide a layer, along one axis of the layout; size as nccl-tests counts it.
+
+    ``copies``: so many of the bytes are equal, or are added up.
+    """
 
     axis: str
     op: Collective
     size_bytes: int
+    copies: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +136,10 @@ class _Issuer:
             size_bytes = operator.elements * ELEMENT_BYTES[storage_of(self.options.precision)]
             host_s = dispatch_time(self.device, Copy(operator.elements), "fwd" if part == "forward" else "bwd_data")
             needs = self.needs[part].get(layer.name, ())
-            sent, waits = Sent(operator.axis, op, size_bytes), part == "forward" and layer.name in self.looks
+            sent, waits = (
+                Sent(operator.axis, op, size_bytes, operator.copies),
+                part == "forward" and layer.name in self.looks,
+            )
             yield Issue(layer.name, part, host_s, NOTHING, waits, layer=layer.name, sent=sent, needs=needs)
 
     def priced(

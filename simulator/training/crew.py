@@ -69,7 +69,7 @@ class Crew:
         before = [*launched, *self.last, *waited, *(n for worker in self.workers for n in worker.waits_once)]
         exchange = self._exchanges[sent.axis]
         beside = sent.axis == self._passes_beside and bool(block_name(same[0].layer))
-        size_bytes = float(sent.size_bytes)
+        size_bytes = float(sent.size_bytes) * exchange.sent_share(sent.copies)
         if beside and sent.op == "reduce-scatter" and self._before is not None:
             last_bytes = size_bytes / exchange.n_ranks
             before.append(exchange(sent.op, size_bytes - last_bytes, [*launched, *self._before], micro_batch))

@@ -194,6 +194,8 @@ def layer_exchanges(
     if layout.expert_tp > 1:
         bundles["etp"] = placement.split_expert_groups()
     return {
-        axis: Exchange(builder, found, strategy, loads_on, stream=f"{axis} communication")
+        axis: Exchange(
+            builder, found, strategy, loads_on, stream=f"{axis} communication", once=layout.flex and axis == "ep"
+        )
         for axis, found in bundles.items()
     }

@@ -214,6 +214,15 @@ class Softmax(Rows):
 
     kernel: Literal["", "masked", "causal"] = ""
 
+    @property
+    def calls(self) -> int:
+        """Calls that it takes: one; or Megatron-LM's casts, scale and mask besides, where its kernels do not fit.
+
+        They take whole fours of heads and samples (``FusedScaleMaskSoftmax.is_kernel_available``); else it calls
+        PyTorch's softmax, in fp32 as ``--apply-query-key-layer-scaling`` has it, its default until 2023.
+        """
+        return 5 if self.kernel and self.rows // self.cols % 4 else 1
+
 
 @dataclass(frozen=True, slots=True)
 class Reduction(Rows):
@@ -377,6 +386,7 @@ class Exchange(WithoutProducts):
 
     ``forward`` and ``backward`` are the collectives of either pass, None where it exchanges nothing; ``elements`` are
     counted as nccl-tests counts bytes (:mod:`simulator.workload.collective`), ``output_elements`` those of its result.
+    ``copies``: so many of them are equal, or are added up, as copies of a token for different experts.
     """
 
     axis: Literal["tp", "cp", "ep", "etp"]
@@ -384,6 +394,7 @@ class Exchange(WithoutProducts):
     backward: Collective | None
     elements: int
     output_elements: int
+    copies: int = 1
 
 
 Operator = (

@@ -12,7 +12,7 @@ from validate.tables.cells import NotScored, whole
 __all__ = ["COLUMNS", "spread"]
 
 COLUMNS = (
-    *("n_gpus", "n_nodes", "tp", "pp", "dp", "cp", "ep", "etp", "sp", "tp_overlap", "vp", "fsdp", "zero"),
+    *("n_gpus", "n_nodes", "tp", "pp", "dp", "cp", "ep", "etp", "flex", "sp", "tp_overlap", "vp", "fsdp", "zero"),
     *("shards", "schedule", "sync", "strategy"),
 )
 _MOST = 10**7
@@ -56,6 +56,7 @@ def _layout(cell: Cell) -> Layout:
         cp=degrees["cp"],
         ep=degrees["ep"],
         etp=_whole(cell, "etp"),
+        flex=cell("flex") == "1" and degrees["ep"] > 1,
         vp=degrees["vp"] if degrees["pp"] > 1 else 1,
         sp=cell("sp") == "1" and degrees["tp"] > 1,
         tp_overlap=cell("tp_overlap") == "1" and cell("sp") == "1" and degrees["tp"] > 1,

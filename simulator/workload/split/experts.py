@@ -70,17 +70,22 @@ class _Splitter:
                 continue
             first, end = products[0], products[-1] + 1
             self._layers += mine[:first]
-            self._add(mine[first:end])
+            self._add(mine[first:end], self._copies(mine[:first], mine[first].inputs[0]))
             self._layers += mine[end:]
         return replace(self._network, layers=tuple(self._layers), elements=tuple(self._elements))
 
-    def _add(self, layers: Sequence[Layer]) -> None:
+    def _copies(self, layers: Sequence[Layer], entering: int) -> int:
+        """Return how many copies of a token *entering* has: as the layer that writes it makes of what it reads."""
+        read = next((layer.inputs[0] for layer in layers if layer.output == entering), entering)
+        return max(1, self._elements[entering] // self._elements[read])
+
+    def _add(self, layers: Sequence[Layer], copies: int) -> None:
         """Add *layers*, from the first product of experts to the last, and what is exchanged around them."""
         first, *_, last = layers
         entering, n_in, n_out = first.inputs[0], self._elements[first.inputs[0]], self._elements[last.output]
         there = entering
         if self._ranks > 1:
-            there = self._exchange(f"{first.name}.dispatch", "ep", _THERE, there, n_in)
+            there = self._exchange(f"{first.name}.dispatch", "ep", _THERE, there, n_in, copies=copies)
         if self._shards > 1:
             ways: _Ways = ("all-gather", "reduce-scatter") if self._gathers else (None, "all-reduce")
             there = self._exchange(f"{first.name}.enter", "etp", ways, there, n_in * self._times)
@@ -96,7 +101,7 @@ class _Splitter:
             to = None if self._ranks > 1 else last.output
             result = self._exchange(f"{last.name}.sum", "etp", ways, result, n_out * self._times, n_out, to)
         if self._ranks > 1:
-            self._exchange(f"{last.name}.return", "ep", _THERE, result, n_out, to=last.output)
+            self._exchange(f"{last.name}.return", "ep", _THERE, result, n_out, to=last.output, copies=copies)
 
     def _new(self, elements: int) -> int:
         self._elements.append(elements)
@@ -111,11 +116,13 @@ class _Splitter:
         elements: int,
         output_elements: int | None = None,
         to: int | None = None,
+        copies: int = 1,
     ) -> int:
         """Add an exchange of *elements* of *tensor*; return its result, a new tensor where *to* names none."""
         n = elements if output_elements is None else output_elements
         output = self._new(n) if to is None else to
-        self._layers.append(Layer(name, Exchange(axis, *ways, elements, n), (tensor,), output, part="experts"))
+        operator = Exchange(axis, *ways, elements, n, copies)
+        self._layers.append(Layer(name, operator, (tensor,), output, part="experts"))
         return output
 
     def _part_of(self, layer: Layer, *, is_last: bool) -> Layer:
