@@ -214,8 +214,11 @@ class Session:
     def confidence(self, question: Question) -> Confidence:
         """Return how sure :meth:`time_s` is of *question*; raises as that."""
         from simulator.results.confidence import confidence_of
+        from simulator.results.narrowing import narrowing_of
 
-        return confidence_of(self.time_s(question), self.composed(question))
+        composition = self.composed(question)
+        narrowed = narrowing_of(question, calibrated=composition.facts.calibrated)
+        return confidence_of(self.time_s(question), composition, narrowed)
 
     def _answered(
         self, what: str, question: Question, functions: Mapping[type, Callable[[Session, Any], float]]

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from simulator.bands.band import LEVEL, Band, band_of
 from simulator.bands.composition import Composition, Estimate, estimate
-from simulator.bands.distance import Kind, distance
+from simulator.bands.distance import Facts, State, distance
 from simulator.bands.evidence import Evidence, evidence
 from simulator.units import format_duration
 
 __all__ = ["BAND_HEAD", "Confidence", "band_words", "confidence_of", "of_a_bound"]
 
 BAND_HEAD = f"{100 * LEVEL:.0f} % band"
-# What measures an answer of its kind on the user's machine, or its parts.
-_NARROWED = {
-    "operator": "validate run --only ops and validate calibrate",
-    "step": "validate run --workload of this step",
-    "collective": "validate run --only collectives",
-    "copy": "validate run --only copies",
-    "access": "validate run --only memory",
-    "launch": "validate run --only launch",
-}
 _KERNELS = {"gemm": "products", "convolution": "convolutions", "streaming": "elementwise kernels"}
 _KERNELS |= {"rowwise": "norms and softmax", "pooling": "poolings", "gather": "look-ups"}
 _KERNELS |= {"recurrence": "recurrent layers", "fusedattention": "attention kernels"}
@@ -33,12 +25,14 @@ _BOUNDS = {"compute": "arithmetic", "memory": "memory", "latency": "latency"}
 class Confidence:
     """The band of an answer, None where nothing like it was measured; ``outside``: what of it no measured row covers.
 
-    ``estimate`` says how wide the band is in logarithms, and why; ``narrowed`` is the command that would narrow it.
+    ``estimate`` says how wide the band is in logarithms, ``known`` in words what was measured of the like; ``narrowed``
+    is what would narrow it: a command.
     """
 
     band: Band | None
     outside: tuple[str, ...]
     estimate: Estimate | None
+    known: str
     narrowed: str
 
     def to_dict(self) -> dict[str, Any]:
@@ -51,24 +45,25 @@ class Confidence:
         found = self.estimate
         if found is None:
             return ""
-        half = (found.high - found.low) / 2
         rows = f"{found.rows:,} rows on {found.places} {'place' if found.places == 1 else 'places'}"
-        text = f"band of {100 * half:.0f} % either way, mostly by {_class_words(found.widest)} ({rows})"
-        return f"{text}; {self.narrowed} narrows it" if self.narrowed else text
+        text = f"{_widths(found)}, mostly by {_class_words(found.widest)} ({rows}); {self.known}"
+        return f"{text}; to narrow it: {self.narrowed}" if self.narrowed else text
 
 
-def confidence_of(time_s: float, composition: Composition, known: Evidence | None = None) -> Confidence:
-    """Return how sure *time_s* is of an answer that is made as *composition* says."""
+def confidence_of(
+    time_s: float, composition: Composition, narrowed: str = "", known: Evidence | None = None
+) -> Confidence:
+    """Return how sure *time_s* is of an answer that is made as *composition* says, which *narrowed* would narrow."""
     known = known or evidence()
-    _, outside = distance(composition.facts, known.seen)
+    state, outside = distance(composition.facts, known.seen)
     found = estimate(composition, known) if time_s > 0.0 else None
     band = None if found is None else band_of(time_s, found.low, found.high)
-    return Confidence(band, outside, found, _narrowed(composition.facts.kind, composition.facts.what))
+    return Confidence(band, outside, found, _known(composition.facts, state), narrowed)
 
 
 def of_a_bound() -> Confidence:
     """Return that of an ideal schedule: a bound, which no clock shows and no band holds."""
-    return Confidence(None, (), None, "")
+    return Confidence(None, (), None, "", "")
 
 
 def _class_words(name: str) -> str:
@@ -86,8 +81,25 @@ def _class_words(name: str) -> str:
     return f"what {name} is off"
 
 
-def _narrowed(kind: Kind, what: str) -> str:
-    return _NARROWED.get(what if kind == "host" else kind, "")
+def _widths(found: Estimate) -> str:
+    """Return in words from how much below the prediction the band goes to how much above."""
+    below, above = math.expm1(found.low), math.expm1(found.high)
+    if below < 0.0 < above < -2.0 * below and -below < 2.0 * above:
+        return f"band of {50 * (above - below):.0f} % either way"
+    ends = [f"{abs(100 * end):.0f} % {'above' if end > 0.0 else 'below'}" for end in (below, above)]
+    return f"band from {ends[0]} to {ends[1]} this time"
+
+
+def _known(facts: Facts, state: State) -> str:
+    """Return what was measured of the like, in words."""
+    of = "machine" if facts.kind in ("collective", "host") else "device"
+    if state == "calibrated":
+        return "its device is calibrated"
+    if state == "outside":
+        return "what lies outside of all that was measured makes it wider"
+    if state == "seen":
+        return f"this {of} is among those that others measured"
+    return f"nobody's measurements of this {of} are known, and that makes it wider"
 
 
 def band_words(band: Band | None) -> str:

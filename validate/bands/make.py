@@ -1,8 +1,9 @@
 """Make the classes of ``bands.json`` from measured rows: :func:`make_evidence`.
 
 How wide a class is, its rows and those of the wider classes say (:mod:`validate.bands.mixture`).  How much wider a band
-must be where a device was not seen is found by leaving each place out in turn: bands of the others, and by what factor
-they must be widened to hold 80 % of its rows.  The same with generations says it for what lies outside.
+must be where a device was not seen is found by leaving each place out in turn, and each source: bands of the others,
+and by what factor they must be widened to hold 80 % of its rows.  The same with generations says it for what lies
+outside.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def spread_of(name: str, family: Family, calibrated: Mapping[Question, float]) -
     """Return the errors of the class whose rows come first in *family*."""
     rows, mixture = family[0], Mixture(family)
     whole = mixture.quantiles()
-    unseen = mixture.widening(lambda row: row.place) or 1.0
+    unseen = max(mixture.widening(by) or 1.0 for by in (lambda row: row.place, lambda row: row.source))
     return Spread(
         name,
         len(rows),
