@@ -83,6 +83,7 @@ def test_it_is_wider_the_farther_from_evidence_and_narrower_once_calibrated() ->
         for place, on in (("b", True), ("a", False), ("b", False))
     )
     assert [calibrated, seen, unseen] == pytest.approx([0.2, 0.4, 0.6])
+    assert width(of_kernels(part), spread("kernel gemm", seen=1.25)) == pytest.approx(0.5)
     strange = Composition((), (part,), Facts(kind="operator", place="c", generation="new", form="fp32"))
     assert width(strange, known) == pytest.approx(1.2)
 
@@ -165,7 +166,7 @@ def test_every_class_of_the_file_is_in_order_and_its_wider_one_is_there() -> Non
     known = evidence()
     for name, each in known.spreads.items():
         assert each.low < each.middle < each.high, name
-        assert 1.0 <= each.unseen <= each.outside, name
+        assert 1.0 <= each.seen <= each.unseen <= each.outside, name
         assert 0.0 <= each.shared <= 1.0, name
         assert 0.0 < each.calibrated <= 1.0, name
         head = name.split()

@@ -86,7 +86,8 @@ def spread_of(name: str, family: Family, calibrated: Mapping[Question, float]) -
     """Return the errors of the class whose rows come first in *family*."""
     rows, mixture = family[0], Mixture(family)
     whole = mixture.quantiles()
-    unseen = max(mixture.widening(by) or 1.0 for by in (lambda row: row.place, lambda row: row.source))
+    unseen = mixture.widening(lambda row: row.place) or 1.0
+    seen = min(unseen, mixture.widening(lambda row: row.source) or 1.0)
     return Spread(
         name,
         len(rows),
@@ -96,6 +97,7 @@ def spread_of(name: str, family: Family, calibrated: Mapping[Question, float]) -
         high=round(whole.high, 4),
         shared=round(_shared(rows, whole), 3),
         unseen=round(unseen, 3),
+        seen=round(seen, 3),
         outside=round(max(unseen, mixture.widening(lambda row: row.generation) or 1.0), 3),
         strange=round(mixture.widening(lambda row: row.composition.facts.network) or 1.0, 3),
         calibrated=round(_calibrated(rows, calibrated), 3),
