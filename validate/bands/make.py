@@ -1,9 +1,9 @@
 """Make the classes of ``bands.json`` from measured rows: :func:`make_evidence`.
 
 How wide a class is, its rows and those of the wider classes say (:mod:`validate.bands.mixture`).  How much wider a band
-must be where a device was not seen is found by leaving each place out in turn, and each source: bands of the others,
-and by what factor they must be widened to hold 80 % of its rows.  The same with generations says it for what lies
-outside.
+must be where a device was not seen is found by leaving each place out in turn: bands of the others, and by what factor
+they must be widened to hold 80 % of its rows.  The same with sources says it for a place that others saw, as whoever
+asks is none of them; with generations for what lies outside.
 """
 
 from __future__ import annotations
