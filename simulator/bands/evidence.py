@@ -21,10 +21,9 @@ class Spread:
     From ``low`` to ``high`` are 80 % of them.  ``shared`` is the part of the variance between places.  The others say
     how many times as wide what holds 80 % is of a source that was left out, on a place that others saw (``seen``), on a
     place that was left out (``unseen``), on a generation that was (``outside``), of a network that was (``strange``),
-    and after calibrating (``calibrated``).  ``of_parts``, of steps: the half-widths, down and up, that their kernels and
-    exchanges explain.  ``ways``: the half-width of what rows of
-    one machine differ by that do the same in other ways; ``machines``: of what those differ by that do the same on
-    other machines; None where too few do.
+    and after calibrating (``calibrated``).  ``of_parts``, of steps: the half-widths, down and up, that their kernels
+    and exchanges explain.  ``ways``: the half-width of what rows of one machine differ by that do the same in other
+    ways; ``machines``: of what those differ by that do the same on other machines; None where too few do.
     """
 
     name: str
