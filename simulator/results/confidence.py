@@ -18,6 +18,7 @@ BAND_HEAD = f"{100 * LEVEL:.0f} % band"
 _KERNELS = {"gemm": "products", "convolution": "convolutions", "streaming": "elementwise kernels"}
 _KERNELS |= {"rowwise": "norms and softmax", "pooling": "poolings", "gather": "look-ups"}
 _KERNELS |= {"recurrence": "recurrent layers", "fusedattention": "attention kernels"}
+_OF_HOST = {"copy": "copies", "access": "accesses to memory", "launch": "launches"}
 _BOUNDS = {"compute": "arithmetic", "memory": "memory", "latency": "latency"}
 
 
@@ -67,18 +68,19 @@ def of_a_bound() -> Confidence:
 
 
 def _class_words(name: str) -> str:
-    """Return what a class of errors is of."""
+    """Return what a class of errors is of: what products bound by arithmetic are off."""
     head, *rest = name.split()
-    if head == "kernel":
-        what = f"what {_KERNELS.get(rest[0], rest[0])} are off" if rest else "what kernels are off"
-        bound = next((word for word in rest[1:] if word in ("compute", "memory", "latency")), "")
-        return f"{what} that are bound by {_BOUNDS[bound]}" if bound else what
     if head == "step":
         return "what steps do besides their kernels"
-    if head == "collective":
+    if head == "kernel":
+        of = [_KERNELS.get(rest[0], rest[0]) if rest else "kernels"]
+        of += [f"bound by {_BOUNDS[word]}" for word in rest[1:] if word in _BOUNDS]
+    elif head == "collective":
         words = {"small": "below 1 MiB", "large": "from 1 MiB", "node": "inside a node", "nodes": "between nodes"}
-        return " ".join(["what collectives are off", *(words[word] for word in rest if word in words)])
-    return f"what {name} is off"
+        of = ["collectives", *(words[word] for word in rest if word in words)]
+    else:
+        of = [_OF_HOST.get(head, head), *(f"({word})" for word in rest[:1])]
+    return f"what {' '.join(of)} are off"
 
 
 def _widths(found: Estimate) -> str:

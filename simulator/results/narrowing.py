@@ -44,7 +44,7 @@ def of_exchange(topology: str, nodes: int | None, collective: str, size_bytes: f
     if nodes is None or nodes == 1:
         return _command(topology, "--only collectives")
     size = f"--workload bytes:{size_bytes:.0f}B --strategy nccl --collective {collective}"
-    return _command(topology, f"--nodes {nodes} {size} --prepare") + " (it prints torchrun's line)"
+    return _command(topology, f"--nodes {nodes} {size} --prepare") + " (it prints the line to run)"
 
 
 def _of_step(question: StepQuestion, calibrated: bool) -> str:
