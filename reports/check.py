@@ -31,7 +31,7 @@ def _figure(document: Mapping[str, Any], title: str) -> Figure:
     per_s = [row["measured_busbw_Bps"] * row["measured_s"] / 1e9 for row in rows]  # GB on the bus
     slow = [bus / row["healthy_to_s"] for bus, row in zip(per_s, rows, strict=True)]
     fast = [bus / row["healthy_from_s"] for bus, row in zip(per_s, rows, strict=True)]
-    axes.fill_between(sizes, slow, fast, color=_EXPECTED, alpha=0.15, linewidth=0, label="healthy: nine of ten logs")
+    axes.fill_between(sizes, slow, fast, color=_EXPECTED, alpha=0.15, linewidth=0, label="healthy: the 80 % band")
     expected = [row["expected_busbw_Bps"] / 1e9 for row in rows]
     axes.plot(sizes, expected, "-", color=_EXPECTED, lw=1.6, label="expected")
     measured = [row["measured_busbw_Bps"] / 1e9 for row in rows]

@@ -78,6 +78,10 @@ def _summary(document: Document) -> str:
                 interval = f", {percent(item['median_low'])} to {percent(item['median_high'])}"
             label = f"median error of {item['table'].removesuffix('.csv')}{interval}"
             tiles.append(_tile(percent(item["median"]), label))
+    banded = [row for row in document["rows"] if "error" in row and "low_s" in row]
+    if banded:
+        within = sum(row["low_s"] <= row["measured_s"] <= row["high_s"] for row in banded)
+        tiles.append(_tile(f"{within}", f"of {len(banded)} rows in their 80 % band"))
     tiles.append(_tile(str(len(document["outliers"])), "outliers"))
     notes = "".join(f"<li>{escape(note)}</li>" for note in document["notes"])
     return (
@@ -99,7 +103,7 @@ def _scatter(document: Document) -> str:
     for i, name in enumerate(_tables(document["classes"])):
         rows = [row for row in document["rows"] if row["table"] == name and "error" in row]
         if len(rows) >= _FEWEST_SCATTERED:
-            caption = f"{name}: each point a row; on the line both are equal, in the band within 25 %"
+            caption = f"{name}: each point a row with its 80 % band; on the line both are equal, in grey within 25 %"
             figures.append(_figure(f"scatter{i}", caption, lambda rows=rows: scatter_figure(rows)))  # type: ignore[misc]
     return _section("Predicted against measured", f"<div class='figures'>{''.join(figures)}</div>" if figures else "")
 
@@ -115,7 +119,8 @@ def _errors(document: Document) -> str:
     legend = (
         "<p class='muted'>error = (predicted - measured) / measured. Bias: the median of predicted / measured, less 1,"
         " which a calibration would mend. Spread: the median half interval of what was measured; an error below it"
-        " is noise.</p>"
+        " is noise. In band: of rows that have one, how many were measured within the 80 % band of their"
+        " prediction.</p>"
     )
     single = [item for item in document["classes"] if len(item["by"]) <= 1]
     both = [item for item in document["classes"] if len(item["by"]) > 1]

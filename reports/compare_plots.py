@@ -55,6 +55,9 @@ def scatter_figure(rows: Sequence[Row]) -> Figure:
             mew=0,
             label=f"{name[:_LONGEST]} ({len(members)})",
         )
+        banded = [row for row in members if "low_s" in row]
+        at, low_s, high_s = ([row[name] for row in banded] for name in ("measured_s", "low_s", "high_s"))
+        axes.vlines(at, low_s, high_s, color=colour, lw=0.8, alpha=0.3)
     axes.set(xscale="log", yscale="log", xlim=line, ylim=line, xlabel="measured", ylabel="predicted")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value, digits=3)))

@@ -64,9 +64,17 @@ def class_table(classes: Sequence[Document]) -> str:
         figures = [percent(item["median"]), interval, percent(item["mean"]), percent(item["p90"])]
         label = item["label"]
         count = f"{item['scored']}" if item["scored"] == item["rows"] else f"{item['scored']} of {item['rows']}"
-        rows.append([label, count, *figures, percent(item["bias"], "+"), percent(item["spread"])])
-    head = ["class", "rows", "median", "95 % interval", "mean", "p90", "bias", "spread"]
+        held = "-" if item["in_band"] is None else f"{100 * item['in_band']:.0f} %"
+        rows.append([label, count, *figures, percent(item["bias"], "+"), percent(item["spread"]), held])
+    head = ["class", "rows", "median", "95 % interval", "mean", "p90", "bias", "spread", "in band"]
     return table(head, rows, marked=".csv")
+
+
+def _band(row: Document, words: str) -> str:
+    """Return *words* with the band of *row* in them, nothing where it has none."""
+    if "low_s" not in row:
+        return ""
+    return words.format(f"{format_duration(row['low_s'], 3)} to {format_duration(row['high_s'], 3)}")
 
 
 def list_of_worst(worst: Sequence[Document]) -> str:
@@ -74,7 +82,7 @@ def list_of_worst(worst: Sequence[Document]) -> str:
     items = [
         f"<li><span class='off'>{percent(item['error'], '+')}</span> "
         f"<span class='name'>{escape(item['table'])}:{item['line']} {escape(item['name'])}</span><br>"
-        f"<span class='muted'>predicted {format_duration(item['predicted_s'])}, "
+        f"<span class='muted'>predicted {format_duration(item['predicted_s'])}{_band(item, ' (80 % band {})')}, "
         f"measured {format_duration(item['measured_s'])}: {escape(item['explanation'])}</span></li>"
         for item in worst
     ]
@@ -104,14 +112,16 @@ def asked_table(rows: Sequence[Document]) -> str:
     cells = [
         [
             row["name"],
-            *(shown(row[name], format_duration) for name in ("predicted_s", "measured_s")),
+            shown(row["predicted_s"], format_duration),
+            _band(row, "{}") or "-",
+            shown(row["measured_s"], format_duration),
             shown(row["error"], lambda error: percent(error, "+")),
             *(shown(row[name], format_size) for name in ("predicted_bytes", "measured_bytes")),
             row["skipped"],
         ]
         for row in rows
     ]
-    head = ["step", "predicted", "measured", "error", "memory", "measured", "not judged, as"]
+    head = ["step", "predicted", "80 % band", "measured", "error", "memory", "measured", "not judged, as"]
     said = [i for i in range(len(head)) if any(row[i] not in ("", "-") for row in cells)]
     return table([head[i] for i in said], [[row[i] for i in said] for row in cells]) if cells else ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
@@ -12,12 +13,34 @@ from simulator.errors import InputError
 from simulator.workload.collective import Collective
 from tests.nccl_logs import as_log
 from validate.check.check import check
-from validate.check.make_spread import RUN, is_of_nccl
 from validate.importing.nccl_tests import read_nccl_tests
 from validate.tables.names import MachineNames
 from validate.tables.software import nccl_of
 
 __all__ = ["judged"]
+
+RUN = (
+    *(
+        "dataset",
+        "machine",
+        "fabric",
+        "n_nodes",
+        "n_gpus",
+        "gpu_set",
+        "group_size",
+        "n_groups_concurrent",
+        "collective",
+    ),
+    *("dtype", "placement", "algorithm_forced", "software", "trust"),
+)
+# What times NCCL by a program of its own, with nothing of a framework's inside.
+_NCCL = re.compile(r"\bnccl\b", re.IGNORECASE | re.ASCII)
+_FRAMEWORK = re.compile(r"\b(?:xla|jax|torch|pytorch|horovod)\b", re.IGNORECASE | re.ASCII)
+
+
+def is_of_nccl(software: str) -> bool:
+    """Return whether a row of that *software* times NCCL itself, as nccl-tests does."""
+    return bool(_NCCL.search(software)) and not _FRAMEWORK.search(software)
 
 
 def judged(tables: Sequence[Path]) -> list[tuple[str, str, str]]:

@@ -214,8 +214,11 @@ class Session:
     def confidence(self, question: Question) -> Confidence:
         """Return the uncertainty of :meth:`time_s` for *question*; raises like it."""
         from simulator.results.confidence import confidence_of
+        from simulator.results.narrowing import narrowing_of
 
-        return confidence_of(self.time_s(question), self.composed(question))
+        composition = self.composed(question)
+        narrowed = narrowing_of(question, calibrated=composition.facts.calibrated)
+        return confidence_of(self.time_s(question), composition, narrowed)
 
     def _answered(
         self, what: str, question: Question, functions: Mapping[type, Callable[[Session, Any], float]]

@@ -109,7 +109,9 @@ def _beyond(whole: float, part: float) -> float:
 
 
 def _wider(spread: Spread, state: State) -> float:
-    return {"calibrated": spread.calibrated, "seen": 1.0, "unseen": spread.unseen, "outside": spread.outside}[state]
+    return {"calibrated": spread.calibrated, "seen": spread.seen, "unseen": spread.unseen, "outside": spread.outside}[
+        state
+    ]
 
 
 def of_parts(composition: Composition, state: State, evidence: Evidence) -> Estimate | None:

@@ -19,11 +19,11 @@ class Spread:
     """Errors of a class, as log(measured / predicted), of ``rows`` on so many ``places``: devices or machines.
 
     From ``low`` to ``high`` are 80 % of them.  ``shared`` is the part of the variance between places.  The others say
-    how many times as wide what holds 80 % is on a place that was left out (``unseen``), on a generation that was
-    (``outside``), of a network that was (``strange``), and after calibrating (``calibrated``).  ``of_parts``, of steps:
-    the half-widths, down and up, that their kernels and exchanges explain.  ``ways``: the half-width of what rows of
-    one machine differ by that do the same in other ways; ``machines``: of what those differ by that do the same on
-    other machines; None where too few do.
+    how many times as wide what holds 80 % is of a source that was left out, on a place that others saw (``seen``), on a
+    place that was left out (``unseen``), on a generation that was (``outside``), of a network that was (``strange``),
+    and after calibrating (``calibrated``).  ``of_parts``, of steps: the half-widths, down and up, that their kernels
+    and exchanges explain.  ``ways``: the half-width of what rows of one machine differ by that do the same in other
+    ways; ``machines``: of what those differ by that do the same on other machines; None where too few do.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Spread:
     shared: float
     unseen: float
     outside: float
+    seen: float = 1.0
     strange: float = 1.0
     calibrated: float = 1.0
     of_parts: tuple[float, float] | None = None

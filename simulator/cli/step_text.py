@@ -266,7 +266,7 @@ def _trust(result: TrainingResult) -> str:
     trust = result.trust
     if trust is None:
         over = " over several devices" if result.device_count > 1 else ""
-        return f"no such step{over} has been scored against measurements"
+        return "; ".join(filter(None, (f"no such step{over} has been measured", result.confidence.why)))
     what = f"{trust.rows} measured steps of {trust.family}s in {FORMAT_WORDS[trust.format]}"
     what += " on CPUs" if trust.processor == "CPU" else f" {_OVER[trust.divided]}" if trust.several else ""
     if trust.bias < -trust.median / 2:

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from simulator.bands.band import LEVEL, Band, band_of
 from simulator.bands.composition import Composition, Estimate, estimate
-from simulator.bands.distance import Kind, distance
+from simulator.bands.distance import Facts, State, distance
 from simulator.bands.evidence import Evidence, evidence
 from simulator.units import format_duration
 
 __all__ = ["BAND_HEAD", "Confidence", "band_words", "confidence_of", "of_a_bound"]
 
 BAND_HEAD = f"{100 * LEVEL:.0f} % band"
-# The command that measures an answer of this kind, or its parts, on the user's machine.
-_NARROWED = {
-    "operator": "validate run --only ops and validate calibrate",
-    "step": "validate run --workload with this step",
-    "collective": "validate run --only collectives",
-    "copy": "validate run --only copies",
-    "access": "validate run --only memory",
-    "launch": "validate run --only launch",
-}
 _KERNELS = {"gemm": "matrix products", "convolution": "convolutions", "streaming": "elementwise kernels"}
 _KERNELS |= {"rowwise": "norms and softmax", "pooling": "pooling", "gather": "look-ups"}
 _KERNELS |= {"recurrence": "recurrent layers", "fusedattention": "attention kernels"}
-_HOST = {"access": "memory accesses", "copy": "copies", "launch": "launches"}
+_OF_HOST = {"copy": "copies", "access": "memory accesses", "launch": "launches"}
 _BOUNDS = {"compute": "arithmetic", "memory": "memory", "latency": "latency"}
 
 
@@ -34,12 +26,14 @@ _BOUNDS = {"compute": "arithmetic", "memory": "memory", "latency": "latency"}
 class Confidence:
     """The band of an answer, None if nothing similar was measured; ``outside``: what no measured row covers.
 
-    ``estimate`` says how wide the band is in logarithms, and why; ``narrowed`` is the command that would narrow it.
+    ``estimate`` is the band in logarithms, ``known`` says in words what was measured; ``narrowed`` is the command that
+    would narrow it.
     """
 
     band: Band | None
     outside: tuple[str, ...]
     estimate: Estimate | None
+    known: str
     narrowed: str
 
     def to_dict(self) -> dict[str, Any]:
@@ -52,44 +46,62 @@ class Confidence:
         found = self.estimate
         if found is None:
             return ""
-        half = (found.high - found.low) / 2
         rows = f"{found.rows:,} rows on {found.places} {'place' if found.places == 1 else 'places'}"
-        text = f"band of {100 * half:.0f} % either way, mostly from {_class_words(found.widest)} ({rows})"
-        return f"{text}; {self.narrowed} narrows it" if self.narrowed else text
+        text = f"{_widths(found)}, mostly from {_class_words(found.widest)} ({rows}); {self.known}"
+        return f"{text}; to narrow it: {self.narrowed}" if self.narrowed else text
 
 
-def confidence_of(time_s: float, composition: Composition, known: Evidence | None = None) -> Confidence:
-    """Return how certain *time_s* is for an answer composed as in *composition*."""
+def confidence_of(
+    time_s: float, composition: Composition, narrowed: str = "", known: Evidence | None = None
+) -> Confidence:
+    """Return how certain *time_s* is for an answer composed as in *composition*; *narrowed* is the command that narrows it."""
     known = known or evidence()
-    _, outside = distance(composition.facts, known.seen)
+    state, outside = distance(composition.facts, known.seen)
     found = estimate(composition, known) if time_s > 0.0 else None
     band = None if found is None else band_of(time_s, found.low, found.high)
-    return Confidence(band, outside, found, _narrowed(composition.facts.kind, composition.facts.what))
+    return Confidence(band, outside, found, _known(composition.facts, state), narrowed)
 
 
 def of_a_bound() -> Confidence:
     """Return that of an ideal schedule: a lower bound, which has no band."""
-    return Confidence(None, (), None, "")
+    return Confidence(None, (), None, "", "")
 
 
 def _class_words(name: str) -> str:
-    """Return a class of errors in words."""
+    """Return a class of errors in words: errors of matrix products bound by arithmetic."""
     head, *rest = name.split()
-    if head == "kernel":
-        what = f"errors of {_KERNELS.get(rest[0], rest[0]) if rest else 'kernels'}"
-        bound = next((word for word in rest[1:] if word in ("compute", "memory", "latency")), "")
-        return f"{what} bound by {_BOUNDS[bound]}" if bound else what
     if head == "step":
         return "time outside kernels"
-    if head == "collective":
+    if head == "kernel":
+        of = [_KERNELS.get(rest[0], rest[0]) if rest else "kernels"]
+        of += [f"bound by {_BOUNDS[word]}" for word in rest[1:] if word in _BOUNDS]
+    elif head == "collective":
         words = {"small": "below 1 MiB", "large": "from 1 MiB", "node": "inside a node", "nodes": "between nodes"}
-        return " ".join(["errors of collectives", *(words[word] for word in rest if word in words)])
-    what = _HOST.get(head, head)
-    return f"errors of {what} ({' '.join(rest)})" if rest else f"errors of {what}"
+        of = ["collectives", *(words[word] for word in rest if word in words)]
+    else:
+        of = [_OF_HOST.get(head, head), *(f"({word})" for word in rest[:1])]
+    return f"errors of {' '.join(of)}"
 
 
-def _narrowed(kind: Kind, what: str) -> str:
-    return _NARROWED.get(what if kind == "host" else kind, "")
+def _widths(found: Estimate) -> str:
+    """Return in words from how much below the prediction the band goes to how much above."""
+    below, above = math.expm1(found.low), math.expm1(found.high)
+    if below < 0.0 < above < -2.0 * below and -below < 2.0 * above:
+        return f"band of {50 * (above - below):.0f} % either way"
+    ends = [f"{abs(100 * end):.0f} % {'above' if end > 0.0 else 'below'}" for end in (below, above)]
+    return f"band from {ends[0]} to {ends[1]} this time"
+
+
+def _known(facts: Facts, state: State) -> str:
+    """Return in words whether this device or machine was measured."""
+    of = "machine" if facts.kind in ("collective", "host") else "device"
+    if state == "calibrated":
+        return "its device is calibrated"
+    if state == "outside":
+        return "wider because part of it lies outside all measurements"
+    if state == "seen":
+        return f"this {of} is among the measured ones"
+    return f"wider because this {of} is not among the measured ones"
 
 
 def band_words(band: Band | None) -> str:

@@ -12,6 +12,7 @@ from simulator.engine.timeline import Timeline
 from simulator.results.bottleneck import LinkUse, mean_factors
 from simulator.results.composed import collective_composition
 from simulator.results.confidence import BAND_HEAD, Confidence, band_words, confidence_of, of_a_bound
+from simulator.results.narrowing import of_exchange
 from simulator.results.notebook import html_table
 from simulator.results.staging import staging_notes
 from simulator.topology.price import Price
@@ -75,7 +76,11 @@ class Result:
         machine = self.timeline.machine
         ranks = tuple(machine.gpus[gpu] for gpu in self.gpus)
         composition = collective_composition(machine, ranks, self.collective, self.size_bytes, self.strategy)
-        return confidence_of(self.sync_time_s, composition)
+        count, _, topology = machine.name.rpartition(" x ")
+        nodes = int(count) if count.isdecimal() else None
+        return confidence_of(
+            self.sync_time_s, composition, of_exchange(topology, nodes, self.collective, self.size_bytes)
+        )
 
     @property
     def band(self) -> Band | None:

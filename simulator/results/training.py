@@ -19,6 +19,7 @@ from simulator.results.checkpoints import Checkpoints
 from simulator.results.composed import step_composition
 from simulator.results.confidence import BAND_HEAD, Confidence, band_words, confidence_of, of_a_bound
 from simulator.results.input import InputRun
+from simulator.results.narrowing import narrowing_of
 from simulator.results.notebook import html_table
 from simulator.results.servers import COMPUTE, ServerRun
 from simulator.results.staging import staging_notes
@@ -222,7 +223,8 @@ class TrainingResult:
         """How sure ``step_time_s`` is; of ideal schedules, which no clock shows, without a band."""
         if not self.counts_software and self.servers is None:
             return of_a_bound()
-        return confidence_of(self.step_time_s, step_composition(self))
+        narrowed = narrowing_of(self.question, calibrated=self.step.calibrated)
+        return confidence_of(self.step_time_s, step_composition(self), narrowed)
 
     @property
     def band(self) -> Band | None:

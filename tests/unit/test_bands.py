@@ -83,6 +83,7 @@ def test_it_is_wider_the_farther_from_evidence_and_narrower_once_calibrated() ->
         for place, on in (("b", True), ("a", False), ("b", False))
     )
     assert [calibrated, seen, unseen] == pytest.approx([0.2, 0.4, 0.6])
+    assert width(of_kernels(part), spread("kernel gemm", seen=1.25)) == pytest.approx(0.5)
     strange = Composition((), (part,), Facts(kind="operator", place="c", generation="new", form="fp32"))
     assert width(strange, known) == pytest.approx(1.2)
 
@@ -165,7 +166,7 @@ def test_every_class_of_the_file_is_in_order_and_its_wider_one_is_there() -> Non
     known = evidence()
     for name, each in known.spreads.items():
         assert each.low < each.middle < each.high, name
-        assert 1.0 <= each.unseen <= each.outside, name
+        assert 1.0 <= each.seen <= each.unseen <= each.outside, name
         assert 0.0 <= each.shared <= 1.0, name
         assert 0.0 < each.calibrated <= 1.0, name
         head = name.split()
@@ -183,10 +184,36 @@ def test_every_kind_of_answer_has_a_band_or_says_why_not() -> None:
         assert found.band is not None
         assert found.outside == ()
         assert 0 < found.band.low_s < found.band.high_s
-        assert found.why.startswith("band of ")
-        assert "validate run" in found.why
+        assert found.why.startswith("band ")
+        assert f"to narrow it: validate run --topology {question.where.topology} " in found.why
     disk = session.confidence(DiskQuestion(where=Where("p3.16xlarge"), kind="read_random", block_bytes=4096.0))
     assert (disk.band, disk.outside, disk.why) == (None, ("no measured disk",), "")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--workload", "resnet50", "--batch", "32", "--precision", "amp-fp16"],
+         "--workload resnet50 --batch 32 --gpus 8 --precision amp-fp16 --out measured/"),
+        (["--workload", "resnet50", "--batch", "32", "--nodes", "2"], "--nodes 2 --prepare --workload resnet50"),
+        (["--workload", "gpt2", "--batch", "4", "--parallel", "tp=4"],
+         "--only ops,launch,collectives --out measured/ for its parts, as torch alone has no such step"),
+        (["--workload", "bytes:100MB", "--strategy", "nccl"], "--only collectives --out measured/"),
+        (["--workload", "bytes:100MB", "--strategy", "nccl", "--nodes", "2"],
+         "--nodes 2 --workload bytes:100000000B --strategy nccl --collective all-reduce --prepare --out measured/"),
+        (["--workload", "copy:h2d,160MB"], "--only copies --out measured/"),
+        (["--workload", "op:softmax,rows=512,cols=512"], "--only ops --out measured/, then validate calibrate"),
+    ],
+)  # fmt: skip
+def test_the_trust_line_names_what_would_narrow_the_band(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "2000")
+    assert run(["--topology", "p3.16xlarge", *words]) == 0
+    (trust,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("trust")]
+    narrowing = trust.partition("; to narrow it: ")[2]
+    assert narrowing.startswith("validate run --topology p3.16xlarge ")
+    assert said in narrowing
 
 
 def test_calibrating_narrows_the_band_of_an_operator() -> None:

@@ -121,6 +121,18 @@ def test_it_holds_what_was_found(page, found):
     assert page.count("<figure>") == page.count("</svg>") >= 2 + 2 + 2 + 1
 
 
+def test_bands_are_told_and_drawn(page, found):
+    banded = [row for row in found["rows"] if "error" in row and "low_s" in row]
+    assert banded
+    assert all(0 < row["low_s"] < row["high_s"] for row in banded)
+    within = [row["low_s"] <= row["measured_s"] <= row["high_s"] for row in banded]
+    assert f"<b>{sum(within)}</b><span>of {len(banded)} rows in their 80 % band</span>" in page
+    assert page.count("(80 % band ") == sum("low_s" in item for item in found["worst"]) > 0
+    ops = [row for row, inside in zip(banded, within, strict=True) if row["table"] == "ops.csv" and inside]
+    (whole,) = [item for item in found["classes"] if item["table"] == "ops.csv" and not item["by"]]
+    assert whole["in_band"] == pytest.approx(len(ops) / sum(row["table"] == "ops.csv" for row in banded))
+
+
 def test_the_same_document_gives_the_same_bytes(page, found):
     assert comparison_page(found) == page
     assert comparison_page(json.loads(json.dumps(found))) == page

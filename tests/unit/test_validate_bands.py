@@ -92,6 +92,17 @@ def test_machines_of_one_source_are_not_as_many_witnesses() -> None:
     assert several[0] < 0.5 * one[0]
 
 
+def test_sources_that_differ_make_the_band_of_another_one_wider_on_the_same_place() -> None:
+    shift = [-0.3, -0.1, 0.1, 0.3]
+    by_source = [
+        replace(row, source=f"source {number % 4}", error=row.error + shift[number % 4])
+        for number, row in enumerate(rows(8, 40, between=0.0, within=0.02))
+    ]
+    unlike = make_evidence([replace(row, place=row.source) for row in by_source]).spreads["collective large node"]
+    assert 1.05 < unlike.seen <= unlike.unseen
+    assert make_evidence(rows(8, 40, between=0.0, within=0.1, source="one")).spreads["collective"].seen == 1.0
+
+
 def test_more_rows_of_a_place_than_tell_something_are_left_out() -> None:
     question = CollectiveQuestion(where=Where("dgx-h100"), collective="all-reduce", size_bytes=1e8, strategy="nccl")
     many = [

@@ -2,7 +2,8 @@
 
 How wide a class is, its rows and those of the wider classes say (:mod:`validate.bands.mixture`).  How much wider a band
 must be where a device was not seen is found by leaving each place out in turn: bands of the others, and by what factor
-they must be widened to hold 80 % of its rows.  The same with generations says it for what lies outside.
+they must be widened to hold 80 % of its rows.  The same with sources says it for a place that others saw, as whoever
+asks is none of them; with generations for what lies outside.
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ def spread_of(name: str, family: Family, calibrated: Mapping[Question, float]) -
     rows, mixture = family[0], Mixture(family)
     whole = mixture.quantiles()
     unseen = mixture.widening(lambda row: row.place) or 1.0
+    seen = min(unseen, mixture.widening(lambda row: row.source) or 1.0)
     return Spread(
         name,
         len(rows),
@@ -95,6 +97,7 @@ def spread_of(name: str, family: Family, calibrated: Mapping[Question, float]) -
         high=round(whole.high, 4),
         shared=round(_shared(rows, whole), 3),
         unseen=round(unseen, 3),
+        seen=round(seen, 3),
         outside=round(max(unseen, mixture.widening(lambda row: row.generation) or 1.0), 3),
         strange=round(mixture.widening(lambda row: row.composition.facts.network) or 1.0, 3),
         calibrated=round(_calibrated(rows, calibrated), 3),

@@ -16,7 +16,7 @@ from simulator.questions.collective import CollectiveQuestion
 from simulator.questions.where import NCCL_TODAY, SlowLink, Software, Where
 from simulator.topology.load import load_topology
 from simulator.workload.collective import bus_factor
-from validate.check.spread import Spread, is_large, spread_of
+from validate.check.healthy import Healthy, healthy_range, is_large
 from validate.importing.nccl_tests import NcclLog, Point
 from validate.machine.describe.graphics import Card, part_of
 
@@ -66,15 +66,15 @@ class Explanation:
 class Checked:
     """What came of a log.
 
-    ``ratios`` are measured over expected time in the median, of the largest sizes (true) and of the others, with the
-    spread that is healthy; either may be absent.  ``tried`` is how many variations were simulated.
+    ``ratios`` are measured over expected time in the median, of the largest sizes (true) and of the others, with what
+    is healthy of it; either may be absent.  ``tried`` is how many variations were simulated.
     """
 
     log: NcclLog
     machine: str
     question: CollectiveQuestion
     rows: tuple[Compared, ...]
-    ratios: tuple[tuple[bool, float, Spread], ...]
+    ratios: tuple[tuple[bool, float, Healthy], ...]
     verdict: Verdict
     explanations: tuple[Explanation, ...]
     tried: int
@@ -112,19 +112,21 @@ def check(
         reduction=log.reduction,
         software=Software(nccl=nccl or log.nccl or NCCL_TODAY),
     )
-    rows = []
+    rows, ranges = [], []
     for point in log.points:
         step_done("expected")
-        expected_s = session.time_s(replace(question, size_bytes=float(point.size_bytes)))
-        large = is_large(point.size_bytes, log.points[-1].size_bytes)
-        band = spread_of(several_nodes=several, large=large)
+        asked = replace(question, size_bytes=float(point.size_bytes))
+        expected_s, large = session.time_s(asked), is_large(point.size_bytes, log.points[-1].size_bytes)
+        band = healthy_range(session.composed(asked))
+        ranges.append(band)
         fastest_s, slowest_s = expected_s * band.fastest, expected_s * band.slowest
         rows.append(Compared(point.size_bytes, _measured_s(point), expected_s, fastest_s, slowest_s, large))
     ratios = []
     for large in (True, False):
         mine = [row.ratio for row in rows if row.is_large == large]
         if mine:
-            ratios.append((large, statistics.median(mine), spread_of(several_nodes=several, large=large)))
+            of_size = [each for each, row in zip(ranges, rows, strict=True) if row.is_large == large]
+            ratios.append((large, statistics.median(mine), sorted(of_size)[len(of_size) // 2]))
     verdict: Verdict = "healthy"
     if any(ratio > band.slowest for _, ratio, band in ratios):
         verdict = "slow"

@@ -31,9 +31,8 @@ def as_text(checked: Checked) -> str:
     lines = [headline(checked)]
     for large, ratio, band in checked.ratios:
         words = "largest sizes" if large else "smaller sizes"
-        beside = (
-            f"; healthy is {band.fastest:.2f} to {band.slowest:.2f}, from {band.logs} logs of {band.machines} machines"
-        )
+        rows = f"{band.rows:,} rows on {band.machines} machines"
+        beside = f"; healthy is {band.fastest:.2f} to {band.slowest:.2f}, as {rows} say"
         lines.append(f"{words}: {ratio:.2f} times the expected time{beside}")
     lines += ["", *_table(checked), ""]
     if checked.explanations:
@@ -86,7 +85,7 @@ def as_document(checked: Checked) -> dict[str, Any]:
                 "measured_over_expected": ratio,
                 "healthy_from": band.fastest,
                 "healthy_to": band.slowest,
-                "logs": band.logs,
+                "rows": band.rows,
                 "machines": band.machines,
             }
             for large, ratio, band in checked.ratios

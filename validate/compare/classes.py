@@ -29,7 +29,7 @@ class ClassErrors:
 
     ``median_low`` to ``median_high`` covers the true median in 95 of 100 cases (None below six rows);
     ``bias`` is the median of predicted / measured, less 1; ``spread`` the median half interval of what
-    was measured.
+    was measured; ``in_band`` the share of rows, of those whose prediction has a band, that lie in it.
     """
 
     table: str
@@ -43,6 +43,7 @@ class ClassErrors:
     p90: float | None = None
     bias: float | None = None
     spread: float | None = None
+    in_band: float | None = None
 
     @property
     def label(self) -> str:
@@ -59,6 +60,7 @@ def errors_of(rows: Sequence[ComparedRow], table: str = "", by: dict[str, str] |
     if not counted:
         return ClassErrors(table, by or {}, len(rows), 0, spread=spread)
     summary = summarise([row.error for row in counted])
+    held = [row.in_band for row in counted if row.in_band is not None]
     interval = median_interval([abs(row.error) for row in counted])
     sure = interval.samples >= FEWEST
     return ClassErrors(
@@ -73,6 +75,7 @@ def errors_of(rows: Sequence[ComparedRow], table: str = "", by: dict[str, str] |
         summary.p90_ape,
         math.expm1(percentile(sorted(row.log_ratio for row in counted), 0.5)),
         spread,
+        in_band=sum(held) / len(held) if held else None,
     )
 
 

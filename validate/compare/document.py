@@ -53,6 +53,7 @@ def comparison_document(found: Comparison) -> dict[str, Any]:
                 "error": item.row.error,
                 "predicted_s": item.row.predicted_s,
                 "measured_s": item.row.measured_s,
+                **_band(item.row),
                 "rules": [e.rule for e in item.explanations],
                 "explanation": in_words(item.explanations, item.row.log_ratio),
             }
@@ -96,6 +97,11 @@ def _place(row: ComparedRow) -> dict[str, Any]:
     return {"table": row.table, "line": row.line, "name": row.name}
 
 
+def _band(row: ComparedRow) -> dict[str, float]:
+    """Return from where to where a row's time lies with a probability of 80 %, where that is known."""
+    return {} if row.band is None else {"low_s": row.band.low_s, "high_s": row.band.high_s}
+
+
 def own_code_words(name: str, times: float) -> str:
     """Return what the Python of the step *name*, measured by its own code, makes of it, in a sentence."""
     return f"{name}: takes {times:.3g} times as long as the module that is built of its operators"
@@ -104,7 +110,7 @@ def own_code_words(name: str, times: float) -> str:
 def _own(row: ComparedRow, found: Comparison) -> dict[str, Any]:
     """Return a step that was asked for: its words, and its time and memory from both."""
     held = next((each for each in found.held if each.row is row), None)
-    told: dict[str, Any] = {**_place(row), "predicted_s": row.predicted_s, "measured_s": row.measured_s}
+    told: dict[str, Any] = {**_place(row), "predicted_s": row.predicted_s, "measured_s": row.measured_s, **_band(row)}
     told["error"] = row.error if row.predicted_s is not None and row.measured_s is not None else None
     told["predicted_bytes"] = held.predicted_bytes if held is not None else None
     told["measured_bytes"] = held.measured_bytes if held is not None else None
@@ -119,7 +125,7 @@ def _row(row: ComparedRow, deviations: float | None) -> dict[str, Any]:
         "measured": _measured(row),
     }
     if row.predicted_s is not None:
-        shown["predicted_s"] = row.predicted_s
+        shown |= {"predicted_s": row.predicted_s, **_band(row)}
     if row.measured_s is not None:
         shown["measured_s"] = row.measured_s
     if row.counts:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from simulator.bands.band import Band
 from simulator.errors import one_line
 from validate.compare.folder import Folder, key_of, row_name, value_of
 from validate.kinds.kind import Asked, Kind
@@ -37,6 +38,7 @@ class ComparedRow:
     # predicted_s, measured_s: the same figure in seconds from both
     predicted_s: float | None = None
     measured_s: float | None = None
+    band: Band | None = None  # in which the prediction says that a clock shows it, with a probability of 80 %
     interval: float | None = None  # half the 95 % interval of the measured median, as a fraction of it
     skipped: str = ""  # why it does not count; empty where it does
 
@@ -44,6 +46,13 @@ class ComparedRow:
     def counts(self) -> bool:
         """Whether it is part of the statistics."""
         return not self.skipped and self.predicted_s is not None and self.measured_s is not None
+
+    @property
+    def in_band(self) -> bool | None:
+        """Whether what was measured lies in the band of what was predicted; None where there is none."""
+        if self.band is None or self.measured_s is None:
+            return None
+        return self.band.low_s <= self.measured_s <= self.band.high_s
 
     @property
     def error(self) -> float:
@@ -90,7 +99,8 @@ def _predicted(name: str, table: Table, kind: Kind, scoring: Scoring, trust: Col
     known = replace(table, kind=kind.name, conventions=frozenset(filled_columns(kind.name)))
     for scored in scoring.score(known, kind, tuple(trust)):
         row = _row(name, table, scored.record, kind.name, scored.labels)
-        row = replace(row, asked=scored.asked, predicted_s=scored.predicted_s, skipped=one_line(scored.skipped, 200))
+        row = replace(row, asked=scored.asked, predicted_s=scored.predicted_s, band=scored.band)
+        row = replace(row, skipped=one_line(scored.skipped, 200))
         if scored.predicted_s is not None and scored.error is not None:
             row = replace(row, measured_s=scored.predicted_s / (1 + scored.error))
         rows.append(row)

@@ -131,8 +131,14 @@ def _classes(found: Comparison, style: Style) -> str:
             " its absolute value; bias: median of predicted / measured, minus 1, which calibration corrects;"
             " spread: median half interval of the measurements"
         ),
+        *(_wrapped(words) if (words := _in_bands(found)) else []),
     ]
     return "\n".join(lines)
+
+
+def _in_bands(found: Comparison) -> str:
+    inside = [row.in_band for row in found.rows if row.counts and row.in_band is not None]
+    return f"in the 80 % band of their prediction: {sum(inside)} of {len(inside)} rows" if inside else ""
 
 
 def _class(item: ClassErrors) -> list[str]:

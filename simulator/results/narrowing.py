@@ -1,0 +1,102 @@
+"""Which measurement would narrow an answer's band: the command of ``validate run`` for what was asked.
+
+A step that plain torch runs is measured as it is.  Of any other its parts are: operators, launches and exchanges.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+
+from simulator.questions.access import AccessQuestion
+from simulator.questions.collective import CollectiveQuestion
+from simulator.questions.copy import CopyQuestion
+from simulator.questions.launch import LaunchQuestion
+from simulator.questions.operator import OperatorQuestion
+from simulator.questions.options import USUAL
+from simulator.questions.step import StepQuestion
+
+__all__ = ["narrowing_of", "of_exchange"]
+
+_GROUPS: Mapping[type, str] = {CopyQuestion: "copies", AccessQuestion: "memory", LaunchQuestion: "launch"}
+_FLAGS = ("recompute", "recompute_attention", "channels_last", "fused_optimizer", "cuda_graph")
+_OF_OTHERS = ("graph", "master", "int")  # policies of frameworks other than torch
+_SIZES = {"sequence_length": "--seq-len", "image": "--image"}
+_CALIBRATED = ", then validate calibrate measured/ --out mine.yaml and --calibration mine.yaml"
+
+
+def narrowing_of(question: object, *, calibrated: bool = False) -> str:
+    """Return what to measure, as a command, and what to do with it; nothing where no measurement is known to help."""
+    if isinstance(question, StepQuestion):
+        return _of_step(question, calibrated)
+    if isinstance(question, CollectiveQuestion):
+        return of_exchange(question.where.topology, question.where.nodes, question.collective, question.size_bytes)
+    if isinstance(question, OperatorQuestion):
+        device = "" if question.device is None else f" --device {'cpu' if 'cpu' in question.device else 'cuda:0'}"
+        return _command(question.where.topology, "--only ops" + device) + ("" if calibrated else _CALIBRATED)
+    if isinstance(question, CopyQuestion | AccessQuestion | LaunchQuestion):
+        return _command(question.where.topology, f"--only {_GROUPS[type(question)]}")
+    return ""
+
+
+def of_exchange(topology: str, nodes: int | None, collective: str, size_bytes: float) -> str:
+    """Return the command that measures a collective of *size_bytes* on *nodes* of *topology*."""
+    if nodes is None or nodes == 1:
+        return _command(topology, "--only collectives")
+    size = f"--workload bytes:{size_bytes:.0f}B --strategy nccl --collective {collective}"
+    return _command(topology, f"--nodes {nodes} {size} --prepare") + " (it prints the line to run)"
+
+
+def _of_step(question: StepQuestion, calibrated: bool) -> str:
+    if _torch_runs(question):
+        return _command(question.where.topology, " ".join(_words(question)))
+    groups = "ops,launch" if question.device is not None or question.gpus in ((0,), ()) else "ops,launch,collectives"
+    parts = _command(question.where.topology, f"--only {groups}")
+    return f"{parts} for its parts, as torch alone has no such step" + ("" if calibrated else _CALIBRATED)
+
+
+def _torch_runs(question: StepQuestion) -> bool:
+    """Return whether ``validate run`` measures this step: replicas or full shards, and what torch itself has."""
+    layout, options = question.layout, question.options
+    plain = not (question.servers or question.input or question.stragglers or question.programs > 1 or question.divided)
+    return (
+        plain
+        and question.strategy == "nccl"
+        and not layout.divides_network
+        and layout.process == "each"
+        and layout.zero in (0, 3)
+        and options.framework == "pytorch"
+        and not options.cuda_graph_blocks
+        and not options.precision.startswith(_OF_OTHERS)
+        and options.optimizer not in ("lamb", "bert-adam")
+    )
+
+
+def _words(question: StepQuestion) -> Iterator[str]:
+    """Yield the options that say which step it is."""
+    options = question.options
+    if question.where.nodes is not None and question.where.nodes > 1:
+        yield f"--nodes {question.where.nodes} --prepare"
+    yield f"--workload {shlex.quote(question.workload)} --batch {question.batch}"
+    if question.micro_batches > 1:
+        yield f"--micro-batches {question.micro_batches}"
+    if question.device is not None:
+        yield f"--device {'cpu' if 'cpu' in question.device else 'cuda:0'}"
+    elif question.gpus is not None:
+        yield f"--gpus {len(question.gpus)}"
+    if question.layout.zero == 3:
+        yield "--parallel fsdp" + ("" if question.layout.shards is None else f"={question.layout.shards}")
+    for name in ("mode", "precision", "optimizer"):
+        if getattr(options, name) != getattr(USUAL, name):
+            yield f"--{name} {getattr(options, name)}"
+    if options.compiled:
+        yield "--compile"
+    for name in _FLAGS:
+        if getattr(options, name):
+            yield f"--{name.replace('_', '-')}"
+    for name, value in question.sizes:
+        yield f"{_SIZES[name]} {value}" if name in _SIZES else f"--set {name}={value}"
+
+
+def _command(topology: str, options: str) -> str:
+    return f"validate run --topology {shlex.quote(topology)} {options} --out measured/"
