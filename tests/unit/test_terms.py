@@ -36,7 +36,6 @@ ACTS = {
     "latency along k (copies)": {"ampere", "ada"},
     "latency along k (warps)": {"hopper", "blackwell"},
     "energy": {"hopper", "blackwell"},
-    "power of SMs": {"ampere", "ada"},
     "check bits": {"turing", "ada"},
 }
 

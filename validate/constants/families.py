@@ -139,9 +139,8 @@ _COPIES, _WARPS = (
                 ("partial", 0.5, 0.2),
             )
         }
-        # 257 TFLOP/s of an A100 at 400 W (thonking.ai); the energy of an operation in 16 bit: 794.5 TFLOP/s of 626 W
-        # (STAS MAMF).
-        | ({"power.tensor_sm_lanes": (275.0, 0.05)} if way == "copies" else {"power.async_16_bit_J": (8e-13, 0.033)}),
+        # The energy of an operation in 16 bit: 794.5 TFLOP/s of 626 W (STAS MAMF).
+        | ({} if way == "copies" else {"power.async_16_bit_J": (8e-13, 0.033)}),
     )
     for way, start, edge, edge_32, rate, fetch, share, l2, clock in (
         ("copies", 5000.0, 1000.0, 2000.0, 0.95, 5.0, 0.9, 0.3, 40.0),

@@ -63,7 +63,6 @@ TERMS: tuple[Term, ...] = (
         )
     ),
     Term("tensor_product", "energy", {"power.async_16_bit_J": 0.0}),
-    Term("tensor_product", "power of SMs", {"power.tensor_sm_lanes": 1e-6}),
     Term("attention", "memory not hidden", {"attention.exposed_memory": 0.0}),
     Term("attention", "start and end of a block", {"attention.block_clocks": 0.0}),
     Term("attention", "blocks alone", {"attention.alone": 1.0}),
