@@ -388,3 +388,11 @@ def test_gradients_of_what_a_sum_reads_again_and_again_are_sums() -> None:
     assert lower_operator(small, "fwd", "fp32") == lower_operator(replace(small, summed=0), "fwd", "fp32")
     gradients = lower_operator(small, "bwd", "fp32")
     assert [kernel.bytes for kernel in gradients] == [4 << 20, 4 << 20]
+
+
+def test_the_gradient_of_a_slice_is_put_among_zeros() -> None:
+    part = Elementwise("tanh", 1 << 20, part_of=1 << 21)
+    plain = replace(part, part_of=0)
+    assert lower_operator(part, "fwd", "fp32") == lower_operator(plain, "fwd", "fp32")
+    more = lower_operator(part, "bwd", "fp32")[len(lower_operator(plain, "bwd", "fp32")) :]
+    assert [kernel.bytes for kernel in more] == [4 << 21, 8 << 20]
