@@ -147,6 +147,17 @@ def _(operator: Elementwise, phase: Phase, precision: Precision) -> Kernels:
         return (Streaming(operator.function, n, operator.inputs * n * size, n * size + mask),)
     if not _in(phase, "bwd_data"):
         return ()
+    return (*_elementwise_gradients(operator, precision), *_spread(operator, size))
+
+
+def _spread(operator: Elementwise, size: int) -> Kernels:
+    """Return the kernels that put the gradient of a slice in its place among zeros."""
+    n, whole = operator.elements, operator.part_of
+    return (Streaming("fill", whole, 0, whole * size), Streaming("copy", n, n * size, n * size)) if whole else ()
+
+
+def _elementwise_gradients(operator: Elementwise, precision: Precision) -> Kernels:
+    size, n = ELEMENT_BYTES[precision], operator.elements
     if operator.function in ("add", "sub", "add_scalar", "sub_scalar"):  # the gradient is handed on as it is, or summed
         return (_sum(1, n, precision),) * operator.summed
     if operator.function in ("where", "masked_fill", "neg") or (operator.function == "mul" and operator.inputs == 1):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from simulator.devices.dispatch import dispatch_time
 from simulator.devices.gpu.clock import sustained_clock
 from simulator.devices.gpu.gpu import Gpu
-from simulator.devices.predict import Device, kernel_cost
+from simulator.devices.predict import Device, kernel_cost, steady_device
 from simulator.errors import InputError
 from simulator.questions.operator import OperatorQuestion
 from simulator.results.step import StepResult
@@ -89,6 +89,7 @@ def operator_account(question: OperatorQuestion, device: Device) -> Account:
 def step_account(result: StepResult, device: Device) -> Account:
     """Return the account of a step on *device*."""
     precision = product_precision(result.options.precision, device)
+    steady = steady_device(device)
     return Account(
         is_gpu=isinstance(device, Gpu),
         bound=result.bound,
@@ -97,7 +98,7 @@ def step_account(result: StepResult, device: Device) -> Account:
         waiting_share=result.waiting_s / result.step_time_s if result.step_time_s > 0 else 0.0,
         working_set_bytes=result.memory.total_bytes,
         memory_bytes=result.memory.available_bytes or 0.0,
-        clock_Hz=_sustained_Hz(device, precision) if isinstance(device, Gpu) else 0.0,
+        clock_Hz=_sustained_Hz(steady, precision) if isinstance(steady, Gpu) else 0.0,
     )
 
 

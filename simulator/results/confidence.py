@@ -54,7 +54,7 @@ class Confidence:
 def confidence_of(
     time_s: float, composition: Composition, narrowed: str = "", known: Evidence | None = None
 ) -> Confidence:
-    """Return how certain *time_s* is for an answer composed as in *composition*; *narrowed* is the command that narrows it."""
+    """Return how certain *time_s* is for an answer of *composition*; *narrowed* is the command that narrows it."""
     known = known or evidence()
     state, outside = distance(composition.facts, known.seen)
     found = estimate(composition, known) if time_s > 0.0 else None

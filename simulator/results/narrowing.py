@@ -52,7 +52,7 @@ def _of_step(question: StepQuestion, calibrated: bool) -> str:
         return _command(question.where.topology, " ".join(_words(question)))
     groups = "ops,launch" if question.device is not None or question.gpus in ((0,), ()) else "ops,launch,collectives"
     parts = _command(question.where.topology, f"--only {groups}")
-    return f"{parts} for its parts, as torch alone has no such step" + ("" if calibrated else _CALIBRATED)
+    return f"{parts} for its parts, because plain torch has no such step" + ("" if calibrated else _CALIBRATED)
 
 
 def _torch_runs(question: StepQuestion) -> bool:

@@ -73,7 +73,7 @@ def read_elements(network: Network, layer: Layer, position: int) -> int:
             size = operator.value_size or operator.head_size if position == 2 else operator.head_size
             shown = operator.batch * heads * length * size
         case Elementwise():
-            shown = operator.elements
+            shown = operator.part_of or operator.elements
         case Copy() if len(layer.inputs) == 1:
             shown = operator.elements
         case _:

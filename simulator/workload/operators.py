@@ -189,13 +189,15 @@ class Elementwise(WithoutProducts):
 
     ``function`` is the framework's name in lower case (``add``, ``relu``, ``gelu``, ``dropout``);
     with a number in place of the second tensor it ends in ``_scalar``.  ``summed``: of a sum, how many of its terms are
-    smaller and read again and again, so that their gradients are sums over all elements.
+    smaller and read again and again, so that their gradients are sums over all elements.  ``part_of``: of a term that
+    is a slice of a larger tensor, the elements of that, whose gradient is zeros but there.
     """
 
     function: str
     elements: int
     inputs: int = field(default=1, metadata={"least": 0})
     summed: int = field(default=0, metadata={"least": 0})
+    part_of: int = field(default=0, metadata={"least": 0})
 
     @property
     def output_elements(self) -> int:

@@ -36,6 +36,8 @@ ROW = {"row_id": "a", "machine": "p3.2xlarge", "n_gpus": "1", "framework": "pyto
        "model": "alexnet", "phase": "train", "dtype": "fp32", "batch_per_gpu": "4", "step_time_s": "0.01",
        "dataset": "mine", "trust": "A"}  # fmt: skip
 
+WAVEGLOW = {"model": "waveglow", "dataset": "lambda_pytorch_throughput", "dtype": "fp16"}
+DLPERF = {"model": "bert-base", "dataset": "dlperf_v100_scaling", "framework": "ngc-tensorflow", "seq_len": "128"}
 SQUAD = {"model": "bert-base-squad", "dataset": "lambda_pytorch_throughput"}
 
 
@@ -159,6 +161,15 @@ def test_a_plain_row():
         ({**SQUAD, "dtype": "fp16", "phase": "inference"}, "precision", "fp16"),
         ({**SQUAD, "dtype": "fp16", "dataset": "mine"}, "precision", "amp-fp16"),
         ({**SQUAD, "dtype": "fp16", "model": "resnet50"}, "precision", "amp-fp16"),
+        ({**WAVEGLOW, "software": "PyTorch 1.13.0a0+d0d6b1f"}, "precision", "tf32"),
+        ({**WAVEGLOW, "software": "PyTorch 2.5.0a0"}, "precision", "tf32"),
+        ({**WAVEGLOW, "software": "PyTorch 1.4.0a0+a5b4d78"}, "precision", "amp-fp16"),
+        ({**DLPERF, "software": "NGC TensorFlow 1.x"}, "framework", "tensorflow"),
+        ({**DLPERF, "software": "NGC TensorFlow 1.x w/XLA"}, "framework", "pytorch"),
+        ({**DLPERF, "software": "TensorFlow", "note": "XLA; batch from heading"}, "compiled", True),
+        ({**DLPERF, "software": "TensorFlow", "note": "no XLA; batch from heading"}, "compiled", False),
+        ({"framework": "torch7", "software": "Torch7 nn (no cuDNN) CUDA 8"}, "framework", "caffe"),
+        ({"framework": "torch7", "software": "Torch7 cuDNN 5105 CUDA 8"}, "framework", "pytorch"),
         (
             {"dtype": "bf16", "machine": "p3.16xlarge", "n_gpus": "8", "fsdp": "1", "framework": "llm-foundry"},
             "precision",

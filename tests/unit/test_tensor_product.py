@@ -57,8 +57,8 @@ def test_a_board_multiplies_what_its_power_allows() -> None:
         cost = kernel_cost(replace(find_gpu(name), board_power_W=watt), kernel)
         return cost.flop / cost.time_s / 1e12
 
-    assert rate("a100-sxm4-40gb", 400.0, large) == pytest.approx(257.0, rel=0.03)  # thonking.ai: numbers at random
-    assert 165.0 < rate("l40s", 350.0, large) < 205.0  # NVIDIA's products, in fp16 and bf16
+    assert rate("a100-sxm4-40gb", 400.0, large) == pytest.approx(257.0, rel=0.02)  # thonking.ai: numbers at random
+    assert 165.0 < rate("l40s", 350.0, large) < 230.0  # NVIDIA's products, in fp16 and bf16
     assert rate("a100-sxm4-40gb", 250.0, large) < 0.85 * rate("a100-sxm4-40gb", 400.0, large)
     assert rate("a100-sxm4-40gb", 250.0, small) == pytest.approx(rate("a100-sxm4-40gb", 400.0, small), rel=1e-3)
     assert rate("a100-sxm4-40gb", 0.0, large) > rate("a100-sxm4-40gb", 400.0, large)  # a board of unknown power

@@ -32,7 +32,7 @@ def waveglow(b: NetworkBuilder, batch: int, samples: int, channels: int) -> Tens
         half = b.view(x, batch, x.shape[1] // 2, 1, length)
         y = _network(b, half, heard, f"flows.{flow}", channels)
         part = b.view(y, *half.shape)
-        scale = b.elementwise(f"flows.{flow}.exp", "exp", part)
+        scale = _of_part(b, f"flows.{flow}.exp", "exp", part, y)
         moved = b.add(b.elementwise(f"flows.{flow}.scale", "mul", scale, half), part, f"flows.{flow}.shift")
         x = b.add_layer(f"flows.{flow}.join", Copy(x.elements), (half, moved), x.shape)
     elements = batch * samples
@@ -61,15 +61,23 @@ def _network(b: NetworkBuilder, x: Tensor, heard: Tensor, name: str, channels: i
         y = _conv(b, x, f"{layer}.in", 2 * channels, 3, 2**i)
         y = b.add(y, _conv(b, heard, f"{layer}.condition", 2 * channels), f"{layer}.add")
         part = b.view(y, *wide)
-        tanh, gate = b.elementwise(f"{layer}.tanh", "tanh", part), b.elementwise(f"{layer}.sigmoid", "sigmoid", part)
+        tanh, gate = (_of_part(b, f"{layer}.{f}", f, part, y) for f in ("tanh", "sigmoid"))
         y = b.elementwise(f"{layer}.mul", "mul", tanh, gate)
         y = _conv(b, y, f"{layer}.out", channels if is_last else 2 * channels)
         part = b.view(y, *wide)
         if not is_last:
-            x = b.add_layer(f"{layer}.residual", Elementwise("add", x.elements, 2), (x, part), x.shape)
-        total = part if total is None else b.add(total, part, f"{layer}.skip")
+            residual = Elementwise("add", x.elements, 2, part_of=y.elements)
+            x = b.add_layer(f"{layer}.residual", residual, (x, part), x.shape)
+        skip = Elementwise("add", part.elements, 2, part_of=0 if is_last else y.elements)
+        total = part if total is None else b.add_layer(f"{layer}.skip", skip, (total, part), part.shape)
     assert total is not None
     return b.conv(total, f"{name}.end", 2 * half, 1, bias=True)
+
+
+def _of_part(b: NetworkBuilder, name: str, function: str, part: Tensor, whole: Tensor) -> Tensor:
+    """Return *function* of *part*, a slice of *whole*."""
+    operator = Elementwise(function, part.elements, part_of=whole.elements)
+    return b.add_layer(name, operator, (part,), part.shape)
 
 
 def _conv(b: NetworkBuilder, x: Tensor, name: str, width: int, kernel: int = 1, dilation: int = 1) -> Tensor:
