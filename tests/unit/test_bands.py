@@ -197,7 +197,7 @@ def test_every_kind_of_answer_has_a_band_or_says_why_not() -> None:
          "--workload resnet50 --batch 32 --gpus 8 --precision amp-fp16 --out measured/"),
         (["--workload", "resnet50", "--batch", "32", "--nodes", "2"], "--nodes 2 --prepare --workload resnet50"),
         (["--workload", "gpt2", "--batch", "4", "--parallel", "tp=4"],
-         "--only ops,launch,collectives --out measured/ for its parts, as torch alone has no such step"),
+         "--only ops,launch,collectives --out measured/ for its parts, because plain torch has no such step"),
         (["--workload", "bytes:100MB", "--strategy", "nccl"], "--only collectives --out measured/"),
         (["--workload", "bytes:100MB", "--strategy", "nccl", "--nodes", "2"],
          "--nodes 2 --workload bytes:100000000B --strategy nccl --collective all-reduce --prepare --out measured/"),

@@ -116,10 +116,10 @@ def test_places_are_in_characters_also_where_those_have_several_bytes() -> None:
     for raw, place in (('é,"é', "1:3"), ('é,"é"x', "1:6"), ('"é\né"é', "2:3")):
         with pytest.raises(InputError, match=rf"^t\.csv:{place}: "):
             read_records(raw.encode(), "t.csv")
-    with pytest.raises(InputError, match=r"^t\.csv:2:2: is no text"):
+    with pytest.raises(InputError, match=r"^t\.csv:2:2: is not UTF-8 text"):
         read_records(b"a\n" + "é".encode()[:1].rjust(2, b"x"), "t.csv")
     long = b"a\n" + b"x" * (1 << 20) + "é".encode() * 5 + b"\xff"  # past the piece that is decoded first
-    with pytest.raises(InputError, match=rf"^t\.csv:2:{(1 << 20) + 11}: is no text"):
+    with pytest.raises(InputError, match=rf"^t\.csv:2:{(1 << 20) + 11}: is not UTF-8 text"):
         read_records(long, "t.csv")
 
 

@@ -8,6 +8,7 @@ from validate.kinds import COLLECTIVES
 from validate.kinds.collectives import collective_name
 from validate.kinds.kind import Asked
 from validate.tables.cells import NotScored
+from validate.tables.conventions import filled
 from validate.tables.names import Names
 
 NAMES = Names()
@@ -160,3 +161,13 @@ def test_the_column_of_strategies_means_the_simulators(name):
 def test_nccls_algorithms_are_no_strategies():
     found = query(algorithm_forced="ring")
     assert (found.algorithm, found.strategy) == ("ring", "nccl")
+
+
+def test_the_year_of_a_measurement_says_which_nccl_ran():
+    """Where the software names no version; that of dstack's runs on Nebius is known from when it could run there."""
+    assert query(software="NCCL").software.nccl < (2, 23)
+    assert query(software="NCCL", measured="2025").software.nccl == (2, 26)
+    assert query(software="NCCL 2.19", measured="2025").software.nccl == (2, 19)
+    source = "dstackai/dstack@511c318c:mkdocs/docs/examples/clusters/nebius.md"
+    assert filled("collectives", "measured", lambda name: source if name == "source" else "") == "2025"
+    assert filled("collectives", "measured", lambda _: "dstackai/dstack gcp") == ""

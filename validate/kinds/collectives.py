@@ -22,7 +22,7 @@ __all__ = ["COLLECTIVES", "LARGE_BYTES", "MAX_RANKS", "collective_name", "read_c
 LARGE_BYTES = 1 << 20
 _COLUMNS_ASKED = (
     *("machine", "n_nodes", "n_gpus", "gpu_set", "group_size", "n_groups_concurrent", "collective", "bytes"),
-    *("strategy", "algorithm_forced", "software", "dtype"),
+    *("strategy", "algorithm_forced", "software", "measured", "dtype"),
 )
 MAX_RANKS = 4096
 _MAX_BYTES = 1e15
@@ -85,7 +85,7 @@ def read_collective(cell: Cell, names: Names) -> Asked:
         gpus_per_process=_gpus_per_process(cell("software"), n_nodes, group_size),
         algorithm=algorithm if names.strategy == "nccl" else None,
         dtype=cell("dtype") if _SMALL_TYPES.match(cell("dtype")) else "fp32",
-        software=Software(nccl=nccl_of(cell("software"), names.capability(where))),
+        software=Software(nccl=nccl_of(f"{cell('software')} {cell('measured')}", names.capability(where))),
     )
     return Asked(question)
 
