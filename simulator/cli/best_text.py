@@ -37,7 +37,7 @@ def best_lines(space: Space, machine: str, network: Network, best: Best, style: 
         del columns["recompute"]
     right = [name not in ("layout", "recompute", "time lost to") for name in columns]
     names = list(columns)
-    spare = [names.index(name) for name in ("memory", "micro-batch") if name in columns]
+    spare = [names.index(name) for name in ("memory", f"{network.sample}/s", "micro-batch") if name in columns]
     lines = outside_words([text for entry in best.ranking for text in entry.outside], style)
     table = table_lines(names, list(columns.values()), right, style, spare)
     lines = [*style.wrap(title, "bold"), *lines, "", *table]

@@ -52,5 +52,8 @@ def with_launch(written: Written) -> tuple[Written, Sequence[str]]:
             differs("--set", f"{name}={own_sizes[name]}", f"{name}={size}")
     if faults:
         raise InputError(faults)
+    notes = launch.notes
+    if "workload" not in launch.options and written.workload == _ELSE["workload"]:
+        notes = [f"the line does not name the network: {written.workload} is simulated; use --workload", *notes]
     new = tuple(f"{name}={size}" for name, size in launch.sizes.items() if name not in own_sizes)
-    return replace(written, **changes, sizes=(*new, *written.sizes), launch=None), launch.notes  # type: ignore[arg-type]
+    return replace(written, **changes, sizes=(*new, *written.sizes), launch=None), notes  # type: ignore[arg-type]

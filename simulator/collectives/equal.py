@@ -41,7 +41,12 @@ class Equal:
 
     @classmethod
     def of(cls, group: Communicator) -> Equal | None:
-        """Return those of *group*, None where there is one machine or they differ; found once for each machines."""
+        """Return those of *group*, found once for the same machines; None for one machine, or where they differ.
+
+        None too where messages cost hosts processor time, which each host spends for itself.
+        """
+        if group.machine.messages.message or group.machine.messages.round:
+            return None
         hosts = tuple(group.equal_hosts())
         return group.router.once(("equal", hosts), lambda: cls(group.machine, hosts)) if hosts else None
 

@@ -72,7 +72,7 @@ class DeviceCalibration(_Strict):
     @property
     def calibration(self) -> Calibration:
         """The factors alone."""
-        kept = frozenset(self.by_data_sheet)
+        kept = tuple(sorted(set(self.by_data_sheet)))
         return Calibration(self.compute, self.bandwidth, self.dispatch, dict(self.by_class), dict(self.host), kept)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import repeat
 
@@ -107,7 +107,7 @@ class Timeline:
     spans: tuple[Span, ...]
     end_s: float
     simulation_events: int
-    moved: Callable[[bool], Moved]
+    moved: Callable[[bool], Moved] = field(compare=False)
 
     @cached_property
     def link_bytes(self) -> Moved:

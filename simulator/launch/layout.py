@@ -107,8 +107,8 @@ def read_overlap(args: Arguments, layout: Division, precision: str | None, notes
     if not of_megatron or layout.zero == 3 or layout.dp == layout.cp == 1:
         return options
     if layout.zero and overlaps != gathers:
-        which, how = ("--overlap-param-gather", "both") if overlaps else ("--overlap-grad-reduce", "neither")
-        notes.append(f"{which}: is not there; of gradients and parameters {how} are exchanged while a step computes")
+        which, how = ("--overlap-param-gather", "both") if overlaps else ("--overlap-grad-reduce", "do not")
+        notes.append(f"{which}: not given; gradients and parameters {how} overlap with computing in the simulation")
     if not overlaps:
         return options | {"overlap": "none"}
     elements = said or max(_BUCKET_ELEMENTS, _BUCKET_EACH * (layout.dp or 1) * layout.cp)

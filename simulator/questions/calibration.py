@@ -31,4 +31,4 @@ class Calibration:
     dispatch: float = 1.0
     by_class: Mapping[str, float] = field(default_factory=dict)
     host: Mapping[str, float] = field(default_factory=dict)
-    by_data_sheet: frozenset[str] = frozenset()
+    by_data_sheet: tuple[str, ...] = ()

@@ -89,7 +89,8 @@ def _widths(found: Estimate) -> str:
     if below < 0.0 < above < -2.0 * below and -below < 2.0 * above:
         return f"band of {50 * (above - below):.0f} % either way"
     ends = [f"{abs(100 * end):.0f} % {'above' if end > 0.0 else 'below'}" for end in (below, above)]
-    return f"band from {ends[0]} to {ends[1]} this time"
+    aside = "" if below < 0.0 < above else f": measured {'slower' if below >= 0.0 else 'faster'} than predicted"
+    return f"band from {ends[0]} to {ends[1]} this time{aside}"
 
 
 def _known(facts: Facts, state: State) -> str:

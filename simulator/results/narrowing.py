@@ -14,7 +14,7 @@ from simulator.questions.copy import CopyQuestion
 from simulator.questions.launch import LaunchQuestion
 from simulator.questions.operator import OperatorQuestion
 from simulator.questions.options import USUAL
-from simulator.questions.step import StepQuestion
+from simulator.questions.step import BUCKET_BYTES, StepQuestion
 
 __all__ = ["narrowing_of", "of_exchange"]
 
@@ -67,6 +67,10 @@ def _torch_runs(question: StepQuestion) -> bool:
         and layout.zero in (0, 3)
         and options.framework == "pytorch"
         and not options.cuda_graph_blocks
+        and not options.launch_blocking
+        and (options.accumulation == "add" or question.micro_batches == 1 or layout.zero > 1)
+        and question.prefetches
+        and question.software.cpu_library == "onednn"
         and not options.precision.startswith(_OF_OTHERS)
         and options.optimizer not in ("lamb", "bert-adam")
     )
@@ -86,6 +90,12 @@ def _words(question: StepQuestion) -> Iterator[str]:
         yield f"--gpus {len(question.gpus)}"
     if question.layout.zero == 3:
         yield "--parallel fsdp" + ("" if question.layout.shards is None else f"={question.layout.shards}")
+    if question.bucket_bytes != BUCKET_BYTES:
+        yield f"--overlap bucket:{question.bucket_bytes / 2**20:g}MiB" if question.bucket_bytes else "--overlap none"
+    if question.sums_in_fp32:
+        yield "--reduce-fp32"
+    if question.threads is not None:
+        yield f"--threads {question.threads}"
     for name in ("mode", "precision", "optimizer"):
         if getattr(options, name) != getattr(USUAL, name):
             yield f"--{name} {getattr(options, name)}"

@@ -15,6 +15,7 @@ from simulator.results.confidence import BAND_HEAD, Confidence, band_words, conf
 from simulator.results.narrowing import of_exchange
 from simulator.results.notebook import html_table
 from simulator.results.staging import staging_notes
+from simulator.topology.catalogue import builtin_topologies
 from simulator.topology.price import Price
 from simulator.units import format_bandwidth, format_duration, format_size
 from simulator.workload.collective import Collective, bus_factor
@@ -76,8 +77,9 @@ class Result:
         machine = self.timeline.machine
         ranks = tuple(machine.gpus[gpu] for gpu in self.gpus)
         composition = collective_composition(machine, ranks, self.collective, self.size_bytes, self.strategy)
-        count, _, topology = machine.name.rpartition(" x ")
+        count, _, name = machine.name.rpartition(" x ")
         nodes = int(count) if count.isdecimal() else None
+        topology = name if name in builtin_topologies() else "MACHINE.yaml"
         return confidence_of(
             self.sync_time_s, composition, of_exchange(topology, nodes, self.collective, self.size_bytes)
         )

@@ -145,8 +145,8 @@ def _flow_ends_s(task: Activity, span: Span) -> list[float]:
     """Return when each flow of *task* ends within its round; copies that ran apart count as one."""
     ends = list(span.flow_ends_s)
     if len(ends) == len(task.parts):
-        parts = [part for part in task.parts if isinstance(part, Flow)]
-        return [end_s for part, end_s in zip(parts, ends, strict=True) for _ in part.apart()]
+        each = zip(task.parts, ends, strict=True)
+        return [end_s for part, end_s in each if isinstance(part, Flow) for _ in part.apart()]
     if len(ends) == sum(flow.count for flow in task.flows):
         position, joined = 0, []
         for flow in task.flows:

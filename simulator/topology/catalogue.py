@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -53,10 +54,10 @@ def find_topology(name: str, beside: Path | None = None) -> tuple[Path, str]:
     found = builtin_topologies().get(stem)
     if found is not None:
         return found, found.name
-    beside_it = [f"{stem}{suffix}" for suffix in _SUFFIXES if Path(f"{stem}{suffix}").is_file()] if name else []
+    beside_it = [f"{stem}{suffix}" for suffix in _SUFFIXES if _is(Path.is_file, f"{stem}{suffix}")] if name else []
     if beside_it:
         raise InputError(Fault(f"no such file; did you mean '{one_line(beside_it[0])}'?", one_line(name)))
-    if name and _is_folder(name):
+    if name and _is(Path.is_dir, name):
         raise InputError(Fault("is a folder; a YAML file or a built-in name is needed", name))
     if stem in _part_files():
         raise InputError(Fault(f"is a part, not a machine; {_machines_with(stem)}", one_line(name)))
@@ -85,9 +86,9 @@ def _machines_with(part: str, listed: int = 3) -> str:
     return f"{', '.join(found[:listed])}{more} {'have' if len(found) > 1 else 'has'} it"
 
 
-def _is_folder(name: str) -> bool:
+def _is(what: Callable[[Path], bool], name: str) -> bool:
     try:
-        return Path(name).is_dir()
+        return what(Path(name))
     except OSError:  # a name too long for a file
         return False
 

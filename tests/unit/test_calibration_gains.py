@@ -44,7 +44,7 @@ def scattered(factor: float, count: int = 15) -> list[float]:
 def test_a_class_of_kernels_that_gains_nothing_keeps_the_data_sheet() -> None:
     mixed = [0.7 if i % 2 else 1.4 for i in range(15)]  # two sources that disagree
     found = fit_calibration(NAMES.session, PART, [*rows_of("linear", mixed), *rows_of("elementwise", scattered(1.3))])
-    assert found.calibration.by_data_sheet == {"gemm"}
+    assert found.calibration.by_data_sheet == ("gemm",)
     calibrated = NAMES.session.calibrated({PART: found.calibration})
     product, stream = rows_of("linear", [1.0])[0][0], rows_of("elementwise", [1.0])[0][0]
     assert product.time_s(calibrated) == product.time_s(NAMES.session)
@@ -87,7 +87,7 @@ def test_errors_of_rows_that_had_no_part_are_those_of_fits_without_them() -> Non
 
 
 def test_kernels_by_the_data_sheet_cost_what_they_do_without_a_calibration() -> None:
-    factors = Calibration(0.8, 0.7, by_class={"gemm": 1.5}, by_data_sheet=frozenset({"gemm"}))
+    factors = Calibration(0.8, 0.7, by_class={"gemm": 1.5}, by_data_sheet=("gemm",))
     session = NAMES.session.calibrated({PART: factors})
     product = rows_of("linear", [1.0])[0][0]
     assert product.time_s(session) == product.time_s(NAMES.session)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from simulator.api import simulate
 from simulator.collectives.host_messages import BINDING, host_work
 from simulator.network.machine import Machine
+from simulator.results.trace import chrome_trace
 from tests.machines import machine_from
 
 M, R = 40e-6, 100e-6
@@ -70,3 +73,11 @@ def test_inside_a_host_and_where_none_is_said_nothing_is_added() -> None:
     own = [node.index for node in machine.nodes_of(1)]
     assert host_work(machine, [(own[0], own[1])]) == ()
     assert host_work(machine, [(own[0], machine.gpus[0])])[0].duration_s == pytest.approx(R + M)
+
+
+@pytest.mark.parametrize("strategy", ["ring", "bidirectional-ring", "gpu0", "gloo", "hierarchical"])
+def test_processor_work_is_no_slice_of_a_link(strategy: str) -> None:
+    """The work of the processors runs beside a round's flows; a trace shows the flows."""
+    result = simulate(costing(3), strategy, 4000)
+    slices = [each for each in json.loads(chrome_trace(result))["traceEvents"] if each["ph"] == "X"]
+    assert slices

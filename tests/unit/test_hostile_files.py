@@ -118,7 +118,7 @@ def test_a_network_of_a_billion_layers_is_refused(tmp_path: Path) -> None:
 def test_what_is_no_event_is_refused_where_it_stands(tmp_path: Path) -> None:
     file = tmp_path / "t.json"
     file.write_text('[{"ph": "M"},\n 1,' + "1," * 1_000_000 + "1]", encoding="utf-8")
-    with at_most_calls(10_000), pytest.raises(InputError, match=r"t\.json:2:2: 1 is no event: each is an object"):
+    with at_most_calls(10_000), pytest.raises(InputError, match=r"t\.json:2:2: 1 is not an event: each is an object"):
         read_trace(str(file))
 
 

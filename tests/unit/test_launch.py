@@ -446,3 +446,9 @@ def test_a_missing_script_is_an_error_of_one_line(tmp_path, capsys) -> None:
     assert capsys.readouterr().err.count("\n") == 1
     assert run(["--topology", "dgx-h100", "--launch", "echo hello"]) == 2
     assert "no command with arguments" in capsys.readouterr().err
+
+
+def test_a_line_without_a_network_says_what_is_simulated(capsys) -> None:
+    line = "torchrun --nproc_per_node 8 train.py --per_device_train_batch_size 8"
+    assert run(["--topology", "dgx-h100", "--launch", line]) == 0
+    assert "does not name the network: resnet50" in "".join(capsys.readouterr())

@@ -330,7 +330,7 @@ def test_the_bottleneck_is_the_link_whose_share_is_used_up() -> None:
     result = simulate(load_machine("4x-v100-pcie"), "nccl", 1e9)
     assert result.bottleneck is not None
     assert result.bottleneck.name == result.facts["bound_link"] == "plx0->gpu0"
-    share = f"{DEFAULT(NcclConstants).pcie_share:.0%} of what the link carries"
+    share = f"{DEFAULT(NcclConstants).pcie_share:.0%} of the link's rate"
     assert any(share in note for note in result.notes)
 
 

@@ -79,6 +79,8 @@ SIMULATE: dict[str, tuple[str, str]] = {
     "--compile": (_STEP, ""),
     "--cuda-graph": (_STEP, ""),
     "--cuda-graph-blocks": (_BERT, ""),
+    "--launch-blocking": (_STEP, ""),
+    "--accumulate": (f"{_STEP} --micro-batches 2", "product"),
     "--recompute": (_BERT, ""),
     "--recompute-attention": (_BERT, ""),
     "--channels-last": (f"{_STEP} --precision amp-fp16", ""),

@@ -90,7 +90,7 @@ def _fitted(session: Session, part: str, rows: Sequence[_Row], kept: frozenset[s
 
     found = least_errors(priors, errors, [op for _, op, _ in mine], unseen=True)
     values = {name: float(f"{value:.4g}") for name, value in found.values.items()}
-    return replace(_calibration(values), by_data_sheet=kept), found
+    return replace(_calibration(values), by_data_sheet=tuple(sorted(kept))), found
 
 
 def _lost(session: Session, rows: Sequence[_Row], unseen: Sequence[float]) -> frozenset[str]:

@@ -155,7 +155,7 @@ class _Reader:
                     held, at = self._moved(held, at) + more, 0
                     continue
                 if not isinstance(event, dict):
-                    raise self._fault(f"{one_line(event, 40)} is no event: each is an object {{...}}", held, at)
+                    raise self._fault(f"{one_line(event, 40)} is not an event: each is an object {{...}}", held, at)
                 yield event
                 at = end
                 continue

@@ -48,12 +48,16 @@ def steps_on_device(
     starts = [start_s for start_s, _ in marks]
     ends = [end_s for _, end_s in marks]
     before_s = starts[0]
+    own = [
+        s for s, each in zip(kernels.start_s, kernels.launch, strict=True) if launched_s.get(each, -1.0) >= starts[0]
+    ]
+    first_s = min(own, default=starts[0])  # what runs before that, an earlier step has launched
     for start_s, time_s, correlation in zip(kernels.start_s, kernels.time_s, kernels.launch, strict=True):
         at_s = launched_s.get(correlation)
         place = -1 if at_s is None else bisect.bisect_right(starts, at_s) - 1
         if place >= 0 and at_s is not None and at_s < marks[place][1]:
             ends[place] = max(ends[place], start_s + time_s)
-        elif place < 0 and start_s < marks[0][1]:
+        elif place < 0 and start_s < first_s:
             before_s = max(before_s, start_s + time_s)
     found: list[tuple[float, float]] = []
     for start_s, end_s in zip(starts, ends, strict=True):

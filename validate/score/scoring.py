@@ -110,7 +110,7 @@ class Scoring:
         of_machines = ("collectives", "training", "copies", "storage")
         for option, value, read in (
             ("--strategy", options.strategy, ("collectives",)),
-            ("--topology", options.topology, of_machines),
+            ("--topology", options.topology, ("operators", *of_machines)),  # operators of a CPU
             ("--machine", options.machines, of_machines),
             ("--device", options.devices, ("operators", "memory", "launch")),
             ("--calibrate", calibrate, ("operators",)),

@@ -11,15 +11,15 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from simulator.collectives.algorithms.binary_tree import in_order_tree, two_trees
-from simulator.collectives.equal import Equal
 from simulator.collectives.nccl import tables as t
 from simulator.collectives.nccl.chunks import largest_chunk, rounds_from
 from simulator.collectives.nccl.cost import Costs, ProtocolCost
 from simulator.collectives.nccl.rings import relays_of
 from simulator.collectives.nccl.rings import way as way_of
-from simulator.collectives.request import Request, Unsuitable
+from simulator.collectives.nccl.ways import Ways
+from simulator.collectives.request import Request
 from simulator.collectives.search.rings import FoundRing
-from simulator.network.route import Copied, Route, route_along
+from simulator.network.route import Route
 from simulator.plan.alike import Way, added
 from simulator.plan.plan import Flow, PlanBuilder, crossed
 from simulator.topology.parts import GPU_LINKS, NETWORK_LINKS, GpuPart, NicPart
@@ -59,9 +59,10 @@ class KernelPlanner:
         self.costs = costs
         self.n_channels = 1
         self.n_filled = 1.0
-        self.hosts = list(request.by_host().values())
+        self._ways = Ways(request)
+        self.hosts = self._ways.hosts
         self._channels: list[tuple[str, list[Flow], int, ProtocolCost]] = []  # stream, flows, rounds
-        self._equal = Equal.of(request.group)
+        self._equal = self._ways.equal
         self._pace = max(costs.pace(node.part) for node in request.group.unlike())
         self._nics = [
             node.part
@@ -70,7 +71,6 @@ class KernelPlanner:
         ]
         self._plugin_s = max((nic.plugin_time for nic in self._nics), default=0.0)
         self._own_s = 0.0  # the rank's own part, once through its memory
-        self._to_switches: dict[int, list[tuple[Copied, ...]]] = {}  # by GPU of the first equal host
         self._known_shares: dict[tuple[bool, float], dict[str, float]] = {}
         self._windows = [_Window()]  # the least of them bounds the links
         self._net_stages = 0  # hops over the network that the first of them go one after another
@@ -99,10 +99,10 @@ class KernelPlanner:
             cap = self._channel_rate(cost, ring.bandwidth_Bps / total)
             if rooted or len(self.hosts) > 1:
                 moved = part if rooted else part * rounds / n
-                ways = self._ways_round(ring, rooted=rooted)
+                ways = self._ways.round(ring, rooted=rooted)
                 latency = self._way_s([route for route, _ in ways], hops, net_hops, cost)
                 if rooted:
-                    ways = [(route, None) for route in self._open(ring)]
+                    ways = [(route, None) for route in self._ways.open(ring)]
                 flows = [_piped(route, moved, cost, cap, latency, at) for route, at in ways]
                 repeat = 1
             else:
@@ -124,7 +124,7 @@ class KernelPlanner:
         for i, ring in enumerate(rings):
             fraction = ring.bandwidth_Bps / total
             part = self.request.size_bytes * fraction
-            chains = self._chains(ring)
+            chains = self._ways.chains(ring)
             edges = [(b, a, part) for chain in chains for a, b in pairwise(chain)]
             hops, net_hops = 2 * (max(len(chain) for chain in chains) - 1), 0
             heads: list[int] = []
@@ -149,8 +149,8 @@ class KernelPlanner:
         round_s = self.costs.protocols["Simple"].hop_s + heads * cost.head_s
         after = self._begin(self._name("NVLS", "Simple"), cost.base_s + stages * round_s)
         flows = []
-        for node, at in self._each_inside():
-            ways = self._switch_links(node)
+        for node, at in self._ways.inside():
+            ways = self._ways.to_switches(node)
             for up, down in ways:
                 for route, n_bytes in ((up, sent / len(ways)), (down, received / len(ways))):
                     flows.append(Flow(route, n_bytes, latency_s=cost.hop_s * self._pace, at=at))
@@ -366,56 +366,6 @@ class KernelPlanner:
         latency = self._way_s([route for route, _, _ in ways], hops, net_hops, cost)
         cap = self._channel_rate(cost, fraction)
         return [_piped(route, n_bytes, cost, cap, latency, at) for route, at, n_bytes in ways]
-
-    def _open(self, ring: FoundRing) -> list[Route]:
-        """Return the hops of a ring but the one that leads into the root (broadcast) or out of it (reduce)."""
-        root = self.request.ranks[self.request.root]
-        if self.request.collective == "broadcast":
-            return [route for route in ring.routes if route.dst != root]
-        return [route for route in ring.routes if route.src != root]
-
-    def _ways_round(self, ring: FoundRing, *, rooted: bool) -> list[tuple[Route, Way | None]]:
-        """Return the hops of a ring; where machines are equal those of the first, which stand for all."""
-        if not self._equal or rooted:
-            return [(route, None) for route in ring.routes]
-        on_first = len(self.hosts[0])
-        ways = [self._equal.within] * (on_first - 1) + [self._equal.onward]
-        return list(zip(ring.routes[:on_first], ways, strict=True))
-
-    def _each_inside(self) -> list[tuple[int, Way | None]]:
-        """Return the nodes that take part; of equal machines one of each role that they play in trees."""
-        if not self._equal:
-            return [(node, None) for node in self.request.ranks]
-        own = [self.request.ranks[rank] for rank in self.hosts[0]]
-        return [(self._equal.node(node, way.pairs[0][0]), way) for node in own for way in self._equal.inside]
-
-    def _chains(self, ring: FoundRing) -> list[list[int]]:
-        """Cut a ring into its stretches on one machine; of equal machines that of the first stands for all."""
-        if self._equal:
-            return [list(ring.order[: len(self.hosts[0])])]
-        host = [self.request.machine.nodes[self.request.ranks[r]].host for r in ring.order]
-        chains: list[list[int]] = []
-        for i, rank in enumerate(ring.order):
-            if i and host[i] == host[i - 1]:
-                chains[-1].append(rank)
-            else:
-                chains.append([rank])
-        return chains
-
-    def _switch_links(self, gpu: int) -> list[tuple[Route, Route]]:
-        """Return the ways from a GPU to its NVLink switches and back."""
-        machine = self.request.machine
-        run, host, own = machine.locate(gpu)
-        first = run.node + own
-        if first not in self._to_switches:
-            links = [link for link in machine.outgoing[first] if machine.nodes[link.dst].kind == "nvlink-switch"]
-            self._to_switches[first] = [
-                tuple(Copied(machine, route_along(machine, [way], "nvl", "nvls")) for way in (up, machine.reverse(up)))
-                for up in links
-            ]
-        if not self._to_switches[first]:
-            raise Unsuitable("NVLS needs an NVLink switch")
-        return [(up.at(host), down.at(host)) for up, down in self._to_switches[first]]
 
 
 def _at_most_all(window_bytes: float, size_bytes: float) -> float:

@@ -1,0 +1,71 @@
+"""Which ways the flows of NCCL's kernels take: hops of rings, chains inside a machine, links to NVLink switches."""
+
+from __future__ import annotations
+
+from simulator.collectives.equal import Equal
+from simulator.collectives.request import Request, Unsuitable
+from simulator.collectives.search.rings import FoundRing
+from simulator.network.route import Copied, Route, route_along
+from simulator.plan.alike import Way
+
+__all__ = ["Ways"]
+
+
+class Ways:
+    """The ways of one collective; where machines are equal, those of the first stand for all."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.hosts = list(request.by_host().values())
+        self.equal = Equal.of(request.group)
+        self._to_switches: dict[int, list[tuple[Copied, ...]]] = {}  # by GPU of the first equal host
+
+    def open(self, ring: FoundRing) -> list[Route]:
+        """Return the hops of a ring but the one that leads into the root (broadcast) or out of it (reduce)."""
+        root = self.request.ranks[self.request.root]
+        if self.request.collective == "broadcast":
+            return [route for route in ring.routes if route.dst != root]
+        return [route for route in ring.routes if route.src != root]
+
+    def round(self, ring: FoundRing, *, rooted: bool) -> list[tuple[Route, Way | None]]:
+        """Return the hops of a ring; where machines are equal those of the first, which stand for all."""
+        if not self.equal or rooted:
+            return [(route, None) for route in ring.routes]
+        on_first = len(self.hosts[0])
+        ways = [self.equal.within] * (on_first - 1) + [self.equal.onward]
+        return list(zip(ring.routes[:on_first], ways, strict=True))
+
+    def inside(self) -> list[tuple[int, Way | None]]:
+        """Return the nodes that take part; of equal machines one of each role that they play in trees."""
+        if not self.equal:
+            return [(node, None) for node in self.request.ranks]
+        own = [self.request.ranks[rank] for rank in self.hosts[0]]
+        return [(self.equal.node(node, way.pairs[0][0]), way) for node in own for way in self.equal.inside]
+
+    def chains(self, ring: FoundRing) -> list[list[int]]:
+        """Cut a ring into its stretches on one machine; of equal machines that of the first stands for all."""
+        if self.equal:
+            return [list(ring.order[: len(self.hosts[0])])]
+        host = [self.request.machine.nodes[self.request.ranks[r]].host for r in ring.order]
+        chains: list[list[int]] = []
+        for i, rank in enumerate(ring.order):
+            if i and host[i] == host[i - 1]:
+                chains[-1].append(rank)
+            else:
+                chains.append([rank])
+        return chains
+
+    def to_switches(self, gpu: int) -> list[tuple[Route, Route]]:
+        """Return the ways from a GPU to its NVLink switches and back."""
+        machine = self.request.machine
+        run, host, own = machine.locate(gpu)
+        first = run.node + own
+        if first not in self._to_switches:
+            links = [link for link in machine.outgoing[first] if machine.nodes[link.dst].kind == "nvlink-switch"]
+            self._to_switches[first] = [
+                tuple(Copied(machine, route_along(machine, [way], "nvl", "nvls")) for way in (up, machine.reverse(up)))
+                for up in links
+            ]
+        if not self._to_switches[first]:
+            raise Unsuitable("NVLS needs an NVLink switch")
+        return [(up.at(host), down.at(host)) for up, down in self._to_switches[first]]
