@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import isqrt
 from typing import NamedTuple
 
 from simulator.collectives.communicator import Communicator
@@ -150,9 +151,12 @@ class _Writer:
         ]
         sending = sum(2 if bundle else len(team.cpus) for bundle, team in zip(self.bundles, teams, strict=True))
         if (n_flows := sending * len(servers)) > _MOST_FLOWS:
+            fewer = _MOST_FLOWS // len(nodes)
+            most = isqrt(_MOST_FLOWS) if set(servers) == set(nodes) else _MOST_FLOWS // len(servers)
             raise Unsuitable(
                 f"{len(nodes)} nodes exchange with {len(servers)} servers: {n_flows:,} flows a key, and {_MOST_FLOWS} "
-                f"at most are simulated; take fewer nodes (24 with a server each) or fewer servers (parameter-server-8)"
+                f"at most are simulated; take at most {most} nodes"
+                + (f", or parameter-server-{fewer}" if fewer else "")
             )
         self.states = []
         for team in teams:
