@@ -11,7 +11,7 @@ from simulator.api.input import with_input_cures
 from simulator.errors import InputError
 from simulator.questions.layout import FSDP, REPLICAS, Layout
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
-from simulator.results.alternatives import Way, faster
+from simulator.results.alternatives import NOT_TRIED, Way, faster
 from simulator.results.input import STEP
 from simulator.results.training import TrainingResult
 from simulator.step.changes import changes_of
@@ -30,6 +30,8 @@ __all__ = ["advised"]
 
 _DEGREES = (1, 2, 4, 8)  # of tensor parallelism
 _MOST_DOUBLINGS = 13
+_OF_THE_UPDATE = {"optimizer", "fused_optimizer"}  # which servers do, at the rate of their memory
+_MOST_EVENTS = 20_000  # of a step through servers: one of more is simulated once, and not again for each change
 
 
 def advised(session: Session, question: StepQuestion) -> TrainingResult:
@@ -45,7 +47,8 @@ def advised(session: Session, question: StepQuestion) -> TrainingResult:
     device = session.device(question.where, result.step.device, question.threads)
     ways = _ways(session, question, device, several=count > 1)
     is_fed = result.input is None or result.input.bound == STEP  # else nothing but its input makes it faster
-    alternatives = faster(result.step_time_s, question.programs * question.batch, ways) if is_fed else ()
+    is_small = not question.has_servers or result.step.simulation_events <= _MOST_EVENTS
+    alternatives = faster(result.step_time_s, question.programs * question.batch, ways) if is_fed and is_small else ()
     remedies: tuple[str, ...] = ()
     if not result.fits:
         needed_bytes = result.tightest.need.total_bytes
@@ -53,7 +56,8 @@ def advised(session: Session, question: StepQuestion) -> TrainingResult:
         if not remedies and question.options.mode == "train" and question.layout.pp == 1:
             remedies = tuple(_more_devices(session, question, device, count))
         remedies = (*remedies, larger_device(needed_bytes))
-    return replace(result, alternatives=alternatives, remedies=remedies)
+    notes = result.notes if is_small or not is_fed else (*result.notes, NOT_TRIED)
+    return replace(result, alternatives=alternatives, remedies=remedies, notes=notes)
 
 
 def _ways(session: Session, question: StepQuestion, device: Device, *, several: bool) -> Iterator[Way]:
@@ -69,7 +73,7 @@ def _ways(session: Session, question: StepQuestion, device: Device, *, several: 
     for words, sizes in _variants(session, question):
         yield way(words, replace(question, sizes=sizes))
     for change in changes_of(question.options, device):
-        if change.time:
+        if change.time and not (question.has_servers and change.options.keys() <= _OF_THE_UPDATE):
             yield way(change.words, replace(question, options=change.applied(question.options)))
     if several and question.layout.zero < 3 and not question.bucket_bytes:
         yield way("--overlap bucket:25MiB", replace(question, bucket_bytes=BUCKET_BYTES))

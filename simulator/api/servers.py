@@ -31,7 +31,7 @@ def server_timeline(
 ) -> tuple[list[Team], tuple[int, ...], Timeline, bool]:
     """Return the teams, the servers, when several steps happen, and whether these have become steady.
 
-    Raises Unsuitable where there are fewer places than servers; InputError.
+    Raises Unsuitable where there are fewer places than servers, or too many flows between nodes and these; InputError.
     """
     from simulator.engine.executor import execute
     from simulator.results.servers import ends_of

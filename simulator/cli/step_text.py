@@ -13,7 +13,7 @@ from simulator.cli.ranking import price_words, ranking_lines
 from simulator.cli.server_text import checkpoint_lines, server_lines, share_lines
 from simulator.cli.table import table_lines
 from simulator.console.style import Style
-from simulator.results.alternatives import Alternative
+from simulator.results.alternatives import NOT_TRIED, Alternative
 from simulator.results.columns import duration_column, lay_out, percent, rate_words
 from simulator.results.confidence import BAND_HEAD, band_words
 from simulator.results.reason import BOUNDS, steps_verdict
@@ -253,6 +253,7 @@ def _times(result: TrainingResult, style: Style) -> list[str]:
     if result.bottleneck is not None:
         facts.append(("slowest link", f"{result.bottleneck.name}, {percent(result.bottleneck.utilisation)} in use"))
     facts += [("staged", note) for note in result.notes if note.startswith(STAGED)]
+    facts += [("faster", note) for note in result.notes if note == NOT_TRIED]
     if not result.counts_software:
         facts.append(("a bound", f"{result.strategy} is an ideal schedule, without launches and protocols"))
     facts += [("trust", text)] if (text := _trust(result)) else []

@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 from simulator.errors import InputError
 
-__all__ = ["Alternative", "Way", "faster"]
+__all__ = ["NOT_TRIED", "Alternative", "Way", "faster"]
+
+NOT_TRIED = "no changes tried: each takes as long to simulate as this step; ask for one, as --precision or --batch"
 
 _WORTH_SAYING = 1.03  # times as fast
 

@@ -16,15 +16,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import isqrt
 from typing import NamedTuple
 
 from simulator.collectives.communicator import Communicator
+from simulator.collectives.request import Unsuitable
 from simulator.network.machine import Machine
 from simulator.network.route import Route
 from simulator.plan.plan import Flow, Perturbation, Plan, PlanBuilder, Resource
 from simulator.questions.options import Optimizer
 from simulator.questions.step import StepQuestion
 from simulator.topology.parts import CpuPart
+from simulator.training.bundles import bundled
 from simulator.training.data_parallel import gradient_bytes
 from simulator.training.keys import Key, keys_of
 from simulator.training.loss import Loss, Progress
@@ -50,6 +53,7 @@ STAGES = (READ, INSIDE, TO_CPU, PUSH, UPDATE, PULL, TO_GPUS, SPREAD)
 # Tensors of the size of the parameters that an optimiser keeps.
 _STATES: dict[Optimizer, int] = {"sgd": 0, "momentum": 1, "adam": 2, "lamb": 2, "bert-adam": 2}
 _RINGS = "ring"
+_MOST_FLOWS = 600  # of a key at once: a step of more takes minutes to simulate
 ARRIVES = "arrives"  # what an activity is that stands for the latency of what has been sent
 
 
@@ -90,7 +94,10 @@ def plan_servers(
     steps: Sequence[int],
     loss: Loss | None = None,
 ) -> Plan:
-    """Return the plan of so many *steps* of each of *teams*, which exchange through *servers*, one of which is lost."""
+    """Return the plan of so many *steps* of each of *teams*, which exchange through *servers*, one of which is lost.
+
+    Raises Unsuitable where more flows than can be simulated go between nodes and servers.
+    """
     writer = _Writer(group, teams, servers, network, question, loss)
     for step in range(max(steps)):
         going = [number for number, count in enumerate(steps) if step < count]
@@ -136,6 +143,21 @@ class _Writer:
         self.input_bytes = _input_bytes(network)
         several_roles = sum(len(team.roles) for team in teams) > 1
         element = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
+        nodes = [cpu for team in teams for cpu in team.cpus]
+        # Of each team, ways of all its nodes but the first, which alone does more.
+        self.bundles = [
+            bundled(group, rest, [cpu for cpu in nodes if cpu not in rest], servers)
+            for rest in (team.cpus[1:] for team in teams)
+        ]
+        sending = sum(2 if bundle else len(team.cpus) for bundle, team in zip(self.bundles, teams, strict=True))
+        if (n_flows := sending * len(servers)) > _MOST_FLOWS:
+            fewer = _MOST_FLOWS // len(nodes)
+            most = isqrt(_MOST_FLOWS) if set(servers) == set(nodes) else _MOST_FLOWS // len(servers)
+            raise Unsuitable(
+                f"{len(nodes)} nodes exchange with {len(servers)} servers: {n_flows:,} flows a key, and {_MOST_FLOWS} "
+                f"at most are simulated; take at most {most} nodes"
+                + (f", or parameter-server-{fewer}" if fewer else "")
+            )
         self.states = []
         for team in teams:
             workers, keys = [], []
@@ -212,7 +234,7 @@ class _Writer:
                 gone = self.loss is not None and not late and self.loss.progress(PULL, step, k) != Progress.DONE
                 if self.loss is not None and gone and key.shares_bytes[self.loss.server]:
                     again = self.loss.only(key)
-                    flows = [flow for n in own for flow in self._network(self.teams[n], again, True)]
+                    flows = [flow for n in own for flow in self._network(n, again, True)]
                     pushed = self._moved(PUSH, own[0], step, k, flows, [*ends, *self.recovered])
                     ends = self._updated(number, step, k, again, times * passes, pushed)
                 self.updated[number, step, k] = ends
@@ -273,15 +295,15 @@ class _Writer:
 
     def _exchanged(self, stage: str, number: int, step: int, k: int, after: list[int]) -> list[int]:
         """Add what takes a key to the servers or from them; what a server's loss cuts short, anew."""
-        team, key, pushes = self.teams[number], self.keys[k], stage == PUSH
+        key, pushes = self.keys[k], stage == PUSH
         if self.loss is None:
-            return self._moved(stage, number, step, k, self._network(team, key, pushes), after)
+            return self._moved(stage, number, step, k, self._network(number, key, pushes), after)
         progress = self.loss.progress(stage, step, k)
-        left = self._network(team, self.loss.without(key), pushes)
+        left = self._network(number, self.loss.without(key), pushes)
         if progress == Progress.NOT_BEGUN:
             return self._moved(stage, number, step, k, left, [*after, *self.recovered])
         first = len(self.builder.tasks)
-        ends = self._moved(stage, number, step, k, self._network(team, key, pushes), after)
+        ends = self._moved(stage, number, step, k, self._network(number, key, pushes), after)
         if progress == Progress.DONE:
             return ends
         added = range(first, len(self.builder.tasks))
@@ -306,14 +328,15 @@ class _Writer:
             self.builder.add(about.stage, flows, stream=f"{place}/recovery", after=[lost], about=about, place=place)
         ]
 
-    def _network(self, team: Team, key: Key, pushes: bool) -> list[Flow]:
-        """Return the bytes of a key between the nodes of *team* and the servers; a server's own node needs no way."""
+    def _network(self, number: int, key: Key, pushes: bool) -> list[Flow]:
+        """Return the bytes of a key between the nodes of a team and the servers; a server's own node needs no way."""
         found = []
-        for cpu in team.cpus:
+        bundle = self.bundles[number]
+        for cpu in self.teams[number].cpus[: 2 if bundle else None]:
             for server, share in zip(self.servers, key.shares_bytes, strict=True):
                 if share and server != cpu:
                     ends = (cpu, server) if pushes else (server, cpu)
-                    found.append(Flow(self.group.router.route(*ends), share))
+                    found.append(Flow(bundle.get(ends) or self.group.router.route(*ends), share))
         return found
 
     def _moved(self, stage: str, number: int, step: int, k: int, flows: Sequence[Flow], after: list[int]) -> list[int]:
