@@ -52,7 +52,6 @@ def best_document(space: Space, machine: str, best: Best) -> dict[str, Any]:
 def reason_of(shares: tuple[Share, ...], most: int = 3) -> str:
     """Return what keeps a step from computing all the time, the largest parts first."""
     whole_s = sum(share.seconds for share in shares) or 1.0
-    lost = [s for s in shares if s.name not in ("computing", "slowest") and s.seconds >= _WORTH_SAYING * whole_s]
+    lost = [s for s in shares if s.name != "computing" and s.seconds >= _WORTH_SAYING * whole_s]
     said = [f"{SHARE_WORDS[share.name]} {100 * share.seconds / whole_s:.0f} %" for share in lost[:most]]
-    computing = sum(share.seconds for share in shares if share.name in ("computing", "slowest"))
-    return ", ".join(said) or f"computing {100 * computing / whole_s:.0f} %"
+    return ", ".join(said) or "-"
