@@ -276,13 +276,13 @@ def test_one_rank_has_nothing_to_do(strategy):
 @pytest.mark.parametrize(
     ("strategy", "collective", "words"),
     [
-        ("gpu0", "all-to-all", "gathering on one device is no way to do all-to-all"),
+        ("gpu0", "all-to-all", "gathering on one device cannot do all-to-all"),
         ("gpu7", "all-reduce", "there is no GPU 7; it has GPUs 0 to 3"),
-        ("cpu", "send-recv", "gathering on one device is no way to do send-recv"),
-        ("naive-ring", "all-gather", "passes whole buffers on, which is no way to do all-gather"),
-        ("tree", "reduce-scatter", "a tree carries whole buffers, which is no way to do reduce-scatter"),
+        ("cpu", "send-recv", "gathering on one device cannot do send-recv"),
+        ("naive-ring", "all-gather", "passes whole buffers on and cannot do all-gather"),
+        ("tree", "reduce-scatter", "a tree carries whole buffers and cannot do reduce-scatter"),
         ("double-tree", "all-to-all", "a tree carries whole buffers"),
-        ("halving-doubling", "send-recv", "is no way to do send-recv"),
+        ("halving-doubling", "send-recv", "cannot do send-recv"),
         ("hierarchical", "all-reduce", "it needs several nodes, and all ranks are on one"),
         ("parameter-server", "broadcast", "that is all-reduce, not broadcast"),
         ("parameter-server-2", "all-reduce", "2 servers need a node each, and one node takes part"),

@@ -193,7 +193,7 @@ def test_mistakes_are_one_line(capsys, monkeypatch, tmp_path, good, arguments, w
     ("raw", "words"),
     [
         (b"", "t.csv:1:1: is empty"),
-        (b"\x89PNG\r\n\x1a\n\x00", "t.csv:1:1: is no text"),
+        (b"\x89PNG\r\n\x1a\n\x00", "t.csv:1:1: is not UTF-8 text"),
         (
             b"machine,time_s\n",
             "t.csv:1:1: no table of collectives: missing columns n_gpus, collective, bytes",
