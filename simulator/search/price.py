@@ -142,8 +142,9 @@ class Pricer:
         for stage in sorted({0, min(1, layout.pp - 1), layout.pp - 1}):
             units = [unit for chunk in self._chunks(layout)[stage :: layout.pp] for unit in chunk]
             flying = in_flight(layout, stage, way.micro_batches) if layout.pp > 1 else 1.0
+            asked = replace(part.question, micro_batches=way.micro_batches)
             held = part.held(units)
-            need = held_memory(held, part.gathered(layout), part.question, self.device, layout, flying)
+            need = held_memory(held, part.gathered(layout), asked, self.device, layout, flying)
             most = max(most, need.total_bytes)
         return most
 

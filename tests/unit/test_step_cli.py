@@ -219,14 +219,14 @@ def test_how_far_to_trust_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert "measured steps of CNNs in TF32 within" in said(*a100)
     assert "2019" not in said(*a100)
     usual, fp32 = (said(*STEP, "--precision", name).partition("; to narrow it") for name in ("torch", "fp32"))
-    assert usual[0] == fp32[0]
-    assert "no such step has been scored" in said(*STEP, "--precision", "fp64")
+    assert usual[0].partition("; ")[0] == fp32[0].partition("; ")[0]
+    assert "no such step has been" in said(*STEP, "--precision", "fp64")
     bert = ["--workload", "bert-base", "--batch", "4", "--seq-len", "128"]
     assert "measured steps of transformers in fp32 within" in said(*P3, *bert)
-    assert "no such step has been scored" in said(*P3, "--workload", "mlp", "--batch", "64")
+    assert "no such step has been" in said(*P3, "--workload", "mlp", "--batch", "64")
     assert "measured steps of CNNs in fp32 on CPUs within" in said(*STEP, "--device", "cpu0")
     lstm = ["--workload", "lstm-shi2016", "--batch", "4"]
-    assert "no such step has been scored" in said(*P3, *lstm)
+    assert "no such step has been" in said(*P3, *lstm)
 
 
 def test_a_trace_of_a_step(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
