@@ -6,6 +6,7 @@ Commands and tables of measurements ask here, with the same questions, and so ge
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from simulator.api.collectives import chosen_gpus, make_request, run_collective
@@ -259,7 +260,8 @@ class Session:
         """Return the result of a collective, with *fold* as :func:`simulate`; raises InputError, or Unsuitable."""
         strategy, requests = self.planned(question)
         perturbations = perturbations_of(requests[0].machine, question.where.slow_links)
-        return run_collective(strategy, requests, fold=fold, perturbations=perturbations)
+        result = run_collective(strategy, requests, fold=fold, perturbations=perturbations)
+        return replace(result, asked=question)
 
     def planned(self, question: CollectiveQuestion) -> tuple[Strategy, list[Request]]:
         """Return the strategy of *question*, and the request of each of its groups; raises InputError."""

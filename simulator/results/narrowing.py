@@ -16,7 +16,7 @@ from simulator.questions.operator import OperatorQuestion
 from simulator.questions.options import USUAL
 from simulator.questions.step import BUCKET_BYTES, StepQuestion
 
-__all__ = ["narrowing_of", "of_exchange"]
+__all__ = ["narrowing_of"]
 
 _GROUPS: Mapping[type, str] = {CopyQuestion: "copies", AccessQuestion: "memory", LaunchQuestion: "launch"}
 _FLAGS = ("recompute", "recompute_attention", "channels_last", "fused_optimizer", "cuda_graph")
@@ -30,7 +30,7 @@ def narrowing_of(question: object, *, calibrated: bool = False) -> str:
     if isinstance(question, StepQuestion):
         return _of_step(question, calibrated)
     if isinstance(question, CollectiveQuestion):
-        return of_exchange(question.where.topology, question.where.nodes, question.collective, question.size_bytes)
+        return _of_exchange(question)
     if isinstance(question, OperatorQuestion):
         device = "" if question.device is None else f" --device {'cpu' if 'cpu' in question.device else 'cuda:0'}"
         return _command(question.where.topology, "--only ops" + device) + ("" if calibrated else _CALIBRATED)
@@ -39,12 +39,12 @@ def narrowing_of(question: object, *, calibrated: bool = False) -> str:
     return ""
 
 
-def of_exchange(topology: str, nodes: int | None, collective: str, size_bytes: float) -> str:
-    """Return the command that measures a collective of *size_bytes* on *nodes* of *topology*."""
-    if nodes is None or nodes == 1:
-        return _command(topology, "--only collectives")
-    size = f"--workload bytes:{size_bytes:.0f}B --strategy nccl --collective {collective}"
-    return _command(topology, f"--nodes {nodes} {size} --prepare") + " (it prints the line to run)"
+def _of_exchange(question: CollectiveQuestion) -> str:
+    where = question.where
+    if where.nodes is None or where.nodes == 1:
+        return _command(where.topology, "--only collectives")
+    size = f"--workload bytes:{question.size_bytes:.0f}B --strategy nccl --collective {question.collective}"
+    return _command(where.topology, f"--nodes {where.nodes} {size} --prepare") + " (it prints the line to run)"
 
 
 def _of_step(question: StepQuestion, calibrated: bool) -> str:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from simulator.bands.band import Band
 from simulator.collectives.request import Request
 from simulator.engine.timeline import Timeline
+from simulator.questions.collective import CollectiveQuestion
 from simulator.results.bottleneck import LinkUse, mean_factors
 from simulator.results.composed import collective_composition
 from simulator.results.confidence import BAND_HEAD, Confidence, band_words, confidence_of, of_a_bound
-from simulator.results.narrowing import of_exchange
+from simulator.results.narrowing import narrowing_of
 from simulator.results.notebook import html_table
 from simulator.results.staging import staging_notes
-from simulator.topology.catalogue import builtin_topologies
 from simulator.topology.price import Price
 from simulator.units import format_bandwidth, format_duration, format_size
 from simulator.workload.collective import Collective, bus_factor
@@ -25,7 +25,7 @@ __all__ = ["LinkUse", "Result", "make_result"]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Result:
-    """What a user asks for.  ``rings`` and ``gpus`` count the machine's GPUs from 0."""
+    """What a user asks for.  ``rings`` and ``gpus`` count the machine's GPUs from 0; ``asked`` is its question."""
 
     strategy: str
     machine: str
@@ -42,6 +42,7 @@ class Result:
     facts: dict[str, str | int | float]
     simulation_events: int
     timeline: Timeline
+    asked: CollectiveQuestion | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         """Return the answer in a line."""
@@ -77,12 +78,7 @@ class Result:
         machine = self.timeline.machine
         ranks = tuple(machine.gpus[gpu] for gpu in self.gpus)
         composition = collective_composition(machine, ranks, self.collective, self.size_bytes, self.strategy)
-        count, _, name = machine.name.rpartition(" x ")
-        nodes = int(count) if count.isdecimal() else None
-        topology = name if name in builtin_topologies() else "MACHINE.yaml"
-        return confidence_of(
-            self.sync_time_s, composition, of_exchange(topology, nodes, self.collective, self.size_bytes)
-        )
+        return confidence_of(self.sync_time_s, composition, narrowing_of(self.asked))
 
     @property
     def band(self) -> Band | None:
