@@ -26,12 +26,13 @@ def by_columns(shape: Conv2d, phase: Phase, precision: Precision) -> tuple[Kerne
     added = Streaming("add", image, columns * size, image * size)
     kernels: list[Kernel] = []
     if phase == "fwd":
-        bias = (Streaming("fill", result, 0, result * size),)
+        bias = (Streaming("fill", result, 0, result * size),) if shape.bias else ()
         product = Gemm(filters, places, reduction, precision, groups, "NN", epilogue_elements=result)
         kernels += [*bias, written, product]
     if phase in ("bwd", "bwd_data"):
         kernels += [Gemm(reduction, places, filters, precision, groups, "TN"), added]
     if phase in ("bwd", "bwd_weight"):
         kernels += [written, Gemm(filters, reduction, places, precision, groups, "NT")]
-        kernels.append(Streaming("sum", result, result * size, 0))
+        if shape.bias:
+            kernels.append(Streaming("sum", result, result * size, 0))
     return tuple(kernels) * shape.batch
