@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from simulator.console.style import Style
 from simulator.results.result import Result
-from simulator.results.training import TrainingResult
 from simulator.topology.price import Price
+
+if TYPE_CHECKING:
+    from simulator.results.training import TrainingResult  # steps' results import devices, which an exchange does not
 
 __all__ = ["exchange_ranking_lines", "price_words", "ranking_lines"]
 

@@ -74,7 +74,7 @@ def test_smaller_pieces_never_bring_operands_faster(gpu: Gpu, layout: str, m: in
     assert pieces_s > 0.85 * whole_s
     work_s = aligned.flop / arithmetic_rate(gpu, "bf16")
     if unaligned != aligned and n - less > 512 and work_s > 1e-3:
-        assert pieces_s > whole_s
+        assert pieces_s > whole_s * (n - less) / n  # never faster than the work it saves
 
 
 @given(gpus, precisions, st.sampled_from(("NN", "NT", "TN", "TT")), sizes, sizes, sizes, st.integers(1, 50))
