@@ -16,11 +16,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.utils import _device as torch_device
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from validate.machine.measure.bench import Bench
@@ -182,6 +184,8 @@ def clocked_gpus(
 ) -> Clock:
     """Return the clock of *count* GPUs that torch has as long as the test runs."""
     clock = Clock(count, issue_s, uneven)
+    # As a context torch.device remembers which functions it gives a device; what it learns here ends with the test.
+    monkeypatch.setattr(torch_device, "_device_constructors", cache(torch_device._device_constructors.__wrapped__))
     makes = {name: getattr(torch, name) for name in ("empty", "zeros", "ones", "tensor")}
     copy_, add_, fill_, cpu = (getattr(torch.Tensor, name) for name in ("copy_", "add_", "fill_", "cpu"))
 
