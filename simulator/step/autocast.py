@@ -27,7 +27,7 @@ class Cast:
     """A cast of an operator's input, and of its gradient.
 
     ``to_half``: the input is cast to half precision and its gradient to fp32; otherwise the reverse.
-        ``backward_alone``: the operator itself promotes the input, and only the gradient is cast.
+    ``backward_alone``: the operator itself promotes the input, and only the gradient is cast.
     """
 
     tensor: int

@@ -43,7 +43,7 @@ class Run:
     """A kernel as a step runs it.
 
     ``cold``: the share of its bytes that is in no cache.  ``moved_bytes``: for a reduction fused with other operators,
-        the bytes of the whole group; 0: its own bytes.
+    the bytes of the whole group; 0: its own bytes.
     """
 
     kernel: Kernel

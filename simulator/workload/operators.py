@@ -128,7 +128,7 @@ class Conv2d:
     """A convolution over ``batch`` images with ``c_in`` channels of ``h_in`` by ``w_in``.
 
     ``transposed``: the operator computes the data gradient of the convolution with these sizes, from ``c_out``
-        channels to ``c_in``.
+    channels to ``c_in``.
     """
 
     batch: int
@@ -210,8 +210,8 @@ class Softmax(Rows):
     """Softmax (or log-softmax) of each of ``rows`` rows of ``cols`` elements.
 
     ``kernel``: "" is the framework's own.  Megatron-LM's fused kernels also scale and mask, and hold a row of any
-        length in a warp's registers: ``masked`` is ``scaled_masked_softmax``; ``causal``,
-        ``scaled_upper_triang_masked_softmax``, reads only the unmasked elements.
+    length in a warp's registers: ``masked`` is ``scaled_masked_softmax``; ``causal``,
+    ``scaled_upper_triang_masked_softmax``, reads only the unmasked elements.
     """
 
     kernel: Literal["", "masked", "causal"] = ""

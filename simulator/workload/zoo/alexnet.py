@@ -1,8 +1,8 @@
 """AlexNet and related networks, as frameworks and benchmarks of the time defined them.
 
 ``alexnet``: torchvision (Krizhevsky, arXiv 1404.5997, one column).  ``alexnet-owt``: the same column in
-    convnet-benchmarks' version, without dropout.  ``overfeat-fast``: OverFeat's fast model (Sermanet et al., arXiv
-    1312.6229, table 1) in convnet-benchmarks' version.
+convnet-benchmarks' version, without dropout.  ``overfeat-fast``: OverFeat's fast model (Sermanet et al., arXiv
+1312.6229, table 1) in convnet-benchmarks' version.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Self-attention of transformers, in the variants that frameworks run.
 
 ``eager``: one kernel per operation, as Hugging Face's ``attn_implementation="eager"``.  ``fused-softmax``: scale, mask
-    and softmax are one kernel, and the products need no copies, as in Megatron-LM.  ``fused``: one kernel that never
-    writes the scores (FlashAttention 2).  ``fused-first``: the same before July 2023 (FlashAttention 1).
-    ``fused-native``: the same, written for the GPU's own generation (FlashAttention 3, cuDNN 9; see
-    :class:`simulator.workload.operators.Attention`).
+and softmax are one kernel, and the products need no copies, as in Megatron-LM.  ``fused``: one kernel that never
+writes the scores (FlashAttention 2).  ``fused-first``: the same before July 2023 (FlashAttention 1). ``fused-native``:
+the same, written for the GPU's own generation (FlashAttention 3, cuDNN 9; see
+:class:`simulator.workload.operators.Attention`).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class Encoder:
     """Sizes of an encoder, and its head; ``auto``: pretraining in training, classification in inference.
 
     ``predicted``: tokens per sequence that pretraining predicts, gathered before the prediction (Google's
-        ``run_pretraining.py``: 20 of 128, 80 of 512); 0: all tokens, as in Hugging Face's model.
+    ``run_pretraining.py``: 20 of 128, 80 of 512); 0: all tokens, as in Hugging Face's model.
     """
 
     hidden: int

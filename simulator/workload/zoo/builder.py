@@ -46,7 +46,7 @@ class NetworkBuilder:
     """Collects layers in forward order; :meth:`build` returns the network.
 
     ``training``: include dropout.  While ``frozen`` is set, new parameters are not trained.  While ``constant_norms``
-        is set, batch normalisation is a product and a sum with constants (torchvision's FrozenBatchNorm2d).
+    is set, batch normalisation is a product and a sum with constants (torchvision's FrozenBatchNorm2d).
     """
 
     def __init__(self, name: str, *, training: bool = True) -> None:

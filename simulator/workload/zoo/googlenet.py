@@ -1,8 +1,8 @@
 """GoogLeNet without batch normalisation, and its successor with it (Inception-BN).
 
 ``googlenet``: Szegedy et al., arXiv 1409.4842, table 1, without local response normalisation and auxiliary
-    classifiers, as timed by convnet-benchmarks.  ``inception-bn``: Ioffe and Szegedy, arXiv 1502.03167, in the sizes
-    of MXNet's example (its convolutions have a bias).
+classifiers, as timed by convnet-benchmarks.  ``inception-bn``: Ioffe and Szegedy, arXiv 1502.03167, in the sizes of
+MXNet's example (its convolutions have a bias).
 """
 
 from __future__ import annotations
