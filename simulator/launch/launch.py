@@ -161,7 +161,7 @@ def _precision(args: Arguments) -> str | None:
 
 
 def _attention(args: Arguments, notes: list[str]) -> str:
-    """Return the kind of attention: that of the line, or the default of Megatron-LM at the time."""
+    """Return the kind of attention: that of the line, or the default of Megatron-LM checkouts of that age."""
     backend = args.choice(("auto", "flash", "fused", "unfused", "local"), "attention-backend")
     implementation = args.choice(("local", "transformer_engine", "inference_optimized"), "transformer-impl")
     if backend is not None:

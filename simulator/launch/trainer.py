@@ -65,5 +65,5 @@ def read_trainer(args: Arguments, launcher: Arguments, notes: list[str]) -> Trai
 
 
 def _says(args: Arguments, name: str) -> bool:
-    """Return whether the flag *name* is given without a negative value."""
+    """Return whether the flag *name* is given, without a value or with an affirmative one."""
     return args.has(name) and (args.value(name) or "").lower() in _YES

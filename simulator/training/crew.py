@@ -86,7 +86,7 @@ class Crew:
     def _computed(
         self, same: Sequence[Issue], after: Sequence[int], needed: Sequence[int], micro_batch: int
     ) -> list[int]:
-        """Add one computation for each role, after the exchanges in *needed*, or concurrent to overlapping gathers."""
+        """Add one computation for each role, after the exchanges in *needed* or during overlapping ones."""
         is_product = "gemm" in same[0].work.kinds
         beside = [number for number in needed if is_product and number in self._passing]
         waited = [*after, *(number for number in needed if number not in beside)]

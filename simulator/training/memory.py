@@ -54,7 +54,7 @@ def most_needed(network: Network, question: StepQuestion, device: Device, layout
 
 
 def gathered_elements(network: Network, layout: Layout) -> int:
-    """Return the parameters (elements) that are in memory in full while sharded: those of two units.
+    """Return the parameters (elements) that are gathered at once: those of the two largest blocks, and outside blocks.
 
     If each rank keeps its experts unsharded, they need no gathering.
     """

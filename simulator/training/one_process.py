@@ -7,10 +7,10 @@ replica; then, for each gradient, the first GPU adds the copies of the other GPU
 back; each GPU updates its own replica.
 
 ``dataparallel`` (PyTorch, torch/nn/parallel/data_parallel.py): in every step, the batch is scattered, and the
-parameters are broadcast from the first GPU.  One thread per GPU runs the forward pass, with the interpreter lock.
-Outputs are gathered on the first GPU, which computes the loss.  In the backward pass, autograd has one thread per
-device that does not need the interpreter.  Once all gradients are complete, they are reduced onto the first GPU, which
-alone updates.
+parameters are broadcast from the first GPU.  One thread per GPU runs the forward pass, and the threads compete for the
+interpreter lock.  Outputs are gathered on the first GPU, which computes the loss.  In the backward pass, autograd has
+one thread per device, and these do not need the interpreter.  Once all gradients are complete, they are reduced onto
+the first GPU, which alone updates.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Placement:
     # -- groups --------------------------------------------------------------------
 
     def layer_groups(self, axis: Axis, stage: int | None = None) -> list[Bundle]:
-        """Return the groups along *axis*, ``tp`` or ``cp``, that exchange at the same time, of one or all stages."""
+        """Return the groups along *axis* (``tp`` or ``cp``) of one stage or of all, which exchange at the same time."""
         return self._once(("layers", axis, stage), lambda: self._layer_groups(axis, stage))
 
     def _layer_groups(self, axis: Axis, stage: int | None) -> list[Bundle]:
@@ -110,7 +110,7 @@ class Placement:
         return self._once(("pairs", stage), find)
 
     def _same_parameters(self, stage: int, *, experts: bool = False) -> Iterator[list[int]]:
-        """Yield the ranks of one stage with the same parameters: every ``tp``-th, or by expert ranks with *experts*."""
+        """Yield the ranks of one stage with the same parameters: every ``tp``-th, or every ``expert_ranks``-th."""
         step = self.layout.expert_ranks if experts else self.layout.tp
         ranks = self._in_order(stage)
         yield from (ranks[i::step] for i in range(step))

@@ -32,7 +32,7 @@ def order_of(layout: Layout, stage: int, count: int) -> list[Pass]:
     - ``zero-bubble``: as 1f1b, with the gradients of parameters deferred to times when a stage would wait (ZB-H1; Qi
       et al., ICLR 2024).
 
-    Raises InputError if the micro-batches are not a multiple of the stages with virtual stages.
+    Raises InputError if there are virtual stages and *count* is not a multiple of the stages.
     """
     if layout.vp > 1:
         if count % layout.pp:
@@ -51,7 +51,7 @@ def order_of(layout: Layout, stage: int, count: int) -> list[Pass]:
 
 
 def _filled(layout: Layout, stage: int, count: int) -> int:
-    """Return the forward passes in the pipeline fill, without the one right before the first backward pass."""
+    """Return the number of forward passes in the pipeline fill, less the one right before the first backward pass."""
     if layout.schedule == "gpipe":
         return count
     if layout.vp == 1:
@@ -87,5 +87,5 @@ def _in_turn(
 
 
 def in_flight(layout: Layout, stage: int, count: int) -> float:
-    """Return the number of micro-batches whose activations *stage* holds at once, in fractions of all its chunks."""
+    """Return the micro-batches whose activations *stage* holds at once; a single chunk counts as ``1 / vp``."""
     return min(count * layout.vp, _filled(layout, stage, count) + 1) / layout.vp

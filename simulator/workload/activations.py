@@ -94,7 +94,7 @@ def _index_tensors(network: Network) -> set[int]:
 
 
 def _kept(layer: Layer, needed: Sequence[bool]) -> Iterator[int]:
-    """Yield the numbers of the network's tensors that *layer* saves; needs-gradient flags by tensor in *needed*."""
+    """Yield the numbers of the tensors that *layer* saves; *needed*: whether each tensor needs a gradient."""
     operator, inputs = layer.operator, layer.inputs
     match operator:
         case ops.Linear() | ops.Conv2d() if not layer.trained:

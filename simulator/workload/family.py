@@ -14,7 +14,7 @@ Family = Literal["CNN", "transformer"]
 
 @once
 def family_of(network: Network) -> Family | None:
-    """Return "CNN" if most FLOPs are convolutions, "transformer" if tokens enter and no layer convolves or recurs."""
+    """Return "CNN" if convolutions have most FLOPs, "transformer" if tokens enter and nothing convolves or recurs."""
     convolved = sum(layer.operator.flop for layer in network.layers if isinstance(layer.operator, Conv2d))
     if convolved > 0.5 * network.flop:
         return "CNN"

@@ -56,8 +56,8 @@ def find_network(
         cross-entropy.
     *words_multiple*: the vocabulary of a zoo network or a ``config.json`` is padded to a multiple of this.
 
-    Raises InputError, with the nearest name, if there is no such network, or if the sizes do not apply to it.  An
-    unknown zoo name is reported by ``build``.
+    Raises InputError if an option does not apply to *text*, or for the faults of a ``config.json``; ``build`` raises it
+    for unknown names (with the nearest one), faults of other files, and sizes that do not fit.
     """
     scheme, colon, _ = text.partition(":")
     if colon and scheme in ("bytes", "sweep"):

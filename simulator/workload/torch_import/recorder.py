@@ -176,7 +176,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not read by
         return number
 
     def _is_free(self, call: Call) -> bool:
-        """Return whether no kernel of interest runs: a view, an allocation, an update of a module's counter."""
+        """Return whether nothing runs: a view, an allocation, an update of the module's own counter."""
         if call.name in FREE or all(tensor.numel() == 0 for tensor in call.outputs):
             return True
         storages = {tensor.untyped_storage()._cdata for tensor in call.inputs}

@@ -202,7 +202,10 @@ class NetworkBuilder:
         pad: Pair = 0,
         ceil: bool = False,
     ) -> Tensor:
-        """Return the maximum or mean of each window; *ceil* rounds the result's size up, as Caffe does."""
+        """Return the maximum or mean of each window; *ceil* rounds the result's size up, as Caffe does.
+
+        Raises SizeError if a window is larger than the padded image.
+        """
         batch, channels, height, width = x.shape
         (kernel_h, kernel_w), (pad_h, pad_w) = pair(kernel), pair(pad)
         stride_h, stride_w = pair(kernel if stride is None else stride)
@@ -240,7 +243,7 @@ class NetworkBuilder:
         return self.elementwise(name, "dropout_add" if self.training else "add", x, residual)
 
     def concat(self, tensors: tuple[Tensor, ...], name: str) -> Tensor:
-        """Return images concatenated along their channels."""
+        """Return images concatenated along their channels; raises SizeError if they differ in size."""
         batch, _, height, width = tensors[0].shape
         if any((t.shape[0], *t.shape[2:]) != (batch, height, width) for t in tensors):
             raise SizeError(f"{name}: the images to be joined differ in size")

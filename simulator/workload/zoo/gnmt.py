@@ -14,6 +14,8 @@ def gnmt(b: NetworkBuilder, tokens: Tensor, hidden: int, layers: int, vocabulary
 
     The encoder's first layer is bidirectional.  The decoder's first layer attends to the encoder's result by
     normalised Bahdanau attention (arXiv 1409.0473); the context is an input of each further layer.
+
+    Raises SizeError if there is only one layer.
     """
     if layers < 2:
         raise SizeError(f"an encoder and a decoder have two layers at least; got {layers}")

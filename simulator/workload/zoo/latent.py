@@ -15,7 +15,10 @@ __all__ = ["latent_attention"]
 
 
 def latent_attention(b: NetworkBuilder, x: Tensor, name: str, d: Latent) -> Tensor:
-    """Return the attention of a block with its output projection; *x* is already normalised."""
+    """Return the attention of a block with its output projection; *x* is already normalised.
+
+    Raises SizeError if the rotary part does not divide a head, or is odd.
+    """
     batch, length, _ = x.shape
     size = d.plain_size + d.rotary_size
     if size % d.rotary_size or d.rotary_size % 2:

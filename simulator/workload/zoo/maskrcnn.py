@@ -20,7 +20,10 @@ _WIDTH, _ANCHORS, _REGIONS, _MASKS = 256, 3, 512, 128
 
 
 def mask_rcnn(b: NetworkBuilder, x: Tensor, classes: int) -> tuple[Tensor, ...]:
-    """Return five logits: objects and offsets of each anchor; classes, offsets and masks of each region."""
+    """Return five outputs: objects and offsets of each anchor; classes, offsets and masks of each region.
+
+    Raises SizeError unless the sides of *x* are multiples of 32 pixels.
+    """
     if x.shape[2] % 32 or x.shape[3] % 32:
         raise SizeError(f"sides must be multiples of 32 pixels; got {x.shape[2]} x {x.shape[3]}")
     b.constant_norms = True

@@ -15,7 +15,10 @@ __all__ = ["transformer_xl"]
 def transformer_xl(
     b: NetworkBuilder, tokens: Tensor, hidden: int, heads: int, layers: int, inner: int, memory: int, vocabulary: int
 ) -> Tensor:
-    """Return the logits of each next word (no adaptive softmax), ``(batch, length, vocabulary)``."""
+    """Return the logits of each next word (no adaptive softmax), ``(batch, length, vocabulary)``.
+
+    Raises SizeError if *heads* do not divide *hidden*.
+    """
     if hidden % heads:
         raise SizeError(f"hidden {hidden} is no multiple of {heads} heads")
     batch, length = tokens.shape

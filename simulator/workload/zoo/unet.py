@@ -19,7 +19,10 @@ _WIDTHS_3D = (32, 64, 128, 256, 320)
 
 
 def unet(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
-    """Return the logits of each pixel left after the unpadded convolutions, as ``(pixels, classes)``."""
+    """Return the logits of each pixel left after the unpadded convolutions, as ``(pixels, classes)``.
+
+    Raises SizeError if the image cannot be halved four times.
+    """
     seen: list[Tensor] = []
     for i, width in enumerate(_WIDTHS):
         x = _pair(b, b.pool(x, f"down{i}.pool", 2) if i else x, f"down{i}", width)
@@ -46,7 +49,10 @@ def _pair(b: NetworkBuilder, x: Tensor, name: str, width: int) -> Tensor:
 
 
 def unet3d(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
-    """Return the logits of each voxel, as ``(voxels, classes)``; *x* is ``(batch, channels, depth, height, width)``."""
+    """Return the logits of each voxel, as ``(voxels, classes)``; *x* is ``(batch, channels, depth, height, width)``.
+
+    Raises SizeError unless its sides are multiples of 32 voxels.
+    """
     if any(side % 2 ** len(_WIDTHS_3D) for side in x.shape[2:]):
         raise SizeError(f"sides must be multiples of {2 ** len(_WIDTHS_3D)} voxels; got {x.shape[2:]}")
     x = _voxels(b, _voxels(b, x, "input.1", _WIDTHS_3D[0]), "input.2", _WIDTHS_3D[0])

@@ -21,7 +21,10 @@ VIT_SIZES: dict[str, Sizes] = {
 
 
 def vit(b: NetworkBuilder, images: Tensor, classes: int, *, sizes: Sizes, attention: AttentionKind) -> Tensor:
-    """Return the logits of *images*; each patch is a token, and a class token is added."""
+    """Return the logits of *images*; each patch is a token, and a class token is added.
+
+    Raises SizeError if the patches do not divide the image.
+    """
     patch, hidden, heads, layers = sizes
     batch, _, height, width = images.shape
     if height % patch or width % patch:
