@@ -50,7 +50,7 @@ def old_bytes(kernel: Kernel, phase: Phase, has_parameters: bool) -> float:
             elements = rows * (kernel.inputs + kernel.hidden)
         case Gather():
             elements = kernel.rows * kernel.cols if kernel.direction == "fwd" else 0
-        case Rowwise():  # backward, the saved input or output; the product before a softmax's has just read it
+        case Rowwise():  # backward, the saved input or output; a softmax's was just read by the product before it
             elements = 0 if forward or kernel.kind not in _READ_FIRST else kernel.rows * kernel.cols
         case Streaming():  # backward, all but the gradient, which is as large as the output
             return 0.0 if forward else float(max(0, kernel.read_bytes - kernel.written_bytes))

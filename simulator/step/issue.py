@@ -64,9 +64,9 @@ class Issue:
     """One operator as the host issues it: ``host_s`` seconds to issue, then ``work`` on the device.
 
     ``layer`` names its layer ("" in the update).  ``again``: a forward operator that is recomputed in the backward
-    pass. ``waits``: the host waits for all earlier work of the device, to read a result.  ``adds``: it adds to the
+    pass.  ``waits``: the host waits for all earlier work of the device, to read a result.  ``adds``: it adds to the
     gradients of earlier micro-batches, so the first micro-batch omits it.  ``sent`` is the collective, if the operator
-    is an exchange. ``needs`` names the layers whose exchanges it waits for.
+    is an exchange.  ``needs`` names the layers whose exchanges it waits for.
     """
 
     name: str
@@ -179,7 +179,7 @@ class _Issuer:
             yield replace(issue, host_s=len(layer.trained) * COMPILED_DISPATCH_S, adds=True)
 
     def tensor_updated(self, name: str, elements: int) -> Issue:
-        """Return the update of a single tensor: one call per pass, concurrent to the device's previous pass.
+        """Return the update of a single tensor: one call per pass, concurrent with the device's previous pass.
 
         It starts after the previous tensor's update has ended, because the host reads a result of that.
         """

@@ -91,7 +91,7 @@ class Held:
     ``moments`` lists for each step of the backward pass the bytes of activations, of gradients of parameters, and of
     other gradients.  ``most_forward_bytes`` is the peak of a forward pass alone.  ``of_experts`` and
     ``trained_of_experts`` are the parts of ``parameter_count`` and ``trained_count`` in experts; ``largest`` is the
-    size of the largest trained parameter. All counts are elements.
+    size of the largest trained parameter.  All counts are elements.
     """
 
     parameter_count: int

@@ -21,7 +21,7 @@ class Key:
     """The parameters of a layer.
 
     Issue ``ready_after`` of a step's passes completes their gradients, and issue ``needed_by`` is the first to read
-    them. ``shares_bytes`` are the bytes on each server.
+    them.  ``shares_bytes`` are the bytes on each server.
     """
 
     layer: str

@@ -38,7 +38,7 @@ class Chunk(NamedTuple):
     """The passes of one part of a network for a micro-batch: seconds, and the device resources that they load.
 
     ``weights_s`` is the time of the backward pass spent on gradients of parameters.  ``issues`` are those of both
-    passes. ``elements`` counts its parameters, ``trained`` those with gradients; ``of_experts`` and
+    passes.  ``elements`` counts its parameters, ``trained`` those with gradients; ``of_experts`` and
     ``trained_of_experts`` count the divided experts among them.
     """
 

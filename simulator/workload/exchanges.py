@@ -1,6 +1,6 @@
 """Which exchanges each layer of a divided network waits for.
 
-The layers of a device run one after the other, with exchanges concurrent to them; a layer waits for the exchanges that
+The layers of a device run one after the other, and exchanges run beside them; a layer waits for the exchanges that
 produce its inputs.
 """
 

@@ -2,7 +2,7 @@
 
 ``eager``: one kernel per operation, as Hugging Face's ``attn_implementation="eager"``.  ``fused-softmax``: scale, mask
 and softmax are one kernel, and the products need no copies, as in Megatron-LM.  ``fused``: one kernel that never
-writes the scores (FlashAttention 2).  ``fused-first``: the same before July 2023 (FlashAttention 1). ``fused-native``:
+writes the scores (FlashAttention 2).  ``fused-first``: the same before July 2023 (FlashAttention 1).  ``fused-native``:
 the same, written for the GPU's own generation (FlashAttention 3, cuDNN 9; see
 :class:`simulator.workload.operators.Attention`).
 """
@@ -41,7 +41,7 @@ def self_attention(
     """Return the attention output of *qkv*, as ``(batch, length, heads * value size)``.
 
     Queries are ``(batch, length, heads * size)``; keys and values have *kv_heads* heads (0: as many), values of any
-    size. Eager attention copies permuted views before its products if the batch has more than one sequence; OPT always
+    size.  Eager attention copies permuted views before its products if the batch has more than one sequence; OPT always
     does.
     """
     query, key, value = qkv

@@ -1,6 +1,6 @@
 """Language models by name: the sizes of each family.
 
-GPT-3: arXiv 2005.14165, table 2.1.  Megatron: arXiv 1909.08053, 2104.04473 (table 1) and 2205.05198 (table 3). BLOOM:
+GPT-3: arXiv 2005.14165, table 2.1.  Megatron: arXiv 1909.08053, 2104.04473 (table 1) and 2205.05198 (table 3).  BLOOM:
 arXiv 2211.05100.  Mixtral: arXiv 2401.04088.  Qwen, DeepSeek, Kimi, InternLM: the ``config.json`` published with each
 model.
 """
