@@ -205,7 +205,8 @@ class Lowering:
     def accumulated(self, layer: Layer) -> Run | None:
         """Return the pass that adds *layer*'s parameter gradients to earlier ones; None if the products do that.
 
-        PyTorch adds in place.  DeepSpeed's ``BF16_Optimizer`` then adds the sum to an fp32 copy and zeroes the gradients.
+        PyTorch adds in place.  DeepSpeed's ``BF16_Optimizer`` then adds the sum to an fp32 copy and zeroes the
+        gradients.
         """
         n, how = sum(parameter.elements for parameter in layer.trained), self._options.accumulation
         if not n or how == "product":
