@@ -1,1 +1,1 @@
-"""Launch lines of Megatron-LM, torchrun and DeepSpeed, read as the options of ``simulate``; nothing is executed."""
+"""Launch lines of Megatron-LM, torchrun and DeepSpeed, read as options of ``simulate``; nothing is executed."""

@@ -1,4 +1,4 @@
-"""The arguments of a command: :class:`Arguments`, by name, with what was read of them."""
+"""The arguments of a command, by name: :class:`Arguments`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _FLAG = re.compile(r"--?[A-Za-z]")
 
 
 class Arguments:
-    """``--name value``, ``--name=value`` and ``--name``; what is given twice counts as said last.
+    """Parsed ``--name value``, ``--name=value`` and ``--name``; of repeated arguments, the last counts.
 
-    ``_`` in a name is as ``-``.  Readers tell faults, and all of them are raised by :meth:`finish`.
+    ``_`` in a name is equivalent to ``-``.  Reading methods record faults, which :meth:`finish` raises together.
+    ``read`` collects the names that were asked for.
     """
 
     def __init__(self, words: Sequence[Word], file: str) -> None:
@@ -41,20 +42,20 @@ class Arguments:
 
     @property
     def names(self) -> list[str]:
-        """All names, in order."""
+        """All names, in order of first use."""
         return list(self._values)
 
     def has(self, *names: str) -> bool:
-        """Return whether one of *names* is there."""
+        """Return whether any of *names* is given."""
         self.read.update(names)
         return any(name in self._values for name in names)
 
     def value(self, name: str) -> str | None:
-        """Return what follows *name*, None where nothing does."""
+        """Return the value of *name*; None if there is none.  Does not mark it as read."""
         return " ".join(self._values.get(name, [])) or None
 
     def text(self, *names: str) -> str | None:
-        """Return the value of the first of *names* that is there."""
+        """Return the value of the first of *names* that is given; None if none is."""
         self.read.update(names)
         for name in names:
             if name in self._values:
@@ -66,7 +67,7 @@ class Arguments:
         return None
 
     def number(self, *names: str, least: int = 1) -> int | None:
-        """Return the whole number that the first of *names* says; None where none is there."""
+        """Return the integer value of the first of *names* that is given; None if none is, or after a fault."""
         text = self.text(*names)
         if text is None:
             return None
@@ -80,7 +81,7 @@ class Arguments:
         return None
 
     def choice(self, allowed: Sequence[str], *names: str) -> str | None:
-        """Return which of *allowed* the first of *names* says; None where none is there."""
+        """Return the value, one of *allowed*, of the first of *names* given; None if none is, or after a fault."""
         text = self.text(*names)
         if text is None or text.lower() in allowed:
             return text if text is None else text.lower()
@@ -89,12 +90,12 @@ class Arguments:
         return None
 
     def fault(self, name: str, message: str) -> None:
-        """Tell a fault of the argument *name*."""
+        """Record a fault of the argument *name*."""
         word = self._places.get(name)
         place = (word.line, word.column) if word is not None and self._file != "--launch" else (0, 0)
         self.faults.append(Fault(f"--{name}: {message}", self._file, *place))
 
     def finish(self) -> None:
-        """Raise InputError with all faults that were told."""
+        """Raise InputError with all recorded faults."""
         if self.faults:
             raise InputError(list(dict.fromkeys(self.faults)))

@@ -1,4 +1,4 @@
-"""DeepSpeed's JSON, as far as it says what a step does: :func:`read_deepspeed`."""
+"""The settings of DeepSpeed's JSON configuration that affect a step: :func:`read_deepspeed`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TIMELESS = frozenset(
 
 @dataclass(slots=True)
 class DeepSpeed:
-    """What a file says; None where it says nothing, or ``auto``."""
+    """Settings of a file; None if a setting is missing or ``auto``."""
 
     zero: int | None = None
     batch: int | None = None
@@ -48,7 +48,7 @@ class DeepSpeed:
 
 
 def read_deepspeed(path: str) -> DeepSpeed:
-    """Return what the file at *path* says; raises InputError where it cannot be read or a value is none."""
+    """Return the settings of the file at *path*; raises InputError if it cannot be read or a value is invalid."""
     source = read_json(Path(path), "DeepSpeed configuration")
     data: Mapping[str, Any] = source.data
     found = DeepSpeed()

@@ -1,4 +1,4 @@
-"""From a launch line, or the script that holds it, to options of ``simulate``: :func:`read_launch`."""
+"""Turn a launch line, or the script that contains it, into options of ``simulate``: :func:`read_launch`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_BYTES = 1_000_000
 _LISTED = 12
 _OTHER_MODELS = re.compile("bert|t5|mamba|vision|vlm|retro|ict|multimodal|biencoder")
 _EIGHT = ("fp8-format", "fp8-hybrid", "fp8-e4m3")
-# Arguments of checkouts, and of DeepSpeed's fork, whose layers are Megatron-LM's own unless said.
+# Arguments of old checkouts and of DeepSpeed's fork, whose default layers are Megatron-LM's own.
 _OLD = frozenset(
     (
         *("model-parallel-size", "batch-size", "checkpoint-activations", "checkpoint-num-layers"),
@@ -36,9 +36,9 @@ _OTHERS = ("echo", "printf", "mkdir", "rm", "cp", "pip", "git", "tee", "cat", "d
 
 @dataclass(slots=True)
 class Launch:
-    """``options`` are those of ``simulate`` by their fields, as text; ``sizes`` what ``--set`` sets.
+    """``options`` are those of ``simulate`` as text, by field; ``sizes`` are those of ``--set``.
 
-    ``notes``: what the line says and is not simulated.
+    ``notes``: one line for each setting of the launch line that is not simulated.
     """
 
     options: dict[str, str | bool] = field(default_factory=dict)
@@ -47,18 +47,18 @@ class Launch:
 
 
 def read_launch(text: str) -> Launch:
-    """Return what the line *text* says, or the script that ``@script.sh`` names.  Nothing of it is run.
+    """Return the settings of the launch line *text*, or of the script in ``@script.sh``.  Nothing is executed.
 
-    Raises InputError with every fault, each with its place in a script.
+    Raises InputError with every fault; those in a script have their positions.
     """
     file = text[1:] if text.startswith("@") else "--launch"
     script = commands_of(_content(file) if file != "--launch" else text, file)
     command = _command(script, file)
     at = next((i for i, word in enumerate(command) if word.text.endswith(".py")), None)
     if at is None and any(word.text.startswith("-") for word in command[:1]):
-        at = -1  # arguments alone
+        at = -1  # arguments without a program
     args = Arguments(command if at is None else command[at + 1 :], file)
-    launcher = args if at is None else Arguments(command[: max(at, 0)], file)  # a program without .py: all is one
+    launcher = args if at is None else Arguments(command[: max(at, 0)], file)  # without .py, both are one
     other = _OTHER_MODELS.search(Path(command[at].text).name) if at is not None and at >= 0 else None
     if other is not None and "num-layers" in args:
         args.fault("num-layers", f"{command[at or 0].text} trains no GPT; name the network by --workload without them")
@@ -95,7 +95,7 @@ def _content(file: str) -> str:
 
 
 def _command(script: Script, file: str) -> Sequence[Word]:
-    """Return the command that launches the training: the last that runs a Python file with options."""
+    """Return the command that launches the training: the last one with options that runs a Python file."""
     found: list[Sequence[Word]] = []
     for outer in script.commands:
         words = _unquoted(outer, file)
@@ -110,7 +110,7 @@ def _command(script: Script, file: str) -> Sequence[Word]:
 
 
 def _unquoted(words: tuple[Word, ...], file: str) -> tuple[Word, ...]:
-    """Return *words*, where one is a command in quotes (``bash -c "..."``) with the words of that in its place."""
+    """Return *words*, with a quoted command (``bash -c "..."``) replaced by its own words."""
     inner = next((word for word in words if " " in word.text and ".py " in word.text and "--" in word.text), None)
     if inner is None:
         return words
@@ -161,7 +161,7 @@ def _precision(args: Arguments) -> str | None:
 
 
 def _attention(args: Arguments, notes: list[str]) -> str:
-    """Return how attention runs: as the line says, or as Megatron-LM of that time does it."""
+    """Return the kind of attention: that of the line, or the default of Megatron-LM checkouts of that age."""
     backend = args.choice(("auto", "flash", "fused", "unfused", "local"), "attention-backend")
     implementation = args.choice(("local", "transformer_engine", "inference_optimized"), "transformer-impl")
     if backend is not None:
@@ -173,7 +173,7 @@ def _attention(args: Arguments, notes: list[str]) -> str:
     if implementation is not None:
         return "fused-softmax" if implementation == "local" else "fused-native"
     if args.has("use-mcore-models", "tp-comm-overlap", *_EIGHT):
-        return "fused-native"  # which are of Transformer Engine, or take it by themselves
+        return "fused-native"  # these are Transformer Engine's, or select it
     if "num-layers" not in args:
         return "fused-softmax"
     old = next((name for name in args.names if name in _OLD), None)
@@ -225,7 +225,7 @@ def _batch(
 
 
 def _check_deepspeed(args: Arguments, batch: int, micro: int | None, count: int | None, dp: int) -> None:
-    """Tell a fault where train_batch_size is no product of the others, which DeepSpeed refuses too."""
+    """Record a fault if train_batch_size does not match the other batch sizes, which DeepSpeed refuses too."""
     name = "deepspeed-config" if "deepspeed-config" in args else "deepspeed"
     each = (micro or 1) * (count or 1) * dp
     whole = micro is not None and count is not None
@@ -257,7 +257,7 @@ def _recompute(args: Arguments, options: dict[str, str | bool], notes: list[str]
 
 
 def _unread(args: Arguments) -> list[str]:
-    """Return a note for each argument that matters and is not modelled, and one that lists the unknown ones."""
+    """Return a note for each given argument that is not modelled, and one that lists unknown arguments."""
     notes, unknown = [], []
     for name in args.names:
         if name in args.read:

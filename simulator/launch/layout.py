@@ -1,4 +1,4 @@
-"""How a launch line divides a step over its ranks, as the words of ``--parallel`` and ``--overlap``."""
+"""The parallelism of a launch line, as values of ``--parallel`` and ``--overlap``."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from simulator.launch.ranks import Ranks
 __all__ = ["Division", "read_layout", "read_overlap"]
 
 _SHARDED = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
-_BUCKET_ELEMENTS = 40_000_000  # DistributedDataParallelConfig of Megatron-LM: the larger of this
-_BUCKET_EACH = 1_000_000  # and so many for each rank of data parallelism
+_BUCKET_ELEMENTS = 40_000_000  # Megatron-LM's DistributedDataParallelConfig: the larger of this
+_BUCKET_EACH = 1_000_000  # and of this times the data-parallel ranks
 
 
 @dataclass(slots=True)
 class Division:
-    """Degrees of parallelism; ``dp`` None where nobody says how many ranks there are."""
+    """Degrees of parallelism; ``dp`` is None if the number of ranks is unknown."""
 
     tp: int = 1
     pp: int = 1
@@ -28,7 +28,7 @@ class Division:
 
     @property
     def words(self) -> str:
-        """The division as ``--parallel`` takes it."""
+        """The value of ``--parallel``."""
         degrees = {"tp": self.tp, "pp": self.pp, "cp": self.cp}
         said = [f"{name}={n}" for name, n in degrees.items() if n > 1]
         said += [f"dp={self.dp}"] if self.dp is not None else []
@@ -36,7 +36,7 @@ class Division:
         return ",".join(said) or "dp"
 
     def with_stages(self, args: Arguments, layers: int) -> None:
-        """Add how many parts of the network each pipeline stage has."""
+        """Add the virtual stages per pipeline stage, of a network with *layers* layers."""
         each = args.number("num-layers-per-virtual-pipeline-stage")
         parts = args.number("num-virtual-stages-per-pipeline-rank")
         if each is not None and layers:
@@ -52,7 +52,7 @@ class Division:
 
 
 def read_layout(args: Arguments, ranks: Ranks, deepspeed: DeepSpeed) -> Division:
-    """Return the division that *args* say, over *ranks*; interleaved stages are added when layers are known."""
+    """Return the division of *args* over *ranks*; virtual stages are added later, when the layers are known."""
     found = Division(
         tp=args.number("tensor-model-parallel-size", "model-parallel-size", "tensor-parallel-size") or 1,
         pp=args.number("pipeline-model-parallel-size", "pipeline-parallel-size") or 1,
@@ -72,7 +72,7 @@ def read_layout(args: Arguments, ranks: Ranks, deepspeed: DeepSpeed) -> Division
         if args.has("moe-enable-deepep") or args.value("moe-token-dispatcher-type") == "flex":
             found.more.append("flex")
     each = args.number("expert-tensor-parallel-size")
-    if "num-experts" in args and each not in (None, found.tp):  # as many as --tensor-model-parallel-size if not said
+    if "num-experts" in args and each not in (None, found.tp):  # default: --tensor-model-parallel-size
         found.more.append(f"etp={each}")
     if args.has("sequence-parallel") and found.tp > 1:
         found.more.append("sp")
@@ -95,12 +95,12 @@ def read_layout(args: Arguments, ranks: Ranks, deepspeed: DeepSpeed) -> Division
 
 
 def read_overlap(args: Arguments, layout: Division, precision: str | None, notes: list[str]) -> dict[str, str | bool]:
-    """Return in which format gradients are exchanged, and whether while the backward pass goes on, as options."""
+    """Return the options for the format of gradient exchanges and their overlap with the backward pass."""
     overlaps, gathers = args.has("overlap-grad-reduce"), args.has("overlap-param-gather")
     said = args.number("ddp-bucket-size")
     narrow, wide = args.has("grad-reduce-in-bf16"), args.has("accumulate-allreduce-grads-in-fp32")
     of_megatron = "num-layers" in args
-    wide = not narrow and (wide or (of_megatron and args.has("bf16")))  # which Megatron-LM sets with --bf16
+    wide = not narrow and (wide or (of_megatron and args.has("bf16")))  # Megatron-LM sets it with --bf16
     options: dict[str, str | bool] = {}
     if wide and precision not in (None, "fp32"):
         options["reduce_fp32"] = True

@@ -1,4 +1,4 @@
-"""The network that arguments of Megatron-LM describe, as a network of the zoo with its sizes set."""
+"""The network that Megatron-LM's arguments describe, as a network of the zoo with changed sizes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _POSITIONS = ("learned_absolute", "rope", "none", "relative", "yarn", "mrope", "
 
 @dataclass(slots=True)
 class Model:
-    """A network of the zoo, and what is set of it; empty where no argument says how large it is."""
+    """A network of the zoo and its changed sizes; ``workload`` is "" if no argument gives a size."""
 
     workload: str = ""
     sizes: dict[str, int | str] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class Model:
 
 
 def read_model(args: Arguments, tp: int, attention: str) -> Model:
-    """Return the network of *args*; its vocabulary is padded for *tp* ranks, as Megatron-LM does it."""
+    """Return the network of *args*; its vocabulary is padded for *tp* ranks, as in Megatron-LM."""
     length = args.number("seq-length", "encoder-seq-length")
     layers = args.number("num-layers", "encoder-num-layers")
     hidden = args.number("hidden-size")
@@ -81,7 +81,7 @@ def read_model(args: Arguments, tp: int, attention: str) -> Model:
 
 
 def _family(args: Arguments, found: Model, *, gated: bool, experts: bool) -> str:
-    """Return the network of the zoo that is of the same kind; what differs is noted, or a fault."""
+    """Return the most similar network of the zoo; differences are notes, or faults if they are too large."""
     norm = args.choice(("layernorm", "rmsnorm"), "normalization") or "layernorm"
     positions = args.choice(_POSITIONS, "position-embedding-type") or "learned_absolute"
     rotary = positions in ("rope", "yarn", "mrope") or args.has("use-rotary-position-embeddings")
@@ -157,13 +157,13 @@ def _experts(args: Arguments, model: Model, experts: int, inner: int) -> dict[st
 
 
 def _ends(args: Arguments, found: Model, tp: int) -> dict[str, int | str]:
-    """Return the vocabulary, padded, and whether the last layer has the weight of the first embedding."""
+    """Return the padded vocabulary, and whether the output layer shares the embedding's weight."""
     tokenizer = (args.text("tokenizer-type") or "").lower()
     words = args.number("padded-vocab-size")
     if words is None:
         words = args.number("vocab-size")
         if words is not None and tokenizer == "nulltokenizer":
-            words += 1  # the end of a document
+            words += 1  # the end-of-document token
         if words is None:
             words = _TOKENIZERS.get(tokenizer)
         of_old = found.workload == "gpt" and "vocab-file" in args and "merge-file" in args

@@ -1,4 +1,4 @@
-"""How many processes a launcher starts: torchrun, deepspeed, srun, mpirun; and ``#SBATCH`` lines."""
+"""The number of processes that a launcher starts: torchrun, deepspeed, srun, mpirun; and ``#SBATCH`` lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ALL = ("np", "ntasks", "n", "num-processes")
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """Nodes, processes of each, and all together; None where nobody says it."""
+    """Nodes, processes per node, and processes in total; None if unknown."""
 
     nodes: int | None = None
     each: int | None = None
@@ -26,9 +26,9 @@ class Ranks:
 
 
 def read_ranks(launcher: Arguments, comments: Sequence[Word], file: str) -> Ranks:
-    """Return what *launcher*, the words before the program, says; where it says nothing, the ``#SBATCH`` lines."""
+    """Return the ranks that *launcher*, the words before the program, starts; else those of ``#SBATCH`` lines."""
     for name in _EACH:
-        if launcher.text(name) in ("gpu", "auto"):  # as many as there are
+        if launcher.text(name) in ("gpu", "auto"):  # all GPUs of the node, so the number is unknown
             return Ranks(nodes=launcher.number(*_NODES))
     nodes, each, whole = launcher.number(*_NODES), launcher.number(*_EACH), launcher.number(*_ALL)
     asked = [
@@ -45,7 +45,7 @@ def read_ranks(launcher: Arguments, comments: Sequence[Word], file: str) -> Rank
     launcher.faults += batch.faults
     if nodes is None and each is not None and whole is not None and whole % each == 0:
         nodes = whole // each
-    if nodes is None and each is None and "num-processes" in launcher:  # of Accelerate, whose default is one machine
+    if nodes is None and each is None and "num-processes" in launcher:  # Accelerate's default is one machine
         nodes, each = 1, whole
     if nodes is None and each is not None and whole is None:
         nodes = 1

@@ -1,9 +1,9 @@
-"""What a shell script would run, without running it: :func:`commands_of`.
+"""Find the commands of a shell script without running it: :func:`commands_of`.
 
-Read are line continuations, comments, quotes, assignments of words and arrays (``TP=8``, ``ARGS=(--bf16)``,
-``ARGS+=(...)``), ``$TP``, ``${TP}``, ``${TP:-8}``, ``${ARGS[@]}`` and sums of whole numbers (``$((A * B))``).  What
-only an execution could say (``$1``, ``$(hostname)``) stays as it is written.  Commands are taken in the order of the
-script, those of both branches of an ``if`` too.
+Supported are line continuations, comments, quotes, assignments of words and arrays (``TP=8``, ``ARGS=(--bf16)``,
+``ARGS+=(...)``), ``$TP``, ``${TP}``, ``${TP:-8}``, ``${ARGS[@]}`` and integer arithmetic (``$((A * B))``).  Expansions
+whose value is known only at run time (``$1``, ``$(hostname)``) are left as written.  Commands are taken in the order
+of the script, including both branches of an ``if``.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ _SUMS: Mapping[type, Callable[[int, int], int]] = {
 }
 _MOST = 10**15
 _MAX_WORDS = 100_000
-_MAX_EXPANDED = 4_000_000  # characters that variables stand for, in all: each may stand for ten times the one before
+_MAX_EXPANDED = 4_000_000  # characters of all expansions: each may be ten times as long as the last
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word of a command and its place in the file, from 1."""
+    """A word of a command, with its line and column, counted from 1."""
 
     text: str
     line: int
@@ -73,9 +73,9 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Commands in order, each as its words; ``twice`` are variables that were set to other values again.
+    """Commands in order, each as its words; ``twice`` names the variables that were set to several values.
 
-    ``comments`` are whole, with their ``#``.
+    ``comments`` are whole comments, with their ``#``.
     """
 
     commands: tuple[tuple[Word, ...], ...]
@@ -85,7 +85,7 @@ class Script:
 
 @dataclass(frozen=True, slots=True)
 class _Raw:
-    """A word before expansion: pieces, each with its kind of quotes (``'``, ``"`` or none)."""
+    """A word before expansion: its pieces, each with its quote character (``'``, ``"`` or "")."""
 
     pieces: tuple[tuple[str, str], ...]
     line: int
@@ -97,7 +97,7 @@ class _Raw:
 
 
 def commands_of(text: str, file: str) -> Script:
-    """Return what the script *text* runs; raises InputError where a quote or a bracket does not end."""
+    """Return the commands of the script *text*; raises InputError for a quote or a bracket without an end."""
     return _Reader(text, file).run()
 
 
@@ -125,7 +125,7 @@ class _Reader:
     # -- words --------------------------------------------------------------------------
 
     def _raw_commands(self) -> Iterator[list[_Raw | tuple[_Raw, list[_Raw]]]]:
-        """Yield each command: its words, an array that is set as the pair of the name and its words."""
+        """Yield each command as its words; an array assignment is a pair of the name and the array's words."""
         found: list[_Raw | tuple[_Raw, list[_Raw]]] = []
         while self._at < len(self._text):
             char = self._text[self._at]
@@ -219,7 +219,7 @@ class _Reader:
         raise self._fault(start, "this quote does not end")
 
     def _substitution(self) -> str:
-        """Return ``${...}``, ``$(...)`` or backquotes as written, to where they end."""
+        """Return ``${...}``, ``$(...)`` or backquotes as written, up to the closing character."""
         start = self._at
         if self._text[start] == "`":
             end = self._text.find("`", start + 1)
@@ -245,10 +245,10 @@ class _Reader:
     def _fault(self, offset: int, message: str) -> InputError:
         return InputError(Fault(message, self._file, *self._place(offset)))
 
-    # -- meaning ------------------------------------------------------------------------
+    # -- assignments and expansion ------------------------------------------------------
 
     def _done(self, raw: list[_Raw | tuple[_Raw, list[_Raw]]]) -> list[Word]:
-        """Set what the command sets; return its words, without assignments before it where it runs something."""
+        """Apply the command's assignments; return its other words, expanded."""
         words: list[Word] = []
         sets: list[Word] = []
         for each in raw:
@@ -284,7 +284,7 @@ class _Reader:
         return piece if quote == "'" else _SAID.sub(lambda match: " ".join(self._said(match)), piece)
 
     def _expanded(self, raw: _Raw) -> list[str]:
-        """Return the words that *raw* stands for: variables outside quotes are split at spaces."""
+        """Return the expansion of *raw*; variables outside quotes are split at white space."""
         if len(raw.pieces) == 1 and raw.pieces[0][1] == '"':
             whole = re.fullmatch(r"\$\{(\w+)\[@\]\}", raw.text)
             if whole is not None and whole[1] in self._known:
@@ -314,7 +314,7 @@ class _Reader:
         return [match[0]] if other is None else [self._value(other.strip("\"'"), "")]
 
     def _counted(self, words: list[str]) -> list[str]:
-        """Return *words*, what a variable stands for; raises InputError where that grows beyond any script's need."""
+        """Return *words*, a variable's value; raises InputError if all expansions together exceed the limit."""
         self._expanded_chars += len(words) + sum(map(len, words))
         if self._expanded_chars > _MAX_EXPANDED:
             told = f"variables stand for more than {_MAX_EXPANDED:,} characters up to here"
@@ -323,7 +323,7 @@ class _Reader:
 
 
 def _sum(text: str) -> int | None:
-    """Return what the arithmetic *text* of whole numbers gives; None where it is something else."""
+    """Return the value of integer arithmetic *text*; None if it is anything else."""
 
     def value(node: ast.AST) -> int:
         if isinstance(node, ast.Constant) and type(node.value) is int:

@@ -1,6 +1,6 @@
-"""Arguments that a step's time does not depend on, and those that it depends on and that are not modelled.
+"""Arguments that do not affect the time of a step, and arguments that do but are not modelled.
 
-Names without dashes; one that ends with ``*`` stands for all that begin so.
+Names are without dashes; a final ``*`` matches any ending.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ moe-flex-dispatcher-backend vocab-file wandb-* warmup warmup-* weight-decay weig
 _EXACT = frozenset(name for name in _TIMELESS.split() if not name.endswith("*"))
 _BEGIN = tuple(name[:-1] for name in _TIMELESS.split() if name.endswith("*"))
 
-# What each does to a step that is not simulated.
+# What is simulated instead, by argument.
 NOT_MODELLED: dict[str, str] = {
     "account-for-embedding-in-pipeline-split": "layers are shared out evenly among stages",
     "account-for-loss-in-pipeline-split": "layers are shared out evenly among stages",
@@ -98,5 +98,5 @@ NOT_MODELLED: dict[str, str] = {
 
 
 def is_timeless(name: str) -> bool:
-    """Return whether the time of a step does not depend on the argument *name*."""
+    """Return whether the argument *name* does not affect the time of a step."""
     return name in _EXACT or name.startswith(_BEGIN)

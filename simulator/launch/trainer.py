@@ -1,4 +1,4 @@
-"""The arguments of Hugging Face's Trainer, and of ``accelerate launch``: :func:`read_trainer`.
+"""Arguments of Hugging Face's Trainer and of ``accelerate launch``: :func:`read_trainer`.
 
 Names and defaults are those of ``transformers.TrainingArguments`` and of Accelerate's command line.
 """
@@ -19,7 +19,7 @@ _YES = ("", "true", "1", "yes", "y", "t")
 
 @dataclass(slots=True)
 class Trainer:
-    """What the lines say; None where they say nothing.  ``is_there``: whether they are for the Trainer at all."""
+    """Settings of the Trainer; None if not given.  ``is_there``: whether the line is for the Trainer at all."""
 
     is_there: bool = False
     micro_batch: int | None = None
@@ -32,7 +32,7 @@ class Trainer:
 
 
 def read_trainer(args: Arguments, launcher: Arguments, notes: list[str]) -> Trainer:
-    """Return what *args* of the program say, or *launcher*; nothing where neither is of the Trainer."""
+    """Return the settings in *args*, of the program, and *launcher*; the defaults if neither is the Trainer's."""
     found = Trainer()
     if "num-layers" in args or not (
         any(name in args for name in _OWN) or any(name in launcher for name in ("use-fsdp", "mixed-precision"))
@@ -65,5 +65,5 @@ def read_trainer(args: Arguments, launcher: Arguments, notes: list[str]) -> Trai
 
 
 def _says(args: Arguments, name: str) -> bool:
-    """Return whether *name* is there and does not say no."""
+    """Return whether the flag *name* is given, without a value or with an affirmative one."""
     return args.has(name) and (args.value(name) or "").lower() in _YES

@@ -1,1 +1,1 @@
-"""A training or inference step on one device: what is issued, when it runs, what memory it needs."""
+"""A training or inference step on one device: its launches, its kernels, its memory."""

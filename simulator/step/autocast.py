@@ -1,10 +1,11 @@
-"""PyTorch's autocast: which tensors are in half precision, and where they are cast.
+"""PyTorch's autocast: the tensors in half precision, and the casts.
 
-Products take and give half precision.  Normalisation over rows, softmax, the loss and powers compute and give fp32;
-embeddings look up parameters, which are fp32.  All else keeps what it gets, and the wider where two meet: so from
-the embedding on the sum along the residuals of a transformer is fp32, and each product casts it again, for only
-casts of parameters are kept (docs.pytorch.org, "Autocast Op Reference": operations that autocast to float32, that
-promote to the widest input type).  A softmax reads half precision as it is.  Backward each cast is a cast back.
+Products read and write half precision.  Normalisation over rows, softmax, the loss and powers compute and write fp32.
+Embeddings write fp32, as their parameters are fp32.  All other operators keep the format of their inputs, or the wider
+one if these differ.  So from the embedding on, the residual stream of a transformer is fp32, and each product casts it
+again, because only casts of parameters are cached (docs.pytorch.org, "Autocast Op Reference": operations that autocast
+to float32, that promote to the widest input type).  A softmax reads half precision without a cast.  In the backward
+pass, each cast becomes a cast in the other direction.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ _WIDE = (ops.LayerNorm, ops.Softmax, ops.CrossEntropy, ops.Embedding, ops.Reduct
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """A tensor that is cast for an operator, or whose gradient is cast after it.
+    """A cast of an operator's input, and of its gradient.
 
-    ``to_half``: forward to half precision, and its gradient to fp32; otherwise the other way.  ``backward_alone``:
-    the operator promotes it by itself, and only its gradient is cast.
+    ``to_half``: the input is cast to half precision and its gradient to fp32; otherwise the reverse.
+    ``backward_alone``: the operator itself promotes the input, and only the gradient is cast.
     """
 
     tensor: int
@@ -36,7 +37,7 @@ class Cast:
 
 @once
 def wide_tensors(network: Network) -> tuple[bool, ...]:
-    """Return for each tensor of *network* whether it is in fp32; what is fed in is."""
+    """Return for each tensor of *network* whether it is in fp32; the network's inputs are."""
     wide = [True] * len(network.elements)
     for layer in network.layers:
         wide[layer.output] = _is_wide(layer.operator, [wide[tensor] for tensor in layer.inputs])
@@ -50,14 +51,14 @@ def _is_wide(operator: ops.Operator, inputs: Sequence[bool]) -> bool:
 
 
 def _widens(operator: ops.Operator, n_inputs: int) -> bool:
-    """Return whether *operator* gives fp32 whatever it gets: powers, and a sum with a mask or a table in fp32."""
+    """Return whether *operator* always returns fp32: powers, and sums with a mask or a table in fp32."""
     if not isinstance(operator, ops.Elementwise):
         return False
     return operator.function.startswith("pow") or (operator.function == "add" and n_inputs == 1)
 
 
 def casts_of(layer: Layer, wide: Sequence[bool]) -> Iterator[Cast]:
-    """Yield what is cast for *layer*, where *wide* says which tensors are in fp32."""
+    """Yield the casts of *layer*'s inputs; *wide* says which tensors are in fp32."""
     operator = layer.operator
     if isinstance(operator, PRODUCTS):
         yield from (Cast(tensor, to_half=True) for tensor in layer.inputs if wide[tensor])

@@ -1,4 +1,4 @@
-"""What could be done otherwise in a step: one list, for what would be faster and for what would make it fit."""
+"""Changes of a step's options that may make it faster, or make it fit into memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OF_32_BITS: tuple[Policy, ...] = ("fp32", "tf32", "torch")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of options, in the words of the command line: whether it may save time, and whether memory."""
+    """A change of options, as command-line words; ``time`` and ``memory``: whether it may save them."""
 
     words: str
     options: Mapping[str, Any]
@@ -25,14 +25,14 @@ class Change:
     memory: bool
 
     def applied(self, options: StepOptions) -> StepOptions:
-        """Return *options* changed."""
+        """Return *options* with this change."""
         return replace(options, **self.options)
 
 
 def changes_of(options: StepOptions, device: Device) -> Iterator[Change]:
-    """Yield what *options* on *device* could be changed to, the gentlest first.
+    """Yield the possible changes of *options* on *device*, least intrusive first.
 
-    In training half precision is autocast's; without gradients the parameters themselves can be cast.
+    Half precision is autocast in training; in inference the parameters themselves are cast.
     """
     on_gpu = isinstance(device, Gpu)
     updates = options.mode == "train" and options.optimizer != "none"

@@ -1,8 +1,8 @@
-"""What a kernel of a step reads that no cache holds any more.
+"""The bytes that a kernel of a step cannot find in a cache.
 
-A measurement of one operator repeats it, and finds its operands in the last-level cache where they fit.  In a step
-that holds for what the kernel before has just written.  Parameters were last used a step ago, and what the forward
-pass kept for the backward pass lies as far back: all that the step goes through has passed the cache since.
+A benchmark of one operator repeats it, so its operands stay in the last-level cache if they fit.  In a step, only the
+output of the preceding kernel does.  Parameters were last used a step ago, and activations saved for the backward pass
+are as old: all data that the step has touched since then has passed through the cache.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ _READ_FIRST = ("layer_norm_bwd", "rms_norm_bwd", "batch_norm_bwd", "log_softmax_
 
 
 def forgotten_share(device: Device, step_bytes: float) -> float:
-    """Return the share of what a step used before that is in no cache, *step_bytes* having been gone through since."""
+    """Return the share of old data that is no longer cached after *step_bytes* have passed through the cache."""
     kept = held_share(device, step_bytes) if isinstance(device, Cpu) else resident_share(device, step_bytes)
     return 1.0 - kept
 
 
 def old_bytes(kernel: Kernel, phase: Phase, has_parameters: bool) -> float:
-    """Return the bytes that *kernel* reads and that nothing just before it has read or written.
+    """Return the bytes that *kernel* reads that the preceding kernels neither read nor wrote.
 
-    It is of an operator in *phase*: forward these are parameters, if it has any; backward parameters too, or what
-    the forward pass kept.
+    In the forward pass these are parameters, if the operator has any; in the backward pass, parameters or saved
+    activations.
     """
     forward = phase == "fwd"
     match kernel:
         case Gemm():
             left, right = kernel.m * kernel.k, kernel.k * kernel.n
-            if has_parameters:  # C = A B: B is the weight, or, for the weight's gradient, what was kept
+            if has_parameters:  # C = A B: B is the weight or, for the weight's gradient, the saved input
                 elements = kernel.batch * right
             elif forward:
                 return 0.0
-            else:  # the other factor, as it was kept
+            else:  # the other factor, saved by the forward pass
                 elements = kernel.batch * (left if kernel.layout == "TN" else right)
         case Convolution():
             shape = kernel.shape
@@ -50,11 +50,11 @@ def old_bytes(kernel: Kernel, phase: Phase, has_parameters: bool) -> float:
             elements = rows * (kernel.inputs + kernel.hidden)
         case Gather():
             elements = kernel.rows * kernel.cols if kernel.direction == "fwd" else 0
-        case Rowwise():  # backward, what came in or went out; of a softmax the product before has just read it
+        case Rowwise():  # backward, the saved input or output; a softmax's was just read by the product before it
             elements = 0 if forward or kernel.kind not in _READ_FIRST else kernel.rows * kernel.cols
-        case Streaming():  # backward, all but the gradient, which is as large as what is written
+        case Streaming():  # backward, all but the gradient, which is as large as the output
             return 0.0 if forward else float(max(0, kernel.read_bytes - kernel.written_bytes))
-        case FusedAttention():  # backward, queries, keys, values and result: half of what is moved
+        case FusedAttention():  # backward, queries, keys, values and result: half of the bytes
             return 0.0 if forward else kernel.bytes / 2
         case _:
             return 0.0

@@ -1,9 +1,10 @@
-"""Convolutions as frameworks computed them before cuDNN: image by image, each written out as columns first.
+"""Convolutions as frameworks without cuDNN computed them: image by image, by im2col and a matrix product.
 
-Caffe's own engine (``caffe/src/caffe/layers/conv_layer.cu``, im2col) and Torch7's ``nn.SpatialConvolutionMM``
-(THCUNN, ``SpatialConvolutionMM.cu``): for every image a kernel writes what each place of the result sums, a row for
-each channel and tap, and cuBLAS multiplies that by the filters; backward a product gives columns, which another kernel
-adds up (col2im).  One image fills few multiprocessors where layers are deep.
+Caffe's own engine (``caffe/src/caffe/layers/conv_layer.cu``, im2col) and Torch7's ``nn.SpatialConvolutionMM`` (THCUNN,
+``SpatialConvolutionMM.cu``): for every image, a kernel writes the inputs of each output pixel as a column, with a row
+for each channel and filter tap, and cuBLAS multiplies that by the filters.  In the backward pass, a product returns
+columns, which another kernel sums into the image (col2im).  In deep layers, one image occupies few streaming
+multiprocessors.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ __all__ = ["by_columns"]
 
 
 def by_columns(shape: Conv2d, phase: Phase, precision: Precision) -> tuple[Kernel, ...]:
-    """Return the kernels of a convolution in *phase*, those of one image after those of the other."""
+    """Return the kernels of a convolution in *phase*, image after image."""
     places, groups = shape.h_out * shape.w_out, shape.groups
     reduction, filters = shape.c_in // groups * shape.kernel_h * shape.kernel_w, shape.c_out // groups
     columns, size = groups * reduction * places, ELEMENT_BYTES[precision]

@@ -1,4 +1,4 @@
-"""What would make a step fit into memory."""
+"""Find changes that make a step fit into memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Need = Callable[[Network, StepOptions], MemoryNeed]
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """A change that saves memory, in the words of the command line: of the options, or of the network."""
+    """A change that saves memory, as command-line words: of the options, or of how the network is built."""
 
     words: str
     change: Callable[[StepOptions], StepOptions] = lambda options: options
@@ -31,10 +31,9 @@ class Saving:
 
 
 def largest_batch(build: Build, batch: int, options: StepOptions, need: Need) -> int:
-    """Return the largest batch below *batch* whose step fits, 0 where none does.
+    """Return the largest batch below *batch* whose step fits, or 0.
 
-    *need* says what a step needs.  Memory is close to a straight line over the batch, so that the place is guessed,
-    then narrowed.
+    *need* returns the memory need of a step.  It is nearly linear in the batch, so the search interpolates.
     """
 
     def excess(size: int) -> float:
@@ -48,7 +47,7 @@ def largest_batch(build: Build, batch: int, options: StepOptions, need: Need) ->
     trials = 0
     while high - low > 1:
         trials += 1
-        guess = (low + high) // 2  # each third time, whatever the line is like
+        guess = (low + high) // 2  # every third trial bisects, in case the need is not linear
         if trials % 3 and above > below:
             guess = low + int((high - low) * below / (below - above))
         middle = min(max(guess, low + 1), high - 1)
@@ -68,11 +67,11 @@ def what_would_fit(
     variants: Sequence[tuple[str, Build]] = (),
     need: Need | None = None,
 ) -> list[str]:
-    """Return changes that would each make the step fit, in words.
+    """Return changes, as command-line words, each of which makes the step fit.
 
-    *variants* are other ways to build the network that save memory, *need* says what a step needs (one on *device*
-    alone otherwise).  As few changes as do it come
-    first; then the largest batch that fits as things are; where nothing does, all changes with a smaller batch.
+    *variants* are alternative ways to build the network that save memory.  *need* returns the memory need of a step,
+    by default of one on *device* alone.  The result has all combinations with the fewest changes, then the largest
+    batch that fits without changes; if there are none, all changes together with a smaller batch.
     """
     need = need or (lambda network, changed: memory_need(network, changed, device))
     of_options = [Saving(each.words, each.applied) for each in changes_of(options, device) if each.memory]
@@ -96,7 +95,7 @@ def what_would_fit(
 
 
 def larger_device(needed_bytes: float) -> str:
-    """Return in words a device that has *needed_bytes*: the smallest of the catalogue."""
+    """Return the description of a device with *needed_bytes* of memory, with the smallest GPU that has it."""
     text = f"a device with {needed_bytes / 1e9:.0f} GB"
     sizes = {name: part.memory_size for name in part_names("gpu") if isinstance(part := load_part(name), GpuPart)}
     large = [(size, name) for name, size in sizes.items() if size is not None and size >= needed_bytes]

@@ -1,9 +1,9 @@
-"""Fusion as compilers do it: what works element by element shares one pass over memory.
+"""Fusion by compilers: element-wise operators share one pass over memory.
 
-A group is a run of layers that each read what one before it in the group wrote, with at most one that reduces over rows
-(a normalisation, a softmax).  The group's kernel reads what comes from outside and writes what is read outside; what
-stays inside is never in memory.  Backward, the group is computed again from what it read, so that nothing else of it is
-kept.  (As TorchInductor does; Ansel et al., "PyTorch 2", ASPLOS 2024, sections 4 and 5.)
+A group is a run of layers, each of which reads a result of an earlier layer in the group; at most one of them reduces
+over rows (a normalisation, a softmax).  The group's kernel reads only external inputs and writes only results that are
+read outside the group.  In the backward pass, the group is recomputed from its inputs, so nothing else is saved. (As
+in TorchInductor; Ansel et al., "PyTorch 2", ASPLOS 2024, sections 4 and 5.)
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _REDUCING = (BatchNorm, LayerNorm, Softmax)
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Layers that run as one kernel; of a single layer, that layer's own kernels.
+    """Layers that run as one kernel; a group of one layer runs that layer's own kernels.
 
-    ``reads`` and ``writes`` are the tensors that go from and to memory.
+    ``reads`` and ``writes`` are the tensors read from and written to memory.
     """
 
     layers: tuple[Layer, ...]
@@ -32,13 +32,13 @@ class Group:
 
     @property
     def reduction(self) -> Layer | None:
-        """The layer that reduces over rows, if there is one."""
+        """The layer that reduces over rows, or None."""
         return next((layer for layer in self.layers if isinstance(layer.operator, _REDUCING)), None)
 
 
 @once
 def groups_of(network: Network) -> tuple[Group, ...]:
-    """Return the layers of *network* in order, fused where they can be."""
+    """Return the layers of *network* in order, in fused groups."""
     last_reader: dict[int, int] = {}
     for place, layer in enumerate(network.layers):
         for tensor in layer.inputs:
@@ -53,7 +53,7 @@ def groups_of(network: Network) -> tuple[Group, ...]:
 
 
 def _end(layers: tuple[Layer, ...], start: int) -> int:
-    """Return where the group that starts at *start* ends."""
+    """Return the end (exclusive) of the group that starts at index *start*."""
     first = layers[start]
     if not isinstance(first.operator, _ELEMENTWISE + _REDUCING):
         return start + 1
@@ -82,6 +82,6 @@ def _made(network: Network, layers: tuple[Layer, ...], end: int, last_reader: di
     writes = [
         layer.output
         for layer in layers
-        if last_reader.get(layer.output, last) >= end  # read outside, or the network's result
+        if last_reader.get(layer.output, last) >= end  # read outside, or a result of the network
     ]
     return Group(layers, tuple(reads), tuple(dict.fromkeys(writes)))

@@ -1,4 +1,4 @@
-"""What the framework issues in one step, in order: each call with its kernels and their cost."""
+"""The framework's calls in one step, in order, each with its kernels and their cost."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from simulator.workload.precision import ELEMENT_BYTES
 __all__ = ["DeviceWork", "Issue", "Part", "Sent", "issues_of", "weights_s"]
 
 Part = Literal["forward", "backward", "update"]
-# What generated code takes to issue a kernel.  UNVERIFIED: of the order of a bare launch from Python.
+# Time for generated code to issue a kernel.  UNVERIFIED: the order of a bare launch from Python.
 COMPILED_DISPATCH_S = 6e-6
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceWork:
-    """Kernels that run one after the other: the class of each, its cost, and the time of all."""
+    """Kernels that run one after the other: the class and cost of each, and the total time in seconds."""
 
     kinds: tuple[str, ...]
     costs: tuple[KernelCost, ...]
@@ -48,9 +48,9 @@ class DeviceWork:
 
 
 class Sent(NamedTuple):
-    """A collective among the ranks that divide a layer, along one axis of the layout; size as nccl-tests counts it.
+    """A collective among the ranks that divide a layer, along one axis of the layout; nccl-tests' size convention.
 
-    ``copies``: so many of the bytes are equal, or are added up.
+    ``copies``: how many copies of the same data are among the bytes, or are summed.
     """
 
     axis: str
@@ -61,12 +61,12 @@ class Sent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One operator as the host issues it: ``host_s`` to issue, then ``work`` on the device.
+    """One operator as the host issues it: ``host_s`` seconds to issue, then ``work`` on the device.
 
-    ``layer`` is the layer that it is of, empty in the update.  ``again``: it is forward work that runs a second time,
-    in the backward pass.  ``waits``: the host looks at what the device has computed before, and waits for it.
-    ``adds``: to gradients of earlier micro-batches, so that the first has none of it.
-    ``sent`` is what it exchanges, where that is what it does; ``needs`` are layers whose exchange it waits for.
+    ``layer`` names its layer ("" in the update).  ``again``: a forward operator that is recomputed in the backward
+    pass.  ``waits``: the host waits for all earlier work of the device, to read a result.  ``adds``: it adds to the
+    gradients of earlier micro-batches, so the first micro-batch omits it.  ``sent`` is the collective, if the operator
+    is an exchange.  ``needs`` names the layers whose exchanges it waits for.
     """
 
     name: str
@@ -97,7 +97,7 @@ class _Issuer:
         self.lowering = Lowering(device, network, options)
         self.known: dict[tuple[Operator, Phase, Mix, bool], tuple[float, DeviceWork] | None] = {}  # blocks repeat
         self.passes: dict[tuple[Run, Part], tuple[float, DeviceWork]] = {}
-        self.updates: dict[int, tuple[float, DeviceWork]] = {}  # of a tensor by itself, by its elements
+        self.updates: dict[int, tuple[float, DeviceWork]] = {}  # of single tensors, by their elements
         self.looks = _looks(network) if options.framework == "megatron" else frozenset()
         exchanges = any(isinstance(layer.operator, Exchange) for layer in network.layers)
         self.needs: Mapping[Part, Mapping[str, tuple[str, ...]]] = {
@@ -124,13 +124,13 @@ class _Issuer:
             yield replace(cast, host_s=cast.host_s + self.more_kernels(layer.operator) * COMPILED_DISPATCH_S)
 
     def more_kernels(self, operator: Operator) -> int:
-        """Return how many kernels besides the first an operator of experts takes: one an expert, of Megatron-LM's."""
+        """Return the extra kernels of an expert layer: Megatron-LM launches one kernel per expert."""
         if not isinstance(operator, Linear) or self.options.framework != "megatron":
             return 0
         return operator.busy_experts - 1
 
     def exchanged(self, layer: Layer, operator: Exchange, part: Part) -> Iterator[Issue]:
-        """Yield what *layer* exchanges in *part*, nothing where there is nothing."""
+        """Yield the exchange of *layer* in *part*, if there is one."""
         op = operator.forward if part == "forward" else operator.backward
         if op is not None:
             size_bytes = operator.elements * ELEMENT_BYTES[storage_of(self.options.precision)]
@@ -145,7 +145,7 @@ class _Issuer:
     def priced(
         self, operator: Operator, phase: Phase, mix: Mix, has_parameters: bool
     ) -> tuple[float, DeviceWork] | None:
-        """Return what *operator* costs on the host and on the device, None where nothing runs."""
+        """Return the host seconds and the kernels of *operator*; None if nothing runs."""
         runs = self.lowering.layer(operator, phase, mix, has_parameters=has_parameters)
         if not runs:
             return None
@@ -161,7 +161,7 @@ class _Issuer:
         return Issue(name, part, host_s, self.work(runs), layer=layer, needs=tuple(dict.fromkeys(needs)))
 
     def streamed(self, name: str, part: Part, run: Run, layer: str = "") -> Issue:
-        """Return a pass over memory, issued as the framework issues one."""
+        """Return an issue of one pass over memory, with the framework's own dispatch time."""
         key = run, part
         if key not in self.passes:
             assert isinstance(run.kernel, Streaming)
@@ -172,16 +172,16 @@ class _Issuer:
         return Issue(name, part, *self.passes[key], layer=layer)
 
     def accumulated(self, layer: Layer) -> Iterator[Issue]:
-        """Yield the pass that adds the gradients of *layer*'s parameters to those of the micro-batches before."""
+        """Yield the pass that adds the gradients of *layer*'s parameters to those of earlier micro-batches."""
         run = self.lowering.accumulated(layer)
         if run is not None:
             issue = self.streamed(f"{layer.name} (gradients accumulated)", "backward", run, layer.name)
             yield replace(issue, host_s=len(layer.trained) * COMPILED_DISPATCH_S, adds=True)
 
     def tensor_updated(self, name: str, elements: int) -> Issue:
-        """Return the update of a tensor by itself: a call for each pass, in whose time the device does the one before.
+        """Return the update of a single tensor: one call per pass, concurrent with the device's previous pass.
 
-        It begins when the device has done the tensor before, as the host has looked at what that gave.
+        It starts after the previous tensor's update has ended, because the host reads a result of that.
         """
         if elements not in self.updates:
             call_s = update_time(self.device, 1)
@@ -202,9 +202,9 @@ class _Issuer:
 
 
 def _looks(network: Network) -> frozenset[str]:
-    """Return the layers before which the host looks at how many tokens each expert gets, and waits for that.
+    """Return the layers before which the host reads, and so waits for, the number of tokens of each expert.
 
-    Megatron-LM needs it for the sizes of what is sent to the ranks of other experts, else for those of the products.
+    Megatron-LM needs these numbers for the sizes of the all-to-all or, without one, for the sizes of the products.
     """
     found: dict[str, str] = {}  # by block
     for layer in network.layers:
@@ -217,9 +217,9 @@ def _looks(network: Network) -> frozenset[str]:
 
 @once
 def issues_of(device: Device, network: Network, options: StepOptions) -> tuple[Issue, ...]:
-    """Return what one step of *network* issues on *device*, in order.
+    """Return the operators that one step of *network* issues on *device*, in order.
 
-    Raises InputError where the device has no figure for a precision that the step needs.
+    Raises InputError if the device has no figure for a precision that the step needs.
     """
     issuer = _Issuer(device, network, options)
     groups = groups_of(network) if options.compiled else [_alone(layer) for layer in network.layers]
@@ -247,7 +247,7 @@ def issues_of(device: Device, network: Network, options: StepOptions) -> tuple[I
 
 @once
 def weights_s(device: Device, network: Network, options: StepOptions) -> float:
-    """Return the seconds on *device* in which the backward pass of *network* computes gradients of parameters."""
+    """Return the time that the backward pass of *network* spends on gradients of parameters, in seconds on *device*."""
     issuer = _Issuer(device, network, options)
     found = 0.0
     for step in backward_steps(network):
@@ -258,19 +258,19 @@ def weights_s(device: Device, network: Network, options: StepOptions) -> float:
 
 
 def _by_generated_code(issue: Issue) -> Issue:
-    """Return *issue* as generated code issues it; the optimiser is not part of the model that is compiled."""
+    """Return *issue* as generated code issues it; the optimiser is outside the compiled model."""
     most_s = COMPILED_DISPATCH_S * len(issue.work.costs)
     return issue if issue.part == "update" else replace(issue, host_s=min(issue.host_s, most_s))
 
 
 def _captured(device: Device, issue: Issue) -> Issue:
-    """Return *issue* as a captured graph runs it: each kernel starts sooner after the one before."""
+    """Return *issue* as part of a captured graph, where kernels follow each other with shorter gaps."""
     costs = tuple(replace(cost, time_s=in_graph(device, cost.time_s)) for cost in issue.work.costs)
     return replace(issue, work=replace(issue.work, costs=costs, time_s=sum(cost.time_s for cost in costs)))
 
 
 def _captured_blocks(device: Device, network: Network, issues: Sequence[Issue]) -> list[Issue]:
-    """Return *issues* where one call launches what follows each other in a block but its experts."""
+    """Return *issues* with one graph launch for consecutive operators of a block; experts are not captured."""
     apart = {layer.name for layer in network.layers if layer.part == "experts"}
     found: list[Issue] = []
     before: tuple[str, Part] | None = None
@@ -328,7 +328,7 @@ def _update(issuer: _Issuer, network: Network, options: StepOptions) -> Iterator
         if name in (UNSCALE, TO_MASTER):
             yield issue
             continue
-        # The scaler of gradients asks whether all are finite before it lets the optimiser step.
+        # The gradient scaler checks that all gradients are finite before the optimiser may step.
         waits = gathering_s > 0.0 and scales(options.precision)
         yield replace(issue, host_s=issue.host_s + gathering_s, waits=waits)
         gathering_s = 0.0

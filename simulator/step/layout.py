@@ -1,13 +1,13 @@
-"""How images lie in memory, and what a framework pays for it.
+"""Memory layouts of images, and the copies between them.
 
-Matrix units read images pixel by pixel.  Where a framework keeps them plane by plane, cuDNN copies what a convolution
-reads.  Kernels for Volta and Turing write planes themselves (``nhwc2nchw``), whatever the size of the filters, so that
-what they read is all there is to copy: nchwToNhwc takes 26.6 ms of a step of ResNet-50 on a V100 (PaddlePaddle issue
-19425).  Those for later GPUs are part of what a convolution costs (:mod:`simulator.devices.gpu.implicit_gemm`).
+Tensor cores read images pixel by pixel (NHWC).  If a framework keeps them plane by plane (NCHW), cuDNN converts what a
+convolution reads.  Kernels for Volta and Turing write planes themselves (``nhwc2nchw``), whatever the filter size, so
+only their inputs are copied: nchwToNhwc takes 26.6 ms of a step of ResNet-50 on a V100 (PaddlePaddle issue 19425).  On
+later GPUs, the cost of a convolution includes the conversion (:mod:`simulator.devices.gpu.implicit_gemm`).
 
-fp32 lanes read images plane by plane.  Where a framework keeps them by pixels, all that a convolution
-reads and writes is copied: a step of ResNet-50 in fp32 at batch 128 takes 413 ms on a V100, against 342 ms by
-planes (sandeepkumar-skb/pytorch_experiments).  Kernels without a reduction over channels (depthwise) read both.
+fp32 lanes read images plane by plane.  If a framework keeps them by pixels, all inputs and outputs of a convolution
+are copied: a step of ResNet-50 in fp32 at batch 128 takes 413 ms on a V100, against 342 ms by planes
+(sandeepkumar-skb/pytorch_experiments).  Kernels without a reduction over channels (depthwise) read both layouts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from simulator.workload.precision import ELEMENT_BYTES
 __all__ = ["laid_out"]
 
 _WRITE_PLANES = frozenset(("volta", "turing"))
-# Images, or gradients of them, that a convolution reads; and all, with those that it writes.
+# The images and gradients that a convolution reads; below, also those that it writes.
 _READ = {
     "fwd": ("input_elements",),
     "bwd_data": ("output_elements",),
@@ -34,7 +34,7 @@ _BY_PIXELS = frozenset(("tensor cores", "direct"))  # algorithms that read image
 
 
 def laid_out(device: Device, kernels: Sequence[Kernel], *, channels_last: bool) -> tuple[Kernel, ...]:
-    """Return *kernels* of a convolution or normalisation, with copies between layouts where there are any."""
+    """Return *kernels* of a convolution or normalisation, with any copies between layouts that they need."""
     by_pixels = tuple(replace(k, channels_last=True) if isinstance(k, Convolution | Rowwise) else k for k in kernels)
     if not isinstance(device, Gpu) or device.vendor != "nvidia":
         return by_pixels if channels_last else tuple(kernels)
@@ -54,7 +54,7 @@ def laid_out(device: Device, kernels: Sequence[Kernel], *, channels_last: bool) 
 
 
 def _copies(kernel: Convolution, which: Mapping[str, Sequence[str]]) -> Iterator[Streaming]:
-    """Yield a copy of each image, or gradient of one, that *which* names for the direction of *kernel*."""
+    """Yield a copy of each image or gradient that *which* lists for the direction of *kernel*."""
     size = ELEMENT_BYTES[kernel.precision]
     for field in which[kernel.direction]:
         elements: int = getattr(kernel.shape, field)

@@ -1,8 +1,8 @@
-"""Which kernels a step runs: those of each operator, and what the framework or a compiler makes of them.
+"""The kernels of a step: those of each operator, as the framework or a compiler runs them.
 
-:func:`simulator.devices.lowering.lower_operator` says what a library runs for one operator.  Here is what a step
-adds: batch normalisation by running statistics, copies between layouts, autocast's casts, gradients added, fused
-groups, the update; and of each kernel what it does not find in a cache (:mod:`simulator.step.cold`).
+:func:`simulator.devices.lowering.lower_operator` maps one operator to a library's kernels.  This module adds what only
+a step has: batch normalisation with running statistics, copies between layouts, autocast's casts, sums of gradients,
+fused groups, the update, and the share of each kernel's bytes that is in no cache (:mod:`simulator.step.cold`).
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _BOUNDS = ("relu", "relu6", "hardtanh", "clamp")
 class Run:
     """A kernel as a step runs it.
 
-    ``cold``: share of its bytes that no cache holds.  ``moved_bytes``: of a reduction that others are fused with,
-    what all of them move together; 0: its own bytes.
+    ``cold``: the share of its bytes that is in no cache.  ``moved_bytes``: for a reduction fused with other operators,
+    the bytes of the whole group; 0: its own bytes.
     """
 
     kernel: Kernel
@@ -51,7 +51,7 @@ class Run:
     moved_bytes: float = 0.0
 
     def cost(self, device: Device) -> KernelCost:
-        """Return the cost on *device*; more bytes take longer at the kernel's own pace."""
+        """Return the cost on *device*; time grows in proportion to any bytes beyond the kernel's own."""
         alone = kernel_cost(device, self.kernel, self.cold)
         if not self.moved_bytes:
             return alone
@@ -61,14 +61,14 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """The format in which an operator computes, and how many of its inputs come in a narrower one."""
+    """The format in which an operator computes, and the number of its inputs in a narrower format."""
 
     precision: Precision
     narrow_inputs: int = 0
 
 
 def _sizes(network: Network, options: StepOptions, wide: Sequence[bool], element: int) -> tuple[int, ...]:
-    """Return the bytes of each tensor; where compilers write what only products read, in the format that these read."""
+    """Return the bytes of each tensor; compilers write tensors that only products read in the products' format."""
     found = [n * (FP32_BYTES if w else element) for n, w in zip(network.elements, wide, strict=True)]
     if not options.compiled:
         return tuple(found)
@@ -83,10 +83,10 @@ def _sizes(network: Network, options: StepOptions, wide: Sequence[bool], element
 
 
 def _is_folded(operator: Operator) -> bool:
-    """Return whether a quantised network has no kernel for *operator*.
+    """Return whether *operator* has no kernel in a quantised network.
 
-    Normalisation by known statistics is in the weights, and bounds of the result are those of its 8 bits (Jacob et al.,
-    arXiv 1712.05877, sections 2.4 and 3.2).
+    Normalisation with known statistics is folded into the weights, and clamping into the 8-bit range of the result
+    (Jacob et al., arXiv 1712.05877, sections 2.4 and 3.2).
     """
     return isinstance(operator, BatchNorm) or (isinstance(operator, Elementwise) and operator.function in _BOUNDS)
 
@@ -110,17 +110,17 @@ class Lowering:
         self._forgotten = forgotten_share(device, need.total_bytes - need.context_bytes)
 
     def mix(self, layer: Layer) -> Mix:
-        """Return the formats that *layer* computes in."""
+        """Return the number formats in which *layer* computes."""
         precision = precision_of(self._options.precision, layer.operator, self._device)
         if precision == "fp8" and not block_name(layer.name):
-            precision = storage_of(self._options.precision)  # logits
+            precision = storage_of(self._options.precision)  # the logits stay in bf16
         if not self._wide[layer.output] or isinstance(layer.operator, PRODUCTS):
             return Mix(precision)
         promotes = isinstance(layer.operator, Elementwise) and not layer.operator.function.startswith("pow")
         return Mix("fp32", sum(not self._wide[tensor] for tensor in layer.inputs) if promotes else 0)
 
     def layer(self, operator: Operator, phase: Phase, mix: Mix, *, has_parameters: bool) -> tuple[Run, ...]:
-        """Return the kernels of one operator in *phase*; none of what is part of others."""
+        """Return the kernels of one operator in *phase*; none if it is folded into others."""
         if self._options.precision in QUANTISED and _is_folded(operator):
             return ()
         kernels = lower_operator(operator, phase, mix.precision)
@@ -140,7 +140,7 @@ class Lowering:
             kernels = (Streaming("batch_norm", n, n * self._element_bytes, n * self._element_bytes),)
         if isinstance(operator, Conv2d | BatchNorm):
             kernels = laid_out(self._device, kernels, channels_last=self._is_by_pixels(operator))
-        if self._options.framework == "megatron":  # whose normalisation is Transformer Engine's
+        if self._options.framework == "megatron":  # Transformer Engine's normalisation
             kernels = tuple(replace(k, in_warps=_is_norm(k)) if isinstance(k, Rowwise) else k for k in kernels)
         just_cast = phase == "fwd" and casts(self._options.precision)
         return tuple(
@@ -148,9 +148,9 @@ class Lowering:
         )
 
     def casts(self, layer: Layer, *, forward: bool) -> Iterator[Run]:
-        """Yield conversions: around what stays in fp32, and autocast's of weights or of their gradients.
+        """Yield the casts around fp32 operators, and autocast's casts of weights or of their gradients.
 
-        Weights that are frozen lie there in the format that products read.
+        Frozen weights are already stored in the format of the products.
         """
         if self._options.precision in QUANTISED:
             yield from self._requantised(layer)
@@ -158,7 +158,7 @@ class Lowering:
         if not casts(self._options.precision) and not has_master(self._options.precision):
             return
         half, elements = self._element_bytes, self._network.elements
-        if layer.inputs and self.mix(layer).precision == "fp8":  # and its transpose, as products read both by rows
+        if layer.inputs and self.mix(layer).precision == "fp8":  # with its transpose, as products read both by rows
             n = elements[layer.inputs[0] if forward else layer.output]
             yield Run(Streaming("copy", n, n * half, 2 * n * ELEMENT_BYTES["fp8"]))
         if autocasts(self._options.precision):
@@ -174,7 +174,7 @@ class Lowering:
             yield self._run(Streaming("copy", n, n * half, n * FP32_BYTES), n * FP32_BYTES if forward else 0.0)
 
     def _requantised(self, layer: Layer) -> Iterator[Run]:
-        """Yield conversions around what is not computed in whole numbers, and of what is fed in and comes out."""
+        """Yield the conversions around operators in floating point, and of the network's input and output."""
         network, stored = self._network, self._element_bytes
         own = ELEMENT_BYTES[self.mix(layer).precision]
         if layer is network.layers[0] and not network.tokens:
@@ -189,7 +189,7 @@ class Lowering:
             yield Run(Streaming("copy", n, n * own, n * (FP32_BYTES if last else stored)))
 
     def _autocasts(self, layer: Layer, *, forward: bool) -> Iterator[Run]:
-        """Yield the casts of what *layer* reads; those of compilers are part of the kernels that write it."""
+        """Yield autocast's casts of *layer*'s inputs; compilers fuse them into the kernels that write these."""
         for cast in () if self._options.compiled else casts_of(layer, self._wide):
             if cast.backward_alone if forward else not self._needed[cast.tensor]:
                 continue
@@ -198,14 +198,15 @@ class Lowering:
             yield Run(Streaming("copy", n, *(sizes if cast.to_half == forward else sizes[::-1])))
 
     def added(self, elements: int, layer: Layer) -> Run:
-        """Return the kernel that adds one gradient to another, of what *layer* reads."""
+        """Return the kernel that adds two gradients of *elements* elements, of an input of *layer*."""
         size = elements * (FP32_BYTES if any(self._wide[tensor] for tensor in layer.inputs) else self._element_bytes)
         return Run(Streaming("add", elements, 2 * size, size))
 
     def accumulated(self, layer: Layer) -> Run | None:
-        """Return the pass that adds gradients of *layer*'s parameters to earlier ones; None where its products do.
+        """Return the pass that adds *layer*'s parameter gradients to earlier ones; None if the products do that.
 
-        PyTorch adds in place.  DeepSpeed's ``BF16_Optimizer`` adds that to a copy in fp32, and sets it to zero.
+        PyTorch adds in place.  DeepSpeed's ``BF16_Optimizer`` then adds the sum to an fp32 copy and zeroes the
+        gradients.
         """
         n, how = sum(parameter.elements for parameter in layer.trained), self._options.accumulation
         if not n or how == "product":
@@ -217,9 +218,10 @@ class Lowering:
         return self._run(Streaming("add", n, read * n, written * n), float(read * n))
 
     def group(self, group: Group, *, forward: bool, added_elements: int = 0) -> tuple[Run, ...]:
-        """Return the kernels of a fused group: one by what it moves; a reduction over rows keeps its own pace.
+        """Return the kernels of a fused group: one, priced by its bytes, or a reduction over rows at its own pace.
 
-        Backward the group is computed again from what it read; what sums over rows for parameters runs alone.
+        In the backward pass the group is recomputed from its inputs; sums over rows for parameters run as separate
+        kernels.
         """
         elements = self._network.elements
         read_bytes, written_bytes = (sum(self._sizes[t] for t in tensors) for tensors in (group.reads, group.writes))
@@ -237,7 +239,7 @@ class Lowering:
         return (Run(over_rows, cold, moved), *(Run(kernel) for kernel in others))
 
     def _reduction(self, layer: Layer, *, forward: bool) -> tuple[Kernel, Sequence[Kernel]]:
-        """Return the kernel of a reduction that others can be fused with, and those of its parameters' gradients."""
+        """Return the kernel of a reduction that others fuse with, and the kernels of its parameters' gradients."""
         operator = layer.operator
         precision = self.mix(layer).precision
         phase: Phase = "fwd" if forward else "bwd"
@@ -248,12 +250,12 @@ class Lowering:
         return by_rows[0], by_rows[1:] if layer.trained else ()
 
     def update(self) -> Iterator[tuple[str, Run]]:
-        """Yield the passes over all parameters, as multi-tensor kernels do them, each with its name."""
+        """Yield the passes over all parameters by multi-tensor kernels, each with its name."""
         options, n = self._options, self._network.trained_count
         if not n or options.optimizer == "none":
             return
         half, master = self._element_bytes, has_master(options.precision)
-        if master:  # the scale is taken out on the way
+        if master:  # this also unscales
             name = UNSCALE if scales(options.precision) else TO_MASTER
             yield name, self._run(Streaming("mul_scalar", n, half * n, FP32_BYTES * n), float(half * n))
         elif scales(options.precision):
@@ -269,7 +271,7 @@ class Lowering:
             yield "weights from fp32", self._run(Streaming("copy", n, FP32_BYTES * n, half * n), 0.0)
 
     def tensor_update(self, elements: int) -> Iterator[tuple[TensorPass, Run]]:
-        """Yield the calls that update a tensor of so many *elements*, where the optimiser goes from one to the next."""
+        """Yield the calls that update a tensor of *elements* elements, if the optimiser updates tensors singly."""
         size = elements * self._updated_bytes()
         for each in tensor_passes(self._options.optimizer):
             moves = each.reads + each.writes > 0
@@ -278,16 +280,16 @@ class Lowering:
             yield each, self._run(kernel, float(each.first * size))
 
     def _updated_bytes(self) -> int:
-        """Return the bytes of an element that is updated."""
+        """Return the bytes of an element of the parameters that the optimiser updates."""
         options = self._options
         return FP32_BYTES if has_master(options.precision) or casts(options.precision) else self._element_bytes
 
     def _is_pointwise(self, operator: Operator) -> bool:
-        """Return whether *operator* normalises by statistics that are there: one pass."""
+        """Return whether *operator* normalises by known statistics, in one pass."""
         return isinstance(operator, BatchNorm) and not self._options.trains
 
     def _is_by_pixels(self, operator: Operator) -> bool:
-        """Return whether kernels of *operator* share pixels: as images lie, or as compilers divide sums."""
+        """Return whether the kernels of *operator* work by pixels: due to the layout, or as compilers split sums."""
         return self._options.channels_last or (self._options.compiled and isinstance(operator, BatchNorm))
 
     def _run(self, kernel: Kernel, old: float) -> Run:

@@ -1,4 +1,4 @@
-"""The device memory that a step needs, against the memory available."""
+"""The device memory that a step needs, and the memory that is available."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from simulator.workload.split.experts import expert_parameters
 
 __all__ = ["CONTEXT_BYTES", "Held", "MemoryNeed", "Shares", "held_in", "memory_need", "moments_of", "need_of"]
 
-# What the driver, the libraries' code and the framework hold before the first tensor.
-# UNVERIFIED: 300 to 800 MB are commonly seen, by generation and libraries.
+# Memory of the driver, the libraries' code and the framework before the first tensor.
+# UNVERIFIED: 300 to 800 MB are commonly seen, depending on generation and libraries.
 CONTEXT_BYTES = 500e6
 _OPTIMIZER_COPIES = {"none": 0, "sgd": 0, "momentum": 1, "adam": 2, "lamb": 2, "bert-adam": 2}
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """Bytes by what they hold; ``available_bytes`` is the device's memory.
+    """Bytes by use, at the moment of the highest total; ``available_bytes`` is the device's memory.
 
-    All at the moment when they are most together.  ``gradients_bytes`` are those of parameters; ``working_bytes`` are
-    tensors that live for a moment: gradients on their way back, or in inference the activations that live at once.
+    ``gradients_bytes`` are gradients of parameters.  ``working_bytes`` are short-lived tensors: gradients of
+    activations or, in inference, the activations that are live at once.
     """
 
     parameters_bytes: float
@@ -42,34 +42,35 @@ class MemoryNeed:
     available_bytes: float
 
     def times(self, count: int) -> MemoryNeed:
-        """Return what so many that need this need together."""
+        """Return the need of *count* processes, together."""
         names = [field.name for field in fields(self) if field.name != "available_bytes"]
         return replace(self, **{name: count * getattr(self, name) for name in names}) if count > 1 else self
 
     @property
     def total_bytes(self) -> float:
-        """All of it."""
+        """Bytes of all uses."""
         held = self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes
         return held + self.activations_bytes + self.working_bytes + self.context_bytes
 
     @property
     def missing_bytes(self) -> float:
-        """By how much it does not fit; 0 where it does."""
+        """Bytes by which the need exceeds the available memory; 0 if it fits."""
         return max(0.0, self.total_bytes - self.available_bytes)
 
     @property
     def fits(self) -> bool:
-        """Whether it fits."""
+        """Whether the need fits into the available memory."""
         return self.missing_bytes == 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """What a device has of all that it computes with: of parameters and gradients at once, and what it updates.
+    """The shares of parameters, gradients and optimiser state that one device holds.
 
-    ``kept_gradients`` is the share of gradients that is there until the update, ``updated`` that of the optimiser's
-    state, and of a copy of the parameters in fp32.  ``in_flight``: of how many micro-batches activations are kept.
-    ``accumulates``: later micro-batches add to the gradients of earlier ones, which are there all the time.
+    ``parameters`` and ``gradients`` are the shares held while computing.  ``kept_gradients`` is the share of the
+    gradients held until the update; ``updated`` the share of the optimiser state and of the fp32 copy of the
+    parameters.  ``in_flight`` is the number of micro-batches whose activations are saved at once.  ``accumulates``:
+    micro-batches add to earlier gradients, which stay in memory throughout.
     """
 
     parameters: float = 1.0
@@ -85,11 +86,12 @@ ALL = Shares()
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a network makes a device hold, in whatever shares.
+    """The memory that a network takes on a device, before it is divided into shares.
 
-    ``moments`` are bytes of activations, of parameters' gradients and of others at each step of the backward pass;
-    ``most_forward_bytes`` what lives at once where there is none.  Of parameters and of those that are trained,
-    ``of_experts`` and ``trained_of_experts`` are of experts; ``largest`` elements are trained of one parameter.
+    ``moments`` lists for each step of the backward pass the bytes of activations, of gradients of parameters, and of
+    other gradients.  ``most_forward_bytes`` is the peak of a forward pass alone.  ``of_experts`` and
+    ``trained_of_experts`` are the parts of ``parameter_count`` and ``trained_count`` in experts; ``largest`` is the
+    size of the largest trained parameter.  All counts are elements.
     """
 
     parameter_count: int
@@ -103,15 +105,15 @@ class Held:
 
 @once
 def memory_need(network: Network, options: StepOptions, device: Device, shares: Shares = ALL) -> MemoryNeed:
-    """Return what a step of *network* needs on *device*, at the moment when it needs most.
+    """Return the memory that a step of *network* needs on *device*, at its peak.
 
-    A GPU holds the driver's context besides.  *shares*: where several have parts of what is kept.
+    On a GPU this includes the driver's context.  *shares*: the device's shares, where several devices divide the state.
     """
     return need_of(held_in(network, options), options, device, shares)
 
 
 def held_in(network: Network, options: StepOptions) -> Held:
-    """Return what a step of *network* makes a device hold."""
+    """Return the memory that a step of *network* takes, before it is divided into shares."""
     names = expert_parameters(network)
     experts = [p for p in network.parameters if p.name in names]
     held = Held(
@@ -129,14 +131,14 @@ def held_in(network: Network, options: StepOptions) -> Held:
 
 
 def _element_bytes(options: StepOptions) -> tuple[int, int]:
-    """Return the bytes of an element that is computed with, and of one that is updated."""
+    """Return the bytes of an element in computation, and of an element that the optimiser updates."""
     element = ELEMENT_BYTES[storage_of(options.precision)]
     twice = casts(options.precision) or has_master(options.precision)
     return element, ELEMENT_BYTES["fp32"] if twice else element
 
 
 def need_of(held: Held, options: StepOptions, device: Device, shares: Shares = ALL) -> MemoryNeed:
-    """Return what a step needs on *device* that makes it hold what is *held*, as :func:`memory_need`."""
+    """Return the memory need on *device* of a step that holds *held*; otherwise as :func:`memory_need`."""
     n = held.trained_count
     _, kept = _element_bytes(options)
     twice = casts(options.precision) or has_master(options.precision)
@@ -151,14 +153,14 @@ def need_of(held: Held, options: StepOptions, device: Device, shares: Shares = A
 
 
 def moments_of(held: Held, options: StepOptions, shares: Shares = ALL) -> list[tuple[float, float, float]]:
-    """Return the bytes of activations, of parameters' gradients and of others at each step of the backward pass.
+    """Return for each step of the backward pass the bytes of activations, gradients of parameters, and other data.
 
-    Where the parameters are updated, the last is the update.
+    In training, the last entry is the update.
     """
     n = held.trained_count
     element, kept = _element_bytes(options)
     backward = held.moments
-    waiting = backward[0][0] * (shares.in_flight - 1.0)  # activations of micro-batches that come later
+    waiting = backward[0][0] * (shares.in_flight - 1.0)  # activations of later micro-batches
     summed = n * (element if has_master(options.precision) else kept) * shares.kept_gradients
     earlier = summed if shares.accumulates else 0.0
     moments = [
@@ -166,9 +168,9 @@ def moments_of(held: Held, options: StepOptions, shares: Shares = ALL) -> list[t
     ]
     if options.mode != "train":
         return moments
-    # At the update the activations are gone, and so are casts; a pass over all parameters writes one copy more.
+    # In the update, activations and casts are freed; a pass over all parameters writes one more copy.
     copy = n * kept * shares.updated if options.optimizer == "adam" and not options.fused_optimizer else 0.0
-    if has_master(options.precision):  # gradients are there in both formats
+    if has_master(options.precision):  # gradients exist in both formats
         moments.append((0.0, n * (kept * shares.updated + element * shares.kept_gradients), copy))
     else:
         casted = n * element * shares.parameters if casts(options.precision) else 0.0
@@ -177,7 +179,7 @@ def moments_of(held: Held, options: StepOptions, shares: Shares = ALL) -> list[t
 
 
 def _backward_moments(network: Network, options: StepOptions, element: int, kept: int) -> list[tuple[int, int, int]]:
-    """Return the bytes of activations, of parameters' gradients and of others at each step of the backward pass."""
+    """Return for each backward step the bytes of activations, gradients of parameters, and other gradients."""
     saved = saved_tensors(network, storage_of(options.precision))
     if options.compiled:
         saved = _of_groups(network, saved)
@@ -187,19 +189,19 @@ def _backward_moments(network: Network, options: StepOptions, element: int, kept
     if options.recompute:
         saved = _rest_of(saved, again)
     blocks = [block_name(layer.name) for layer in network.layers]
-    of_block: Counter[str] = Counter()  # what a block keeps once it is computed again
+    of_block: Counter[str] = Counter()  # bytes of a block after its recomputation
     for index, n_bytes in again.goes_with.items():
         of_block[blocks[index]] += n_bytes
     activations, going, inside = saved.total_bytes, saved.goes_with, again.goes_with
     gradients = working = 0
-    there: dict[int, int] = {}  # gradients of tensors, by number
+    there: dict[int, int] = {}  # bytes of gradients of live tensors, by number
     moments = [(activations, 0, 0)]
     parameters_there: set[str] = set()
     needed = needs_gradient(network)
     for step in backward_steps(network):
         layer = step.layer
         activations += of_block.pop(blocks[step.index], 0)
-        if layer.output not in there:  # where the pass starts
+        if layer.output not in there:  # the start of the backward pass
             there[layer.output] = network.elements[layer.output] * element
             working += there[layer.output]
         for tensor in {tensor for tensor in layer.inputs if needed[tensor]}.difference(there):
@@ -216,7 +218,7 @@ def _backward_moments(network: Network, options: StepOptions, element: int, kept
 
 
 def _without_attention(network: Network, saved: SavedTensors) -> SavedTensors:
-    """Return what is kept where attention is computed again; of one block at a time it is there nevertheless."""
+    """Return the saved activations if attention is recomputed; the block in progress is neglected."""
     tensors, layers = attention_tensors(network)
     return SavedTensors(
         {t: n for t, n in saved.by_tensor.items() if t not in tensors},
@@ -226,7 +228,7 @@ def _without_attention(network: Network, saved: SavedTensors) -> SavedTensors:
 
 
 def _of_groups(network: Network, saved: SavedTensors) -> SavedTensors:
-    """Return what is kept where layers are fused: what a group reads and writes; the rest is computed again."""
+    """Return the saved activations if layers are fused: the inputs and results of groups; the rest is recomputed."""
     by_layer: list[int] = []
     there: set[int] = set()
     for group in groups_of(network):
@@ -242,7 +244,7 @@ def _of_groups(network: Network, saved: SavedTensors) -> SavedTensors:
 
 
 def _recomputed(network: Network, saved: SavedTensors) -> SavedTensors:
-    """Return what is kept of each repeated block once it is computed again: all but what other layers have too."""
+    """Return the activations that recomputing a block restores: those that no layer outside the block shares."""
     blocks_of: dict[int, set[str]] = {}
     for layer in network.layers:
         for tensor in (*layer.inputs, layer.output):
@@ -260,7 +262,7 @@ def _recomputed(network: Network, saved: SavedTensors) -> SavedTensors:
 
 
 def _rest_of(saved: SavedTensors, part: SavedTensors) -> SavedTensors:
-    """Return *saved* without *part* of it."""
+    """Return *saved* without *part*."""
     return SavedTensors(
         {tensor: n for tensor, n in saved.by_tensor.items() if tensor not in part.by_tensor},
         tuple(n - other for n, other in zip(saved.by_layer, part.by_layer, strict=True)),

@@ -1,4 +1,4 @@
-"""One operator by itself on a device: what its kernels take, by the way they are issued."""
+"""One operator alone on a device: the time of its kernels, depending on how they are issued."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["network_roofline_s", "operator_kernels", "operator_roofline_s", "ope
 
 
 def operator_kernels(question: OperatorQuestion) -> Sequence[Kernel]:
-    """Return the kernels of *question*; raises InputError where there is none in its phase."""
+    """Return the kernels of *question*; raises InputError if the operator has none in its phase."""
     kernels = lower_operator(question.operator, question.phase, question.precision)
     if not kernels:
         name = type(question.operator).__name__.lower()
@@ -36,7 +36,7 @@ def operator_kernels(question: OperatorQuestion) -> Sequence[Kernel]:
 
 
 def operator_s(question: OperatorQuestion, device: Device) -> float:
-    """Return the seconds of *question* on *device*; raises InputError where the device cannot do it."""
+    """Return the time of *question* on *device*, in seconds; raises InputError if the device cannot run it."""
     cold = 1.0 if question.is_cold else 0.0
     times_s = [kernel_cost(device, kernel, cold).time_s for kernel in operator_kernels(question)]
     if isinstance(device, Cpu):
@@ -49,12 +49,12 @@ def operator_s(question: OperatorQuestion, device: Device) -> float:
 
 
 def operator_roofline_s(question: OperatorQuestion, device: Device) -> float:
-    """Return the sum of the rooflines of the kernels; raises as :func:`operator_s`."""
+    """Return the sum of the kernels' roofline times, in seconds; raises as :func:`operator_s`."""
     return sum(roofline_s(device, kernel) for kernel in operator_kernels(question))
 
 
 def network_roofline_s(network: Network, options: StepOptions, device: Device) -> float:
-    """Return the rooflines of all kernels of a step of *network*, one after the other, without an update."""
+    """Return the sum of the roofline times of all kernels in a step of *network*, without the update, in seconds."""
     asked: list[tuple[Operator, Phase]] = []
     if options.mode != "backward":
         asked += [(layer.operator, "fwd") for layer in network.layers]

@@ -1,8 +1,8 @@
-"""Products whose rows compilers pad, so that each starts at a boundary of 16 bytes.
+"""Padding by compilers: rows of products that start at boundaries of 16 bytes.
 
-TorchInductor does where it finds that faster (``shape_padding``, the default since PyTorch 2.1: pull request 101915),
-XLA before it calls cuBLAS (``CublasPadForGemms``).  The padding is written by the kernel that writes the operand and
-cut off by those that read the result.  Both are fused with others, and no copy is counted.
+TorchInductor pads where it finds that faster (``shape_padding``, the default since PyTorch 2.1: pull request 101915),
+XLA before it calls cuBLAS (``CublasPadForGemms``).  The kernel that writes an operand writes its padding, and kernels
+that read the result skip it.  Both are fused with other kernels, so no copy is counted.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _BOUNDARY_BYTES = 16
 
 
 def padded(device: Device, kernel: Kernel) -> Kernel:
-    """Return *kernel*, or the same product with rows of whole 16 bytes, whichever is faster on *device*."""
+    """Return *kernel*, or the same product with rows padded to 16 bytes, whichever is faster on *device*."""
     if not isinstance(kernel, Gemm) or not isinstance(device, Gpu) or not is_pipelined(device, kernel.precision):
         return kernel
     whole = _BOUNDARY_BYTES // ELEMENT_BYTES[kernel.precision]
     left, right = kernel.layout
-    rows = {"n", "k" if left == "N" else "m", "n" if right == "N" else "k"}  # that rows of C, A and B are long
+    rows = {"n", "k" if left == "N" else "m", "n" if right == "N" else "k"}  # lengths of the rows of C, A and B
     m, n, k = (
         -(-size // whole) * whole if side in rows else size
         for side, size in (("m", kernel.m), ("n", kernel.n), ("k", kernel.k))

@@ -1,21 +1,26 @@
-"""Policies: which operator computes in which number format.
+"""Precision policies: the number format in which each operator computes.
 
-``fp32``, ``fp64``, ``fp16``, ``bf16`` are one format for all; ``tf32`` is fp32 with products of matrices and
-convolutions in TF32.  ``amp-fp16`` and ``amp-bf16`` are PyTorch's autocast: products in half precision, normalisation
-over rows, softmax and loss in fp32, all else in what it gets, parameters kept in fp32 and cast at each step
-(:mod:`simulator.step.autocast`).  ``graph-fp16`` and ``graph-bf16`` are what a pass over the whole graph makes of it
-(TensorFlow, OneFlow, MXNet, MindSpore): what normalisation, softmax and loss give is cast back to half precision at
-once, and all between is in that.  ``master-fp16`` and ``master-bf16`` keep weights, activations and gradients in half
-precision, and besides a copy of the weights in fp32 that is updated (Micikevicius et al., "Mixed Precision Training",
-arXiv 1710.03740, section 3.1): apex and MindSpore at level O2, Megatron-LM, DeepSpeed.  The loss alone is in fp32.
-``master-fp8`` is ``master-bf16`` whose linear layers compute in fp8, from what is cast for each (Transformer Engine;
-what is outside repeated blocks, and attention, stay in bf16). ``torch`` is what PyTorch does when nothing is set:
-fp32, but convolutions in TF32 where the device has it.
+``fp32``, ``fp64``, ``fp16`` and ``bf16`` are one format for all operators.  ``tf32`` is fp32 with matrix products and
+convolutions in TF32.  ``torch`` is PyTorch's default: fp32, with convolutions in TF32 if the device has it.
 
-``int8`` and ``int4`` are networks that were quantised after training (Jacob et al., arXiv 1712.05877): linear layers
-and convolutions multiply such numbers, and what lies between them is stored in 8 bits; weights of ``int4`` in 4.
-Normalisation over rows, softmax, attention and recurrent layers compute in half precision where the device gains by it,
-else in fp32, from what is dequantised for them and quantised again.
+``amp-fp16`` and ``amp-bf16`` are PyTorch's autocast: products in half precision; normalisation over rows, softmax and
+loss in fp32; other operators in the format of their inputs; parameters in fp32, cast at each step
+(:mod:`simulator.step.autocast`).
+
+``graph-fp16`` and ``graph-bf16`` are mixed precision by a pass over the whole graph (TensorFlow, OneFlow, MXNet,
+MindSpore): the results of normalisation, softmax and loss are cast back to half precision at once, and the operators
+between are in half precision.
+
+``master-fp16`` and ``master-bf16`` keep weights, activations and gradients in half precision, and update an fp32 copy
+of the weights (Micikevicius et al., "Mixed Precision Training", arXiv 1710.03740, section 3.1): apex and MindSpore at
+level O2, Megatron-LM, DeepSpeed.  Only the loss is in fp32.  ``master-fp8`` is ``master-bf16`` with linear layers in
+fp8, whose operands are cast for each product (Transformer Engine; attention and layers outside repeated blocks stay in
+bf16).
+
+``int8`` and ``int4`` are networks quantised after training (Jacob et al., arXiv 1712.05877): linear layers and
+convolutions multiply such numbers, and activations are stored in 8 bits; the weights of ``int4`` in 4.  Normalisation
+over rows, softmax, attention and recurrent layers compute in half precision if the device gains by it, else in fp32;
+their inputs are dequantised, and their results quantised again.
 """
 
 from __future__ import annotations
@@ -49,7 +54,7 @@ _MASTER: dict[Policy, Precision] = {"master-fp16": "fp16", "master-bf16": "bf16"
 
 
 def precision_of(policy: Policy, operator: Operator, device: Device) -> Precision:
-    """Return the number format in which *operator* computes on *device*; of autocast's others, the narrowest."""
+    """Return the number format in which *operator* computes; with autocast, the narrowest that it may get."""
     if policy in _HALF:
         return "fp32" if isinstance(operator, _KEPT_IN_FP32) else _HALF[policy]
     if policy in QUANTISED:
@@ -70,23 +75,23 @@ def precision_of(policy: Policy, operator: Operator, device: Device) -> Precisio
 
 
 def _wide(device: Device) -> Precision:
-    """Return the format of what is not computed in whole numbers."""
+    """Return the format of a quantised network's operators in floating point."""
     found = half_policy([device], "inference")
     return "fp32" if found == "torch" else found  # type: ignore[return-value]
 
 
 def weight_bytes(policy: Policy) -> float:
-    """Return the bytes of a weight as products read it."""
+    """Return the bytes of a weight in the format of the products."""
     return ELEMENT_BYTES["int4"] / PACKED if policy == "int4" else float(ELEMENT_BYTES[storage_of(policy)])
 
 
 def has_fp8(device: Device) -> bool:
-    """Return whether *device* computes products in fp8."""
+    """Return whether *device* has products in fp8."""
     return isinstance(device, Gpu) and "fp8" in device.peak_flops_per_s
 
 
 def storage_of(policy: Policy) -> Precision:
-    """Return the number format in which activations lie in memory."""
+    """Return the number format of activations in memory."""
     if policy in _HALF:
         return _HALF[policy]
     if policy in _MASTER:
@@ -102,24 +107,24 @@ def casts(policy: Policy) -> bool:
 
 
 def autocasts(policy: Policy) -> bool:
-    """Return whether each operator casts what it is called with, and gives what comes out of that."""
+    """Return whether each operator casts its inputs, so that formats propagate from operator to operator."""
     return policy in _AUTOCAST
 
 
 def has_master(policy: Policy) -> bool:
-    """Return whether a copy of the parameters in fp32 is updated, and then written to those in half precision."""
+    """Return whether the optimiser updates an fp32 copy of the parameters, then casts it to half precision."""
     return policy in _MASTER
 
 
 def scales(policy: Policy) -> bool:
-    """Return whether the loss is scaled, as gradients in fp16 have few bits of exponent."""
+    """Return whether the loss is scaled, because fp16 gradients have few exponent bits."""
     return policy in ("amp-fp16", "graph-fp16", "master-fp16")
 
 
 def half_policy(devices: Iterable[Device], mode: Mode) -> Policy:
-    """Return the policy of half precision that all *devices* gain by: bf16, else fp16; ``torch`` where neither does.
+    """Return the half-precision policy that speeds up all *devices*: bf16, else fp16; ``torch`` if neither does.
 
-    Training is autocast's; without gradients the parameters themselves are in that format.
+    In training it is autocast; in inference the parameters themselves are cast.
     """
     peaks = [device.peak_flops_per_s for device in devices]
     for half in ("bf16", "fp16"):
@@ -129,5 +134,5 @@ def half_policy(devices: Iterable[Device], mode: Mode) -> Policy:
 
 
 def product_precision(policy: Policy, device: Device) -> Precision:
-    """Return the number format of most FLOPs: that of products of matrices."""
+    """Return the number format of matrix products, which have most of the FLOPs."""
     return precision_of(policy, Linear(1, 1, 1), device)

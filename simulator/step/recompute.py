@@ -1,8 +1,8 @@
-"""Recomputation: what a step computes again in the backward pass instead of saving it.
+"""Recomputation: activations that the backward pass computes again instead of loading them.
 
-Whole blocks, of which the input alone is kept (Chen et al., "Training Deep Nets with Sublinear Memory Cost", arXiv
-1604.06174), or attention alone, from queries, keys and values: its scores are most of what a block keeps, and little
-of what it computes (Korthikanti et al., "Reducing Activation Recomputation", arXiv 2205.05198, section 4.1).
+Either whole blocks, which save only their input (Chen et al., "Training Deep Nets with Sublinear Memory Cost", arXiv
+1604.06174), or only attention, from queries, keys and values: its scores are most of the memory of a block but little
+of its arithmetic (Korthikanti et al., "Reducing Activation Recomputation", arXiv 2205.05198, section 4.1).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["attention_tensors", "recomputed_groups"]
 
 
 def recomputed_groups(groups: Sequence[Group], options: StepOptions) -> dict[int, range]:
-    """Return which *groups* run forward again before the backward pass of which, by their places."""
+    """Return the recomputed *groups*, as ranges of indices, by the group before whose backward pass they run."""
     if not options.recompute and not options.recompute_attention:
         return {}
     spans = _blocks(groups) if options.recompute else _attentions([group.layers for group in groups])
@@ -33,7 +33,7 @@ def _blocks(groups: Sequence[Group]) -> list[range]:
 
 
 def _attentions(groups: Sequence[Iterable[Layer]]) -> list[range]:
-    """Return of each block the places from its first product of activations to its last."""
+    """Return for each block the range of indices from its first product of activations to its last."""
     found: dict[str, list[int]] = {}
     for place, layers in enumerate(groups):
         for layer in layers:
@@ -44,7 +44,7 @@ def _attentions(groups: Sequence[Iterable[Layer]]) -> list[range]:
 
 @once
 def attention_tensors(network: Network) -> tuple[frozenset[int], frozenset[int]]:
-    """Return the tensors, and the layers by their places, that recomputing attention alone does not keep."""
+    """Return the tensors and the layer indices that are not saved if only attention is recomputed."""
     tensors: set[int] = set()
     layers: set[int] = set()
     for span in _attentions([[layer] for layer in network.layers]):

@@ -1,11 +1,11 @@
-"""What TensorFlow runs for an operator of a transformer where nothing fuses its graph (no XLA).
+"""Kernels that TensorFlow runs for transformer operators without fusion (no XLA).
 
-The programs of Google's BERT (google-research/bert, ``modeling.py``), which others copied, write GELU, normalisation
-and dropout as formulas; each operation of a formula is a kernel that reads and writes memory.  Counted here from the
-formulas, and from the gradients that TensorFlow's graph has for them.  A bias is a kernel of its own (BiasAdd).
+Google's BERT (google-research/bert, ``modeling.py``), and programs derived from it, write GELU, normalisation and
+dropout as formulas; each operation is a kernel that reads and writes memory.  The passes here are counted from the
+formulas, and from the gradients in TensorFlow's graph.  A bias is a separate kernel (BiasAdd).
 
-Its automatic mixed precision leaves powers, means and softmax in fp32, and what follows them up to the next product
-(auto_mixed_precision_lists.h): GELU whole, and the dropout behind softmax and normalisation.
+TensorFlow's automatic mixed precision keeps powers, means and softmax in fp32, and all operators after them up to the
+next product (auto_mixed_precision_lists.h): all of GELU, and the dropout after softmax and normalisation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from simulator.workload.precision import ELEMENT_BYTES, Precision
 
 __all__ = ["unfused"]
 
-_Passes = tuple[tuple[str, int, int], ...]  # of each kernel its function, tensors read and tensors written
+_Passes = tuple[tuple[str, int, int], ...]  # per kernel: function, tensors read, tensors written
 
 # x / 2 (1 + tanh(a (x + b x^3)))
 _GELU: _Passes = (
@@ -29,32 +29,33 @@ _GELU_BACKWARD: _Passes = (
     *(("mul", 2, 1), ("mul", 2, 1), ("mul_scalar", 1, 1), ("tanh_bwd", 2, 1), ("mul_scalar", 1, 1)),
     *(("mul_scalar", 1, 1), ("pow", 1, 1), ("mul_scalar", 1, 1), ("mul", 2, 1), ("add", 3, 1)),
 )
-# tf.nn.moments: mean, squared differences, mean; tf.nn.batch_normalization: the scale of each element, its product with
-# x and with the mean, what that leaves of the offset, and the sum
+# tf.nn.moments: mean, squared differences, mean.  tf.nn.batch_normalization: the scale of each element, its products
+# with x and with the mean, the offset less the latter, and the sum.
 _NORM: _Passes = (
     *(("sum", 1, 0), ("sub", 1, 1), ("sum", 1, 0), ("mul", 0, 1), ("mul", 2, 1), ("mul", 1, 1), ("sub", 1, 1)),
     ("add", 2, 1),
 )
-# of the sum nothing; of the two products with the scale their other factors, both summed for the mean, scale and
-# offset; of the squared differences their double, summed for the mean again; three gradients of x added
+# The sum needs no kernel.  Each product with the scale multiplies the gradient by its other factors and sums for the
+# mean, scale and offset.  The squared differences are doubled, and summed for the mean.  Three gradients of x are
+# added.
 _NORM_BACKWARD: _Passes = (
     *(("mul", 2, 1), ("mul", 2, 1), ("neg", 1, 1), ("mul", 2, 1), ("mul", 1, 1), ("add", 2, 1), ("sum", 1, 0)),
     *(("sum", 1, 0), ("mul", 1, 1), ("sum", 1, 0), ("fill", 0, 1), ("sub", 1, 1), ("mul", 2, 1), ("sum", 1, 0)),
     *(("fill", 0, 1), ("add", 3, 1)),
 )
-# numbers drawn, compared and cast, then two products; backward the same two
+# Draw, compare and cast random numbers, then two products; backward, the same two products.
 _DROPOUT: _Passes = (("dropout", 0, 1), ("greater", 1, 1), ("mul_scalar", 1, 1), ("mul", 2, 1))
 _DROPOUT_BACKWARD: _Passes = (("mul", 2, 1), ("mul_scalar", 1, 1))
-# the largest of a row, the sum of its exponentials, and the quotients; backward (g - sum(g y)) y
+# The maximum of a row, the sum of its exponentials, and the quotients; backward, (g - sum(g y)) y.
 _SOFTMAX: _Passes = (("max", 1, 0), ("exp", 1, 0), ("exp", 1, 1))
 _SOFTMAX_BACKWARD: _Passes = (("mul", 2, 1), ("sum", 1, 0), ("sub", 1, 1), ("mul", 2, 1))
 _BIAS: _Passes = (("add", 1, 1),)
 
 
 def unfused(operator: Operator, phase: Phase, precision: Precision, kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
-    """Return the kernels that TensorFlow runs in place of PyTorch's *kernels* of *operator* in *phase*.
+    """Return the kernels that TensorFlow runs instead of PyTorch's *kernels* for *operator* in *phase*.
 
-    *precision* is that of products; what is a formula is in fp32 where that is narrower.
+    *precision* is that of products; formulas are computed in fp32 if *precision* is narrower.
     """
     backward = phase != "fwd"
     wide: Precision = "fp32" if ELEMENT_BYTES[precision] < ELEMENT_BYTES["fp32"] else precision
@@ -71,7 +72,7 @@ def unfused(operator: Operator, phase: Phase, precision: Precision, kernels: Seq
             passes = _SOFTMAX_BACKWARD if backward else _SOFTMAX
         case _:
             return tuple(kernels)
-    if phase == "bwd_weight":  # part of the rest
+    if phase == "bwd_weight":  # included in the other phase
         return ()
     return _streamed(passes, operator.output_elements, wide)
 

@@ -1,4 +1,4 @@
-"""Buckets of gradients: how large they are, what it costs to copy gradients in and, once summed, out again.
+"""Gradient buckets: their sizes, and the cost of copying gradients in and sums out.
 
 PyTorch's DistributedDataParallel divides each gradient by the number of ranks as it copies it into its bucket, and
 copies the sums back into the gradients before the update (Reducer; Horovod's fusion buffer does the same).
@@ -18,30 +18,30 @@ from simulator.workload.operators import Copy
 
 __all__ = ["bucket_size", "copy_in", "copy_out", "least_elements"]
 
-# As Megatron-core has it (bucket_size of its DistributedDataParallelConfig): more where many ranks sum, so that what
-# each sends on does not become too small.
+# Megatron-core's (bucket_size of its DistributedDataParallelConfig): larger with many ranks, so that the chunk of each
+# rank does not become too small.
 _LEAST_ELEMENTS, _ELEMENTS_A_RANK = 40_000_000, 1_000_000
 
 
 def least_elements(layout: Layout) -> int:
-    """Return the elements of a bucket of Megatron-core's."""
+    """Return the elements of one of Megatron-core's buckets."""
     return max(_LEAST_ELEMENTS, _ELEMENTS_A_RANK * (layout.dp or 1) * layout.cp)
 
 
 def bucket_size(question: StepQuestion, layout: Layout, element_bytes: int) -> float:
-    """Return the bytes of a bucket: as said, or Megatron-core's where its modules run and nobody says another size."""
+    """Return the bytes of a bucket: *question*'s, or Megatron-core's if it runs with the default bucket size."""
     if question.options.framework != "megatron" or question.bucket_bytes != BUCKET_BYTES:
         return question.bucket_bytes
     return float(least_elements(layout) * element_bytes)
 
 
 def copy_in(device: Device, layer: str, elements: Sequence[int], element_bytes: int) -> Issue:
-    """Return the copies of gradients of so many *elements* each, of *layer*, into a bucket."""
+    """Return the copies of *layer*'s gradients, with *elements* each, into a bucket."""
     return _copies(f"{layer} (into bucket)", device, layer, "mul_scalar", elements, element_bytes)
 
 
 def copy_out(device: Device, elements: Sequence[int], element_bytes: int) -> Issue:
-    """Return the copies of a bucket's sums into gradients of so many *elements* each."""
+    """Return the copies of a bucket's sums into gradients with *elements* each."""
     return _copies("out of bucket", device, "", "copy", elements, element_bytes)
 
 

@@ -1,4 +1,4 @@
-"""Equal nodes of a team whose ways to the servers pass as one flow each: :func:`bundled`."""
+"""One flow for the equal routes between the equal nodes of a team and the servers: :func:`bundled`."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from simulator.network.route import Route
 
 __all__ = ["bundled"]
 
-Uses = dict[int, list[tuple[int, float]]]  # by resource: which ways load it, and with which share
+Uses = dict[int, list[tuple[int, float]]]  # by resource: the routes that load it, with their shares
 
 
 def bundled(
     group: Communicator, cpus: Sequence[int], others: Sequence[int], servers: Sequence[int]
 ) -> dict[tuple[int, int], Route]:
-    """Return, by source and target, one route that stands for those from each of *cpus* to a server, or back.
+    """Return routes by (source, target), each of which stands for the routes of all *cpus* to or from a server.
 
-    It loads what is the first's alone once, and what all load as often as there are *cpus*: progressive filling
-    (Bertsekas, Gallager, Data Networks, section 6.5.2) gives equal flows equal rates, so what is another's alone
-    need not be looked at.  Its keys are the pairs of the first of *cpus*.
+    The keys contain only the first of *cpus*.  A route loads the resources of the first CPU's own route once, and
+    resources that all CPUs share once per CPU: progressive filling (Bertsekas, Gallager, Data Networks, section 6.5.2)
+    gives equal flows equal rates, so the other CPUs' own resources need not be considered.
 
-    Empty where they are not equal: where one holds a server, where some share what others do not, or where what is
-    one's alone is also on the ways of *others*, which are the CPUs of all other nodes.
+    Returns an empty dict if the CPUs are not equal: if one of them is a server, if some but not all share a resource,
+    or if a resource used by one alone is also on a route of *others*, the CPUs of all other nodes.
     """
     if len(cpus) < 2 or not set(cpus).isdisjoint(servers):
         return {}
@@ -63,7 +63,7 @@ def bundled(
 
 
 def _uses(group: Communicator, cpu: int, servers: Sequence[int]) -> Uses:
-    """Return what the ways between *cpu* and each of *servers* load."""
+    """Return the resources that the routes between *cpu* and each of *servers* load."""
     found: Uses = {}
     for number, server in enumerate(servers):
         if server == cpu:

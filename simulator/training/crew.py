@@ -1,4 +1,4 @@
-"""The workers of a step together; an exchange within a layer happens once for all of them."""
+"""The workers of a step; an exchange within a layer is added once for all of them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["Crew"]
 
 
 class Crew:
-    """*workers*, each with its role; *exchanges* are those within layers, by the axis of the layout.
+    """*workers* with their roles; *exchanges* are those within layers, by axis of the layout.
 
-    Where *passes_beside* names an axis, what blocks gather and scatter along it passes beside the product that reads or
-    writes it, piece by piece: a product begins with the rows that its rank has, and the last piece of what it writes is
-    scattered after it.  *blocking*: hosts wait for what is exchanged too.
+    *passes_beside* names the axis, if any, whose all-gathers and reduce-scatters in blocks overlap piece by piece with
+    the product that reads or writes their data: a product starts with the rows that its rank has, and only the last
+    piece of its result is scattered after it.  *blocking*: hosts wait for exchanges too.
     """
 
     def __init__(
@@ -32,11 +32,11 @@ class Crew:
         self.roles = tuple(role for role, _ in workers)
         self.workers = tuple(worker for _, worker in workers)
         self._exchanges = exchanges or {}
-        self._brought: dict[str, int] = {}  # by layer: the exchange that it did last
+        self._brought: dict[str, int] = {}  # the last exchange of each layer
         self._passes_beside = passes_beside
         self._blocking = blocking
-        self._passing: set[int] = set()  # gathers that a product may begin before
-        self._before: list[int] | None = None  # what the product waited for that was issued last, if it was one
+        self._passing: set[int] = set()  # all-gathers that overlap with the product that reads them
+        self._before: list[int] | None = None  # dependencies of the last operator issued, if it was a product
 
     @property
     def last(self) -> list[int]:
@@ -44,16 +44,16 @@ class Crew:
         return [number for worker in self.workers for number in worker.last]
 
     def go_on(self, activities: Mapping[str, int]) -> None:
-        """Go on after *activities*, by stream, that stand for what the workers have done besides."""
+        """Continue after *activities*, by stream, which stand for skipped work."""
         for worker in self.workers:
             worker.go_on(activities)
 
     def passes(self) -> list[tuple[Issue, ...]]:
-        """Return what all issue before the update: of each place in order, the issue of each role."""
+        """Return the issues of all roles before the update, as one tuple of equivalent issues per position."""
         return list(zip(*([i for i in role.issues if i.part != "update"] for role in self.roles), strict=True))
 
     def issue(self, same: Sequence[Issue], *, after: Sequence[int] = (), micro_batch: int = 0) -> list[int]:
-        """Add what each role issues at one place; return the activity that ends it, of each role."""
+        """Add equivalent issues, one for each role; return each role's final activity."""
         if same[0].adds and not micro_batch:
             return self.last
         needed = [self._brought[layer] for layer in same[0].needs if layer in self._brought]
@@ -86,7 +86,7 @@ class Crew:
     def _computed(
         self, same: Sequence[Issue], after: Sequence[int], needed: Sequence[int], micro_batch: int
     ) -> list[int]:
-        """Add what each role computes at one place, once what is *needed* has come, or while it comes."""
+        """Add one computation for each role, after the exchanges in *needed* or during overlapping ones."""
         is_product = "gemm" in same[0].work.kinds
         beside = [number for number in needed if is_product and number in self._passing]
         waited = [*after, *(number for number in needed if number not in beside)]
@@ -101,7 +101,7 @@ class Crew:
         return found
 
     def update(self, after: Sequence[int], micro_batch: int, share: float = 1.0) -> None:
-        """Add the update of each role, a *share* of it on the device, not before *after*."""
+        """Add the update of each role after *after*, with *share* of its time on the device."""
         for role, worker in zip(self.roles, self.workers, strict=True):
             for issue in role.issues:
                 if issue.part == "update":

@@ -1,9 +1,9 @@
-"""Data parallelism: each rank has a replica of the network, and gradients are summed (``dp``).
+"""Data parallelism (``dp``): each rank has a data-parallel replica, and gradients are summed over the ranks.
 
-As PyTorch's DistributedDataParallel does it (Li et al., "PyTorch Distributed", VLDB 2020, section 4.2): gradients go
-into buckets as they become ready, and a bucket is exchanged while the backward pass goes on; the update waits for the
-last.  Without buckets all are exchanged together after the backward pass.  Of several micro-batches the last exchanges
-what all have summed.
+As in PyTorch's DistributedDataParallel (Li et al., "PyTorch Distributed", VLDB 2020, section 4.2), gradients fill
+buckets as they become ready, and each bucket is exchanged while the backward pass continues; the update waits for the
+last one.  Without buckets, all gradients are exchanged together after the backward pass.  With several micro-batches,
+the last one exchanges the accumulated gradients.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ __all__ = ["Sums", "gradient_bytes", "ready_after", "write_data_parallel"]
 
 
 def gradient_bytes(options: StepOptions, *, sums_in_fp32: bool = False) -> int:
-    """Return the bytes of one element of the gradients that are exchanged."""
+    """Return the bytes per element of exchanged gradients."""
     wide = sums_in_fp32 or casts(options.precision)
     return ELEMENT_BYTES["fp32" if wide else storage_of(options.precision)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Bucket:
-    """Gradients that are exchanged together, by their elements; it is full after the issue number ``full_after``."""
+    """Gradients that are exchanged together, by their elements; the bucket is full after issue ``full_after``."""
 
     gradients: tuple[int, ...]
     full_after: int
@@ -49,9 +49,10 @@ class _Bucket:
 
 
 class Sums(NamedTuple):
-    """How gradients are summed: *whole* among all with the same parameters; or in shards, which have replicas.
+    """The exchanges that sum gradients, each None if it has only one rank.
 
-    *shards* is what makes up a whole of shards, *replicas* those that have the same one.  None where there is one rank.
+    *whole* spans all ranks with the same parameters.  If these are sharded, *shards* spans one full set of shards, and
+    *replicas* the ranks with the same shard.
     """
 
     whole: Exchange | None = None
@@ -59,9 +60,9 @@ class Sums(NamedTuple):
     replicas: Exchange | None = None
 
     def reduce(self, size_bytes: float, after: Sequence[int], micro_batch: int, *, ends: bool = True) -> list[int]:
-        """Add the sum of *size_bytes* of gradients; return what ends it, nothing where no other has the same.
+        """Add the sum of *size_bytes* of gradients; return its last activity, or [] if no exchange is needed.
 
-        *ends*: it is that of all micro-batches, and goes on among replicas of a shard.
+        *ends*: this is the last micro-batch, so the sum also includes the replicas of each shard.
         """
         if self.shards is None:
             if self.whole is None or not ends:
@@ -73,7 +74,7 @@ class Sums(NamedTuple):
         return [self.replicas("all-reduce", size_bytes / self.shards.n_ranks, [number], micro_batch)]
 
     def gather(self, size_bytes: float, after: Sequence[int], micro_batch: int) -> list[int]:
-        """Add the all-gather of *size_bytes* of parameters; return it, nothing where each rank has all."""
+        """Add the all-gather of *size_bytes* of parameters; return its activity, or [] if they are not sharded."""
         return [] if self.shards is None else [self.shards("all-gather", size_bytes, after, micro_batch)]
 
 
@@ -92,13 +93,15 @@ def write_data_parallel(
     copies: bool,
     prefetches: bool = True,
 ) -> None:
-    """Write a step of all workers of *crew*; *copies*: into buckets and out of them take time.
+    """Add a step of all workers of *crew* to *builder*; *copies*: copies into and out of buckets take time.
 
-    *sums* are among the ranks that share parameters, *of_experts* among those with the same experts, where these are
-    divided.  *element_bytes*: of a gradient that is exchanged.  With shards each updates its own, and all gather the
-    parameters (ZeRO stages 1 and 2; Rajbhandari et al., SC 2020, section 5): after the update, or, where it
-    *prefetches* and there are buckets, while the next step computes, which waits for those of each layer.  Who keeps
-    a shard of gradients alone (stage 2) scatters them in every micro-batch.
+    *sums* are over the ranks with the same parameters, *of_experts* over those with the same experts, if experts are
+    divided.  *element_bytes* is the size of an exchanged gradient's element.
+
+    With sharded optimiser states (ZeRO stages 1 and 2; Rajbhandari et al., SC 2020, section 5), each rank updates its
+    shard, and all gather the parameters: after the update or, with *prefetches* and buckets, during the next step,
+    where each layer waits for its own.  With stage 2, every micro-batch reduce-scatters its gradients, because only
+    shards of them are kept.
     """
     last = batches.last
     passes = crew.passes()
@@ -114,7 +117,7 @@ def write_data_parallel(
     buckets, expert_buckets = _buckets(ready, most), _buckets(ready_experts, most)
 
     def summed(number: int, ends: Sequence[Sequence[int]]) -> list[int]:
-        """Add the sums of micro-batch *number*, whose issues are over with *ends*; return what ends those of each."""
+        """Add the sums of micro-batch *number*, whose issues end with *ends*; return their last activities."""
         return [
             end
             for among, full in zip(_both(sums, of_experts), (buckets, expert_buckets), strict=False)
@@ -163,12 +166,12 @@ def _both(sums: Sums, of_experts: Sums | None) -> tuple[Sums, ...]:
 def _gather_ahead(
     network: Network, options: StepOptions, both: Sequence[Sums], apart: frozenset[str], bucket_bytes: float
 ) -> dict[str, tuple[int, ...]]:
-    """Add the all-gathers of parameters, a bucket each in the order of their use; return by layer what it waits for."""
+    """Add the all-gathers of parameters, in buckets in order of use; return the activities each layer waits for."""
     size = ELEMENT_BYTES[storage_of(options.precision)]
     found: dict[str, tuple[int, ...]] = {}
     waiting: list[str] = []
     seen: set[str] = set()
-    filled = [0, 0]  # of what all share, and of experts
+    filled = [0, 0]  # bytes of shared parameters, and of experts
     for layer in network.layers:
         for parameter in layer.parameters:
             if parameter.trained and parameter.name not in seen:
@@ -183,18 +186,18 @@ def _gather_ahead(
 
 
 def _awaited(issue: Issue, ahead: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the all-gathers that a forward pass waits for, where one goes on while the step computes."""
+    """Return the prefetching all-gathers that *issue* waits for, if it is in the forward pass."""
     return ahead.get(issue.layer, ()) if issue.part == "forward" else ()
 
 
 def ready_after(passes: Sequence[Issue], network: Network) -> list[tuple[Parameter, ...]]:
-    """Return the parameters whose gradients are complete after each issue and were not after the one before.
+    """Return for each issue the parameters whose gradients it completes.
 
-    With the first issue of a layer's backward pass all is complete that comes before the layer that is issued next.
+    A layer's first issue in the backward pass completes all gradients up to the next layer that is issued.
     """
     steps = backward_steps(network)
     place = {step.layer.name: number for number, step in enumerate(steps)}
-    first: dict[int, int] = {}  # of each layer that is issued: its place in the backward pass, and its first issue
+    first: dict[int, int] = {}  # by position in the backward pass: the layer's first issue
     for number, issue in enumerate(passes):
         if issue.part == "backward" and not issue.again and issue.layer in place:
             first.setdefault(place[issue.layer], number)
@@ -205,7 +208,7 @@ def ready_after(passes: Sequence[Issue], network: Network) -> list[tuple[Paramet
 
 
 def _buckets(ready: Sequence[tuple[int, ...]], most: float) -> list[_Bucket]:
-    """Return the buckets, each closed by the issue with which it holds *most* elements or more."""
+    """Return the buckets; the issue with which a bucket reaches *most* elements closes it."""
     found = []
     filled: list[int] = []
     for number, gradients in enumerate(ready):

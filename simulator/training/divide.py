@@ -1,4 +1,4 @@
-"""What one rank of a layout computes of a network: ``divided``."""
+"""The network of one rank of a layout: ``divided``."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ __all__ = ["divided"]
 
 
 def divided(network: Network, layout: Layout) -> Network:
-    """Return what a rank computes of *network*, all pipeline stages together; raises InputError where it cannot."""
+    """Return one rank's part of *network*, over all pipeline stages; raises InputError if it cannot be divided."""
     split = context_split(tensor_split(network, layout.tp, layout.sp), layout.cp)
     return expert_split(split, layout.ep, layout.expert_tp, layout.tp == 1 or layout.sp)

@@ -1,4 +1,4 @@
-"""How to divide a batch over unlike devices so that all finish together: :func:`divide`."""
+"""Divide a batch over different devices so that all finish together: :func:`divide`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _ROUNDS = 12
 
 
 def divide(times: Sequence[Callable[[int], float]], total: int) -> list[int]:
-    """Return how many of *total* samples each device computes, with which the last is done soonest.
+    """Return the samples of each device, of *total*, that minimise the time of the last device.
 
-    *times* give the seconds of each device for so many samples, one or more; a device may get none.  Shares in
-    proportion to what each does in a second, found anew with the speeds at these shares, and then sample by sample from
-    the last to whom it delays least, for as long as all are done sooner.  With times in proportion to the samples, all
-    end together: share i is total / t_i / (sum of 1 / t_j).
+    *times* return the seconds of each device for a number of samples, at least one; a device may get no samples.
+    Shares start in proportion to each device's speed, which is then evaluated again at these shares.  Finally, single
+    samples move from the last device to the one that they delay least, as long as that helps.  If times are
+    proportional to samples, all devices end together: share i is total / t_i / (sum of 1 / t_j).
     """
     shares = _rounded([total / len(times)] * len(times), total)
     best = shares
@@ -46,7 +46,7 @@ def _last_s(times: Sequence[Callable[[int], float]], shares: Sequence[int]) -> f
 
 
 def _rounded(wanted: Sequence[float], total: int) -> list[int]:
-    """Return whole numbers near *wanted* whose sum is *total*: the largest remainders are rounded up."""
+    """Return integers near *wanted* with the sum *total*, by the largest-remainder method."""
     whole = [int(value) for value in wanted]
     order = sorted(range(len(wanted)), key=lambda i: (round(whole[i] - wanted[i], 9), i))
     for i in order[: total - sum(whole)]:

@@ -1,4 +1,4 @@
-"""A communication stream of a step: collectives of the same groups, one after the other."""
+"""A communication stream of a step: collectives over the same groups, one after the other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STREAM = "communication"
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """What an activity of such a stream is: a collective of so many bytes, in a micro-batch."""
+    """Label of an activity on such a stream: a collective, its size in bytes, and its micro-batch."""
 
     op: Collective
     size_bytes: float
@@ -25,9 +25,9 @@ class Exchanged:
 
 
 class Exchange:
-    """Adds collectives of all *bundles* of groups at once to a plan, on *stream*; they load the GPUs *loads_on*.
+    """Adds collectives over all groups of *bundles* at once to *stream* of a plan; they load the GPUs *loads_on*.
 
-    *once*: equal copies go once to each machine.
+    *once*: of equal copies, only one is sent to each machine.
     """
 
     def __init__(
@@ -50,15 +50,16 @@ class Exchange:
         self._machines = len({group.machine.locate(rank)[1] for rank in group.ranks}) if once else 1
 
     def sent_share(self, copies: int) -> float:
-        """Return the share of bytes that is sent where so many copies of each go to ranks at random.
+        """Return the share of bytes to send if *copies* copies of each token go to random ranks.
 
-        Of n machines (1 - (1 - 1/n) ** copies) n get any of them; on one machine each rank gets its own.
+        On average, n (1 - (1 - 1/n) ** copies) of n machines get at least one copy, and one is sent to each.  On a
+        single machine, every copy is sent.
         """
         n = self._machines
         return 1.0 if n == 1 else n * (1.0 - (1.0 - 1.0 / n) ** copies) / copies
 
     def __call__(self, op: Collective, size_bytes: float, after: Sequence[int], micro_batch: int = 0) -> int:
-        """Add *op* of *size_bytes*, not before *after*; return its activity.  Raises Unsuitable."""
+        """Add *op* of *size_bytes* after *after*; return its activity.  Raises Unsuitable."""
         fragments = [
             bundle.collective(op, float(size_bytes), self._strategy, loads_on=self._loads_on)
             for bundle in self._bundles

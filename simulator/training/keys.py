@@ -1,4 +1,4 @@
-"""Keys of a key-value store: what is pushed and pulled together, when, and on which servers it lies."""
+"""Keys of a key-value store: parameters that are pushed and pulled together, and their servers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simulator.workload.network import Network
 
 __all__ = ["Key", "keys_of"]
 
-# From so many elements on a key is sliced evenly over all servers; a smaller one lies on one of them
+# Keys with at least this many elements are sliced evenly over all servers; a smaller one is on a single server
 # (MXNet 1.9, MXNET_KVSTORE_BIGARRAY_BOUND, docs "Environment Variables").
 _SLICED_FROM = 1_000_000
 
@@ -20,8 +20,8 @@ _SLICED_FROM = 1_000_000
 class Key:
     """The parameters of a layer.
 
-    Their gradients are complete with the issue number ``ready_after`` of a step's passes, and the issue number
-    ``needed_by`` is the first to read them.  ``shares_bytes`` of them lie on each server.
+    Issue ``ready_after`` of a step's passes completes their gradients, and issue ``needed_by`` is the first to read
+    them.  ``shares_bytes`` are the bytes on each server.
     """
 
     layer: str
@@ -32,9 +32,10 @@ class Key:
 
 
 def keys_of(network: Network, passes: Sequence[Issue], element_bytes: int, n_servers: int) -> list[Key]:
-    """Return the keys of *network*, one a layer, in the order in which gradients are ready: the last layer first.
+    """Return the keys of *network*, one per layer, in the order in which gradients become ready (last layer first).
 
-    *passes* are the issues of the forward and the backward pass.  A small key lies on the server that has least so far.
+    *passes* are the issues of the forward and the backward pass.  Each small key goes to the server with the fewest
+    bytes so far.
     """
     number_of = {layer.name: number for number, layer in enumerate(network.layers)}
     first_use: dict[str, int] = {}

@@ -1,10 +1,10 @@
-"""A server that is lost while keys are under way: what has to be sent again (:class:`Loss`).
+"""The loss of a server during an exchange, and what is sent again (:class:`Loss`).
 
-The others take over its keys, in equal slices.  The first worker sends them the parameters that it pulled last, since
-what the server held is gone; then every worker pushes again what had not come back to all of them by then, or was under
-way; what comes later goes to those that are left.  What the optimiser kept is lost with the server (Li et al., OSDI
-2014, section 4.3, keep a copy of it on the next server of a ring; no copy is kept here).  That the server is gone is
-known at once.
+The remaining servers take over its keys, in equal slices.  The first worker sends them the parameters that it pulled
+last, because the lost server's are gone.  Then every worker repeats all transfers that were in progress, and all
+pushes whose results had not yet returned to all workers; later transfers use the remaining servers.  The lost server's
+optimiser state is lost (Li et al., OSDI 2014, section 4.3, keep a copy on the next server of a ring; none is kept
+here).  The loss is detected at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Loss", "Progress"]
 
 
 class Progress(Enum):
-    """How far an activity was when the server was lost."""
+    """The state of an activity when the server was lost."""
 
     DONE = "done"
     UNDER_WAY = "under way"
@@ -28,31 +28,31 @@ class Progress(Enum):
 
 @dataclass(frozen=True)
 class Loss:
-    """The server number ``server`` is lost at ``at_s``.
+    """The server with index ``server`` is lost at ``at_s`` seconds.
 
-    ``spans_s`` says when each stage of each key of a step began and ended without that, of all teams together.
+    ``spans_s`` has the start and end of each stage, step and key without the loss, over all teams.
     """
 
     server: int
     at_s: float
-    spans_s: Mapping[tuple[str, int, int], tuple[float, float]]  # stage, step, key
+    spans_s: Mapping[tuple[str, int, int], tuple[float, float]]  # by stage, step, key
 
     def progress(self, stage: str, step: int, key: int) -> Progress:
-        """Return how far *stage* of *key* was; done only where it was for all teams."""
+        """Return the progress of *stage* of *key* at the loss; DONE only if it was done for all teams."""
         start_s, end_s = self.spans_s.get((stage, step, key), (float("inf"), float("inf")))
         if end_s <= self.at_s:
             return Progress.DONE
         return Progress.UNDER_WAY if start_s < self.at_s else Progress.NOT_BEGUN
 
     def without(self, key: Key) -> Key:
-        """Return *key* on the servers that are left."""
+        """Return *key* spread over the remaining servers."""
         left = len(key.shares_bytes) - 1
         more = key.shares_bytes[self.server] / left
         shares = tuple(0.0 if j == self.server else share + more for j, share in enumerate(key.shares_bytes))
         return replace(key, shares_bytes=shares)
 
     def only(self, key: Key) -> Key:
-        """Return the part of *key* that was on the server, on those that are left."""
+        """Return the lost server's part of *key*, spread over the remaining servers."""
         left = len(key.shares_bytes) - 1
         more = key.shares_bytes[self.server] / left
         return replace(key, shares_bytes=tuple(0.0 if j == self.server else more for j in range(left + 1)))

@@ -1,4 +1,4 @@
-"""What device memory a step over several devices needs on each."""
+"""The memory that each device needs in a step over several devices."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = ["bucket_bytes_of", "device_memory", "gathered_elements", "held_memory
 def device_memory(
     network: Network, question: StepQuestion, device: Device, layout: Layout, in_flight: float = 1.0
 ) -> MemoryNeed:
-    """Return what a device needs for its part of a step: *network* is what it computes, all degrees are known.
+    """Return the memory that a device needs for its part of a step, *network*, in a *layout* with known degrees.
 
-    *in_flight*: of how many micro-batches it keeps activations.
+    *in_flight*: the number of micro-batches whose activations are saved at once.
 
-    A replica holds its buckets besides, which are all gradients once more (PyTorch's ``gradient_as_bucket_view`` saves
-    them and is off unless asked for).  Of shards two units are there in full at once; ranks that share the optimiser's
-    state, or gradients too, have a part of these alone (Rajbhandari et al., "ZeRO", SC 2020, section 5); of gradients
-    with the bucket that is being filled.  Experts are shared by fewer ranks (:attr:`Layout.expert_shards`).
+    A replica also holds its buckets, a second copy of all gradients (PyTorch's ``gradient_as_bucket_view`` avoids it,
+    but is off by default).  With sharded parameters, two full units are in memory at once.  Ranks that shard the
+    optimiser state, or gradients too, hold only a part of these (Rajbhandari et al., "ZeRO", SC 2020, section 5), plus
+    the bucket that is being filled.  Experts are sharded over fewer ranks (:attr:`Layout.expert_shards`).
     """
     held = _held(network, question.options)
     return held_memory(held, gathered_elements(network, layout), question, device, layout, in_flight)
@@ -38,11 +38,11 @@ _held = once(held_in)
 
 
 def most_needed(network: Network, question: StepQuestion, device: Device, layout: Layout) -> MemoryNeed:
-    """Return what the device needs that needs most of those that divide *network*: of pipeline stages the fullest."""
+    """Return the need of the device with the highest total, among those that divide *network* into stages."""
     if layout.pp == 1:
         return device_memory(network, question, device, layout)
     parts = stages_of(network, layout.pp * layout.vp)
-    unlike: dict[object, tuple[int, Network]] = {}  # of stages that do the same the first keeps most micro-batches
+    unlike: dict[object, tuple[int, Network]] = {}  # of equal stages, the first has most micro-batches in flight
     for stage in range(layout.pp):
         whole = joined(parts[stage :: layout.pp])
         unlike.setdefault(shape_of(whole), (stage, whole))
@@ -54,9 +54,9 @@ def most_needed(network: Network, question: StepQuestion, device: Device, layout
 
 
 def gathered_elements(network: Network, layout: Layout) -> int:
-    """Return the parameters that are there in full at once where each rank keeps a shard: of two units.
+    """Return the parameters (elements) that are gathered at once: those of the two largest blocks, and outside blocks.
 
-    Experts of which a rank keeps all need no gathering.
+    If each rank keeps its experts unsharded, they need no gathering.
     """
     units = unit_elements(network)
     if layout.has_experts_apart and layout.expert_shards == 1:
@@ -69,18 +69,18 @@ def gathered_elements(network: Network, layout: Layout) -> int:
 def held_memory(
     held: Held, gathered: int, question: StepQuestion, device: Device, layout: Layout, in_flight: float = 1.0
 ) -> MemoryNeed:
-    """Return :func:`device_memory` of a network that makes a device hold what is *held*.
+    """Return :func:`device_memory` of a network whose memory is *held*.
 
-    *gathered*: :func:`gathered_elements` of it.
+    *gathered*: its :func:`gathered_elements`.
     """
-    if question.has_servers:  # which keep what the optimiser keeps
+    if question.has_servers:  # the servers hold the optimiser state
         return need_of(held, replace(question.options, optimizer="none"), device)
     need = need_of(held, question.options, device, shares_of(held, gathered, question, layout, in_flight))
     return replace(need, working_bytes=need.working_bytes + bucket_bytes_of(held, question, layout))
 
 
 def shares_of(held: Held, gathered: int, question: StepQuestion, layout: Layout, in_flight: float = 1.0) -> Shares:
-    """Return which shares of what is *held* a rank has."""
+    """Return the shares of *held* that one rank has."""
     shard = layout.kept_share(held.trained_count, held.trained_of_experts)
     accumulates = question.micro_batches > in_flight
     if layout.zero == 3:
@@ -88,7 +88,7 @@ def shares_of(held: Held, gathered: int, question: StepQuestion, layout: Layout,
         there = min(1.0, gathered / max(1, held.parameter_count) + whole)
         return Shares(there, there, shard, shard, in_flight, accumulates)
     kept = shard if layout.zero == 2 else 1.0
-    during = kept if _has_buckets(question, layout) else 1.0  # otherwise all wait for the end of the backward pass
+    during = kept if _has_buckets(question, layout) else 1.0  # else all wait for the end of the backward pass
     return Shares(1.0, during, kept, shard, in_flight, accumulates)
 
 
@@ -98,7 +98,7 @@ def bucket_bytes_of(held: Held, question: StepQuestion, layout: Layout) -> float
         return 0.0
     element = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
     buckets = float(held.trained_count * element)
-    if layout.zero == 2:  # one is filled, and freed once it is scattered
+    if layout.zero == 2:  # a bucket is freed once it is scattered
         buckets = min(buckets, question.bucket_bytes + held.largest * element)
     return buckets
 

@@ -1,4 +1,4 @@
-"""Micro-batches that pass alike: the first are simulated one by one, the rest pass as one (:class:`Batches`)."""
+"""Equal micro-batches: the first are simulated one by one, most others as a single activity (:class:`Batches`)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from simulator.training.worker import Skipped
 
 __all__ = ["Batches", "periods_s"]
 
-_SAME = 1e-9  # relative: two periods that differ by rounding alone
+_SAME = 1e-9  # relative: two periods that differ only by rounding
 
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """``count`` micro-batches; all after the first ``explicit`` but the last pass at once, where it is known how.
+    """``count`` micro-batches; if ``period_s`` is known, those between the first ``explicit`` and the last are skipped.
 
-    ``period_s`` is how far each stream moves on with one of those that pass alike.
+    ``period_s`` is the time by which each stream advances per skipped micro-batch, in seconds.
     """
 
     count: int
@@ -25,18 +25,18 @@ class Batches:
     period_s: Mapping[str, float] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[int]:
-        """Iterate over the micro-batches that are written one by one, by their numbers."""
+        """Iterate over the numbers of the micro-batches that are written out."""
         if not self.period_s:
             return iter(range(self.count))
         return iter((*range(self.explicit), self.count - 1))
 
     @property
     def last(self) -> int:
-        """The number of the last one."""
+        """The number of the last micro-batch."""
         return self.count - 1
 
     def skip(self, builder: PlanBuilder, before: int) -> Mapping[str, int]:
-        """Add what passes at once where micro-batch *before* comes after it; return its activity on each stream."""
+        """Add the skipped micro-batches if *before* is the last one; return their activity on each stream, or {}."""
         left_out = self.count - 1 - self.explicit
         if not self.period_s or before != self.last or left_out <= 0:
             return {}
@@ -48,9 +48,10 @@ class Batches:
 
 
 def periods_s(tasks: Sequence[Activity], ends_s: Sequence[float], count: int) -> dict[str, float] | None:
-    """Return how far each stream moved on with the last of the first *count* micro-batches.
+    """Return the seconds by which each stream advanced in the last of the first *count* micro-batches.
 
-    None where it did not as with that before.  *ends_s* are the ends of *tasks*, whose ``about`` knows its micro-batch.
+    Returns None unless it advanced equally in the one before.  *ends_s* are the ends of *tasks*, whose ``about`` has
+    the micro-batch.
     """
     last: dict[str, list[float]] = {}
     for task, end_s in zip(tasks, ends_s, strict=True):

@@ -1,15 +1,16 @@
-"""One Python process that feeds all GPUs: replicas written by hand (``loop``), and torch's nn.DataParallel.
+"""One Python process that drives all GPUs: hand-written replicas (``loop``), and torch's nn.DataParallel.
 
-One host issues for all devices, so that what costs it more than a device's kernels take sets the pace.
+One host launches for all devices, so it limits the step if its launches take longer than a device's kernels.
 
-``loop`` (Dive into Deep Learning, 2023, section 13.5): the batch is split; forward and backward run replica by replica;
-then, gradient by gradient, each other GPU's is copied to the first and added, and the sum is copied back; each GPU
-updates its own replica.
+``loop`` (Dive into Deep Learning, 2023, section 13.5): the batch is split; forward and backward passes run replica by
+replica; then, for each gradient, the first GPU adds the copies of the other GPUs' gradients, and the sum is copied
+back; each GPU updates its own replica.
 
-``dataparallel`` (PyTorch, torch/nn/parallel/data_parallel.py): in every step the batch is scattered, the parameters
-are broadcast from the first GPU, a thread for each GPU runs the forward pass (one at a time holds the interpreter),
-outputs are gathered on the first GPU, which computes the loss; backward, autograd has a thread for each device that
-needs no interpreter; gradients are reduced onto the first GPU once all are there, and it alone updates.
+``dataparallel`` (PyTorch, torch/nn/parallel/data_parallel.py): in every step, the batch is scattered, and the
+parameters are broadcast from the first GPU.  One thread per GPU runs the forward pass, and the threads compete for the
+interpreter lock.  Outputs are gathered on the first GPU, which computes the loss.  In the backward pass, autograd has
+one thread per device, and these do not need the interpreter.  Once all gradients are complete, they are reduced onto
+the first GPU, which alone updates.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from simulator.workload.operators import Copy, CrossEntropy
 __all__ = ["AUTOGRAD", "HOST", "write_data_parallel_module", "write_loop"]
 
 HOST = "host"
-AUTOGRAD = "autograd"  # a thread for each device
+AUTOGRAD = "autograd"  # one thread per device
 Replica = tuple[Role, Worker]
 
 
 def write_loop(crew: Crew, router: Router, network: Network, options: StepOptions, builder: PlanBuilder) -> None:
-    """Write a step of *crew*, a replica each, whose gradients are summed tensor by tensor; raises Unsuitable."""
+    """Add a step of *crew*, whose replicas sum gradients tensor by tensor, to *builder*; raises Unsuitable."""
     replicas = list(zip(crew.roles, crew.workers, strict=True))
     _check(replicas, router)
     _split(replicas, router, network, builder)
@@ -53,7 +54,7 @@ def write_loop(crew: Crew, router: Router, network: Network, options: StepOption
     (first, adder), *others = replicas
     passes = [issue for issue in first.issues if issue.part != "update"]
     tensors = [parameter.elements for parameters in ready_after(passes, network) for parameter in parameters]
-    for elements in reversed(tensors):  # in the order of the network
+    for elements in reversed(tensors):  # in network order
         size = elements * element
         adding = _pass("add", first, elements, size)
         for role, worker in others:
@@ -71,7 +72,7 @@ def write_loop(crew: Crew, router: Router, network: Network, options: StepOption
 def write_data_parallel_module(
     crew: Crew, router: Router, network: Network, options: StepOptions, exchange: Exchange
 ) -> None:
-    """Write a step of nn.DataParallel over *crew*; raises Unsuitable."""
+    """Add a step of nn.DataParallel over *crew*; raises Unsuitable."""
     replicas = list(zip(crew.roles, crew.workers, strict=True))
     _check(replicas, router)
     builder, count = exchange.builder, len(replicas)
@@ -79,7 +80,7 @@ def write_data_parallel_module(
     element = gradient_bytes(options)
     n_bytes = float(network.parameter_count * element)
     _split(replicas, router, network, builder)
-    # Replicas are made anew: a view of what was broadcast for each parameter of each.
+    # Replicas are created in every step: one view of the broadcast data per parameter and replica.
     tensor_s = dispatch_time(first.place.device, Copy(1), "fwd")
     made_s = count * len(network.parameters) * tensor_s
     made = builder.work("replicate", first.place.host, made_s, stream=HOST, about=None)
@@ -123,7 +124,7 @@ def _check(replicas: Sequence[Replica], router: Router) -> None:
 
 
 def _split(replicas: Sequence[Replica], router: Router, network: Network, builder: PlanBuilder) -> None:
-    """Add the copy of each GPU's part of the batch from the host's memory."""
+    """Add the copy of each GPU's part of the batch from host memory."""
     fed = network.fed_elements
     size = float(fed * (8 if network.tokens else 4))
     for role, worker in replicas:
@@ -145,7 +146,7 @@ def _copied(
     after: Sequence[int],
     label: str = "copy",
 ) -> int:
-    """Add a copy from one GPU to another, which the host issues; return it."""
+    """Add a copy from one GPU to another, issued by the host; return its activity."""
     issued_s = dispatch_time(src.place.device, Copy(1), "fwd")
     issued = builder.work(label, src.place.host, issued_s, stream=HOST)
     about = Exchanged("send-recv", size, 0)
@@ -161,7 +162,7 @@ def _copied(
 
 
 def _pass(name: str, role: Role, elements: int, size: float) -> Issue:
-    """Return a sum of two tensors of so many *elements*, as the host issues it."""
+    """Return the sum of two tensors with *elements* elements each, as the host issues it."""
     kernel = Streaming("add", elements, 2 * int(size), int(size))
     cost = kernel_cost(role.place.device, kernel)
     work = DeviceWork((kernel_class(kernel),), (cost,), cost.time_s)
@@ -169,5 +170,5 @@ def _pass(name: str, role: Role, elements: int, size: float) -> Issue:
 
 
 def _logits_bytes(network: Network, element_bytes: int) -> float:
-    """Return the bytes of what the loss reads, of one replica."""
+    """Return the bytes of one replica's input to the loss."""
     return float(network.elements[network.layers[-1].inputs[0]] * element_bytes)

@@ -1,8 +1,8 @@
-"""Pipeline parallelism: consecutive parts of the network on different ranks (``pp``).
+"""Pipeline parallelism (``pp``): consecutive parts of the network on different ranks.
 
-What a part takes for a micro-batch is found first (:func:`plan_chunk`), then a step is a plan of such passes, of what
-is sent from stage to stage, and of the sums and the update at the end (:func:`plan_pipeline`).  The host waits for the
-device after each pass, as Megatron-LM's does before it sends.
+First, the time of each part for one micro-batch is found (:func:`plan_chunk`).  Then a step is a plan of these passes,
+of the transfers between stages, and of the sums of gradients and the update at the end (:func:`plan_pipeline`).  The
+host waits for the device after each pass, as Megatron-LM's does before it sends.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ from simulator.workload.precision import ELEMENT_BYTES
 
 __all__ = ["Chunk", "ChunkRun", "Priced", "StageWork", "plan_chunk", "plan_pipeline"]
 
-_MOST_PIECES = 8  # into which a backward pass is cut where sums begin while it goes on
+_MOST_PIECES = 8  # pieces into which a backward pass is cut if sums of gradients start during it
 
 
 class Chunk(NamedTuple):
-    """What one part of a network takes for a micro-batch: seconds of each pass, and the device's resources meanwhile.
+    """The passes of one part of a network for a micro-batch: seconds, and the device resources that they load.
 
-    ``weights_s`` are those of the backward pass that go to gradients of parameters; ``issues`` are those of both.
-    ``elements`` are its parameters', ``trained`` those with gradients; of each so many are of divided experts.
+    ``weights_s`` is the time of the backward pass spent on gradients of parameters.  ``issues`` are those of both
+    passes.  ``elements`` counts its parameters, ``trained`` those with gradients; ``of_experts`` and
+    ``trained_of_experts`` count the divided experts among them.
     """
 
     forward_s: float
@@ -52,13 +53,13 @@ class Chunk(NamedTuple):
     trained_of_experts: int
 
     def parts(self, *, trained: bool) -> tuple[tuple[bool, int], ...]:
-        """Return elements that all ranks share, and those of divided experts: whether they are such, and how many."""
+        """Return (False, elements shared by all ranks) and (True, elements of divided experts)."""
         count, experts = (self.trained, self.trained_of_experts) if trained else (self.elements, self.of_experts)
         return (False, count - experts), (True, experts)
 
 
 class ChunkRun(NamedTuple):
-    """What an activity of a stage is: a pass of a chunk, a *share* of it."""
+    """Label of an activity of a stage: *share* of a pass of a chunk."""
 
     issues: tuple[Issue, ...]
     part: Part
@@ -67,7 +68,7 @@ class ChunkRun(NamedTuple):
 
 
 class Priced(NamedTuple):
-    """What a collective takes by itself, and which shares of a GPU's multiprocessors and memory it uses."""
+    """The time of a collective alone, in seconds, and the shares of a GPU's multiprocessors and memory that it uses."""
 
     seconds: float
     shares: tuple[float, float]
@@ -78,11 +79,11 @@ Price = Callable[[Sequence[Bundle], Collective, float], Priced]
 
 @dataclass(frozen=True, slots=True)
 class StageWork:
-    """One pipeline stage: its role, chunks in order, what each receives, and what it updates.
+    """One pipeline stage: its role, its chunks in order, the inputs of each, and its update.
 
-    ``network`` is all of its chunks.  What each needs from the stage before is ``received_bytes`` and takes
-    ``received_s`` to arrive; so does the gradient that goes back.  ``shared_bytes`` are gradients that the first and
-    the last stage sum.
+    ``network`` contains all chunks.  For each chunk, ``received_bytes`` is the size of its input from the previous
+    stage, and ``received_s`` the transfer time; the gradient sent back is equal.  ``shared_bytes`` is the size of the
+    gradients that the first and the last stage sum (a tied embedding).
     """
 
     role: Role
@@ -95,11 +96,11 @@ class StageWork:
     node: Node
 
     def busy_s(self, micro_batches: int) -> float:
-        """Return how long the stage computes in a step, with what it waits for within its passes."""
+        """Return the seconds that the stage computes in a step, including waits within its passes."""
         return micro_batches * sum(chunk.forward_s + chunk.backward_s for chunk in self.chunks) + self.update_s
 
     def resources(self, shares: tuple[float, float]) -> tuple[tuple[Resource, float], ...]:
-        """Return *shares* of the multiprocessors and the memory of the stage's device, as loads."""
+        """Return *shares* of the multiprocessors and the memory of the stage's device as resource loads."""
         return (self.node.multiprocessors, shares[0]), (self.node.memory, shares[1])
 
 
@@ -118,7 +119,7 @@ def plan_chunk(
     crew = crew_of(builder, machine, [role], question, contends=contends, exchanges=exchanges)
     for issue in role.issues:
         if issue.part == part:
-            crew.issue([issue], micro_batch=1)  # one that others come before
+            crew.issue([issue], micro_batch=1)  # not the first micro-batch, so gradients accumulate
     return builder.build()
 
 
@@ -128,9 +129,9 @@ def plan_pipeline(
     placement: Placement,
     price: Price,
 ) -> Plan:
-    """Return the plan of a step of *stages*; *price* says what sums of gradients take.
+    """Return the plan of a step of *stages*; *price* returns the cost of a sum of gradients.
 
-    Raises Unsuitable, or InputError where the schedule does not fit.
+    Raises Unsuitable, or InputError if the schedule does not fit.
     """
     return _Pipeline(stages, question, placement, price).plan()
 
@@ -151,19 +152,20 @@ class _Pipeline:
         self.price = price
         self.last = question.micro_batches - 1
         self.contends = question.contention and question.options.trains
-        self.overlaps = self.layout.vp > 1  # what is sent while the stage goes on computing
+        self.overlaps = self.layout.vp > 1  # transfers overlap with computing
         self.element_bytes = ELEMENT_BYTES[storage_of(question.options.precision)]
 
     def plan(self) -> Plan:
-        """Write passes as soon as what they wait for is written, each stage in its order."""
+        """Add each pass as soon as its dependencies exist, every stage in its own order."""
         layout, count = self.layout, self.question.micro_batches
         trains = self.question.options.mode in ("train", "backward")
         orders = [order_of(layout, stage, count) for stage in range(layout.pp)]
         if not trains:
             orders = [[each for each in order if each.kind == "forward"] for order in orders]
-        self.arrived: dict[tuple[str, int, int], int] = {}  # kind, part of the network, micro-batch: what brought it
-        self.sent: dict[int, int] = {}  # by stage: what it sent last, which it waits for
-        # Of each stage: what ends a piece of the last backward pass of each chunk, with the chunk and its share.
+        self.arrived: dict[tuple[str, int, int], int] = {}  # activity, by kind, part and micro-batch
+        self.sent: dict[int, int] = {}  # by stage: its last transfer, for which it waits
+        # By stage: the activities that end pieces of each chunk's last backward pass, with the chunk and the piece's
+        # share.
         self.ends: list[list[tuple[int, Chunk, float]]] = [[] for _ in orders]
         self.gathered: dict[tuple[int, int], list[int]] = {}
         if self._gathers_ahead():
@@ -193,7 +195,7 @@ class _Pipeline:
         return chunk * self.layout.pp + stage
 
     def _awaited(self, stage: int, each: Pass) -> tuple[str, int, int] | None:
-        """Return what a pass waits for from another stage, None where it begins."""
+        """Return the transfer that a pass waits for, as (kind, part, micro-batch); None if it needs none."""
         part, last = self._part(stage, each.chunk), self.layout.pp * self.layout.vp - 1
         if each.kind == "forward":
             return ("forward", part, each.micro_batch) if part else None
@@ -204,7 +206,7 @@ class _Pipeline:
         return awaited is None or awaited in self.arrived
 
     def _run(self, stage: int, each: Pass, *, ends: bool) -> None:
-        """Add a pass; *ends*: it is the last backward pass of its chunk, and gradients are summed as they come."""
+        """Add a pass; *ends*: it is the last backward pass of its chunk, with sums of gradients."""
         work = self.stages[stage]
         chunk = work.chunks[each.chunk]
         seconds, of = chunk.forward_s, each.kind
@@ -221,7 +223,7 @@ class _Pipeline:
         gathered = self.gathered.pop((stage, each.chunk), []) if of == "forward" else []
         pieces = len(gathered) or (self._pieces(chunk.trained) if ends and of == "backward" else 1)
         part: Part = "forward" if of == "forward" else "backward"
-        scatters = self.layout.zero == 2  # gradients of each micro-batch, of which a shard alone is kept
+        scatters = self.layout.zero == 2  # each micro-batch scatters its gradients, as only shards are kept
         gives = "weights" if self.layout.schedule == "zero-bubble" else "backward"
         for piece in range(pieces):
             number = self.builder.work(
@@ -241,25 +243,25 @@ class _Pipeline:
             self._send(stage, each, number)
 
     def _pieces(self, elements: int) -> int:
-        """Return into how many buckets so many gradients go while the backward pass that gives them goes on."""
+        """Return the number of buckets for *elements* gradients that are summed during the backward pass."""
         if not self.question.bucket_bytes or (self.layout.dp or 1) * self.layout.cp == 1:
             return 1
         return max(1, min(_MOST_PIECES, int(elements // least_elements(self.layout))))
 
     def _gathers_ahead(self) -> bool:
-        """Return whether parameters that were updated in shards are gathered while the next step computes."""
+        """Return whether sharded parameters are gathered while the next step computes."""
         of_several = (self.layout.shards or 1) > 1 and self.question.options.mode == "train"
         return of_several and self.question.prefetches and bool(self.question.bucket_bytes)
 
     def _gather(self, stage: int, number: int, chunk: Chunk) -> None:
-        """Add the all-gathers of a chunk's parameters, which its first forward pass waits for piece by piece."""
+        """Add the all-gathers of a chunk's parameters, in pieces, each of which its first forward pass waits for."""
         pieces = self._pieces(chunk.trained)
         each = self.element_bytes / pieces
         gathered = [self._gather_parts(stage, [chunk], each, []) for _ in range(pieces)]
         self.gathered[stage, number] = [numbers[-1] for numbers in gathered if numbers]
 
     def _gather_parts(self, stage: int, chunks: Sequence[Chunk], each_bytes: float, after: Sequence[int]) -> list[int]:
-        """Add the all-gathers of *chunks*, *each_bytes* of an element, one after the other."""
+        """Add the all-gathers of *chunks*, with *each_bytes* per element; return their activities."""
         found = []
         for experts in (False, True):
             shards = self.placement.shard_groups(stage, experts=experts)
@@ -269,7 +271,7 @@ class _Pipeline:
         return found
 
     def _send(self, stage: int, each: Pass, after: int) -> None:
-        """Add what goes on to the next part of the network, or the gradient that goes back to the one before."""
+        """Add the transfer to the next part of the network, or of the gradient to the previous part."""
         part, pp = self._part(stage, each.chunk), self.layout.pp
         onward = each.kind == "forward"
         target = part + 1 if onward else part - 1
@@ -287,7 +289,7 @@ class _Pipeline:
     # -- the end -------------------------------------------------------------------
 
     def _finish(self) -> None:
-        """Add the sums of gradients, the update once all have been summed (their norm is needed), and what follows."""
+        """Add the sums of gradients, the update after all of them (it needs their norm), and any all-gathers."""
         summed = [self._sum(stage, self.ends[stage], self.last) for stage in range(len(self.stages))]
         tied_bytes = self.stages[0].shared_bytes
         if tied_bytes:
@@ -311,7 +313,7 @@ class _Pipeline:
                 self._gather_parts(stage, work.chunks, self.element_bytes, [number])
 
     def _sum(self, stage: int, ends: Sequence[tuple[int, Chunk, float]], micro_batch: int) -> int:
-        """Add the sums of a stage's gradients, a part of them after each of *ends*; return the last."""
+        """Add the sums of a stage's gradients, one part after each of *ends*; return the last activity."""
         number = ends[-1][0]
         if self.placement.data_groups(stage)[0].n_ranks == 1:
             return number

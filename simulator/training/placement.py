@@ -1,4 +1,4 @@
-"""Which ranks of a layout are where, and which of them exchange: :class:`Placement`."""
+"""The placement of a layout's ranks, and the groups that exchange: :class:`Placement`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Coordinates = dict[Axis, int]
 
 
 class Placement:
-    """The ranks of *group* at their coordinates of *layout*, whose degrees are all known (:meth:`Layout.on`)."""
+    """The ranks of *group* at their coordinates in *layout*, whose degrees are all known (:meth:`Layout.on`)."""
 
     def __init__(self, group: Communicator, layout: Layout) -> None:
         self.group = group
@@ -29,51 +29,51 @@ class Placement:
             stride *= self._degrees[axis]
 
     def rank(self, *, tp: int = 0, cp: int = 0, dp: int = 0, pp: int = 0) -> int:
-        """Return the rank at coordinates, 0 where none is said."""
+        """Return the rank at the given coordinates."""
         stride = self._stride
         return tp * stride["tp"] + cp * stride["cp"] + dp * stride["dp"] + pp * stride["pp"]
 
     def stage_ranks(self, stage: int) -> list[int]:
-        """Return the ranks of one pipeline stage, in order."""
+        """Return the ranks of one pipeline stage, in ascending order."""
         return sorted(self.rank(tp=t, cp=c, dp=d, pp=stage) for t, c, d in self._others("tp", "cp", "dp"))
 
     # -- groups --------------------------------------------------------------------
 
     def layer_groups(self, axis: Axis, stage: int | None = None) -> list[Bundle]:
-        """Return the groups along ``tp`` or ``cp``, of one stage or of all, which exchange at the same time."""
+        """Return the groups along *axis* (``tp`` or ``cp``) of one stage or of all, which exchange at the same time."""
         return self._once(("layers", axis, stage), lambda: self._layer_groups(axis, stage))
 
     def _layer_groups(self, axis: Axis, stage: int | None) -> list[Bundle]:
         first = [rank for p in range(self.layout.pp) if stage in (None, p) for rank in self.stage_ranks(p)]
         stride, degree = self._stride[axis], self._degrees[axis]
-        heads = [rank for rank in first if rank // stride % degree == 0]  # those at 0 along the axis
+        heads = [rank for rank in first if rank // stride % degree == 0]  # coordinate 0 along the axis
         return self._bundles([range(head, head + degree * stride, stride) for head in heads])
 
     def expert_groups(self) -> list[Bundle]:
-        """Return the groups that split the experts of a layer among them: every ``etp``-th of a run of ranks."""
+        """Return the groups that divide a layer's experts: every ``etp``-th rank of a run of ranks."""
         each, size = self.layout.expert_tp, self.layout.expert_ranks
         return self._once(
             "experts", lambda: self._bundles([run[i::each] for run in self._runs(size) for i in range(each)])
         )
 
     def split_expert_groups(self) -> list[Bundle]:
-        """Return the groups that split each of the same experts: runs of ``etp`` ranks."""
+        """Return the groups that split each expert: runs of ``etp`` ranks."""
         return self._once("expert parts", lambda: self._bundles(list(self._runs(self.layout.expert_tp))))
 
     def _runs(self, size: int) -> Iterator[list[int]]:
-        """Yield the ranks of each stage in runs of *size*, those of ``tp`` first, then of ``cp`` and ``dp``."""
+        """Yield the ranks of each stage in runs of *size*, ordered by ``tp``, then ``cp``, then ``dp``."""
         for stage in range(self.layout.pp):
             ranks = self._in_order(stage)
             yield from (ranks[i : i + size] for i in range(0, len(ranks), size))
 
     def data_groups(self, stage: int, *, experts: bool = False) -> list[Bundle]:
-        """Return the groups of one stage that have the same parameters (of *experts*: the same experts)."""
+        """Return the groups of one stage with the same parameters (with *experts*: the same experts)."""
         return self._once(
             ("data", stage, experts), lambda: self._bundles(list(self._same_parameters(stage, experts=experts)))
         )
 
     def shard_groups(self, stage: int, *, experts: bool = False) -> list[Bundle]:
-        """Return the groups of one stage that have a whole of shards between them (of *experts*: of the same ones)."""
+        """Return the groups of one stage that hold one full set of shards (with *experts*: of the same experts)."""
         size = self._shards(experts=experts)
 
         def find() -> list[Bundle]:
@@ -83,7 +83,7 @@ class Placement:
         return self._once(("shards", stage, experts), find)
 
     def replica_groups(self, stage: int, *, experts: bool = False) -> list[Bundle]:
-        """Return the groups of one stage that have the same shard; each a single rank where shards have no replica."""
+        """Return the groups of one stage with the same shard; single ranks if shards have no replicas."""
         size = self._shards(experts=experts)
 
         def find() -> list[Bundle]:
@@ -96,9 +96,9 @@ class Placement:
         return self.layout.expert_shards if experts else self.layout.shards or 1
 
     def next_stage_pairs(self, stage: int) -> list[Bundle]:
-        """Return the pairs of a rank of *stage* and the one of the next that goes on with its work.
+        """Return the pairs of a rank of *stage* and its successor in the next stage.
 
-        After the last stage comes the first.
+        The first stage follows the last.
         """
         after = (stage + 1) % self.layout.pp
 
@@ -110,13 +110,13 @@ class Placement:
         return self._once(("pairs", stage), find)
 
     def _same_parameters(self, stage: int, *, experts: bool = False) -> Iterator[list[int]]:
-        """Yield the ranks of one stage that have the same parameters: every ``tp``-th, or as many as hold *experts*."""
+        """Yield the ranks of one stage with the same parameters: every ``tp``-th, or every ``expert_ranks``-th."""
         step = self.layout.expert_ranks if experts else self.layout.tp
         ranks = self._in_order(stage)
         yield from (ranks[i::step] for i in range(step))
 
     def _in_order(self, stage: int) -> list[int]:
-        """Return the ranks of one stage, those of ``tp`` together, then those of ``cp``."""
+        """Return the ranks of one stage, ordered by ``tp``, then ``cp``, then ``dp``."""
         return [self.rank(tp=t, cp=c, dp=d, pp=stage) for d, c, t in self._others("dp", "cp", "tp")]
 
     def _others(self, *axes: Axis) -> Iterator[tuple[int, ...]]:
@@ -128,7 +128,7 @@ class Placement:
     # -- bundles -------------------------------------------------------------------
 
     def _bundles(self, groups: Sequence[Sequence[int]]) -> list[Bundle]:
-        """Return *groups* that meet on a machine together, and of those that lie alike the first."""
+        """Return *groups* in bundles that share machines; of bundles with equivalent placements, only the first."""
         places = self._places()
         hosts = [dict.fromkeys([places[rank][0] for rank in ranks]) for ranks in groups]
         leader: dict[int, int] = {}
@@ -154,7 +154,7 @@ class Placement:
         return list(found.values())
 
     def _lie(self, parts: Sequence[Sequence[int]]) -> Hashable:
-        """Return how *parts* lie on their machines, whichever of equal ones these are."""
+        """Return a key for the placement of *parts*, in which equal machines are interchangeable."""
         places = self._places()
         order: dict[int, int] = {}
         lies = [len(ranks) for ranks in parts]
@@ -162,10 +162,10 @@ class Placement:
             for rank in ranks:
                 host, first, own = places[rank]
                 lies += (order.setdefault(host, len(order)), first, own)
-        return array("q", lies).tobytes()  # a tenth of what tuples take: there may be a hundred thousand ranks
+        return array("q", lies).tobytes()  # a tenth of the memory of tuples: there may be a hundred thousand ranks
 
     def _places(self) -> list[tuple[int, int, int]]:
-        """Return for each rank its machine, the first of those equal to that, and which of its nodes it is."""
+        """Return for each rank its machine, the first machine equal to that, and the index of its node there."""
 
         def find() -> list[tuple[int, int, int]]:
             located = map(self.group.machine.locate, self.group.ranks)

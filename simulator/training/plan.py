@@ -1,4 +1,4 @@
-"""The plan of a step over one device or several: ``plan_step``."""
+"""The plan of a step over one or several devices: ``plan_step``."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def plan_step(
     layer_strategy: str | Strategy = "nccl",
     batches: Batches | None = None,
 ) -> Plan:
-    """Return the plan of a step in which ranks play *roles*, without a *placement* of one device alone.
+    """Return the plan of a step with *roles*; without a *placement*, of a single device.
 
-    *network* is what a rank computes.  *strategy* is how gradients or shards are exchanged, *layer_strategy* how what
-    is divided within layers.  *batches* are its micro-batches, each written out unless said.
+    *network* is one rank's part.  *strategy* exchanges gradients or shards, *layer_strategy* tensors within layers.
+    *batches* are the micro-batches, by default all written out.
 
-    Raises Unsuitable where a strategy does not fit.
+    Raises Unsuitable if a strategy does not fit.
     """
     builder = PlanBuilder()
     options, layout = question.options, question.layout
@@ -128,7 +128,7 @@ def plan_step(
 
 
 def contend(question: StepQuestion) -> bool:
-    """Return whether devices wait for the slowest of them, and kernels share what exchanges need besides."""
+    """Return whether devices wait for the slowest one, and kernels share resources with exchanges."""
     trains = question.options.trains or question.layout.zero == 3
     return question.contention and trains and not question.one_process
 
@@ -142,8 +142,8 @@ def crew_of(
     contends: bool,
     exchanges: Mapping[str, Exchange] | None = None,
 ) -> Crew:
-    """Return the workers that play *roles*, each at its pace; where they contend, the slowest of its part."""
-    alike = Counter[Device]()  # ranks on devices of a part
+    """Return the workers of *roles*, each at its pace or, with *contends*, at the pace of the slowest equal device."""
+    alike = Counter[Device]()  # ranks by device model
     for role in roles:
         alike[role.place.device] += role.count
     workers = [
@@ -168,7 +168,7 @@ def crew_of(
 
 
 def _programs(builder: PlanBuilder, machine: Machine, role: Role, question: StepQuestion) -> Crew:
-    """Return the programs that share a GPU, each with a host of its own; the driver runs kernels of one at a time."""
+    """Return the programs that share a GPU, each with its own host; the driver runs kernels of one at a time."""
     captured, turns = question.options.cuda_graph, f"turns on {role.place.name}"
     builder.queues[turns] = 1
     prefixes = [f"{PROGRAM} {number}/" for number in range(question.programs)]
@@ -186,7 +186,7 @@ def _programs(builder: PlanBuilder, machine: Machine, role: Role, question: Step
 def layer_exchanges(
     builder: PlanBuilder, placement: Placement, strategy: str | Strategy, loads_on: Sequence[int]
 ) -> dict[str, Exchange]:
-    """Return the exchanges within layers, by axis, each on a stream of its own."""
+    """Return the exchanges within layers, by axis, each on its own stream."""
     layout = placement.layout
     bundles = {axis: placement.layer_groups(axis) for axis in ("tp", "cp") if getattr(layout, axis) > 1}
     if layout.ep > 1:

@@ -1,4 +1,4 @@
-"""Roles: ranks that do the same.  One is simulated and stands for all (:func:`roles_of`)."""
+"""Roles: ranks that do the same.  One of them is simulated and stands for all (:func:`roles_of`)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["Role", "roles_of"]
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """``count`` ranks on devices of one part; ``place`` is the first of them, ``issues`` what each does in a step.
+    """``count`` ranks on devices of one part.
 
-    ``pace``: they take so many times as long as the mean of their part.  ``network``: theirs, where the batch is not
-    that of all others.
+    ``place`` is the first device, ``issues`` what each rank issues in a step.  ``pace``: their time relative to the
+    mean of their part.  ``network``: their own network, if their batch differs from the others'.
     """
 
     place: Place
@@ -39,11 +39,11 @@ def roles_of(
     stragglers: Sequence[tuple[str, float]] = (),
     fold: bool = True,
 ) -> list[Role]:
-    """Return the roles of the GPU nodes *ranks* in a step of *network*; without *fold* each rank is one.
+    """Return the roles of the GPU nodes *ranks* in a step of *network*; without *fold*, each rank has its own.
 
-    *stragglers* play roles of their own.
+    *stragglers* have roles of their own.
 
-    Raises InputError where a device lacks a figure that the step needs.
+    Raises InputError if a device lacks a figure that the step needs.
     """
     machine = places.machine
     found: dict[object, list[int]] = {}

@@ -14,7 +14,7 @@ __all__ = ["Pass", "in_flight", "order_of"]
 class Pass(NamedTuple):
     """One pass of a micro-batch through part ``chunk`` of a stage.
 
-    ``weights`` are the gradients of parameters where they are computed apart from those of what came in.
+    ``weights`` computes the gradients of parameters, if these are separate from the gradients of activations.
     """
 
     kind: Literal["forward", "backward", "weights"]
@@ -25,12 +25,14 @@ class Pass(NamedTuple):
 def order_of(layout: Layout, stage: int, count: int) -> list[Pass]:
     """Return the passes of *stage* in order, over *count* micro-batches.
 
-    ``gpipe``: all forward, then all backward, the last first (Huang et al., NeurIPS 2019).  ``1f1b``: after the fill
-    one forward and one backward in turn (PipeDream-flush), virtual stages interleaved (Narayanan et al., "Efficient
-    Large-Scale Language Model Training on GPU Clusters", SC 2021, section 2.2).  ``zero-bubble``: as 1f1b, with the
-    gradients of parameters put off to where a stage would wait (ZB-H1; Qi et al., ICLR 2024).
+    - ``gpipe``: all forward passes, then all backward passes in reverse order (Huang et al., NeurIPS 2019).
+    - ``1f1b``: after the pipeline fill, forward and backward passes alternate (PipeDream-flush), with interleaved
+      virtual stages (Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters", SC 2021,
+      section 2.2).
+    - ``zero-bubble``: as 1f1b, with the gradients of parameters deferred to times when a stage would wait (ZB-H1; Qi
+      et al., ICLR 2024).
 
-    Raises InputError where virtual stages do not share the micro-batches evenly.
+    Raises InputError if there are virtual stages and *count* is not a multiple of the stages.
     """
     if layout.vp > 1:
         if count % layout.pp:
@@ -49,7 +51,7 @@ def order_of(layout: Layout, stage: int, count: int) -> list[Pass]:
 
 
 def _filled(layout: Layout, stage: int, count: int) -> int:
-    """Return the forward passes before the first backward pass, but for the one right before it."""
+    """Return the number of forward passes in the pipeline fill, less the one right before the first backward pass."""
     if layout.schedule == "gpipe":
         return count
     if layout.vp == 1:
@@ -60,7 +62,7 @@ def _filled(layout: Layout, stage: int, count: int) -> int:
 
 
 def _virtual(layout: Layout, number: int, *, backward: bool) -> tuple[int, int]:
-    """Return the chunk and micro-batch of pass *number* where chunks take turns."""
+    """Return the chunk and micro-batch of pass *number* with interleaved chunks."""
     turn = layout.pp * layout.vp
     chunk = number % turn // layout.pp
     return (layout.vp - 1 - chunk if backward else chunk), number // turn * layout.pp + number % layout.pp
@@ -85,5 +87,5 @@ def _in_turn(
 
 
 def in_flight(layout: Layout, stage: int, count: int) -> float:
-    """Return of how many micro-batches *stage* keeps activations at once, in those of all its chunks."""
+    """Return the micro-batches whose activations *stage* holds at once; a single chunk counts as ``1 / vp``."""
     return min(count * layout.vp, _filled(layout, stage, count) + 1) / layout.vp

@@ -1,15 +1,16 @@
-"""Data parallelism through parameter servers as a key-value store: push, pull, and how far workers may run ahead.
+"""Data parallelism through parameter servers as a key-value store: push, pull, and bounded staleness.
 
 The steps are those of Dive into Deep Learning (2023), section 13.7: a batch is read and split over the GPUs of a node;
-forward and backward; gradients are added up inside the node; the sum goes to the CPU; it is pushed to the servers,
-which add, and update the parameters; the CPU pulls these; they go back to the GPUs.  One key is a layer; its exchange
-starts when its gradients are complete, the last layer first, and ends before its forward pass of the next step.
+forward and backward passes; gradients are summed within the node; the sum goes to the CPU and is pushed to the
+servers, which add and update the parameters; the CPU pulls these, and they return to the GPUs.  One key is a layer.
+Its exchange starts when its gradients are complete, last layer first, and ends before its forward pass in the next
+step.
 
-A pull of step s waits for the worker's own push of step s and for the pushes of all others of step s - K, with K the
-staleness: so a worker is at most K steps ahead of the slowest (stale synchronous parallel: Ho et al., "More Effective
+A pull of step s waits for the worker's own push of step s and for all others' pushes of step s - K, where K is the
+staleness: a worker is at most K steps ahead of the slowest (stale synchronous parallel: Ho et al., "More Effective
 Distributed ML via a Stale Synchronous Parallel Parameter Server", NIPS 2013, section 2.1; the bounded delay of Li et
-al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014, section 3.4).  With K = 0 all wait for
-all, and a server updates once with the sum; otherwise each push is an update of its own.
+al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014, section 3.4).  With K = 0, all wait
+for all, and a server updates once with the sum; otherwise each push is an update of its own.
 """
 
 from __future__ import annotations
@@ -50,15 +51,15 @@ READ, INSIDE, TO_CPU, PUSH, UPDATE, PULL, TO_GPUS, SPREAD = (
     "local all-gather",
 )
 STAGES = (READ, INSIDE, TO_CPU, PUSH, UPDATE, PULL, TO_GPUS, SPREAD)
-# Tensors of the size of the parameters that an optimiser keeps.
+# Tensors of the parameters' size in the optimiser state.
 _STATES: dict[Optimizer, int] = {"sgd": 0, "momentum": 1, "adam": 2, "lamb": 2, "bert-adam": 2}
 _RINGS = "ring"
-_MOST_FLOWS = 600  # of a key at once: a step of more takes minutes to simulate
-ARRIVES = "arrives"  # what an activity is that stands for the latency of what has been sent
+_MOST_FLOWS = 600  # of a key at once: a step with more takes minutes to simulate
+ARRIVES = "arrives"  # label of the activities that stand for the latency of a transfer
 
 
 class Served(NamedTuple):
-    """What an activity is of: a stage of the exchange of a key, of a team's step; ``team`` -1 where it is of all."""
+    """Label of an activity: a stage of a key's exchange in a team's step; ``team`` is -1 for all teams together."""
 
     stage: str
     team: int
@@ -68,14 +69,14 @@ class Served(NamedTuple):
 
 
 def prefix_of(machine: Machine, team: Team, teams: Sequence[Team]) -> str:
-    """Return what stands before the streams of *team*: the name of its first CPU where there are several teams."""
+    """Return the prefix of *team*'s streams: with several teams, the name of its first CPU."""
     return f"{machine.nodes[team.cpus[0]].name}/" if len(teams) > 1 else ""
 
 
 def pace_in(question: StepQuestion, teams: Sequence[Team], team: Team, role: Role) -> float:
-    """Return how many times as long as the mean of its part a device of *role* in *team* takes, with who it waits for.
+    """Return the time of a device of *role* in *team*, relative to the mean of its part, waits for others included.
 
-    Who waits for nobody is slowed by nobody but the GPUs of its own node.
+    Without synchronisation between nodes, a device waits only for the GPUs of its own node.
     """
     if not question.contention:
         return role.pace
@@ -94,9 +95,10 @@ def plan_servers(
     steps: Sequence[int],
     loss: Loss | None = None,
 ) -> Plan:
-    """Return the plan of so many *steps* of each of *teams*, which exchange through *servers*, one of which is lost.
+    """Return the plan of *teams* that exchange through *servers*, each over its number of *steps*.
 
-    Raises Unsuitable where more flows than can be simulated go between nodes and servers.
+    *loss*: one of the servers is lost.  Raises Unsuitable if there are too many flows between nodes and servers to
+    simulate.
     """
     writer = _Writer(group, teams, servers, network, question, loss)
     for step in range(max(steps)):
@@ -113,14 +115,14 @@ def plan_servers(
 
 @dataclass(slots=True)
 class _State:
-    """What has been written of a team: by key, the activities that the next one waits for."""
+    """The activities of a team on which the next ones depend."""
 
     workers: list[Worker]
-    keys: list[list[Key]]  # of each worker
-    ends: list[list[int]]  # by worker, of each issue of the last step
+    keys: list[list[Key]]  # by worker
+    ends: list[list[int]]  # by worker: the end of each issue in the last step
     first: int = -1  # the first issue of the last step
     last: tuple[int, ...] = ()  # the last issues of the step before
-    here: list[list[int]] | None = None  # parameters of each key, on the GPUs
+    here: list[list[int]] | None = None  # by key: its parameters' arrival on the GPUs
 
 
 class _Writer:
@@ -144,7 +146,7 @@ class _Writer:
         several_roles = sum(len(team.roles) for team in teams) > 1
         element = gradient_bytes(question.options, sums_in_fp32=question.sums_in_fp32)
         nodes = [cpu for team in teams for cpu in team.cpus]
-        # Of each team, ways of all its nodes but the first, which alone does more.
+        # By team: the routes of all its nodes but the first, which is simulated in full.
         self.bundles = [
             bundled(group, rest, [cpu for cpu in nodes if cpu not in rest], servers)
             for rest in (team.cpus[1:] for team in teams)
@@ -184,11 +186,11 @@ class _Writer:
     # -- the stages ----------------------------------------------------------------
 
     def compute(self, number: int, step: int) -> None:
-        """Add the batch, and the forward and backward pass."""
+        """Add the batch, and the forward and backward passes."""
         team, state = self.teams[number], self.states[number]
         gpus = [self.group.ranks[rank] for rank in team.ranks]
         flows = [Flow(self.group.router.route(team.cpus[0], gpu), self.input_bytes) for gpu in gpus]
-        batch = self._moved(READ, number, step, -1, flows, list(state.last))  # while the one before is computed
+        batch = self._moved(READ, number, step, -1, flows, list(state.last))  # overlaps with the previous step
         state.last = tuple(worker.last[0] for worker in state.workers if worker.last)
         for place, (role, worker) in enumerate(zip(team.roles, state.workers, strict=True)):
             passes = [issue for issue in role.issues if issue.part != "update"]
@@ -202,7 +204,7 @@ class _Writer:
                 ]
 
     def push(self, number: int, step: int) -> None:
-        """Add what takes each key from the GPUs to the servers."""
+        """Add the transfer of each key from the GPUs to the servers."""
         team, state = self.teams[number], self.states[number]
         gpus = [self.group.ranks[rank] for rank in team.ranks]
         for k, key in enumerate(self.keys):
@@ -216,13 +218,14 @@ class _Writer:
             self.pushed[number, step, k] = self._exchanged(PUSH, number, step, k, after)
 
     def update(self, going: Sequence[int], step: int) -> None:
-        """Add what the servers do with what *going* teams have pushed: all at once, or each by itself."""
+        """Add the servers' updates with the pushes of the teams *going*: all at once, or each team's separately."""
         together = self.question.staleness == 0
         states = _STATES.get(self.question.options.optimizer)
         for number in [-1] if together else going:
             own = going if together else [number]
             workers = sum(len(self.teams[n].cpus) for n in own)
-            # Reads of what was pushed and one write; then the sum is read, and parameters and states read and written.
+            # Read all pushes and write their sum once; then read the sum, and read and write parameters and optimiser
+            # state.
             passes = workers + 1.0 if together else 0.0
             passes += 1.0 + 2.0 * (1 + states) if states is not None else 0.0 if together else 3.0
             times = 1 if together else workers
@@ -262,13 +265,13 @@ class _Writer:
         return ends
 
     def pull(self, number: int, step: int) -> None:
-        """Add what takes each key from the servers back to the GPUs."""
+        """Add the transfer of each key from the servers back to the GPUs."""
         team, state, late = self.teams[number], self.states[number], self.question.staleness
         gpus = [self.group.ranks[rank] for rank in team.ranks]
         state.here = []
         for k, key in enumerate(self.keys):
             after = list(self.updated[-1 if late == 0 else number, step, k])
-            if late:  # the others' pushes of so many steps before
+            if late:  # the others' pushes, `late` steps earlier
                 for other in range(len(self.teams)):
                     after += self.updated.get((other, step - late, k), ()) if other != number else ()
             after = self._exchanged(PULL, number, step, k, after)
@@ -294,7 +297,7 @@ class _Writer:
         return [self.builder.splice(fragment, label=label, stream=stream, after=after, about=about, place=place)]
 
     def _exchanged(self, stage: str, number: int, step: int, k: int, after: list[int]) -> list[int]:
-        """Add what takes a key to the servers or from them; what a server's loss cuts short, anew."""
+        """Add the transfer of a key to or from the servers, and its repetition if a server's loss interrupts it."""
         key, pushes = self.keys[k], stage == PUSH
         if self.loss is None:
             return self._moved(stage, number, step, k, self._network(number, key, pushes), after)
@@ -311,7 +314,7 @@ class _Writer:
         return self._moved(stage, number, step, k, left, [*ends, *self.recovered])
 
     def _recovered(self) -> list[int]:
-        """Add how the servers that are left get the keys of the lost one, from the first worker."""
+        """Add the transfer of the lost server's keys from the first worker to the remaining servers."""
         if self.loss is None:
             return []
         node = self.machine.nodes[self.servers[self.loss.server]].name
@@ -329,7 +332,7 @@ class _Writer:
         ]
 
     def _network(self, number: int, key: Key, pushes: bool) -> list[Flow]:
-        """Return the bytes of a key between the nodes of a team and the servers; a server's own node needs no way."""
+        """Return the flows of a key between a team's nodes and the servers; none within a server's own node."""
         found = []
         bundle = self.bundles[number]
         for cpu in self.teams[number].cpus[: 2 if bundle else None]:
@@ -340,7 +343,7 @@ class _Writer:
         return found
 
     def _moved(self, stage: str, number: int, step: int, k: int, flows: Sequence[Flow], after: list[int]) -> list[int]:
-        """Add *flows*; the next key goes as soon as the bytes have, and these arrive a latency later."""
+        """Add *flows*; the stream is free once the bytes are sent, and the result arrives one latency later."""
         if not flows:
             return after
         latency_s = max(flow.route.latency_s for flow in flows)
@@ -364,7 +367,7 @@ def _without_latency(route: Route) -> Route:
 
 
 def _input_bytes(network: Network) -> float:
-    """Return the bytes of a batch as a GPU gets it: numbers in fp32, tokens as integers of 64 bits."""
+    """Return the bytes of one GPU's batch: fp32 numbers, or tokens as 64-bit integers."""
     written = {layer.output for layer in network.layers}
     fed = sum(size for number, size in enumerate(network.elements) if number not in written)
     return float(fed * (8 if network.tokens else 4))

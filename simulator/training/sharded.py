@@ -1,8 +1,8 @@
-"""Sharded data parallelism: each rank keeps a shard of the parameters (``fsdp``, ZeRO-3).
+"""Sharded data parallelism (``fsdp``, ZeRO-3): each rank keeps a shard of the parameters.
 
-As PyTorch's FSDP does it (Zhao et al., "PyTorch FSDP", VLDB 2023, sections 3.2 and 3.3): the parameters of each unit,
-a repeated block or what lies between two, are gathered before its forward and again before its backward pass, one unit
-ahead, and its gradients are reduced and scattered after; in every micro-batch.  A rank updates its shard.
+As in PyTorch's FSDP (Zhao et al., "PyTorch FSDP", VLDB 2023, sections 3.2 and 3.3): a unit is a repeated block, or the
+layers between two.  Its parameters are gathered before its forward and again before its backward pass, one unit ahead,
+and its gradients are reduce-scattered after it, in every micro-batch.  A rank updates its shard.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _Elements = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """Issues of one unit in one pass, of each role; elements that are gathered before them, and scattered after.
+    """The issues of one unit in one pass, for each role; elements to gather before it and to scatter after it.
 
-    Elements are those that all ranks share, and those of divided experts.
+    Elements are pairs: those shared by all ranks, and those of divided experts.
     """
 
     part: Part
@@ -55,12 +55,12 @@ def write_sharded(
     sums_in_fp32: bool,
     prefetches: bool,
 ) -> None:
-    """Write a step of all workers of *crew*.
+    """Add a step of all workers of *crew* to *builder*.
 
-    *sums* are among the ranks that share parameters, *of_experts* among those with the same experts, where these are
-    divided.  Where shards are not spread over all of them, those with the same shard sum its gradients (HSDP).
-    *sums_in_fp32*: of gradients in 16 bits; *prefetches*: a unit is gathered while the one before it computes its
-    backward pass (BACKWARD_PRE), else after that, before its gradients are scattered (BACKWARD_POST).
+    *sums* are over the ranks with the same parameters, *of_experts* over those with the same experts, if experts are
+    divided.  If the shards do not span all ranks, ranks with the same shard sum its gradients (HSDP).  *sums_in_fp32*:
+    16-bit gradients are summed in fp32.  *prefetches*: a unit is gathered during the backward pass of the previous one
+    (BACKWARD_PRE), else after it, before its gradients are scattered (BACKWARD_POST).
     """
     element = ELEMENT_BYTES[storage_of(options.precision)]
     summed = ELEMENT_BYTES["fp32"] if sums_in_fp32 else element
@@ -70,12 +70,12 @@ def write_sharded(
     exchanged: list[int] = []
     for number in batches:
         crew.go_on(batches.skip(builder, number))
-        end = crew.last  # of the unit before
+        end = crew.last  # of the previous unit
         gathered = _gather(units[:1], both, element, end, number)
         for place, unit in enumerate(units):
             following = units[place + 1 : place + 2]
             is_ahead = prefetches or unit.part == "forward"
-            if is_ahead:  # while this unit computes: no more than two are there at once
+            if is_ahead:  # during this unit: at most two are in memory at once
                 ahead = _gather(following, both, element, end, number)
             for same in unit.issues:
                 crew.issue(same, after=gathered, micro_batch=number)
@@ -92,7 +92,7 @@ def write_sharded(
 
 
 def _gather(units: Sequence[_Unit], both: Sequence[Sums], element: int, after: Sequence[int], number: int) -> list[int]:
-    """Add the all-gathers of the first of *units*; return them, nothing where there is none."""
+    """Add the all-gathers of *units*; return their activities."""
     return [
         gathers
         for unit in units
@@ -103,9 +103,9 @@ def _gather(units: Sequence[_Unit], both: Sequence[Sums], element: int, after: S
 
 
 def unit_elements(network: Network, *, trained: bool = False, only: frozenset[str] | None = None) -> dict[str, int]:
-    """Return the parameters of each repeated block, and of what lies in none (empty name), each counted once.
+    """Return the parameters (elements) of each repeated block, and outside of blocks (key ""), each counted once.
 
-    *trained*: those alone that have gradients; *only*: those alone of these names.
+    *trained*: only parameters with gradients; *only*: only parameters with these names.
     """
     elements: dict[str, int] = {}
     seen: set[str] = set()
@@ -119,10 +119,10 @@ def unit_elements(network: Network, *, trained: bool = False, only: frozenset[st
 
 
 def _units(network: Network, passes: Sequence[tuple[Issue, ...]], apart: frozenset[str]) -> list[_Unit]:
-    """Return the units of one micro-batch in the order in which they run, forward and backward; *apart*: experts."""
+    """Return the units of one micro-batch in order of execution, forward and backward; *apart* names the experts."""
     elements, with_gradients = _elements(network, apart), _elements(network, apart, trained=True)
     found: list[_Unit] = []
-    outside: list[int] = []  # units of what lies in no block: gathered at first, and kept until the end
+    outside: list[int] = []  # units outside of blocks: gathered first, and kept until the end
     for (part, name), issues in groupby(passes, key=lambda same: (same[0].part, block_name(same[0].layer))):
         unit = _Unit(part, tuple(issues))
         if name:
@@ -140,7 +140,7 @@ def _units(network: Network, passes: Sequence[tuple[Issue, ...]], apart: frozens
 
 
 def _elements(network: Network, apart: frozenset[str], *, trained: bool = False) -> dict[str, _Elements]:
-    """Return :func:`unit_elements` of each unit, those of *apart* by themselves."""
+    """Return :func:`unit_elements` of each unit, without and with only the parameters in *apart*."""
     experts = unit_elements(network, trained=trained, only=apart)
     everything = unit_elements(network, trained=trained)
     return {name: (count - experts.get(name, 0), experts.get(name, 0)) for name, count in everything.items()}

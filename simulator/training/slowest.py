@@ -1,4 +1,4 @@
-"""Who works together waits for the slowest: how much slower that is than the mean."""
+"""Devices that work together wait for the slowest: its time relative to the mean."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ __all__ = ["FleetCosts", "slowest_of"]
 @constants("fleet")
 @dataclass(frozen=True, slots=True)
 class FleetCosts:
-    """Constants of many devices of one part."""
+    """Constants of a fleet of equal devices."""
 
     device_spread: float
 
 
 def slowest_of(count: int, known: Constants) -> float:
-    """Return the time of the slowest of *count* devices over the mean; 1 where there is one.
+    """Return the time of the slowest of *count* devices relative to the mean; 1 for one device.
 
-    The expected greatest of *count* normal deviates, by Blom's approximation ("Statistical Estimates and Transformed
-    Beta-Variables", 1958): within 5 % of it from two on.  That GPUs of one part differ by some percent, the more where
-    power limits them: Sinha et al., "Not All GPUs Are Created Equal", SC 2022.
+    It is the expected maximum of *count* normal deviates by Blom's approximation ("Statistical Estimates and
+    Transformed Beta-Variables", 1958), within 5 % for two or more.  GPUs of one part differ by some percent, more so
+    where power limits them: Sinha et al., "Not All GPUs Are Created Equal", SC 2022.
     """
     greatest = NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
     return 1.0 + known(FleetCosts).device_spread * greatest

@@ -12,7 +12,7 @@ __all__ = ["check_stragglers", "pace_of"]
 
 
 def pace_of(machine: Machine, node: int, stragglers: Sequence[tuple[str, float]]) -> float:
-    """Return how many times as long *node* takes as the mean of its part."""
+    """Return the time of *node* relative to the mean of its part."""
     pace = 1.0
     for name, factor in stragglers:
         if _is_of(machine, machine.nodes[node], name):
@@ -21,7 +21,7 @@ def pace_of(machine: Machine, node: int, stragglers: Sequence[tuple[str, float]]
 
 
 def check_stragglers(machine: Machine, ranks: Sequence[int], stragglers: Sequence[tuple[str, float]]) -> None:
-    """Raise InputError where one of *stragglers* is none of the nodes *ranks*, nor has any of them."""
+    """Raise InputError if a name in *stragglers* matches none of the nodes *ranks*."""
     for name, _ in stragglers:
         if not any(_is_of(machine, machine.nodes[rank], name) for rank in ranks):
             hosts = [f"node{machine.nodes[rank].host}" for rank in ranks] if machine.n_hosts > 1 else []
@@ -30,7 +30,7 @@ def check_stragglers(machine: Machine, ranks: Sequence[int], stragglers: Sequenc
 
 
 def _is_of(machine: Machine, node: Node, name: str) -> bool:
-    """Whether *name* means *node*: by its own name, as a GPU by its number, or by its machine (node2)."""
+    """Return whether *name* means *node*: its own name, its GPU number (gpu3), or its machine (node2)."""
     if name == node.name or (machine.n_hosts > 1 and name == f"node{node.host}"):
         return True
     number = re.fullmatch(r"gpu(\d{1,6})", name, re.ASCII)

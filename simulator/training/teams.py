@@ -18,9 +18,9 @@ __all__ = ["Team", "servers_of", "teams_of"]
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """Nodes with the CPUs ``cpus``, which do the same.
+    """Equal nodes, with the CPUs ``cpus``.
 
-    ``ranks`` are those of the first node; ``roles`` what its GPUs play, each with the count of the whole team.
+    ``ranks`` are those of the first node; ``roles`` those of its GPUs, each with the count of the whole team.
     """
 
     cpus: tuple[int, ...]
@@ -29,12 +29,12 @@ class Team:
 
     @property
     def gpu_count(self) -> int:
-        """GPUs of all its nodes."""
+        """GPUs of all nodes in the team."""
         return sum(role.count for role in self.roles)
 
 
 def servers_of(group: Communicator, count: int | None, places: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the CPUs that serve *group*, as :func:`simulator.collectives.servers.place_servers`."""
+    """Return the CPUs that serve *group*, as in :func:`simulator.collectives.servers.place_servers`."""
     cpus = [worker_cpu(group.router, group.ranks[ranks[0]]) for ranks in group.by_host().values()]
     return place_servers(group.machine, cpus, count, places)
 
@@ -49,11 +49,11 @@ def teams_of(
     stragglers: Sequence[tuple[str, float]] = (),
     fold: bool = True,
 ) -> list[Team]:
-    """Return the teams of *group*; without *fold* each node is one.
+    """Return the teams of *group*; without *fold*, each node is one.
 
-    Nodes are alike where the same GPUs of like machines take part, at the same pace, beside as many *servers*.
+    Nodes are equal if the same GPUs of equal machines take part, at the same pace, with as many *servers* on the node.
 
-    Raises InputError where a device lacks a figure, or a straggler takes no part; Unsuitable where a node has no CPU.
+    Raises InputError if a device lacks a figure, or a straggler takes no part; Unsuitable if a node has no CPU.
     """
     machine = group.machine
     check_stragglers(machine, group.ranks, stragglers)

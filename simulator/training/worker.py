@@ -1,4 +1,4 @@
-"""What one rank does in a plan: its host issues, its device runs what has been issued, each in its order."""
+"""One rank in a plan: its host issues, and its device runs, each in order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Issued", "Skipped", "Worker"]
 
 
 class Issued(NamedTuple):
-    """What an activity of a worker is of: an issue of a micro-batch, on the host or on the device."""
+    """Label of a worker's activity: an issue of a micro-batch, on the host or on the device."""
 
     issue: Issue
     micro_batch: int
@@ -27,21 +27,23 @@ class Issued(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """What an activity stands for: ``count`` micro-batches that pass as the one before them did."""
+    """Label of an activity that stands for ``count`` micro-batches equal to ``micro_batch``, the one before."""
 
     count: int
     micro_batch: int
 
 
 class Worker:
-    """The streams of one rank: ``host`` and ``compute``; on a CPU, which computes where it issues, ``host`` alone.
+    """The streams of one rank, ``host`` and ``compute``; a CPU, which computes where it issues, has only ``host``.
 
-    The host runs ahead of the device; a kernel starts once it has been issued and the one before has ended.  An
-    issue that waits begins on the host when the device is done with all before it.  Of a *captured* step one call
-    launches all, and the host looks at nothing.  *loads*: kernels use multiprocessors and memory of the device, so
-    that what runs beside them slows them; *pace*: they take so many times as long as on a device of the mean.
-    *prefix* tells the streams of several workers apart; *host_stream* is one that they share.  *turns* is a queue of
-    one slot that a kernel takes, where several processes have one device.
+    The host runs ahead of the device; a kernel starts once it has been issued and the previous one has ended.  An
+    issue that waits starts on the host when the device has finished all earlier work.
+
+    *captured*: one call launches the whole step, and the host never waits for results.
+    *loads*: kernels load the device's multiprocessors and memory, so that concurrent work slows them.
+    *pace*: the time of kernels relative to the mean device.
+    *prefix* distinguishes the streams of several workers; *host_stream* is a host stream that they share.
+    *turns*: a queue with one slot that kernels take, if several processes share the device.
     """
 
     def __init__(
@@ -67,11 +69,11 @@ class Worker:
         self._loaded: dict[int, tuple[DeviceWork, tuple[tuple[Resource, float], ...]]] = {}  # blocks repeat
         self._launched: tuple[int, ...] = ()
         self.host_stream = host_stream or f"{prefix}host"
-        self.waits_once: tuple[int, ...] = ()  # what the next kernel waits for besides
+        self.waits_once: tuple[int, ...] = ()  # extra dependencies of the next kernel
         self.last: tuple[int, ...] = ()  # the last activity of the device
 
     def issue(self, issue: Issue, *, after: Sequence[int] = (), micro_batch: int = 0, share: float = 1.0) -> int:
-        """Add *issue*, a *share* of it on the device, not before *after*; return the activity that ends it."""
+        """Add *issue* after *after*, with *share* of its time on the device; return its final activity."""
         place, host = self._place.name, self._place.host
         if place == host:
             duration_s = issue.host_s + share * issue.device_s
@@ -96,14 +98,14 @@ class Worker:
         return number
 
     def go_on(self, activities: Mapping[str, int]) -> None:
-        """Go on after *activities*, by stream, that stand for what the worker has done besides."""
+        """Continue after *activities*, by stream, which stand for skipped work."""
         for stream in ("host", "compute"):
             number = activities.get(self._prefix + stream)
             if number is not None:
                 self.last = (number,)
 
     def launch(self, issue: Issue, micro_batch: int = 0) -> tuple[int, ...]:
-        """Add what the host does for *issue*; return what its kernels, or its exchange, wait for."""
+        """Add the host's part of *issue*; return the activities that its kernels or its exchange wait for."""
         stream, host = self.host_stream, self._place.host
         if self._captured:
             if not self._launched:
@@ -115,10 +117,10 @@ class Worker:
         return (self._builder.work(issue.name, host, issue.host_s, stream=stream, after=waited, about=about),)
 
     def _loads(self, issue: Issue) -> tuple[tuple[Resource, float], ...]:
-        """Return which shares of the device *issue* uses while it runs alone.
+        """Return the shares of the device's resources that *issue* uses when it runs alone.
 
-        What arithmetic bounds needs all multiprocessors, anything else leaves room on them; bytes use the memory as
-        far as it would take to move them at the rate of long streams.
+        Kernels bound by arithmetic use all multiprocessors, others leave them free.  The share of the memory is the
+        time that the bytes would take at the bandwidth of long streams, relative to the kernels' time.
         """
         device, work = self._place.device, issue.work
         if self._node is None or not isinstance(device, Gpu) or not issue.device_s:

@@ -1,1 +1,1 @@
-"""What must be computed and exchanged."""
+"""Networks, operators and collectives: what a step computes and exchanges."""

@@ -1,7 +1,7 @@
-"""Memory of activations: what autograd keeps for the backward pass, and what the forward pass holds at once.
+"""Activation memory: the tensors that autograd keeps for the backward pass, and the peak of a forward pass.
 
-Which tensors an operator keeps is read from PyTorch's ``derivatives.yaml`` and its kernels
-for CUDA.  Parameters and constants (masks, tables of sines) are not counted.
+The tensors that each operator keeps are those of PyTorch's ``derivatives.yaml`` and its CUDA kernels.  Parameters and
+constants (masks, sine tables) are not counted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from simulator.workload.precision import ELEMENT_BYTES, Precision
 __all__ = ["SavedTensors", "peak_forward_bytes", "saved_tensors"]
 
 _INDEX_BYTES = 8  # int64
-_STATISTIC_BYTES = 4  # fp32 in each precision
+_STATISTIC_BYTES = 4  # fp32 whatever the precision
 _KEEPS_OUTPUT = frozenset({"relu", "sigmoid", "tanh", "exp", "sqrt", "rsqrt", "reciprocal"})
 _KEEPS_NOTHING = frozenset(
     {
@@ -39,10 +39,11 @@ _KEEPS_NOTHING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class SavedTensors:
-    """What is kept: the bytes of each tensor by its number, and what each layer keeps besides.
+    """Activations saved for the backward pass, in bytes.
 
-    A tensor that several layers keep is there once, and goes after the backward pass of the first of them, layer
-    ``first_keeper[number]``.  ``by_layer[i]`` is what layer ``i`` alone keeps: masks, indices, statistics.
+    ``by_tensor`` maps the number of a saved tensor to its size.  A tensor that several layers save is counted once,
+    and is freed after the backward pass of the first of these layers, ``first_keeper[number]``.  ``by_layer[i]`` is
+    the size of the data that layer ``i`` alone saves: masks, indices, statistics.
     """
 
     by_tensor: dict[int, int]
@@ -51,12 +52,12 @@ class SavedTensors:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all."""
+        """Bytes of all saved data."""
         return sum(self.by_tensor.values()) + sum(self.by_layer)
 
     @property
     def goes_with(self) -> Counter[int]:
-        """Bytes that go after the backward pass of each layer, by its number."""
+        """Bytes freed after the backward pass of each layer, by the layer's index."""
         found = Counter(dict(enumerate(self.by_layer)))
         for tensor, index in self.first_keeper.items():
             found[index] += self.by_tensor[tensor]
@@ -65,7 +66,7 @@ class SavedTensors:
 
 @once
 def saved_tensors(network: Network, precision: Precision) -> SavedTensors:
-    """Return what is kept of a forward pass of *network* in *precision* until the backward pass."""
+    """Return the activations that a forward pass of *network* in *precision* saves for the backward pass."""
     size = ELEMENT_BYTES[precision]
     needed = needs_gradient(network)
     places = storages(network)
@@ -87,20 +88,20 @@ def saved_tensors(network: Network, precision: Precision) -> SavedTensors:
 
 
 def _index_tensors(network: Network) -> set[int]:
-    """Return tensors of whole numbers: what embeddings look up, and labels."""
+    """Return the numbers of the integer tensors: embedding indices and labels."""
     found = {layer.inputs[0] for layer in network.layers if isinstance(layer.operator, ops.Embedding)}
     return found | {layer.inputs[1] for layer in network.layers if isinstance(layer.operator, ops.CrossEntropy)}
 
 
 def _kept(layer: Layer, needed: Sequence[bool]) -> Iterator[int]:
-    """Yield the tensors of the network that *layer* keeps."""
+    """Yield the numbers of the tensors that *layer* saves; *needed*: whether each tensor needs a gradient."""
     operator, inputs = layer.operator, layer.inputs
     match operator:
         case ops.Linear() | ops.Conv2d() if not layer.trained:
-            pass  # the gradient of what comes in needs the weight alone
+            pass  # the gradient of the input needs only the weight
         case ops.Linear() | ops.Conv2d() | ops.BatchNorm() | ops.LayerNorm() | ops.Embedding():
             yield inputs[0]
-        case ops.MatMul():  # each is needed for the gradient of the other
+        case ops.MatMul():  # each factor is needed for the gradient of the other
             yield from (a for a, b in zip(inputs, inputs[::-1], strict=True) if needed[b])
         case ops.Softmax():
             yield layer.output
@@ -111,7 +112,7 @@ def _kept(layer: Layer, needed: Sequence[bool]) -> Iterator[int]:
             yield inputs[1]
         case ops.Pool():
             whole = (operator.kernel_h, operator.kernel_w) == (operator.h_in, operator.w_in)
-            if operator.kind == "max" or not whole:  # the mean of a whole image needs its size alone
+            if operator.kind == "max" or not whole:  # global average pooling needs only the image's size
                 yield inputs[0]
         case ops.Elementwise() if operator.function in _KEEPS_OUTPUT:
             yield layer.output
@@ -125,7 +126,7 @@ def _kept(layer: Layer, needed: Sequence[bool]) -> Iterator[int]:
 
 
 def _besides(layer: Layer, size: int) -> int:
-    """Return the bytes that *layer* keeps of what no other layer sees."""
+    """Return the bytes of the data that only *layer* saves, with *size* bytes an element."""
     operator = layer.operator
     match operator:
         case ops.Elementwise(function="dropout" | "dropout_add"):
@@ -140,7 +141,7 @@ def _besides(layer: Layer, size: int) -> int:
             return operator.batch * operator.heads * operator.query_length * _STATISTIC_BYTES
         case ops.CrossEntropy():
             return operator.rows * operator.cols * size
-        case ops.Recurrent():  # cuDNN's reserve: the gates and the cell's state of each step
+        case ops.Recurrent():  # cuDNN's reserve space: the gates and the cell state of each time step
             return operator.output_elements * (operator.gates + 1) * size
         case _:
             return 0
@@ -148,10 +149,10 @@ def _besides(layer: Layer, size: int) -> int:
 
 @once
 def peak_forward_bytes(network: Network, precision: Precision) -> int:
-    """Return the most bytes of activations that are alive at once in a forward pass that keeps nothing.
+    """Return the peak of live activations in a forward pass that saves nothing, in bytes.
 
-    A tensor lives from the layer that writes it to the last that reads it; what is fed in
-    lives throughout, as its caller holds it.
+    A tensor lives from the layer that writes it to the last layer that reads it.  The network's inputs live
+    throughout, because the caller holds them.
     """
     size = ELEMENT_BYTES[precision]
     places = storages(network)

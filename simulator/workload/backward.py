@@ -1,6 +1,7 @@
-"""What the backward pass of a network does: which layers, in which order, and when gradients are ready.
+"""The backward pass of a network: its layers, their order, and when each gradient is ready.
 
-As an automatic differentiation goes through the layers: last to first, skipping what no parameter stands before.
+The order is that of automatic differentiation: from the last layer to the first, skipping layers with no trained
+parameter at or before them.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ __all__ = [
 class BackwardStep:
     """The backward pass of layer ``index``.
 
-    ``phase`` says which gradients it computes.  ``added_elements`` are those of gradients that are added to one that
-    another layer left: a tensor that several layers read gets a gradient from each.  ``ready`` are the parameters whose
-    gradients are complete then; one that several layers share is complete after the first of them, which comes last.
+    ``phase`` names the gradients that it computes.  ``added_elements`` are the sizes of the gradients that it adds to
+    an existing one: a tensor or parameter that several layers read gets a gradient from each of them.  ``ready`` lists
+    the parameters whose gradients are then complete; a shared parameter's gradient is complete after its first layer
+    in forward order, whose backward pass runs last.
     """
 
     index: int
@@ -41,7 +43,10 @@ class BackwardStep:
 
 @once
 def needs_gradient(network: Network) -> Sequence[bool]:
-    """Return of each tensor whether a gradient flows to it: a trained parameter stands before it, here or elsewhere."""
+    """Return for each tensor whether a gradient flows to it, because a trained parameter precedes it.
+
+    The parameter may be in this network or, for ``trained_inputs``, on another device.
+    """
     needed = [number in network.trained_inputs for number in range(len(network.elements))]
     for layer in network.layers:
         needed[layer.output] = bool(layer.trained) or any(needed[i] for i in layer.inputs)
@@ -50,7 +55,7 @@ def needs_gradient(network: Network) -> Sequence[bool]:
 
 @once
 def storages(network: Network) -> Sequence[int]:
-    """Return of each tensor the one in whose memory it lies: itself, or what was changed in place."""
+    """Return for each tensor the number of the tensor whose memory it uses: its own, or its in-place source's."""
     places = list(range(len(network.elements)))
     for layer in network.layers:
         if layer.in_place:
@@ -59,9 +64,9 @@ def storages(network: Network) -> Sequence[int]:
 
 
 def read_elements(network: Network, layer: Layer, position: int) -> int:
-    """Return how many elements of its input *position* the layer reads: of a view, those that it shows.
+    """Return how many elements of input *position* the layer reads; of a view, only the elements in the view.
 
-    So queries, keys and values that lie in one tensor have gradients of a third of it each.
+    For example, if queries, keys and values are views of one tensor, the gradient of each is a third of its size.
     """
     operator, whole = layer.operator, network.elements[layer.inputs[position]]
     match operator:
@@ -82,7 +87,7 @@ def read_elements(network: Network, layer: Layer, position: int) -> int:
 
 
 def backward_phase(layer: Layer, needed: Sequence[bool]) -> Phase | None:
-    """Return what of the backward pass of *layer* runs: that of its data, of its parameters, both or neither."""
+    """Return which gradients the backward pass of *layer* computes: data, parameters, both, or None."""
     data = any(needed[i] for i in layer.inputs)
     if data:
         return "bwd" if layer.trained else "bwd_data"
@@ -91,7 +96,7 @@ def backward_phase(layer: Layer, needed: Sequence[bool]) -> Phase | None:
 
 @once
 def backward_steps(network: Network) -> tuple[BackwardStep, ...]:
-    """Return the backward pass of each layer that has one, last layer first."""
+    """Return the backward passes of all layers that have one, last layer first."""
     needed = needs_gradient(network)
     first: dict[str, int] = {}
     for i, layer in enumerate(network.layers):
@@ -121,17 +126,17 @@ def backward_steps(network: Network) -> tuple[BackwardStep, ...]:
 
 
 def gradient_order(network: Network) -> list[str]:
-    """Return the names of the parameters in the order in which their gradients are complete."""
+    """Return the names of the parameters in the order in which their gradients become complete."""
     return [parameter.name for step in backward_steps(network) for parameter in step.ready]
 
 
 @once
 def training_flop(network: Network) -> int:
-    """Return FLOPs of one forward and backward pass, as FlopCounterMode counts.
+    """Return the FLOPs of one forward and backward pass, as FlopCounterMode counts them.
 
-    A product costs its own FLOPs again for each of its two inputs that needs a gradient;
-    fused attention computes the scores anew, five products for the two of the forward pass;
-    the state that a recurrent layer begins with needs no gradient.
+    A product costs its forward FLOPs again for each of its two inputs that needs a gradient.  The backward pass of
+    fused attention recomputes the scores, so it has five products for the two of the forward pass.  The initial state
+    of a recurrent layer needs no gradient.
     """
     needed = needs_gradient(network)
     total = network.flop
@@ -146,6 +151,6 @@ def training_flop(network: Network) -> int:
                 first = 2 * operator.batch * operator.gates * operator.hidden
                 total += 2 * flop - first * operator.hidden
                 total -= 0 if needed[layer.inputs[0]] else operator.timesteps * first * operator.inputs
-            case _ if flop:  # others may read nothing
+            case _ if flop:  # operators without FLOPs may have no input
                 total += flop * (bool(layer.trained) + needed[layer.inputs[0]])
     return total

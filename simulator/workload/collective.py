@@ -1,4 +1,4 @@
-"""Collectives, the sizes that tables list for them, and the bandwidths computed from them."""
+"""Collective names, and the factor between bus bandwidth and algorithm bandwidth."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
 
 
 def bus_factor(collective: Collective, n_ranks: int) -> float:
-    """Return busbw / algbw, as nccl-tests defines it (doc/PERFORMANCE.md).
+    """Return busbw / algbw as nccl-tests defines it (doc/PERFORMANCE.md).
 
-    The size is nccl-tests': of the buffer of one rank for all-reduce, broadcast, reduce and send-recv; of the gathered
-    result for all-gather; of the input of one rank for reduce-scatter and all-to-all.
+    algbw is computed from nccl-tests' size: one rank's buffer for all-reduce, broadcast, reduce and send-recv; the
+    gathered result for all-gather; one rank's input for reduce-scatter and all-to-all.
     """
     if n_ranks < 2:
         return 1.0

@@ -1,8 +1,8 @@
-"""A network written out: every operator with its sizes, as plain data that needs nothing of ours to be read.
+"""A network as plain data: every operator with its sizes, readable without this package.
 
-What ``validate run`` measures is built from such a description, where torch may be all there is, and what it is
-compared with is predicted from the same file: so shapes cannot differ.  It holds one batch size, and training or
-inference, as the network was asked for.
+``validate run`` builds the module that it measures from such a file, on machines that may have only torch.  The
+prediction reads the same file, so the shapes cannot differ.  A file holds one batch size, and either training or
+inference.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ __all__ = ["SUFFIX", "described", "is_described", "network_of", "read_described"
 SUFFIX = ".network.json"
 _VERSION = 1
 _MOST_BYTES = 256 << 20
-_MOST = 2**53  # whole numbers that every reader of JSON keeps
+_MOST = 2**53  # integers up to this are exact in every JSON reader
 _OPERATORS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Operator) if kind is not Exchange}
 
 
 def is_described(text: str) -> bool:
-    """Return whether *text*, as ``--workload`` has it, names a network that is written out."""
+    """Return whether *text*, a value of ``--workload``, names a network file in this format."""
     return text.endswith(SUFFIX)
 
 
 def described(network: Network) -> dict[str, Any]:
-    """Return *network* as numbers, texts, lists and mappings.
+    """Return *network* as numbers, strings, lists and mappings.
 
-    Raises InputError where it is a part of one that several devices divide.
+    Raises InputError if it is one rank's part of a divided network.
     """
     for layer in network.layers:
         if isinstance(layer.operator, Exchange):
@@ -69,10 +69,10 @@ def _layer(layer: Layer) -> dict[str, Any]:
 
 
 def read_described(path: str, *, batch: int, training: bool) -> Network:
-    """Return the network that the file *path* writes out.
+    """Return the network in the file *path*.
 
-    Raises InputError where it cannot be read, is none, or is of another *batch*; where it is for inference, and would
-    be trained.
+    Raises InputError if the file cannot be read or holds no network, if it was written for another *batch*, or if
+    *training* is asked of a network without trained parameters.
     """
     file = Path(path)
     try:
@@ -97,7 +97,7 @@ def read_described(path: str, *, batch: int, training: bool) -> Network:
 
 
 def network_of(found: Any) -> Network:
-    """Return the network that *found*, as :func:`described` returns it, writes out; raises ValueError."""
+    """Return the network that *found* describes, in the form that :func:`described` returns; raises ValueError."""
     top = _mapping(found, "the file")
     if top.get("schema_version") != _VERSION:
         raise ValueError(f"schema_version must be {_VERSION}")

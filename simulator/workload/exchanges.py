@@ -1,6 +1,7 @@
-"""Which layers of a divided network wait for which exchanges.
+"""Which exchanges each layer of a divided network waits for.
 
-Layers run one after the other on a device, exchanges beside them: so a layer waits for those that bring what it reads.
+The layers of a device run one after the other, and exchanges run beside them; a layer waits for the exchanges that
+produce its inputs.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ __all__ = ["backward_needs", "forward_needs"]
 
 @once
 def forward_needs(network: Network) -> dict[str, tuple[str, ...]]:
-    """Return for each layer the exchanges of the forward pass that bring what it reads."""
+    """Return, by layer name, the forward-pass exchanges that produce the layer's inputs."""
     brought: dict[int, tuple[str, ...]] = {}  # by tensor
     found: dict[str, tuple[str, ...]] = {}
     for layer in network.layers:
@@ -29,7 +30,7 @@ def forward_needs(network: Network) -> dict[str, tuple[str, ...]]:
 
 @once
 def backward_needs(network: Network) -> dict[str, tuple[str, ...]]:
-    """Return for each layer the exchanges of the backward pass that bring the gradient of its result."""
+    """Return, by layer name, the backward-pass exchanges that produce the gradient of the layer's output."""
     brought: dict[int, dict[str, None]] = {}
     found: dict[str, tuple[str, ...]] = {}
     for layer in reversed(network.layers):

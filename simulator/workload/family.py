@@ -1,4 +1,4 @@
-"""What kind of network it is: :func:`family_of`."""
+"""The family of a network, by its operators: :func:`family_of`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Family = Literal["CNN", "transformer"]
 
 @once
 def family_of(network: Network) -> Family | None:
-    """Return whether most FLOPs are those of convolutions, or tokens go in and nothing convolves or recurs; or None."""
+    """Return "CNN" if convolutions have most FLOPs, "transformer" if tokens enter and nothing convolves or recurs."""
     convolved = sum(layer.operator.flop for layer in network.layers if isinstance(layer.operator, Conv2d))
     if convolved > 0.5 * network.flop:
         return "CNN"

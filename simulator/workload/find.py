@@ -1,6 +1,7 @@
-"""Networks by what the command line writes: a zoo's name, a YAML file of layers, a torch module, a config.json.
+"""Find the network that ``--workload`` names.
 
-And networks that are written out (:mod:`simulator.workload.described`).
+It may be a name in the zoo, a YAML file of layers, a torch module, a ``config.json``, or a network written as plain
+data (:mod:`simulator.workload.described`).
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ __all__ = ["NetworkSource", "find_network"]
 
 @dataclass(frozen=True, slots=True)
 class NetworkSource:
-    """What ``--workload`` named: ``build`` returns the network for a batch size, the same one each time.
+    """The network that ``--workload`` names; ``build`` returns it for a batch size, and caches it.
 
-    ``variants`` are other ways to compute the same: the words that ask for each, and the size that it sets.
-    ``in_half``: it is trained in half precision where nothing is said, and with attention of the kind ``attention``.
-    ``notes``: what its file says and is not simulated, a line each.
+    ``variants`` are alternatives that compute the same: the option for each, and the size that it sets, as (name,
+    value).
+    ``in_half``: train in half precision by default, with attention of kind ``attention``.
+    ``notes``: one line for each property of the file that is not simulated.
     """
 
     text: str
@@ -49,12 +51,13 @@ def find_network(
 ) -> NetworkSource:
     """Return the network that *text* names.
 
-    *training*: with the loss, and with layers that are there in training alone (dropout).
-    *settings*: sizes of a network of the zoo other than its own: ``layers``, ``attention``, ...; and ``loss``, 0 where
-        no cross-entropy comes last.
-    *words_multiple*: the vocabulary of a network of the zoo or of a ``config.json`` is padded to a multiple of it.
+    *training*: include the loss and the layers that exist only in training (dropout).
+    *settings*: sizes that replace those of a zoo network: ``layers``, ``attention``, ...; ``loss`` 0 omits the final
+        cross-entropy.
+    *words_multiple*: the vocabulary of a zoo network or a ``config.json`` is padded to a multiple of this.
 
-    Raises InputError where there is none, or the sizes do not suit it; names the nearest.
+    Raises InputError if an option does not apply to *text*, or for the faults of a ``config.json``; ``build`` raises it
+    for unknown names (with the nearest one), faults of other files, and sizes that do not fit.
     """
     scheme, colon, _ = text.partition(":")
     if colon and scheme in ("bytes", "sweep"):

@@ -1,8 +1,8 @@
-"""Functions of each element that a user may name, as frameworks call them in lower case.
+"""Names of element-wise functions that a user may write, in lower case as frameworks spell them.
 
-What a traced network calls is not held to this list: any function counts as a pass over what it reads and writes, with
-the work that the models know of it.  A name that somebody types may be a slip, and a slip would cost what the simplest
-pass costs.
+Traced networks are not restricted to this list: any function they call counts as a pass over its inputs and outputs,
+with the arithmetic that the models know for it.  A name that a user types is checked because a typing error would
+silently cost as much as the simplest pass.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ENDINGS = ("_inplace", "_bwd")
 
 
 def check_function(name: str) -> None:
-    """Raise ValueError where there is no function *name*; it may end in ``_inplace`` or ``_bwd``."""
+    """Raise ValueError unless *name*, without its endings ``_inplace`` and ``_bwd``, is a known function."""
     plain = name
     for ending in _ENDINGS:
         plain = plain.removesuffix(ending)

@@ -1,7 +1,7 @@
-"""Networks from the ``config.json`` of Hugging Face: :func:`read_config`.
+"""Networks from a Hugging Face ``config.json``: :func:`read_config`.
 
-A file is read as transformers reads it: ``model_type`` says the family, the other keys its sizes; a key that is not
-there has the default of that family's configuration class.  What each family takes is in
+A file is read as transformers reads it: ``model_type`` selects the family, and the other keys give its sizes.  A
+missing key has the default of the family's configuration class.  The keys of each family are in
 :mod:`simulator.workload.hugging_face_families`.
 """
 
@@ -22,14 +22,14 @@ __all__ = ["Model", "is_config", "read_config"]
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What a file says: the network, and remarks on what it says and is not simulated."""
+    """The network of a file, and a note on each of its settings that is not simulated."""
 
     entry: Entry
     notes: tuple[Fault, ...]
 
 
 def is_config(text: str) -> bool:
-    """Return whether *text* is a JSON file, or a folder that holds a ``config.json`` and no network of the zoo."""
+    """Return whether *text* is a JSON file, or a folder with a ``config.json`` that is not also a zoo name."""
     if text.endswith(".json"):
         return True
     if not text or not os.path.isfile(os.path.join(text, "config.json")):
@@ -44,12 +44,12 @@ def is_config(text: str) -> bool:
 
 
 def read_config(text: str, *, sequence_length: int | None = None) -> Model:
-    """Return the network of the file, or of the folder, *text*.
+    """Return the network of *text*, a file or a folder with a ``config.json``.
 
-    *sequence_length*: tokens of a sequence, where they are said; what depends on it is remarked on.
+    *sequence_length*: tokens in a sequence; by default the model's own maximum, up to 8,192.
 
-    Raises InputError with every fault of the file, each with its place: no such file, no JSON, a type of model that is
-    not known, a key that is missing or that asks for what is not modelled.
+    Raises InputError with every fault of the file and its position: a missing file, invalid JSON, an unknown model
+    type, a missing key, a setting that is not modelled.
     """
     path = Path(text)
     source = read_json(path / "config.json" if os.path.isdir(path) else path, "config.json")

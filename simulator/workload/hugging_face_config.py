@@ -1,4 +1,4 @@
-"""The keys of a ``config.json``, read one by one: :class:`Config`."""
+"""The keys of a ``config.json``, with checks: :class:`Config`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from simulator.topology.yaml_source import YamlSource
 
 __all__ = ["Config"]
 
-_LONGEST = 8192  # tokens of a sequence where nothing is said: models are trained on fewer than they can read
+_LONGEST = 8192  # default limit of a sequence, in tokens: models are trained on shorter ones than they accept
 _MOST = 10**9
-_MOST_LAYERS = 4096  # as of the zoo
-# What a step's time does not depend on.
+_MOST_LAYERS = 4096  # the zoo's limit too
+# Keys that do not affect the time of a step.
 _TIMELESS = """
 _name_or_path activation_dropout architectures attention_softmax_in_fp32 auto_map aux_loss_alpha bias_dropout_fusion
 bos_token_id chunk_size_feed_forward classifier_dropout decoder_start_token_id dense_act_fn dtype encoder_stride
@@ -30,7 +30,7 @@ slow_but_exact summary_activation summary_first_dropout summary_proj_to_labels s
 task_specific_params tokenizer_class tokenizer_name topk_group topk_method torch_dtype torchscript
 transformers_version unk_token unk_token_id use_bfloat16 use_cache verbose
 """
-# A key that is not known asks for nothing where it is one of these.
+# Values with which an unknown key has no effect.
 _OFF: tuple[Any, ...] = (
     None,
     False,
@@ -43,9 +43,9 @@ _OFF: tuple[Any, ...] = (
 
 
 class Config:
-    """The keys of a file: what is read, what is wrong with it, and remarks.
+    """The keys of a file, with the faults and notes found so far.
 
-    ``length``: tokens of a sequence where they are said.
+    ``length``: the user's sequence length in tokens, or None.
     """
 
     def __init__(self, source: YamlSource, length: int | None) -> None:
@@ -57,7 +57,7 @@ class Config:
         self.notes: list[Fault] = []
 
     def size(self, *names: str, default: int | None = None, least: int = 1) -> int:
-        """Return the whole number under the first of *names* that is there; *default* where none is, or null."""
+        """Return the integer under the first of *names* that is present; *default* if all are missing or null."""
         name = self._name(names)
         value = self._data.get(name)
         most = _MOST_LAYERS if "layer" in name else _MOST
@@ -72,20 +72,20 @@ class Config:
         return 1
 
     def flag(self, name: str, default: bool) -> bool:
-        """Return whether *name* is true."""
+        """Return the boolean under *name*."""
         value = self.value(name, default)
         if not isinstance(value, bool):
             self.refuse(name, f"must be true or false; got {one_line(value, 40)}")
         return bool(value)
 
     def value(self, name: str, default: Any = None) -> Any:
-        """Return what stands under *name*; *default* where it is not there, or null."""
+        """Return the value under *name*; *default* if it is missing or null."""
         self._read.add(name)
         value = self._data.get(name)
         return default if value is None else value
 
     def only(self, name: str, allowed: Any, default: Any = None) -> None:
-        """Refuse what stands under *name* where it is none of *allowed*: another network."""
+        """Record a fault if the value under *name* is not among *allowed*: the network would be another one."""
         allowed = allowed if isinstance(allowed, tuple) else (allowed,)
         value = self.value(name, allowed[0] if default is None else default)
         if value not in allowed:
@@ -93,28 +93,28 @@ class Config:
             self.refuse(name, f"{_shown(value)} is not modelled; {words} is")
 
     def usual(self, name: str, allowed: Any, default: Any = None) -> None:
-        """Remark where what stands under *name* is none of *allowed*, the first of which is simulated."""
+        """Add a note if the value under *name* is not among *allowed*; the first of these is simulated."""
         allowed = allowed if isinstance(allowed, tuple) else (allowed,)
         value = self.value(name, allowed[0] if default is None else default)
         if value not in allowed:
             self.note(name, f"{_shown(value)} is not modelled; simulated as {_shown(allowed[0])}")
 
     def refuse(self, name: str, message: str) -> None:
-        """Tell a fault of the key *name*."""
+        """Record a fault of the key *name*."""
         self._faults.append(self._source.fault((name,), f"{name}: {message}"))
 
     def note(self, name: str, message: str) -> None:
-        """Remark on the key *name*."""
+        """Add a note on the key *name*."""
         self.notes.append(self._source.fault((name,), f"{name}: {message}"))
 
     def tokens(self, positions: int, name: str) -> int:
-        """Return how long sequences are where nothing is said: *positions* (under *name*), at most 8,192."""
+        """Return the default sequence length in tokens: *positions* (the key *name*), but at most 8,192."""
         if positions > _LONGEST and self.length is None:
             self.note(name, f"sequences of {_LONGEST:,} tokens are simulated; --seq-len says another length")
         return min(positions, _LONGEST)
 
     def window(self, length: int) -> None:
-        """Remark where queries see fewer tokens than a sequence has."""
+        """Add a note if the sliding window of attention is shorter than a sequence of *length* tokens."""
         uses = self.flag(
             "use_sliding_window", self._data["model_type"] not in ("qwen2", "qwen3", "qwen2_moe", "qwen3_moe")
         )
@@ -123,7 +123,7 @@ class Config:
             self.note("sliding_window", f"{window:,} is not modelled; attention reads all tokens")
 
     def finish(self) -> None:
-        """Remark on keys that nobody has read; raises InputError with all faults."""
+        """Add notes on the keys that nothing has read; raises InputError with all faults."""
         for name, value in self._data.items():
             self._unread(name, value)
         if self._faults:

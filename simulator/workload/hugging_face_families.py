@@ -1,6 +1,6 @@
-"""The families of models that a ``config.json`` of Hugging Face may name, each with the keys it reads.
+"""The families of models that a Hugging Face ``config.json`` may name, each with the keys that it reads.
 
-Keys and their defaults are those of transformers' configuration classes (``GPT2Config``, ``LlamaConfig``, ...).
+Keys and defaults follow transformers' configuration classes (``GPT2Config``, ``LlamaConfig``, ...).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["FAMILIES"]
 
 
 def _drops(c: Config, *names: str, default: float = 0.1) -> int:
-    """Return 1 where what parts add is dropped in training; remarks where some of *names* are 0 and others not."""
+    """Return 1 if any rate of *names* is above 0, so dropout is simulated; adds a note if the rates are mixed."""
     rates = {name: c.value(name, default) for name in names}
     if len({bool(rate) for rate in rates.values()}) > 1:
         name = next(name for name, rate in rates.items() if not rate)
@@ -43,7 +43,7 @@ def _gpt2(c: Config) -> Entry:
         tied=int(c.flag("tie_word_embeddings", True)),
         dropout=_drops(c, "resid_pdrop", "embd_pdrop"),
     )
-    c.value("attn_pdrop")  # of the weights, which fused attention drops at no cost
+    c.value("attn_pdrop")  # dropout of attention weights, which is free in fused attention
     c.usual("activation_function", ("gelu_new", "gelu_pytorch_tanh"))
     for name in ("add_cross_attention", "scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn"):
         c.only(name, False)
@@ -107,7 +107,7 @@ def _mpt(c: Config) -> Entry:
     c.only("no_bias", True)
     c.only("norm_type", "low_precision_layernorm")
     for name in ("learned_pos_emb", "resid_pdrop", "emb_pdrop", "embedding_fraction", "fc_type", "ffn_config"):
-        c.value(name)  # what transformers reads of none of them
+        c.value(name)  # transformers ignores these
     return tokens_entry(decoder, c.tokens(length, "max_seq_len"), sizes)
 
 
@@ -126,7 +126,7 @@ def _bloom(c: Config) -> Entry:
 
 
 def _llama_sizes(c: Config, *, head_size: int | None = None, kv_heads: int | None = None) -> dict[str, Any]:
-    """Return what all of Llama's kind have; *head_size* and *kv_heads*: where no key says them."""
+    """Return the sizes common to Llama-like models; *head_size* and *kv_heads* are defaults for missing keys."""
     hidden, heads = c.size("hidden_size"), c.size("num_attention_heads")
     own = hidden // heads
     size = c.size("head_dim", default=head_size or own)
@@ -187,7 +187,7 @@ def _mixtral(c: Config) -> Entry:
 
 
 def _dense_layers(c: Config) -> int:
-    """Return how many blocks have no experts, those that come first; refuses any others."""
+    """Return the number of leading blocks without experts; records a fault if other blocks have none."""
     c.only("decoder_sparse_step", 1)
     dense = c.value("mlp_only_layers", [])
     if dense != list(range(len(dense) if isinstance(dense, list) else 0)):
@@ -229,7 +229,7 @@ def _qwen3_moe(c: Config) -> Entry:
 
 def _deepseek(c: Config) -> Entry:
     of_v3 = c.value("model_type") != "deepseek_v2"
-    c.value("num_key_value_heads")  # latent attention has as many as heads
+    c.value("num_key_value_heads")  # latent attention has as many as query heads
     c.value("head_dim")
     c.value("qk_head_dim")
     c.only("attention_bias", False)

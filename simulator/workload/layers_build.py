@@ -1,4 +1,4 @@
-"""Layers of a YAML file as layers of a network: what each kind does with its inputs."""
+"""Turn the layers of a YAML file into layers of a network."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ Weights = dict[str, Parameter]
 
 
 def add_input(b: NetworkBuilder, spec: InputSpec, batch: int) -> tuple[Tensor, str]:
-    """Return what is fed in for *batch* samples, and what a sample is called."""
+    """Return the input tensor for *batch* samples, and the plural noun for a sample ("images")."""
     if spec.image is not None:
         return b.input(batch, *spec.image), "images"
     if spec.tokens is not None:
         return b.input(batch, spec.tokens), "sequences"
     if spec.sequence is not None:
         return b.input(batch, *spec.sequence), "sequences"
-    assert spec.features is not None  # the reader has checked that there is one
+    assert spec.features is not None  # checked by the reader
     return b.input(batch, spec.features), "samples"
 
 
 def add_layer(b: NetworkBuilder, spec: LayerSpec, name: str, inputs: list[Tensor], tied: Tensor | None) -> Tensor:
-    """Append the layer *spec*; return its result.
+    """Append the layer *spec* and return its result.
 
-    *tied* is the result of the embedding whose weight it shares, where it does.
+    *tied*: the result of the embedding whose weight the layer shares, or None.
 
-    Raises SizeError where it cannot work on *inputs*.
+    Raises SizeError if the layer cannot take *inputs*.
     """
     kind = str(spec.kind)
     if kind in ("add", "mul"):
@@ -166,7 +166,7 @@ def _attention(b: NetworkBuilder, spec: LayerSpec, name: str, x: Tensor) -> Tens
 
 
 Maker = Callable[[NetworkBuilder, LayerSpec, str, Tensor], Tensor]
-# What each kind works on (nothing: anything), and what it does.
+# For each kind: the inputs that it takes ("": any), and the function that appends it.
 _MAKERS: dict[str, tuple[str, Maker]] = {
     "conv": ("images", _conv),
     "max-pool": ("images", _pool),

@@ -1,7 +1,7 @@
-"""The YAML of a network, as pydantic models; ``docs/networks.md`` explains it to people.
+"""The YAML schema of a network, as pydantic models; the user guide is ``docs/networks.md``.
 
-A layer is read on its own, so that a fault in one hides none in the others: ``layers`` are
-plain mappings here, and :class:`LayerSpec` is what each must be.
+Each layer is validated separately, so that a fault in one does not hide faults in others: ``layers`` holds plain
+mappings, each of which is then checked as a :class:`LayerSpec`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LARGEST = 10**9
 
 
 def _sides(least: int) -> PlainValidator:
-    """Take a whole number, or two for height and width."""
+    """Accept one integer, or two for height and width, each at least *least*."""
 
     def check(value: Any) -> int | tuple[int, int]:
         sides: list[Any] = value if isinstance(value, list) and len(value) == 2 else [value]
@@ -78,7 +78,7 @@ LayerKind = Literal[
     "mul",
     "concat",
 ]
-# Of each kind: the keys that it needs, and those that it may have.
+# For each kind: its required keys, and its optional ones.
 KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "linear": ((), ("outputs", "bias", "tied")),
     "conv": (("channels", "kernel"), ("stride", "pad", "groups", "bias")),
@@ -101,7 +101,7 @@ KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 
 class InputSpec(Strict):
-    """What one sample is; one of the keys."""
+    """The shape of one sample; exactly one key is given."""
 
     image: tuple[Size, Size, Size] | None = Field(None, description="Channels, height, width")
     tokens: Size | None = Field(None, description="Length of a sequence of words, to be embedded")

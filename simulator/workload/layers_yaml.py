@@ -1,4 +1,4 @@
-"""From a YAML file of layers to a network: ``load_network``."""
+"""Read a network from a YAML file of layers: ``load_network``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RESERVED = ("previous", "input")
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A layer of the file, with its place; of a block, its layers."""
+    """A layer with its position in the file; for a block, with its inner layers."""
 
     path: Path_
     spec: LayerSpec
@@ -36,16 +36,16 @@ class _Read:
 
 
 def load_network(path: str, *, batch: int, training: bool = True, loss: bool = False) -> Network:
-    """Return the network that the file at *path* describes, for *batch* samples at once.
+    """Return the network that the file at *path* describes, for a batch of *batch* samples.
 
-    ``training`` and ``loss`` are as :func:`simulator.workload.zoo.registry.build_network` takes them.  Raises
-    InputError with every fault of the file, each with its place; of sizes that do not fit, the first.
+    ``training`` and ``loss`` are as in :func:`simulator.workload.zoo.registry.build_network`.  Raises InputError with
+    every fault of the file and its position; for sizes that do not fit together, only the first.
     """
     return _network(read_yaml(Path(path), path, needs=_NEEDS, instead=_INSTEAD), batch, training, loss)
 
 
 def network_from_text(text: str, *, batch: int, training: bool = True, loss: bool = False) -> Network:
-    """As :func:`load_network`, for a document at hand."""
+    """Return the network that *text* describes; otherwise as :func:`load_network`."""
     return _network(parse_yaml(text.encode(), "<text>", needs=_NEEDS, instead=_INSTEAD), batch, training, loss)
 
 
@@ -76,19 +76,19 @@ def _network(source: YamlSource, batch: int, training: bool, loss: bool) -> Netw
 
 
 class _Reader:
-    """Read each layer on its own, collecting the faults."""
+    """Validates each layer separately and collects the faults."""
 
     def __init__(self, source: YamlSource, faults: list[Fault]) -> None:
         self.source = source
         self.faults = faults
 
     def layers(self, found: Sequence[Any], path: Path_) -> tuple[_Read, ...]:
-        """Return the layers of the list *found* that hold no fault."""
+        """Return the valid layers of the list *found*."""
         read: list[_Read] = []
         for i, raw in enumerate(found):
             here = (*path, i)
             if not isinstance(raw, dict):
-                continue  # told already, of the list
+                continue  # already reported with the list
             inner: tuple[_Read, ...] = ()
             if isinstance(raw.get("layers"), list):
                 inner = self.layers(raw["layers"], (*here, "layers"))
@@ -102,7 +102,7 @@ class _Reader:
         return tuple(read)
 
     def _fits(self, path: Path_, spec: LayerSpec) -> bool:
-        """Whether the keys of *spec* are those of its kind."""
+        """Return whether *spec* has exactly the keys that its kind allows and needs; records faults."""
         before = len(self.faults)
         present = {key for key, value in spec if value is not None}
         if (spec.kind is None) == (spec.layers is None):
@@ -125,7 +125,7 @@ class _Reader:
         return len(self.faults) == before
 
     def names(self, found: Any, path: Path_, outer: list[str]) -> None:
-        """Check names and what refers to them, also in layers with other faults."""
+        """Check names and references to them, even in layers with other faults."""
         own: dict[str, int] = {}
         if not isinstance(found, list):
             return
@@ -159,7 +159,7 @@ class _Reader:
 
 
 def _node(root: yaml.Node | None, path: Path_) -> yaml.Node | None:
-    """Return the node at *path*."""
+    """Return the YAML node at *path*."""
     node = root
     for step in path:
         if isinstance(node, yaml.MappingNode):
@@ -170,13 +170,13 @@ def _node(root: yaml.Node | None, path: Path_) -> yaml.Node | None:
 
 
 class _Writer:
-    """Write the layers one after the other into a builder."""
+    """Appends the layers to a builder, in order."""
 
     def __init__(self, source: YamlSource, builder: NetworkBuilder) -> None:
         self.source = source
         self.builder = builder
         self.n_layers = 0
-        self.tokens = -1  # the tensor of tokens, which are embedded and nothing else
+        self.tokens = -1  # number of the token tensor, which only embeddings may read
 
     def network(self, spec: NetworkFile, layers: tuple[_Read, ...], batch: int, loss: bool) -> Network:
         x, sample = add_input(self.builder, spec.input, batch)
@@ -188,7 +188,7 @@ class _Writer:
         return self.builder.build(batch, sample)
 
     def block(self, layers: tuple[_Read, ...], entered: Tensor, prefix: str, outer: dict[str, Tensor]) -> Tensor:
-        """Write *layers* once; return the last one's result.  Unnamed layers are called by kind and place."""
+        """Append *layers* once and return the last result.  Unnamed layers are named by kind and position."""
         known = {**outer, "input": entered}
         x = entered
         for i, read in enumerate(layers):

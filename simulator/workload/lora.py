@@ -1,7 +1,7 @@
-"""Low-rank adapters: a network with frozen weights and small trained layers next to its linear ones.
+"""Low-rank adapters (LoRA): a network with frozen weights and small trained layers beside its linear layers.
 
-Hu et al., "LoRA", arXiv 2106.09685, section 4.1, as Hugging Face's PEFT runs it: ``W x + s B (A x)``, each operation a
-kernel.  Only A and B are trained; frozen weights have no gradients, no state of the optimiser, and no copy in fp32.
+Hu et al., "LoRA", arXiv 2106.09685, section 4.1, as Hugging Face's PEFT runs it: ``W x + s B (A x)``, one kernel per
+operation.  Only A and B are trained; frozen weights have no gradients, no optimiser state and no fp32 copy.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _PARTS: dict[LoraLayers, tuple[Part, ...]] = {"attention": ("attention",), "all"
 def with_lora(network: Network, rank: int, layers: LoraLayers = "attention") -> Network:
     """Return *network* with adapters of *rank* beside the linear layers of its blocks.
 
-    *layers*: those of attention alone (MLPerf's fine-tuning of Llama 2 70B), or of feed-forward layers too (Dettmers et
-    al., arXiv 2305.14314, section 4), of which experts have none.
+    *layers*: ``attention`` adapts the linear layers of attention (MLPerf's fine-tuning of Llama 2 70B); ``all`` also
+        those of feed-forward layers (Dettmers et al., arXiv 2305.14314, section 4), but not of experts.
     """
     elements = list(network.elements)
     found: list[Layer] = []
@@ -35,7 +35,7 @@ def with_lora(network: Network, rank: int, layers: LoraLayers = "attention") -> 
 
 
 def _adapted(layer: Layer, rank: int, elements: list[int]) -> list[Layer]:
-    """Return *layer*, its adapter, and their sum; adds the tensors between them to *elements*."""
+    """Return *layer*, its adapter, and their sum; appends the sizes of the tensors between them to *elements*."""
     operator = layer.operator
     assert isinstance(operator, Linear)
     rows, inputs, outputs, size = operator.rows, operator.inputs, operator.outputs, operator.output_elements

@@ -32,18 +32,19 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One operator at its place.
+    """One operator at its place in the network.
 
-    ``inputs`` and ``output`` number the tensors it reads and the one it writes; a view
-    (reshape, transposition that moves nothing) has the number of what it views.
+    ``inputs`` and ``output`` are the numbers of the tensors that it reads and writes.  A view (a reshape, or a
+    transposition that moves nothing) has the number of its base tensor.
 
-    Of transformers, ``part`` says where in its block a layer stands: in attention from the projections of queries,
-    keys and values to that of the output; in the feed-forward layer; or among the experts, from where tokens are
-    copied to theirs to where the results are added up again (what lies between works on ``rows`` of tokens and
-    choices).  ``split`` says how the weight of a linear layer can be divided over ranks (Megatron-LM, arXiv 1909.08053,
-    section 3): by ``columns``, each rank computes some of the outputs (whole heads in attention), or by ``rows``,
-    each has some of the inputs, and the results of all are summed.  What stands between a layer of columns and the
-    next of rows is divided likewise; None is computed whole by each.
+    ``part`` is the layer's position in a transformer block.  Attention extends from the projections of queries, keys
+    and values to the output projection.  Experts extend from the copying of tokens to their experts to the summation
+    of the results; the layers between work on one row per token and chosen expert.
+
+    ``split`` says how the weight of a linear layer can be divided over ranks (Megatron-LM, arXiv 1909.08053, section
+    3): by ``columns``, each rank computes some of the outputs (whole heads in attention); by ``rows``, each rank has
+    some of the inputs, and the results are summed over the ranks.  Layers between a column-split and the next
+    row-split layer are divided likewise.  With None, every rank computes the whole layer.
     """
 
     name: str
@@ -51,23 +52,24 @@ class Layer:
     inputs: tuple[int, ...]
     output: int
     parameters: tuple[Parameter, ...] = ()
-    in_place: bool = False  # the output lies where the first input lay
+    in_place: bool = False  # the output overwrites the first input
     part: Part | None = None
     split: Split | None = None
 
     @property
     def trained(self) -> tuple[Parameter, ...]:
-        """Those of its parameters that are trained."""
+        """The trained parameters."""
         return tuple(p for p in self.parameters if p.trained)
 
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """``elements[i]`` is the size of tensor ``i``; those that no layer writes are fed in.
+    """A network: layers in forward order, and the sizes of the tensors between them.
 
-    ``samples`` is what throughput counts: images, or sequences (``sample`` names it).  ``trained_inputs`` are tensors
-    that are fed in by layers before, on another device, and need gradients.  Two networks are the same only where they
-    are one object, so that what is found of one is found once (:func:`once`).
+    ``elements[i]`` is the size of tensor ``i``; tensors that no layer writes are inputs of the network.  ``samples``
+    is the batch size, in the unit of throughput, whose name is ``sample`` (images, sequences).  ``trained_inputs`` are
+    inputs from layers on another device that need gradients.  Networks compare by identity, so that analyses are
+    cached per object (:func:`once`).
     """
 
     name: str
@@ -79,28 +81,28 @@ class Network:
 
     @cached_property
     def tokens(self) -> int:
-        """Tokens that go in: what the first embedding looks up; 0 where there is none."""
+        """Tokens in a batch: the indices that the first embedding looks up; 0 without an embedding."""
         first = next((layer.operator for layer in self.layers if isinstance(layer.operator, Embedding)), None)
         return first.rows if first is not None else 0
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Every parameter once, in the order of first use."""
+        """Every parameter once, in order of first use."""
         return tuple(dict.fromkeys(p for layer in self.layers for p in layer.parameters))
 
     @cached_property
     def parameter_count(self) -> int:
-        """Elements of all parameters."""
+        """Elements of all parameters, trained and frozen."""
         return sum(p.elements for p in self.parameters)
 
     @cached_property
     def trained_count(self) -> int:
-        """Elements of those that are trained; of the others there are no gradients."""
+        """Elements of the trained parameters; the others have no gradients."""
         return sum(p.elements for p in self.parameters if p.trained)
 
     @cached_property
     def active_parameter_count(self) -> int:
-        """Elements of the parameters that a token meets: of experts, those that it goes to."""
+        """Elements of the parameters that one token passes through: of the experts, only those it is routed to."""
         idle = 0
         for layer in self.layers:
             operator = layer.operator
@@ -111,23 +113,23 @@ class Network:
 
     @cached_property
     def fed_elements(self) -> int:
-        """Elements of the tensors that are fed in: those that no layer writes."""
+        """Elements of the network's inputs: the tensors that no layer writes."""
         written = {layer.output for layer in self.layers}
         return sum(size for number, size in enumerate(self.elements) if number not in written)
 
     @cached_property
     def flop(self) -> int:
-        """FLOPs of the forward pass, as FlopCounterMode counts."""
+        """FLOPs of the forward pass, as FlopCounterMode counts them."""
         return sum(layer.operator.flop for layer in self.layers)
 
 
 def once(analysis: Callable[P, T]) -> Callable[P, T]:
-    """Let what *analysis* finds of a network be remembered, for the networks that were last asked about."""
+    """Cache the results of *analysis* for the 32 most recent arguments."""
     return lru_cache(maxsize=32)(analysis)  # type: ignore[return-value]
 
 
 def shape_of(network: Network) -> Hashable:
-    """Return what two networks share that take equally long: their operators, and who reads which tensor."""
+    """Return a key that is equal for networks that take equally long: their operators and data flow, without names."""
     numbers: dict[int, int] = {}
     layers = tuple(
         (
@@ -143,6 +145,6 @@ def shape_of(network: Network) -> Hashable:
 
 @lru_cache(maxsize=16384)
 def block_name(layer: str) -> str:
-    """Return the repeated block that the layer of that name is in: ``blocks.3`` of ``blocks.3.mlp.up``, or nothing."""
+    """Return the repeated block that contains the layer named *layer*: ``blocks.3`` for ``blocks.3.mlp.up``, or ""."""
     match = _BLOCK.match(layer)
     return match[0] if match else ""

@@ -1,10 +1,10 @@
-"""Operators: what a network computes, as shapes.
+"""Operators: the computations of a network, as shapes.
 
-An operator is one call of a framework's forward pass, with its sizes and nothing of any device.  From the sizes follow
-its FLOPs (a multiplication and an addition are two), counted as ``torch.utils.flop_counter.FlopCounterMode`` counts:
-products of matrices and convolutions, nothing else.  ``output_elements`` is the size of what it returns.
+An operator is one call of a framework's forward pass, as sizes that are independent of any device.  Its FLOPs follow
+from the sizes, counted as ``torch.utils.flop_counter.FlopCounterMode`` counts: matrix products and convolutions only,
+with a multiplication and an addition as two.  ``output_elements`` is the size of the result.
 
-Which kernels a library runs for it, forward and backward, is in :mod:`simulator.devices.lowering`.
+:mod:`simulator.devices.lowering` maps operators to the kernels that a library runs, forward and backward.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ AttentionLibrary = Literal["flash1", "flash2", "native"]
 
 
 class WithoutProducts:
-    """What holds no product of matrices and no convolution: none of its FLOPs count."""
+    """Base of operators without matrix products or convolutions: none of their FLOPs are counted."""
 
     __slots__ = ()
 
     @property
     def flop(self) -> int:
-        """None that count."""
+        """0: no FLOPs are counted."""
         return 0
 
 
 @dataclass(frozen=True, slots=True)
 class Rows(WithoutProducts):
-    """What works on each of ``rows`` rows of ``cols``, and returns as much."""
+    """Base of operators on ``rows`` rows of ``cols`` elements; by default the result has the same size."""
 
     rows: int
     cols: int
@@ -68,8 +68,8 @@ class Rows(WithoutProducts):
 class Linear:
     """``y[rows, outputs] = x[rows, inputs] W^T``, and a bias.
 
-    With ``experts``, that many matrices, each with its own bias: every row is multiplied by one of them, and all of
-    them get as many rows (balanced routing; a grouped product).
+    With ``experts``, there are that many matrices, each with its own bias, and each row is multiplied by one of them.
+    All experts get equally many rows (balanced routing, as one grouped product).
     """
 
     rows: int
@@ -85,12 +85,12 @@ class Linear:
 
     @property
     def busy_experts(self) -> int:
-        """Experts that get a row: all, unless there are fewer rows."""
+        """Experts with at least one row: all, unless there are fewer rows than experts."""
         return min(self.experts, self.rows)
 
     @property
     def rows_each(self) -> int:
-        """Rows of an expert that gets any, of the one with most."""
+        """Rows of the busiest expert."""
         return -(-self.rows // self.busy_experts)
 
     @property
@@ -103,7 +103,7 @@ class Linear:
 class MatMul:
     """``batch`` products ``C[m, n] = A[m, k] B[k, n]`` of activations.
 
-    ``layout`` is BLAS's pair of letters, for A and B: ``N`` as written, ``T`` stored transposed.
+    ``layout`` has BLAS's letters for A and B: ``N`` stored as written, ``T`` stored transposed.
     """
 
     m: int
@@ -125,10 +125,10 @@ class MatMul:
 
 @dataclass(frozen=True, slots=True)
 class Conv2d:
-    """A convolution over images of ``c_in`` channels, ``h_in`` by ``w_in``.
+    """A convolution over ``batch`` images with ``c_in`` channels of ``h_in`` by ``w_in``.
 
-    ``transposed``: the sizes are those of a convolution whose gradient of the images is what is
-    computed, from ``c_out`` channels to ``c_in``.
+    ``transposed``: the operator computes the data gradient of the convolution with these sizes, from ``c_out``
+    channels to ``c_in``.
     """
 
     batch: int
@@ -160,7 +160,7 @@ class Conv2d:
 
     @property
     def flop(self) -> int:
-        """FLOPs of the forward pass by the direct algorithm."""
+        """FLOPs of the forward pass, with the direct algorithm."""
         return 2 * self._windows * (self.c_in // self.groups) * self.kernel_h * self.kernel_w
 
     @property
@@ -185,12 +185,12 @@ class Conv2d:
 
 @dataclass(frozen=True, slots=True)
 class Elementwise(WithoutProducts):
-    """``function`` of each of ``elements`` elements, from ``inputs`` tensors of that size.
+    """``function`` applied to each of ``elements`` elements, with ``inputs`` input tensors of that size.
 
-    ``function`` is the framework's name in lower case (``add``, ``relu``, ``gelu``, ``dropout``);
-    with a number in place of the second tensor it ends in ``_scalar``.  ``summed``: of a sum, how many of its terms are
-    smaller and read again and again, so that their gradients are sums over all elements.  ``part_of``: of a term that
-    is a slice of a larger tensor, the elements of that, whose gradient is zeros but there.
+    ``function`` is the framework's name in lower case (``add``, ``relu``, ``gelu``, ``dropout``), with the ending
+    ``_scalar`` if the second operand is a number.  ``summed``: the number of operands of a sum that are smaller and
+    broadcast, so that their gradients are sums over all elements.  ``part_of``: if an operand is a slice of a larger
+    tensor, the elements of that tensor, whose gradient is zero outside the slice.
     """
 
     function: str
@@ -207,28 +207,28 @@ class Elementwise(WithoutProducts):
 
 @dataclass(frozen=True, slots=True)
 class Softmax(Rows):
-    """Softmax (or log-softmax) of each of ``rows`` rows of ``cols``.
+    """Softmax (or log-softmax) of each of ``rows`` rows of ``cols`` elements.
 
-    ``kernel``: the framework's own; or one that scales and masks besides, and whose warps hold a row in registers,
-    however long (Megatron-LM's ``scaled_masked_softmax``); of a causal mask it reads what is left alone
-    (``scaled_upper_triang_masked_softmax``).
+    ``kernel``: "" is the framework's own.  Megatron-LM's fused kernels also scale and mask, and hold a row of any
+    length in a warp's registers: ``masked`` is ``scaled_masked_softmax``; ``causal``,
+    ``scaled_upper_triang_masked_softmax``, reads only the unmasked elements.
     """
 
     kernel: Literal["", "masked", "causal"] = ""
 
     @property
     def calls(self) -> int:
-        """Calls that it takes: one; or Megatron-LM's casts, scale and mask besides, where its kernels do not fit.
+        """Number of calls: 1, or 5 if Megatron-LM has to cast, scale and mask separately.
 
-        They take whole fours of heads and samples (``FusedScaleMaskSoftmax.is_kernel_available``); else it calls
-        PyTorch's softmax, in fp32 as ``--apply-query-key-layer-scaling`` has it, its default until 2023.
+        Its kernels need a multiple of four of heads and samples (``FusedScaleMaskSoftmax.is_kernel_available``).
+        Otherwise it calls PyTorch's softmax, in fp32 with ``--apply-query-key-layer-scaling``, its default until 2023.
         """
         return 5 if self.kernel and self.rows // self.cols % 4 else 1
 
 
 @dataclass(frozen=True, slots=True)
 class Reduction(Rows):
-    """One number (a sum, a mean, the largest) of each of ``rows`` rows of ``cols``."""
+    """A sum, mean or maximum over each of ``rows`` rows of ``cols`` elements."""
 
     @property
     def output_elements(self) -> int:
@@ -238,7 +238,7 @@ class Reduction(Rows):
 
 @dataclass(frozen=True, slots=True)
 class LayerNorm(Rows):
-    """Normalisation of each of ``rows`` rows of ``cols``; RMSNorm leaves the mean where it is."""
+    """Normalisation of each of ``rows`` rows of ``cols`` elements; RMSNorm does not subtract the mean."""
 
     kind: Literal["layer_norm", "rms_norm"] = "layer_norm"
 
@@ -260,7 +260,7 @@ class BatchNorm(WithoutProducts):
 
 @dataclass(frozen=True, slots=True)
 class Pool(WithoutProducts):
-    """The largest, or the mean, of windows of an image; ``h_out`` and ``w_out`` as the framework rounds them."""
+    """The maximum or mean of each window of an image; ``h_out`` and ``w_out`` as the framework rounds them."""
 
     kind: Literal["max", "avg"]
     batch: int
@@ -285,14 +285,14 @@ class Pool(WithoutProducts):
 
 @dataclass(frozen=True, slots=True)
 class Embedding(Rows):
-    """``rows`` lookups of rows of ``cols`` in a table of ``vocabulary`` rows."""
+    """``rows`` lookups in a table of ``vocabulary`` rows of ``cols`` elements."""
 
     vocabulary: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Recurrent:
-    """One layer of a recurrent network over ``timesteps`` steps; of no ``inputs``: products with the state alone."""
+    """One recurrent layer over ``timesteps`` steps; with 0 ``inputs``, only the products with the state."""
 
     cell: Literal["rnn", "lstm", "gru"]
     batch: int
@@ -302,7 +302,7 @@ class Recurrent:
 
     @property
     def gates(self) -> int:
-        """Products with the state, for each hidden unit: 1, 4 (lstm) or 3 (gru)."""
+        """Gates per hidden unit, each a product with the state: 1 (rnn), 4 (lstm) or 3 (gru)."""
         return {"rnn": 1, "lstm": 4, "gru": 3}[self.cell]
 
     @property
@@ -318,14 +318,18 @@ class Recurrent:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Softmax attention in one kernel that never writes the scores (FlashAttention).
+    """Fused softmax attention: one kernel, which never writes the scores (FlashAttention).
 
-    ``library``: whose kernel it is.  ``flash1``, FlashAttention 1, is what was there until July 2023, the package or
-    in Triton.  ``flash2``, FlashAttention 2, is the package flash-attn and what PyTorch's own
-    ``scaled_dot_product_attention`` takes up to 2.10; ``native`` is written for the GPU's own generation
-    (FlashAttention 3, cuDNN 9): Transformer Engine and so Megatron-LM, vLLM, SGLang, TensorRT-LLM, and on Hopper and
-    Blackwell of data centres PyTorch since 2.11, which comes with the cuDNN that it prefers there
-    (huggingface/transformers pull request 48163).  ``value_size`` is the size of a head of values (DeepSeek's differ).
+    ``library`` selects the kernel:
+
+    - ``flash1``: FlashAttention 1, in its package or in Triton, all there was until July 2023.
+    - ``flash2``: FlashAttention 2, in the package flash-attn, and in PyTorch's ``scaled_dot_product_attention`` up to
+      2.10.
+    - ``native``: written for the GPU's own generation (FlashAttention 3, cuDNN 9).  Transformer Engine and so
+      Megatron-LM, vLLM, SGLang and TensorRT-LLM use it, as does PyTorch since 2.11 on data-centre Hopper and Blackwell
+      GPUs: it ships with a cuDNN that it prefers there (huggingface/transformers pull request 48163).
+
+    ``value_size`` is the head size of the values, where it differs (DeepSeek).
     """
 
     batch: int
@@ -333,24 +337,24 @@ class Attention:
     query_length: int
     key_length: int
     head_size: int
-    kv_heads: int = 0  # 0: as many as heads
+    kv_heads: int = 0  # 0: the same as heads
     causal: bool = False
     library: AttentionLibrary = "flash2"
-    value_size: int = 0  # 0: head_size
+    value_size: int = 0  # 0: the same as head_size
 
     @property
     def _scores_flop(self) -> int:
-        """FLOPs for each number of a head, of all scores."""
+        """FLOPs of one product with all scores, per element of a head."""
         return 2 * self.batch * self.heads * self.query_length * self.key_length
 
     @property
     def flop(self) -> int:
-        """FLOPs of both products, of the whole square also where half of it is masked (as torch counts)."""
+        """FLOPs of both products; a causal mask does not reduce them, as torch counts."""
         return self._scores_flop * (self.head_size + (self.value_size or self.head_size))
 
     @property
     def backward_flop(self) -> int:
-        """FLOPs of the backward pass: the scores anew, and gradients of scores, queries, keys and values."""
+        """FLOPs of the backward pass: recomputed scores, and gradients of scores, queries, keys and values."""
         return self._scores_flop * (3 * self.head_size + 2 * (self.value_size or self.head_size))
 
     @property
@@ -361,17 +365,17 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class CrossEntropy(Rows):
-    """The loss: log-softmax of ``rows`` rows of ``cols`` classes, and the mean of the labels' entries."""
+    """The loss: log-softmax of ``rows`` rows of ``cols`` classes, and the mean over the labels' entries."""
 
     @property
     def output_elements(self) -> int:
-        """One number."""
+        """1: the loss is one number."""
         return 1
 
 
 @dataclass(frozen=True, slots=True)
 class Copy(WithoutProducts):
-    """``elements`` moved: a transposition made contiguous, a concatenation, a cast."""
+    """A copy of ``elements`` elements: a materialised transposition, a concatenation, a cast."""
 
     elements: int
     transposed: bool = False
@@ -384,11 +388,11 @@ class Copy(WithoutProducts):
 
 @dataclass(frozen=True, slots=True)
 class Exchange(WithoutProducts):
-    """A collective among the ranks that divide a layer, ``axis`` says along which degree of a layout.
+    """A collective among the ranks that divide a layer, along the degree ``axis`` of a layout.
 
-    ``forward`` and ``backward`` are the collectives of either pass, None where it exchanges nothing; ``elements`` are
-    counted as nccl-tests counts bytes (:mod:`simulator.workload.collective`), ``output_elements`` those of its result.
-    ``copies``: so many of them are equal, or are added up, as copies of a token for different experts.
+    ``forward`` and ``backward`` are the collectives of the two passes, or None.  ``elements`` is the collective's size
+    by nccl-tests' convention (:mod:`simulator.workload.collective`), ``output_elements`` the size of the result.
+    ``copies``: how many equal copies are sent or summed, as of a token for its different experts.
     """
 
     axis: Literal["tp", "cp", "ep", "etp"]

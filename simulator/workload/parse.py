@@ -1,4 +1,4 @@
-"""What is exchanged, as the command line writes it: ``resnet50``, ``mine.yaml``, ``bytes:160MB``, ``sweep:8B-8GB``."""
+"""The sizes to exchange, as ``--workload`` gives them: a network, ``bytes:160MB`` or ``sweep:8B-8GB``."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from simulator.workload.precision import ELEMENT_BYTES
 __all__ = ["DEFAULT_WORKLOAD", "Payload", "gradient_count", "parse_workload"]
 
 DEFAULT_WORKLOAD = "resnet50"
-_OPERATIONS = ("op", "copy", "access", "launch", "disk", "message", "core")  # as simulator.questions.words reads them
+_OPERATIONS = ("op", "copy", "access", "launch", "disk", "message", "core")  # the words of simulator.questions.words
 _MAX_SIZES = 10_000
-# Kept, so that a command that asks for the usual ones need not import the zoo; as it counts them.
+# The zoo's counts for common networks, so that a command need not import the zoo.
 _KEPT: dict[str, int] = {
     "alexnet": 61_100_840,
     "resnet18": 11_689_512,
@@ -26,15 +26,16 @@ _KEPT: dict[str, int] = {
     "resnet152": 60_192_808,
     "vgg16": 138_357_544,
 }
-_ANY_BATCH = 2  # parameters do not depend on it; normalisation over a batch needs more than one sample
+_ANY_BATCH = 2  # parameters do not depend on it, but batch normalisation needs more than one sample
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """The sizes of the collectives to simulate, in whole bytes, one after the other.
+    """The sizes of the collectives to simulate, in bytes, one after the other.
 
-    ``text`` is what the user wrote, ``description`` says more, or nothing.  A sweep is a
-    table over sizes, of one size too.  ``notes``: what a network's file says and is not simulated.
+    ``text`` is the user's input, ``description`` an explanation or "".  A sweep is shown as a table, even with one
+    size.
+    ``notes``: one line for each property of a network's file that is not simulated.
     """
 
     text: str
@@ -45,7 +46,7 @@ class Payload:
 
 
 def parse_workload(text: str) -> Payload:
-    """Return what *text* asks for.  Raises InputError where it cannot be read; says what would be right."""
+    """Return the payload that *text* asks for; raises InputError, with the nearest valid form, if it is none."""
     scheme, colon, rest = text.partition(":")
     if colon and scheme in _SCHEMES:
         try:
@@ -79,9 +80,9 @@ def parse_workload(text: str) -> Payload:
 
 
 def gradient_count(name: str) -> int | None:
-    """Return the trained numbers of the network called *name*, as it is where no sizes are given; None for no such.
+    """Return the trained parameters (elements) of the network *name* with its default sizes; None if there is none.
 
-    *name* may be a YAML file of layers; raises InputError for the faults in it.
+    *name* may be a YAML file of layers; raises InputError for faults in it.
     """
     if name in _KEPT:
         return _KEPT[name]

@@ -1,4 +1,4 @@
-"""Number formats: in which one computes, and how many bytes an element takes in memory."""
+"""Number formats for arithmetic and storage, and their element sizes in bytes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ __all__ = ["ELEMENT_BYTES", "PACKED", "PRECISIONS", "Precision"]
 
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
-# tf32 is a way to multiply numbers that are stored as fp32.
-# Of int4, which products alone read, two lie in a byte (PACKED); what they write has a byte each.
+# tf32 is a mode of multiplication; its operands are stored as fp32.
+# Two int4 elements share a byte (PACKED), but only as inputs of products; results take a byte each.
 ELEMENT_BYTES: dict[Precision, int] = {
     "fp64": 8,
     "fp32": 4,

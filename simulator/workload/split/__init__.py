@@ -1,1 +1,1 @@
-"""Networks divided among ranks: each function turns a network into that of one of them."""
+"""Division of a network among ranks: each function returns one rank's part as a network."""

@@ -1,7 +1,7 @@
-"""Context parallelism: each sequence divided among ranks; keys and values go round (ring attention).
+"""Context parallelism: sequences are divided among ranks, and keys and values circulate (ring attention).
 
-Each rank has two chunks of the sequence, one from either end, so that causal attention is the same work for all.  It
-attends to its own keys and values, then to those that it gets from its neighbour, while the next are under way (Liu et
+Each rank has two chunks of the sequence, one from either end, so that all ranks have equal work in causal attention. A
+rank attends to its own keys and values, then to those received from its neighbour, while the next ones arrive (Liu et
 al., "Ring Attention", arXiv 2310.01889; the division of causal work is that of Transformer Engine).
 """
 
@@ -31,7 +31,7 @@ __all__ = ["context_split"]
 
 @once
 def context_split(network: Network, ranks: int) -> Network:
-    """Return what one of *ranks* computes of *network*; raises InputError where its sequences cannot be divided."""
+    """Return one rank's part of *network* among *ranks*; raises InputError if its sequences cannot be divided."""
     if ranks == 1:
         return network
     if not any(isinstance(layer.operator, Attention) for layer in network.layers):
@@ -72,7 +72,7 @@ class _Ring:
         return operator
 
     def _attend(self, layer: Layer, operator: Attention) -> None:
-        """Add the attention to a rank's own keys and values, and to those of each other as they come round."""
+        """Add the attention to a rank's own keys and values, and to those of every other rank as they arrive."""
         n, length = self._ranks, operator.key_length
         pieces = 2 * n if operator.causal else n
         if operator.query_length != length or length % pieces:
@@ -80,7 +80,7 @@ class _Ring:
                 f"--parallel: cp={n} does not divide {layer.name}, {length} long; a multiple of {pieces} does"
             )
         own = replace(operator, query_length=length // n, key_length=length // n)
-        other = replace(own, key_length=length // pieces, causal=False)  # of what is masked only the half is computed
+        other = replace(own, key_length=length // pieces, causal=False)  # only the unmasked half is computed
         query, keys, _ = layer.inputs
         sent = 2 * operator.batch * (operator.kv_heads or operator.heads) * (length // n) * operator.head_size
         exchange = Exchange("cp", "send-recv", "send-recv", sent, sent)
@@ -89,7 +89,7 @@ class _Ring:
         self._layers.append(replace(layer, operator=own, output=out))
         for number in range(1, n):
             here = arriving
-            if number + 1 < n:  # the next are under way while these are attended to
+            if number + 1 < n:  # the next ones arrive during this attention
                 arriving = self._receive(layer, number + 1, here, exchange)
             part = self._new(own.output_elements)
             name = f"{layer.name}.other{number}"
@@ -101,7 +101,7 @@ class _Ring:
 
     def _receive(self, layer: Layer, number: int, sent: int, exchange: Exchange) -> int:
         arrived = self._new(exchange.output_elements)
-        # In place: only a rank's own are kept for the backward pass, in which the others come round again.
+        # In place: only a rank's own keys and values are kept; the others circulate again in the backward pass.
         name = f"{layer.name}.receive{number}"
         self._layers.append(Layer(name, exchange, (sent,), arrived, in_place=True))
         return arrived

@@ -1,11 +1,12 @@
-"""Expert parallelism: the experts of a layer divided among ranks, and each expert among some of them.
+"""Expert parallelism: the experts of a layer are divided among ranks, and each expert may be split over ranks too.
 
-Tokens go to the ranks that have their experts by an all-to-all, and their results come back by another (Lepikhin et
-al., "GShard", arXiv 2006.16668).  Routing is balanced: a rank computes as many rows as it sends away.
+One all-to-all sends tokens to the ranks of their experts, another returns the results (Lepikhin et al., "GShard",
+arXiv 2006.16668).  Routing is balanced: a rank computes as many rows as it sends away.
 
-Ranks that split each expert (expert tensor parallelism) gather what came to any of them, multiply it by their columns
-of the first matrix and their rows of the last, and scatter the sums before these go back (Megatron Core, MoE parallel
-folding).  Ranks of tensor parallelism that have the same tokens gather nothing and sum by an all-reduce.
+Ranks that split each expert (expert tensor parallelism) gather the tokens sent to any of them, multiply these by their
+columns of the first matrix and their rows of the last, and reduce-scatter the sums before the results return (Megatron
+Core, MoE parallel folding).  If these ranks have the same tokens, as in tensor parallelism, they need no gather and
+sum with an all-reduce.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from simulator.workload.operators import Copy, Elementwise, Exchange, Linear
 
 __all__ = ["expert_parameters", "expert_split"]
 
-_Ways = tuple[Collective | None, Collective | None]  # forward, backward
+_Ways = tuple[Collective | None, Collective | None]  # collectives of the forward and the backward pass
 _THERE: _Ways = ("all-to-all", "all-to-all")
 
 
 @once
 def expert_split(network: Network, ranks: int, shards: int = 1, gathers: bool = True) -> Network:
-    """Return what a rank computes of *network*, of *ranks* that divide experts and *shards* that split each.
+    """Return one rank's part of *network*, with the experts divided among *ranks* and each split into *shards*.
 
-    *gathers*: ranks that split an expert have different tokens.  Raises InputError where experts, or their columns, do
-    not share out evenly.
+    *gathers*: the ranks that split an expert have different tokens.  Raises InputError if the experts, or their
+        columns, do not divide evenly.
     """
     if ranks == shards == 1:
         return network
@@ -43,7 +44,7 @@ def expert_split(network: Network, ranks: int, shards: int = 1, gathers: bool = 
 
 
 def expert_parameters(network: Network) -> frozenset[str]:
-    """Return the names of parameters of which ranks that divide the experts have different ones."""
+    """Return the names of the parameters of experts, which differ between the ranks that divide them."""
     return frozenset(p.name for layer in network.layers if layer.part == "experts" for p in layer.parameters)
 
 
@@ -57,7 +58,7 @@ class _Splitter:
         self._ranks = ranks
         self._shards = shards
         self._gathers = gathers
-        self._times = shards if gathers else 1  # rows that a rank multiplies for each that it sent away
+        self._times = shards if gathers else 1  # rows that a rank multiplies per row that it sends
         self._elements = list(network.elements)
         self._layers: list[Layer] = []
 
@@ -75,12 +76,12 @@ class _Splitter:
         return replace(self._network, layers=tuple(self._layers), elements=tuple(self._elements))
 
     def _copies(self, layers: Sequence[Layer], entering: int) -> int:
-        """Return how many copies of a token *entering* has: as the layer that writes it makes of what it reads."""
+        """Return the copies per token in *entering*: the ratio of its size to that of the tensor it is copied from."""
         read = next((layer.inputs[0] for layer in layers if layer.output == entering), entering)
         return max(1, self._elements[entering] // self._elements[read])
 
     def _add(self, layers: Sequence[Layer], copies: int) -> None:
-        """Add *layers*, from the first product of experts to the last, and what is exchanged around them."""
+        """Add *layers*, from the first product of the experts to the last, with the exchanges around them."""
         first, *_, last = layers
         entering, n_in, n_out = first.inputs[0], self._elements[first.inputs[0]], self._elements[last.output]
         there = entering
@@ -118,7 +119,7 @@ class _Splitter:
         to: int | None = None,
         copies: int = 1,
     ) -> int:
-        """Add an exchange of *elements* of *tensor*; return its result, a new tensor where *to* names none."""
+        """Add an exchange of *elements* of *tensor*; return its result, tensor *to* or a new one."""
         n = elements if output_elements is None else output_elements
         output = self._new(n) if to is None else to
         operator = Exchange(axis, *ways, elements, n, copies)

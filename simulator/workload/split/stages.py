@@ -14,9 +14,10 @@ __all__ = ["Stage", "joined", "stages_of", "units_of"]
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """One part: its network, and the elements that it gets from the part before, and of parameters that others have.
+    """One part of a network.
 
-    ``shared_elements`` are those of parameters that stand in another part too (a tied embedding).
+    ``received_elements`` is the size of the tensors received from earlier parts, ``shared_elements`` that of the
+    parameters that another part holds too (a tied embedding).
     """
 
     network: Network
@@ -26,14 +27,15 @@ class Stage:
 
 @once
 def stages_of(network: Network, count: int) -> tuple[Stage, ...]:
-    """Return *network* in *count* consecutive parts.
+    """Return *network* as *count* consecutive parts.
 
-    Repeated blocks are shared out evenly where their number allows (as Megatron-LM does it), what comes before them
-    with the first and what comes after with the last; of two parts more than blocks these are parts of their own
-    (``--account-for-embedding-in-pipeline-split``, ``--account-for-loss-in-pipeline-split``).  Otherwise blocks, or
-    layers where nothing repeats, are shared out so that the part with most FLOPs has as few as can be.
+    If the blocks are equal and their number is a multiple of *count*, each part gets equally many, as in Megatron-LM;
+    layers before the first block join the first part, layers after the last block the last part.  With two parts more
+    than blocks, these layers form parts of their own (``--account-for-embedding-in-pipeline-split``,
+    ``--account-for-loss-in-pipeline-split``).  Otherwise blocks, or layers in a network without blocks, are divided so
+    that the heaviest part, mainly by FLOPs, is as light as possible.
 
-    Raises InputError where there are fewer of them.
+    Raises InputError if there are fewer units than *count*.
     """
     units = units_of(network)
     if len(units) < count == len(units) + 2:
@@ -51,7 +53,7 @@ def stages_of(network: Network, count: int) -> tuple[Stage, ...]:
 
 
 def joined(parts: Sequence[Stage]) -> Network:
-    """Return the parts of one stage as one network."""
+    """Return the parts of one stage (several, with virtual stages) as one network."""
     first = parts[0].network
     if len(parts) == 1:
         return first
@@ -60,7 +62,7 @@ def joined(parts: Sequence[Stage]) -> Network:
 
 
 def units_of(network: Network) -> list[list[Layer]]:
-    """Return what is not cut: each block with what follows it outside of any; each layer where there are no blocks."""
+    """Return the indivisible units: each block with the layers up to the next; each layer if there are no blocks."""
     names = [block_name(layer.name) for layer in network.layers]
     if not any(names):
         return [[layer] for layer in network.layers]
@@ -76,7 +78,7 @@ def units_of(network: Network) -> list[list[Layer]]:
 
 
 def _with_ends(units: list[list[Layer]]) -> list[list[Layer]]:
-    """Return *units*, and what comes before the first block and after the last as two more, where there is such."""
+    """Return *units* with the layers before the first block and after the last, if any, as units of their own."""
     first, last = units[0], units[-1]
     begins = next((n for n, layer in enumerate(first) if block_name(layer.name)), 0)
     ends = len(last) - next((n for n, layer in enumerate(reversed(last)) if block_name(layer.name)), 0)
@@ -86,23 +88,23 @@ def _with_ends(units: list[list[Layer]]) -> list[list[Layer]]:
 
 
 def _alike(units: Sequence[Sequence[Layer]]) -> bool:
-    """Return whether the blocks do the same, whatever comes before the first and after the last."""
+    """Return whether all blocks have the same operators, ignoring the layers around them."""
     shapes = [[layer.operator for layer in unit if block_name(layer.name)] for unit in units]
     return all(shape == shapes[0] for shape in shapes)
 
 
 def _weight(layer: Layer) -> float:
-    """Return what a layer weighs: its FLOPs, and its result, which is written and read."""
+    """Return the weight of a layer for balancing: its FLOPs, plus 10 for each element of its result."""
     return layer.operator.flop + 10.0 * layer.operator.output_elements
 
 
 def _balanced(weights: Sequence[float], count: int) -> list[int]:
-    """Return the cuts with which the heaviest of *count* parts is lightest; by dynamic programming."""
+    """Return the cuts that minimise the weight of the heaviest of *count* parts, by dynamic programming."""
     sums = [0.0]
     for weight in weights:
         sums.append(sums[-1] + weight)
     n = len(weights)
-    best = [sums[end] for end in range(n + 1)]  # of so many units in as many parts as were added
+    best = [sums[end] for end in range(n + 1)]  # heaviest weight for the first `end` units, in as many parts as so far
     starts: list[list[int]] = []
     for part in range(1, count):
         longer, start = [float("inf")] * (n + 1), [0] * (n + 1)
@@ -123,8 +125,8 @@ def _balanced(weights: Sequence[float], count: int) -> list[int]:
 
 
 def _made(network: Network, parts: Sequence[Sequence[Layer]]) -> tuple[Stage, ...]:
-    written: dict[int, int] = {}  # the part that writes a tensor
-    read: dict[int, int] = {}  # the last part that reads it
+    written: dict[int, int] = {}  # index of the part that writes each tensor
+    read: dict[int, int] = {}  # index of the last part that reads it
     owners: dict[str, set[int]] = {}
     for number, layers in enumerate(parts):
         for layer in layers:

@@ -1,13 +1,15 @@
-"""Tensor parallelism: each layer divided among ranks, after Shoeybi et al., "Megatron-LM" (arXiv 1909.08053).
+"""Tensor parallelism: layers are divided among ranks, after Shoeybi et al., "Megatron-LM" (arXiv 1909.08053).
 
-A tensor is whole on each rank, or split: by channels, heads or columns, of which each rank has some.  A product with
-something whole gives something split (its weight is split by columns), one with something split gives a sum that an
-all-reduce makes whole (by rows).  What lies between, and works on each channel or head alone, stays split; anything
-else gets its tensors gathered, as do products that a network says are not divided (routers).  So a transformer's block
-exchanges twice forward and twice backward, and so does any pair of convolutions: the rule knows no network by name.
+On each rank, a tensor is whole or split: the rank has some of its channels, heads or columns.  A product with a whole
+input splits its weight by columns and gives a split result.  A product with a split input splits its weight by rows
+and gives partial sums, which an all-reduce makes whole.  Operators between them that treat channels or heads
+independently stay split.  All others gather their inputs, as do products that the network marks as undivided
+(routers).  A transformer block thus exchanges twice forward and twice backward, and so does a pair of convolutions; no
+rule depends on the name of a network.
 
-With sequence parallelism what would be whole is split by rows of the sequence, and all-reduces become a reduce-scatter
-and an all-gather (Korthikanti et al., "Reducing Activation Recomputation", arXiv 2205.05198, section 4.2).
+With sequence parallelism, tensors that would be whole are split by rows of the sequence, and each all-reduce becomes a
+reduce-scatter and an all-gather (Korthikanti et al., "Reducing Activation Recomputation", arXiv 2205.05198, section
+4.2).
 """
 
 from __future__ import annotations
@@ -37,17 +39,17 @@ from simulator.workload.operators import (
 
 __all__ = ["tensor_split"]
 
-# Whole on each rank; split by channels; by rows of the sequence.
+# Whole on each rank; split by channels, heads or columns; split by rows of the sequence.
 State = Literal["whole", "split", "rows"]
-_LEAST = 64  # columns a rank that are worth padding for; fewer are computed whole by all
+_LEAST = 64  # minimum of columns per rank to pad for; narrower products are computed whole on each rank
 _BY_CHANNEL = (MatMul, Attention, Elementwise, Softmax, Copy, Pool, BatchNorm)
 
 
 @once
 def tensor_split(network: Network, ranks: int, by_rows: bool = False) -> Network:
-    """Return what one of *ranks* computes of *network*; *by_rows*: with sequence parallelism.
+    """Return one rank's part of *network* among *ranks*; *by_rows*: with sequence parallelism.
 
-    Raises InputError where heads or channels do not share out evenly.
+    Raises InputError if heads or channels do not divide evenly.
     """
     return network if ranks == 1 else _Splitter(network, ranks, by_rows).run()
 
@@ -66,11 +68,11 @@ class _Splitter:
         self._layers: list[Layer] = []
         self._elements = list(network.elements)
         self._state: dict[int, State] = {}
-        self._entered: dict[int, int] = {}  # what products by columns read, by what it was made from
+        self._entered: dict[int, int] = {}  # by tensor: its whole form, as column-split products read it
         self._gathered: dict[int, int] = {}
         self._tables = {layer.operator.vocabulary for layer in network.layers if isinstance(layer.operator, Embedding)}
         self._says = any(layer.split is not None for layer in network.layers)
-        self._share: dict[str, int] = {}  # elements of parameters that are split, by name
+        self._share: dict[str, int] = {}  # elements on one rank of each split parameter, by name
 
     def run(self) -> Network:
         for layer in self._network.layers:
@@ -111,17 +113,17 @@ class _Splitter:
                 self._as_rest(layer, states)
 
     def _is_kept_whole(self, layer: Layer) -> bool:
-        """Return whether *layer* is computed whole by all, where a network says which of its products are divided."""
+        """Return whether *layer* is left undivided by a network that marks the products to divide."""
         return self._says and layer.split is None and bool(block_name(layer.name))
 
     def _by_columns(self, layer: Layer, operator: Operator) -> None:
-        """Add a product of something whole, which gives something split."""
+        """Add a column-split product: whole input, split result."""
         inputs = (self._enter(layer.inputs[0], layer), *layer.inputs[1:])
         self._split_parameters(layer.parameters)
         self._put(replace(layer, operator=operator, inputs=inputs), "split")
 
     def _by_rows(self, layer: Layer, operator: Operator) -> None:
-        """Add a product of something split, and the sum over all ranks; a bias is added to the sum."""
+        """Add a row-split product and the sum over all ranks; the bias is added to the sum."""
         self._split_parameters(layer.parameters[:1])
         partial = len(self._elements)
         self._elements.append(self._network.elements[layer.output])
@@ -138,7 +140,7 @@ class _Splitter:
         self._put(summed, self._rest)
 
     def _loss(self, layer: Layer, operator: CrossEntropy) -> None:
-        """Add a loss of split columns: each rank's greatest, sum and label's entry of a row are exchanged."""
+        """Add a loss over split columns; ranks exchange each row's maximum, sum and label entry."""
         part = replace(operator, cols=self._padded(operator.cols))
         self._layers.append(replace(layer, operator=part))
         self._state[layer.output] = "whole"
@@ -150,7 +152,7 @@ class _Splitter:
         self._put(replace(layer, operator=operator), "split")
 
     def _as_rest(self, layer: Layer, states: list[State]) -> None:
-        """Add what works on whole tensors, or on rows of the sequence where all that it reads can be."""
+        """Add an operator on whole tensors or, with sequence parallelism and if it allows that, on rows."""
         state, operator = self._rest, layer.operator
         if state == "rows":
             rowwise = isinstance(operator, Elementwise | Copy | LayerNorm | Softmax | Reduction | Linear)
@@ -175,7 +177,7 @@ class _Splitter:
         return self._state.get(tensor, "whole")
 
     def _enter(self, tensor: int, layer: Layer) -> int:
-        """Return *tensor* as products by columns read it: whole, its gradient summed over all ranks."""
+        """Return *tensor* whole, for a column-split product; its gradient is summed over all ranks."""
         if tensor not in self._entered:
             whole = self._network.elements[tensor]
             number = len(self._elements)
@@ -184,14 +186,14 @@ class _Splitter:
                 exchange = Exchange("tp", "all-gather", "reduce-scatter", whole, whole)
             else:
                 exchange = Exchange("tp", None, "all-reduce", whole, whole)
-            # In place: a rank keeps its part alone for the backward pass, and gathers it anew.
+            # In place: a rank saves only its part for the backward pass, and gathers the tensor again.
             self._layers.append(Layer(f"{layer.name}.enter", exchange, (tensor,), number, in_place=True))
             self._state[number] = "whole"
             self._entered[tensor] = number
         return self._entered[tensor]
 
     def _gather(self, tensor: int) -> int:
-        """Return *tensor* whole."""
+        """Return *tensor* whole, gathered if need be."""
         if self._of(tensor) == "whole":
             return tensor
         if tensor not in self._gathered:
@@ -207,14 +209,14 @@ class _Splitter:
     # -- operators -----------------------------------------------------------------
 
     def _alike(self, layer: Layer, states: list[State]) -> bool:
-        """Return whether all that *layer* reads is split, and in the same way."""
+        """Return whether all inputs of *layer* that other layers write are split, in equal parts."""
         if isinstance(layer.operator, Softmax) and self._network.elements[layer.inputs[0]] % self._ranks:
             return False
         written = [s for tensor, s in zip(layer.inputs, states, strict=True) if tensor in self._state]
         return all(s == "split" for s in written)
 
     def _divided(self, operator: Operator, layer: Layer) -> Operator:
-        """Return the part of *operator* on tensors that are split by heads or channels."""
+        """Return one rank's part of *operator*, on tensors that are split by heads or channels."""
         match operator:
             case MatMul():
                 return replace(operator, batch=self._part(operator.batch, layer))
@@ -249,7 +251,7 @@ class _Splitter:
         return count // self._ranks
 
     def _padded(self, count: int) -> int:
-        """Return a rank's part of rows or columns that are padded to share out evenly, as vocabularies are."""
+        """Return a rank's part of *count* rows or columns, padded to divide evenly, as vocabularies are."""
         return -(-count // self._ranks)
 
     # -- parameters ----------------------------------------------------------------

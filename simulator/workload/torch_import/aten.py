@@ -1,8 +1,8 @@
-"""Which of our operators an aten operator is.
+"""Map aten operators to the operators of this package.
 
-By name, in tables; what works element by element is known by torch's own tag.  What moves data
-without computing (padding, gathering, interpolation) counts as a copy of what it writes; a scan, a sort
-(which is too little) or random numbers as one pass.
+Tables map them by name; torch's tags identify element-wise operators.  Data movement without arithmetic (padding,
+gathering, interpolation) counts as a copy of its output.  A scan, random numbers and a sort count as one pass, which
+is too little for a sort.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Nothing runs: memory is set aside, or a number is handed over with the next kernel.
+# No kernel runs: these only allocate memory, or pass a number to the next kernel.
 FREE = _names("""
     empty empty_like empty_strided empty_permuted new_empty new_empty_strided scalar_tensor lift_fresh
     _local_scalar_dense set_ resize_ as_strided set _assert_async _assert_scalar
@@ -59,14 +59,14 @@ _LOSSES = _names("""
     mse_loss smooth_l1_loss huber_loss binary_cross_entropy soft_margin_loss multilabel_margin_loss_forward
     multi_margin_loss
 """)
-# Of these a number in place of the second tensor makes another kernel.
+# With a number as the second operand, these run another kernel.
 _SCALAR = _names("""
     add sub mul div pow remainder fmod eq ne lt le gt ge
 """)
 
 
 def operators_of(call: Call) -> tuple[ops.Operator, ...] | None:
-    """Return what *call* runs, in order; None where it is not known."""
+    """Return the operators that *call* runs, in order; None if it is unknown."""
     if call.func.namespace in ("aten", "prims"):
         made = _BY_NAME.get(call.name)
         if made is not None:
@@ -98,7 +98,7 @@ def _elementwise(call: Call) -> ops.Elementwise:
 
 
 def _transposed(call: Call) -> bool:
-    """Whether neighbours in what is written were none in what is read."""
+    """Return whether the copy reorders elements: the output's unit-stride dimension is strided in the input."""
     if call.name not in ("clone", "copy", "_to_copy"):
         return False
     source, target = (call["src"], call["self"]) if call.name == "copy" else (call.first, call.out)
@@ -111,7 +111,7 @@ def _transposed(call: Call) -> bool:
 
 
 def _product(call: Call, a: Any, b: Any, bias: Any = None) -> ops.Operator:
-    """Return ``a b``: a linear layer where one of them is a parameter."""
+    """Return the product ``a b``: a linear layer if one of the factors is a parameter."""
     (m, k), n = a.shape, b.shape[1]
     has_bias = bias is not None and call.is_weight(bias)
     if call.is_weight(b):
@@ -127,7 +127,7 @@ def _batched(a: Any, b: Any) -> ops.MatMul:
 
 
 def _grouped(call: Call, rows: Any, experts: Any) -> ops.Operator | None:
-    """Return the product of rows, each with its expert's matrix; which row is whose only numbers tell."""
+    """Return the product of each row with its expert's matrix; the assignment depends on values, not shapes."""
     if rows.dim() != 2 or experts.dim() != 3:
         return None
     (m, k), n = rows.shape, experts.shape[2]
@@ -152,7 +152,7 @@ def _linear(call: Call) -> ops.Linear:
 
 
 def _convolution(call: Call) -> ops.Conv2d:
-    """Return a convolution; of one dimension it has height 1, of three each depth is an image of its own."""
+    """Return a convolution; 1-D ones have height 1, and in 3-D ones each output depth is an image of its own."""
     images, weight, result = call["input"], call["weight"], call.out
     transposed = call["transposed"]
     if transposed:
@@ -172,7 +172,7 @@ def _convolution(call: Call) -> ops.Conv2d:
 
 
 def _sides(values: Any, dimensions: int, missing: int) -> tuple[int, ...]:
-    """Return stride, padding or size for at least two dimensions, *missing* for a height that is not there."""
+    """Return strides, paddings or sizes for at least two dimensions; *missing* stands for an absent height."""
     sides = tuple(int(value) for value in values)
     sides = sides * dimensions if len(sides) == 1 else sides
     return sides if len(sides) > 1 else (missing, *sides)
@@ -214,7 +214,7 @@ def _is_global_pool(call: Call) -> bool:
 
 
 def _pool(call: Call, kind: Literal["max", "avg"]) -> ops.Pool:
-    """Return pooling; of three dimensions, depth counts as height."""
+    """Return pooling; in 3-D pooling, depth and height are merged into the height."""
     lead = 3 if "3d" in call.name else 2
     source, result = call.first, call.out
     batch, channels = (1, *source.shape[:-lead])[-2:]

@@ -1,4 +1,4 @@
-"""One call of an aten operator: its arguments by name, what came in and what went out."""
+"""A call of an aten operator: its arguments by name, its input and output tensors."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["Call", "call_of", "is_pointwise", "tensors_in"]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """``name`` is the operator's without ``aten::``, overload and the underscore of what works in place.
+    """A call; ``name`` omits ``aten::``, the overload, and the trailing underscore of in-place operators.
 
-    ``weights`` are the storages of what the module holds as parameters.
+    ``weights`` are the storages of the module's parameters.
     """
 
     name: str
@@ -30,20 +30,20 @@ class Call:
 
     @property
     def first(self) -> Any:
-        """The first tensor that comes in."""
+        """The first input tensor."""
         return self.inputs[0]
 
     @property
     def out(self) -> Any:
-        """The first tensor that goes out."""
+        """The first output tensor."""
         return self.outputs[0]
 
     def is_weight(self, tensor: Any) -> bool:
-        """Whether *tensor* is a parameter, or a view of one."""
+        """Return whether *tensor* is a parameter, or a view of one."""
         return tensor.untyped_storage()._cdata in self.weights
 
     def pair(self, name: str, default: int = 1) -> tuple[int, int]:
-        """Return an argument for height and width; of three dimensions, depth counts as height."""
+        """Return an argument as (height, width); in three dimensions, depth and height are multiplied."""
         value = self.arguments.get(name)
         values = [value] if isinstance(value, int) else list(value or ())
         if len(values) == 1:
@@ -53,7 +53,7 @@ class Call:
 
 
 def call_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, weights: frozenset[int]) -> Call:
-    """Return the call of *func* that gave *out*."""
+    """Return the call of *func* that returned *out*."""
     schema = func._schema.arguments
     arguments = {a.name: a.default_value for a in schema if a.has_default_value()}
     arguments.update({a.name: value for a, value in zip(schema, args, strict=False)})
@@ -64,7 +64,7 @@ def call_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, 
 
 
 def is_pointwise(call: Call) -> bool:
-    """Whether torch tags the operator, or its like that is not in place, as working element by element."""
+    """Return whether torch tags the operator, or its out-of-place variant, as element-wise."""
     if torch.Tag.pointwise in call.func.tags:
         return True
     packet = getattr(torch.ops.aten, call.name, None) if call.func.namespace == "aten" else None

@@ -1,8 +1,8 @@
-"""The user's module runs in a separate process with a time limit, so that it cannot end ours.
+"""Trace the user's module in a separate process with a time limit, so that it cannot end this one.
 
-The process is started for the first module and serves those that follow from the same folders.  It is asked and
-answers over two pipes, a pickled message each with its length before it; what the user's code prints goes to standard
-error, and what it reads is empty.  Where it ends, or takes too long, that is a fault like any other.
+The process starts with the first module and serves later ones that share its working directory and import path.
+Questions and answers are pickled messages, each preceded by its length, on two pipes.  Output of the user's code goes
+to standard error, and its standard input is empty.  A crash or a timeout is reported like any other fault.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _START = (
     "from simulator.workload.torch_import.child import serve; serve()"
 )
 _LENGTH = struct.Struct(">Q")
-_serving: dict[tuple[str, ...], subprocess.Popen[bytes]] = {}  # at most one: by folder and import path
+_serving: dict[tuple[str, ...], subprocess.Popen[bytes]] = {}  # at most one, keyed by working directory and import path
 
 
 def trace_apart(text: str, **sizes: Any) -> TracedNetwork:
-    """Return what ``load_torch_workload(text, **sizes)`` returns in a process of its own.
+    """Return ``load_torch_workload(text, **sizes)``, run in a separate process.
 
-    Raises what it raises; InputError where the process ends without an answer, or none comes within ``LIMIT_S``.
+    Raises what that raises, and InputError if the process ends or ``LIMIT_S`` seconds pass without an answer.
     """
     what = f"--workload {one_line(text, 80)}"
     process = _process()
@@ -64,14 +64,14 @@ def _process() -> subprocess.Popen[bytes]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL if sys.stderr is None else None,
-            start_new_session=True,  # what it starts ends with it
+            start_new_session=True,  # so that its children are killed with it
         )
     return _serving[key]
 
 
 @atexit.register
 def _end() -> None:
-    """Kill the process that serves, with all that it started."""
+    """Kill the tracing process and all its children."""
     for process in _serving.values():
         with suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -110,7 +110,7 @@ def _send(pipe: BinaryIO | Any, message: object) -> None:
 
 
 def _received(process: subprocess.Popen[bytes], length: int, until_s: float) -> bytes:
-    """Return the next *length* bytes that the process writes; raises TimeoutError, or EOFError where it ended."""
+    """Return the next *length* bytes of the process's output; raises TimeoutError, or EOFError if it ended."""
     assert process.stdout is not None
     file, found = process.stdout.fileno(), bytearray()
     while len(found) < length:
@@ -124,11 +124,11 @@ def _received(process: subprocess.Popen[bytes], length: int, until_s: float) -> 
     return bytes(found)
 
 
-# -- in the process ----------------------------------------------------------------
+# -- in the tracing process --------------------------------------------------------
 
 
 def serve() -> None:
-    """Answer what comes on standard input until it closes, and then end, whatever runs."""
+    """Answer questions from standard input until it closes; then exit at once, even during a trace."""
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     with suppress(OSError):
@@ -158,7 +158,7 @@ def _answer(text: str, sizes: dict[str, Any]) -> object:
         return load_torch_workload(text, **sizes)
     except TopocastError as error:
         return error
-    except BaseException as error:  # what is raised may be anything, and may not even be printed
+    except BaseException as error:  # user code may raise anything, even an exception that cannot be printed
         try:
             said = one_line(error, 200)
         except BaseException as other:

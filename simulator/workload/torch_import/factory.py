@@ -1,4 +1,4 @@
-"""The user's factory: found, called, and what it returned brought into one form."""
+"""Find and call the user's factory, and bring its result into one form."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _RETURNS = "a torch.nn.Module, (module, inputs) or (module, inputs, loss)"
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A module on ``meta`` and what goes into it.
+    """A module on ``meta`` with its inputs.
 
-    ``loss`` makes a number of the module's output; without it the output's own ``loss``, or its
-    sum, stands in.  ``what`` names the workload in errors.
+    ``loss`` computes a scalar from the module's output; without it, the output's own ``loss`` or the sum of its
+    tensors is used.  ``what`` names the workload in errors.
     """
 
     what: str
@@ -48,16 +48,16 @@ class Subject:
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Run the user's code with its warnings off and what it prints on standard error."""
+    """Run the user's code without warnings, and with its standard output redirected to standard error."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
         warnings.simplefilter("ignore")
         yield
 
 
 def build_subject(request: TorchRequest, sizes: Mapping[str, int]) -> Subject:
-    """Return what the factory of *request* makes, given those of *sizes* that it accepts.
+    """Return the result of *request*'s factory, called with those of *sizes* that it accepts.
 
-    Raises InputError where there is no such factory, it fails, or what it returns is something else.
+    Raises InputError if there is no such factory, if it fails, or if it returns something else.
     """
     what = f"--workload {one_line(request.text, 80)}"
     values = KnownValues()
@@ -73,9 +73,9 @@ def build_subject(request: TorchRequest, sizes: Mapping[str, int]) -> Subject:
 
 
 def subject_of_module(module: Any, inputs: Any, loss: Callable[[Any], Any] | None) -> Subject:
-    """Return what *inputs* go into *module*, which stays as it is: a copy without data takes its place.
+    """Return *module* with its *inputs*; the subject is a copy without data, and the module is left unchanged.
 
-    Raises InputError where nothing says what goes in, or module, inputs or loss are something else.
+    Raises InputError if the inputs are missing, or if module, inputs or loss have the wrong type.
     """
     what, values = f"workload {type(module).__name__}", KnownValues()
     without_data: dict[int, Any] = {}
@@ -123,7 +123,7 @@ def _find(request: TorchRequest, what: str) -> Callable[..., Any]:
     return factory
 
 
-_PACKAGES = frozenset(("torchvision", "torchaudio", "timm", "transformers", "diffusers"))  # that factories come from
+_PACKAGES = frozenset(("torchvision", "torchaudio", "timm", "transformers", "diffusers"))  # common sources of factories
 
 
 def _nearest_module(name: str) -> str:
@@ -139,7 +139,7 @@ def _nearest_module(name: str) -> str:
 def _accepted(
     factory: Callable[..., Any], sizes: Mapping[str, int], request: TorchRequest, what: str
 ) -> dict[str, int]:
-    """Return those of *sizes* that the factory has parameters for."""
+    """Return those of *sizes* that the factory has parameters for; raises InputError if others must be given."""
     try:
         parameters = inspect.signature(factory).parameters.values()
     except (TypeError, ValueError):
@@ -160,7 +160,7 @@ def _accepted(
 
 
 def _call(factory: Callable[..., Any], accepted: Mapping[str, int], values: KnownValues, what: str) -> Any:
-    """Return what the factory makes on ``meta``; where it reads numbers, what it makes on the CPU."""
+    """Return the factory's result, built on ``meta``, or on the CPU if the factory needs values."""
     doing = f"{what}: the factory failed"
     try:
         with torch.device("meta"), FollowingValues(values):
@@ -179,7 +179,7 @@ def _parts(made: Any, what: str) -> tuple[Any, Any, Callable[[Any], Any] | None]
     if not 1 <= len(parts) <= 3 or not isinstance(parts[0], torch.nn.Module):
         raise InputError(f"{what}: the factory returned {_described(made)}; it must return {_RETURNS}")
     module, inputs, loss = (*parts, None, None)[:3]
-    module = getattr(module, "_orig_mod", module)  # what torch.compile wraps
+    module = getattr(module, "_orig_mod", module)  # unwraps torch.compile
     lazy = [name for name, parameter in module.named_parameters() if torch.nn.parameter.is_lazy(parameter)]
     if lazy:
         raise InputError(f"{what}: {lazy[0]} has no size yet; write the layer with its sizes, not as a lazy one")
@@ -224,13 +224,13 @@ def _on_meta(inputs: Any, values: KnownValues, what: str) -> tuple[tuple[Any, ..
 
 
 def _tensor(shape: InputShape, batch: int, floating: Any) -> Any:
-    """Return an input; where no other format is written, one of floating point is as the weights are."""
+    """Return an input on ``meta``; float32, the default format, stands for the format of the weights."""
     dtype = floating if shape.dtype == "float32" else getattr(torch, shape.dtype)
     return torch.empty((batch, *shape.sizes), dtype=dtype, device="meta")
 
 
 def _samples(tensors: Sequence[Any], sizes: Mapping[str, int], accepted: Mapping[str, int], what: str) -> int:
-    """Return how many samples go in at once: what the factory was given, or the inputs' first dimension."""
+    """Return the batch size: the value passed to the factory, or the first dimension of the inputs."""
     if "batch" in accepted:
         return accepted["batch"]
     first = next((int(tensor.shape[0]) for tensor in tensors if tensor.dim()), 1)

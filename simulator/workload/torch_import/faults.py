@@ -1,4 +1,4 @@
-"""What can go wrong in the user's module, as one line each: where, what, and what can be done."""
+"""Faults in the user's module, as one line each: the place, the error, and a remedy."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _OWN = str(Path(__file__).parent)
 
 
 class TraceFault(Exception):  # noqa: N818  it becomes a Fault
-    """What the recorder refuses, in words; the place is found from the traceback."""
+    """A refusal by the recorder; the place in the user's code is found from the traceback."""
 
 
-# What torch says, and what to do about it; the first that fits.  Messages are compared in lower case.
+# Words of torch's messages (in lower case), and a remedy; the first match applies.
 _ADVICE: tuple[tuple[tuple[str, ...], str], ...] = (
     (
         (
@@ -48,10 +48,10 @@ _ADVICE: tuple[tuple[tuple[str, ...], str], ...] = (
 
 
 def fault_of(error: BaseException, doing: str, *, path: str = "", hint: str = "") -> InputError:
-    """Return *error* in one line, with its place in the user's code.
+    """Return *error* as one line, with its place in the user's code.
 
-    *doing* is what failed, *path* the submodule that was running.  Without *hint*, what can be
-    done is guessed from torch's message.
+    *doing* is the action that failed, *path* the submodule that was running.  Without *hint*, a remedy is guessed from
+    torch's message.
     """
     if isinstance(error, InputError):
         return error
@@ -68,7 +68,7 @@ def fault_of(error: BaseException, doing: str, *, path: str = "", hint: str = ""
 
 
 def place_of(error: BaseException) -> tuple[str, int, int]:
-    """Return file, line and column of the innermost code that is the user's; nothing where none is."""
+    """Return the file, line and column of the innermost frame of the user's code; ("", 0, 0) if there is none."""
     for chain in _chain(error):
         for frame in reversed(traceback.extract_tb(chain.__traceback__)):
             if _is_user(frame.filename):
@@ -79,7 +79,7 @@ def place_of(error: BaseException) -> tuple[str, int, int]:
 
 
 def stack_place() -> tuple[str, int]:
-    """Return file and line of the user's code that runs now."""
+    """Return the file and line of the innermost running frame of the user's code; ("", 0) if there is none."""
     for frame in reversed(traceback.extract_stack()):
         if _is_user(frame.filename):
             return frame.filename, frame.lineno or 0
@@ -93,7 +93,7 @@ def _is_user(filename: str) -> bool:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield *error* and what caused it."""
+    """Yield *error* and its chain of causes."""
     found: BaseException | None = error
     while found is not None:
         yield found
@@ -101,7 +101,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _first_sentences(text: str) -> str:
-    """Return what a message says before torch's advice to its own developers."""
+    """Return *text* up to torch's advice to its own developers."""
     for cut in ("\nException raised from", "To enable this registration", "If you believe", "\n\n", " Please "):
         text = text.split(cut, maxsplit=1)[0]
     return text

@@ -1,8 +1,8 @@
-"""Functions that a GPU's library runs as one, and that ``meta`` would run in pieces.
+"""Functions that a GPU library runs as one kernel, but that ``meta`` would decompose.
 
-Attention, dropout and recurrent layers are taken by their names in torch's Python interface,
-before torch breaks them down.  What autograd keeps for them is what the library's kernels keep:
-no scores, masks of one byte, the gates of each step.
+Attention, dropout and recurrent layers are intercepted by name in torch's Python interface, before torch decomposes
+them.  Autograd saves for them what the library's kernels save: no scores, masks of one byte an element, the gates of
+each time step.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _GUARDS = ("has_torch_function", "has_torch_function_unary", "has_torch_function
 
 @contextlib.contextmanager
 def reaching_builtins() -> Iterator[None]:
-    """Let torch's functions written in Python run through, so that a mode sees the built-in ones inside them."""
+    """Make torch's Python functions run through, so that a mode sees the built-in functions that they call."""
     kept = [
         (module, name, getattr(module, name))
         for module in (torch.nn.functional, torch.autograd)
@@ -44,7 +44,7 @@ def reaching_builtins() -> Iterator[None]:
 
 
 class LibraryFunctions(TorchFunctionMode):  # type: ignore[misc]  # torch is not read by the type checker
-    """While it is entered, runs these functions as one operator each."""
+    """While entered, runs each of these functions as one operator."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class LibraryFunctions(TorchFunctionMode):  # type: ignore[misc]  # torch is not
         weight: Any = None,
         eps: float | None = None,
     ) -> Any:
-        if not hasattr(torch.ops.aten, "_fused_rms_norm"):  # before torch 2.9 no library has it in one piece
+        if not hasattr(torch.ops.aten, "_fused_rms_norm"):  # before torch 2.9 no library has it as one kernel
             return torch.rms_norm(input, normalized_shape, weight, eps)
         recorder, cols = self.recorder, prod(normalized_shape)
         with recorder.paused():
@@ -115,7 +115,7 @@ class LibraryFunctions(TorchFunctionMode):  # type: ignore[misc]  # torch is not
         if key.shape[1] != heads:
             key, value = (t.repeat_interleave(heads // t.shape[1], 1) for t in (key, value))
         if attn_mask is not None:
-            if attn_mask.dtype == torch.bool:  # becomes zeros and minus infinities
+            if attn_mask.dtype == torch.bool:  # as an additive mask
                 attn_mask = torch.where(attn_mask, 0.0, float("-inf")).to(query.dtype)
             attn_mask = attn_mask.expand(batch, heads, query.shape[2], key.shape[2])
         out = aten._scaled_dot_product_efficient_attention(
@@ -141,7 +141,7 @@ class LibraryFunctions(TorchFunctionMode):  # type: ignore[misc]  # torch is not
         recorder = self.recorder
         gates = Recurrent(cell, 1, 1, 1, 1).gates
         with recorder.paused():
-            # The gates and the cell's state of each step, and what lower layers hand to the next.
+            # The gates and the cell state of each time step, and the outputs that one layer passes to the next.
             reserved = (n_layers * (gates + 1) + n_layers - 1) * directions * steps * batch * size
             outputs = _library_rnn()(x, out_shape, reserved, len(states), *states, *weights)
         if not recorder.active:
@@ -159,7 +159,7 @@ class LibraryFunctions(TorchFunctionMode):  # type: ignore[misc]  # torch is not
                 operator = Recurrent(cell, batch, steps, inputs, size)
                 written.append(recorder.new_number(elements))
                 name = f".l{layer}{'_reverse' if direction else ''}"
-                # The last one reads the other direction's result too: both lie in one tensor.
+                # The second direction also reads the first one's result, because both share one tensor.
                 before = tuple(written[:-1])
                 recorder.append(operator, (*read, *states_numbers, *before), parameters, written[-1], function=name)
                 recorder.recurrent_flop += operator.flop
@@ -178,7 +178,7 @@ class LibraryFunctions(TorchFunctionMode):  # type: ignore[misc]  # torch is not
 
 
 def _backward_flop(operator: Recurrent, input_needed: bool, state_needed: bool) -> int:
-    """Return the FLOPs of two products for each of the forward pass, but for gradients that nobody asks for."""
+    """Return the backward FLOPs: two products per forward product, less those for gradients that are not needed."""
     product = 2 * operator.batch * operator.gates * operator.hidden
     first_state = 0 if state_needed else product * operator.hidden
     of_input = 0 if input_needed else product * operator.inputs * operator.timesteps
@@ -186,7 +186,7 @@ def _backward_flop(operator: Recurrent, input_needed: bool, state_needed: bool) 
 
 
 def _library_rnn() -> Callable[..., Any]:
-    """Return a function of autograd with the shapes of a recurrent layer, that keeps what a library keeps."""
+    """Return an autograd function with a recurrent layer's shapes, which saves what a library saves."""
 
     class LibraryRnn(torch.autograd.Function):  # type: ignore[misc]  # torch is not read by the type checker
         @staticmethod
@@ -205,7 +205,7 @@ def _library_rnn() -> Callable[..., Any]:
 
 
 def _library_rms_norm() -> Callable[..., Any]:
-    """Return a function of autograd with the shapes of RMSNorm, that keeps its input and a number for each row."""
+    """Return an autograd function with RMSNorm's shapes, which saves its input and one number per row."""
 
     class LibraryRmsNorm(torch.autograd.Function):  # type: ignore[misc]  # torch is not read by the type checker
         @staticmethod

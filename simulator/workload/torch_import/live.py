@@ -1,4 +1,4 @@
-"""From a ``torch.nn.Module`` at hand to a network: ``network_of_module``."""
+"""Trace a ``torch.nn.Module`` object into a network: ``network_of_module``."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["network_of_module"]
 
 
 def network_of_module(module: Any, inputs: Any, loss: Callable[[Any], Any] | None, *, training: bool) -> NetworkSource:
-    """Return what one pass of *inputs* through *module* shows; the batch is their first dimension.
+    """Return the network traced from one pass of *inputs* through *module*; their first dimension is the batch.
 
-    The module stays as it is.  Raises InputError where nothing says what goes in, or the pass fails.
+    The module is left unchanged.  Raises InputError if the inputs are missing or the pass fails.
     """
     with quietly():
         subject = subject_of_module(module, inputs, loss)
@@ -28,7 +28,7 @@ def network_of_module(module: Any, inputs: Any, loss: Callable[[Any], Any] | Non
         return trace_subject(subject, training=training).network
 
     def build(batch: int) -> Network:
-        """Return the network; a batch of 0 is any."""
+        """Return the network; *batch* must be that of the inputs, or 0 for any."""
         if batch not in (0, subject.samples):
             raise InputError(
                 f"--batch {batch}: the inputs hold {subject.samples} samples; give inputs of {batch}, or that batch"

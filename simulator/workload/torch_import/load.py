@@ -1,4 +1,4 @@
-"""From ``torch:package.module:factory`` to a network, without importing PyTorch before it is needed."""
+"""Load ``torch:package.module:factory`` as a network, importing PyTorch only then."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ __all__ = ["TracedNetwork", "load_torch_workload"]
 
 @dataclass(frozen=True, slots=True)
 class TracedNetwork:
-    """A network, and what automatic differentiation did with it.
+    """A traced network, with figures from torch itself.
 
-    ``gradient_order`` names the trained parameters as their gradients became complete in the backward pass; those that
-    got none are missing.  ``saved_bytes`` is what the backward pass keeps of the forward pass, each storage once,
-    parameters and buffers aside, in the module's own number formats; ``saved_elements`` are the floating-point numbers
-    in it (the rest are masks and indices).  ``flop_forward`` and ``flop_backward`` are counted by torch's
-    FlopCounterMode and by nothing of ours, but for recurrent layers, which it does not know.  It counts the backward
-    pass of grouped convolutions as if they had one group, and no products of a matrix and a vector.
+    ``gradient_order`` names the trained parameters in the order in which their gradients became complete; parameters
+    without a gradient are missing.  ``saved_bytes`` is the size of the storages that autograd saved for the backward
+    pass, without parameters and buffers, in the module's own number formats.  ``saved_elements`` counts the
+    floating-point numbers among them (the rest are masks and indices).  ``flop_forward`` and ``flop_backward`` are the
+    counts of torch's FlopCounterMode, plus our own for recurrent layers, which it does not know.  FlopCounterMode
+    counts the backward pass of grouped convolutions as if they had one group, and does not count matrix-vector
+    products.
     """
 
     network: Network
@@ -40,13 +41,14 @@ def load_torch_workload(
     image: int | None = None,
     input_shape: str | None = None,
 ) -> TracedNetwork:
-    """Return what one pass through the module shows that *text* names.
+    """Return the trace of one pass through the module that *text* names.
 
-    The factory is called with ``batch``, ``sequence_length`` and ``image`` where they are given and it has parameters
-    of these names.  Without *training* the module is in its ``eval`` mode, there is no loss and no backward pass.
-    *input_shape* is what may also be written behind the factory.  Raises InputError where there is no such factory, or
-    it fails, or what it returns cannot be traced; says where and what can be done.  Raises MissingDependency where
-    PyTorch is not installed.
+    The factory is called with ``batch``, ``sequence_length`` and ``image``, where these are given and it has
+    parameters of these names.  Without *training*, the module runs in ``eval`` mode, without loss or backward pass.
+    *input_shape* may replace the shape at the end of *text*.
+
+    Raises InputError, with place and remedy, if there is no such factory, if it fails, or if its result cannot be
+    traced; MissingDependency if PyTorch is not installed.
     """
     request = parse_torch(text, input_shape)
     try:

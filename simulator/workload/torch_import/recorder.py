@@ -1,4 +1,4 @@
-"""Aten operators as they run, as layers of a network."""
+"""Record the aten operators that run, as layers of a network."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DYNAMIC = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
 
 
 class ModuleStack:
-    """The submodules whose forward is running, innermost last; kept by hooks while it is entered."""
+    """The submodules whose forward pass is running, innermost last; hooks maintain it while it is entered."""
 
     def __init__(self, module: Any) -> None:
         self._names: dict[int, str] = {id(child): name for name, child in module.named_modules()}
@@ -48,11 +48,11 @@ class ModuleStack:
 
     def _leave(self, module: Any, _inputs: Any, _output: Any) -> None:
         while self._running and self._running.pop() is not module:
-            pass  # a module that raised, and whose error was caught, is left with the one that called it
+            pass  # pops also modules that raised an exception that their caller caught
 
     @property
     def path(self) -> str:
-        """The name of what runs, empty for the module itself."""
+        """The name of the innermost running submodule; "" for the module itself."""
         for module in reversed(self._running):
             name = self._names.get(id(module))
             if name is not None:
@@ -61,7 +61,7 @@ class ModuleStack:
 
     @property
     def is_leaf(self) -> bool:
-        """Whether a layer of torch's own runs that holds no others."""
+        """Whether the running module is one of torch's own without submodules."""
         if not self._running:
             return False
         module = self._running[-1]
@@ -71,18 +71,18 @@ class ModuleStack:
 
 @dataclass(slots=True)
 class _Weights:
-    """Parameters and buffers by storage; those that are not trained have no Parameter."""
+    """Parameters and buffers by storage; a frozen parameter maps to None."""
 
     parameters: dict[int, Parameter | None]
     buffers: frozenset[int]
-    kept: list[Any]  # storages, so that their addresses are not used again
+    kept: list[Any]  # storages held, so that their addresses are not reused
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not read by the type checker
-    """While it is entered and ``active``, notes every operator that runs something.
+    """While entered and ``active``, records every operator that runs a kernel.
 
-    A tensor is known by its storage, so a view has the number of what it views.  What is written in place has a new
-    number for the same storage.  ``unknown`` gathers operators that nothing is known of, each once.
+    A tensor is identified by its storage, so a view has the number of its base.  An in-place write gives the storage a
+    new number.  ``unknown`` collects the operators without a model, each once.
     """
 
     def __init__(self, module: Any, stack: ModuleStack, values: KnownValues) -> None:
@@ -120,7 +120,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not read by
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Run operators without noting them."""
+        """Run operators without recording them."""
         was, self.active = self.active, False
         try:
             yield
@@ -137,14 +137,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not read by
         function: str,
         in_place: bool = False,
     ) -> None:
-        """Append a layer by the numbers of its tensors; *function* names it within the submodule.
+        """Append a layer by its tensors' numbers; *function* is its name within the submodule.
 
-        A layer of torch's own has the submodule's name alone, unless *function* begins with a dot.
+        In a leaf module of torch's own, the layer has the submodule's name alone, unless *function* begins with a dot.
         """
         self.layers.append(Layer(self._name(function), operator, inputs, output, parameters, in_place))
 
     def split(self, tensors: Sequence[Any]) -> tuple[tuple[int, ...], tuple[Parameter, ...]]:
-        """Return the numbers of those that are activations, and those that are trained parameters."""
+        """Return the numbers of the activations among *tensors*, and the trained parameters among them."""
         numbers: list[int] = []
         parameters: list[Parameter] = []
         for tensor in tensors:
@@ -156,12 +156,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not read by
         return tuple(numbers), tuple(sorted(dict.fromkeys(parameters), key=self._order.__getitem__))
 
     def new_number(self, elements: int) -> int:
-        """Return the number of a new tensor of that size."""
+        """Return the number of a new tensor of *elements* elements."""
         self.elements.append(elements)
         return len(self.elements) - 1
 
     def bind(self, tensor: Any, number: int) -> None:
-        """Let *tensor* and its views have *number*."""
+        """Give *tensor* and its views the number *number*."""
         storage = tensor.untyped_storage()
         self._weights.kept.append(storage)
         self._numbers[storage._cdata] = number
@@ -176,7 +176,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not read by
         return number
 
     def _is_free(self, call: Call) -> bool:
-        """Whether nothing runs: a view, memory set aside, a counter of the module's own."""
+        """Return whether nothing runs: a view, an allocation, an update of the module's own counter."""
         if call.name in FREE or all(tensor.numel() == 0 for tensor in call.outputs):
             return True
         storages = {tensor.untyped_storage()._cdata for tensor in call.inputs}
@@ -194,7 +194,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not read by
         own = self._weights.buffers if keeps_statistics else frozenset()
         inputs = [tensor for tensor in call.inputs if tensor.untyped_storage()._cdata not in own]
         numbers, parameters = self.split(inputs)
-        if inputs and not numbers:  # made of parameters alone: the first is read as if it were fed in
+        if inputs and not numbers:  # computed from parameters alone: the first is treated as an input
             numbers = (self._number(inputs[0]),)
         if call.name.startswith("nll_loss") and self._merge_loss(call, numbers):
             return
@@ -214,7 +214,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not read by
             self._log_softmax.add(output)
 
     def _merge_loss(self, call: Call, numbers: tuple[int, ...]) -> bool:
-        """Make one layer of a log-softmax and the loss that reads it next, as ``cross_entropy`` runs them."""
+        """Merge a log-softmax with the loss that reads it next, as ``cross_entropy`` runs them."""
         last = self.layers[-1] if self.layers else None
         if last is None or last.output != numbers[0] or last.output not in self._log_softmax:
             return False
@@ -245,7 +245,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is not read by
 
 
 def _is_dynamic(func: Any, args: Any) -> bool:
-    """Whether the result's shape, or a number that Python gets, depends on what tensors hold."""
+    """Return whether the result's shape, or a number returned to Python, depends on tensor values."""
     if func._schema.name == "aten::index":
         return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
     return any(tag in func.tags for tag in _DYNAMIC)

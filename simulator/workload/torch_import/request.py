@@ -1,4 +1,4 @@
-"""What ``--workload torch:...`` asks for: where the factory is, and the shapes of inputs."""
+"""Parse ``--workload torch:...``: the place of the factory and the shapes of the inputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAX_SIDE = 10**9
 
 @dataclass(frozen=True, slots=True)
 class InputShape:
-    """The shape of one input without its batch, and torch's name of its number format."""
+    """The shape of one input without its batch dimension, and torch's name of its number format."""
 
     sizes: tuple[int, ...]
     dtype: str = "float32"
@@ -24,7 +24,7 @@ class InputShape:
 
 @dataclass(frozen=True, slots=True)
 class TorchRequest:
-    """``text`` is what the user wrote.  Without ``shapes`` the factory says what goes in."""
+    """A parsed ``text``.  Without ``shapes``, the factory provides the inputs."""
 
     text: str
     module: str
@@ -33,9 +33,9 @@ class TorchRequest:
 
 
 def parse_torch(text: str, input_shape: str | None = None) -> TorchRequest:
-    """Return what *text* asks for: ``torch:package.module:factory``, or that and ``:3x224x224``.
+    """Return the request in *text*: ``torch:package.module:factory``, with an optional ``:3x224x224``.
 
-    Raises InputError where it cannot be read; says what would be right.
+    Raises InputError, with the valid form, if *text* or *input_shape* cannot be read.
     """
     parts = text.split(":")
     if parts[0] != "torch" or len(parts) not in (3, 4) or not all(parts):
@@ -60,7 +60,7 @@ def parse_torch(text: str, input_shape: str | None = None) -> TorchRequest:
 
 
 def _shape(text: str) -> InputShape:
-    """Return the shape of one input: ``3x224x224``, ``128xint64``; raises ValueError that says what would be right."""
+    """Return the shape of one input: ``3x224x224``, ``128xint64``; raises ValueError with the valid form."""
     *sizes, last = text.split("x")
     dtype = "float32"
     if re.fullmatch(r"\d+", last, re.ASCII):

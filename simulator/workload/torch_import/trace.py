@@ -1,4 +1,4 @@
-"""One pass forward and backward through a module on ``meta``, and what it shows."""
+"""Trace one forward and backward pass through a module on ``meta``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["trace_subject"]
 
 
 class _Saved:
-    """Distinct storages that the backward pass needs, parameters and buffers aside."""
+    """Size of the distinct storages saved for the backward pass, without parameters and buffers."""
 
     def __init__(self, module: Any) -> None:
         own = (*module.parameters(), *module.buffers())
@@ -34,7 +34,7 @@ class _Saved:
     def pack(self, tensor: Any) -> Any:
         storage = tensor.untyped_storage()
         if self.active and storage._cdata not in self._seen:
-            self._seen[storage._cdata] = storage  # held, so that its address is not used again
+            self._seen[storage._cdata] = storage  # held, so that its address is not reused
             self.bytes += storage.nbytes()
             if tensor.is_floating_point():
                 self.elements += storage.nbytes() // tensor.element_size()
@@ -42,9 +42,9 @@ class _Saved:
 
 
 def trace_subject(subject: Subject, *, training: bool = True) -> TracedNetwork:
-    """Return what a pass through *subject* shows.
+    """Return the network and figures traced from one pass through *subject*.
 
-    Raises InputError where it cannot be traced, runs an operator that is not known, or trains nothing; says where.
+    Raises InputError, with the place, if it cannot be traced, runs an unknown operator, or trains nothing.
     """
     module = subject.module.train(training)
     order: list[str] = []
@@ -84,7 +84,7 @@ def trace_subject(subject: Subject, *, training: bool = True) -> TracedNetwork:
 
 
 def _forward(subject: Subject, recorder: Recorder, saved: _Saved, *, training: bool) -> Any:
-    """Return the loss; only what the module and its own loss do is recorded, in training."""
+    """Return the loss; records only the module, and in training its own loss function."""
     try:
         output = subject.module(*subject.args, **subject.kwargs)
     except (Exception, SystemExit) as error:
@@ -115,14 +115,14 @@ def _backward(subject: Subject, loss: Any) -> None:
             "is there a no_grad or a detach in the module?"
         )
     try:
-        torch.autograd.backward(loss)  # as loss.backward(), but the modes that are entered stay so
+        torch.autograd.backward(loss)  # loss.backward() would leave the entered modes
     except (Exception, SystemExit) as error:
         raise fault_of(error, f"{subject.what}: the backward pass failed") from None
 
 
 @contextlib.contextmanager
 def _hooked(module: Any, order: list[str]) -> Iterator[None]:
-    """Append to *order* the names of parameters as their gradients are complete."""
+    """Append to *order* the names of parameters as their gradients become complete."""
     hooks = []
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
@@ -136,7 +136,7 @@ def _hooked(module: Any, order: list[str]) -> Iterator[None]:
 
 
 def _tensors(output: Any) -> Iterator[Any]:
-    """Yield the tensors of what a module returned."""
+    """Yield the tensors in a module's output."""
     if isinstance(output, torch.Tensor):
         yield output
     elif isinstance(output, Mapping):
@@ -151,7 +151,7 @@ def _tensors(output: Any) -> Iterator[Any]:
 
 
 def _renumbered(recorder: Recorder) -> tuple[tuple[Layer, ...], tuple[int, ...]]:
-    """Return layers and sizes with only those tensors that a layer reads or writes."""
+    """Return layers and tensor sizes, renumbered without the tensors that no layer reads or writes."""
     used = dict.fromkeys(n for layer in recorder.layers for n in (*layer.inputs, layer.output))
     number = {old: new for new, old in enumerate(sorted(used))}
     layers = tuple(

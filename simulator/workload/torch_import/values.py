@@ -1,8 +1,8 @@
-"""Numbers that are known although nothing is computed: those that follow from shapes alone.
+"""Values of tensors on ``meta`` that follow from shapes alone.
 
 Modules ask, for example, whether positions made by ``arange`` are consecutive, or whether a mask of ones masks
-anything.  What is made by such functions, and what is made of that alone, is computed beside the trace, so that the
-module's question gets its answer.  What depends on inputs or weights is not known.
+anything.  The results of such functions, and of further functions of them alone, are computed beside the trace, so
+that these questions can be answered.  Values that depend on inputs or weights are unknown.
 """
 
 from __future__ import annotations
@@ -19,46 +19,46 @@ __all__ = ["FollowingValues", "KnownValues"]
 
 _MAX_ELEMENTS = 2**20
 _RANDOM = torch.Tag.nondeterministic_seeded
-_UNSET = ("empty", "set_", "resize_")  # hold whatever memory held
+_UNSET = ("empty", "set_", "resize_")  # their contents are undefined
 
 
 class KnownValues:
-    """The values of tensors on ``meta`` that are known, as tensors on the CPU."""
+    """The known values of tensors on ``meta``, as tensors on the CPU."""
 
     def __init__(self) -> None:
         self._values: Any = WeakIdKeyDictionary()
-        self._changed: dict[int, Any] = {}  # storages that something unknown was written to
+        self._changed: dict[int, Any] = {}  # storages overwritten with unknown values
 
     def knows(self, tree: Any) -> bool:
-        """Whether the values of all tensors in *tree* are known."""
+        """Return whether the values of all tensors in *tree* are known."""
         return all(self._is_known(tensor) for tensor in tensors_in(tree))
 
     def compute(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Return what *func* gives for values that are all known, tensors as tensors on the CPU."""
+        """Return the result of *func* on the CPU; the values of all its arguments must be known."""
         args, kwargs = torch.utils._pytree.tree_map(self._value, (args, kwargs))
         with _disable_current_modes(), torch.no_grad():
             return func(*args, **kwargs)
 
     def on_meta(self, values: Any) -> Any:
-        """Return tensors on ``meta`` whose *values* are known from then on."""
+        """Return tensors on ``meta``, and remember their *values*."""
         out = torch.utils._pytree.tree_map_only(torch.Tensor, lambda value: value.to("meta"), values)
         self._keep(out, values)
         return out
 
     def moved(self, tensor: Any) -> Any:
-        """Return *tensor* on ``meta``; its values are known where they were."""
+        """Return *tensor* on ``meta``; remembers its values unless it is large."""
         if tensor.device.type == "meta":
             return tensor
         tensor = tensor.detach()
         return self.on_meta(tensor) if tensor.numel() <= _MAX_ELEMENTS else tensor.to("meta")
 
     def follow(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
-        """Remember the values of *out*, which *func* gave on ``meta``, where they are known."""
+        """Remember the values of *out*, the result of *func* on ``meta``, if they can be computed."""
         if self._computable(func, (args, kwargs), out):
             try:
                 values = self.compute(func, args, kwargs)
             except (RuntimeError, NotImplementedError):
-                values = None  # what cannot be computed is not known
+                values = None  # no kernel on the CPU: unknown
             if values is not None:
                 self._keep(out, values)
                 return
@@ -96,7 +96,7 @@ class KnownValues:
 
 
 class FollowingValues(TorchDispatchMode):  # type: ignore[misc]  # torch is not read by the type checker
-    """While it is entered, *values* learns what follows from shapes alone; questions about it are answered."""
+    """While entered, updates *values* with every operator, and answers questions about known values."""
 
     def __init__(self, values: KnownValues) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""AlexNet and its kin, as frameworks and benchmarks of the time had them.
+"""AlexNet and related networks, as frameworks and benchmarks of the time defined them.
 
-``alexnet``: torchvision (Krizhevsky, arXiv 1404.5997, one column).  ``alexnet-owt``: the same
-column as convnet-benchmarks wrote it, without dropout.  ``overfeat-fast``: OverFeat's fast
-model (Sermanet et al., arXiv 1312.6229, table 1), as convnet-benchmarks wrote it.
+``alexnet``: torchvision (Krizhevsky, arXiv 1404.5997, one column).  ``alexnet-owt``: the same column in
+convnet-benchmarks' version, without dropout.  ``overfeat-fast``: OverFeat's fast model (Sermanet et al., arXiv
+1312.6229, table 1) in convnet-benchmarks' version.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def overfeat_fast(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
 def _column(
     b: NetworkBuilder, x: Tensor, widths: tuple[int, ...] = (64, 192, 384, 256, 256), pad: int = 2, pool: int = 3
 ) -> Tensor:
-    """Return the image after five convolutions, of which the first two have *pad*, and three pools."""
+    """Return the features after five convolutions, the first two padded by *pad*, and three pools."""
     x = b.relu(b.conv(x, "features.0", widths[0], 11, stride=4, pad=pad, bias=True), "features.1")
     x = b.pool(x, "features.2", pool, stride=2)
     x = b.relu(b.conv(x, "features.3", widths[1], 5, pad=pad, bias=True), "features.4")

@@ -1,9 +1,9 @@
-"""Self-attention of transformers, in the ways that frameworks run it.
+"""Self-attention of transformers, in the variants that frameworks run.
 
-``eager``: a kernel for each operation, as Hugging Face's ``attn_implementation="eager"``.  ``fused-softmax``: scale,
-mask and softmax are one kernel and nothing is copied before the products, as in Megatron-LM.  ``fused``: one kernel
-that never writes the scores (FlashAttention 2).  ``fused-first``: likewise, of before July 2023 (FlashAttention 1).
-``fused-native``: likewise, written for the GPU's own generation (FlashAttention 3, cuDNN 9; see
+``eager``: one kernel per operation, as Hugging Face's ``attn_implementation="eager"``.  ``fused-softmax``: scale, mask
+and softmax are one kernel, and the products need no copies, as in Megatron-LM.  ``fused``: one kernel that never
+writes the scores (FlashAttention 2).  ``fused-first``: the same before July 2023 (FlashAttention 1).  ``fused-native``:
+the same, written for the GPU's own generation (FlashAttention 3, cuDNN 9; see
 :class:`simulator.workload.operators.Attention`).
 """
 
@@ -21,9 +21,9 @@ AttentionKind = Literal["eager", "fused-softmax", "fused", "fused-first", "fused
 ATTENTIONS: tuple[AttentionKind, ...] = get_args(AttentionKind)
 _LIBRARIES: dict[str, AttentionLibrary] = {"fused": "flash2", "fused-first": "flash1", "fused-native": "native"}
 FUSED = tuple(_LIBRARIES)
-_MOST_FUSED = 16384  # keys of a row that Megatron-LM's softmax kernels take (FusedScaleMaskSoftmax)
-# How the mask reaches the scores: added (of padding, or causal), chosen by (causal), or
-# added and then bounded below (causal; OPT); or there is none.
+_MOST_FUSED = 16384  # longest rows, in keys, of Megatron-LM's softmax kernels (FusedScaleMaskSoftmax)
+# How the mask is applied to the scores: not at all; added (padding or causal); selected with where (causal); added and
+# then bounded below (causal; OPT).
 Mask = Literal["none", "add-padding", "add-causal", "where-causal", "bounded-causal"]
 
 
@@ -38,9 +38,11 @@ def self_attention(
     kv_heads: int = 0,
     dropout: bool = True,
 ) -> Tensor:
-    """Return the attended values of ``(batch, length, heads * size)`` queries and keys; of values, of any size.
+    """Return the attention output of *qkv*, as ``(batch, length, heads * value size)``.
 
-    Eager products copy what is a permuted view of more than one sequence; OPT's always do.
+    Queries are ``(batch, length, heads * size)``; keys and values have *kv_heads* heads (0: as many), values of any
+    size.  Eager attention copies permuted views before its products if the batch has more than one sequence; OPT always
+    does.
     """
     query, key, value = qkv
     batch, length, hidden = query.shape
@@ -52,7 +54,7 @@ def self_attention(
         value = b.view(value, batch, kv_heads, length, of_values)
         is_causal = mask not in ("none", "add-padding")
         return b.attention(query, key, value, f"{name}.attention", causal=is_causal, library=_LIBRARIES[kind])
-    if kv_heads != heads:  # each head of keys and values is repeated for its group of queries
+    if kv_heads != heads:  # keys and values are repeated for each query head of their group
         key, value = b.copy(key, f"{name}.repeat_k", split), b.copy(value, f"{name}.repeat_v", value_split)
     if kind == "fused-softmax":
         scores = b.matmul(b.view(query, *split), b.view(key, *split), f"{name}.scores", "NT")
@@ -75,7 +77,7 @@ def _eager(
     value_split: tuple[int, ...],
     mask: Mask,
 ) -> tuple[Tensor, Tensor]:
-    """Return the weights (not yet dropped), and the values split into heads."""
+    """Return the attention weights (before dropout), and the values split into heads."""
     query, key, value = qkv
     batch, heads, length, size = split
     bounded = mask == "bounded-causal"
@@ -90,21 +92,21 @@ def _eager(
     else:
         value = b.view(value, *value_split)
         scores = b.matmul(b.view(query, *split), b.view(key, *split), f"{name}.scores", "NT")
-    if not bounded:  # OPT scales the queries
+    if not bounded:  # OPT scales the queries instead
         scores = b.elementwise(f"{name}.scale", "div_scalar", scores)
     if mask == "where-causal":
         scores = b.elementwise(f"{name}.mask", "where", scores)
     elif mask != "none":
-        scores = b.elementwise(f"{name}.mask", "add", scores)  # the mask is read from the cache
+        scores = b.elementwise(f"{name}.mask", "add", scores)  # the mask stays in the cache
     if bounded:
         scores = b.elementwise(f"{name}.bound", "maximum", scores)
     return b.softmax(scores, f"{name}.softmax"), value
 
 
 def rotate(b: NetworkBuilder, x: Tensor, name: str, share: int = 1) -> Tensor:
-    """Return *x* with rotary positions: ``x cos + rotate_half(x) sin``, each operation a kernel.
+    """Return *x* with rotary positions: ``x cos + rotate_half(x) sin``, one kernel per operation.
 
-    With a *share* of 2, half of each head is rotated and joined with the rest.
+    With a *share* of 2, half of each head is rotated and concatenated with the rest.
     """
     turning = replace(x, shape=(*x.shape[:-1], x.shape[-1] // share))
     half = replace(x, shape=(*x.shape[:-1], x.shape[-1] // (2 * share)))

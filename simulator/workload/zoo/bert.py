@@ -1,4 +1,4 @@
-"""BERT (Devlin et al., arXiv 1810.04805, section 3), layer by layer as Hugging Face's model runs it."""
+"""BERT (Devlin et al., arXiv 1810.04805, section 3), layer by layer, as in Hugging Face's model."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ HEADS: tuple[HeadKind, ...] = get_args(HeadKind)
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """Sizes of an encoder, and what stands on it; ``auto``: pretraining in training, else classification.
+    """Sizes of an encoder, and its head; ``auto``: pretraining in training, classification in inference.
 
-    ``predicted``: of each sequence, how many tokens pretraining predicts: those that were masked are gathered
-    first (Google's ``run_pretraining.py``, 20 of 128 and 80 of 512); 0: all of them, as Hugging Face's model does.
+    ``predicted``: tokens per sequence that pretraining predicts, gathered before the prediction (Google's
+    ``run_pretraining.py``: 20 of 128, 80 of 512); 0: all tokens, as in Hugging Face's model.
     """
 
     hidden: int
@@ -34,7 +34,7 @@ class Encoder:
     predicted: int = 0
 
     def check(self, length: int) -> None:
-        """Raise SizeError where the sizes do not suit each other, or sequences of *length*."""
+        """Raise SizeError if the sizes do not fit together, or do not fit sequences of *length* tokens."""
         if self.hidden % self.heads:
             raise SizeError(f"{self.heads} heads do not divide a hidden size of {self.hidden}")
         if 0 < self.positions < length:
@@ -44,7 +44,7 @@ class Encoder:
 
 
 def encoder(b: NetworkBuilder, tokens: Tensor, e: Encoder) -> tuple[Tensor, ...]:
-    """Return what the losses are computed from; with head ``none`` the hidden states and the pooled one."""
+    """Return the inputs of the losses; with head ``none``, the hidden states and the pooled state."""
     head = e.head if e.head != "auto" else "pretraining" if b.training else "classification"
     x = b.embedding(tokens, "embed", e.vocabulary, e.hidden)
     x = b.add(x, b.embedding(b.input(*tokens.shape), "segments", 2, e.hidden), "segments.add")
@@ -54,7 +54,7 @@ def encoder(b: NetworkBuilder, tokens: Tensor, e: Encoder) -> tuple[Tensor, ...]
         x = _block(b, x, f"layers.{i}", e)
     if head == "question-answering":
         return (b.linear(x, "qa_outputs", 2),)
-    first = b.view(x, tokens.shape[0], e.hidden)  # of each sequence, its first token
+    first = b.view(x, tokens.shape[0], e.hidden)  # the first token of each sequence
     pooled = b.elementwise("pooler.tanh", "tanh", b.linear(first, "pooler", e.hidden))
     if head == "none":
         return x, pooled

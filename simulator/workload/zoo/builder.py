@@ -1,7 +1,7 @@
-"""Networks written layer by layer: a call for each operator, with the tensors it reads.
+"""Builds a network layer by layer: one call per operator, with its input tensors.
 
-The calls are named as the framework names them, and sizes follow from sizes.  Images are
-``(batch, channels, height, width)``, sequences ``(batch, length, hidden)``.
+Methods are named as in the framework; shapes are derived from the inputs.  Images are ``(batch, channels, height,
+width)``, sequences ``(batch, length, hidden)``.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ Pair = int | tuple[int, int]
 
 
 class SizeError(ValueError):
-    """A layer cannot work on what it is given, for example on an image smaller than its kernel."""
+    """A layer cannot take its inputs, for example an image smaller than its kernel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """What a layer returns: its number in the network, and its shape.  A view keeps the number."""
+    """The result of a layer: its number in the network, and its shape.  A view keeps the number."""
 
     number: int
     shape: tuple[int, ...]
 
     @property
     def elements(self) -> int:
-        """Elements of the shape."""
+        """Number of elements."""
         return prod(self.shape)
 
 
 def pair(value: Pair) -> tuple[int, int]:
-    """Return *value* for height and width."""
+    """Return *value* as (height, width)."""
     return (value, value) if isinstance(value, int) else value
 
 
 class NetworkBuilder:
-    """Collect layers in the order of the forward pass; :meth:`build` returns the network.
+    """Collects layers in forward order; :meth:`build` returns the network.
 
-    ``training``: dropout is there in training alone.  While ``frozen`` is set, parameters are not trained; while
-    ``constant_norms`` is, batch normalisation multiplies and adds constants (torchvision's FrozenBatchNorm2d).
+    ``training``: include dropout.  While ``frozen`` is set, new parameters are not trained.  While ``constant_norms``
+    is set, batch normalisation is a product and a sum with constants (torchvision's FrozenBatchNorm2d).
     """
 
     def __init__(self, name: str, *, training: bool = True) -> None:
@@ -60,17 +60,17 @@ class NetworkBuilder:
 
     @contextmanager
     def part(self, part: Part) -> Iterator[None]:
-        """Let the layers that are written meanwhile be of that *part* of a block."""
+        """Assign the layers added inside the context to *part* of a block."""
         self._part, before = part, self._part
         yield
         self._part = before
 
     def build(self, samples: int, sample: str = "images") -> Network:
-        """Return what was written so far as a network that works on *samples* at once."""
+        """Return the network built so far, for a batch of *samples*."""
         return Network(self.name, tuple(self._layers), tuple(self._elements), samples, sample)
 
     def input(self, *shape: int) -> Tensor:
-        """Return a tensor that is fed in."""
+        """Return an input tensor of the network."""
         self._elements.append(prod(shape))
         return Tensor(len(self._elements) - 1, shape)
 
@@ -84,7 +84,7 @@ class NetworkBuilder:
         in_place: bool = False,
         split: Split | None = None,
     ) -> Tensor:
-        """Append *operator*; return its result of *shape*."""
+        """Append *operator* and return its result of *shape*."""
         number = len(self._elements)
         self._elements.append(prod(shape))
         read = tuple(t.number for t in inputs)
@@ -94,20 +94,20 @@ class NetworkBuilder:
         return Tensor(number, shape)
 
     def embedding_of(self, x: Tensor) -> tuple[Parameter, int]:
-        """Return the weight of the embedding that returned *x*, and its rows."""
+        """Return the weight and vocabulary size of the embedding that returned *x*; raises SizeError if none did."""
         for layer in self._layers:
             if layer.output == x.number and isinstance(layer.operator, ops.Embedding):
                 return layer.parameters[0], layer.operator.vocabulary
         raise SizeError("tied must name an embedding")
 
-    # -- views: nothing moves ----------------------------------------------------------
+    # -- views: no data movement -------------------------------------------------------
 
     def view(self, x: Tensor, *shape: int) -> Tensor:
-        """Return *x*, or a part of it, seen as *shape*."""
+        """Return a view of *x*, or of a part of it, with *shape*."""
         return Tensor(x.number, shape)
 
     def flatten(self, x: Tensor) -> Tensor:
-        """Return *x* with all but the first dimension as one."""
+        """Return a view of *x* with all dimensions but the first merged."""
         return Tensor(x.number, (x.shape[0], prod(x.shape[1:])))
 
     # -- layers with parameters --------------------------------------------------------
@@ -122,7 +122,7 @@ class NetworkBuilder:
         tied: Parameter | None = None,
         split: Split | None = None,
     ) -> Tensor:
-        """Return a linear layer of the last dimension; *tied* is a weight that another layer has too."""
+        """Return a linear layer over the last dimension; *tied* is the weight of another layer that it shares."""
         inputs = x.shape[-1]
         weight = tied or Parameter(f"{name}.weight", inputs * outputs)
         parameters = (weight, Parameter(f"{name}.bias", outputs)) if bias else (weight,)
@@ -141,7 +141,7 @@ class NetworkBuilder:
         groups: int = 1,
         bias: bool = False,
     ) -> Tensor:
-        """Return a convolution to *channels*."""
+        """Return a convolution with *channels* output channels; raises SizeError if the sizes do not fit."""
         batch, c_in, height, width = x.shape
         (kernel_h, kernel_w), (stride_h, stride_w), (pad_h, pad_w) = pair(kernel), pair(stride), pair(pad)
         if c_in % groups or channels % groups:
@@ -157,7 +157,7 @@ class NetworkBuilder:
         return self.add_layer(name, operator, (x,), (batch, channels, *out), parameters)
 
     def batch_norm(self, x: Tensor, name: str) -> Tensor:
-        """Return the normalisation of each channel."""
+        """Return the batch normalisation of each channel."""
         if self.constant_norms:
             return self.elementwise(f"{name}.add", "add_scalar", self.elementwise(f"{name}.mul", "mul_scalar", x))
         batch, channels, height, width = x.shape
@@ -175,13 +175,13 @@ class NetworkBuilder:
         return self.add_layer(name, ops.LayerNorm(prod(x.shape[:-1]), cols, kind), (x,), x.shape, parameters)
 
     def embedding(self, tokens: Tensor, name: str, vocabulary: int, size: int) -> Tensor:
-        """Return a row of *size* for each of *tokens*."""
+        """Return a row of *size* elements for each of *tokens*."""
         operator = ops.Embedding(tokens.elements, size, vocabulary)
         parameters = (Parameter(f"{name}.weight", vocabulary * size),)
         return self.add_layer(name, operator, (tokens,), (*tokens.shape, size), parameters)
 
     def recurrent(self, x: Tensor, name: str, hidden: int, cell: Literal["rnn", "lstm", "gru"] = "lstm") -> Tensor:
-        """Return the states of one recurrent layer after each step, with a bias for input and state each."""
+        """Return the states of a recurrent layer after each time step, with separate biases for input and state."""
         batch, timesteps, inputs = x.shape
         operator = ops.Recurrent(cell, batch, timesteps, inputs, hidden)
         gates = operator.gates * hidden
@@ -189,7 +189,7 @@ class NetworkBuilder:
         parameters = tuple(Parameter(f"{name}.{key}", size) for key, size in sizes.items())
         return self.add_layer(name, operator, (x,), (batch, timesteps, hidden), parameters)
 
-    # -- layers without ----------------------------------------------------------------
+    # -- layers without parameters -----------------------------------------------------
 
     def pool(
         self,
@@ -202,7 +202,10 @@ class NetworkBuilder:
         pad: Pair = 0,
         ceil: bool = False,
     ) -> Tensor:
-        """Return the largest or the mean of windows; *ceil* rounds the result's size up, as Caffe does."""
+        """Return the maximum or mean of each window; *ceil* rounds the result's size up, as Caffe does.
+
+        Raises SizeError if a window is larger than the padded image.
+        """
         batch, channels, height, width = x.shape
         (kernel_h, kernel_w), (pad_h, pad_w) = pair(kernel), pair(pad)
         stride_h, stride_w = pair(kernel if stride is None else stride)
@@ -212,19 +215,19 @@ class NetworkBuilder:
         return self.add_layer(name, operator, (x,), (batch, channels, h_out, w_out))
 
     def adaptive_avg_pool(self, x: Tensor, name: str, size: int = 1) -> Tensor:
-        """Return the mean of ``size`` by ``size`` windows that cover the image."""
+        """Return the means of ``size`` by ``size`` windows that cover the image."""
         batch, channels, height, width = x.shape
         kernel = -(-height // size), -(-width // size)
         operator = ops.Pool("avg", batch, channels, height, width, size, size, *kernel)
         return self.add_layer(name, operator, (x,), (batch, channels, size, size))
 
     def elementwise(self, name: str, function: str, *inputs: Tensor, in_place: bool = False) -> Tensor:
-        """Return *function* of tensors of one size."""
+        """Return *function* of *inputs*, tensors of one size."""
         operator = ops.Elementwise(function, inputs[0].elements, len(inputs))
         return self.add_layer(name, operator, inputs, inputs[0].shape, in_place=in_place)
 
     def relu(self, x: Tensor, name: str, *, in_place: bool = True) -> Tensor:
-        """Return what is positive, in place unless told otherwise."""
+        """Return the ReLU of *x*, in place by default."""
         return self.elementwise(name, "relu", x, in_place=in_place)
 
     def add(self, a: Tensor, b: Tensor, name: str, *, in_place: bool = False) -> Tensor:
@@ -232,15 +235,15 @@ class NetworkBuilder:
         return self.elementwise(name, "add", a, b, in_place=in_place)
 
     def dropout(self, x: Tensor, name: str) -> Tensor:
-        """Return *x* with some of it set to zero; *x* itself outside training."""
+        """Return *x* after dropout; in inference, *x* itself."""
         return self.elementwise(name, "dropout", x) if self.training else x
 
     def dropout_add(self, x: Tensor, residual: Tensor, name: str) -> Tensor:
-        """Return *residual* with *x* added, of which some is set to zero: one kernel; their sum outside training."""
+        """Return *residual* plus the dropout of *x*, as one kernel; in inference, their sum."""
         return self.elementwise(name, "dropout_add" if self.training else "add", x, residual)
 
     def concat(self, tensors: tuple[Tensor, ...], name: str) -> Tensor:
-        """Return images side by side as channels of one."""
+        """Return images concatenated along their channels; raises SizeError if they differ in size."""
         batch, _, height, width = tensors[0].shape
         if any((t.shape[0], *t.shape[2:]) != (batch, height, width) for t in tensors):
             raise SizeError(f"{name}: the images to be joined differ in size")
@@ -248,16 +251,16 @@ class NetworkBuilder:
         return self.add_layer(name, ops.Copy(prod(shape)), tensors, shape)
 
     def copy(self, x: Tensor, name: str, shape: tuple[int, ...] | None = None, *, transposed: bool = False) -> Tensor:
-        """Return *x* (a view of another order) moved so that it lies as *shape*."""
+        """Return *x*, a permuted view, copied into a contiguous tensor of *shape*."""
         shape = x.shape if shape is None else shape
         return self.add_layer(name, ops.Copy(prod(shape), transposed), (x,), shape)
 
     def softmax(self, x: Tensor, name: str, kernel: Literal["", "masked", "causal"] = "") -> Tensor:
-        """Return the softmax of the last dimension, by *kernel* (:class:`~simulator.workload.operators.Softmax`)."""
+        """Return the softmax over the last dimension; *kernel* as in :class:`~simulator.workload.operators.Softmax`."""
         return self.add_layer(name, ops.Softmax(prod(x.shape[:-1]), x.shape[-1], kernel), (x,), x.shape)
 
     def matmul(self, a: Tensor, b: Tensor, name: str, layout: Literal["NN", "NT", "TN", "TT"] = "NN") -> Tensor:
-        """Return the products of the matrices in the last two dimensions; with ``NT``, *b* is read transposed."""
+        """Return the matrix products over the last two dimensions; with ``NT``, *b* is read transposed."""
         *outer, m, k = a.shape
         n = b.shape[-2] if layout[1] == "T" else b.shape[-1]
         return self.add_layer(name, ops.MatMul(m, n, k, prod(outer), layout), (a, b), (*outer, m, n))
@@ -265,7 +268,7 @@ class NetworkBuilder:
     def attention(
         self, query: Tensor, key: Tensor, value: Tensor, name: str, *, causal: bool, library: ops.AttentionLibrary
     ) -> Tensor:
-        """Return fused attention of ``(batch, heads, length, size)``, as ``(batch, length, heads * size)``."""
+        """Return fused attention of ``(batch, heads, length, size)`` inputs, as ``(batch, length, heads * size)``."""
         batch, heads, q_length, size = query.shape
         of_values = value.shape[3]
         other = 0 if of_values == size else of_values
@@ -273,18 +276,18 @@ class NetworkBuilder:
         return self.add_layer(name, operator, (query, key, value), (batch, q_length, heads * of_values))
 
     def cross_entropy(self, logits: Tensor, name: str = "loss") -> Tensor:
-        """Return the mean loss of the last dimension against labels that are fed in."""
+        """Return the mean cross-entropy over the last dimension, with labels as another input of the network."""
         rows, cols = prod(logits.shape[:-1]), logits.shape[-1]
         labels = self.input(rows)
         return self.add_layer(name, ops.CrossEntropy(rows, cols), (logits, labels), (1,))
 
 
 def _pooled(name: str, size: int, kernel: int, stride: int, pad: int, ceil: bool) -> int:
-    """Return the number of windows along one side, as the framework rounds it."""
+    """Return the number of windows along one side, rounded as the framework rounds it."""
     span = size + 2 * pad - kernel
     if span < 0:
         raise SizeError(f"{name}: a kernel of {kernel} is larger than what it gets, {size}")
     n = (-(-span // stride) if ceil else span // stride) + 1
-    if ceil and (n - 1) * stride >= size + pad:  # a window must begin inside
+    if ceil and (n - 1) * stride >= size + pad:  # a window must begin inside the image or its first padding
         n -= 1
     return n

@@ -6,18 +6,18 @@ from simulator.workload.zoo.builder import NetworkBuilder, Tensor
 
 __all__ = ["DENSENET_SIZES", "densenet"]
 
-# Growth rate, layers of each block, channels of the stem.
+# Growth rate; layers of each block; channels of the stem.
 DENSENET_SIZES = {
     121: (32, (6, 12, 24, 16), 64),
     161: (48, (6, 12, 36, 24), 96),
     169: (32, (6, 12, 32, 32), 64),
     201: (32, (6, 12, 48, 32), 64),
 }
-_BOTTLENECK = 4  # times the growth rate
+_BOTTLENECK = 4  # width in units of the growth rate
 
 
 def densenet(b: NetworkBuilder, x: Tensor, classes: int, depth: int) -> Tensor:
-    """Return the logits of DenseNet with *depth* layers of weights."""
+    """Return the logits of DenseNet with *depth* weighted layers."""
     growth, blocks, channels = DENSENET_SIZES[depth]
     x = b.conv(x, "features.conv0", channels, 7, stride=2, pad=3)
     x = b.relu(b.batch_norm(x, "features.norm0"), "features.relu0")
@@ -38,7 +38,7 @@ def densenet(b: NetworkBuilder, x: Tensor, classes: int, depth: int) -> Tensor:
 
 
 def _layer(b: NetworkBuilder, features: list[Tensor], name: str, growth: int) -> Tensor:
-    """Each layer reads all that came before it, concatenated anew (by a copy also where it is one tensor)."""
+    """Return the layer's result; it concatenates all earlier features of its block (a copy even of a single one)."""
     x = b.concat(tuple(features), f"{name}.cat")
     x = b.relu(b.batch_norm(x, f"{name}.norm1"), f"{name}.relu1")
     x = b.conv(x, f"{name}.conv1", _BOTTLENECK * growth, 1)

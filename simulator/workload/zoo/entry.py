@@ -1,4 +1,4 @@
-"""What the zoo holds under a name."""
+"""Entries of the zoo."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Outputs = Tensor | tuple[Tensor, ...]
 class Entry:
     """A network of the zoo.
 
-    ``defaults`` are the options that it takes, with what they are where none is given.  ``make`` writes its layers and
-    returns what the loss is computed from.  ``length_known``: it is for a task whose sequences are of one length.
-    ``in_half``: whoever trains it does so in half precision, bf16 where there is, with fused attention.
+    ``defaults`` maps its options to their default values.  ``make`` adds its layers to a builder and returns the
+    inputs of the loss.  ``length_known``: its task has sequences of a fixed length.  ``in_half``: usually trained in
+    half precision (bf16 where available) with fused attention.
     """
 
     sample: str

@@ -1,4 +1,4 @@
-"""GNMT (Wu et al., arXiv 1609.08144) as NVIDIA's DeepLearningExamples (PyTorch/Translation) train it."""
+"""GNMT (Wu et al., arXiv 1609.08144), as trained in NVIDIA's DeepLearningExamples (PyTorch/Translation)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ __all__ = ["gnmt"]
 
 
 def gnmt(b: NetworkBuilder, tokens: Tensor, hidden: int, layers: int, vocabulary: int) -> Tensor:
-    """Return the logits of each word of a translation as long as its source.
+    """Return the logits of each word of a translation that is as long as its source.
 
-    The first layer of the encoder reads both ways.  What the first layer of the decoder attends to, by Bahdanau's sums
-    (arXiv 1409.0473, normalised), goes into each further one.
+    The encoder's first layer is bidirectional.  The decoder's first layer attends to the encoder's result by
+    normalised Bahdanau attention (arXiv 1409.0473); the context is an input of each further layer.
+
+    Raises SizeError if there is only one layer.
     """
     if layers < 2:
         raise SizeError(f"an encoder and a decoder have two layers at least; got {layers}")
@@ -29,7 +31,7 @@ def gnmt(b: NetworkBuilder, tokens: Tensor, hidden: int, layers: int, vocabulary
 
 
 def _embed(b: NetworkBuilder, tokens: Tensor, name: str, vocabulary: int, hidden: int) -> Tensor:
-    weight = Parameter("embed.weight", vocabulary * hidden)  # one table for both languages
+    weight = Parameter("embed.weight", vocabulary * hidden)  # one table, shared by both languages
     operator = Embedding(tokens.elements, hidden, vocabulary)
     return b.add_layer(f"{name}.embed", operator, (tokens,), (*tokens.shape, hidden), (weight,))
 
@@ -55,7 +57,7 @@ def _attend(b: NetworkBuilder, x: Tensor, memory: Tensor) -> Tensor:
     query = b.linear(x, "attention.query", hidden, bias=False)
     key = b.linear(memory, "attention.key", hidden, bias=False)
     pairs = batch, length, memory.shape[1], hidden
-    # A sum for each pair of words, of which both terms are small and are read from the cache.
+    # One sum for each pair of words; both operands are small and stay in the cache.
     bias = Parameter("attention.normalize_bias", hidden)
     n = batch * length * memory.shape[1] * hidden
     y = b.add_layer("attention.sum", Elementwise("add", n, summed=2), (query, key), pairs)

@@ -1,8 +1,8 @@
 """GoogLeNet without batch normalisation, and its successor with it (Inception-BN).
 
-``googlenet``: Szegedy et al., arXiv 1409.4842, table 1, without the local normalisations and
-the auxiliary classifiers, as convnet-benchmarks timed it.  ``inception-bn``: Ioffe and
-Szegedy, arXiv 1502.03167, in the sizes of MXNet's example (its convolutions have a bias).
+``googlenet``: Szegedy et al., arXiv 1409.4842, table 1, without local response normalisation and auxiliary
+classifiers, as timed by convnet-benchmarks.  ``inception-bn``: Ioffe and Szegedy, arXiv 1502.03167, in the sizes of
+MXNet's example (its convolutions have a bias).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from simulator.workload.zoo.builder import NetworkBuilder, Tensor
 
 __all__ = ["googlenet", "inception_bn"]
 
-# Channels: 1x1; 3x3 after a reduction; 5x5 after a reduction; after the pool.
+# Channels: 1x1; 3x3's reduction and 3x3; 5x5's reduction and 5x5; projection after the pool.
 _GOOGLENET = {
     "3a": (64, 96, 128, 16, 32, 32),
     "3b": (128, 128, 192, 32, 96, 64),
@@ -23,8 +23,8 @@ _GOOGLENET = {
     "5a": (256, 160, 320, 32, 128, 128),
     "5b": (384, 192, 384, 48, 128, 128),
 }
-# Channels: 1x1; 3x3 after a reduction; two 3x3 after a reduction; after the pool, and which.
-# Without the first and the last: the block halves the image.
+# Channels: 1x1; 3x3's reduction and 3x3; double 3x3's reduction and each 3x3; projection after the pool; kind of pool.
+# Blocks without the 1x1 and the projection (0) halve the image.
 _INCEPTION_BN: dict[str, tuple[int, int, int, int, int, int, str]] = {
     "3a": (64, 64, 64, 64, 96, 32, "avg"),
     "3b": (64, 64, 96, 64, 96, 64, "avg"),

@@ -8,7 +8,7 @@ __all__ = ["inception3"]
 
 
 def inception3(b: NetworkBuilder, x: Tensor, classes: int) -> tuple[Tensor, ...]:
-    """Return the logits and, in training, those of the auxiliary classifier."""
+    """Return the logits and, in training, the auxiliary classifier's logits."""
     x = _conv(b, x, "Conv2d_1a_3x3", 32, 3, stride=2)
     x = _conv(b, x, "Conv2d_2a_3x3", 32, 3)
     x = _conv(b, x, "Conv2d_2b_3x3", 64, 3, pad=1)
@@ -60,7 +60,7 @@ def _double(b: NetworkBuilder, x: Tensor, name: str, **last: int) -> Tensor:
 
 
 def _sevens(b: NetworkBuilder, x: Tensor, name: str, steps: tuple[tuple[int, bool], ...], first: int = 1) -> Tensor:
-    """Return *x* after convolutions of one row (``True``) or one column of seven, each to so many channels."""
+    """Return *x* after 1x7 (``True``) or 7x1 convolutions; *steps* gives channels and orientation of each."""
     for i, (channels, row) in enumerate(steps, first):
         kernel, pad = ((1, 7), (0, 3)) if row else ((7, 1), (3, 0))
         x = _conv(b, x, f"{name}_{i}", channels, kernel, pad=pad)

@@ -1,8 +1,8 @@
-"""Language models by name, each family by its sizes.
+"""Language models by name: the sizes of each family.
 
-GPT-3: arXiv 2005.14165, table 2.1.  Megatron: arXiv 1909.08053, 2104.04473 (table 1) and 2205.05198 (table 3).
-BLOOM: arXiv 2211.05100.  Mixtral: arXiv 2401.04088.  Qwen, DeepSeek, Kimi, InternLM: the ``config.json`` that each is
-published with.
+GPT-3: arXiv 2005.14165, table 2.1.  Megatron: arXiv 1909.08053, 2104.04473 (table 1) and 2205.05198 (table 3).  BLOOM:
+arXiv 2211.05100.  Mixtral: arXiv 2401.04088.  Qwen, DeepSeek, Kimi, InternLM: the ``config.json`` published with each
+model.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OPTIONS = (
 
 
 def tokens_entry(model: Callable[..., Outputs], length: int, sizes: Decoder | Encoder | T5) -> Entry:
-    """Return the network of *sizes* that *model* writes, of sequences of *length* tokens where nothing is said."""
+    """Return the entry of *model* with *sizes*; *length*: its default sequence length in tokens."""
     fields = type(sizes).__dataclass_fields__
     own = {key: getattr(sizes, key) for key in _OPTIONS if key in fields}
     defaults = {"sequence_length": length, **own}
@@ -60,7 +60,7 @@ def _megatron(hidden: int, heads: int, layers: int, length: int = 2048) -> Entry
 
 
 def _opt(hidden: int, heads: int, layers: int, **odd: Any) -> Entry:
-    # Its table of positions has two rows more than it has positions.
+    # Its position table has two spare rows.
     return _decoder(2048, Decoder("opt", hidden, heads, layers, 50272, 2048, spare_positions=2, **odd))
 
 
@@ -73,7 +73,7 @@ def _bloom(hidden: int, heads: int, layers: int) -> Entry:
 
 
 def _llama(*shape: int, kv_heads: int = 0, words: int = 32000, length: int = 4096, tied: int = 0, **odd: Any) -> Entry:
-    """Return one of Llama's kind; *shape* is its hidden size, heads, layers and width of the feed-forward layer."""
+    """Return a Llama-like model; *shape*: hidden size, heads, layers, and width of the feed-forward layers."""
     hidden, heads, layers, inner = shape
     sizes = Decoder(
         "llama", hidden, heads, layers, words, inner=inner, kv_heads=kv_heads, attention="fused", tied=tied, **odd

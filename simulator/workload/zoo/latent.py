@@ -1,7 +1,7 @@
-"""Latent attention of DeepSeek (arXiv 2405.04434, section 2.1), as Hugging Face's ``deepseek_v3`` trains it.
+"""DeepSeek's latent attention (arXiv 2405.04434, section 2.1), as Hugging Face's ``deepseek_v3`` trains it.
 
-Keys and values of all heads are products of a few numbers of each token; a part of each key turns with the position
-and is the same for all heads.
+The keys and values of all heads are projected from a short latent vector per token.  The rotary part of each key is
+shared by all heads.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ __all__ = ["latent_attention"]
 
 
 def latent_attention(b: NetworkBuilder, x: Tensor, name: str, d: Latent) -> Tensor:
-    """Return attention's part of a block, with the projection of its output; *x* is normalised."""
+    """Return the attention of a block with its output projection; *x* is already normalised.
+
+    Raises SizeError if the rotary part does not divide a head, or is odd.
+    """
     batch, length, _ = x.shape
     size = d.plain_size + d.rotary_size
     if size % d.rotary_size or d.rotary_size % 2:

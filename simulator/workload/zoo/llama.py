@@ -1,8 +1,8 @@
-"""Blocks of Llama's kind: Llama, Qwen, InternLM, Nemotron-4, and with experts Mixtral and Qwen's; DeepSeek's.
+"""Llama-like blocks: Llama, Qwen, InternLM, Nemotron-4; with experts, Mixtral and Qwen's; DeepSeek's.
 
-Grouped queries, rotary positions as elementwise kernels, RMSNorm before each part, a gated feed-forward layer; as
-Hugging Face's ``llama``, ``qwen2``, ``qwen3``, ``mixtral``, ``deepseek_v3`` run them.  Nemotron-4 (``nemotron``) has
-LayerNorm, a squared ReLU in place of a gate, and turns half of each head.
+They have grouped queries, rotary positions as element-wise kernels, RMSNorm before attention and before the gated
+feed-forward layer, as in Hugging Face's ``llama``, ``qwen2``, ``qwen3``, ``mixtral`` and ``deepseek_v3``.  Nemotron-4
+(``nemotron``) has LayerNorm, a squared ReLU instead of a gate, and rotates half of each head.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["gated", "llama_block"]
 
 
 def llama_block(b: NetworkBuilder, x: Tensor, name: str, d: Decoder, number: int) -> Tensor:
-    """Return the result of block *number*, from 0."""
+    """Return the result of block *number*, counted from 0."""
     norm: Literal["rms_norm", "layer_norm"] = "layer_norm" if d.family == "nemotron" else "rms_norm"
     y = b.layer_norm(x, f"{name}.norm1", kind=norm)
     with b.part("attention"):
@@ -35,7 +35,7 @@ def llama_block(b: NetworkBuilder, x: Tensor, name: str, d: Decoder, number: int
                 if d.shared_gate:
                     weight = b.linear(y, f"{name}.shared_gate", 1, bias=False)
                     weight = b.elementwise(f"{name}.shared_sigmoid", "sigmoid", weight)
-                    weighed = Elementwise("mul", shared.elements)  # a number a row, the rest of what is read is shared
+                    weighed = Elementwise("mul", shared.elements)  # the weight is one number per row, negligible
                     shared = b.add_layer(f"{name}.shared_mul", weighed, (shared, weight), shared.shape)
             y = b.add(chosen, shared, f"{name}.shared_add")
         else:
@@ -67,7 +67,7 @@ def _norm_heads(b: NetworkBuilder, x: Tensor, name: str, size: int) -> Tensor:
 
 
 def gated(b: NetworkBuilder, x: Tensor, name: str, inner: int) -> Tensor:
-    """Return the result of a feed-forward layer *inner* wide with a gate (SwiGLU)."""
+    """Return the result of a gated feed-forward layer (SwiGLU) of width *inner*."""
     gate = b.elementwise(f"{name}.silu", "silu", b.linear(x, f"{name}.gate", inner, bias=False, split="columns"))
     y = b.elementwise(f"{name}.mul", "mul", gate, b.linear(x, f"{name}.up", inner, bias=False, split="columns"))
     return b.linear(y, f"{name}.down", x.shape[-1], bias=False, split="rows")

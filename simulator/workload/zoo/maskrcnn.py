@@ -1,9 +1,8 @@
 """Mask R-CNN (He et al., arXiv 1703.06870) on a feature pyramid of ResNet-50, as torchvision trains it.
 
-The stem and the first stage are frozen, and batch normalisation is a product and a sum with constants.  As many regions
-are trained on as are sampled of an image at most: 512 by the head of boxes, a quarter of them by that of masks.  What
-chooses regions (sorting, suppression, matching with what is known) is left out, and what is cut out of the pyramid
-counts by what it writes.
+The stem and the first stage are frozen, and batch normalisation is a product and a sum with constants.  Each image
+trains the maximum number of sampled regions: 512 in the box head, a quarter of them in the mask head.  The selection
+of regions (sorting, suppression, matching with ground truth) is left out, and RoIAlign counts as a copy of its output.
 """
 
 from __future__ import annotations
@@ -21,7 +20,10 @@ _WIDTH, _ANCHORS, _REGIONS, _MASKS = 256, 3, 512, 128
 
 
 def mask_rcnn(b: NetworkBuilder, x: Tensor, classes: int) -> tuple[Tensor, ...]:
-    """Return logits of the objects of each anchor and its offsets; of each region's class, offsets, and mask."""
+    """Return five outputs: objects and offsets of each anchor; classes, offsets and masks of each region.
+
+    Raises SizeError unless the sides of *x* are multiples of 32 pixels.
+    """
     if x.shape[2] % 32 or x.shape[3] % 32:
         raise SizeError(f"sides must be multiples of 32 pixels; got {x.shape[2]} x {x.shape[3]}")
     b.constant_norms = True
@@ -45,7 +47,7 @@ def mask_rcnn(b: NetworkBuilder, x: Tensor, classes: int) -> tuple[Tensor, ...]:
 
 
 def _pyramid(b: NetworkBuilder, stages: Sequence[Tensor]) -> list[Tensor]:
-    """Return a level for each stage, the largest first; each but the last has the one after it added."""
+    """Return one level per stage, largest first; each level but the smallest adds the upsampled next smaller one."""
     found: list[Tensor] = []
     above: Tensor | None = None
     for i in reversed(range(len(stages))):
@@ -59,7 +61,7 @@ def _pyramid(b: NetworkBuilder, stages: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _anchors(b: NetworkBuilder, levels: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return one logit and four offsets of each anchor of all levels, by the same filters."""
+    """Return one logit and four offsets of each anchor of all levels; the levels share their filters."""
     found: list[list[Tensor]] = [[], []]
     for i, level in enumerate(levels):
         x = b.relu(_shared(b, level, "rpn.conv", i, _WIDTH, 3), f"rpn.relu.{i}")
@@ -82,6 +84,6 @@ def _shared(b: NetworkBuilder, x: Tensor, name: str, number: int, width: int, ke
 
 
 def _cut(b: NetworkBuilder, levels: Sequence[Tensor], name: str, count: int, side: int) -> Tensor:
-    """Return *count* regions of *side* pixels, each of one of the *levels* (RoIAlign)."""
+    """Return *count* regions of *side* by *side* pixels, cut from *levels* (RoIAlign)."""
     shape = count, _WIDTH, side, side
     return b.add_layer(name, Copy(count * _WIDTH * side * side), tuple(levels), shape)

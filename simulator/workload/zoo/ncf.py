@@ -1,4 +1,4 @@
-"""Neural collaborative filtering (He et al., arXiv 1708.05031, section 3.4): NeuMF of NVIDIA's DeepLearningExamples."""
+"""Neural collaborative filtering (He et al., arXiv 1708.05031, section 3.4): NVIDIA DeepLearningExamples' NeuMF."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ __all__ = ["neumf"]
 def neumf(b: NetworkBuilder, batch: int, users: int, items: int, factors: int, widths: tuple[int, ...]) -> Tensor:
     """Return a score for each of *batch* pairs of a user and an item.
 
-    Beside the product of two rows of *factors* numbers stands a perceptron, *widths* wide from what goes in; half of
-    that is of the user, half of the item.
+    The score combines the product of two embeddings of *factors* elements with a perceptron.  *widths* are the
+    perceptron's widths from its input on; half of the input is the user's embedding, half the item's.
     """
     user, item = b.input(batch), b.input(batch)
     half = widths[0] // 2

@@ -57,7 +57,7 @@ def _volumes(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outpu
 
 
 def vit_entry(sizes: Sizes, image: int = 224, channels: int = 3, classes: int = 1000) -> Entry:
-    """Return the vision transformer of *sizes*, for images that are *image* wide and high where nothing is said."""
+    """Return the vision transformer of *sizes*, by default for square images with sides of *image* pixels."""
 
     def make(b: NetworkBuilder, batch: int, options: Mapping[str, Any]) -> Outputs:
         image = options["image"]
@@ -179,7 +179,7 @@ def network_names() -> list[str]:
 
 
 def find_entry(name: str) -> Entry:
-    """Return the network called *name*.  Raises InputError where there is none; names the nearest."""
+    """Return the entry for *name* or an alias; raises InputError, with the nearest name, if there is none."""
     lowered = name.lower().replace("_", "-")
     entry = _ENTRIES.get(_ALIASES.get(lowered, lowered))
     if entry is None:
@@ -189,18 +189,17 @@ def find_entry(name: str) -> Entry:
 
 
 def build_network(name: str, *, batch: int, training: bool = True, loss: bool = False, **options: Any) -> Network:
-    """Return the network called *name* for *batch* samples at once.
+    """Return the network called *name* for a batch of *batch* samples.
 
     *name*: one of :func:`network_names`, or an alias.
     *batch*: images or sequences.
-    *training*: whether dropout is there, and layers that are trained with alone.
-    *loss*: whether the cross-entropy comes last.
-    *options*: ``image`` (a side, or height and width) and ``classes`` of networks for images; ``sequence_length``,
-        ``hidden``, ``heads``, ``layers``, ``vocabulary``, ``attention``, ... of those for sequences; ``inputs`` and
-        ``widths`` of perceptrons.  None stands for the network's own.
+    *training*: include dropout and layers that exist only in training.
+    *loss*: append the cross-entropy.
+    *options*: ``image`` (a side, or height and width) and ``classes`` for image networks; ``sequence_length``,
+        ``hidden``, ``heads``, ``layers``, ``vocabulary``, ``attention``, ... for sequence networks; ``inputs`` and
+        ``widths`` for perceptrons.  None stands for the network's own value.
 
-    Raises InputError where there is no such network, an option that it does not take, or a size that it cannot work
-    with.
+    Raises InputError if there is no such network, if an option does not apply to it, or if a size does not fit.
     """
     return build_entry(name, find_entry(name), batch=batch, training=training, loss=loss, **options)
 
@@ -208,7 +207,7 @@ def build_network(name: str, *, batch: int, training: bool = True, loss: bool = 
 def build_entry(
     name: str, entry: Entry, *, batch: int, training: bool = True, loss: bool = False, **options: Any
 ) -> Network:
-    """As :func:`build_network`, for an *entry* at hand, which is called *name*."""
+    """Return the network of *entry*, under the name *name*; otherwise as :func:`build_network`."""
     given = {key: _numbers(key, value) for key, value in options.items() if value is not None}
     for key, value in {"batch": batch, **given}.items():
         if key != "batch" and key not in entry.defaults:
@@ -230,14 +229,14 @@ def build_entry(
 
 
 def _numbers(key: str, value: Any) -> Any:
-    """Return the widths that the command line writes as ``2048,512,1``."""
+    """Return *value*, with the command line's ``2048,512,1`` for widths parsed into a tuple."""
     if key == "widths" and isinstance(value, str) and all(part.strip().isdecimal() for part in value.split(",")):
         return tuple(int(part) for part in value.split(","))
     return value
 
 
 def _check(name: str, key: str, value: Any) -> None:
-    """Raise where *value* is not a size, or no choice, of the option *key*."""
+    """Raise InputError if *value* is neither a valid size nor a valid choice for the option *key*."""
     if key in _CHOICES:
         if value not in _CHOICES[key]:
             raise InputError(f"{name}: {key} '{one_line(value, 60)}'; {nearest(str(value), _CHOICES[key])}")

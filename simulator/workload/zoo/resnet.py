@@ -1,8 +1,8 @@
-"""Residual networks: for ImageNet as torchvision has them, for small images as their papers do.
+"""Residual networks: for ImageNet as in torchvision, for small images as in their papers.
 
 He et al., arXiv 1512.03385: table 1 (ImageNet), section 4.2 (CIFAR-10).  The stride of a bottleneck is at its 3x3
-convolution, as in torchvision and not as in the paper.  ResNeXt: Xie et al., arXiv 1611.05431.  ResNet-200: He et al.,
-arXiv 1603.05027, with its numbers of blocks and the order of ResNet-152, as the networks of torch7's fb.resnet.torch.
+convolution, as in torchvision and unlike the paper.  ResNeXt: Xie et al., arXiv 1611.05431.  ResNet-200: the block
+counts of He et al., arXiv 1603.05027, with the order of operations of ResNet-152, as in torch7's fb.resnet.torch.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def resnet_stages(
     group_width: int = 64,
     frozen: int = 0,
 ) -> list[Tensor]:
-    """Return the result of each stage, of which there are as many as *strides*.
+    """Return the results of the stages, one for each of *strides*.
 
-    *frozen*: in so many of them, and then before them, nothing is trained.
+    *frozen*: the number of leading stages that are not trained; if it is above 0, the stem is frozen too.
     """
     b.frozen = frozen > 0
     x = b.conv(x, "conv1", 64, 7, stride=2, pad=3)
@@ -65,10 +65,10 @@ def resnet_small_image(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
 
 
 def resnet_cifar(b: NetworkBuilder, x: Tensor, classes: int, depth: int) -> Tensor:
-    """Return the logits of the ResNet for CIFAR-10 with 6n + 2 layers of 16, 32 and 64 channels.
+    """Return the logits of the ResNet for CIFAR-10, with 6n + 2 layers of 16, 32 and 64 channels.
 
-    Its shortcuts have no parameters: where sizes change, every other pixel, and channels of
-    zeros (the paper's option A).
+    Its shortcuts have no parameters: where sizes change, they take every other pixel and pad the channels with zeros
+    (the paper's option A).
     """
     x = b.relu(b.batch_norm(b.conv(x, "conv1", 16, 3, pad=1), "bn1"), "relu")
     return _head(b, _stages(b, x, 16, 3 * ((depth - 2) // 6,), partial(_basic, padded=True))[-1], classes)
@@ -83,7 +83,7 @@ def _stages(
     strides: Sequence[int] = _STRIDES,
     frozen: int = 0,
 ) -> list[Tensor]:
-    """Return the results of stages of so many *blocks*, each with twice the planes of the one before."""
+    """Return the results of stages with *blocks* blocks each; each stage has twice the planes of the previous one."""
     found = []
     for stage, n_blocks in enumerate(blocks):
         b.frozen = stage < frozen
@@ -116,7 +116,7 @@ def _bottleneck(b: NetworkBuilder, x: Tensor, name: str, planes: int, stride: in
 
 
 def _join(b: NetworkBuilder, x: Tensor, y: Tensor, name: str, stride: int) -> Tensor:
-    """Add the shortcut, a 1x1 convolution where the sizes differ."""
+    """Add the shortcut, with a 1x1 convolution if the shapes differ."""
     if x.shape != y.shape:
         x = b.conv(x, f"{name}.downsample.0", y.shape[1], 1, stride=stride)
         x = b.batch_norm(x, f"{name}.downsample.1")

@@ -1,4 +1,4 @@
-"""Sizes of transformers that predict the next token, as data: plain ones, with experts, with latent attention."""
+"""Sizes of decoder-only transformers: plain ones, with experts, with latent attention."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ __all__ = ["Decoder", "Latent", "Mixture"]
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """Sizes of a decoder, and in which of the ways it is written."""
+    """Sizes of a decoder-only transformer, and the family whose code it follows."""
 
     family: Literal["gpt2", "gpt", "opt", "mpt", "bloom", "llama", "nemotron"]
     hidden: int
     heads: int
     layers: int
     vocabulary: int
-    positions: int = 0  # rows of the table of positions; 0: as many as the sequence is long
+    positions: int = 0  # rows of the position table; 0: the sequence length
     inner: int = 0  # width of the feed-forward layer; 0: 4 x hidden
-    kv_heads: int = 0  # 0: as many as heads
+    kv_heads: int = 0  # 0: the same as heads
     attention: AttentionKind = "eager"
-    spare_positions: int = 0  # rows of that table that no position uses
-    tied: int = 1  # whether the last layer has the weight of the first embedding: 1 or 0
-    word_size: int = 0  # of an embedded word, where a linear layer leads to hidden; 0: hidden
-    norm_last: bool = False  # each normalisation after its sum, none at the end
+    spare_positions: int = 0  # unused rows of the position table
+    tied: int = 1  # 1 if the output layer shares the weight of the embedding, else 0
+    word_size: int = 0  # size of an embedding that a linear layer projects to hidden; 0: hidden
+    norm_last: bool = False  # normalise after each residual sum, and not at the end
     head_size: int = 0  # 0: hidden / heads
-    qkv_bias: bool = False  # of Llama's kind: whether the projections of queries, keys and values have biases,
-    out_bias: bool = False  # that of the output too,
-    qk_norm: bool = False  # and each head of queries and of keys is normalised
-    dropout: int = 1  # of GPT's kind: whether some of what each part adds is dropped in training, 1 or 0,
-    biases: bool = True  # whether linear layers and normalisations have biases,
-    alibi: bool = False  # and positions are part of the mask, as BLOOM's are
+    qkv_bias: bool = False  # Llama-like: biases in the projections of queries, keys and values
+    out_bias: bool = False  # Llama-like: a bias in the output projection
+    qk_norm: bool = False  # Llama-like: normalise each head of queries and keys
+    dropout: int = 1  # GPT-like: 1 for dropout in training, else 0
+    biases: bool = True  # GPT-like: biases in linear layers and normalisations
+    alibi: bool = False  # GPT-like: positions are part of the mask, as in BLOOM
 
     @property
     def head(self) -> int:
-        """Numbers of a head."""
+        """Elements of a query or key head."""
         return self.head_size or self.hidden // self.heads
 
     def check(self, length: int) -> None:
-        """Raise SizeError where the sizes do not suit each other, or sequences of *length*."""
+        """Raise SizeError if the sizes do not fit together, or do not fit sequences of *length* tokens."""
         if not self.head_size and self.hidden % self.heads:
             raise SizeError(f"{self.heads} heads do not divide a hidden size of {self.hidden}")
         if self.kv_heads and self.heads % self.kv_heads:
@@ -58,11 +58,12 @@ class Decoder:
 
 @dataclass(frozen=True, slots=True)
 class Mixture(Decoder):
-    """A decoder of Llama's kind whose feed-forward layers are experts, of which each token goes to some.
+    """A Llama-like decoder with mixture-of-experts layers.
 
-    Of ``experts`` feed-forward layers ``expert_inner`` wide, each token goes through ``chosen``.  All tokens go through
-    the ``shared_inner`` wide one besides; the first ``dense_layers`` blocks have one ``inner`` wide and no experts.
-    ``mtp_layers`` blocks more each predict a token further on (:func:`simulator.workload.zoo.transformer.decoder`).
+    Each token passes through ``chosen`` of ``experts`` feed-forward layers of width ``expert_inner``.  All tokens also
+    pass through a shared one of width ``shared_inner``.  The first ``dense_layers`` blocks have one layer of width
+    ``inner`` and no experts.  ``mtp_layers`` is the number of extra blocks, each of which predicts one token further
+    ahead (:func:`simulator.workload.zoo.transformer.decoder`).
     """
 
     experts: int = 8
@@ -71,10 +72,10 @@ class Mixture(Decoder):
     shared_inner: int = 0
     dense_layers: int = 0
     mtp_layers: int = 0
-    shared_gate: bool = False  # what all tokens go through is weighted by a number of each
+    shared_gate: bool = False  # a sigmoid gate weights the shared layer's result for each token
 
     def check(self, length: int) -> None:
-        """Raise SizeError, as of a decoder; or where a token has fewer experts than it is to go to."""
+        """Raise SizeError as a decoder does, or if ``chosen`` or ``dense_layers`` is too large."""
         Decoder.check(self, length)
         if self.chosen > self.experts:
             raise SizeError(f"a token cannot go to {self.chosen} of {self.experts} experts")
@@ -84,10 +85,11 @@ class Mixture(Decoder):
 
 @dataclass(frozen=True, slots=True)
 class Latent(Mixture):
-    """With latent attention: keys and values of all heads come from a few numbers of each token.
+    """A mixture with latent attention: keys and values of all heads come from a short latent vector per token.
 
-    ``query_rank`` and ``kv_rank``: how many; 0: queries come from the hidden state itself.  A head of queries and keys
-    is ``plain_size`` numbers and ``rotary_size`` that turn with the position; one of values ``value_size``.
+    ``query_rank`` and ``kv_rank`` are the lengths of the latent vectors; with a ``query_rank`` of 0, queries come from
+    the hidden state itself.  A query or key head has ``plain_size`` elements plus ``rotary_size`` with rotary
+    positions; a value head has ``value_size``.
     """
 
     query_rank: int = 0
@@ -97,7 +99,7 @@ class Latent(Mixture):
     value_size: int = 128
 
     def check(self, length: int) -> None:
-        """Raise SizeError, as of a mixture; or where the size of all heads is given."""
+        """Raise SizeError as a mixture does, or if a common size or number of heads is given."""
         Mixture.check(self, length)
         if self.head_size or self.kv_heads:
             raise SizeError("heads of latent attention have sizes of their own; head_size and kv_heads do not apply")

@@ -1,11 +1,11 @@
-"""Small networks: perceptrons, LeNet, and those of Shi et al. 2016.
+"""Small networks: perceptrons, LeNet, and the networks of Shi et al. 2016.
 
-LeNet-5: LeCun et al., Proc. IEEE 86 (1998), section II.B, every map of layer C3 connected to
-every map of S2.  ``lenet-d2l``: the variant of *Dive into Deep Learning*'s chapter on
-several GPUs.  Shi et al. 2016 (arXiv 1608.07249) print few sizes; these are those of its
-published programs, hclhkbu/dlbench: ``fcn-s`` synthetic/experiments/mxnet/fc/symbol_fcn5.py,
-``fcn-r`` tools/mxnet/fc/train_mnist.py, ``alexnet-s`` synthetic/experiments/torch/cnn/alexnet,
-``alexnet-r`` tools/torch/Models/alexnet.lua, ``lstm-shi2016`` tools/mxnet/rnn/train_rnn.py.
+LeNet-5: LeCun et al., Proc. IEEE 86 (1998), section II.B, with every map of layer C3 connected to every map of S2.
+``lenet-d2l``: the variant in *Dive into Deep Learning*'s chapter on several GPUs.  Shi et al. 2016 (arXiv 1608.07249)
+state few sizes, so the sizes are those of their published programs, hclhkbu/dlbench: ``fcn-s``
+synthetic/experiments/mxnet/fc/symbol_fcn5.py, ``fcn-r`` tools/mxnet/fc/train_mnist.py, ``alexnet-s``
+synthetic/experiments/torch/cnn/alexnet, ``alexnet-r`` tools/torch/Models/alexnet.lua, ``lstm-shi2016``
+tools/mxnet/rnn/train_rnn.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["alexnet_r", "alexnet_s", "lenet", "lenet_d2l", "lstm_language_model"
 
 
 def perceptron(b: NetworkBuilder, x: Tensor, widths: tuple[int, ...], activation: str = "relu") -> Tensor:
-    """Return the last of *widths* after linear layers with an activation between each two."""
+    """Return the output of linear layers of *widths*, with an activation between each two."""
     for i, width in enumerate(widths[:-1]):
         x = b.linear(x, f"{2 * i}", width)
         x = b.elementwise(f"{2 * i + 1}", activation, x)

@@ -11,13 +11,13 @@ from simulator.workload.zoo.resnet import resnet_stages
 
 __all__ = ["ssd300"]
 
-# Of each further level: channels between, channels, stride; and of all levels, boxes at each pixel.
+# For each extra level: inner channels, channels, stride.  Then for all levels: boxes per pixel.
 _LEVELS = ((256, 512, 2), (256, 512, 2), (128, 256, 2), (128, 256, 1), (128, 256, 1))
 _BOXES = (4, 6, 6, 6, 4, 4)
 
 
 def ssd300(b: NetworkBuilder, x: Tensor, classes: int, *, depth: int) -> tuple[Tensor, Tensor]:
-    """Return the logits of each box, and its four offsets."""
+    """Return the class logits of each box, and its four offsets."""
     x = resnet_stages(b, x, depth, strides=(1, 2, 1))[-1]
     levels = [x]
     for i, (inner, channels, stride) in enumerate(_LEVELS):
@@ -29,7 +29,7 @@ def ssd300(b: NetworkBuilder, x: Tensor, classes: int, *, depth: int) -> tuple[T
 
 
 def _heads(b: NetworkBuilder, levels: list[Tensor], name: str, numbers: int) -> Tensor:
-    """Return so many *numbers* of each box of all levels."""
+    """Return *numbers* outputs for each box of all levels."""
     found = tuple(
         b.conv(x, f"{name}{i}", boxes * numbers, 3, pad=1, bias=True)
         for i, (x, boxes) in enumerate(zip(levels, _BOXES, strict=True))

@@ -1,6 +1,6 @@
-"""T5 (Raffel et al., arXiv 1910.10683, section 2.1), an encoder and a decoder, as Hugging Face's model runs it.
+"""T5 (Raffel et al., arXiv 1910.10683, section 2.1), an encoder and a decoder, as in Hugging Face's model.
 
-Positions are biases of the scores, a number for each head and distance, the same in all layers of a stack.
+Positions are biases of the scores: one number for each head and distance, shared by all layers of a stack.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BUCKETS = 32  # of distances
 
 @dataclass(frozen=True, slots=True)
 class T5:
-    """Sizes of both stacks; ``target_length``: of what the decoder writes (114: arXiv 1910.10683, section 3.1.4)."""
+    """Sizes of both stacks; ``target_length``: tokens of the decoder (114: arXiv 1910.10683, section 3.1.4)."""
 
     hidden: int
     heads: int
@@ -30,7 +30,7 @@ class T5:
 
 
 def t5(b: NetworkBuilder, tokens: Tensor, t: T5) -> Tensor:
-    """Return the logits of each token that the decoder writes."""
+    """Return the logits of each token of the decoder."""
     source = _stack(b, _embed(b, tokens, "encoder", t), "encoder", t)
     written = b.input(tokens.shape[0], t.target_length)
     x = _stack(b, _embed(b, written, "decoder", t), "decoder", t, source)
@@ -66,7 +66,7 @@ def _stack(b: NetworkBuilder, x: Tensor, name: str, t: T5, source: Tensor | None
 
 
 def _attention(b: NetworkBuilder, x: Tensor, source: Tensor | None, name: str, t: T5, bias: Tensor | None) -> Tensor:
-    """Return *x* with what it attends to added: itself, or *source*."""
+    """Return *x* plus its attention to itself or, if given, to *source*."""
     batch, length, _ = x.shape
     inner = t.heads * t.head_size
     y = b.layer_norm(x, f"{name}.norm", kind="rms_norm")
@@ -77,14 +77,14 @@ def _attention(b: NetworkBuilder, x: Tensor, source: Tensor | None, name: str, t
         query = b.linear(y, f"{name}.q", inner, bias=False, split="columns")
         key = b.linear(read, f"{name}.k", inner, bias=False, split="columns")
         value = b.linear(read, f"{name}.v", inner, bias=False, split="columns")
-        if batch > 1:  # products copy what is a permuted view of more than one sequence
+        if batch > 1:  # products need permuted views copied if there is more than one sequence
             turned = batch, t.heads, t.head_size, of_keys
             query, value = b.copy(query, f"{name}.split_q", queries), b.copy(value, f"{name}.split_v", keys)
             scores = b.matmul(query, b.copy(key, f"{name}.split_k", turned, transposed=True), f"{name}.scores")
         else:
             scores = b.matmul(b.view(query, *queries), b.view(key, *keys), f"{name}.scores", "NT")
             value = b.view(value, *keys)
-        biased = (scores,) if bias is None else (scores, bias)  # the bias is read from the cache
+        biased = (scores,) if bias is None else (scores, bias)  # the bias stays in the cache
         scores = b.add_layer(f"{name}.bias", Elementwise("add", scores.elements), biased, scores.shape)
         weights = b.dropout(b.softmax(scores, f"{name}.softmax"), f"{name}.dropout")
         context = b.matmul(weights, value, f"{name}.context")

@@ -1,6 +1,6 @@
 """Tacotron 2 (Shen et al., arXiv 1712.05884), as NVIDIA's DeepLearningExamples train it.
 
-The decoder is a loop in Python: each frame of the spectrum is attended, and passes two cells, by kernels of its own.
+The decoder is a Python loop: each frame of the spectrum runs its own kernels, for the attention and two LSTM cells.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _ENCODER_LAYERS, _POSTNET_LAYERS = 3, 5
 
 
 def tacotron2(b: NetworkBuilder, batch: int, characters: int, frames: int) -> tuple[Tensor, Tensor]:
-    """Return the spectrum, and whether each frame is the last.
+    """Return the spectrum, and the end-of-text logit of each frame.
 
-    Each of *batch* texts is of so many *characters* and becomes so many *frames*.
+    Each of *batch* texts has *characters* characters and *frames* frames.
     """
     memory = _encoder(b, b.input(batch, characters))
     keys = b.linear(memory, "attention.memory", _ATTENTION, bias=False)
@@ -57,7 +57,7 @@ def _postnet(b: NetworkBuilder, x: Tensor) -> Tensor:
 
 
 class _Decoder:
-    """What one frame leaves for the next: two cells' states, the context, and the weights of the attention."""
+    """The state between frames: both LSTM cells, the context, and the attention weights and their sum."""
 
     def __init__(self, b: NetworkBuilder, batch: int, memory: Tensor, keys: Tensor) -> None:
         self.b, self.batch, self.memory, self.keys = b, batch, memory, keys
@@ -66,7 +66,7 @@ class _Decoder:
         self.weights = self.total = b.input(batch, memory.shape[1])
 
     def frame(self, heard: Tensor, i: int) -> tuple[Tensor, Tensor]:
-        """Return the bands of frame *i*, and whether it is the last."""
+        """Return the bands of frame *i*, and its end-of-text logit."""
         b = self.b
         query = self._cell(self._join(b.view(heard, self.batch, _PRENET), self.context, f"{i}.in"), "attention_rnn", i)
         self._attend(query, i)
@@ -75,7 +75,7 @@ class _Decoder:
         return self._shared(x, f"{i}.bands", "projection", _BANDS), self._shared(x, f"{i}.end", "gate", 1)
 
     def _attend(self, query: Tensor, i: int) -> None:
-        """Attend to the text by content, and by where the attention has been (location-sensitive)."""
+        """Attend to the text by content and by previous attention weights (location-sensitive attention)."""
         b, length = self.b, self.memory.shape[1]
         if i:
             self.total = b.add(self.total, self.weights, f"{i}.total")
@@ -98,7 +98,7 @@ class _Decoder:
         self.context = b.view(context, self.batch, _WIDTH)
 
     def _cell(self, x: Tensor, name: str, i: int) -> Tensor:
-        """Return the new state of an LSTM's cell: two products, and one kernel for its gates, which are kept."""
+        """Return the new state of an LSTM cell: two products, and one kernel for the gates, which are saved."""
         b, (state, cell) = self.b, self.states[name]
         gates = [self._shared(t, f"{i}.{name}.{w}", f"{name}.{w}", 4 * _RNN) for t, w in ((x, "ih"), (state, "hh"))]
         fresh = b.add_layer(
@@ -109,7 +109,7 @@ class _Decoder:
         return fresh_state
 
     def _shared(self, x: Tensor, layer: str, name: str, outputs: int, *, bias: bool = True) -> Tensor:
-        """Return a linear layer whose weights all frames share."""
+        """Return a linear layer whose weights are shared by all frames."""
         inputs = x.shape[-1]
         weight, biases = Parameter(f"{name}.weight", inputs * outputs), Parameter(f"{name}.bias", outputs)
         parameters = (weight, biases) if bias else (weight,)

@@ -1,7 +1,7 @@
-"""Transformers that predict the next token, and the blocks of GPT's kind: GPT-2 and 3, OPT, MPT, BLOOM, Megatron's GPT.
+"""Decoder-only transformers, and GPT-like blocks: GPT-2 and 3, OPT, MPT, BLOOM, Megatron's GPT.
 
-Shapes and the order of operations are those of Hugging Face's models (``gpt2``, ``opt``, ``bloom``), of llm-foundry
-(``mpt``) and of Megatron-LM (``gpt``).  Blocks of Llama's kind are in :mod:`simulator.workload.zoo.llama`.
+Shapes and the order of operations follow Hugging Face's models (``gpt2``, ``opt``, ``bloom``), llm-foundry (``mpt``)
+and Megatron-LM (``gpt``).  Llama-like blocks are in :mod:`simulator.workload.zoo.llama`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ __all__ = ["decoder", "embed_positions", "new_gelu"]
 
 
 def decoder(b: NetworkBuilder, tokens: Tensor, d: Decoder) -> Outputs:
-    """Return the logits of each token; where blocks predict tokens further on (``mtp_layers``), theirs too.
+    """Return the logits of each token, followed by the logits of each multi-token prediction block (``mtp_layers``).
 
-    Each of these reads what the one before wrote beside the embedding of the next token, both normalised and projected
-    to the hidden size, and shares embedding and last layer (DeepSeek-V3, arXiv 2412.19437, section 2.2).
+    Such a block concatenates the previous block's result with the embedding of the next token, both normalised, and
+    projects them to the hidden size; it shares the embedding and the output layer (DeepSeek-V3, arXiv 2412.19437,
+    section 2.2).
     """
     word_size = d.word_size or d.hidden
     x = b.embedding(tokens, "embed", d.vocabulary, word_size)
     if word_size != d.hidden:
         x = b.linear(x, "project_in", d.hidden, bias=False)
     rotary = d.family in ("llama", "nemotron")
-    if d.family == "bloom":  # its positions are part of the mask (ALiBi)
+    if d.family == "bloom":  # positions are part of the mask (ALiBi)
         x = b.layer_norm(x, "embed_norm")
     elif not rotary and not d.alibi:
         x = embed_positions(b, x, "positions", (d.positions or tokens.shape[1]) + d.spare_positions)
@@ -52,7 +53,7 @@ def decoder(b: NetworkBuilder, tokens: Tensor, d: Decoder) -> Outputs:
 
 
 def _further(b: NetworkBuilder, x: Tensor, tokens: Tensor, name: str, d: Decoder) -> Tensor:
-    """Return what predicts the token after those that *x* predicts."""
+    """Return the hidden states that predict one token further ahead than *x*."""
     weight = Parameter("embed.weight", d.vocabulary * d.hidden)
     embed = Embedding(tokens.elements, d.hidden, d.vocabulary)
     words = b.add_layer(f"{name}.embed", embed, (tokens,), x.shape, (weight,))
@@ -65,14 +66,14 @@ def _further(b: NetworkBuilder, x: Tensor, tokens: Tensor, name: str, d: Decoder
 
 
 def embed_positions(b: NetworkBuilder, x: Tensor, name: str, positions: int) -> Tensor:
-    """Return *x* with a learned row added for each position, the same for all sequences."""
+    """Return *x* plus a learned row for each position, the same for all sequences."""
     _, length, hidden = x.shape
     rows = b.embedding(b.input(length), name, positions, hidden)
     return b.add_layer(f"{name}.add", Elementwise("add", x.elements, summed=1), (x, rows), x.shape)
 
 
 def new_gelu(b: NetworkBuilder, x: Tensor, name: str) -> Tensor:
-    """Return ``x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))``, each operation a kernel."""
+    """Return ``x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))``, one kernel per operation."""
     half = b.elementwise(f"{name}.half", "mul_scalar", x)
     cube = b.elementwise(f"{name}.cube", "pow_scalar", x)
     cube = b.elementwise(f"{name}.cube_scale", "mul_scalar", cube)
@@ -109,7 +110,7 @@ def _gpt_block(b: NetworkBuilder, x: Tensor, name: str, d: Decoder) -> Tensor:
 
 
 def _added(b: NetworkBuilder, y: Tensor, x: Tensor, dropout: str, name: str, d: Decoder) -> Tensor:
-    """Return *x* with *y* added, some of it dropped first where *dropout* names that; Megatron-LM's is one kernel."""
+    """Return ``x + y``, with dropout of *y* if *dropout* names that layer; in Megatron-LM both are one kernel."""
     if dropout and (d.family == "gpt" or d.attention == "fused-softmax"):  # bias_dropout_add_fused_train
         return b.dropout_add(y, x, name)
     return b.add(b.dropout(y, dropout) if dropout else y, x, name)

@@ -1,6 +1,6 @@
 """Transformer-XL (Dai et al., arXiv 1901.02860), as NVIDIA's DeepLearningExamples train it on WikiText-103.
 
-Queries are of the segment, keys and values of the segment and of the states that are remembered from the one before.
+Queries come from the current segment; keys and values also from the remembered states of the previous one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ __all__ = ["transformer_xl"]
 def transformer_xl(
     b: NetworkBuilder, tokens: Tensor, hidden: int, heads: int, layers: int, inner: int, memory: int, vocabulary: int
 ) -> Tensor:
-    """Return the logits of each next word (no adaptive softmax), ``(batch, length, vocabulary)``."""
+    """Return the logits of each next word (no adaptive softmax), ``(batch, length, vocabulary)``.
+
+    Raises SizeError if *heads* do not divide *hidden*.
+    """
     if hidden % heads:
         raise SizeError(f"hidden {hidden} is no multiple of {heads} heads")
     batch, length = tokens.shape
@@ -30,7 +33,7 @@ def transformer_xl(
 
 
 def _attend(b: NetworkBuilder, x: Tensor, before: Tensor, positions: Tensor, name: str, heads: int) -> Tensor:
-    """Return *x* with what it attends to, by content and by distance (section 3.3), normalised."""
+    """Return the normalised sum of *x* and its attention, by content and by distance (section 3.3)."""
     batch, length, hidden = x.shape
     reach, size = before.shape[1] + length, hidden // heads
     with b.part("attention"):
@@ -38,14 +41,14 @@ def _attend(b: NetworkBuilder, x: Tensor, before: Tensor, positions: Tensor, nam
         qkv = b.linear(seen, f"{name}.qkv", 3 * hidden, bias=False)
         distances = b.linear(positions, f"{name}.r", hidden, bias=False)
         query = b.view(qkv, *x.shape)
-        # Two vectors of all layers stand for the query's own position (u and v of the paper).
+        # Two vectors, shared by all layers, replace the query's absolute position (u and v in the paper).
         content = _plus(b, query, f"{name}.content", "r_w_bias")
         place = _plus(b, query, f"{name}.place", "r_r_bias")
         keys = b.copy(b.view(qkv, *seen.shape), f"{name}.split_k", (batch, heads, reach, size))
         by_content = b.matmul(b.view(content, batch, heads, length, size), keys, f"{name}.scores", "NT")
         far = b.view(distances, heads, reach, size)
         by_place = b.matmul(b.view(place, heads, batch * length, size), far, f"{name}.distances", "NT")
-        # Rows are shifted against each other by padding each with one.
+        # Padding each row by one element shifts the rows against each other.
         moved = b.copy(b.view(by_place, *by_content.shape), f"{name}.shift", by_content.shape)
         scores = b.add_layer(
             f"{name}.sum", Elementwise("add", by_content.elements, 2), (by_content, moved), by_content.shape

@@ -1,9 +1,9 @@
-"""U-Nets: of images (Ronneberger et al., arXiv 1505.04597), and of volumes as MLPerf trains it.
+"""U-Nets: for images (Ronneberger et al., arXiv 1505.04597), and for volumes as MLPerf trains it.
 
-The first is as NVIDIA's DeepLearningExamples have it for medical images: no padding, so what the decoder reads of the
-encoder is cropped.  The second: mlcommons/training, ``image_segmentation/pytorch/model/unet3d.py``, with normalisation
-of each image.  A convolution of a volume is one of images, each depth of the result an image of its own whose channels
-are those of all depths that it sees.
+The first follows NVIDIA's DeepLearningExamples for medical images: without padding, so that the decoder crops the
+encoder's features.  The second follows mlcommons/training, ``image_segmentation/pytorch/model/unet3d.py``, with
+instance normalisation.  A 3-D convolution is modelled as a 2-D one: each output depth is an image, whose channels are
+those of all depths in its kernel.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ _WIDTHS_3D = (32, 64, 128, 256, 320)
 
 
 def unet(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
-    """Return the logits of each pixel that no border has cost, as ``(pixels, classes)``."""
+    """Return the logits of each pixel left after the unpadded convolutions, as ``(pixels, classes)``.
+
+    Raises SizeError if the image cannot be halved four times.
+    """
     seen: list[Tensor] = []
     for i, width in enumerate(_WIDTHS):
         x = _pair(b, b.pool(x, f"down{i}.pool", 2) if i else x, f"down{i}", width)
@@ -46,7 +49,10 @@ def _pair(b: NetworkBuilder, x: Tensor, name: str, width: int) -> Tensor:
 
 
 def unet3d(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
-    """Return the logits of each voxel, as ``(voxels, classes)``; *x* is ``(batch, channels, depth, height, width)``."""
+    """Return the logits of each voxel, as ``(voxels, classes)``; *x* is ``(batch, channels, depth, height, width)``.
+
+    Raises SizeError unless its sides are multiples of 32 voxels.
+    """
     if any(side % 2 ** len(_WIDTHS_3D) for side in x.shape[2:]):
         raise SizeError(f"sides must be multiples of {2 ** len(_WIDTHS_3D)} voxels; got {x.shape[2:]}")
     x = _voxels(b, _voxels(b, x, "input.1", _WIDTHS_3D[0]), "input.2", _WIDTHS_3D[0])
@@ -64,7 +70,7 @@ def unet3d(b: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
 
 
 def _voxels(b: NetworkBuilder, x: Tensor, name: str, width: int, stride: int = 1) -> Tensor:
-    """Return convolution, normalisation of each channel of each volume, and ReLU."""
+    """Return a convolution, instance normalisation and ReLU of *x*."""
     x = _conv3d(b, x, name, width, 3, stride, bias=False)
     batch, _, depth, height, side = x.shape
     weights = Parameter(f"{name}.norm.weight", width), Parameter(f"{name}.norm.bias", width)

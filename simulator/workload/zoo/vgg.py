@@ -6,12 +6,12 @@ from simulator.workload.zoo.builder import NetworkBuilder, Tensor
 
 __all__ = ["VGG_BLOCKS", "vgg"]
 
-# How many convolutions of 64, 128, 256, 512 and 512 channels stand before each pool.
+# Convolutions of 64, 128, 256, 512 and 512 channels before each pool.
 VGG_BLOCKS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
 
 
 def vgg(b: NetworkBuilder, x: Tensor, classes: int, depth: int) -> Tensor:
-    """Return the logits of VGG with *depth* layers of weights."""
+    """Return the logits of VGG with *depth* weighted layers."""
     i = 0
     for convolutions, channels in zip(VGG_BLOCKS[depth], (64, 128, 256, 512, 512), strict=True):
         for _ in range(convolutions):

@@ -1,4 +1,4 @@
-"""Vision transformers (Dosovitskiy et al., arXiv 2010.11929, table 1), as torchvision's and Hugging Face's models."""
+"""Vision transformers (Dosovitskiy et al., arXiv 2010.11929, table 1), as in torchvision and Hugging Face."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ VIT_SIZES: dict[str, Sizes] = {
 
 
 def vit(b: NetworkBuilder, images: Tensor, classes: int, *, sizes: Sizes, attention: AttentionKind) -> Tensor:
-    """Return the logits of *images*, of which each patch is a token, and one more gathers what is told of the class."""
+    """Return the logits of *images*; each patch is a token, and a class token is added.
+
+    Raises SizeError if the patches do not divide the image.
+    """
     patch, hidden, heads, layers = sizes
     batch, _, height, width = images.shape
     if height % patch or width % patch:

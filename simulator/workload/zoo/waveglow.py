@@ -1,7 +1,8 @@
 """WaveGlow (Prenger et al., arXiv 1811.00002), as NVIDIA's DeepLearningExamples train it.
 
-A signal is ``(batch, channels, 1, length)``.  The norm of each filter is a parameter of its own (weight normalisation);
-the kernels that apply it, and the determinants of the small matrices, are left out: they see no sample.
+A signal is ``(batch, channels, 1, length)``.  The norm of each filter is a separate parameter (weight normalisation).
+The kernels that apply it, and the determinants of the small matrices, are left out, because they do not depend on the
+samples.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from simulator.workload.zoo.builder import NetworkBuilder, SizeError, Tensor
 __all__ = ["waveglow"]
 
 _FLOWS, _LAYERS, _GROUP, _BANDS, _HOP, _WINDOW = 12, 8, 8, 80, 256, 1024
-_EVERY, _EARLY = 4, 2  # after so many flows so many channels are done
+_EVERY, _EARLY = 4, 2  # every 4 flows, 2 channels are output
 
 
 def waveglow(b: NetworkBuilder, batch: int, samples: int, channels: int) -> Tensor:
-    """Return the noise that each of *batch* pieces of *samples* becomes, ``(batch * samples / 8, 8)``."""
+    """Return the noise for *batch* segments of *samples* samples, as ``(batch * samples / 8, 8)``.
+
+    Raises SizeError unless *samples* is a multiple of 8.
+    """
     if samples % _GROUP:
         raise SizeError(f"samples go by {_GROUP}; got {samples}")
     length, frames = samples // _GROUP, samples // _HOP + 1
@@ -40,7 +44,7 @@ def waveglow(b: NetworkBuilder, batch: int, samples: int, channels: int) -> Tens
 
 
 def _spectrum(b: NetworkBuilder, x: Tensor, samples: int) -> Tensor:
-    """Return the spectrum as often as there are samples, those of a group side by side."""
+    """Return the spectrum upsampled to the sample rate, with groups of 8 samples as channels."""
     batch, bands, _, frames = x.shape
     long = (frames - 1) * _HOP + _WINDOW
     up = Conv2d(batch, bands, bands, 1, long, 1, _WINDOW, 1, _HOP, bias=True, transposed=True)
@@ -51,7 +55,7 @@ def _spectrum(b: NetworkBuilder, x: Tensor, samples: int) -> Tensor:
 
 
 def _network(b: NetworkBuilder, x: Tensor, heard: Tensor, name: str, channels: int) -> Tensor:
-    """Return what one flow scales and shifts by, twice as many channels as *x*."""
+    """Return the scales and shifts of one flow, with twice as many channels as *x*."""
     half = x.shape[1]
     x = _conv(b, x, f"{name}.start", channels)
     wide = x.shape[0], channels, 1, x.shape[3]

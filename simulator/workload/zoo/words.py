@@ -1,4 +1,4 @@
-"""What each network of the zoo is, in a few words."""
+"""Short descriptions of the networks in the zoo."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 __all__ = ["described"]
 
-# By what a name begins with; the first that fits.
+# By the beginning of the name; the first match applies.
 _WORDS: tuple[tuple[str, str], ...] = (
     ("lenet-d2l", "LeNet with sigmoids and average pooling, Dive into Deep Learning"),
     ("lenet", "LeNet-5, LeCun et al. 1998"),
@@ -60,7 +60,7 @@ _WORDS: tuple[tuple[str, str], ...] = (
 
 
 def described(name: str) -> str:
-    """Return what the network *name* is; empty where nothing is known of it."""
+    """Return a short description of the network *name*; "" if there is none."""
     for pattern, words in _WORDS:
         match = re.match(pattern, name)
         if match is not None:
