@@ -84,7 +84,7 @@ class _Levels:
             if what and len(ranks) > 1:
                 part = subset(self.request, ranks, collective=cast(Collective, what), root=self.leaders[host])
                 own = PlanBuilder()
-                shares = self.share if len(self.groups) > 1 else None  # leaders have all
+                shares = self.share if len(self.groups) > 1 else None  # leaders hold the whole buffer
                 add_rings(own, part, self.inner[host], size_bytes=self.request.size_bytes, blocks=shares)
                 plans.append(own.build())
         if equal is not None:

@@ -48,7 +48,7 @@ class TreeStrategy:
                 return self.all_reduce(n, n_chunks)
             return (self.broadcast if request.collective == "broadcast" else self.reduce)(n, n_chunks, 0)
 
-        order = embed_order(request, self.name, make, pipelined=True)  # the root stands first
+        order = embed_order(request, self.name, make, pipelined=True)  # the root comes first
         nodes = [request.ranks[rank] for rank in order]
         n_chunks = pipeline_chunk_count(request, lambda m: make(n, m), request.size_bytes, nodes)
         lower(builder, request, make(n, n_chunks), size_bytes=request.size_bytes, nodes=nodes)

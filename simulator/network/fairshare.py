@@ -68,7 +68,7 @@ def fair_rates(
         lowest_cap = caps_Bps[capped[next_cap]]
         share = min(level, lowest_cap)
         if share == float("inf"):
-            break  # nothing bounds the rest
+            break  # nothing limits the others
         frozen: dict[int, None] = {}
         if lowest_cap <= share * _SLACK:
             j = next_cap
@@ -95,7 +95,7 @@ def fair_rates(
                 n_open[resource] -= 1
                 if n_open[resource]:
                     changed[resource] = None
-                else:  # not by weight, which rounding may leave above zero
+                else:  # tested by count, as rounding may leave the weight above zero
                     levels.pop(resource)
                     changed.pop(resource, None)
         for resource in changed:

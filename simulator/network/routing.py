@@ -244,7 +244,7 @@ class Router:
     def _equal(self, paths: list[list[Link]]) -> list[list[Link]]:
         """Return the shortest *paths* that are as wide as the first and of the same class.
 
-        Between sockets, return only the first: a pair of GPUs uses a fixed link if there are several.
+        Between sockets, return only the first: if there are several routes, each pair uses a fixed one.
         """
         if len(paths) < 2:
             return paths

@@ -28,14 +28,17 @@ class Way:
 
 
 class Role(NamedTuple):
-    """Equal *hosts*, in order, and the flows at each, by (way, end); end 0 is the source, 1 the target."""
+    """Equal *hosts*, in order, and the flows at each, counted by (number of the way, end).
+
+    End 0 is a flow's source, end 1 its target.
+    """
 
     hosts: Sequence[int]
     counts: dict[tuple[int, int], int]
 
 
 class Load(NamedTuple):
-    """The load of a flow on a link or resource: ``share`` of its bytes, for ``number`` on the flow's own route.
+    """The load of a flow on link or resource ``number`` of its own route: ``share`` of its bytes.
 
     ``keys`` has (key of a role, number of flows there) for all the flows that it represents.
     """

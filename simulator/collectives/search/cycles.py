@@ -28,8 +28,9 @@ Cycle = list[tuple[int, ...]]  # its hops: (from, to), or (from, relay, to)
 class Cycles(NamedTuple):
     """The result of the search.
 
-    ``fitting``: the largest set of cycles that fit into the links at once, each used in both directions. ``one_way``:
-    the first cycle that fits if used in one direction only, or None. ``whole``: whether the search was complete.
+    ``fitting``: the largest set of cycles that fit into the links at once, each used in both directions.
+    ``one_way``: the first cycle that fits if used in one direction only, or None.
+    ``whole``: whether the search was complete.
     """
 
     fitting: list[Cycle]
