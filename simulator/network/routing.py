@@ -2,7 +2,7 @@
 
 Between two GPUs of one machine, best first:
 
-1.  NVLink (or xGMI), directly or through NVLink switches, striped over all shortest paths; equal
+1. NVLink (or xGMI), directly or through NVLink switches, striped over all shortest paths; equal
    shortest paths over other switches also share the bytes, as if flows were spread (ECMP);
 2. peer to peer over PCIe, as far as the machine's ``transport.peer_to_peer`` allows;
 3. staged in host memory: to the sender's CPU, into memory, out of it, and to the receiver.

@@ -1,10 +1,10 @@
 """Binary trees: chunks flow up to the root, which adds, and down again, pipelined.
 
-The tree is numbered in order: rank i - 1 stands as high as i has trailing zero bits.  A subtree is therefore a range of
-consecutive ranks, and most edges join nearby ranks.  With m chunks and depth D = floor(lg n), an all-reduce takes m +
-2D - 1 rounds, a broadcast or reduce m + D - 1.  In each round of an all-reduce, an inner rank receives three chunks
-(from two children and its parent) and sends three: in the steady state S bytes take 3S/B, against 2S/B for a broadcast
-or reduce.
+The tree is numbered in order: the height of rank i - 1 is the number of trailing zero bits of i.  A subtree is
+therefore a range of consecutive ranks, and most edges join nearby ranks.  With m chunks and depth D = floor(lg n), an
+all-reduce takes m + 2D - 1 rounds, a broadcast or reduce m + D - 1.  In each round of an all-reduce, an inner rank
+receives three chunks (from two children and its parent) and sends three: in the steady state S bytes take 3S/B, against
+2S/B for a broadcast or reduce.
 
 Double trees are two trees with half of the data each; each rank is an inner node of at most one.  The second tree is
 the first mirrored (n even) or rotated by one rank (n odd), so leaves of one are inner nodes of the other and all links
